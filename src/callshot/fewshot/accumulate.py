@@ -89,6 +89,73 @@ class MetricSums:
         self.decisions /= draws
 
 
+class WeightedMetricSums(MetricSums):
+    """Sums over folds of the spread `total`, in which queries have weights.
+
+    The value of a class is its mean over folds, weighted by the mean weight of its positives in
+    the fold: with one recording per fold and class there would be no variation otherwise. Equal
+    weights give the same values as `MetricSums`, up to rounding.
+    """
+
+    def __init__(
+        self,
+        shots: int,
+        samples: int,
+        classes: Sequence[str],
+        categories: Mapping[str, str] | None,
+    ) -> None:
+        super().__init__(shots, samples, classes, categories)
+        size = (len(classes), samples)
+        self.weight = {metric: np.zeros(size) for metric in METRICS}
+        self.fold_weight = np.zeros(samples)
+
+    def add_weights(self, part: Split, weights: FloatArray) -> None:
+        """Add the weights of one fold's queries, (queries, samples); once for each fold."""
+        positive = part.relevant @ weights / part.positives[:, None]
+        has_negatives = part.positives < len(part.rows)
+        self.weight["map"] += positive
+        self.weight["auroc"] += positive * has_negatives[:, None]
+        self.weight["accuracy"] += _mean_by_label(part, weights)
+        self.fold_weight += weights.mean(axis=0)
+
+    def add_weighted(
+        self,
+        shot: int,
+        part: Split,
+        weights: FloatArray,
+        ap: FloatArray,
+        auroc: FloatArray,
+        hits: FloatArray,
+    ) -> None:
+        """Add one fold's metrics, (classes, samples); hits are sums of weights."""
+        positive = part.relevant @ weights / part.positives[:, None]
+        queries = np.bincount(part.label, minlength=len(ap))
+        self.per_class["map"][shot] += positive * ap
+        self.per_class["auroc"][shot] += positive * np.nan_to_num(auroc)
+        self.per_class["accuracy"][shot] += hits / queries[:, None]
+        self.values["all", "accuracy"][shot] += hits.sum(axis=0) / len(part.rows)
+
+    def finish(self, draws: int) -> None:
+        """Turn sums over folds into weighted means."""
+        has_auroc = np.flatnonzero(self.undefined < self.folds)
+        for metric in METRICS:
+            weight = self.weight[metric]
+            self.per_class[metric] /= np.where(weight > 0, weight, np.nan)
+        self.values["all", "accuracy"] /= self.fold_weight
+        for scoring, groups in self.groups.items():
+            defined = {"map": list(groups), "auroc": _restrict(groups, has_auroc)}
+            for metric, kept in defined.items():
+                table = self.values[scoring, metric]
+                for shot, samples in enumerate(self.per_class[metric]):
+                    table[shot] = _mean_of_groups(samples, kept) if kept else np.nan
+
+
+def _mean_by_label(part: Split, weights: FloatArray) -> FloatArray:
+    """Return the mean weight of the queries of each class, (classes, samples)."""
+    is_label = part.label == np.arange(len(part.relevant))[:, None]
+    return np.asarray(is_label @ weights / is_label.sum(axis=1, keepdims=True))
+
+
 def group_classes(
     classes: Sequence[str], categories: Mapping[str, str]
 ) -> list[IntArray]:

@@ -32,6 +32,7 @@ from callshot.records import (
     Embeddings,
     Evaluation,
     Folds,
+    IntArray,
     Progress,
     no_progress,
 )
@@ -192,24 +193,37 @@ class _Run:
                     episodes, self.protocol, self.threads, self.memory, step, classifier
                 )
             with engine:
-                for spread in self.protocol.spreads:
-                    self.add_sweep(results, engine, spread, table.encoder)
+                self.add_sweeps(results, engine, table.encoder)
                 if name == self.protocol.reference:
                     self.add_chance_test(results, engine, table.encoder)
         return int((episodes.fold >= 0).sum())
 
+    def add_sweeps(self, results: _Results, engine: Engine, encoder: str) -> None:
+        """Collect the frames of every spread; `total` is predicted with the help of `shared`."""
+        shared = None
+        for spread in self.protocol.spreads:
+            k, sums = sweep(engine, spread, self.categories, shared)
+            if spread == "shared":
+                shared = sums
+            self.add_sweep(results, engine, encoder, spread, k, sums)
+
     def add_sweep(
-        self, results: _Results, engine: Engine, spread: str, encoder: str
+        self,
+        results: _Results,
+        engine: Engine,
+        encoder: str,
+        spread: str,
+        k: IntArray,
+        sums: MetricSums,
     ) -> None:
         """Collect the frames of a sweep; confusion and ties are those of the reference alone."""
         classifier = engine.classifier.name
-        k, sums = sweep(engine, spread, self.categories)
         key = (self.corpus, encoder, spread, k, sums, engine.episodes)
         summary = SweepSummary(*key, self.counts, classifier)
         results.add(
             curve=summary.curve, values=summary.values, per_class=summary.per_class
         )
-        if classifier != self.protocol.reference:
+        if classifier != self.protocol.reference or spread == "total":
             return
         ties = summary.ties(
             self.protocol.supports(spread), self.log_sums(engine, spread)

@@ -29,14 +29,16 @@ class Protocol:
         Bootstrap samples of the spread `per-query`.
     shared_draws : int
         Support sets of the spread `shared`.
+    total_samples : int
+        Samples of the spread `total`.
     seed : int
         Starts every random stream: same seed, same numbers.
     sampler : {"distinct", "replacement"}
         Whether the exemplars of a draw differ, or are independent picks.
     score : {"log", "softmax"}
         Log-odds, or the literal softmax, which saturates.
-    spreads : tuple of {"per-query", "shared"}
-        The spreads to evaluate.
+    spreads : tuple of {"per-query", "shared", "total"}
+        The spreads to evaluate. `total` needs `shared`.
     classifiers : tuple of str
         The rules to evaluate, by name.
     permutations : int
@@ -50,7 +52,7 @@ class Protocol:
     Examples
     --------
     >>> Protocol(shots=(1, 5)).spreads
-    ('per-query', 'shared')
+    ('per-query', 'shared', 'total')
     >>> Protocol(shots=(0, 5))
     Traceback (most recent call last):
     callshot.errors.OptionError: shots: every k is at least 1, got 0
@@ -61,6 +63,7 @@ class Protocol:
     draws: int = 100
     bootstraps: int = 5000
     shared_draws: int = 1000
+    total_samples: int = 1000
     seed: int = 0
     sampler: str = "distinct"
     score: str = "log"
@@ -74,13 +77,10 @@ class Protocol:
         _check_range("bootstraps", self.bootstraps, MAX_SAMPLES)
         _check_range("shared-draws", self.shared_draws, MAX_SAMPLES)
         _check_range("permutations", self.permutations, MAX_SAMPLES, least=0)
+        _check_range("total-samples", self.total_samples, MAX_SAMPLES)
         _check_choice("sampler", self.sampler, SAMPLERS)
         _check_choice("score", self.score, SCORES)
-        if not self.spreads or not set(self.spreads) <= set(SPREADS):
-            given = ", ".join(self.spreads)
-            raise OptionError(
-                f"spread: expected {', '.join(SPREADS)} or both, got {given!r}"
-            )
+        self._check_spreads()
         names = self.classifiers
         if isinstance(names, str) or not names or len(set(names)) < len(names):
             raise OptionError(
@@ -88,6 +88,17 @@ class Protocol:
             )
         for name in names:
             find_classifier(name)
+
+    def _check_spreads(self) -> None:
+        spreads = self.spreads
+        if not spreads or not set(spreads) <= set(SPREADS):
+            given = ", ".join(spreads)
+            expected = ", ".join(SPREADS)
+            raise OptionError(f"spread: expected {expected} or all, got {given!r}")
+        if "total" in spreads and "shared" not in spreads:
+            raise OptionError(
+                "spread: total is computed with shared; give shared, total"
+            )
 
     def _check_shots(self) -> None:
         shots = self.shots
@@ -118,11 +129,12 @@ class Protocol:
 
     def supports(self, spread: str) -> int:
         """Return how many draws of support sets one spread has."""
-        return self.draws if spread == "per-query" else self.shared_draws
+        return self.draws if spread == "per-query" else self.samples(spread)
 
     def samples(self, spread: str) -> int:
         """Return how many values one spread has at each k."""
-        return self.bootstraps if spread == "per-query" else self.shared_draws
+        samples = {"shared": self.shared_draws, "total": self.total_samples}
+        return samples.get(spread, self.bootstraps)
 
 
 def _check_range(name: str, value: int, largest: int, least: int = 1) -> None:

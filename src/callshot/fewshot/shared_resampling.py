@@ -20,12 +20,15 @@ from callshot.fewshot.engine import (
 )
 from callshot.fewshot.episodes import Episodes, Split, distinct_rows
 from callshot.fewshot.kernels import streams, supports
+from callshot.fewshot.kernels.draws import Order, score_draws
 from callshot.fewshot.kernels.ranks import FoldMetrics, measure_fold
-from callshot.fewshot.kernels.scores import to_scores
+from callshot.fewshot.kernels.scores import to_ranking
 from callshot.fewshot.protocol import Protocol
 from callshot.records import FloatArray, IntArray
 
-TASK_BYTES = 2**26  # a_n that one task holds
+TASK_BYTES = 2**19  # a_n that one task holds: they stay in the processor's cache
+
+PERMUTATIONS = Order(np.empty((0, 0), np.uint32), np.empty((0, 0)))
 
 Evidence = Callable[[slice], FloatArray]  # a_n (draw, shot, n, q) of some draws
 
@@ -64,9 +67,7 @@ def sweep_draws(
 ) -> None:
     """Add the metrics of every shared draw at the first rows of the sums, one for each shot."""
     draws = engine.protocol.shared_draws
-    classes = len(engine.episodes.classes)
-    room = min(TASK_BYTES, engine.memory // 4) // (8 * shots * classes * len(part.rows))
-    spans = blocks(draws, min(room, -(-draws // (2 * engine.workers))))
+    spans = blocks(draws, draws_per_task(engine, part, shots))
 
     def measure_span(span: slice) -> FoldMetrics:
         return measure(engine, part, evidence(span))
@@ -81,6 +82,11 @@ def sweep_draws(
     hits = np.concatenate([task.hits for task in metrics])
     for shot in range(shots):
         sums.add(shot, part, ap[:, shot].T, auroc[:, shot].T, hits[:, shot].T)
+
+
+def draws_per_task(engine: Engine, part: Split, shots: int) -> int:
+    """Return how many draws of one fold are scored at a time."""
+    return TASK_BYTES // (8 * shots * len(engine.episodes.classes) * len(part.rows))
 
 
 def sweep_pool(
@@ -117,7 +123,7 @@ def measure(engine: Engine, part: Split, evidence: FloatArray) -> FoldMetrics:
     draws, shots, classes, queries = evidence.shape
     decided = np.empty((draws * shots, 1, queries), np.uint16)
     table = evidence.reshape(draws * shots, classes, 1, queries)
-    to_scores(table, 0, 1, engine.softmax, decided)
+    to_ranking(table, engine.softmax, decided)
     metrics = empty_metrics(draws, shots, classes)
     measure_fold(evidence, decided.reshape(draws, shots, queries), part.truth, metrics)
     return metrics
@@ -139,30 +145,47 @@ def shared_evidence(
 ) -> FloatArray:
     """Return a[draw, shot, n, q] of some draws; `products` as `fold_products` returns them."""
     episodes = engine.episodes
-    queries = len(part.rows)
-    out = np.empty((span.stop - span.start, len(shots), len(episodes.classes), queries))
+    draws = range(span.start, span.stop)
+    out = np.empty((len(draws), len(shots), len(episodes.classes), len(part.rows)))
     if products is None and engine.rule in ("mean", "cosine"):
-        for d, draw in enumerate(range(span.start, span.stop)):
+        for d, draw in enumerate(draws):
             means = shared_means(episodes, part, shots, draw, engine.protocol)
             out[d] = mean_evidence(engine, part, means)
-        return out
+    else:
+        fill_evidence(engine, part, shots, products, span.start, PERMUTATIONS, out)
+    return out
+
+
+def fill_evidence(
+    engine: Engine,
+    part: Split,
+    shots: IntArray,
+    products: FloatArray | None,
+    first: int,
+    order: Order,
+    out: FloatArray,
+) -> None:
+    """Fill out[draw, shot, n, q] with a_n, from draw `first` on; without products in blocks."""
+    episodes = engine.episodes
+    queries = len(part.rows)
     members = supports.Members(episodes.members, episodes.class_start, part.outside)
     stream = streams.purpose_key(engine.protocol.seed, "shared")
+    sampling = engine.sampling(shots)
     for block in blocks(queries, BLOCK_ROWS if products is None else queries):
         table = products
         if table is None:
             vectors = episodes.vectors
             table = multiply_without_blas(vectors, vectors[part.rows[block]])
-        supports.score_supports(
-            engine.sampling(shots),
+        score_draws(
+            sampling,
             engine.rows,
             members,
-            np.array([stream]),
-            table[None],
-            span.start,
-            out[None, ..., block],
+            stream,
+            first,
+            order,
+            table,
+            out[..., block],
         )
-    return out
 
 
 def shared_means(
@@ -173,25 +196,36 @@ def shared_means(
     protocol: Protocol,
 ) -> FloatArray:
     """Return the class means of one draw outside a fold, (shots, classes, dimensions)."""
-    vectors = episodes.vectors
-    means = np.empty((len(shots), len(episodes.classes), vectors.shape[1]))
+    means = []
+    longest = int(shots[-1])
     for n, pool_size in enumerate(part.pool_sizes):
-        rows = shared_support(
-            episodes,
-            part.number,
-            n,
-            int(shots[-1]),
-            draw,
-            protocol,
-        )
-        size = np.minimum(shots, len(rows))
-        sums = np.cumsum(vectors[rows], axis=0)
-        means[:, n] = sums[size - 1] / size[:, None]
-        if protocol.distinct and len(rows) == pool_size:
-            # The whole pool is one set, whatever order it was drawn in.
-            whole = np.cumsum(vectors[np.sort(rows)], axis=0)[-1]
-            means[shots >= pool_size, n] = whole / pool_size
-    return means
+        rows = shared_support(episodes, part.number, n, longest, draw, protocol)
+        whole = protocol.distinct and len(rows) == pool_size
+        share = np.ones(len(rows))
+        means.append(class_means(episodes.vectors, rows, share, shots, whole))
+    return np.stack(means, axis=1)
+
+
+def class_means(
+    vectors: FloatArray,
+    rows: IntArray,
+    share: FloatArray,
+    shots: IntArray,
+    whole: bool,
+) -> FloatArray:
+    """Return the weighted means of the first k rows at each of the shots, (shots, dimensions).
+
+    `whole`: the rows are the whole pool, which is one set, whatever order it was drawn in.
+    """
+    size = np.minimum(shots, len(rows))
+    sums = np.cumsum(vectors[rows] * share[:, None], axis=0)
+    weights = np.cumsum(share)
+    means = sums[size - 1] / weights[size - 1][:, None]
+    if whole:
+        order = np.argsort(rows)
+        pool = vectors[rows[order]] * share[order][:, None]
+        means[shots >= len(rows)] = np.cumsum(pool, axis=0)[-1] / weights[-1]
+    return np.asarray(means)
 
 
 def mean_evidence(engine: Engine, part: Split, means: FloatArray) -> FloatArray:

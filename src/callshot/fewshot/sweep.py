@@ -7,43 +7,88 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from callshot.fewshot.accumulate import MetricSums
+from callshot.fewshot.accumulate import MetricSums, WeightedMetricSums
 from callshot.fewshot.engine import Engine
 from callshot.fewshot.episodes import splits
 from callshot.fewshot.per_query_resampling import sweep_per_query
+from callshot.fewshot.prediction import predict
 from callshot.fewshot.shared_resampling import sweep_pool, sweep_shared
+from callshot.fewshot.total_resampling import UNIT, reweight, sweep_total
 from callshot.records import IntArray
+
+Categories = Mapping[str, str] | None
 
 
 def sweep(
-    engine: Engine, spread: str, categories: Mapping[str, str] | None = None
+    engine: Engine,
+    spread: str,
+    categories: Categories = None,
+    shared: MetricSums | None = None,
 ) -> tuple[IntArray, MetricSums]:
     """Run one spread over every fold; return k of each row and the values.
 
     The row `all`, where the protocol has it, comes last, with the size of the largest pool as k.
+    With the values of `shared`, those of `total` are predictions; else they are raw samples.
     """
     protocol = engine.protocol
-    parts = splits(engine.episodes)
     shots = np.array(protocol.shots, np.int64)
-    largest = max(part.largest_pool for part in parts)
-    whole = protocol.whole_pool and largest not in protocol.shots
+    largest = max(part.largest_pool for part in splits(engine.episodes))
+    has_pool_row = protocol.whole_pool and largest not in protocol.shots
+    rows = np.append(shots, largest) if has_pool_row else shots
+    if spread == "total":
+        sums = _sweep_weighted(engine, rows, categories)
+        if shared is not None:
+            _predict_all(sums, shared)
+        return rows, sums
+    return rows, _sweep_unweighted(engine, spread, rows, categories)
+
+
+def _sweep_unweighted(
+    engine: Engine, spread: str, rows: IntArray, categories: Categories
+) -> MetricSums:
+    """Run the spread `per-query` or `shared`; its row `all` has one support set."""
+    protocol = engine.protocol
     samples = protocol.samples(spread)
     draws = protocol.supports(spread)
-    sums = MetricSums(len(shots) + whole, samples, engine.episodes.classes, categories)
+    shots = rows[: len(protocol.shots)]
+    sums = MetricSums(len(rows), samples, engine.episodes.classes, categories)
     sweep_fold = sweep_per_query if spread == "per-query" else sweep_shared
-    for part in parts:
+    for part in splits(engine.episodes):
         fitted = engine.for_split(part)
         if shots.size:
             sweep_fold(fitted, part, shots, sums)
-        if whole:
-            sweep_pool(
-                fitted,
-                part,
-                len(shots),
-                samples,
-                draws,
-                sums,
-            )
+        if len(rows) > len(shots):
+            sweep_pool(fitted, part, len(shots), samples, draws, sums)
         sums.close_fold(part)
     sums.finish(draws)
-    return np.append(shots, largest) if whole else shots, sums
+    return sums
+
+
+def _sweep_weighted(
+    engine: Engine, rows: IntArray, categories: Categories
+) -> WeightedMetricSums:
+    """Run the spread `total`; its row `all` is scored apart, as its supports are large."""
+    protocol = engine.protocol
+    reweighting = reweight(engine.episodes, protocol)
+    shots = len(protocol.shots)
+    sums = WeightedMetricSums(
+        len(rows), protocol.total_samples, engine.episodes.classes, categories
+    )
+    for part in splits(engine.episodes):
+        fitted = engine.for_split(part)
+        sums.add_weights(part, reweighting.units[:, part.rows].T * UNIT)
+        if shots:
+            sweep_total(fitted, part, rows[:shots], reweighting, sums)
+        if len(rows) > shots:
+            sweep_total(fitted, part, rows[shots:], reweighting, sums, shots)
+        sums.close_fold(part)
+    sums.finish(protocol.total_samples)
+    return sums
+
+
+def _predict_all(sums: MetricSums, shared: MetricSums) -> None:
+    """Replace raw samples of `total` by predictions, in place."""
+    for key, samples in sums.values.items():
+        samples[:] = predict(samples, shared.values[key], bounded=True)
+    for metric, samples in sums.per_class.items():
+        samples[:] = predict(samples, shared.per_class[metric], bounded=True)

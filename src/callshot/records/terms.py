@@ -8,7 +8,7 @@ Progress = Callable[[float, str], None]
 COMMON_FOLD = -1  # the number of the fold whose segments are in every support set
 RANKING_METRICS = ("map", "auroc")
 METRICS = (*RANKING_METRICS, "accuracy")
-SPREADS = ("per-query", "shared")
+SPREADS = ("per-query", "shared", "total")
 BASELINE_KINDS = ("logistic", "recurrent", "end-to-end")
 
 

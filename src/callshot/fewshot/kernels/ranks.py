@@ -228,6 +228,88 @@ def metrics_of_few(scores, positives):
     return precision / m, 1.0 - above / pairs if pairs > 0 else np.nan, tied
 
 
+@inner
+def weighted_metrics_of_few(scores, weight, positives):
+    """Return weighted AP and AUROC (NaN without a negative) by counting; weights are whole."""
+    anchors = scores[positives]
+    anchor_weight = weight[positives]
+    everything = np.sum(weight)
+    relevant = np.sum(anchor_weight)
+    precision = 0.0
+    lost = 0.0
+    for j in range(anchors.size):
+        t = anchors[j]
+        below = 0
+        not_above = 0
+        anchors_below = 0
+        anchors_not_above = 0
+        for i in range(scores.size):
+            below += weight[i] if scores[i] < t else 0
+            not_above += weight[i] if scores[i] <= t else 0
+        for i in range(anchors.size):
+            anchors_below += anchor_weight[i] if anchors[i] < t else 0
+            anchors_not_above += anchor_weight[i] if anchors[i] <= t else 0
+        hits = relevant - anchors_below
+        misses = everything - below - hits
+        misses_above = everything - not_above - (relevant - anchors_not_above)
+        precision += anchor_weight[j] * (hits / (hits + misses))
+        lost += anchor_weight[j] * (0.5 * (misses + misses_above))
+    pairs = np.float64(relevant) * (everything - relevant)
+    return precision / relevant, 1.0 - lost / pairs if pairs > 0 else np.nan
+
+
+@kernel
+def weighted_ranking_metrics(scores, weight, relevant):
+    """Return weighted AP and AUROC (NaN without a negative) of one ranking by sorting."""
+    order = sort_scores(scores)
+    precision = 0.0
+    lost = 0.0
+    hits = 0
+    misses = 0
+    stop = order.size
+    while stop > 0:  # best first, equal scores at once
+        score = scores[index_of(order[stop - 1])]
+        new_hits = 0
+        new_misses = 0
+        while stop > 0 and scores[index_of(order[stop - 1])] == score:
+            stop -= 1
+            i = index_of(order[stop])
+            new_hits += weight[i] if relevant[i] else 0
+            new_misses += 0 if relevant[i] else weight[i]
+        hits += new_hits
+        lost += new_hits * (misses + 0.5 * new_misses)
+        misses += new_misses
+        precision += new_hits * (hits / (hits + misses))
+    pairs = np.float64(hits) * misses
+    return precision / hits, 1.0 - lost / pairs if pairs > 0 else np.nan
+
+
+@kernel
+def measure_weighted_fold(scores, decided, truth, weight, metrics):
+    """Fill ap, auroc and hits of a fold from scores[d, shot, n, q] and weight[d, q].
+
+    Weights are whole numbers, so that their sums are exact in any order.
+    """
+    relevant, label, positives, start = truth
+    ap, auroc, hits, _, _ = metrics
+    draws, shots, classes, queries = scores.shape
+    for d in range(draws):
+        for s in range(shots):
+            for n in range(classes):
+                few = positives[start[n] : start[n + 1]]
+                if few.size <= FEW:
+                    values = weighted_metrics_of_few(scores[d, s, n], weight[d], few)
+                else:
+                    values = weighted_ranking_metrics(
+                        scores[d, s, n], weight[d], relevant[n]
+                    )
+                ap[d, s, n], auroc[d, s, n] = values
+                hits[d, s, n] = 0.0
+            for q in range(queries):
+                if relevant[decided[d, s, q], q]:
+                    hits[d, s, label[q]] += weight[d, q]
+
+
 @kernel
 def measure_fold(scores, decided, truth, metrics):
     """Fill the metrics of a fold from scores[d, shot, n, q] and decided[d, shot, q].

@@ -20,6 +20,8 @@ LOG2_E = 1.4426950408889634
 LN2_HIGH = 6.93147180369123816490e-01
 LN2_LOW = 1.90821492927058770002e-10
 ROUND = 6755399441055744.0  # 1.5 × 2⁵²: adding it leaves the nearest whole number in the low bits
+LOWEST = -708.0  # e to this power is still a normal float
+LARGEST_GAP = 700.0  # of a_n for which odds are normal floats
 SQRT_HALF = np.int64(0x3FE6A09E667F3BCD)
 MANTISSA = np.int64(0x000FFFFFFFFFFFFF)
 MANTISSA_BITS = np.int64(52)
@@ -35,7 +37,7 @@ LOG_SERIES = tuple(1.0 / i for i in range(19, 1, -2))
 @formula
 def exp(x):
     """Return eˣ for x ≤ 0 within one unit in the last place; below −708 it stays at e⁻⁷⁰⁸."""
-    x = max(x, -708.0)
+    x = max(x, LOWEST)
     shifted = x * LOG2_E + ROUND
     n = shifted - ROUND
     r = (x - n * LN2_HIGH) - n * LN2_LOW
@@ -76,15 +78,15 @@ def grid_constant(classes):
 
 
 @inner
-def find_leaders(table, x, y, a, top, second, leader, decided):
-    """Copy a block of episodes into a (classes, width) and find the two largest a_n of each.
+def find_leaders(table, x, y, top, second, leader, decided):
+    """Find the two largest a_n of each episode of a block, and the class of the largest.
 
-    Their hard decisions are filled too: the class of the largest.
+    That class is the hard decision.
     """
-    classes, width = a.shape
+    classes = table.shape[1]
+    width = table.shape[3]
     for i in range(width):
-        a[0, i] = table[x, 0, y, i]
-        top[i] = a[0, i]
+        top[i] = table[x, 0, y, i]
         second[i] = -np.inf
         leader[i] = 0.0
     for n in range(1, classes):
@@ -92,12 +94,120 @@ def find_leaders(table, x, y, a, top, second, leader, decided):
         for i in range(width):
             value = table[x, n, y, i]
             previous = top[i]
-            a[n, i] = value
             second[i] = max(second[i], min(value, previous))
             leader[i] = number if value > previous else leader[i]
             top[i] = max(value, previous)
     for i in range(width):
         decided[x, y, i] = np.uint16(leader[i])
+
+
+@inner
+def fill_exponentials(table):
+    """Replace each x ≤ 0 by eˣ."""
+    for n in range(table.shape[0]):
+        for i in range(table.shape[1]):
+            table[n, i] = exp(table[n, i])
+
+
+@inner
+def fill_logarithms(table):
+    """Replace each x ≥ 0 by log(1 + x)."""
+    for n in range(table.shape[0]):
+        for i in range(table.shape[1]):
+            table[n, i] = log1p(table[n, i])
+
+
+@inner
+def fill_softmax(table, x, y, top, part, total, grid):
+    """Turn a_n of a block into the softmax, which underflows through the subnormals to 0."""
+    classes, width = part.shape
+    for n in range(classes):
+        for i in range(width):
+            part[n, i] = 0.5 * (table[x, n, y, i] - top[i])
+    fill_exponentials(part)
+    for i in range(width):
+        total[i] = 0.0
+    for n in range(classes):
+        for i in range(width):
+            part[n, i] *= part[n, i]
+            total[i] += (part[n, i] + grid) - grid  # exact in any order of classes
+    for n in range(classes):
+        for i in range(width):
+            table[x, n, y, i] = part[n, i] / total[i]
+
+
+@inner
+def fill_log_odds(table, x, y, top, second, leader, part, near, total, grid):
+    """Turn a_n of a block into log-odds.
+
+    Each loop reads and writes few arrays: with more, the compiler gives up its vectors.
+    """
+    classes, width = part.shape
+    for n in range(classes):
+        number = np.float64(n)
+        for i in range(width):
+            leads = leader[i] == number
+            part[n, i] = LOWEST if leads else table[x, n, y, i] - second[i]
+    for i in range(width):
+        near[0, i] = second[i] - top[i]
+        total[i] = 0.0
+    fill_exponentials(part)
+    fill_exponentials(near)
+    for n in range(classes):
+        for i in range(width):
+            part[n, i] = (
+                part[n, i] + grid
+            ) - grid  # exact sums in any order of classes
+            total[i] += part[n, i]
+    for n in range(classes):
+        number = np.float64(n)
+        for i in range(width):
+            others = total[i] - part[n, i]
+            leads = leader[i] == number
+            part[n, i] = others - 1.0 if leads else near[0, i] * others
+    fill_logarithms(part)
+    for n in range(classes):
+        number = np.float64(n)
+        for i in range(width):
+            reference = second[i] if leader[i] == number else top[i]
+            table[x, n, y, i] = table[x, n, y, i] - reference - part[n, i]
+
+
+@inner
+def fill_odds(table, x, top, second, leader, part, near, total, grid):
+    """Turn a_n of a block into odds: exp a_n / Σ_{m≠n} exp a_m."""
+    classes, width = part.shape
+    for n in range(classes):
+        number = np.float64(n)
+        for i in range(width):
+            leads = leader[i] == number
+            part[n, i] = LOWEST if leads else table[x, n, 0, i] - second[i]
+    for i in range(width):
+        near[0, i] = second[i] - top[i]
+        total[i] = 0.0
+    fill_exponentials(part)
+    fill_exponentials(near)
+    for n in range(classes):
+        for i in range(width):
+            total[i] += (part[n, i] + grid) - grid
+    for n in range(classes):
+        number = np.float64(n)
+        for i in range(width):
+            leads = leader[i] == number
+            rounded = (part[n, i] + grid) - grid
+            above = 1.0 if leads else near[0, i] * part[n, i]
+            below = near[0, i] * (total[i] - rounded)
+            table[x, n, 0, i] = above / (below if leads else 1.0 + below)
+
+
+@inner
+def largest_gap(table, x, top):
+    """Return how far a_n lies below the largest of its episode at most, in one block."""
+    gap = 0.0
+    for n in range(table.shape[1]):
+        for i in range(top.size):
+            gap = max(gap, top[i] - table[x, n, 0, i])
+    return gap
 
 
 @kernel
@@ -108,49 +218,45 @@ def to_scores(table, first, last, softmax, decided):
     `width` episodes, one beside the other. Only y from first to last − 1 is touched.
     """
     outer, classes, _, width = table.shape
-    a = np.empty((classes, width))
     part = np.empty((classes, width))
+    near = np.empty((1, width))
     top = np.empty(width)
     second = np.empty(width)
     leader = np.empty(width)
     total = np.empty(width)
-    near = np.empty(width)
     grid = grid_constant(classes)
     for x in range(outer):
         for y in range(first, last):
-            find_leaders(table, x, y, a, top, second, leader, decided)
-            for i in range(width):
-                total[i] = 0.0
+            find_leaders(table, x, y, top, second, leader, decided)
             if softmax:
-                for n in range(classes):
-                    for i in range(width):
-                        root = exp(0.5 * (a[n, i] - top[i]))
-                        part[n, i] = (
-                            root * root
-                        )  # underflows through the subnormals to 0
-                        total[i] += (
-                            part[n, i] + grid
-                        ) - grid  # exact in any order of classes
-                for n in range(classes):
-                    for i in range(width):
-                        table[x, n, y, i] = part[n, i] / total[i]
-                continue
-            for n in range(classes):
-                number = np.float64(n)
-                for i in range(width):
-                    leads = leader[i] == number
-                    e = exp(second[i] - top[i] if leads else a[n, i] - second[i])
-                    near[i] = e if leads else near[i]
-                    part[n, i] = 0.0 if leads else (e + grid) - grid
-                    total[i] += part[n, i]
-            for n in range(classes):
-                number = np.float64(n)
-                for i in range(width):
-                    leads = leader[i] == number
-                    others = total[i] - part[n, i]
-                    rest = others - 1.0 if leads else near[i] * others
-                    reference = second[i] if leads else top[i]
-                    table[x, n, y, i] = a[n, i] - reference - log1p(rest)
+                fill_softmax(table, x, y, top, part, total, grid)
+            else:
+                fill_log_odds(table, x, y, top, second, leader, part, near, total, grid)
+
+
+@kernel
+def to_ranking(table, softmax, decided):
+    """Do what `to_scores` does where only the order inside each x counts, y being one.
+
+    Odds have the order of log-odds, and cost no logarithm. Where they leave the range of floats,
+    the block gets log-odds.
+    """
+    outer, classes, _, width = table.shape
+    part = np.empty((classes, width))
+    near = np.empty((1, width))
+    top = np.empty(width)
+    second = np.empty(width)
+    leader = np.empty(width)
+    total = np.empty(width)
+    grid = grid_constant(classes)
+    for x in range(outer):
+        find_leaders(table, x, 0, top, second, leader, decided)
+        if softmax:
+            fill_softmax(table, x, 0, top, part, total, grid)
+        elif largest_gap(table, x, top) < LARGEST_GAP:
+            fill_odds(table, x, top, second, leader, part, near, total, grid)
+        else:
+            fill_log_odds(table, x, 0, top, second, leader, part, near, total, grid)
 
 
 @kernel

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from callshot.fewshot.kernels import formula, kernel
+from callshot.fewshot.kernels.scores import log1p
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 FIRST_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
@@ -100,3 +101,14 @@ def draw_support(stream, allowed, k, distinct, chosen):
             chosen[count] = new
             count += 1
     return count
+
+
+@kernel
+def fill_exponentials(base, keys, out):
+    """Fill out[b, i] with an exponential variable: a hash of (seed, purpose, key i, sample b)."""
+    for i in range(keys.size):
+        stream = enter(base, keys[i])
+        for b in range(out.shape[0]):
+            word = mix(stream + (np.uint64(b) + ONE) * GOLDEN)
+            u = (np.float64(word >> HALF) + 0.5) * 2.0**-32
+            out[b, i] = log1p(1.0 / u - 1.0)

@@ -1,0 +1,169 @@
+"""The spread `total`: what one labelled set would score on other recordings of the same kind.
+
+In each sample every recording has a random weight (the Bayesian bootstrap). It counts on both
+sides: exemplars of heavy recordings come early in the order from which a support takes the first k,
+and weigh more in the class mean; queries weigh in AP, AUROC and accuracy. The weights depend on the
+seed and the recording alone, so all encoders, classifiers and k are compared on the same samples.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from callshot.fewshot.accumulate import WeightedMetricSums
+from callshot.fewshot.engine import Engine, blocks
+from callshot.fewshot.episodes import Episodes, Split
+from callshot.fewshot.kernels import streams
+from callshot.fewshot.kernels.draws import Order
+from callshot.fewshot.kernels.ranks import FoldMetrics, measure_weighted_fold
+from callshot.fewshot.kernels.scores import to_ranking
+from callshot.fewshot.protocol import Protocol
+from callshot.fewshot.shared_resampling import (
+    class_means,
+    draws_per_task,
+    empty_metrics,
+    fill_evidence,
+    fold_products,
+    mean_evidence,
+)
+from callshot.records import FloatArray, IntArray
+
+LONGEST_DRAW = (
+    200  # k up to which products inside a support are summed, in k² / 2 steps
+)
+UNIT = (
+    2.0**-20
+)  # weights are multiples of it, so that their sums are exact in any order
+
+Ranks = NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class Reweighting:
+    """The weights and the orders of exemplars of every sample, (samples, rows).
+
+    `units` are the weights in multiples of UNIT; `rank` holds the exemplars of each class in order,
+    by number inside the class.
+    """
+
+    units: IntArray
+    rank: Ranks
+
+    def order(self, span: slice) -> Order:
+        """Return the orders and weights of some samples, for the kernels."""
+        return Order(self.rank[span], self.units[span] * UNIT)
+
+
+def reweight(episodes: Episodes, protocol: Protocol) -> Reweighting:
+    """Draw the weights of recordings and the orders of exemplars."""
+    size = (protocol.total_samples, len(episodes.rows))
+    weight = np.empty(size)
+    recording_key = np.array([streams.key(name) for name in episodes.recording])
+    base = streams.purpose_key(protocol.seed, "recording")
+    streams.fill_exponentials(base, recording_key, weight)
+    units = np.maximum(np.rint(weight / UNIT), 1.0)
+    arrival = np.empty(size)
+    base = streams.purpose_key(protocol.seed, "total")
+    streams.fill_exponentials(base, episodes.segment_key, arrival)
+    arrival /= units
+    rank = np.empty(size, np.uint32)
+    for begin, end in zip(
+        episodes.class_start[:-1], episodes.class_start[1:], strict=True
+    ):
+        rank[:, begin:end] = np.argsort(arrival[:, begin:end], axis=1, kind="stable")
+    return Reweighting(units.astype(np.int64), rank)
+
+
+def sweep_total(
+    engine: Engine,
+    part: Split,
+    shots: IntArray,
+    reweighting: Reweighting,
+    sums: WeightedMetricSums,
+    first_row: int = 0,
+) -> None:
+    """Score the queries of one fold with the supports and weights of every sample.
+
+    The values are added to the sums from `first_row` on, one row for each shot.
+    """
+    products = fold_products(engine, part)
+    samples = len(reweighting.units)
+    spans = blocks(samples, draws_per_task(engine, part, len(shots)))
+
+    def measure(span: slice) -> FoldMetrics:
+        order = reweighting.order(span)
+        evidence = weighted_evidence(engine, part, shots, products, order)
+        weight = np.ascontiguousarray(reweighting.units[span, part.rows])
+        return measure_weighted(engine, part, evidence, weight)
+
+    tasks = [partial(measure, span) for span in spans]
+    metrics = engine.run(tasks, len(shots) / engine.episodes.folds)
+    weights = reweighting.units[:, part.rows].T * UNIT
+    ap, auroc, hits = (
+        np.concatenate(column) for column in list(zip(*metrics, strict=True))[:3]
+    )
+    for shot in range(len(shots)):
+        sums.add_weighted(
+            first_row + shot,
+            part,
+            weights,
+            ap[:, shot].T,
+            auroc[:, shot].T,
+            hits[:, shot].T * UNIT,
+        )
+
+
+def weighted_evidence(
+    engine: Engine,
+    part: Split,
+    shots: IntArray,
+    products: FloatArray | None,
+    order: Order,
+) -> FloatArray:
+    """Return a[sample, shot, n, q] of some samples; `products` as `fold_products` returns them."""
+    episodes = engine.episodes
+    size = (len(order.rank), len(shots), len(episodes.classes), len(part.rows))
+    out = np.empty(size)
+    is_mean = engine.rule in ("mean", "cosine")
+    if is_mean and (products is None or shots[-1] > LONGEST_DRAW):
+        for b in range(len(out)):
+            means = weighted_means(engine, part, shots, order.rank[b], order.weight[b])
+            out[b] = mean_evidence(engine, part, means)
+    else:
+        fill_evidence(engine, part, shots, products, 0, order, out)
+    return out
+
+
+def weighted_means(
+    engine: Engine,
+    part: Split,
+    shots: IntArray,
+    rank: Ranks,
+    weight: FloatArray,
+) -> FloatArray:
+    """Return the weighted class means of one sample, (shots, classes, dimensions)."""
+    episodes = engine.episodes
+    means = []
+    for n, begin in enumerate(episodes.class_start[:-1]):
+        rows = begin + rank[begin : episodes.class_start[n + 1]].astype(np.int64)
+        rows = rows[part.outside[rows]]
+        whole = len(rows) <= shots[-1]
+        rows = rows[: shots[-1]]
+        means.append(class_means(episodes.vectors, rows, weight[rows], shots, whole))
+    return np.stack(means, axis=1)
+
+
+def measure_weighted(
+    engine: Engine, part: Split, evidence: FloatArray, weight: IntArray
+) -> FoldMetrics:
+    """Turn a[sample, shot, n, q] into scores, in place, and return their weighted metrics."""
+    samples, shots, classes, queries = evidence.shape
+    decided = np.empty((samples * shots, 1, queries), np.uint16)
+    table = evidence.reshape(samples * shots, classes, 1, queries)
+    to_ranking(table, engine.softmax, decided)
+    metrics = empty_metrics(samples, shots, classes)
+    decided = decided.reshape(samples, shots, queries)
+    measure_weighted_fold(evidence, decided, part.truth, weight, metrics)
+    return metrics
