@@ -24,9 +24,8 @@ from callshot.encoders.embed import embed as embed_with_encoder
 from callshot.errors import OptionError, check_options
 from callshot.fewshot.differences import compare_baselines, compare_encoders
 from callshot.fewshot.evaluate import evaluate_tables
-from callshot.fewshot.protocol import Protocol, parse_shots
+from callshot.fewshot.protocol import Protocol, parse_shots, parse_spread
 from callshot.records import (
-    SPREADS,
     Embeddings,
     Evaluation,
     Folds,
@@ -193,7 +192,7 @@ def evaluate(
     *,
     groups: Sequence[Any] | None = None,
     shots: str | Sequence[int] = "1-40",
-    spread: str = "both",
+    spread: str = "all",
     folds: Folds | int | None = None,
     categories: Mapping[str, str] | None = None,
     corpus: str = "corpus",
@@ -215,8 +214,8 @@ def evaluate(
     shots : str or sequence of int
         Examples per class: "1-40", "1,2,5,10", "all", or numbers.
     spread : str
-        Where intervals come from: per-query (the paper's bootstrap), shared (one labelled set for
-        all queries), or both.
+        Where intervals come from: per-query (the paper's bootstrap), shared (which calls were
+        labelled), total (which calls were labelled, and which recorded), or all.
     folds : Folds or int, optional
         Given folds, or how many to build; 5 by default.
     categories : mapping, optional
@@ -229,6 +228,8 @@ def evaluate(
     **options
         Further fields of `Protocol`: draws, bootstraps, shared_draws, permutations, seed, sampler,
         score, classifiers.
+        Further fields of `Protocol`: draws, bootstraps, shared_draws, total_samples, seed,
+        sampler, score, classifiers.
 
     Returns
     -------
@@ -267,7 +268,7 @@ def evaluate(
 
 
 def make_protocol(
-    *, shots: str | int | Sequence[int] = "1-40", spread: str = "both", **options: Any
+    *, shots: str | int | Sequence[int] = "1-40", spread: str = "all", **options: Any
 ) -> Protocol:
     """Return a protocol from options named as on the command line.
 
@@ -278,7 +279,7 @@ def make_protocol(
         shots = [shots]
     text = shots if isinstance(shots, str) else ",".join(str(k) for k in shots)
     numbers, whole_pool = parse_shots(text)
-    spreads = SPREADS if spread == "both" else (spread,)
+    spreads = parse_spread(spread)
     check_options(options, Protocol)
     return Protocol(shots=numbers, whole_pool=whole_pool, spreads=spreads, **options)
 

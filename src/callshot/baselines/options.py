@@ -7,7 +7,7 @@ from callshot.baselines.executor import require_torch
 from callshot.baselines.logistic import check_c
 from callshot.baselines.logistic_per_k import DRAWS
 from callshot.errors import OptionError
-from callshot.records import BASELINE_KINDS, SPREADS
+from callshot.records import BASELINE_KINDS
 
 CHOSEN_CELL = "chosen"  # by inner folds
 PAPER_CELL = "paper"  # as the paper pairs encoders and cells
@@ -64,7 +64,7 @@ class BaselineOptions:
             if self.train.count(kind) > 1:
                 raise OptionError(f"train: {kind} is given twice; leave one out")
         _check_choice("cell", self.cell, CELLS)
-        _check_choice("spread", self.spread, (*SPREADS, "both"))
+        _check_choice("spread", self.spread, ("shared", "per-query", "both"))
         for name, number in {"draws": self.draws, "seeds": self.seeds}.items():
             if not 1 <= number <= 10**6:
                 raise OptionError(f"{name}: expected 1 to 1000000, got {number}")
@@ -89,7 +89,8 @@ class BaselineOptions:
     @property
     def spreads(self) -> tuple[str, ...]:
         """The spreads of logistic regression at every k."""
-        return SPREADS if self.spread == "both" else (self.spread,)
+        both = ("per-query", "shared")
+        return both if self.spread == "both" else (self.spread,)
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

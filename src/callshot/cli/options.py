@@ -271,10 +271,10 @@ class ProtocolOptions:
     spread: Annotated[
         str,
         typer.Option(
-            help="Where intervals come from. per-query: the paper's bootstrap. shared: one "
-            "labelled set for all queries. both."
+            help="Where intervals come from. total: which calls were labelled, and which were "
+            "recorded. shared: which calls were labelled. per-query: the paper's bootstrap. all."
         ),
-    ] = "both"
+    ] = "all"
 
     permutations: Annotated[
         int,

@@ -6,6 +6,13 @@ from callshot.errors import OptionError
 from callshot.fewshot.classifiers import find_classifier
 from callshot.records import SPREADS
 
+# What the option `spread` can be; total is computed with the help of shared.
+SPREAD_CHOICES: dict[str, tuple[str, ...]] = {
+    "all": SPREADS,
+    "total": ("shared", "total"),
+    "shared": ("shared",),
+    "per-query": ("per-query",),
+}
 SAMPLERS = ("distinct", "replacement")
 SCORES = ("log", "softmax")
 MAX_DRAWS = 65535  # picks are stored in 16 bits
@@ -171,3 +178,13 @@ def parse_shots(text: str) -> tuple[tuple[int, ...], bool]:
             )
         shots.update(range(first, last + 1))
     return tuple(sorted(shots)), "all" in words
+
+
+def parse_spread(name: str) -> tuple[str, ...]:
+    """Return the spreads that the option `spread` selects.
+
+    >>> parse_spread("total")
+    ('shared', 'total')
+    """
+    _check_choice("spread", name, tuple(SPREAD_CHOICES))
+    return SPREAD_CHOICES[name]

@@ -9,9 +9,9 @@ import numpy as np
 
 from callshot.fewshot.accumulate import MetricSums, WeightedMetricSums
 from callshot.fewshot.engine import Engine
-from callshot.fewshot.episodes import splits
+from callshot.fewshot.episodes import Episodes, splits
 from callshot.fewshot.per_query_resampling import sweep_per_query
-from callshot.fewshot.prediction import predict
+from callshot.fewshot.prediction import predict, small_sample_inflation
 from callshot.fewshot.shared_resampling import sweep_pool, sweep_shared
 from callshot.fewshot.total_resampling import UNIT, reweight, sweep_total
 from callshot.records import IntArray
@@ -38,7 +38,7 @@ def sweep(
     if spread == "total":
         sums = _sweep_weighted(engine, rows, categories)
         if shared is not None:
-            _predict_all(sums, shared)
+            _predict_all(sums, shared, engine.episodes)
         return rows, sums
     return rows, _sweep_unweighted(engine, spread, rows, categories)
 
@@ -86,9 +86,24 @@ def _sweep_weighted(
     return sums
 
 
-def _predict_all(sums: MetricSums, shared: MetricSums) -> None:
+def _predict_all(sums: MetricSums, shared: MetricSums, episodes: Episodes) -> None:
     """Replace raw samples of `total` by predictions, in place."""
+    by_class = small_sample_inflation(count_recordings(episodes))
+    on_average = float(by_class.mean())
     for key, samples in sums.values.items():
-        samples[:] = predict(samples, shared.values[key], bounded=True)
+        samples[:] = predict(
+            samples, shared.values[key], inflation=on_average, bounded=True
+        )
     for metric, samples in sums.per_class.items():
-        samples[:] = predict(samples, shared.per_class[metric], bounded=True)
+        samples[:] = predict(
+            samples,
+            shared.per_class[metric],
+            inflation=by_class[:, None],
+            bounded=True,
+        )
+
+
+def count_recordings(episodes: Episodes) -> IntArray:
+    """Return the number of recordings of each class."""
+    pairs = set(zip(episodes.label.tolist(), episodes.recording, strict=True))
+    return np.bincount([n for n, _ in pairs])

@@ -99,7 +99,10 @@ def sweep_total(
         return measure_weighted(engine, part, evidence, weight)
 
     tasks = [partial(measure, span) for span in spans]
-    metrics = engine.run(tasks, len(shots) / engine.episodes.folds)
+    steps = (
+        len(shots) if first_row == 0 else 0
+    )  # the row `all` is not counted as progress
+    metrics = engine.run(tasks, steps / engine.episodes.folds)
     weights = reweighting.units[:, part.rows].T * UNIT
     ap, auroc, hits = (
         np.concatenate(column) for column in list(zip(*metrics, strict=True))[:3]

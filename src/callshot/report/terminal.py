@@ -14,6 +14,7 @@ from callshot.records.frames import Frame, Shots, unique_values
 SPREAD_NOTES = {
     "per-query": "over bootstrap samples",
     "shared": "over labelled sets; query sampling is not in it",
+    "total": "over labelled sets and other recordings",
 }
 MOST_REASONS = 6
 MOST_SHOTS = 12

@@ -23,8 +23,7 @@ from callshot.corpus.options import SegmentationOptions
 from callshot.encoders.availability import encoder_status
 from callshot.encoders.catalogue import EncoderSpec, display_name, find_encoder
 from callshot.errors import CallshotError, InputError, OptionError
-from callshot.fewshot.protocol import Protocol
-from callshot.records import SPREADS
+from callshot.fewshot.protocol import SPREAD_CHOICES, Protocol
 from callshot.report.tables.scores import PAPER_SHOTS
 from callshot.study.steps import optional
 from callshot.study.toml_section import (
@@ -327,7 +326,7 @@ def _parse_baselines(section: Section) -> BaselineOptions:
 
 
 def _parse_protocol(section: Section) -> Protocol:
-    section.choice("spread", "both", (*SPREADS, "both"))
+    section.choice("spread", "all", tuple(SPREAD_CHOICES))
     names = [name for name in section.texts("classifiers") if name != "centroid"]
     options = {**section.content, "classifiers": ("centroid", *names)}
     try:

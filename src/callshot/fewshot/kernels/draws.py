@@ -1,8 +1,8 @@
 """(One order of exemplars, products of vectors) → a_n of all queries of a fold, for each draw.
 
-In the spread `shared` an order is a random permutation, and every exemplar has weight 1. In `total`
-the order is given, and the mean of a class is weighted. Sums run over queries in the innermost loop,
-where products lie side by side.
+In the spread `shared` an order is a random permutation, and every exemplar has weight 1. In
+`total` the order is given, and the mean of a class is weighted. Sums run over queries in the
+innermost loop, where products lie side by side.
 """
 
 import math

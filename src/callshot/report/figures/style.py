@@ -87,6 +87,7 @@ LAST_COMPLETE: Style = {
 BAND = {
     "per-query": PALE_BLUE,
     "shared": "#FBE7C0",
+    "total": "#E3E3E3",
     "centroid": PALE_BLUE,
     "trained": "#F8DCCB",
     "background": "#FBE7C0",
@@ -101,6 +102,7 @@ SECOND_LINE: Style = {
 LINE = {
     "per-query": FIRST_LINE,
     "shared": SECOND_LINE,
+    "total": {"color": "#555555", "linestyle": DASHED, "zorder": 2},
     "centroid": FIRST_LINE,
     "trained": SECOND_LINE,
     "background": {"color": VERMILION, "linestyle": DASHED, "zorder": 2},

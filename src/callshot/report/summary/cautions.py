@@ -15,6 +15,10 @@ RANDOM_ABOVE_CHANCE = (
     "even the encoder {encoder} is above chance here (mAP {mean:.2f}, " + CHANCE + ")"
 )
 MEANINGS = {
+    "total": (
+        "The intervals are over the choice of labelled examples and of recordings: what one "
+        "labelled set would score on other recordings of the same kind."
+    ),
     "shared": (
         "The intervals are over the choice of labelled examples; they do not include the choice of "
         "calls that were recorded and queried."

@@ -21,7 +21,11 @@ Point = dict[str, Any]  # a row of a curve or of differences
 
 RANDOM = "random"  # the encoder whose vectors do not depend on the sound
 FEW_SHOTS = 5  # the largest k that counts as a few examples
-SAMPLES = {"shared": "labelled sets", "per-query": "bootstrap samples"}
+SAMPLES = {
+    "total": "labelled sets and recordings",
+    "shared": "labelled sets",
+    "per-query": "bootstrap samples",
+}
 WIDTH = pl.col("p99") - pl.col("p01")
 
 

@@ -30,6 +30,7 @@ SPREADS = {
     "shared": (
         "over sets of labelled exemplars that serve all queries; query sampling is not included"
     ),
+    "total": "over labelled sets and other recordings of the same kind",
 }
 TRAINED_NOTE = (
     "Baselines are trained on all labelled data of the support side of each split."
