@@ -26,6 +26,7 @@ SMALL = Protocol(
     bootstraps=100,
     shared_draws=50,
     permutations=19,
+    total_samples=50,
 )
 
 

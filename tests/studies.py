@@ -23,6 +23,7 @@ draws = 5
 bootstraps = 20
 shared_draws = 10
 permutations = 9
+total_samples = 10
 seed = 3
 """
 REPORT = "\n[report]\nfigures = false\n"

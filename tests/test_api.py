@@ -16,7 +16,12 @@ from studies import make_corpus
 
 Y = ["rumble", "roar"] * 20
 GROUPS = [f"recording {i // 4}" for i in range(40)]
-FEW: dict[str, Any] = {"shots": "1-3", "bootstraps": 50, "shared_draws": 120}
+FEW: dict[str, Any] = {
+    "shots": "1-3",
+    "bootstraps": 50,
+    "shared_draws": 120,
+    "total_samples": 120,
+}
 
 
 def make_vectors(seed: int = 0) -> np.ndarray:
@@ -149,7 +154,9 @@ def test_the_repr_is_short_and_html_is_escaped() -> None:
 
 def test_the_pipeline_goes_from_recordings_to_crossovers(tmp_path: Path) -> None:
     audio = make_corpus(tmp_path / "recordings")
-    protocol = callshot.Protocol(shots=(1, 2), draws=3, bootstraps=20, shared_draws=20)
+    protocol = callshot.Protocol(
+        shots=(1, 2), draws=3, bootstraps=20, shared_draws=20, total_samples=20
+    )
     result = pipeline.run(
         audio, None, ("mfcc", "random"), protocol, store=tmp_path / "store"
     )

@@ -28,6 +28,8 @@ FEW = [
     "6",
     "--permutations",
     "5",
+    "--total-samples",
+    "6",
 ]
 FILES = {
     "classes.csv",

@@ -186,6 +186,8 @@ def test_evaluate_takes_folds_and_categories_of_a_corpus_it_knows(tmp_path):
         "9",
         "--shared-draws",
         "6",
+        "--total-samples",
+        "6",
         "--no-figure",
         "--quiet",
     ]

@@ -47,7 +47,9 @@ def refined(table):
 
 
 def test_at_step_0_it_is_the_centroid(table, refined):
-    protocol = Protocol(shots=(), whole_pool=True, shared_draws=1, spreads=("shared",))
+    protocol = Protocol(
+        shots=(), whole_pool=True, shared_draws=1, total_samples=1, spreads=("shared",)
+    )
     golden = evaluate_tables([table], protocol, folds=folds_of(table))
     assert refined.steps[0] == 0
     for scoring, metric, mean in golden.curve.select(

@@ -24,7 +24,9 @@ from corpora import episodes_of
 CLASSES = 5
 FOLDS = 4
 EACH = 6  # segments of each class in each fold
-PROTOCOL = Protocol(shots=(1, 4, 12), draws=4, bootstraps=8, shared_draws=4)
+PROTOCOL = Protocol(
+    shots=(1, 4, 12), draws=4, bootstraps=8, shared_draws=4, total_samples=4
+)
 
 
 def corpus(seed, *, separation=1.0, dimensions=8):

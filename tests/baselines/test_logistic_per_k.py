@@ -19,7 +19,7 @@ from callshot.fewshot.sweep import sweep
 from callshot.records import Embeddings
 from corpora import episodes_of
 
-SHOTS = Protocol(shots=(1, 2, 3, 5, 9), shared_draws=4)
+SHOTS = Protocol(shots=(1, 2, 3, 5, 9), shared_draws=4, total_samples=4)
 KEYS = [("all", "map"), ("all", "auroc"), ("all", "accuracy")]
 
 
@@ -101,7 +101,9 @@ def check_values(sums, shot, golden):
 )
 def test_every_value_is_that_of_a_loop_over_scikit_learn(dimensions, sampler):
     episodes = episodes_of(corpus(dimensions=dimensions))
-    protocol = Protocol(shots=(1, 2, 6), shared_draws=2, sampler=sampler)
+    protocol = Protocol(
+        shots=(1, 2, 6), shared_draws=2, total_samples=2, sampler=sampler
+    )
     k, sums = sweep_logistic(episodes, protocol, c=1.0)
     assert k.tolist() == [1, 2, 6]
     for s, shot in enumerate(protocol.shots):
@@ -149,7 +151,7 @@ def test_the_draws_are_those_of_the_shared_spread_and_each_begins_with_the_one_b
 
 def test_shots_all_is_logistic_regression_on_the_whole_support_side():
     episodes = episodes_of(corpus((12, 8, 5), 6))
-    protocol = Protocol(shots=(2,), whole_pool=True, shared_draws=3)
+    protocol = Protocol(shots=(2,), whole_pool=True, shared_draws=3, total_samples=3)
     k, sums = sweep_logistic(episodes, protocol)
     golden = measure(episodes, score_logistic(episodes, np.arange(25), c=DEFAULT_C)[0])
     assert k.tolist() == [2, 9]
@@ -227,7 +229,7 @@ def test_the_centroid_wins_with_few_labels_and_logistic_regression_with_many():
     noise = np.linalg.qr(rng.normal(size=(100, 5)))[0].T
     vectors = table.vectors + 2.0 * rng.normal(size=(300, 5)) @ noise
     episodes = episodes_of(dataclasses.replace(table, vectors=vectors))
-    protocol = Protocol(shots=(1, 4, 32), shared_draws=20)
+    protocol = Protocol(shots=(1, 4, 32), shared_draws=20, total_samples=20)
     with open_engine(episodes, protocol, 2, 2**30) as engine:
         _, centroid = sweep(engine, "shared")
     _, logistic = sweep_logistic(episodes, protocol)

@@ -27,7 +27,9 @@ def centroid_scores(episodes):
 @pytest.mark.parametrize("seed", range(5))
 def test_a_centroid_on_the_whole_pool_scores_as_evaluate_does_with_shots_all(seed):
     table = random_corpus(seed, classes=4, size=4, dimensions=5, integers=False)
-    protocol = Protocol(shots=(), whole_pool=True, shared_draws=1, spreads=("shared",))
+    protocol = Protocol(
+        shots=(), whole_pool=True, shared_draws=1, total_samples=1, spreads=("shared",)
+    )
     golden = evaluate_tables(
         [table], protocol, folds=folds_of(table), categories=CATEGORIES
     )

@@ -45,7 +45,9 @@ from corpora import (
 )
 
 SPREADS = ("per-query", "shared")
-SMALL = Protocol(shots=(1, 2, 3, 5), draws=3, bootstraps=7, shared_draws=4)
+SMALL = Protocol(
+    shots=(1, 2, 3, 5), draws=3, bootstraps=7, shared_draws=4, total_samples=4
+)
 both_ways = pytest.mark.parametrize(
     "memory", [0, 2**30], ids=["directly", "by matrices"]
 )
@@ -138,7 +140,12 @@ def test_one_exemplar_of_each_class_is_exact_on_whole_numbers_with_ties(
     table, memory, sampler, name
 ):
     protocol = Protocol(
-        shots=(1, 2, 3), draws=2, bootstraps=2, shared_draws=2, sampler=sampler
+        shots=(1, 2, 3),
+        draws=2,
+        bootstraps=2,
+        shared_draws=2,
+        total_samples=2,
+        sampler=sampler,
     )
     episodes = episodes_of(table)
     for spread in SPREADS:
@@ -216,7 +223,12 @@ def test_the_whole_pool_is_one_support_set_also_where_vectors_repeat(name, memor
         random_corpus(22, classes=3, size=5, integers=False, dimensions=37)
     )
     protocol = Protocol(
-        shots=(2, 90), whole_pool=True, draws=6, bootstraps=9, shared_draws=6
+        shots=(2, 90),
+        whole_pool=True,
+        draws=6,
+        bootstraps=9,
+        shared_draws=6,
+        total_samples=6,
     )
     for spread in SPREADS:
         sums = run(table, name, protocol, spread, memory=memory)
@@ -493,6 +505,8 @@ def test_the_command_takes_classifiers(tmp_path, capsys, monkeypatch):
         "9",
         "--shared-draws",
         "6",
+        "--total-samples",
+        "6",
         "--no-figure",
         "--quiet",
     ]
@@ -520,6 +534,7 @@ def test_other_classifiers_are_named_beside_their_encoder_and_the_reference_is_n
         draws=3,
         bootstraps=10,
         shared_draws=5,
+        total_samples=5,
         classifiers=("centroid", "cosine"),
     )
     result = evaluate_tables([table], protocol, folds=folds_of(table))

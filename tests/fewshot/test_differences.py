@@ -19,7 +19,9 @@ from callshot.records.frames import value_matrix, values_frame
 from corpora import corpora, folds_of, random_corpus
 from corpus_results import make_baselines
 
-FEW = Protocol(shots=(1, 2, 4), draws=4, bootstraps=30, shared_draws=20)
+FEW = Protocol(
+    shots=(1, 2, 4), draws=4, bootstraps=30, shared_draws=20, total_samples=20
+)
 NUMBERS = ("mean", "p01", "p25", "p50", "p75", "p99", "wins")
 
 
@@ -127,7 +129,7 @@ def test_what_the_draws_do_to_both_encoders_cancels_out_of_their_difference(spre
         scale=0.05, size=table.vectors.shape
     )
     protocol = dataclasses.replace(
-        FEW, bootstraps=300, shared_draws=300, spreads=(spread,)
+        FEW, bootstraps=300, shared_draws=300, total_samples=300, spreads=(spread,)
     )
     result = evaluate_tables(
         [table, dataclasses.replace(table, encoder="near", vectors=shifted)], protocol

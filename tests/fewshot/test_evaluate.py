@@ -12,6 +12,7 @@ from callshot.records import Folds
 from corpora import folds_of, random_corpus
 
 FEW = Protocol(shots=(1, 2), draws=3, bootstraps=5, shared_draws=4, permutations=5)
+FEW = Protocol(shots=(1, 2), draws=3, bootstraps=5, shared_draws=4, total_samples=6)
 
 
 def test_everything_the_protocol_promises_is_in_the_evaluation():
@@ -21,13 +22,13 @@ def test_everything_the_protocol_promises_is_in_the_evaluation():
     assert keys == {
         ("all", metric, spread, k)
         for metric in ("map", "auroc", "accuracy")
-        for spread in ("per-query", "shared")
+        for spread in ("per-query", "shared", "total")
         for k in (1, 2)
     }
     samples = result.values.select("spread", result.values["value"].list.len()).unique()
-    assert dict(samples.rows()) == {"per-query": 5, "shared": 4}
+    assert dict(samples.rows()) == {"per-query": 5, "shared": 4, "total": 6}
     eligible = [c.label for c in result.classes if c.eligible]
-    assert len(result.per_class) == 3 * 2 * 2 * len(eligible)
+    assert len(result.per_class) == 3 * 3 * 2 * len(eligible)
     assert len(result.confusion) == 2 * len(eligible) ** 2
     assert result.queries == sum(
         f >= 0 and name in eligible

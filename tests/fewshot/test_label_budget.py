@@ -187,7 +187,13 @@ def test_every_encoder_and_eligible_class_of_a_real_evaluation_has_its_row():
     table = random_corpus(3, classes=4, size=5, integers=False)
     result = evaluate_tables(
         [table],
-        Protocol(shots=(1, 2, 3, 4), draws=3, bootstraps=10, shared_draws=20),
+        Protocol(
+            shots=(1, 2, 3, 4),
+            draws=3,
+            bootstraps=10,
+            shared_draws=20,
+            total_samples=20,
+        ),
         corpus="herd",
     )
     found = {row.label: row for row in budget(result.per_class, result.classes)}

@@ -15,7 +15,9 @@ def test_an_episode_has_the_support_and_the_scores_of_the_reference(
     spread, sampler, score
 ):
     table = random_corpus(4, classes=3, size=3, dimensions=3, integers=False)
-    protocol = Protocol(draws=2, shared_draws=2, sampler=sampler, score=score)
+    protocol = Protocol(
+        draws=2, shared_draws=2, total_samples=2, sampler=sampler, score=score
+    )
     episodes = episodes_of(table)
     scores = reference.score_fold(episodes, protocol, spread, 3, 1)
     for q, row in enumerate(np.flatnonzero(episodes.fold == 1)):

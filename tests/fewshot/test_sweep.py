@@ -30,7 +30,9 @@ QUICK = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
     phases=[Phase.explicit, Phase.generate],  # the reference is too slow to shrink with
 )
-SMALL = Protocol(shots=(1, 2, 4), draws=3, bootstraps=7, shared_draws=5)
+SMALL = Protocol(
+    shots=(1, 2, 4), draws=3, bootstraps=7, shared_draws=5, total_samples=5
+)
 both_ways = pytest.mark.parametrize(
     "memory", [0, 2**30], ids=["directly", "by Gram matrix"]
 )
@@ -207,7 +209,7 @@ def check_bound(episodes, protocol, evidence, s, query, number):
 def test_more_shots_more_bootstraps_and_more_draws_leave_the_earlier_values_alone():
     table = random_corpus(11, classes=4, size=3)
     longer = dataclasses.replace(
-        SMALL, shots=(1, 2, 3, 4, 6), bootstraps=300, shared_draws=9
+        SMALL, shots=(1, 2, 3, 4, 6), bootstraps=300, shared_draws=9, total_samples=9
     )
     for spread in SPREADS:
         _, less = run(table, SMALL, spread)
@@ -243,7 +245,9 @@ def test_folds_may_be_renumbered_without_moving_a_draw():
 @pytest.mark.parametrize("spread", SPREADS)
 def test_the_number_of_threads_cannot_be_seen(spread):
     table = random_corpus(14, classes=5, size=6, dimensions=8, integers=False)
-    protocol = Protocol(shots=(1, 2, 3, 7), draws=9, bootstraps=300, shared_draws=50)
+    protocol = Protocol(
+        shots=(1, 2, 3, 7), draws=9, bootstraps=300, shared_draws=50, total_samples=50
+    )
     runs = [run(table, protocol, spread, threads=threads)[1] for threads in (1, 2, 4)]
     for other in runs[1:]:
         check_values_equal(runs[0], other)
@@ -292,7 +296,9 @@ def test_separated_classes_score_one_in_every_metric_spread_and_score():
 
 @pytest.mark.parametrize("spread", SPREADS)
 def test_noise_scores_chance_on_average_over_corpora(spread):
-    protocol = dataclasses.replace(SMALL, bootstraps=50, shared_draws=20)
+    protocol = dataclasses.replace(
+        SMALL, bootstraps=50, shared_draws=20, total_samples=20
+    )
     gaps = {"map": [], "auroc": []}
     for seed in range(60):
         table = random_corpus(
@@ -309,7 +315,12 @@ def test_noise_scores_chance_on_average_over_corpora(spread):
 def test_the_whole_pool_is_the_limit_of_a_long_sweep():
     table = random_corpus(21, classes=3, size=3, integers=False)
     protocol = Protocol(
-        shots=(1, 50), whole_pool=True, draws=4, bootstraps=6, shared_draws=3
+        shots=(1, 50),
+        whole_pool=True,
+        draws=4,
+        bootstraps=6,
+        shared_draws=3,
+        total_samples=3,
     )
     for spread in SPREADS:
         k, sums = run(table, protocol, spread)
@@ -362,7 +373,12 @@ def test_several_blocks_of_shots_give_the_same_values_as_one(monkeypatch):
 def test_the_row_all_counts_ties_and_decisions_as_every_draw_would():
     table = repeat_vectors(random_corpus(26, classes=3, size=4, integers=False))
     protocol = Protocol(
-        shots=(90,), whole_pool=True, draws=7, bootstraps=5, shared_draws=6
+        shots=(90,),
+        whole_pool=True,
+        draws=7,
+        bootstraps=5,
+        shared_draws=6,
+        total_samples=6,
     )
     for spread in SPREADS:
         k, sums = run(table, protocol, spread)

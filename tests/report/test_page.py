@@ -250,7 +250,10 @@ def test_chance_of_the_classes_averages_to_that_of_the_curve():
     labels = [("rumble", "roar"), ("roar",), ("trumpet",)] * 24
     tables = [replace(t, labels=labels[: len(t)]) for t in make_tables()]
     found = make_corpus_results(
-        tables, protocol=Protocol(shots=(1,), draws=2, bootstraps=5, shared_draws=2)
+        tables,
+        protocol=Protocol(
+            shots=(1,), draws=2, bootstraps=5, shared_draws=2, total_samples=2
+        ),
     ).evaluation
     chance = found.curve.filter(metric="map")["chance"][0]
     assert np.mean(list(class_chances(found).values())) == pytest.approx(

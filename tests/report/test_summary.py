@@ -927,6 +927,7 @@ def test_any_evaluation_gives_whole_sentences_with_its_own_numbers(
         draws=4,
         bootstraps=samples,
         shared_draws=samples,
+        total_samples=samples,
         spreads=spreads,
     )
     rows = [
@@ -960,6 +961,8 @@ def test_an_undefined_auroc_does_not_prevent_a_summary():
     assert results.evaluation.curve["mean"].is_nan().any()
     first = write_summary(results)[0]
     assert first.startswith("Nothing here is better than chance on average")
-    results = make_corpus_results(tables, protocol=replace(SMALL, shared_draws=100))
+    results = make_corpus_results(
+        tables, protocol=replace(SMALL, shared_draws=100, total_samples=100)
+    )
     first = write_summary(results)[0]
     assert first.startswith("Nothing here is clearly better than chance")

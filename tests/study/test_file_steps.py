@@ -15,7 +15,7 @@ from callshot.fewshot.folds import make_folds
 from callshot.records import Segment
 from callshot.study.file_steps import DatasetChoice, evaluate_files, fold_files
 
-SMALL = Protocol(shots=(1, 2), draws=4, bootstraps=16, shared_draws=8)
+SMALL = Protocol(shots=(1, 2), draws=4, bootstraps=16, shared_draws=8, total_samples=8)
 
 
 @pytest.fixture

@@ -35,6 +35,7 @@ shots = "1,2,4"
 draws = 8
 bootstraps = 64
 shared_draws = 32
+total_samples = 32
 seed = 5
 [report]
 figures = false

@@ -23,7 +23,9 @@ from callshot.study.train_baselines import (
 )
 from studies import write_embeddings
 
-PROTOCOL = Protocol(shots=(1, 2, 4), draws=5, bootstraps=20, shared_draws=20, seed=5)
+PROTOCOL = Protocol(
+    shots=(1, 2, 4), draws=5, bootstraps=20, shared_draws=20, total_samples=20, seed=5
+)
 LOGISTIC = BaselineOptions(("logistic",), per_k=True, draws=6)
 CATEGORIES = "label,category\nrumble,low\ngrowl,low\ntrumpet,high\n"
 NO_TORCH = "torch is not installed: pip install 'callshot[baselines]'"

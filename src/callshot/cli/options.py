@@ -246,6 +246,9 @@ class ProtocolOptions:
     shared_draws: Annotated[
         int, typer.Option(help="Support sets of the shared spread.")
     ] = 1000
+    total_samples: Annotated[int, typer.Option(help="Samples of the total spread.")] = (
+        1000
+    )
     seed: Seed = 0
     sampler: Annotated[
         str,

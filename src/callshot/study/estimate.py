@@ -74,6 +74,9 @@ def _evaluation_s(study: Study, size: _Size) -> float:
     tested_shots = min(shots, len(TESTED_SHOTS))
     tested_draws = protocol.permutations * TEST_DRAWS
     scores = (draws * shots + tested_draws * tested_shots) * size.labels
+    samples = [protocol.samples(spread) for spread in ("shared", "total")]
+    draws = protocol.draws + protocol.bootstraps / 4 + sum(samples)
+    scores = draws * len(protocol.shots) * size.labels
     return 1.0 + EPISODE * size.segments * scores
 
 

@@ -40,6 +40,7 @@ seed = 0                        # same seed, same numbers
 # bootstraps = 5000             # samples of the per-query spread
 # shared_draws = 1000           # support sets of the shared spread
 # permutations = 199            # of labels, in the test against chance
+# total_samples = 1000          # samples of the total spread
 
 # Other classifiers without training:
 # classifiers = ["cosine", "cl2n", "whitened", "neighbour", "medoid"]

@@ -55,6 +55,7 @@ KEYS: Mapping[str, Mapping[str, Any]] = {
         "draws": int,
         "bootstraps": int,
         "shared_draws": int,
+        "total_samples": int,
         "seed": int,
         "sampler": str,
         "score": str,

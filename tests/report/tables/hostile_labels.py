@@ -47,7 +47,14 @@ TRAINED = r"l\ogistic_&%" + "g" * 40
 CHOICES = f"C & {HOSTILE[0]} by inner folds: 0.1, 1, 10, 0.01; {'z' * 60}"
 BASELINE_NAMES = {"logistic": "LR", "recurrent": "GRU_", "end-to-end": "AERD & Co"}
 CORPUS = r"../Nasty & Co_ %\{} 象 " + "n" * 40
-PROTOCOL = replace(SMALL, shots=(1, 2, 3, 4, 5), draws=3, bootstraps=10, shared_draws=5)
+PROTOCOL = replace(
+    SMALL,
+    shots=(1, 2, 3, 4, 5),
+    draws=3,
+    bootstraps=10,
+    shared_draws=5,
+    total_samples=5,
+)
 
 
 @cache

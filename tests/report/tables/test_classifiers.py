@@ -26,7 +26,9 @@ NAMES = [
 
 @pytest.fixture(scope="module")
 def trained():
-    return make_trained_results(protocol=replace(SMALL, shared_draws=120))
+    return make_trained_results(
+        protocol=replace(SMALL, shared_draws=120, total_samples=120)
+    )
 
 
 def test_every_encoder_has_a_block_with_the_reference_first_and_trained_classifiers_last(

@@ -1,0 +1,374 @@
+"""The spread `total` against a slow literal twin, and weighted metrics against scikit-learn."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from callshot import Embeddings, Protocol
+from callshot.errors import OptionError
+from callshot.fewshot import reference
+from callshot.fewshot.classifiers import find_classifier
+from callshot.fewshot.engine import open_engine
+from callshot.fewshot.evaluate import evaluate_tables
+from callshot.fewshot.kernels import ranks
+from callshot.fewshot.prediction import predict, small_sample_inflation
+from callshot.fewshot.sweep import count_recordings, sweep
+from callshot.fewshot.total_resampling import UNIT, reweight
+from callshot.records import METRICS
+from corpora import episodes_of, random_corpus, reverse_rows
+
+SMALL = Protocol(
+    shots=(1, 2, 4), draws=2, bootstraps=3, shared_draws=4, total_samples=5
+)
+both_ways = pytest.mark.parametrize(
+    "memory", [0, 2**30], ids=["directly", "by Gram matrix"]
+)
+
+
+def run(table, protocol=SMALL, *, threads=1, memory=2**30, classifier="centroid"):
+    """k and the raw samples of `total`."""
+    rule = find_classifier(classifier)
+    episodes = episodes_of(table)
+    with open_engine(episodes, protocol, threads, memory, classifier=rule) as engine:
+        return sweep(engine, "total")
+
+
+def exponential(seed, purpose, key, sample):
+    """−log u, u the middle of one of 2³² equal steps of (0, 1)."""
+    stream = reference.make_stream(seed, purpose, key)
+    word = reference.mix((stream + (sample + 1) * reference.GOLDEN) & reference.MASK)
+    return -math.log(((word >> 32) + 0.5) / 2**32)
+
+
+def literal_weights(episodes, protocol, sample):
+    weights = []
+    for recording in episodes.recording:
+        key = reference_key(recording)
+        weight = exponential(protocol.seed, "recording", key, sample)
+        weights.append(max(round(weight * 2**20), 1) / 2**20)
+    return np.array(weights)
+
+
+def reference_key(text):
+    import literal
+
+    return literal.key(text)
+
+
+def literal_support(episodes, protocol, sample, weights, fold, n, k):
+    """The first k of class n outside the fold in the order of a race."""
+    pool = np.flatnonzero((episodes.label == n) & (episodes.fold != fold)).tolist()
+    arrival = {
+        row: exponential(protocol.seed, "total", int(episodes.segment_key[row]), sample)
+        / weights[row]
+        for row in pool
+    }
+    return sorted(pool, key=arrival.get)[:k]
+
+
+def weighted_centroid(episodes, query, support, weights):
+    share = weights[support] / weights[support].sum()
+    c = share @ episodes.vectors[support]
+    return 2 * float(c @ episodes.vectors[query]) - float(c @ c)
+
+
+def weighted_cosine(episodes, query, support, weights):
+    vectors = episodes.vectors + episodes.origin
+    c = weights[support] @ vectors[support]
+    lengths = np.linalg.norm(c) * np.linalg.norm(vectors[query])
+    return float(c @ vectors[query]) / lengths if lengths > 0 else 0.0
+
+
+def weighted_nearest(episodes, query, support, weights):
+    z = episodes.vectors[query]
+    return max(2 * float(x @ z) - float(x @ x) for x in episodes.vectors[support])
+
+
+def weighted_medoid(episodes, query, support, weights):
+    z = episodes.vectors[query]
+    vectors = episodes.vectors[support]
+    away = np.linalg.norm(vectors[:, None] - vectors[None], axis=2) @ weights[support]
+    x = vectors[int(np.argmin(away))]
+    return 2 * float(x @ z) - float(x @ x)
+
+
+def literal_metrics(scores, relevant, weights):
+    """AP and AUROC by the formulas, pair by pair."""
+    positives = np.flatnonzero(relevant)
+    negatives = np.flatnonzero(~relevant)
+    ap = 0.0
+    for i in positives:
+        above = scores >= scores[i]
+        ap += weights[i] * weights[above & relevant].sum() / weights[above].sum()
+    credit = 0.0
+    for i in positives:
+        for j in negatives:
+            half = (scores[i] > scores[j]) + 0.5 * (scores[i] == scores[j])
+            credit += weights[i] * weights[j] * half
+    pairs = weights[positives].sum() * weights[negatives].sum()
+    return ap / weights[positives].sum(), credit / pairs if pairs > 0 else math.nan
+
+
+def literal_total(table, protocol, k, rule=weighted_centroid):
+    """mAP, AUROC and accuracy of every sample, (samples, 3)."""
+    episodes = episodes_of(table)
+    classes = len(episodes.classes)
+    values = []
+    for sample in range(protocol.total_samples):
+        weights = literal_weights(episodes, protocol, sample)
+        sums = np.zeros((classes, 2))
+        totals = np.zeros((classes, 2))
+        hits = 0.0
+        fold_weights = 0.0
+        for fold in range(episodes.folds):
+            queries = np.flatnonzero(episodes.fold == fold)
+            scores = []
+            for query in queries:
+                a = [
+                    rule(
+                        episodes,
+                        query,
+                        literal_support(
+                            episodes, protocol, sample, weights, fold, n, k
+                        ),
+                        weights,
+                    )
+                    for n in range(classes)
+                ]
+                hit = episodes.relevant[query, a.index(max(a))]
+                hits += weights[query] * hit / len(queries)
+                scores.append(reference.log_odds(a))
+            fold_weights += weights[queries].mean()
+            for n in range(classes):
+                relevant = episodes.relevant[queries, n]
+                metrics = literal_metrics(
+                    np.array(scores)[:, n], relevant, weights[queries]
+                )
+                share = weights[queries][relevant].mean()
+                for column, value in enumerate(metrics):
+                    if not math.isnan(value):
+                        sums[n, column] += share * value
+                        totals[n, column] += share
+        with np.errstate(invalid="ignore"):
+            by_class = sums / totals
+        values.append([*np.nanmean(by_class, axis=0), hits / fold_weights])
+    return np.array(values)
+
+
+def check_values(sums, shot, golden):
+    for metric, column in zip(METRICS, golden.T, strict=True):
+        np.testing.assert_allclose(
+            sums.values["all", metric][shot], column, rtol=0, atol=1e-12
+        )
+
+
+@both_ways
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_total_is_that_of_the_literal_twin(seed, memory):
+    table = random_corpus(seed, classes=3, folds=2, size=4, integers=False)
+    shots, sums = run(table, memory=memory)
+    for shot, k in enumerate(shots):
+        check_values(sums, shot, literal_total(table, SMALL, int(k)))
+
+
+@both_ways
+@pytest.mark.parametrize(
+    ("classifier", "rule"),
+    [
+        ("cosine", weighted_cosine),
+        ("neighbour", weighted_nearest),
+        ("medoid", weighted_medoid),
+    ],
+)
+def test_other_rules_weigh_exemplars_too(classifier, rule, memory):
+    table = random_corpus(5, classes=3, folds=2, size=4, integers=False, offset=1.5)
+    shots, sums = run(table, memory=memory, classifier=classifier)
+    for shot, k in enumerate(shots):
+        check_values(sums, shot, literal_total(table, SMALL, int(k), rule))
+
+
+@pytest.mark.parametrize("classifier", ["centroid", "neighbour"])
+def test_the_row_all_has_the_weighted_pool(classifier):
+    rule = weighted_centroid if classifier == "centroid" else weighted_nearest
+    table = random_corpus(5, classes=3, folds=2, size=4, integers=False)
+    protocol = dataclasses.replace(SMALL, whole_pool=True)
+    shots, sums = run(table, protocol, classifier=classifier)
+    assert len(shots) == 4
+    check_values(sums, 3, literal_total(table, protocol, int(shots[-1]), rule))
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 5), st.booleans(), st.integers(1, 2**24)),
+        min_size=2,
+        max_size=40,
+    ).filter(lambda rows: any(truth for _, truth, _ in rows))
+)
+def test_weighted_metrics_are_those_of_scikit_learn(rows):
+    scores = np.array([float(score) for score, _, _ in rows])
+    relevant = np.array([truth for _, truth, _ in rows])
+    weight = np.array([units for _, _, units in rows])
+    ap = average_precision_score(relevant, scores, sample_weight=weight)
+    auroc = math.nan
+    if not relevant.all():
+        auroc = roc_auc_score(relevant, scores, sample_weight=weight)
+    golden = pytest.approx((ap, auroc), abs=1e-12, nan_ok=True)
+    assert ranks.weighted_ranking_metrics(scores, weight, relevant) == golden
+    assert literal_metrics(scores, relevant, weight.astype(float)) == golden
+    assert measure_by_counting(scores, weight, relevant) == golden
+
+
+def measure_by_counting(scores, weight, relevant):
+    """The metrics of one class by the kernel for folds, which counts where positives are few."""
+    truth = ranks.Truth(
+        relevant[None],
+        np.zeros(len(scores), np.int64),
+        np.flatnonzero(relevant),
+        np.array([0, relevant.sum()]),
+    )
+    size = (1, 1, 1)
+    unused = np.zeros((1, 1), np.int64)
+    metrics = ranks.FoldMetrics(
+        np.empty(size), np.empty(size), np.empty(size), unused[None], unused
+    )
+    decided = np.zeros((1, 1, len(scores)), np.uint16)
+    ranks.measure_weighted_fold(
+        scores[None, None, None], decided, truth, weight[None], metrics
+    )
+    assert metrics.hits[0, 0, 0] == weight[relevant].sum()
+    return metrics.ap[0, 0, 0], metrics.auroc[0, 0, 0]
+
+
+def test_many_positives_are_sorted_with_the_same_result_as_counting():
+    rng = np.random.default_rng(0)
+    scores = rng.integers(0, 60, 300).astype(float)
+    relevant = rng.random(300) < 0.5
+    weight = rng.integers(1, 2**24, 300)
+    assert relevant.sum() > ranks.FEW
+    golden = pytest.approx(literal_metrics(scores, relevant, weight), abs=1e-12)
+    assert measure_by_counting(scores, weight, relevant) == golden
+
+
+def test_threads_memory_and_the_order_of_rows_change_nothing():
+    table = random_corpus(7, classes=4, size=5, integers=False)
+    _, golden = run(table)
+    for options in ({"threads": 2}, {"threads": 4}):
+        _, sums = run(table, **options)
+        for key, samples in golden.values.items():
+            np.testing.assert_array_equal(sums.values[key], samples)
+    _, turned = run(reverse_rows(table))
+    for key, samples in golden.values.items():
+        np.testing.assert_array_equal(turned.values[key], samples)
+
+
+def test_calls_of_one_recording_have_one_weight_of_mean_one():
+    table = random_corpus(7, classes=4, size=5, integers=False)
+    protocol = dataclasses.replace(SMALL, total_samples=4000)
+    episodes = episodes_of(table)
+    weights = reweight(episodes, protocol).units * UNIT
+    by_recording = {}
+    for recording, column in zip(episodes.recording, weights.T, strict=True):
+        first = by_recording.setdefault(recording, column)
+        np.testing.assert_array_equal(column, first)
+    columns = np.array(list(by_recording.values()))
+    assert len(columns) > 5
+    np.testing.assert_allclose(columns.mean(axis=1), 1.0, atol=0.1)
+    np.testing.assert_allclose(columns.var(axis=1), 1.0, atol=0.3)
+    correlation = np.corrcoef(columns) - np.eye(len(columns))
+    assert np.abs(correlation).max() < 0.1
+
+
+def test_encoders_share_the_weights_so_that_equal_vectors_do_not_differ():
+    table = random_corpus(7, classes=4, size=5, integers=False)
+    twin = dataclasses.replace(table, encoder="twin")
+    result = evaluate_tables([table, twin], SMALL)
+    total = result.differences.filter(spread="total")
+    assert len(total) == 3 * len(SMALL.shots)
+    assert total["mean"].abs().max() == 0.0
+    assert total["p99"].abs().max() == 0.0
+
+
+def literal_prediction(total, shared, inflation):
+    mean = sum(total) / len(total)
+    centre = sum(shared) / len(shared)
+    variance = sum((x - mean) ** 2 for x in total) / len(total)
+    of_set = sum((x - centre) ** 2 for x in shared) / len(shared)
+    wanted = inflation * variance + max(inflation * variance - of_set, 0.0)
+    return [centre + math.sqrt(wanted / variance) * (x - mean) for x in total]
+
+
+def test_predictions_have_the_mean_of_shared_and_both_variances():
+    rng = np.random.default_rng(3)
+    total = rng.normal(0.6, 0.05, size=(4, 200))
+    shared = rng.normal(0.5, 0.03, size=(4, 100))
+    predicted = predict(total, shared, inflation=1.2)
+    for row, one, other in zip(predicted, total, shared, strict=True):
+        np.testing.assert_allclose(row, literal_prediction(one, other, 1.2), atol=1e-12)
+    np.testing.assert_allclose(predicted.mean(axis=1), shared.mean(axis=1), atol=1e-12)
+    wanted = 2 * 1.2 * total.var(axis=1) - shared.var(axis=1)
+    np.testing.assert_allclose(predicted.var(axis=1), wanted, atol=1e-12)
+
+
+def test_predictions_of_a_constant_stay_and_scores_stay_in_their_range():
+    constant = predict(np.full((1, 5), 0.7), np.full((1, 3), 0.6))
+    np.testing.assert_allclose(constant, 0.6, rtol=1e-12)
+    wide = predict(np.array([0.0, 0.5, 1.0]), np.array([0.9, 0.9]), bounded=True)
+    assert wide.min() >= 0.0
+    assert wide.max() == 1.0
+
+
+def test_the_curve_of_total_has_the_mean_of_shared_and_is_wider():
+    rng = np.random.default_rng(0)
+    label = ["roar", "rumble", "trumpet"] * 20
+    vectors = rng.normal(size=(60, 5))
+    vectors[:, 0] += np.tile([0.0, 1.0, 2.0], 20)
+    recording = [f"r{i // 2}" for i in range(60)]
+    segment = [f"s{i:02}" for i in range(60)]
+    table = Embeddings("e", vectors, segment, recording, label, [()] * 60)
+    protocol = Protocol(
+        shots=(1, 4, 8), draws=3, bootstraps=5, shared_draws=300, total_samples=300
+    )
+    curve = evaluate_tables([table], protocol).curve
+    shared = curve.filter(spread="shared", metric="map")
+    total = curve.filter(spread="total", metric="map")
+    np.testing.assert_allclose(total["mean"], shared["mean"], atol=0.01)
+    assert ((total["p99"] - total["p01"]) > (shared["p99"] - shared["p01"])).all()
+
+
+def test_resampling_few_recordings_underestimates_the_variance_of_a_mean():
+    """Of a mean of n numbers, under exponential weights, by simulation."""
+    rng = np.random.default_rng(0)
+    for n in (3, 8):
+        numbers = rng.normal(size=(4000, n))
+        weights = rng.exponential(size=(4000, n))
+        means = (numbers * weights).sum(axis=1) / weights.sum(axis=1)
+        within = np.mean((means - numbers.mean(axis=1)) ** 2)
+        inflation = float(small_sample_inflation(np.array(n)))
+        assert within * inflation == pytest.approx(1.0 / n, rel=0.08)
+
+
+def test_recordings_are_counted_for_each_class():
+    recording = ["a", "a", "b", "b", "c", "d"]
+    label = ["roar", "rumble", "roar", "rumble", "roar", "rumble"]
+    table = Embeddings(
+        "e",
+        np.eye(6),
+        list("uvwxyz"),
+        recording,
+        label,
+        [()] * 6,
+        np.array([0, 0, 1, 1, 0, 1]),
+    )
+    assert count_recordings(episodes_of(table)).tolist() == [3, 3]
+
+
+def test_total_without_shared_is_refused():
+    with pytest.raises(OptionError, match="spread: total is computed with shared"):
+        Protocol(spreads=("total",))
+    with pytest.raises(OptionError, match="total-samples: 1 to"):
+        Protocol(total_samples=0)
