@@ -250,7 +250,7 @@ def evaluate(
     >>> y = ["rumble", "roar"] * 20
     >>> X = np.random.default_rng(0).normal(size=(40, 8)) + [[3.0 * (one == "roar")] for one in y]
     >>> recordings = [f"recording {i // 4}" for i in range(40)]
-    >>> result = evaluate(X, y, groups=recordings, shots="1,5", bootstraps=100, shared_draws=100, total_samples=100)
+    >>> result = evaluate(X, y, groups=recordings, shots="1,5", spread="shared")
     >>> result.curve.filter(metric="map", spread="shared").select("k", "mean").rows()
     [(1, 1.0), (5, 1.0)]
     """
@@ -310,7 +310,7 @@ def compare(
     >>> import numpy as np
     >>> y = ["rumble", "roar"] * 20
     >>> X = np.random.default_rng(0).normal(size=(40, 8))
-    >>> result = evaluate(X, y, shots="1,5", bootstraps=100, shared_draws=100, total_samples=100)
+    >>> result = evaluate(X, y, shots="1,5", spread="shared")
     >>> compare(result).height  # one encoder alone
     0
     """

@@ -85,7 +85,7 @@ def test_every_number_is_that_of_the_literal_twin(data, shots, samples):
 
 @settings(max_examples=15, deadline=None)
 @given(corpora(), st.sampled_from(["distinct", "replacement"]), st.integers(0, 3))
-def test_an_encoder_less_itself_is_exactly_nothing_in_both_spreads(
+def test_an_encoder_less_itself_is_exactly_nothing_in_every_spread(
     table, sampler, seed
 ):
     protocol = dataclasses.replace(FEW, shots=(1, 3), sampler=sampler, seed=seed)
@@ -95,7 +95,7 @@ def test_an_encoder_less_itself_is_exactly_nothing_in_both_spreads(
         folds=folds_of(table),
     )
     frame = compare_encoders(result.values)
-    assert set(frame["spread"]) == {"per-query", "shared"}
+    assert set(frame["spread"]) == {"per-query", "shared", "total"}
     for metric, row in zip(frame["metric"], numbers(frame), strict=True):
         is_undefined = metric == "auroc" and np.isnan(row).all()
         assert is_undefined or row == (0.0,) * 6 + (0.5,)

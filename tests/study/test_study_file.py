@@ -158,8 +158,8 @@ def test_a_file_with_a_byte_order_mark_is_read(folder: Path) -> None:
             r"\[protocol\] shots: every k is at least 1",
         ),
         (
-            MINIMAL + "[protocol]\nspread = 'all'",
-            r"\[protocol\] spread: expected one of per-query, shared, both, got 'all'",
+            MINIMAL + "[protocol]\nspread = 'both'",
+            r"\[protocol\] spread: expected one of all, total, shared, per-query, got 'both'",
         ),
         (
             MINIMAL + "[report]\nshots = [0]",

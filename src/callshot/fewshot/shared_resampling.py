@@ -171,6 +171,10 @@ def fill_evidence(
     members = supports.Members(episodes.members, episodes.class_start, part.outside)
     stream = streams.purpose_key(engine.protocol.seed, "shared")
     sampling = engine.sampling(shots)
+    if len(order.rank):
+        sampling = sampling._replace(
+            distinct=True
+        )  # a given order has no exemplar twice
     for block in blocks(queries, BLOCK_ROWS if products is None else queries):
         table = products
         if table is None:

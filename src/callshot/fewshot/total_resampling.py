@@ -2,8 +2,9 @@
 
 In each sample every recording has a random weight (the Bayesian bootstrap). It counts on both
 sides: exemplars of heavy recordings come early in the order from which a support takes the first k,
-and weigh more in the class mean; queries weigh in AP, AUROC and accuracy. The weights depend on the
-seed and the recording alone, so all encoders, classifiers and k are compared on the same samples.
+and weigh more in the class mean; queries weigh in AP, AUROC and accuracy. No exemplar is drawn
+twice, whatever the sampler. The weights depend on the seed and the recording alone, so all
+encoders, classifiers and k are compared on the same samples.
 """
 
 from dataclasses import dataclass
