@@ -98,7 +98,7 @@ def test_evaluate_writes_every_file_with_its_columns(table, tmp_path, capsys):
         ("herd", "mfcc", "centroid")
     }
     values = pl.read_parquet(out / "values.parquet")
-    assert values.height == 3 * 3 * (9 + 6)
+    assert values.height == 3 * 3 * (9 + 6 + 6)
     one = values.filter(
         (pl.col("metric") == "map")
         & (pl.col("spread") == "shared")

@@ -43,7 +43,7 @@ def predict(
     ratio = np.ones_like(variance)
     np.divide(variance + of_estimate, raw_variance, out=ratio, where=raw_variance > 0)
     predicted = centre + np.sqrt(ratio) * deviation
-    return np.clip(predicted, 0.0, 1.0) if bounded else predicted
+    return np.asarray(np.clip(predicted, 0.0, 1.0) if bounded else predicted)
 
 
 def small_sample_inflation(recordings: IntArray) -> FloatArray:

@@ -13,7 +13,7 @@ from callshot.fewshot.episodes import Episodes, splits
 from callshot.fewshot.per_query_resampling import sweep_per_query
 from callshot.fewshot.prediction import predict, small_sample_inflation
 from callshot.fewshot.shared_resampling import sweep_pool, sweep_shared
-from callshot.fewshot.total_resampling import UNIT, reweight, sweep_total
+from callshot.fewshot.total_resampling import reweight, sweep_total
 from callshot.records import IntArray
 
 Categories = Mapping[str, str] | None
@@ -76,7 +76,7 @@ def _sweep_weighted(
     )
     for part in splits(engine.episodes):
         fitted = engine.for_split(part)
-        sums.add_weights(part, reweighting.units[:, part.rows].T * UNIT)
+        sums.add_weights(part, reweighting.weights(part.rows))
         if shots:
             sweep_total(fitted, part, rows[:shots], reweighting, sums)
         if len(rows) > shots:
@@ -94,9 +94,9 @@ def _predict_all(sums: MetricSums, shared: MetricSums, episodes: Episodes) -> No
         samples[:] = predict(
             samples, shared.values[key], inflation=on_average, bounded=True
         )
-    for metric, samples in sums.per_class.items():
-        samples[:] = predict(
-            samples,
+    for metric, class_samples in sums.per_class.items():
+        class_samples[:] = predict(
+            class_samples,
             shared.per_class[metric],
             inflation=by_class[:, None],
             bounded=True,

@@ -52,6 +52,10 @@ class Reweighting:
     units: IntArray
     rank: Ranks
 
+    def weights(self, rows: IntArray) -> FloatArray:
+        """Return the weights of some rows, (rows, samples)."""
+        return np.asarray(self.units[:, rows].T * UNIT, np.float64)
+
     def order(self, span: slice) -> Order:
         """Return the orders and weights of some samples, for the kernels."""
         return Order(self.rank[span], self.units[span] * UNIT)
@@ -104,7 +108,7 @@ def sweep_total(
         len(shots) if first_row == 0 else 0
     )  # the row `all` is not counted as progress
     metrics = engine.run(tasks, steps / engine.episodes.folds)
-    weights = reweighting.units[:, part.rows].T * UNIT
+    weights = reweighting.weights(part.rows)
     ap, auroc, hits = (
         np.concatenate(column) for column in list(zip(*metrics, strict=True))[:3]
     )
