@@ -226,10 +226,8 @@ def evaluate(
         Threads, all cores by default; they change the time, not the numbers. A function that gets
         shares of the work.
     **options
-        Further fields of `Protocol`: draws, bootstraps, shared_draws, permutations, seed, sampler,
-        score, classifiers.
-        Further fields of `Protocol`: draws, bootstraps, shared_draws, total_samples, seed,
-        sampler, score, classifiers.
+        Further fields of `Protocol`: draws, bootstraps, shared_draws, total_samples,
+        permutations, seed, sampler, score, classifiers.
 
     Returns
     -------

@@ -11,8 +11,9 @@ from callshot.fewshot.evaluate import evaluate_tables
 from callshot.records import Folds
 from corpora import folds_of, random_corpus
 
-FEW = Protocol(shots=(1, 2), draws=3, bootstraps=5, shared_draws=4, permutations=5)
-FEW = Protocol(shots=(1, 2), draws=3, bootstraps=5, shared_draws=4, total_samples=6)
+FEW = Protocol(
+    shots=(1, 2), draws=3, bootstraps=5, shared_draws=4, total_samples=6, permutations=5
+)
 
 
 def test_everything_the_protocol_promises_is_in_the_evaluation():

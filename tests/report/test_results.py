@@ -57,8 +57,9 @@ NAMES = {
     "values.parquet",
 }
 LABELS = ['say "roar",\ntwice', "carriage\rreturn", " spaced ", "=1+1", "Grollen·象"]
-FEW = Protocol(shots=(1, 2), draws=3, bootstraps=5, shared_draws=4, permutations=9)
-FEW = Protocol(shots=(1, 2), draws=3, bootstraps=5, shared_draws=4, total_samples=4)
+FEW = Protocol(
+    shots=(1, 2), draws=3, bootstraps=5, shared_draws=4, total_samples=4, permutations=9
+)
 REFINEMENT_HEADER = "corpus,encoder,scoring,metric,step,value,temperature\n"
 
 

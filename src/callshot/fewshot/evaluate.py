@@ -335,16 +335,11 @@ def _quote_names(names: Sequence[str], most: int = 8) -> str:
 
 def _sweep_count(protocol: Protocol, tables: int, complete: int) -> int:
     """Return how many shots are swept or tested in all, for progress."""
-    sweeps = len(protocol.classifiers) + (protocol.score == "softmax")
-    swept = len(protocol.spreads) * sweeps * len(protocol.shots)
-    tested = len(shots_to_test(protocol, complete))
-    return max(tables * (swept + tested), 1)
-def _sweep_count(protocol: Protocol, tables: int) -> int:
-    """Return how many shots are swept in all, for progress."""
     sweeps = len(protocol.classifiers) * len(protocol.spreads)
     if protocol.score == "softmax":
         sweeps += len(set(protocol.spreads) - {"total"})
-    return max(tables * sweeps * len(protocol.shots), 1)
+    tested = len(shots_to_test(protocol, complete))
+    return max(tables * (sweeps * len(protocol.shots) + tested), 1)
 
 
 def _report_share(progress: Progress, encoder: str, total: int, shots: float) -> None:

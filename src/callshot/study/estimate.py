@@ -70,13 +70,11 @@ def _evaluation_s(study: Study, size: _Size) -> float:
     """Count queries × draws × shots × classes, with the bootstrap's share and permutations."""
     protocol = study.protocol
     shots = len(protocol.shots)
-    draws = protocol.draws + protocol.bootstraps / 4 + protocol.shared_draws
+    samples = [protocol.samples(spread) for spread in ("shared", "total")]
+    draws = protocol.draws + protocol.bootstraps / 4 + sum(samples)
     tested_shots = min(shots, len(TESTED_SHOTS))
     tested_draws = protocol.permutations * TEST_DRAWS
     scores = (draws * shots + tested_draws * tested_shots) * size.labels
-    samples = [protocol.samples(spread) for spread in ("shared", "total")]
-    draws = protocol.draws + protocol.bootstraps / 4 + sum(samples)
-    scores = draws * len(protocol.shots) * size.labels
     return 1.0 + EPISODE * size.segments * scores
 
 
