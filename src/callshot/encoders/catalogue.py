@@ -190,7 +190,7 @@ ENCODERS = (
     ),
     EncoderSpec(
         name="random",
-        title="a Gaussian vector seeded by the hash of the audio: the chance level",
+        title="a Gaussian vector seeded by the hash of the audio: one realisation of noise",
         dimension=40,
         rate_hz=16000,
         load="callshot.encoders.loaders:load_random",

@@ -223,7 +223,7 @@ def _encoder_lines() -> list[str]:
         *lines,
         "",
         "[[encoder]]",
-        'name = "random"                 # chance level: no information',
+        'name = "random"                 # one realisation of noise',
     ]
 
 
