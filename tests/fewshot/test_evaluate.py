@@ -22,7 +22,7 @@ def test_everything_the_protocol_promises_is_in_the_evaluation():
     keys = set(result.curve.select("scoring", "metric", "spread", "k").rows())
     assert keys == {
         ("all", metric, spread, k)
-        for metric in ("map", "auroc", "accuracy")
+        for metric in ("map", "auroc", "accuracy", "balanced_accuracy")
         for spread in ("per-query", "shared", "total")
         for k in (1, 2)
     }

@@ -288,7 +288,7 @@ def test_encoders_share_the_weights_so_that_equal_vectors_do_not_differ():
     twin = dataclasses.replace(table, encoder="twin")
     result = evaluate_tables([table, twin], SMALL)
     total = result.differences.filter(spread="total")
-    assert len(total) == 3 * len(SMALL.shots)
+    assert len(total) == 4 * len(SMALL.shots)
     assert total["mean"].abs().max() == 0.0
     assert total["p99"].abs().max() == 0.0
 

@@ -185,10 +185,12 @@ def test_metric_spread_and_corpus_can_be_switched(visit, study):
     with visit() as page:
         for name, corpus in (("reserve", 0), ("aviary", 1)):
             page.get_by_test_id("curves-corpus").select_option(label=name)
-            curve = study["all_results"][corpus].evaluation.curve
+            evaluation = study["all_results"][corpus].evaluation
+            curve = evaluation.curve
+            classes = evaluation.per_class["label"].n_unique()
             for metric, key in (
                 ("AUROC", "auroc"),
-                ("accuracy", "accuracy"),
+                (f"accuracy among these {classes} call types", "accuracy"),
                 ("mAP", "map"),
             ):
                 for spread in ("shared", "per-query"):

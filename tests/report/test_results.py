@@ -100,7 +100,9 @@ def make_evaluation(corpus: str = "reserve", samples: int = 3) -> Evaluation:
         per_class=make_rows(
             PER_CLASS, *((*key, 1, label, 0.5, 0.25, 0.75) for label in LABELS)
         ),
-        confusion=make_rows(CONFUSION, ("mfcc", 1, LABELS[0], LABELS[1], 2.5)),
+        confusion=make_rows(
+            CONFUSION, ("mfcc", 1, LABELS[0], LABELS[1], 2.5, 10.0, 0.25)
+        ),
         ties=make_rows(TIES, ("mfcc", "shared", 1, LABELS[2], 3, 0.25, 0.1, 0.0)),
         chance_test=make_rows(
             CHANCE_TEST, (*key[:3], "map", 1, 0.1 + 0.2, 1 / 3, 0.005, 199)
@@ -208,8 +210,8 @@ def test_the_small_tables_have_their_columns(tmp_path):
     columns = ["k", "label", "mean", "p01", "p99"]
     assert rows(tmp_path / "per_class.csv")[0] == [*CURVE_KEY, *columns]
     assert rows(tmp_path / "confusion.csv") == [
-        ["encoder", "k", "true", "predicted", "count"],
-        ["mfcc", "1", LABELS[0], LABELS[1], "2.5"],
+        ["encoder", "k", "true", "predicted", "count", "row_sum", "recall"],
+        ["mfcc", "1", LABELS[0], LABELS[1], "2.5", "10.0", "0.25"],
     ]
     assert rows(tmp_path / "ties.csv") == [
         ["encoder", "spread", "k", "label", "ties", "share", "cost_map", "cost_auroc"],

@@ -157,12 +157,14 @@ def test_the_share_of_right_call_types_is_given_where_it_was_measured():
     results = make({"mfcc": RISING})
     curve = results.evaluation.curve
     accuracy = curve.filter(k=5).with_columns(metric=pl.lit("accuracy"), mean=0.716)
+    balanced = accuracy.with_columns(metric=pl.lit("balanced_accuracy"), mean=0.633)
     auroc = curve.with_columns(metric=pl.lit("auroc"), mean=math.nan)
-    first = write_summary(
-        replace_frames(results, curve=pl.concat([curve, accuracy, auroc]))
-    )[0]
-    assert first.endswith(
-        "(0.60 on average; chance is 0.20), and the right call type for about 72 % of queries."
+    frames = [curve, accuracy, balanced, auroc]
+    lines = write_summary(replace_frames(results, curve=pl.concat(frames)))
+    assert lines[1] == (
+        "With 5 examples per call type, mfcc names the right one among these 2 call types for "
+        "about 72 % of queries (balanced over call types: 63 %; always 'rumble', the most "
+        "frequent: 67 %)."
     )
 
 
@@ -601,8 +603,8 @@ def test_random_vectors_are_never_the_best_and_the_best_is_compared_with_them():
     text = summary_text(make({"random": [0.9] * 6, "mfcc": RISING}))
     assert "from mfcc (0.60 on average" in text
     assert (
-        "mfcc is not clearly better than random vectors (the encoder random): "
-        "behind by 0.300 of mAP" in text
+        "mfcc is not clearly better than random vectors (the encoder random, one "
+        "realisation of noise): behind by 0.300 of mAP" in text
     )
     assert (
         "Caution: even the encoder random is above chance here (mAP 0.90, chance is 0.20"
@@ -610,8 +612,8 @@ def test_random_vectors_are_never_the_best_and_the_best_is_compared_with_them():
     )
     text = summary_text(make({"mfcc": RISING, "random": [0.2] * 6}))
     assert (
-        "mfcc is clearly better than random vectors (the encoder random): ahead by 0.400 of mAP"
-        in text
+        "mfcc is clearly better than random vectors (the encoder random, one "
+        "realisation of noise): ahead by 0.400 of mAP" in text
     )
     assert "even the encoder random" not in text
     assert "the next best" not in text
@@ -628,12 +630,12 @@ def test_random_vectors_with_options_are_random_too():
     text = summary_text(make({name: [0.9] * 6, "mfcc": RISING, "random": [0.1] * 6}))
     assert "from mfcc (0.60 on average" in text
     assert (
-        f"mfcc is not clearly better than random vectors (the encoder {name}): behind by 0.300"
-        in text
+        f"mfcc is not clearly better than random vectors (the encoder {name}, one "
+        "realisation of noise): behind by 0.300" in text
     )
     assert (
-        "mfcc is clearly better than random vectors (the encoder random): ahead by 0.5"
-        in text
+        "mfcc is clearly better than random vectors (the encoder random, one "
+        "realisation of noise): ahead by 0.5" in text
     )
     assert text.count("Caution: even the encoder") == 1
     assert f"even the encoder {name} is above chance" in text
@@ -643,7 +645,8 @@ def test_random_vectors_with_options_are_random_too():
     assert "random vectors" not in alone
     other = summary_text(make({"randomised": RISING, "random": [0.2] * 6}))
     assert (
-        "randomised is clearly better than random vectors (the encoder random)" in other
+        "randomised is clearly better than random vectors (the encoder random, one "
+        "realisation of noise)" in other
     )
 
 
@@ -664,8 +667,8 @@ def test_with_few_samples_only_means_are_reported():
     ]
     assert lines[4:6] == [
         "mfcc is on average better than chance from 1 example per call type on.",
-        "mfcc is on average better than random vectors (the encoder random): "
-        "ahead by 0.400 of mAP.",
+        "mfcc is on average better than random vectors (the encoder random, one "
+        "realisation of noise): ahead by 0.400 of mAP.",
     ]
     assert lines[-1] == (
         "Caution: only means are reported: a 98 % interval needs at least 100 labelled sets, and "
@@ -685,8 +688,8 @@ def test_with_few_samples_random_vectors_and_chance_are_compared_on_average():
         "reaches mAP 0.19, and chance is 0.20."
     )
     assert (
-        "mfcc is not on average better than random vectors (the encoder random): behind by 0.710"
-        in text
+        "mfcc is not on average better than random vectors (the encoder random, one "
+        "realisation of noise): behind by 0.710" in text
     )
     assert "better than chance from" not in text
     assert "even the encoder random" not in text

@@ -37,8 +37,9 @@ def measure(
     >>> folds = check_folds(table.recording, fold)
     >>> episodes = plan_episodes(table, folds, count_classes(label, folds))
     >>> scores = np.array([[2.0, 1.0], [3.0, 1.0], [2.0, 5.0], [2.0, 0.0]])
-    >>> measure(episodes, scores)  # rows: roar, roar, rumble, rumble
-    {('all', 'map'): 0.75, ('all', 'auroc'): 0.625, ('all', 'accuracy'): 0.75}
+    >>> values = measure(episodes, scores)  # rows: roar, roar, rumble, rumble
+    >>> values["all", "map"], values["all", "auroc"], values["all", "accuracy"]
+    (0.75, 0.625, 0.75)
     """
     values = sum_metrics(episodes, scores, categories).values
     return {key: float(table[0, 0]) for key, table in values.items()}

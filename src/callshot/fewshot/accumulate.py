@@ -6,7 +6,13 @@ import numpy as np
 
 from callshot.errors import InputError
 from callshot.fewshot.episodes import Split
-from callshot.records import METRICS, RANKING_METRICS, FloatArray, IntArray
+from callshot.records import (
+    DECISION_METRICS,
+    METRICS,
+    RANKING_METRICS,
+    FloatArray,
+    IntArray,
+)
 
 Groups = Sequence[IntArray]  # the class numbers of each group
 
@@ -17,7 +23,8 @@ class MetricSums:
     values[scoring, metric] is (shots, samples); per_class[metric] is (shots, classes, samples).
     Scoring `all` averages over classes, `reduced` inside each category first. A class for which
     every query of a fold is positive has no AUROC there: it is left out of that fold's mean, and
-    `undefined` counts it.
+    `undefined` counts it. `chance` is what the same decisions would score if they did not depend on
+    the query, by metric and shot; NaN where no decisions were counted.
     """
 
     def __init__(
@@ -34,13 +41,15 @@ class MetricSums:
         keys = [
             (scoring, metric) for scoring in self.groups for metric in RANKING_METRICS
         ]
-        keys.append(("all", "accuracy"))
+        keys += [("all", metric) for metric in DECISION_METRICS]
         self.values = {key: np.zeros((shots, samples)) for key in keys}
         self.per_class = {
             metric: np.zeros((shots, count, samples)) for metric in METRICS
         }
         self.tied = np.zeros((shots, count), np.int64)
         self.decisions = np.zeros((shots, count, count))
+        self.chance = {metric: np.zeros(shots) for metric in DECISION_METRICS}
+        self.decided_before = np.zeros((shots, count))  # in the folds that are complete
         self.undefined = np.zeros(count, np.int64)
         self.folds = 0
         self.folds_with_auroc = dict.fromkeys(self.groups, 0)
@@ -55,10 +64,12 @@ class MetricSums:
     ) -> None:
         """Add one fold's metrics, (classes, samples), at one of the shots; hits count queries."""
         queries = np.bincount(part.label, minlength=len(ap))
+        recall = hits / queries[:, None]
         self.per_class["map"][shot] += ap
         self.per_class["auroc"][shot] += np.nan_to_num(auroc)
-        self.per_class["accuracy"][shot] += hits / queries[:, None]
+        self.per_class["accuracy"][shot] += recall
         self.values["all", "accuracy"][shot] += hits.sum(axis=0) / len(part.rows)
+        self.values["all", "balanced_accuracy"][shot] += recall.mean(axis=0)
         defined = np.flatnonzero(part.positives < len(part.rows))
         for scoring, groups in self.groups.items():
             self.values[scoring, "map"][shot] += _mean_of_groups(ap, groups)
@@ -71,9 +82,24 @@ class MetricSums:
         is_undefined = part.positives == len(part.rows)
         self.folds += 1
         self.undefined += is_undefined
+        self._add_chance(part)
         for scoring, groups in self.groups.items():
             defined_groups = _restrict(groups, np.flatnonzero(~is_undefined))
             self.folds_with_auroc[scoring] += bool(defined_groups)
+
+    def _add_chance(self, part: Split) -> None:
+        """Add Σ_n P(decide n) · P(n is a label of the query), and its mean over true classes."""
+        decided = self.decisions.sum(axis=1)
+        of_fold = decided - self.decided_before
+        total = of_fold.sum(axis=1, keepdims=True)
+        probability = of_fold / np.where(total > 0, total, np.nan)
+        frequency = {
+            "accuracy": part.relevant.mean(axis=1),
+            "balanced_accuracy": _mean_by_class(part),
+        }
+        for metric, share in frequency.items():
+            self.chance[metric] += (probability * share).sum(axis=1)
+        self.decided_before = decided
 
     def finish(self, draws: int) -> None:
         """Turn sums over folds into means, and decisions into mean counts over draws."""
@@ -86,6 +112,8 @@ class MetricSums:
         self.per_class["accuracy"] /= self.folds
         self.per_class["auroc"] /= np.maximum(self.folds - self.undefined, 1)[:, None]
         self.per_class["auroc"][:, self.undefined == self.folds] = np.nan
+        for level in self.chance.values():
+            level /= self.folds
         self.decisions /= draws
 
 
@@ -142,6 +170,8 @@ class WeightedMetricSums(MetricSums):
             weight = self.weight[metric]
             self.per_class[metric] /= np.where(weight > 0, weight, np.nan)
         self.values["all", "accuracy"] /= self.fold_weight
+        recall = self.per_class["accuracy"].mean(axis=1)
+        self.values["all", "balanced_accuracy"][:] = recall
         for scoring, groups in self.groups.items():
             defined = {"map": list(groups), "auroc": _restrict(groups, has_auroc)}
             for metric, kept in defined.items():
@@ -154,6 +184,13 @@ def _mean_by_label(part: Split, weights: FloatArray) -> FloatArray:
     """Return the mean weight of the queries of each class, (classes, samples)."""
     is_label = part.label == np.arange(len(part.relevant))[:, None]
     return np.asarray(is_label @ weights / is_label.sum(axis=1, keepdims=True))
+
+
+def _mean_by_class(part: Split) -> FloatArray:
+    """Return P(n is a label of the query) of each n, if every true class is as frequent."""
+    classes = range(len(part.relevant))
+    shares = [part.relevant[:, part.label == n].mean(axis=1) for n in classes]
+    return np.asarray(np.mean(shares, axis=0))
 
 
 def group_classes(

@@ -53,8 +53,9 @@ class SweepSummary:
         }
         frames = []
         for (scoring, metric), samples in self.sums.values.items():
-            key = self._key(scoring, metric) | {"chance": chances[scoring, metric]}
-            frames.append(make_frame(CURVE, columns | summarise_samples(samples), key))
+            summary = summarise_samples(samples) | {"chance": chances[scoring, metric]}
+            key = self._key(scoring, metric)
+            frames.append(make_frame(CURVE, columns | summary, key))
         return concat_frames(frames, CURVE)
 
     @cached_property
@@ -87,11 +88,15 @@ class SweepSummary:
     def confusion(self) -> pl.DataFrame:
         """Return every cell of the confusion matrix at every k."""
         names = list(self.episodes.classes)
+        count = self.sums.decisions
+        row_sum = count.sum(axis=2, keepdims=True)
         columns = {
             "k": np.repeat(self.k, len(names) ** 2),
             "true": np.repeat(names, len(names)).tolist() * len(self.k),
             "predicted": names * (len(names) * len(self.k)),
-            "count": self.sums.decisions.ravel(),
+            "count": count.ravel(),
+            "row_sum": np.broadcast_to(row_sum, count.shape).ravel(),
+            "recall": (count / np.where(row_sum > 0, row_sum, np.nan)).ravel(),
         }
         return make_frame(CONFUSION, columns, {"encoder": self.encoder})
 
@@ -153,18 +158,26 @@ def describe_ties(ties: pl.DataFrame) -> list[str]:
     ]
 
 
-def chance_levels(episodes: Episodes, sums: MetricSums) -> dict[tuple[str, str], float]:
-    """Return what a random ranking, and a random decision, would score on these folds."""
+def chance_levels(
+    episodes: Episodes, sums: MetricSums
+) -> dict[tuple[str, str], FloatArray]:
+    """Return what a random ranking, and decisions that ignore the query, would score at each k.
+
+    Classes with more exemplars have shorter means and win more decisions. So the chance of a
+    decision is counted from the decisions themselves.
+    """
     parts = splits(episodes)
+    shots = len(sums.decisions)
     levels = {}
     for scoring, groups in sums.groups.items():
         by_fold = [
             np.mean([_chance_ap(part)[group].mean() for group in groups])
             for part in parts
         ]
-        levels[scoring, "map"] = float(np.mean(by_fold))
-        levels[scoring, "auroc"] = 0.5
-    levels["all", "accuracy"] = float(np.mean([part.relevant.mean() for part in parts]))
+        levels[scoring, "map"] = np.full(shots, np.mean(by_fold))
+        levels[scoring, "auroc"] = np.full(shots, 0.5)
+    for metric, chance in sums.chance.items():
+        levels["all", metric] = chance
     return levels
 
 

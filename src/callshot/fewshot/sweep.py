@@ -87,7 +87,11 @@ def _sweep_weighted(
 
 
 def _predict_all(sums: MetricSums, shared: MetricSums, episodes: Episodes) -> None:
-    """Replace raw samples of `total` by predictions, in place."""
+    """Replace raw samples of `total` by predictions, in place.
+
+    The chance of accuracy is that of the decisions in `shared`: `total` counts none.
+    """
+    sums.chance = shared.chance
     by_class = small_sample_inflation(count_recordings(episodes))
     on_average = float(by_class.mean())
     for key, samples in sums.values.items():

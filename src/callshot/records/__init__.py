@@ -39,6 +39,7 @@ from callshot.records.recordings import (
 from callshot.records.terms import (
     BASELINE_KINDS,
     COMMON_FOLD,
+    DECISION_METRICS,
     METRICS,
     RANKING_METRICS,
     SPREADS,
@@ -49,6 +50,7 @@ from callshot.records.terms import (
 __all__ = [
     "BASELINE_KINDS",
     "COMMON_FOLD",
+    "DECISION_METRICS",
     "METRICS",
     "RANKING_METRICS",
     "SPREADS",

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from callshot.records import frames, notebook
@@ -129,6 +130,18 @@ class Evaluation:
         """The classes that were not evaluated; each has a reason."""
         return [count for count in self.classes if not count.eligible]
 
+    @property
+    def largest_class(self) -> tuple[str, float]:
+        """The class with the most queries, and its mean share of the queries of a fold.
+
+        That is the accuracy of always deciding for this class, where queries have one label.
+        """
+        classes = self.eligible_classes
+        queries = np.array([count.per_fold for count in classes], np.float64)
+        shares = np.mean(queries / queries.sum(axis=0), axis=1)
+        largest = int(shares.argmax())
+        return classes[largest].label, float(shares[largest])
+
     def name_classifiers(self, reference: str) -> "Evaluation":
         """Return curves in which every classifier but the reference is named beside its encoder."""
         is_reference = pl.col("classifier") == reference
@@ -154,7 +167,7 @@ class Evaluation:
         Parameters
         ----------
         metric : str
-            map, auroc or accuracy.
+            map, auroc, accuracy or balanced_accuracy.
         spread : str, optional
             per-query or shared; shared by default, where it was evaluated.
         ax : matplotlib.axes.Axes, optional

@@ -6,7 +6,7 @@ several frames share:
 corpus, encoder     whose segments, and which frozen model made the vectors
 classifier          centroid, cosine, …, or logistic for logistic regression trained at every k
 scoring             `all` classes, or `reduced` to categories
-metric              map, auroc or accuracy
+metric              map, auroc, accuracy or balanced_accuracy
 spread              where the interval comes from: per-query or shared
 k                   exemplars per class
 p01 … p99           percentiles over the samples of the spread
@@ -37,7 +37,7 @@ CURVE: Schema = {
     **CURVE_KEY,
     "k": pl.Int64,
     **SUMMARY,
-    "chance": pl.Float64,  # of a random ranking or decision on the same folds
+    "chance": pl.Float64,  # of a random ranking, or of the same decisions for random queries
     "complete": pl.Boolean,  # whether every class has k exemplars outside every fold
     "new_exemplars": pl.Int64,  # how many classes still have a k-th exemplar
     "ties": pl.Int64,
@@ -52,13 +52,17 @@ PER_CLASS: Schema = {
     "p01": pl.Float64,
     "p99": pl.Float64,
 }
-# Mean number of queries over draws; a decision for any label of a query counts as correct.
+# `count` is the mean number of queries over draws. A decision for any label of a query counts as
+# correct, in the row of that label; others are in the row of its centre label. `row_sum` is what
+# the counts of a row sum to, `recall` is count / row_sum, so that a row sums to 1.
 CONFUSION: Schema = {
     "encoder": pl.String,
     "k": pl.Int64,
     "true": pl.String,
     "predicted": pl.String,
     "count": pl.Float64,
+    "row_sum": pl.Float64,
+    "recall": pl.Float64,
 }
 # Scores of a class's positives that equal another query's. The cost is the metric with log-odds
 # less the metric with the tied scores, on the same draws.

@@ -9,7 +9,12 @@ import polars as pl
 from callshot.errors import OptionError
 from callshot.records.frames import unique_values
 
-METRIC_TITLES = {"map": "mAP", "auroc": "AUROC", "accuracy": "accuracy"}
+METRIC_TITLES = {
+    "map": "mAP",
+    "auroc": "AUROC",
+    "accuracy": "accuracy",
+    "balanced_accuracy": "balanced accuracy",
+}
 SHOWN_SHOTS = (1, 2, 5, 10, 20, 40)
 
 
@@ -22,9 +27,11 @@ def plot_curves(curve: pl.DataFrame, metric: str, spread: str, ax: Any = None) -
     if ax is None:
         _, ax = pyplot.subplots()
     points = curve.filter(metric=metric, spread=spread, scoring="all")
-    for line in points.partition_by("encoder", "classifier", maintain_order=True):
+    lines = points.partition_by("encoder", "classifier", maintain_order=True)
+    for line in lines:
         _draw_curve(ax, line)
-    ax.axhline(points["chance"][0], color="grey", linestyle=":", label="chance")
+    for line, label in zip(lines, ["chance", *[None] * len(lines)], strict=False):
+        ax.plot(line["k"], line["chance"], color="grey", linestyle=":", label=label)
     ax.set_xlabel("examples per call type (k)")
     ax.set_ylabel(METRIC_TITLES[metric])
     ax.legend()

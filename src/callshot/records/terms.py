@@ -7,7 +7,8 @@ Progress = Callable[[float, str], None]
 
 COMMON_FOLD = -1  # the number of the fold whose segments are in every support set
 RANKING_METRICS = ("map", "auroc")
-METRICS = (*RANKING_METRICS, "accuracy")
+METRICS = (*RANKING_METRICS, "accuracy")  # those that a class has too
+DECISION_METRICS = ("accuracy", "balanced_accuracy")
 SPREADS = ("per-query", "shared", "total")
 BASELINE_KINDS = ("logistic", "recurrent", "end-to-end")
 

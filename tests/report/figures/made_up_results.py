@@ -206,16 +206,12 @@ def _make_class_curves(values: pl.DataFrame, labels: Sequence[str]) -> pl.DataFr
 def _make_confusion(
     encoders: Sequence[str], shots: Sequence[int], labels: Sequence[str]
 ) -> pl.DataFrame:
-    rows = [
-        (
-            encoder,
-            k,
-            true,
-            predicted,
-            3.0 * labels.index(true) + 20.0 * (true == predicted),
-        )
-        for encoder, k, true, predicted in product(encoders, shots, labels, labels)
-    ]
+    rows = []
+    for encoder, k, true, predicted in product(encoders, shots, labels, labels):
+        errors = 3.0 * labels.index(true)
+        count = errors + 20.0 * (true == predicted)
+        row_sum = errors * len(labels) + 20.0
+        rows.append((encoder, k, true, predicted, count, row_sum, count / row_sum))
     return pl.DataFrame(rows, schema=dict(CONFUSION), orient="row")
 
 

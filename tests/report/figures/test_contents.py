@@ -159,12 +159,13 @@ def test_the_refinement_goes_from_the_centroid_to_logistic_regression_by_steps()
     assert first.get_title(loc="right") == "logistic regression"
 
 
-def test_confusion_is_a_share_of_each_row_with_counts_if_there_is_room():
+def test_confusion_is_the_recall_with_counts_below_if_there_is_room():
     ax = draw_figure(SMALL, "confusion").axes[0]
-    share = ax.images[0].get_array()
-    assert np.allclose(share.sum(axis=1), 1)
-    assert np.allclose(np.diag(share), [20 / 20, 23 / 29, 26 / 38])
-    assert [text.get_text() for text in ax.texts[:3]] == ["20.0", "0.0", "0.0"]
+    recall = ax.images[0].get_array()
+    assert np.allclose(recall.sum(axis=1), 1)
+    assert np.allclose(np.diag(recall), [20 / 20, 23 / 29, 26 / 38])
+    numbers = [text.get_text() for text in ax.texts[:3]]
+    assert numbers == ["1.00\n20.0", "0.00\n0.0", "0.00\n0.0"]
     assert not draw_figure(MANY_CLASSES, "confusion").axes[0].texts
 
 

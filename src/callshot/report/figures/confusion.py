@@ -1,4 +1,4 @@
-"""Decisions → confusion matrices at chosen k: the share of the queries of a label per decision."""
+"""Decisions → confusion matrices at chosen k: recall, whose rows sum to 1, and mean counts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -108,7 +108,9 @@ def _compose(
     figure.set_size_inches(width_in, height_in)
     axes = add_panels(figure, len(matrices), columns, ["label"])[:, 0]
     for ax, matrix in zip(axes, matrices, strict=True):
-        _draw_matrix(ax, _count_queries(matrix, labels), grid.side_in)
+        count = _fill_matrix(matrix, "count", labels)
+        recall = _fill_matrix(matrix, "recall", labels)
+        _draw_matrix(ax, count, recall, grid.side_in)
         _write_title(ax, matrix, grid.side_in)
         _label_classes(ax, labels)
     for ax in axes[-columns:]:
@@ -116,24 +118,24 @@ def _compose(
     _add_colour_bar(figure)
 
 
-def _count_queries(cells: Frame, labels: Sequence[str]) -> FloatArray:
-    """Return the mean number of queries (true, predicted)."""
+def _fill_matrix(cells: Frame, column: str, labels: Sequence[str]) -> FloatArray:
+    """Return a column of the cells as a matrix (true, predicted)."""
     numbers = {label: number for number, label in enumerate(labels)}
     true = cells["true"].replace_strict(numbers)
     predicted = cells["predicted"].replace_strict(numbers)
-    count = np.zeros((len(labels), len(labels)))
-    count[true, predicted] = cells["count"]
-    return count
+    matrix = np.zeros((len(labels), len(labels)))
+    matrix[true, predicted] = cells[column].fill_nan(0.0)
+    return matrix
 
 
-def _draw_matrix(ax: "Axes", count: FloatArray, side_in: float) -> None:
+def _draw_matrix(
+    ax: "Axes", count: FloatArray, recall: FloatArray, side_in: float
+) -> None:
     from matplotlib.colors import LinearSegmentedColormap
 
-    queries = count.sum(axis=1, keepdims=True)
-    share = count / np.maximum(queries, 1e-300)
     ax.imshow(
-        share,
-        cmap=LinearSegmentedColormap.from_list("share", SHADES),
+        recall,
+        cmap=LinearSegmentedColormap.from_list("recall", SHADES),
         vmin=0,
         vmax=1,
         aspect="auto",
@@ -146,7 +148,7 @@ def _draw_matrix(ax: "Axes", count: FloatArray, side_in: float) -> None:
         ax.axhline(edge, color=MIST, linewidth=0.3)
         ax.axvline(edge, color=MIST, linewidth=0.3)
     if side_in * 72 / len(count) >= CELL_WITH_COUNT_PT:
-        _write_counts(ax, count, share)
+        _write_numbers(ax, count, recall)
 
 
 def _write_title(ax: "Axes", matrix: Frame, side_in: float) -> None:
@@ -156,16 +158,17 @@ def _write_title(ax: "Axes", matrix: Frame, side_in: float) -> None:
     ax.set_title(title, fontsize=TICK_PT, pad=3)
 
 
-def _write_counts(ax: "Axes", count: FloatArray, share: FloatArray) -> None:
+def _write_numbers(ax: "Axes", count: FloatArray, recall: FloatArray) -> None:
+    """Write the recall into each cell, and the mean count below it."""
     for (row, column), value in np.ndenumerate(count):
         digits = 1 if value < 99.95 else 0
         ax.text(
             column,
             row,
-            f"{value:.{digits}f}",
+            f"{recall[row, column]:.2f}\n{value:.{digits}f}",
             ha="center",
             va="center",
-            color="white" if share[row, column] > 0.72 else INK,
+            color="white" if recall[row, column] > 0.72 else INK,
             fontsize=SMALL_PT,
         )
 
@@ -191,9 +194,9 @@ def _add_colour_bar(figure: "Figure") -> None:
         shrink=0.5,
         pad=0.01,
     )
-    label = "share of the queries of a label"
+    label = "recall: each row sums to 1"
     if first.texts:
-        label += "\n(numbers: queries, mean over draws)"
+        label += "\n(below: queries, mean over draws)"
     bar.set_label(label, fontsize=TICK_PT)
     shares = [0, 0.25, 0.5, 0.75, 1]
     bar.set_ticks(shares, labels=["0", "¼", "½", "¾", "1"], fontsize=TICK_PT)

@@ -14,14 +14,26 @@ import numpy as np
 import polars as pl
 
 from callshot.fewshot.metrics import chance_average_precision
-from callshot.records import CorpusResults, Evaluation, Folds, IntArray
+from callshot.records import (
+    DECISION_METRICS,
+    CorpusResults,
+    Evaluation,
+    Folds,
+    IntArray,
+)
+from callshot.records import METRICS as CLASS_METRICS
 from callshot.records.frames import Frame, Shots
 from callshot.report.classifiers import classifier_name, list_classifiers
 from callshot.report.page.html import clean
 
 DIGITS = 4  # rounded once, so that a shown number equals the one in `curve.csv`
 ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
-METRICS = {"map": "mAP", "auroc": "AUROC", "accuracy": "accuracy"}
+METRICS = {
+    "map": "mAP",
+    "auroc": "AUROC",
+    "accuracy": "accuracy",
+    "balanced_accuracy": "balanced accuracy",
+}
 INTERVAL = ("mean", "p01", "p99")
 
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
@@ -179,7 +191,10 @@ def _describe_metrics(
     metrics: Frame,
     classes: pl.Series,
 ) -> list[Data]:
-    """Return the names and chance levels of metrics; reduced scoring has neither for a class."""
+    """Return the names and chance levels of metrics; reduced scoring has neither for a class.
+
+    The chance of accuracy differs a little between k and encoders: its level is their mean.
+    """
     chances_of_classes = {
         "map": class_chances(evaluation),
         "auroc": dict.fromkeys(classes, 0.5),
@@ -188,10 +203,14 @@ def _describe_metrics(
     for _, scoring, metric in metrics.iter_rows():
         points = evaluation.curve.filter(scoring=scoring, metric=metric)
         chances = chances_of_classes.get(metric, {})
+        name = metric_name(scoring, metric)
+        if metric in DECISION_METRICS:
+            name += f" among these {len(classes)} call types"
+        has_classes = scoring == "all" and metric in CLASS_METRICS
         description = {
-            "name": metric_name(scoring, metric),
-            "of_class": class_metric_name(metric) if scoring == "all" else None,
-            "chance": _round(points["chance"][0]),
+            "name": name,
+            "of_class": class_metric_name(metric) if has_classes else None,
+            "chance": _round(points["chance"].to_numpy().mean()),
             "chances": [_round(chances.get(name)) for name in classes],
         }
         descriptions.append(description)

@@ -21,6 +21,7 @@ from callshot.report.summary.comparisons import (
 )
 from callshot.report.summary.context import Context
 from callshot.report.summary.encoders import (
+    describe_accuracy,
     describe_budget,
     describe_chance,
     describe_expectation,
@@ -36,6 +37,7 @@ PARTS = (
     describe_baselines,
     describe_training,
     describe_expectation,
+    describe_accuracy,
     describe_next_best,
     describe_later_best,
     describe_other_classifiers,

@@ -39,18 +39,27 @@ def describe_expectation(context: Context) -> Sentences:
     sentence = f"With {examples}, {MEAN.format(**point)}"
     if spread == "shared" and point["has_interval"]:
         sentence = f"With one labelled set of {examples}, {EXPECTATION.format(**point)}"
-    accuracy = context.evaluation.curve.filter(
-        encoder=context.best,
-        metric="accuracy",
-        scoring="all",
-        spread=spread,
-        k=k,
-    )
-    for share in accuracy["mean"]:
-        sentence += (
-            f", and the right call type for about {100 * share:.0f} % of queries"
-        )
     yield f"{sentence}."
+
+
+def describe_accuracy(context: Context) -> Sentences:
+    """Yield the accuracy of the best encoder, balanced too, beside that of the largest class."""
+    evaluation = context.evaluation
+    points = evaluation.curve.filter(
+        encoder=context.best, scoring="all", spread=context.spread, k=context.k
+    )
+    means = dict(points.select("metric", "mean").iter_rows())
+    if "balanced_accuracy" not in means:
+        return
+    label, share = evaluation.largest_class
+    accuracy = 100 * means["accuracy"]
+    balanced = 100 * means["balanced_accuracy"]
+    yield (
+        f"With {context.examples(context.k)}, {context.best} names the right one among these "
+        f"{len(evaluation.eligible_classes)} call types for about {accuracy:.0f} % of queries "
+        f"(balanced over call types: {balanced:.0f} %; always '{label}', the most frequent: "
+        f"{100 * share:.0f} %)."
+    )
 
 
 def describe_next_best(context: Context) -> Sentences:
@@ -173,7 +182,8 @@ def describe_random(context: Context) -> Sentences:
         for row in context.difference_at(context.k, best, encoder):
             side = "ahead" if row["mean"] >= 0 else "behind"
             yield (
-                f"{best} {_judge_random(row)} better than random vectors (the encoder {encoder}): "
+                f"{best} {_judge_random(row)} better than random vectors "
+                f"(the encoder {encoder}, one realisation of noise): "
                 f"{side} by {context.margin(row)}."
             )
 
