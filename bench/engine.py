@@ -4,7 +4,7 @@ Score and bootstrap both metrics: draw R = 100 supports for each of Q = 3,985 qu
 k = 1 … 40, score them against 10 classes, and take mAP and AUROC of B = 5,000 bootstrap samples
 over 10 folds. One thread each. The slow ones run on a slice (one fold, a few k, fewer samples) and
 are scaled up by the counts; ours runs whole. Then the rules without training beside the centroid,
-both spreads, on the shapes of both paper corpora.
+both spreads, and the test against chance, on the shapes of both paper corpora.
 """
 
 import os
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from callshot.fewshot.classifiers import CLASSIFIERS
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import Episodes, Split, plan_episodes, split
 from callshot.fewshot.folds import check_folds, count_classes
+from callshot.fewshot.permutation import chance_test
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import sweep
 from callshot.records import Embeddings, IntArray
@@ -221,6 +223,25 @@ def rules(rounds: int = 3) -> list[Row]:
     return rows
 
 
+def chance_tests(rounds: int = 3) -> list[Row]:
+    """Time the test against chance beside the per-query sweep, one thread; ratios are medians."""
+    rows: list[Row] = []
+    for shape, episodes, last in (
+        ("Elephant Voices", make_corpus(VOICES, 5), 4),
+        ("LDC", make_corpus(), 32),
+    ):
+        times = []
+        for _ in range(rounds):
+            sweep_s = run(episodes, Protocol(), 1)
+            with open_engine(episodes, Protocol(), 1, 2**33) as engine:
+                test_s = seconds(partial(chance_test, engine, last, "bench", "bench"))
+            times.append((test_s, test_s / sweep_s))
+        test_s, ratio = np.median(times, axis=0).tolist()
+        what = f"test against chance, one thread, {shape}"
+        rows.append({"what": what, "seconds": test_s, "× per-query": ratio})
+    return rows
+
+
 def peak_memory() -> float:
     """Return the peak memory, in MB, of a process that runs the whole sweep with both spreads."""
     code = (
@@ -279,6 +300,7 @@ def main() -> None:
     if not chosen.quick:
         rows += growth()
         rows += rules()
+        rows += chance_tests()
         rows.append({"what": "peak memory, both spreads, MB", "MB": peak_memory()})
     sizes = f"R = {DRAWS}, B = {SAMPLES}, Q = {count_queries(episodes)}"
     show(f"bench/engine: sweep k = 1 … {SHOTS}, {sizes}", rows, chosen.json)

@@ -96,18 +96,30 @@ def measure_labellings(engine: Engine, shots: IntArray) -> FloatArray:
     protocol = engine.protocol
     episodes = engine.episodes
     labellings = list(make_labellings(episodes, protocol.seed, protocol.permutations))
-    totals = np.zeros((2, len(labellings), len(shots)))
-    folds = np.zeros((2, 1, 1))
     weight = len(shots) / episodes.folds
+    folds = []
     for test in _test_folds(engine, shots):
         tasks = [partial(test.measure, labelling) for labelling in labellings]
         by_class = np.stack(engine.run(tasks, weight), axis=1)
-        for metric, values in enumerate(by_class):
-            defined = test.defined_classes(metric)
-            if defined.size:
-                totals[metric] += values[:, :, defined].mean(axis=2)
-                folds[metric] += 1
-    return totals / np.where(folds > 0, folds, np.nan)
+        folds.append(_average_classes(by_class, test.part))
+    return _average_folds(np.array(folds))
+
+
+def _average_classes(by_class: FloatArray, part: Split) -> FloatArray:
+    """Average the last axis; NaN for AUROC where every query is positive for every class."""
+    ap, auroc = by_class
+    defined = part.positives < len(part.rows)
+    mean_ap = ap.mean(axis=-1)
+    if not defined.any():
+        return np.stack([mean_ap, np.full_like(mean_ap, np.nan)])
+    return np.stack([mean_ap, auroc[..., defined].mean(axis=-1)])
+
+
+def _average_folds(folds: FloatArray) -> FloatArray:
+    """Average the first axis over the folds that have a value; NaN where none has."""
+    count = np.isfinite(folds).sum(axis=0)
+    total = np.nansum(folds, axis=0)
+    return np.asarray(total / np.where(count > 0, count, np.nan))
 
 
 @dataclass(frozen=True)
@@ -123,26 +135,27 @@ class _FoldTest:
     matrix: FloatArray
     products: FloatArray | None
 
-    def defined_classes(self, metric: int) -> IntArray:
-        """Return the classes with a value: no AUROC exists where every query is positive."""
-        positives = self.part.positives
-        limit = len(self.part.rows) if RANKING_METRICS[metric] == "auroc" else np.inf
-        return np.flatnonzero(positives < limit)
-
     def measure(self, labelling: Labelling) -> FloatArray:
         """Return AP and AUROC of each class, means over draws, (metrics, shots, classes)."""
         part = labelling.relabel(self.engine.episodes, self.part)
         exemplars, chosen = self.find_exemplars(self.draw(labelling))
+        _, classes, _ = chosen.shape
+        bytes_per_draw = 8 * len(self.shots) * classes * len(part.rows)
+        values = [
+            self.measure_draws(part, exemplars, chosen[span])
+            for span in blocks(len(chosen), BLOCK_BYTES // bytes_per_draw)
+        ]
+        return np.asarray(np.concatenate(values, axis=1).mean(axis=1))
+
+    def measure_draws(
+        self, part: Split, exemplars: Exemplars, chosen: Keys
+    ) -> FloatArray:
+        """Return AP and AUROC of some draws, (metrics, draws, shots, classes)."""
         draws, classes, _ = chosen.shape
-        size = (len(self.shots), classes, len(part.rows))
-        values = np.empty((2, draws, *size[:2]))
-        for span in blocks(draws, BLOCK_BYTES // (8 * int(np.prod(size)))):
-            evidence = np.empty((span.stop - span.start, *size))
-            permutations.score_members(exemplars, chosen[span], self.shots, evidence)
-            metrics = measure(self.engine, part, evidence)
-            values[0, span] = metrics.ap
-            values[1, span] = metrics.auroc
-        return np.asarray(values.mean(axis=1))
+        evidence = np.empty((draws, len(self.shots), classes, len(part.rows)))
+        permutations.score_members(exemplars, chosen, self.shots, evidence)
+        metrics = measure(self.engine, part, evidence)
+        return np.stack([metrics.ap, metrics.auroc])
 
     def draw(self, labelling: Labelling) -> Keys:
         """Return the supports of the first shared draws, (draws, classes, exemplars), as rows."""
