@@ -26,7 +26,7 @@ from callshot.fewshot.kernels.scores import to_ranking
 from callshot.fewshot.protocol import Protocol
 from callshot.records import FloatArray, IntArray
 
-TASK_BYTES = 2**19  # a_n that one task holds: they stay in the processor's cache
+TASK_BYTES = 2**22  # a_n that one task holds
 
 PERMUTATIONS = Order(np.empty((0, 0), np.uint32), np.empty((0, 0)))
 

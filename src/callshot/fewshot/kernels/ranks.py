@@ -244,11 +244,13 @@ def weighted_metrics_of_few(scores, weight, positives):
         anchors_below = 0
         anchors_not_above = 0
         for i in range(scores.size):
-            below += weight[i] if scores[i] < t else 0
-            not_above += weight[i] if scores[i] <= t else 0
+            w = weight[i]  # read whether it counts or not: so the loop has no branch
+            below += w if scores[i] < t else 0
+            not_above += w if scores[i] <= t else 0
         for i in range(anchors.size):
-            anchors_below += anchor_weight[i] if anchors[i] < t else 0
-            anchors_not_above += anchor_weight[i] if anchors[i] <= t else 0
+            w = anchor_weight[i]
+            anchors_below += w if anchors[i] < t else 0
+            anchors_not_above += w if anchors[i] <= t else 0
         hits = relevant - anchors_below
         misses = everything - below - hits
         misses_above = everything - not_above - (relevant - anchors_not_above)

@@ -1,0 +1,286 @@
+"""How often an interval holds what other recordings score, and how often noise gives a claim.
+
+Coverage: a corpus is split into two halves of different recordings (finch: of different calls, as
+it has 10 recordings only). One half gives the interval [1st, 99th percentile] at every k, the other
+one the scores of its labelled sets; the table has the share of these inside, nominal 0.98, and the
+mean width. Both halves take both parts.
+
+False claims: corpora of noise, in which two encoders are independent Gaussian vectors. How often is
+a difference called clear, an encoder better than chance, a crossover clear, a call type named?
+
+Power: one of two encoders is better by a planted difference. How often is that found?
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from callshot import Embeddings, Protocol, embed, segment
+from callshot.fewshot.evaluate import evaluate_tables
+from callshot.fewshot.folds import make_folds
+from callshot.records import Folds
+from table import show
+
+DATA = Path(__file__).parents[2] / "shared" / "data"
+SHOTS = (1, 5, 10, 15)
+SAMPLES = 300
+HALVES = Protocol(
+    shots=SHOTS,
+    shared_draws=SAMPLES,
+    total_samples=SAMPLES,
+    spreads=("shared", "total"),
+    permutations=0,
+)
+FOLDS = 5
+METRICS = ("map", "auroc")
+
+Row = dict[str, object]
+
+
+def make_table(
+    vectors: np.ndarray, label: list[str], recording: list[str], encoder: str = "X"
+) -> Embeddings:
+    """Return a table of vectors with numbered segments."""
+    segments = [f"s{i:05}" for i in range(len(label))]
+    return Embeddings(encoder, vectors, segments, recording, label, [()] * len(label))
+
+
+def real_tables() -> Iterator[tuple[str, Embeddings]]:
+    """Yield the tables of real recordings that are there."""
+    if not DATA.exists():
+        print(f"{DATA} is not there: real recordings are left out", file=sys.stderr)
+        return
+    elephants = segment(DATA / "elephants", annotations=DATA / "elephants/segments.csv")
+    finch = segment(
+        DATA / "finch", annotations=DATA / "finch/annotations.csv", min_length_s=0.02
+    )
+    for name, corpus in (("elephants", elephants), ("finch calls", finch)):
+        for encoder in ("birdnet-v2.4", "mfcc"):
+            table = embed(corpus, encoder)
+            recording = list(table.recording)
+            if name == "finch calls":
+                recording = list(table.segment)
+            vectors = np.asarray(table.vectors, np.float64)
+            yield (
+                f"{name}, {encoder}",
+                make_table(vectors, list(table.label), recording, encoder),
+            )
+
+
+def synthetic_table(
+    classes: int, recordings: int, calls: int, seed: int = 7
+) -> Embeddings:
+    """Return Gaussian classes with effects of recordings; each recording has one call type."""
+    rng = np.random.default_rng(seed)
+    dimensions = 20
+    means = 0.6 * rng.normal(size=(classes, dimensions))
+    vectors = []
+    label = []
+    recording = []
+    for n, r, _ in np.ndindex(classes, recordings, calls):
+        label.append(f"call {n:02}")
+        recording.append(f"{n:02}-{r:03}")
+        vectors.append(means[n])
+    effects = {
+        name: 0.7 * rng.normal(size=dimensions) for name in dict.fromkeys(recording)
+    }
+    noise = 0.7 * rng.normal(size=(len(label), dimensions))
+    table = np.array(vectors) + [effects[name] for name in recording] + noise
+    return make_table(table, label, recording)
+
+
+def split_recordings(table: Embeddings, rng: np.random.Generator) -> np.ndarray:
+    """Return which rows are in the first half: of each call type half of the recordings."""
+    first_label = {}
+    for name, label in zip(table.recording, table.label, strict=True):
+        first_label.setdefault(name, label)
+    names = rng.permutation(list(first_label))
+    half = set()
+    for label in sorted(set(table.label)):
+        of_label = [name for name in names if first_label[name] == label]
+        start = int(rng.integers(2))
+        half.update(of_label[start::2])
+    return np.array([name in half for name in table.recording])
+
+
+def take(table: Embeddings, rows: np.ndarray) -> Embeddings:
+    """Return some rows of a table."""
+    numbers = np.flatnonzero(rows)
+    return make_table(
+        table.vectors[numbers],
+        [table.label[i] for i in numbers],
+        [table.recording[i] for i in numbers],
+    )
+
+
+def folds_of(table: Embeddings) -> Folds:
+    """Return folds of the table's recordings."""
+    return make_folds(table.label, table.recording, FOLDS)
+
+
+def eligible_labels(table: Embeddings) -> set[str]:
+    """Return the labels that are in every fold."""
+    fold = folds_of(table).fold
+    return {
+        label
+        for label in set(table.label)
+        if set(fold[[name == label for name in table.label]]) >= set(range(FOLDS))
+    }
+
+
+def measure_halves(table: Embeddings, splits: int) -> tuple[dict, dict]:
+    """Return coverage and width, by (spread, metric, k)."""
+    rng = np.random.default_rng(0)
+    inside: dict[tuple[str, str, int], list[float]] = {}
+    width: dict[tuple[str, str, int], list[float]] = {}
+    for _ in range(splits):
+        in_first = split_recordings(table, rng)
+        halves = [take(table, in_first), take(table, ~in_first)]
+        common = eligible_labels(halves[0]) & eligible_labels(halves[1])
+        halves = [take(h, np.array([x in common for x in h.label])) for h in halves]
+        results = [evaluate_tables([h], HALVES, folds=folds_of(h)) for h in halves]
+        for one, other in (results, results[::-1]):
+            scores = {
+                (row["metric"], row["k"]): np.array(row["value"])
+                for row in other.values.filter(spread="shared").iter_rows(named=True)
+            }
+            for row in one.curve.iter_rows(named=True):
+                if row["metric"] not in METRICS:
+                    continue
+                key = (row["spread"], row["metric"], row["k"])
+                values = scores[row["metric"], row["k"]]
+                share = np.mean((values >= row["p01"]) & (values <= row["p99"]))
+                inside.setdefault(key, []).append(float(share))
+                width.setdefault(key, []).append(row["p99"] - row["p01"])
+    return inside, width
+
+
+def coverage_rows(name: str, table: Embeddings, splits: int) -> Iterator[Row]:
+    """Yield a row for every spread and metric."""
+    inside, width = measure_halves(table, splits)
+    for metric in METRICS:
+        for spread in ("shared", "total"):
+            row: Row = {"corpus": name, "metric": metric, "spread": spread}
+            for k in SHOTS:
+                share = np.mean(inside[spread, metric, k])
+                mean_width = np.mean(width[spread, metric, k])
+                row[f"k = {k}"] = f"{share:.3f} ({mean_width:.2f})"
+            yield row
+
+
+def noise_tables(
+    rng: np.random.Generator, classes: int, calls: int, shift: float = 0.0
+) -> list[Embeddings]:
+    """Return two encoders of one corpus: noise, the first with classes `shift` apart."""
+    recordings = 15
+    label = [f"call {n:02}" for n in np.repeat(np.arange(classes), recordings * calls)]
+    names = [f"{i // calls:04}" for i in range(len(label))]
+    number = np.repeat(np.arange(classes), recordings * calls)
+    means = rng.normal(size=(classes, 10))
+    tables = []
+    for encoder, distance in (("one", shift), ("other", 0.0)):
+        effects = rng.normal(size=(len(label) // calls, 10))
+        own = rng.normal(size=(len(label), 10))
+        noise = np.repeat(effects, calls, axis=0) * 0.7 + own * 0.7
+        vectors = noise + distance * means[number]
+        tables.append(make_table(vectors, label, names, encoder))
+    return tables
+
+
+def count_claims(tables: list[Embeddings], protocol: Protocol) -> dict[str, bool]:
+    """Return which claims are made about a corpus, at any k up to k*."""
+    from callshot.fewshot.permutation import is_better_than_chance
+
+    result = evaluate_tables(tables, protocol, folds=folds_of(tables[0]))
+    complete = pl.col("k") <= result.complete_shots
+    differences = result.differences.filter(complete, spread="total", metric="map")
+    tests = result.chance_test.filter(complete, metric="map")
+    better = [
+        is_better_than_chance(tests, row["encoder"], "map", row["k"])
+        for row in tests.iter_rows(named=True)
+    ]
+    return {
+        "clear difference": bool(differences["clear"].any()),
+        "better than chance": float(np.mean(better)) if better else 0.0,
+        "named call type": bool(result.budget["named"].any()),
+    }
+
+
+def claim_rows(corpora: int) -> Iterator[Row]:
+    """Yield how often claims are made about noise."""
+    protocol = Protocol(
+        shots=(1, 2, 5, 10),
+        shared_draws=SAMPLES,
+        total_samples=SAMPLES,
+        spreads=("shared", "total"),
+    )
+    for classes, calls in ((3, 1), (3, 5), (10, 1), (10, 5), (12, 1), (12, 5)):
+        rng = np.random.default_rng([classes, calls])
+        claims = [
+            count_claims(noise_tables(rng, classes, calls), protocol)
+            for _ in range(corpora)
+        ]
+        row: Row = {"call types": classes, "calls per recording": calls}
+        for name in claims[0]:
+            row[name] = f"{np.mean([claim[name] for claim in claims]):.3f}"
+        yield row
+
+
+def power_rows(corpora: int) -> Iterator[Row]:
+    """Yield how often a planted difference is found."""
+    protocol = Protocol(
+        shots=(1, 2, 5, 10),
+        shared_draws=SAMPLES,
+        total_samples=SAMPLES,
+        spreads=("shared", "total"),
+        permutations=0,
+    )
+    for shift in (0.15, 0.25, 0.4, 0.6):
+        rng = np.random.default_rng(5)
+        found = []
+        differences = []
+        for _ in range(corpora):
+            tables = noise_tables(rng, 10, 1, shift)
+            result = evaluate_tables(tables, protocol, folds=folds_of(tables[0]))
+            frame = result.differences.filter(spread="total", metric="map", k=10)
+            differences.append(frame["mean"][0])
+            found.append(bool(frame["clear"][0]))
+        yield {
+            "distance of classes": shift,
+            "difference in mAP at k = 10": f"{np.mean(differences):.3f}",
+            "called clear": f"{np.mean(found):.2f}",
+        }
+
+
+def main() -> None:
+    """Print the tables."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--splits", type=int, default=25)
+    options.add_argument("--corpora", type=int, default=200)
+    options.add_argument("--only", choices=("coverage", "claims", "power"))
+    given = options.parse_args()
+    if given.only in (None, "coverage"):
+        tables = [
+            *real_tables(),
+            ("6 types × 40 recordings", synthetic_table(6, 40, 1)),
+            ("6 types × 40 recordings × 5 calls", synthetic_table(6, 40, 5)),
+        ]
+        rows = []
+        for name, table in tables:
+            rows += coverage_rows(name, table, given.splits)
+        show(
+            "share of labelled sets inside [p01, p99], nominal 0.98 (mean width)", rows
+        )
+    if given.only in (None, "claims"):
+        each = given.corpora // 6 + 1
+        show(f"claims about noise, {each} corpora each", list(claim_rows(each)))
+    if given.only in (None, "power"):
+        show("planted differences", list(power_rows(given.corpora // 4)))
+
+
+if __name__ == "__main__":
+    main()
