@@ -44,6 +44,7 @@ FILES = {
     "sweep.png",
     "ties.csv",
     "chance_test.csv",
+    "partitions.csv",
     "values.parquet",
 }
 CURVE = (
@@ -305,6 +306,7 @@ def test_help_teaches_and_names_every_option():
         "--bootstraps",
         "--shared-draws",
         "--permutations",
+        "--repeat-folds",
         "--folds",
         "--seed",
         "--sampler",

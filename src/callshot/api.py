@@ -227,13 +227,13 @@ def evaluate(
         shares of the work.
     **options
         Further fields of `Protocol`: draws, bootstraps, shared_draws, total_samples,
-        permutations, seed, sampler, score, classifiers.
+        permutations, repeat_folds, seed, sampler, score, classifiers.
 
     Returns
     -------
     Evaluation
-        Frames `.curve`, `.values`, `.per_class`, `.confusion`, `.chance_test`, `.differences`,
-        `.budget`, and `.plot()`.
+        Frames `.curve`, `.values`, `.per_class`, `.confusion`, `.chance_test`, `.partitions`,
+        `.differences`, `.budget`, and `.plot()`.
 
     Raises
     ------

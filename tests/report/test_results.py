@@ -54,6 +54,7 @@ NAMES = {
     "provenance.json",
     "ties.csv",
     "chance_test.csv",
+    "partitions.csv",
     "values.parquet",
 }
 LABELS = ['say "roar",\ntwice', "carriage\rreturn", " spaced ", "=1+1", "Grollen·象"]
@@ -290,7 +291,15 @@ def assert_same(one: Evaluation, other: Evaluation) -> None:
     """Compare everything but the vectors and overlapping labels of segments; NaN equals NaN."""
     for name in ("corpus", "complete_shots", "queries", "classes", "notes"):
         assert getattr(one, name) == getattr(other, name), name
-    for name in ("curve", "per_class", "confusion", "ties", "chance_test", "values"):
+    for name in (
+        "curve",
+        "per_class",
+        "confusion",
+        "ties",
+        "chance_test",
+        "partitions",
+        "values",
+    ):
         frame = getattr(one, name)
         assert frame.schema == getattr(other, name).schema
         assert frame.equals(getattr(other, name)), name
@@ -334,6 +343,15 @@ def test_two_encoders_built_folds_notes_and_a_whole_pool_read_back(tmp_path):
     evaluation = evaluate_tables(tables, protocol, corpus="herd")
     assert evaluation.notes
     assert evaluation.folds.proof
+    write_with_provenance(tmp_path, evaluation)
+    assert_same(read_results(tmp_path), evaluation)
+
+
+def test_repeated_folds_read_back(tmp_path):
+    table = random_corpus(3, classes=3, size=3, integers=False)
+    protocol = replace(FEW, repeat_folds=3)
+    evaluation = evaluate_tables([table], protocol, corpus="herd")
+    assert not evaluation.partitions.is_empty()
     write_with_provenance(tmp_path, evaluation)
     assert_same(read_results(tmp_path), evaluation)
 

@@ -112,6 +112,11 @@ def test_a_second_run_trains_nothing(study: Path) -> None:
         ('"cosine"', '"medoid"', [*EVALUATION_STEPS, "report"]),
         ("bootstraps = 20", "bootstraps = 21", [*EVALUATION_STEPS, "report"]),
         ("permutations = 9", "permutations = 0", [*EVALUATION_STEPS, "report"]),
+        (
+            "permutations = 9",
+            "permutations = 9\nrepeat_folds = 2",
+            [*EVALUATION_STEPS, "report"],
+        ),
         ("seed = 3", "seed = 4", [*EVALUATION_STEPS, *PER_K_STEPS, "report"]),
         ("draws = 4", "draws = 4\nseeds = 2", ["report"]),
         (

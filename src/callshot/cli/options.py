@@ -286,6 +286,13 @@ class ProtocolOptions:
         ),
     ] = 199
 
+    repeat_folds: Annotated[
+        int,
+        typer.Option(
+            help="Partitions into folds to evaluate: how much mAP depends on the folds."
+        ),
+    ] = 1
+
     def protocol(self) -> "Protocol":
         """Return the protocol, checked."""
         from callshot.api import make_protocol

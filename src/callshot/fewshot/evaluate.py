@@ -23,6 +23,12 @@ from callshot.fewshot.engine import (
 from callshot.fewshot.episodes import plan_episodes
 from callshot.fewshot.folds import audit, choose_folds, complete_shots, count_classes
 from callshot.fewshot.label_budget import label_budget
+from callshot.fewshot.partitions import (
+    describe_partitions,
+    other_partitions,
+    partition_frame,
+    partition_spread,
+)
 from callshot.fewshot.permutation import chance_test, shots_to_test
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.summary import SweepSummary, describe_ties
@@ -40,6 +46,7 @@ from callshot.records.frames import (
     CHANCE_TEST,
     CONFUSION,
     CURVE,
+    PARTITIONS,
     PER_CLASS,
     TIES,
     VALUES,
@@ -53,6 +60,7 @@ SCHEMAS = {
     "confusion": CONFUSION,
     "ties": TIES,
     "chance_test": CHANCE_TEST,
+    "partitions": PARTITIONS,
 }
 Categories = Mapping[str, str] | None
 
@@ -135,6 +143,8 @@ def evaluate_tables(
     first = tables[0]
     counts = count_classes(first.label, folds, first.recording)
     notes = [*describe_doubtful_labels(first), *_uncategorised(categories, counts)]
+    partitions = other_partitions(first, folds, protocol)
+    notes += describe_partitions(partitions, protocol)
     run = _Run(
         corpus,
         protocol,
@@ -143,10 +153,12 @@ def evaluate_tables(
         categories,
         threads or os.cpu_count() or 1,
         machine_memory() // 4 if memory is None else memory,
+        partitions,
     )
     results = _Results(notes=notes)
     queries = 0
-    total = _sweep_count(protocol, len(tables), complete_shots(counts))
+    shots = _sweep_count(protocol, complete_shots(counts), len(partitions))
+    total = max(len(tables) * shots, 1)
     for table in tables:
         step = partial(_report_share, progress, table.encoder, total)
         queries = run.evaluate_table(table, results, step)
@@ -178,6 +190,7 @@ class _Run:
     categories: Categories
     threads: int
     memory: int
+    partitions: Mapping[int, Folds]
 
     def evaluate_table(self, table: Embeddings, results: _Results, step: Step) -> int:
         """Collect the results of one encoder; return the number of queries."""
@@ -196,6 +209,7 @@ class _Run:
                 self.add_sweeps(results, engine, table.encoder)
                 if name == self.protocol.reference:
                     self.add_chance_test(results, engine, table.encoder)
+        self.add_partitions(results, table, step)
         return int((episodes.fold >= 0).sum())
 
     def add_sweeps(self, results: _Results, engine: Engine, encoder: str) -> None:
@@ -230,6 +244,8 @@ class _Run:
         )
         results.add(ties=ties)
         results.notes.extend(describe_ties(ties))
+        if self.partitions and spread == partition_spread(self.protocol):
+            results.add(partitions=partition_frame(summary.curve, 0))
         if spread == self.protocol.spreads[0]:
             results.add(confusion=summary.confusion())
             results.notes.extend(summary.notes())
@@ -238,6 +254,22 @@ class _Run:
         """Collect the test of the reference against permuted labels."""
         last = complete_shots(self.counts)
         results.add(chance_test=chance_test(engine, last, self.corpus, encoder))
+
+    def add_partitions(self, results: _Results, table: Embeddings, step: Step) -> None:
+        """Collect the mAP of the reference in the other partitions."""
+        spread = partition_spread(self.protocol)
+        classifier = find_classifier(self.protocol.reference)
+        for number, folds in self.partitions.items():
+            counts = count_classes(table.label, folds)
+            episodes = plan_episodes(table, folds, counts)
+            engine = open_engine(
+                episodes, self.protocol, self.threads, self.memory, step, classifier
+            )
+            with engine:
+                k, sums = sweep(engine, spread)
+            key = (self.corpus, table.encoder, spread, k, sums, episodes)
+            summary = SweepSummary(*key, counts, classifier.name)
+            results.add(partitions=partition_frame(summary.curve, number))
 
     def log_sums(self, engine: Engine, spread: str) -> MetricSums | None:
         """Sweep log-odds beside the literal softmax, to measure what its ties cost."""
@@ -333,13 +365,12 @@ def _quote_names(names: Sequence[str], most: int = 8) -> str:
     return text
 
 
-def _sweep_count(protocol: Protocol, tables: int, complete: int) -> int:
-    """Return how many shots are swept or tested in all, for progress."""
-    sweeps = len(protocol.classifiers) * len(protocol.spreads)
-    if protocol.score == "softmax":
-        sweeps += len(set(protocol.spreads) - {"total"})
+def _sweep_count(protocol: Protocol, complete: int, partitions: int) -> int:
+    """Return how many shots are swept or tested for one encoder, for progress."""
+    sweeps = len(protocol.classifiers) + (protocol.score == "softmax")
+    swept = len(protocol.spreads) * sweeps * len(protocol.shots)
     tested = len(shots_to_test(protocol, complete))
-    return max(tables * (sweeps * len(protocol.shots) + tested), 1)
+    return swept + tested + partitions * len(protocol.shots)
 
 
 def _report_share(progress: Progress, encoder: str, total: int, shots: float) -> None:

@@ -17,6 +17,7 @@ SAMPLERS = ("distinct", "replacement")
 SCORES = ("log", "softmax")
 MAX_DRAWS = 65535  # picks are stored in 16 bits
 MAX_SAMPLES = 10**8
+MAX_PARTITIONS = 1000
 MAX_SHOTS = 10**6
 
 
@@ -50,6 +51,8 @@ class Protocol:
         The rules to evaluate, by name.
     permutations : int
         Permutations of labels in the test against chance; 0 leaves it out.
+    repeat_folds : int
+        Partitions of the recordings into folds that are evaluated; 1 is the folds alone.
 
     Raises
     ------
@@ -77,6 +80,7 @@ class Protocol:
     spreads: tuple[str, ...] = SPREADS
     classifiers: tuple[str, ...] = ("centroid",)
     permutations: int = 199
+    repeat_folds: int = 1
 
     def __post_init__(self) -> None:
         self._check_shots()
@@ -84,6 +88,7 @@ class Protocol:
         _check_range("bootstraps", self.bootstraps, MAX_SAMPLES)
         _check_range("shared-draws", self.shared_draws, MAX_SAMPLES)
         _check_range("permutations", self.permutations, MAX_SAMPLES, least=0)
+        _check_range("repeat-folds", self.repeat_folds, MAX_PARTITIONS)
         _check_range("total-samples", self.total_samples, MAX_SAMPLES)
         _check_choice("sampler", self.sampler, SAMPLERS)
         _check_choice("score", self.score, SCORES)

@@ -79,7 +79,7 @@ class Evaluation:
     queries : int
         Number of queries.
     curve, values, per_class, confusion, ties : polars.DataFrame
-    chance_test, differences, budget, crossovers : polars.DataFrame
+    chance_test, partitions, differences, budget, crossovers : polars.DataFrame
         See `callshot.records.frames` for their columns.
     classes : list of ClassCount
         The exemplars of each class, and why it is or is not eligible.
@@ -106,6 +106,7 @@ class Evaluation:
     confusion: Frame = empty_default(frames.CONFUSION)
     ties: Frame = empty_default(frames.TIES)
     chance_test: Frame = empty_default(frames.CHANCE_TEST)
+    partitions: Frame = empty_default(frames.PARTITIONS)
     differences: Frame = empty_default(frames.DIFFERENCES)
     budget: Frame = empty_default(frames.BUDGET)
     crossovers: Frame = empty_default(frames.CROSSOVERS)

@@ -102,6 +102,16 @@ CHANCE_TEST: Schema = {
     "p": pl.Float64,
     "permutations": pl.Int64,
 }
+# The mean of mAP in each partition of the recordings into folds; partition 0 is that of `curve`.
+PARTITIONS: Schema = {
+    "corpus": pl.String,
+    "encoder": pl.String,
+    "classifier": pl.String,
+    "spread": pl.String,
+    "partition": pl.Int64,
+    "k": pl.Int64,
+    "mean": pl.Float64,
+}
 # What more exemplars are worth to a class. `value` is the mean at `k`, the last complete shot. A
 # curve a − b/k gives the gain of one exemplar more, of twice as many, and the limit a; `error` is
 # its RMSE.

@@ -47,6 +47,7 @@ RESULT_FRAMES: dict[str, Schema] = {
     "confusion": schemas.CONFUSION,
     "ties": schemas.TIES,
     "chance_test": schemas.CHANCE_TEST,
+    "partitions": schemas.PARTITIONS,
 }
 RESULT_FILES = (
     "curve.csv",
@@ -58,6 +59,7 @@ RESULT_FILES = (
     "confusion.csv",
     "ties.csv",
     "chance_test.csv",
+    "partitions.csv",
 )
 FACTS = ("corpus", "complete_shots", "queries", "notes")
 FOLD_FACTS = ("count", "origin", "proof")

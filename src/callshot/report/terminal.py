@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from callshot.errors import printable
+from callshot.fewshot.partitions import describe_repetition
 from callshot.records import EncoderStatus, Evaluation
 from callshot.records.frames import Frame, Shots, unique_values
 
@@ -122,8 +123,18 @@ def _describe_evaluation(evaluation: Evaluation, width: int) -> Iterator[Line]:
     for line in _describe_excluded(evaluation):
         yield printable(line), "dim"
     yield from _describe_curves(evaluation, width)
+    for line in _describe_partitions(evaluation):
+        yield printable(line), ""
     for note in evaluation.notes:
         yield printable(f"note: {note}"), "yellow"
+
+
+def _describe_partitions(evaluation: Evaluation) -> list[str]:
+    """Return how much mAP depends on the folds, at the largest k that is complete."""
+    shots = evaluation.partitions["k"]
+    complete = [k for k in shots if k <= evaluation.complete_shots]
+    k = max(complete, default=min(shots, default=0))
+    return describe_repetition(evaluation.partitions, k)
 
 
 def _headline(evaluation: Evaluation) -> str:

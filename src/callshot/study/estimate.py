@@ -74,6 +74,7 @@ def _evaluation_s(study: Study, size: _Size) -> float:
     draws = protocol.draws + protocol.bootstraps / 4 + sum(samples)
     tested_shots = min(shots, len(TESTED_SHOTS))
     tested_draws = protocol.permutations * TEST_DRAWS
+    draws += (protocol.repeat_folds - 1) * protocol.shared_draws
     scores = (draws * shots + tested_draws * tested_shots) * size.labels
     return 1.0 + EPISODE * size.segments * scores
 

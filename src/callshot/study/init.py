@@ -40,6 +40,7 @@ seed = 0                        # same seed, same numbers
 # bootstraps = 5000             # samples of the per-query spread
 # shared_draws = 1000           # support sets of the shared spread
 # permutations = 199            # of labels, in the test against chance
+# repeat_folds = 1              # partitions into folds: how much mAP depends on them
 # total_samples = 1000          # samples of the total spread
 
 # Other classifiers without training:

@@ -62,6 +62,7 @@ KEYS: Mapping[str, Mapping[str, Any]] = {
         "spread": str,
         "classifiers": list,
         "permutations": int,
+        "repeat_folds": int,
     },
     "baselines": {
         "references": str,

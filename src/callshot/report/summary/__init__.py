@@ -12,6 +12,7 @@ from callshot.report.summary.cautions import (
     describe_excluded,
     describe_intervals,
     describe_not_compared,
+    describe_repeated_folds,
 )
 from callshot.report.summary.comparisons import (
     describe_baselines,
@@ -49,6 +50,7 @@ PARTS = (
     describe_excluded,
     describe_cautions,
     describe_not_compared,
+    describe_repeated_folds,
     describe_intervals,
 )
 

@@ -3,6 +3,7 @@
 import polars as pl
 
 from callshot.fewshot.crossover import MIN_SAMPLES
+from callshot.fewshot.partitions import describe_repetition
 from callshot.records import ClassCount, Evaluation
 from callshot.records.frames import unique_values
 from callshot.report.summary.context import SAMPLES, Context, Sentences, is_random
@@ -79,6 +80,11 @@ def _describe_rarest(evaluation: Evaluation) -> Sentences:
 
 def _count_queries(count: ClassCount) -> int:
     return sum(count.per_fold)
+
+
+def describe_repeated_folds(context: Context) -> Sentences:
+    """Yield how much mAP and the order of encoders depend on the partition into folds."""
+    yield from describe_repetition(context.evaluation.partitions, context.k)
 
 
 def describe_not_compared(context: Context) -> Sentences:
