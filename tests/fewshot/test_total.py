@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 
+import literal
 from callshot import Embeddings, Protocol
 from callshot.errors import OptionError
-from callshot.fewshot import reference
+from callshot.fewshot import reference, reference_streams
 from callshot.fewshot.classifiers import find_classifier
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.evaluate import evaluate_tables
@@ -40,24 +41,20 @@ def run(table, protocol=SMALL, *, threads=1, memory=2**30, classifier="centroid"
 
 def exponential(seed, purpose, key, sample):
     """−log u, u the middle of one of 2³² equal steps of (0, 1)."""
-    stream = reference.make_stream(seed, purpose, key)
-    word = reference.mix((stream + (sample + 1) * reference.GOLDEN) & reference.MASK)
+    stream = reference_streams.make_stream(seed, purpose, key)
+    word = reference_streams.mix(
+        (stream + (sample + 1) * reference_streams.GOLDEN) & reference_streams.MASK
+    )
     return -math.log(((word >> 32) + 0.5) / 2**32)
 
 
 def literal_weights(episodes, protocol, sample):
     weights = []
     for recording in episodes.recording:
-        key = reference_key(recording)
+        key = literal.key(recording)
         weight = exponential(protocol.seed, "recording", key, sample)
         weights.append(max(round(weight * 2**20), 1) / 2**20)
     return np.array(weights)
-
-
-def reference_key(text):
-    import literal
-
-    return literal.key(text)
 
 
 def literal_support(episodes, protocol, sample, weights, fold, n, k):

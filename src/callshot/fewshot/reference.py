@@ -6,42 +6,20 @@ of softmax(a) are averaged over classes, then over folds. With the spread `per-q
 its own draws, and a bootstrap picks one; with `shared` one draw serves all queries.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from callshot.fewshot.episodes import Episodes, Mask
-from callshot.fewshot.kernels.streams import purpose_key
 from callshot.fewshot.protocol import Protocol
+from callshot.fewshot.reference_streams import below, make_stream
 from callshot.records import FloatArray
 
 Rows = Sequence[int]
-Rule = Callable[
-    [Episodes, int, Rows], float
-]  # a_n of a query by the support of a class
-MASK = 2**64 - 1
-GOLDEN = 0x9E3779B97F4A7C15
-
-
-def mix(x: int) -> int:
-    """Scramble 64 bits (the finaliser of SplitMix64)."""
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
-    return x ^ (x >> 31)
-
-
-def make_stream(seed: int, purpose: str, *words: int) -> int:
-    """Return a random stream: a hash of its purpose, so that any draw can be repeated."""
-    stream = int(purpose_key(seed, purpose))
-    for word in words:
-        stream = mix((stream + int(word) * GOLDEN) & MASK)
-    return stream
-
-
-def below(stream: int, position: int, n: int) -> int:
-    """Return the whole number in [0, n) at a position of a stream."""
-    return ((mix((stream + (position + 1) * GOLDEN) & MASK) >> 32) * n) >> 32
+# a_n of a query by the support of a class
+Rule = Callable[[Episodes, int, Rows], float]
 
 
 def draw(stream: int, rows: Rows, pool: Rows, k: int, sampler: str) -> Rows:
@@ -58,9 +36,8 @@ def draw(stream: int, rows: Rows, pool: Rows, k: int, sampler: str) -> Rows:
         if distinct:  # Fisher-Yates
             order[j] = order[past]
         position += 1
-    return (
-        pool if distinct and len(support) == len(pool) else support
-    )  # one set, one order
+    is_pool = distinct and len(support) == len(pool)
+    return pool if is_pool else support  # one set, one order
 
 
 def draw_support(
@@ -77,9 +54,8 @@ def draw_support(
     pool = [row for row in rows if episodes.fold[row] != episodes.fold[query]]
     words = (number, episodes.class_key[n])
     if spread == "shared":
-        return draw(
-            make_stream(protocol.seed, spread, *words), rows, pool, k, protocol.sampler
-        )
+        stream = make_stream(protocol.seed, spread, *words)
+        return draw(stream, rows, pool, k, protocol.sampler)
     stream = make_stream(protocol.seed, "support", episodes.segment_key[query], *words)
     return draw(stream, pool, pool, k, protocol.sampler)
 
@@ -116,16 +92,16 @@ def score_fold(
 ) -> FloatArray:
     """Score every query of a fold in every draw; (queries, draws, classes + 1), decisions last."""
     draws = protocol.supports(spread)
+    to_scores = softmax if protocol.score == "softmax" else log_odds
     table = []
-    for query in np.flatnonzero(episodes.fold == fold).tolist():
-        for number in range(draws):
-            a = []
-            for n in range(len(episodes.classes)):
-                support = draw_support(episodes, protocol, spread, query, number, n, k)
-                a.append(rule(episodes, query, support))
-            scores = softmax(a) if protocol.score == "softmax" else log_odds(a)
-            table.append([*scores, a.index(max(a))])
-    return np.reshape(table, (-1, draws, len(episodes.classes) + 1))
+    queries = np.flatnonzero(episodes.fold == fold).tolist()
+    for query, number in itertools.product(queries, range(draws)):
+        a = []
+        for n in range(len(episodes.classes)):
+            support = draw_support(episodes, protocol, spread, query, number, n, k)
+            a.append(rule(episodes, query, support))
+        table.append([*to_scores(a), a.index(max(a))])
+    return np.reshape(table, (len(queries), draws, -1))
 
 
 def ranking_metrics(scores: FloatArray, relevant: Mask) -> tuple[float, float]:
@@ -134,9 +110,8 @@ def ranking_metrics(scores: FloatArray, relevant: Mask) -> tuple[float, float]:
     negatives = scores[~relevant]
     precision = [np.sum(positives >= s) / np.sum(scores >= s) for s in positives]
     credit = [np.sum(negatives < s) + np.sum(negatives == s) / 2 for s in positives]
-    return float(np.mean(precision)), float(np.mean(credit)) / (
-        len(negatives) or math.nan
-    )
+    pairs = len(negatives) or math.nan
+    return float(np.mean(precision)), float(np.mean(credit)) / pairs
 
 
 def measure(sample: FloatArray, relevant: Mask) -> FloatArray:
