@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from callshot.baselines.run import find_cell, find_outputs, score_aerd_package
+from callshot.baselines.baseline_frames import find_outputs
+from callshot.baselines.run import find_cell, score_aerd_package
 from callshot.corpus.known_corpora import CORPORA
 from callshot.errors import InputError
+from callshot.fewshot.protocol import Protocol
 from callshot.tables.dataset import EncoderDataset, read_dataset
 from callshot.tables.embedding_tables import read_table, write_table
 from studies import write_embeddings
@@ -108,7 +110,7 @@ def test_published_networks_are_matched_with_labels_by_their_letters(
     is_trumpet = episodes.relevant[:, episodes.classes.index("trumpet")]
     levels = np.where(is_trumpet, 0.5, 0.05)
     signals = [np.full(16_000, level, np.float32) for level in levels]
-    baselines = score_aerd_package(part, "EV_CALL", signals)
+    baselines = score_aerd_package(part, "EV_CALL", Protocol(), signals)
     assert set(baselines["name"]) == {"AERD"}
     assert set(baselines["encoder"]) == {""}
     assert set(baselines["kind"]) == {"end-to-end"}
@@ -120,4 +122,4 @@ def test_published_networks_are_matched_with_labels_by_their_letters(
     assert values["auroc"] == pytest.approx((0.5 + 0.5 + 1.0) / 3)
     package.AERD_Weights = OtherWeights
     with pytest.raises(InputError, match="AERD EV_CALL: has no output 'rumble'"):
-        score_aerd_package(part, "EV_CALL", signals)
+        score_aerd_package(part, "EV_CALL", Protocol(), signals)

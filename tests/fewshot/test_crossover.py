@@ -123,6 +123,57 @@ def test_each_spread_has_its_own_crossover() -> None:
     }
 
 
+def with_samples(baselines: pl.DataFrame, samples: Any) -> pl.DataFrame:
+    """Return a baseline with samples of the spread `total`."""
+    column = pl.Series("samples", [np.array(samples, float).tolist()])
+    return baselines.with_columns(column)
+
+
+def test_in_total_a_baseline_that_varies_with_the_centroid_is_passed_sooner() -> None:
+    """What other recordings do to both cancels out; a fixed value would be passed nowhere."""
+    curve = make_noisy([0.66, 0.67, 0.7], spread="total")
+    fixed = make_baseline(0.65)
+    jitter = 1e-3 * np.sin(np.arange(len(NOISE)))
+    paired = with_samples(fixed, 0.65 + NOISE + jitter)
+    opposite = with_samples(fixed, 0.65 - NOISE)
+    for baselines, k_clear in ((fixed, None), (paired, 1), (opposite, None)):
+        frame = find_crossovers(curve, baselines)
+        assert frame.select("k_mean", "k_clear").row(0) == (1, k_clear)
+    frame = find_crossovers(curve, paired, complete_shots=2)
+    assert frame.select("k_mean", "k_clear").row(0) == (1, 1)
+
+
+def test_samples_of_a_baseline_count_in_total_alone() -> None:
+    paired = with_samples(make_baseline(0.65), 0.65 + NOISE)
+    for spread in ("shared", "per-query"):
+        curve = make_noisy([0.7, 0.8], spread=spread)
+        golden = find_crossovers(curve, make_baseline(0.65))
+        assert find_crossovers(curve, paired).equals(golden)
+        assert golden["k_clear"].to_list() == [2]
+
+
+@given(
+    st.lists(st.lists(st.floats(0, 1), min_size=3, max_size=3), min_size=1, max_size=6),
+    st.lists(st.floats(0, 1), min_size=3, max_size=3),
+    st.integers(1, 7),
+)
+def test_a_literal_search_over_paired_samples_finds_the_same_k_clear(
+    centroid: list[list[float]], baseline: list[float], complete_shots: int
+) -> None:
+    curve = make_values(np.repeat(centroid, 40, axis=1), spread="total")
+    samples = np.repeat(baseline, 40)
+    paired = with_samples(make_baseline(0.5), samples)
+    frame = find_crossovers(curve, paired, complete_shots=complete_shots)
+    levels = []
+    for k, row in enumerate(np.repeat(centroid, 40, axis=1), 1):
+        difference = [a - b for a, b in zip(row, samples, strict=True)]
+        low, high = np.percentile(difference, (1, 99))
+        is_perfect = row.mean() >= 1 - 1e-9
+        if k <= complete_shots and (high - low > 1e-9 or is_perfect):
+            levels.append((k, low))
+    assert frame["k_clear"][0] == first_that_stays(levels)
+
+
 def test_training_at_every_k_is_compared_on_the_same_draws() -> None:
     """The draws differ by far more than the two classifiers do."""
     draws = np.linspace(0.1, 0.8, 100)

@@ -205,6 +205,32 @@ def test_the_centroid_is_compared_with_baselines_on_its_encoder_and_with_those_t
     ]
 
 
+def test_in_total_the_samples_of_a_baseline_are_subtracted_pair_by_pair():
+    curve = values("a", [[0.25, 0.5, 0.75], [0.5, 0.5, 1.0]], spread="total")
+    key = ("herd", "a", "logistic", "LR", "all", "map", 0.4)
+    samples = pl.Series("samples", [[0.125, 0.5, 1.0]])
+    baselines = make_baselines(key).with_columns(samples)
+    frame = compare_baselines(curve, baselines)
+    for row, one in zip(
+        frame.iter_rows(named=True), [[0.25, 0.5, 0.75], [0.5, 0.5, 1.0]], strict=True
+    ):
+        difference = [a - b for a, b in zip(one, samples[0], strict=True)]
+        assert row["mean"] == pytest.approx(sum(difference) / 3)
+        assert row["p01"] == pytest.approx(np.percentile(difference, 1))
+        assert row["p99"] == pytest.approx(np.percentile(difference, 99))
+    shared = values("a", [[0.25, 0.5, 0.75]], spread="shared")
+    frame = compare_baselines(shared, baselines)
+    assert frame["mean"].to_list() == pytest.approx([0.1])
+
+
+def test_a_baseline_with_fewer_samples_is_compared_on_those():
+    curve = values("a", [[0.25, 0.5, 0.75]], spread="total")
+    key = ("herd", "a", "logistic", "LR", "all", "map", 0.4)
+    baselines = make_baselines(key).with_columns(pl.Series("samples", [[0.25, 0.25]]))
+    frame = compare_baselines(curve, baselines)
+    assert frame.select("mean", "wins").row(0) == (0.125, 0.75)
+
+
 def test_where_a_value_is_undefined_so_is_the_difference_and_the_other_shots_are_not():
     one = values("a", [[0.5, 0.5], [0.5, np.nan]])
     other = values("b", [[0.25, 0.25], [0.25, 0.25]])

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-import literal
 from callshot import Embeddings, Protocol
 from callshot.errors import OptionError
-from callshot.fewshot import reference, reference_streams
+from callshot.fewshot import reference
 from callshot.fewshot.classifiers import find_classifier
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.evaluate import evaluate_tables
@@ -22,6 +21,7 @@ from callshot.fewshot.sweep import count_recordings, sweep
 from callshot.fewshot.total_resampling import UNIT, reweight
 from callshot.records import METRICS
 from corpora import episodes_of, random_corpus, reverse_rows
+from literal_total import exponential, literal_metrics, literal_weights
 
 SMALL = Protocol(
     shots=(1, 2, 4), draws=2, bootstraps=3, shared_draws=4, total_samples=5
@@ -37,24 +37,6 @@ def run(table, protocol=SMALL, *, threads=1, memory=2**30, classifier="centroid"
     episodes = episodes_of(table)
     with open_engine(episodes, protocol, threads, memory, classifier=rule) as engine:
         return sweep(engine, "total")
-
-
-def exponential(seed, purpose, key, sample):
-    """−log u, u the middle of one of 2³² equal steps of (0, 1)."""
-    stream = reference_streams.make_stream(seed, purpose, key)
-    word = reference_streams.mix(
-        (stream + (sample + 1) * reference_streams.GOLDEN) & reference_streams.MASK
-    )
-    return -math.log(((word >> 32) + 0.5) / 2**32)
-
-
-def literal_weights(episodes, protocol, sample):
-    weights = []
-    for recording in episodes.recording:
-        key = literal.key(recording)
-        weight = exponential(protocol.seed, "recording", key, sample)
-        weights.append(max(round(weight * 2**20), 1) / 2**20)
-    return np.array(weights)
 
 
 def literal_support(episodes, protocol, sample, weights, fold, n, k):
@@ -92,23 +74,6 @@ def weighted_medoid(episodes, query, support, weights):
     away = np.linalg.norm(vectors[:, None] - vectors[None], axis=2) @ weights[support]
     x = vectors[int(np.argmin(away))]
     return 2 * float(x @ z) - float(x @ x)
-
-
-def literal_metrics(scores, relevant, weights):
-    """AP and AUROC by the formulas, pair by pair."""
-    positives = np.flatnonzero(relevant)
-    negatives = np.flatnonzero(~relevant)
-    ap = 0.0
-    for i in positives:
-        above = scores >= scores[i]
-        ap += weights[i] * weights[above & relevant].sum() / weights[above].sum()
-    credit = 0.0
-    for i in positives:
-        for j in negatives:
-            half = (scores[i] > scores[j]) + 0.5 * (scores[i] == scores[j])
-            credit += weights[i] * weights[j] * half
-    pairs = weights[positives].sum() * weights[negatives].sum()
-    return ap / weights[positives].sum(), credit / pairs if pairs > 0 else math.nan
 
 
 def literal_total(table, protocol, k, rule=weighted_centroid):

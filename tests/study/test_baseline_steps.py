@@ -9,11 +9,11 @@ import pytest
 
 from callshot.baselines.run import BaselineResults
 from callshot.errors import InputError, OptionError
-from callshot.records.frames import BASELINES, make_frame
 from callshot.study.corpus_results import CorpusFolders, join_baselines
 from callshot.study.plan import plan
 from callshot.study.step_summary import describe_outcome
 from callshot.study.study_file import read_study
+from corpus_results import make_baselines
 from studies import CATEGORIES, make_corpus, replace_text, run_steps, write_study
 
 TRAINING = '\n[baselines]\ntrain = ["logistic"]\nper_k = true\ndraws = 4\n'
@@ -73,6 +73,8 @@ def test_scores_curves_crossovers_and_refinement_are_in_the_results(
     assert set(baselines["name"]) == {"LR"}
     assert set(baselines["encoder"]) == {"mfcc", "random"}
     assert baselines["how"].str.starts_with("C").all()
+    assert (baselines["p01"] <= baselines["value"]).all()
+    assert (baselines["value"] <= baselines["p99"]).all()
     curve = pl.read_csv(folder / "curve.csv")
     assert set(curve["classifier"]) == {"centroid", "cosine", "logistic"}
     values = pl.read_parquet(folder / "values.parquet").filter(classifier="logistic")
@@ -117,7 +119,12 @@ def test_a_second_run_trains_nothing(study: Path) -> None:
             "permutations = 9\nrepeat_folds = 2",
             [*EVALUATION_STEPS, "report"],
         ),
-        ("seed = 3", "seed = 4", [*EVALUATION_STEPS, *PER_K_STEPS, "report"]),
+        ("seed = 3", "seed = 4", [*EVALUATION_STEPS, *TRAINING_STEPS, "report"]),
+        (
+            "total_samples = 10",
+            "total_samples = 7",
+            [*EVALUATION_STEPS, *ALL_LABELS_STEPS, "report"],
+        ),
         ("draws = 4", "draws = 4\nseeds = 2", ["report"]),
         (
             "folds = 3",
@@ -225,9 +232,8 @@ def test_networks_without_torch_are_an_error_before_any_audio_is_read(
 def test_a_reference_with_the_name_of_a_trained_baseline_is_marked_as_a_reference(
     tmp_path: Path,
 ) -> None:
-    key = {"corpus": "here", "encoder": "mfcc", "kind": "logistic", "scoring": "all"}
-    columns = {"name": ["LR"], "metric": ["map"], "value": [0.5], "how": ["C: 1"]}
-    trained = BaselineResults(make_frame(BASELINES, columns, key))
+    row = ("here", "mfcc", "logistic", "LR", "all", "map", 0.5, "C: 1")
+    trained = BaselineResults(make_baselines(row))
     references = tmp_path / "references.csv"
     references.write_text(
         "corpus,encoder,kind,name,metric,value\n"

@@ -1,5 +1,6 @@
 """Baselines of tables: files in a folder, on the folds and draws of an evaluation."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,19 @@ def test_written_results_read_back_the_same(tables: list[Path], tmp_path: Path) 
     }
 
 
+def test_a_folder_without_samples_says_what_to_do(
+    tables: list[Path], tmp_path: Path
+) -> None:
+    train_baseline_files(tables, tmp_path, BaselineOptions(("logistic",)), PROTOCOL)
+    for content in (b"damaged", None):
+        path = tmp_path / "baselines.parquet"
+        path.unlink()
+        if content is not None:
+            path.write_bytes(content)
+        with pytest.raises(InputError, match="cannot be read; train the baselines"):
+            read_baseline_results(tmp_path)
+
+
 def test_without_per_k_there_is_no_curve(tables: list[Path], tmp_path: Path) -> None:
     results = train_baseline_files(
         tables, tmp_path, BaselineOptions(("logistic",)), PROTOCOL
@@ -78,6 +92,7 @@ def test_without_per_k_there_is_no_curve(tables: list[Path], tmp_path: Path) -> 
     assert not results.per_k
     assert file_names(tmp_path) == [
         "baselines.csv",
+        "baselines.parquet",
         "provenance.json",
         "refinement.csv",
     ]
@@ -102,7 +117,7 @@ def test_the_number_of_threads_does_not_change_a_byte(
             tables, tmp_path / str(threads), LOGISTIC, PROTOCOL, context=context
         )
     for path in sorted((tmp_path / "1").iterdir()):
-        if path.suffix != ".parquet":
+        if path.suffix != ".parquet" or path.stem == "baselines":
             assert path.read_bytes() == (tmp_path / "2" / path.name).read_bytes(), (
                 path.name
             )
@@ -118,7 +133,12 @@ def test_against_an_evaluation_its_folds_and_protocol_are_used_and_crossovers_fo
     )
     assert (tmp_path / "folds.csv").read_bytes() == (results / "folds.csv").read_bytes()
     keys = trained.crossovers.select("labels", "spread").rows()
-    assert set(keys) == {("all", "per-query"), ("all", "shared"), ("k", "shared")}
+    assert set(keys) == {
+        ("all", "per-query"),
+        ("all", "shared"),
+        ("all", "total"),
+        ("k", "shared"),
+    }
     assert len(pl.read_csv(tmp_path / "crossovers.csv")) == len(trained.crossovers)
 
 
@@ -284,6 +304,7 @@ def test_the_command_shows_scores_and_where_curves_cross(
     result = CliRunner().invoke(app, ["baselines", *paths, *options])
     assert result.exit_code == 0, result.output
     assert "LR" in result.output
+    assert re.search(r"0\.\d{3} \[0\.\d\d, [01]\.\d\d\]", result.output)
     assert "logistic at the same k passes the centroid" in result.output
     assert f"results in {out}" in result.output
     assert set(pl.read_csv(out / "curve.csv")["k"]) == {1, 2, 4}

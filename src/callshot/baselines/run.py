@@ -21,23 +21,25 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from callshot.baselines.baseline_frames import (
+    encoder_key,
+    find_outputs,
+    frame_of_classes,
+    frame_of_outputs,
+)
 from callshot.baselines.centroid_to_logistic import Refinement, refine_centroid
 from callshot.baselines.executor import TrainingOptions
 from callshot.baselines.logistic import DEFAULT_C, score_logistic
 from callshot.baselines.logistic_per_k import sweep_logistic
 from callshot.baselines.options import CHOSEN_CELL, PAPER_CELL, BaselineOptions
-from callshot.baselines.scoring import Metrics, measure, measure_outputs
-from callshot.baselines.sequence_batches import BoolArray
 from callshot.corpus.known_corpora import label_key
 from callshot.errors import InputError
-from callshot.fewshot.accumulate import group_classes
 from callshot.fewshot.crossover import find_crossovers
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.summary import SweepSummary
 from callshot.records import (
     RANKING_METRICS,
     Evaluation,
-    FloatArray,
     Progress,
     no_progress,
 )
@@ -128,7 +130,8 @@ def train_dataset(
     dataset : Dataset
     options : BaselineOptions
     protocol : Protocol
-        Shots, seed and sampler of logistic regression at every k.
+        Samples and seed of the spread `total`, where it is among the spreads. Shots and sampler of
+        logistic regression at every k.
     sequences : sequence of sequences of arrays
         For recurrent networks: for each encoder, one array per row of its episodes.
     signals : sequence of arrays
@@ -145,16 +148,19 @@ def train_dataset(
     results = []
     for number, part in enumerate(parts):
         if "logistic" in options.train:
-            results.append(train_logistic(part, options, context))
+            results.append(train_logistic(part, options, protocol, context))
         if options.per_k:
             evaluation = sweep_logistic_per_k(part, options, protocol, context)
             results.append(BaselineResults(per_k=[evaluation]))
         if "recurrent" in options.train:
-            results.append(train_recurrent(part, options, sequences[number], context))
+            recurrent = train_recurrent(
+                part, options, protocol, sequences[number], context
+            )
+            results.append(recurrent)
     if "end-to-end" in options.train:
-        results.append(train_end_to_end(parts[0], options, signals, context))
+        results.append(train_end_to_end(parts[0], options, protocol, signals, context))
     if options.published:
-        baselines = score_aerd_package(parts[0], options.published, signals)
+        baselines = score_aerd_package(parts[0], options.published, protocol, signals)
         results.append(BaselineResults(baselines))
     return _join_results(results)
 
@@ -176,10 +182,12 @@ def _join_results(results: Sequence[BaselineResults]) -> BaselineResults:
 
 
 def train_logistic(
-    part: EncoderDataset, options: BaselineOptions, context: TrainingContext
+    part: EncoderDataset,
+    options: BaselineOptions,
+    protocol: Protocol,
+    context: TrainingContext,
 ) -> BaselineResults:
     """Train logistic regression on all labels; also take gradient steps from the centroid."""
-    categories = part.dataset.categories
     scores, c_values = score_logistic(
         part.episodes,
         part.groups,
@@ -190,21 +198,21 @@ def train_logistic(
     path = refine_centroid(
         part.episodes,
         c_values,
-        categories=categories,
+        categories=part.dataset.categories,
         threads=context.threads,
         progress=context.part(0.3).progress,
     )
     is_chosen = options.C is None and part.episodes.folds > 2
     choice = " by inner folds" if is_chosen else ""
     how = f"C{choice}: {format_c(c_values)}"
-    values = measure(part.episodes, scores, categories)
-    baselines = _baselines_frame(part, "logistic", "LR", values, how)
+    baseline = {"kind": "logistic", "name": "LR", "how": how}
+    baselines = frame_of_classes(part, scores, protocol, baseline)
     return BaselineResults(baselines, _refinement_frame(part, path))
 
 
 def _refinement_frame(part: EncoderDataset, path: Refinement) -> pl.DataFrame:
     """Return a row for every scoring, ranking metric and step."""
-    key = _key(part) | {"temperature": float(np.mean(path.temperature))}
+    key = encoder_key(part) | {"temperature": float(np.mean(path.temperature))}
     frames = []
     for (scoring, metric), values in path.values.items():
         if metric in RANKING_METRICS:
@@ -268,6 +276,7 @@ def sweep_logistic_per_k(
 def train_recurrent(
     part: EncoderDataset,
     options: BaselineOptions,
+    protocol: Protocol,
     sequences: Sequence[Signal],
     context: TrainingContext,
 ) -> BaselineResults:
@@ -293,9 +302,9 @@ def train_recurrent(
     name = title if len(set(cells)) == 1 else "RNN"
     choice = "" if cell else ", by inner folds"
     size = describe_networks(metadata["parameters"], options.seeds)
-    values = measure(part.episodes, scores, part.dataset.categories)
     how = f"{title}{choice}; {size}"
-    baselines = _baselines_frame(part, "recurrent", name, values, how)
+    baseline = {"kind": "recurrent", "name": name, "how": how}
+    baselines = frame_of_classes(part, scores, protocol, baseline)
     del metadata["trained"]  # differs between runs
     network = {"encoder": part.table.encoder, **metadata}
     return BaselineResults(baselines, networks=[network])
@@ -316,6 +325,7 @@ def find_cell(part: EncoderDataset, cell: str) -> str:
 def train_end_to_end(
     part: EncoderDataset,
     options: BaselineOptions,
+    protocol: Protocol,
     signals: Sequence[Signal],
     context: TrainingContext,
 ) -> BaselineResults:
@@ -325,7 +335,7 @@ def train_end_to_end(
     """
     from callshot.baselines.end_to_end import score_end_to_end
 
-    scoring, names, targets = find_outputs(part)
+    _, names, targets = find_outputs(part)
     scores, metadata = score_end_to_end(
         signals,
         targets,
@@ -338,14 +348,14 @@ def train_end_to_end(
     )
     start = metadata["text"] if options.init else "from scratch"
     how = f"{start}; {metadata['parameters']:,} parameters"
-    title = metadata["title"]
-    baselines = _audio_frame(part, title, scoring, targets, scores, how)
+    baseline = {"kind": "end-to-end", "name": metadata["title"], "how": how}
+    baselines = frame_of_outputs(part, scores, protocol, baseline)
     del metadata["trained"]  # differs between runs
     return BaselineResults(baselines, networks=[metadata])
 
 
 def score_aerd_package(
-    part: EncoderDataset, variant: str, signals: Sequence[Signal]
+    part: EncoderDataset, variant: str, protocol: Protocol, signals: Sequence[Signal]
 ) -> pl.DataFrame:
     """Score each row of the episodes with AERD's published networks; folds must be those of AERD.
 
@@ -353,7 +363,7 @@ def score_aerd_package(
     """
     from callshot.baselines.aerd_package import load_aerd, score_published
 
-    scoring, names, targets = find_outputs(part)
+    _, names, _ = find_outputs(part)
     published = load_aerd(variant)
     outputs = {label_key(name): name for name in published.names}
     columns = []
@@ -365,49 +375,5 @@ def score_aerd_package(
         columns.append(output)
     scores = score_published(published, signals, part.episodes.fold, columns)
     how = f"as published, {variant}"
-    return _audio_frame(part, "AERD", scoring, targets, scores, how)
-
-
-def find_outputs(part: EncoderDataset) -> tuple[str, tuple[str, ...], BoolArray]:
-    """Return the scoring, names and targets (rows, outputs) of a baseline that reads audio."""
-    episodes = part.episodes
-    categories = part.dataset.categories
-    if categories is None:
-        return "all", episodes.classes, episodes.relevant
-    groups = group_classes(episodes.classes, categories)
-    names = tuple(categories[episodes.classes[group[0]]] for group in groups)
-    targets = [episodes.relevant[:, group].any(axis=1) for group in groups]
-    return "reduced", names, np.stack(targets, axis=1)
-
-
-def _audio_frame(
-    part: EncoderDataset,
-    name: str,
-    scoring: str,
-    targets: BoolArray,
-    scores: FloatArray,
-    how: str,
-) -> pl.DataFrame:
-    """Return the rows of a baseline that reads audio, whatever the encoder."""
-    measured = measure_outputs(targets, part.episodes.fold, scores)
-    values = {(scoring, metric): measured[metric] for metric in RANKING_METRICS}
-    frame = _baselines_frame(part, "end-to-end", name, values, how)
-    return frame.with_columns(encoder=pl.lit(""))
-
-
-def _baselines_frame(
-    part: EncoderDataset, kind: str, name: str, values: Metrics, how: str
-) -> pl.DataFrame:
-    """Return a row for every scoring and ranking metric."""
-    rows = [key for key in values if key[1] in RANKING_METRICS]
-    columns = {
-        "scoring": [scoring for scoring, _ in rows],
-        "metric": [metric for _, metric in rows],
-        "value": [values[key] for key in rows],
-    }
-    constants = _key(part) | {"kind": kind, "name": name, "how": how}
-    return make_frame(BASELINES, columns, constants)
-
-
-def _key(part: EncoderDataset) -> Metadata:
-    return {"corpus": part.dataset.corpus, "encoder": part.table.encoder}
+    baseline = {"kind": "end-to-end", "name": "AERD", "how": how}
+    return frame_of_outputs(part, scores, protocol, baseline)

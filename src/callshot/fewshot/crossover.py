@@ -4,11 +4,14 @@ With how many exemplars does the centroid pass a baseline trained on all labels?
 crossover. And with how many does training pay, given the same exemplars? For that the baseline is
 trained at every k on the draws that the centroid sees, and what the draws do to both cancels out.
 
-`k_clear` rests on the 98 % interval of the difference. It needs 100 samples or more that differ,
+`k_clear` rests on the 98 % interval of the difference; in the spread `total` both sides have
+samples, paired by the weights of recordings. It needs 100 samples or more that differ,
 and holds up to k* only: beyond k* pools run out, and draws that must be equal have no spread.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -17,6 +20,7 @@ from numpy.typing import NDArray
 from callshot.fewshot.differences import (
     compare_baselines,
     compare_encoders,
+    less_baseline,
     matching_baselines,
 )
 from callshot.records import Evaluation
@@ -54,7 +58,7 @@ def find_crossovers(
     >>> key = {"corpus": "herd", "encoder": "a", "classifier": "centroid"}
     >>> key |= {"scoring": "all", "metric": "map", "spread": "shared"}
     >>> centroid = values_frame(key, np.array([1, 2, 3]), samples)
-    >>> row = ("herd", "a", "logistic", "LR", "all", "map", 0.45, "")
+    >>> row = ("herd", "a", "logistic", "LR", "all", "map", 0.45, np.nan, np.nan, "", [])
     >>> baselines = pl.DataFrame([row], schema=dict(BASELINES), orient="row")
     >>> find_crossovers(centroid, baselines).select("k_mean", "k_clear").row(0)
     (2, 3)
@@ -67,8 +71,8 @@ def find_crossovers(
         matching = [
             one for one in curves if not matching_baselines(baseline, one).is_empty()
         ]
-        name, value = baseline.select("name", "value").row(0)
-        rows += [_pass_baseline(curve, name, value, last) for curve in matching]
+        row = baseline.row(0, named=True)
+        rows += [_pass_baseline(curve, row, last) for curve in matching]
     for trained_curve in trained_curves:
         matching = [one for one in curves if _is_same_curve(one, trained_curve)]
         rows += [_pass_centroid(curve, trained_curve, last) for curve in matching]
@@ -91,22 +95,21 @@ def add_baselines(
 
 
 def _pass_baseline(
-    curve: pl.DataFrame, name: str, value: float, last: float
+    curve: pl.DataFrame, baseline: Mapping[str, Any], last: float
 ) -> dict[str, object]:
     """Return the row of a centroid that passes a baseline trained on all labels."""
     k = curve["k"].to_numpy()
-    samples = value_matrix(curve)
-    means = samples.mean(axis=1)
+    means = value_matrix(curve).mean(axis=1)
     is_perfect = means >= 1 - ROUNDING
     key = curve.select("corpus", "encoder", "scoring", "metric", "spread").row(
         0, named=True
     )
     return {
         **key,
-        "baseline": name,
+        "baseline": baseline["name"],
         "labels": "all",
-        "k_mean": first_above(k, means, value),
-        "k_clear": clear_from(k, samples - value, last, is_perfect),
+        "k_mean": first_above(k, means, baseline["value"]),
+        "k_clear": clear_from(k, less_baseline(curve, baseline), last, is_perfect),
     }
 
 

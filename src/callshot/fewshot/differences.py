@@ -1,7 +1,8 @@
 """Samples of curves → paired differences: one encoder less another, or less a baseline.
 
 No random stream depends on the encoder, so sample i of one encoder saw the same draws as sample i
-of another, in both spreads: what the draws do to both cancels out.
+of another, in every spread: what the draws do to both cancels out. In the spread `total`, baselines
+that are trained on all labels saw the same weights of recordings too.
 """
 
 from collections.abc import Mapping
@@ -77,15 +78,35 @@ def compare_encoders(values: pl.DataFrame) -> pl.DataFrame:
 def compare_baselines(values: pl.DataFrame, baselines: pl.DataFrame) -> pl.DataFrame:
     """Compare each curve with the baselines on its encoder, and with those that read audio.
 
-    A baseline has one value, whatever was drawn.
+    See `less_baseline` for the samples of a difference.
     """
     differences = []
     for curve in split_curves(values):
         for baseline in matching_baselines(baselines, curve).iter_rows(named=True):
-            difference = value_matrix(curve) - baseline["value"]
+            difference = less_baseline(curve, baseline)
             name = baseline_name(baseline)
             differences.append(summarise_differences(curve, name, difference))
     return concat_frames(differences, DIFFERENCES)
+
+
+def less_baseline(curve: pl.DataFrame, baseline: Mapping[str, Any]) -> FloatArray:
+    """Return the samples of a curve less a baseline, (shots, samples).
+
+    In the spread `total`, sample i of both has the same weights of recordings. In other spreads,
+    and without samples of its own, a baseline has one value, whatever was drawn.
+
+    >>> from callshot.records.frames import CURVE_KEY, values_frame
+    >>> key = dict.fromkeys(CURVE_KEY, "total")
+    >>> curve = values_frame(key, np.array([1]), np.array([[0.5, 0.75]]))
+    >>> less_baseline(curve, {"value": 0.5, "samples": [0.25, 0.75]})
+    array([[0.25, 0.  ]])
+    """
+    samples = value_matrix(curve)
+    paired = baseline["samples"]
+    if curve["spread"][0] != "total" or not paired:
+        return samples - float(baseline["value"])
+    common = min(samples.shape[1], len(paired))
+    return samples[:, :common] - np.asarray(paired[:common], np.float64)
 
 
 def matching_baselines(baselines: pl.DataFrame, curve: pl.DataFrame) -> pl.DataFrame:

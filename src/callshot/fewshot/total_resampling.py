@@ -63,12 +63,8 @@ class Reweighting:
 
 def reweight(episodes: Episodes, protocol: Protocol) -> Reweighting:
     """Draw the weights of recordings and the orders of exemplars."""
-    size = (protocol.total_samples, len(episodes.rows))
-    weight = np.empty(size)
-    recording_key = np.array([streams.key(name) for name in episodes.recording])
-    base = streams.purpose_key(protocol.seed, "recording")
-    streams.fill_exponentials(base, recording_key, weight)
-    units = np.maximum(np.rint(weight / UNIT), 1.0)
+    units = draw_units(episodes, protocol)
+    size = units.shape
     arrival = np.empty(size)
     base = streams.purpose_key(protocol.seed, "total")
     streams.fill_exponentials(base, episodes.segment_key, arrival)
@@ -78,7 +74,16 @@ def reweight(episodes: Episodes, protocol: Protocol) -> Reweighting:
         episodes.class_start[:-1], episodes.class_start[1:], strict=True
     ):
         rank[:, begin:end] = np.argsort(arrival[:, begin:end], axis=1, kind="stable")
-    return Reweighting(units.astype(np.int64), rank)
+    return Reweighting(units, rank)
+
+
+def draw_units(episodes: Episodes, protocol: Protocol) -> IntArray:
+    """Draw the weight of each row's recording, in multiples of UNIT, (samples, rows)."""
+    weight = np.empty((protocol.total_samples, len(episodes.rows)))
+    recording_key = np.array([streams.key(name) for name in episodes.recording])
+    base = streams.purpose_key(protocol.seed, "recording")
+    streams.fill_exponentials(base, recording_key, weight)
+    return np.maximum(np.rint(weight / UNIT), 1.0).astype(np.int64)
 
 
 def sweep_total(

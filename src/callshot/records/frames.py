@@ -129,7 +129,9 @@ BUDGET: Schema = {
     "error": pl.Float64,
 }
 # What a classifier scored that was trained on all labelled data of each split. `encoder` is empty
-# for one that reads audio. `how` describes what was chosen on the support sides.
+# for one that reads audio. `how` describes what was chosen on the support sides. `samples` are what
+# the trained model would score on other recordings, paired with the samples of `total`, p01 and
+# p99 their percentiles. Without `total` there are none (NaN). CSV files are without `samples`.
 BASELINES: Schema = {
     "corpus": pl.String,
     "encoder": pl.String,
@@ -138,7 +140,10 @@ BASELINES: Schema = {
     "scoring": pl.String,
     "metric": pl.String,
     "value": pl.Float64,
+    "p01": pl.Float64,
+    "p99": pl.Float64,
     "how": pl.String,
+    "samples": pl.List(pl.Float64),
 }
 # Where one curve passes another: `k_mean` by the mean, `k_clear` from where the 98 % interval of
 # the difference stays above 0; null where it does not. With labels = "all" the centroid passes a

@@ -1,5 +1,6 @@
 """Baselines and crossovers → what a terminal shows."""
 
+from math import isfinite
 from typing import Any
 
 from rich.console import Console
@@ -17,21 +18,29 @@ EVENTS = {
 
 
 def show_baselines(baselines: Frame, console: Console) -> None:
-    """Print the scores of each baseline, a row for each encoder and scoring."""
+    """Print the scores of each baseline with their intervals, by encoder and scoring."""
     if baselines.is_empty():
         return
-    headings = ["baseline", "encoder", "scoring", *METRIC_NAMES.values(), "how"]
-    table = Table(*headings, box=None, pad_edge=False, header_style="dim")
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("baseline", "encoder", "scoring", *METRIC_NAMES.values(), "how"):
+        table.add_column(heading, no_wrap=heading in METRIC_NAMES.values())
     for rows in baselines.partition_by("name", "encoder", "scoring"):
         scores = dict.fromkeys(METRIC_NAMES, "")
-        for metric, value in rows.select("metric", "value").iter_rows():
-            scores[metric] = f"{value:.3f}"
+        for row in rows.iter_rows(named=True):
+            scores[row["metric"]] = _format_score(row)
         name, encoder, scoring, how = rows.select(
             "name", "encoder", "scoring", "how"
         ).row(-1)
-        row = [name, encoder, scoring, *scores.values(), how]
-        table.add_row(*map(printable, row))
+        cells = [name, encoder, scoring, *scores.values(), how]
+        table.add_row(*map(printable, cells))
     console.print(table, markup=False, highlight=False)
+
+
+def _format_score(row: dict[str, Any]) -> str:
+    """Return the value of a baseline, and the 98 % interval of the spread `total` if it has one."""
+    if not isfinite(row["p01"]):
+        return f"{row['value']:.3f}"
+    return f"{row['value']:.3f} [{row['p01']:.2f}, {row['p99']:.2f}]"
 
 
 def show_crossovers(crossovers: Frame, console: Console) -> None:

@@ -128,7 +128,7 @@ def write_numbers(results: CorpusResults, folder: Path) -> list[str]:
     frames = {
         "differences.csv": evaluation.differences,
         "budget.csv": evaluation.budget,
-        "baselines.csv": results.baselines,
+        "baselines.csv": results.baselines.drop("samples"),
         "crossovers.csv": evaluation.crossovers,
         "refinement.csv": results.refinement,
     }

@@ -160,11 +160,18 @@ def _deciding_options(
     if kind == PER_K:
         names = SHARED_OPTIONS if options.spread == "shared" else PER_QUERY_OPTIONS
         deciding |= {f"protocol {name}": getattr(protocol, name) for name in names}
+    else:
+        deciding["protocol total_samples"] = _total_samples(protocol)
     if kind not in ("logistic", PER_K):
         deciding["torch"] = _torch_version()
-    if kind != "logistic":
+    if kind != "logistic" or _total_samples(protocol):
         deciding["seed"] = protocol.seed
     return deciding
+
+
+def _total_samples(protocol: Protocol) -> int:
+    """Return the samples of baselines trained on all labels; 0 without the spread `total`."""
+    return protocol.total_samples if "total" in protocol.spreads else 0
 
 
 def _torch_version() -> str:

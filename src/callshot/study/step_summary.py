@@ -5,13 +5,11 @@ from typing import Any
 
 from callshot.corpus.segment_table import read_rejects
 from callshot.records import BASELINE_KINDS
-from callshot.records.frames import BASELINES
-from callshot.report.results import read_frame
 from callshot.report.tables.scores import METRIC_NAMES
 from callshot.study.baseline_steps import PUBLISHED
 from callshot.study.file_steps import SEGMENTS_INFO
 from callshot.study.steps import Step
-from callshot.study.train_baselines import BASELINES_FILE
+from callshot.study.train_baselines import read_baselines
 from callshot.tables.fold_files import FOLDS_INFO
 
 
@@ -62,7 +60,7 @@ def _describe_folds(step: Step) -> list[str]:
 
 def _describe_baselines(step: Step) -> list[str]:
     """Return what each baseline scored, and what was chosen for it on inner folds."""
-    baselines = read_frame(step.folder / BASELINES_FILE, BASELINES)
+    baselines = read_baselines(step.folder)
     lines = []
     for rows in baselines.partition_by("name", "scoring"):
         name, scoring, how = rows.select("name", "scoring", "how").row(0)

@@ -1,9 +1,10 @@
 """Tables of embeddings, sequences or audio → a folder with the scores of baselines.
 
-baselines.csv    what each scored, trained on all labels of the support side of every split
-refinement.csv   what gradient steps from the centroid add, up to logistic regression
-crossovers.csv   where the centroid passes a baseline, and training at every k the centroid
-curve.csv …      logistic regression at every k, as callshot evaluate writes it
+baselines.csv       what each scored, trained on all labels of the support side of every split
+baselines.parquet   the same, with its samples of the spread total
+refinement.csv      what gradient steps from the centroid add, up to logistic regression
+crossovers.csv      where the centroid passes a baseline, and training at every k the centroid
+curve.csv …         logistic regression at every k, as callshot evaluate writes it
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,10 +48,17 @@ from callshot.tables.dataset import Dataset, EncoderDataset
 from callshot.tables.embedding_tables import read_sequences, sequences_path
 
 BASELINES_FILE = "baselines.csv"
+SAMPLES_FILE = "baselines.parquet"  # with the samples of the spread total
 REFINEMENT_FILE = "refinement.csv"
 CROSSOVERS_FILE = "crossovers.csv"
 FOLDER_MARK = "callshot baselines"  # the command that wrote a folder, in its results
-ALL_FILES = (BASELINES_FILE, REFINEMENT_FILE, CROSSOVERS_FILE, *RESULT_FILES)
+ALL_FILES = (
+    BASELINES_FILE,
+    SAMPLES_FILE,
+    REFINEMENT_FILE,
+    CROSSOVERS_FILE,
+    *RESULT_FILES,
+)
 AUDIO_RATE_HZ = 16_000  # what the end-to-end baseline reads
 
 
@@ -184,8 +192,17 @@ def read_baseline_results(folder: Path) -> BaselineResults:
     if (folder / REFINEMENT_FILE).exists():
         refinement = read_frame(folder / REFINEMENT_FILE, REFINEMENT)
     per_k = [read_results(folder)] if (folder / "curve.csv").exists() else []
-    baselines = read_frame(folder / BASELINES_FILE, BASELINES)
+    baselines = read_baselines(folder)
     return BaselineResults(baselines, refinement, per_k=per_k)
+
+
+def read_baselines(folder: Path) -> pl.DataFrame:
+    """Read what each baseline scored, with its samples."""
+    path = folder / SAMPLES_FILE
+    try:
+        return pl.read_parquet(path, glob=False).select(list(BASELINES))
+    except (OSError, pl.exceptions.PolarsError):
+        raise InputError(f"{path}: cannot be read; train the baselines again") from None
 
 
 def _read_inputs(
@@ -247,13 +264,13 @@ def _describe_options(
 
 def baseline_files(results: BaselineResults) -> list[str]:
     """Return the names of the files that describe some results."""
-    names = [*_result_frames(results), PROVENANCE]
+    names = [*_result_frames(results), SAMPLES_FILE, PROVENANCE]
     return [*names, *RESULT_FILES] if results.per_k else names
 
 
 def _result_frames(results: BaselineResults) -> dict[str, pl.DataFrame]:
     """Return the frames of some results by file name; empty ones get no file, but baselines do."""
-    frames = {BASELINES_FILE: results.baselines}
+    frames = {BASELINES_FILE: results.baselines.drop("samples")}
     if not results.refinement.is_empty():
         frames[REFINEMENT_FILE] = results.refinement
     if not results.crossovers.is_empty():
@@ -267,6 +284,7 @@ def _write_files(
     """Write the files of some results to a folder; return their names."""
     for name, frame in _result_frames(results).items():
         write_frame(frame, folder / name)
+    results.baselines.write_parquet(folder / SAMPLES_FILE, compression="zstd")
     if per_k is not None:
         write_evaluation(per_k, folder)
     return [name for name in baseline_files(results) if name != PROVENANCE]

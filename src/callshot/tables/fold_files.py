@@ -39,6 +39,8 @@ FOLDS_INFO_TYPES = {
 }
 FOLD_NUMBER = re.compile(r"\s*-?\d{1,8}\s*", re.ASCII)
 SCORINGS = ("all", "reduced")
+# What is not known of a classifier that was trained elsewhere.
+NOT_RESAMPLED = {"p01": np.nan, "p99": np.nan, "how": "", "samples": []}
 
 
 def read_folds(path: Path, table: Embeddings) -> IntArray:
@@ -109,7 +111,8 @@ def read_references(
         for corpus in [row["corpus"]] if row["corpus"] else corpora:
             if rows.get(_reference_key(row, corpus), row) is row:
                 value = float(row["value"])
-                references.append({**row, "corpus": corpus, "value": value, "how": ""})
+                given = {**row, "corpus": corpus, "value": value}
+                references.append(given | NOT_RESAMPLED)
     return pl.DataFrame(references, schema=dict(BASELINES))
 
 

@@ -1,0 +1,227 @@
+"""Samples of the spread `total` of trained baselines, against slow literal twins."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from callshot import Protocol
+from callshot.baselines.baseline_frames import frame_of_classes, frame_of_outputs
+from callshot.baselines.options import BaselineOptions
+from callshot.baselines.run import TrainingContext, train_dataset
+from callshot.baselines.scoring import measure, measure_outputs
+from callshot.baselines.weighted_scoring import (
+    measure_ranking,
+    predict_samples,
+    resample_classes,
+    resample_outputs,
+)
+from callshot.fewshot.sweep import count_recordings
+from callshot.tables.dataset import Dataset
+from corpora import episodes_of, folds_of, random_corpus
+from literal_total import literal_metrics, literal_weights
+
+SMALL = Protocol(shots=(1, 2), shared_draws=4, total_samples=6, seed=3)
+CATEGORIES = {"c0": "low", "c1": "low", "c2": "high"}
+BASELINE = {"kind": "logistic", "name": "LR", "how": "C: 1"}
+
+
+def random_scores(episodes, outputs=None):
+    """Scores with ties; none for the common fold."""
+    rng = np.random.default_rng(0)
+    size = (len(episodes.rows), outputs or len(episodes.classes))
+    scores = rng.integers(0, 9, size).astype(float)
+    scores[episodes.fold < 0] = np.nan
+    return scores
+
+
+def literal_samples(episodes, targets, scores):
+    """AP and AUROC of every sample and output, (samples, 2, outputs): weighted means over folds."""
+    values = []
+    for sample in range(SMALL.total_samples):
+        weights = literal_weights(episodes, SMALL, sample)
+        sums = np.zeros((2, targets.shape[1]))
+        shares = np.zeros(sums.shape)
+        for fold in range(episodes.folds):
+            rows = np.flatnonzero(episodes.fold == fold)
+            for n, target in enumerate(targets[rows].T):
+                if not target.any():
+                    continue
+                share = weights[rows][target].mean()
+                metrics = literal_metrics(scores[rows, n], target, weights[rows])
+                for row, value in enumerate(metrics):
+                    if not math.isnan(value):
+                        sums[row, n] += share * value
+                        shares[row, n] += share
+        with np.errstate(invalid="ignore"):
+            values.append(sums / shares)
+    return np.array(values)
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 5), st.booleans(), st.integers(1, 2**24)),
+        min_size=2,
+        max_size=40,
+    ).filter(lambda rows: any(truth for _, truth, _ in rows))
+)
+def test_one_ranking_under_many_weights_is_measured_as_by_scikit_learn(rows):
+    scores = np.array([float(score) for score, _, _ in rows])
+    relevant = np.array([truth for _, truth, _ in rows])
+    weight = np.array([units for _, _, units in rows])
+    units = np.stack([weight, weight[::-1], np.ones_like(weight)])
+    ap, auroc = measure_ranking(scores, relevant, units)
+    for sample, weights in enumerate(units):
+        golden = average_precision_score(relevant, scores, sample_weight=weights)
+        assert ap[sample] == pytest.approx(golden, abs=1e-12)
+        golden = math.nan
+        if not relevant.all():
+            golden = roc_auc_score(relevant, scores, sample_weight=weights)
+        assert auroc[sample] == pytest.approx(golden, abs=1e-12, nan_ok=True)
+
+
+@pytest.mark.parametrize("seed", [5, 7, 9])
+def test_samples_of_classes_are_those_of_the_literal_twin(seed):
+    episodes = episodes_of(random_corpus(seed, classes=3, size=4))
+    scores = random_scores(episodes)
+    samples = resample_classes(episodes, scores, SMALL, CATEGORIES)
+    literal = literal_samples(episodes, episodes.relevant, scores)
+    for number, metric in enumerate(("map", "auroc")):
+        by_class = literal[:, number]
+        low = np.nanmean(by_class[:, :2], axis=1)
+        np.testing.assert_allclose(
+            samples["all", metric], np.nanmean(by_class, axis=1), rtol=0, atol=1e-12
+        )
+        np.testing.assert_allclose(
+            samples["reduced", metric],
+            np.nanmean([low, by_class[:, 2]], axis=0),
+            rtol=0,
+            atol=1e-12,
+        )
+
+
+def test_accuracy_weighs_the_queries_too():
+    episodes = episodes_of(random_corpus(2, classes=3, size=4))
+    scores = random_scores(episodes)
+    golden = []
+    for sample in range(SMALL.total_samples):
+        weights = literal_weights(episodes, SMALL, sample)
+        hits = 0.0
+        total = 0.0
+        for fold in range(episodes.folds):
+            rows = np.flatnonzero(episodes.fold == fold)
+            is_hit = [episodes.relevant[row, np.argmax(scores[row])] for row in rows]
+            hits += (weights[rows] * is_hit).mean()
+            total += weights[rows].mean()
+        golden.append(hits / total)
+    samples = resample_classes(episodes, scores, SMALL)["all", "accuracy"]
+    np.testing.assert_allclose(samples, golden, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", [5, 7, 9])
+def test_samples_of_outputs_are_those_of_the_literal_twin(seed):
+    episodes = episodes_of(random_corpus(seed, classes=3, size=4))
+    rng = np.random.default_rng(seed)
+    targets = rng.random((len(episodes.rows), 4)) < 0.3
+    targets[episodes.fold == 0, 1] = False  # no positive in one fold
+    targets[episodes.fold == 1, 2] = True  # no negative in another
+    targets[:, 3] = False  # never
+    scores = random_scores(episodes, outputs=4)
+    samples = resample_outputs(episodes, targets, scores, SMALL)
+    literal = literal_samples(episodes, targets, scores)
+    for number, metric in enumerate(("map", "auroc")):
+        golden = np.nanmean(literal[:, number], axis=1)
+        np.testing.assert_allclose(samples[metric], golden, rtol=0, atol=1e-12)
+
+
+def test_outputs_that_are_never_or_always_true_have_undefined_samples():
+    episodes = episodes_of(random_corpus(1, classes=3, size=4))
+    scores = random_scores(episodes, outputs=1)
+    never = np.zeros(scores.shape, bool)
+    assert np.isnan(resample_outputs(episodes, never, scores, SMALL)["map"]).all()
+    always = resample_outputs(episodes, ~never, scores, SMALL)
+    assert (always["map"] == 1.0).all()
+    assert np.isnan(always["auroc"]).all()
+
+
+def test_predictions_lie_around_the_plain_value_with_twice_the_variance():
+    """Once for other recordings, once for the error of the value itself."""
+    episodes = episodes_of(random_corpus(5, classes=3, size=6))
+    key = ("all", "map")
+    raw = {key: np.random.default_rng(0).normal(0.5, 0.01, 100)}
+    predicted = predict_samples(raw, {key: 0.6}, episodes)[key]
+    counts = count_recordings(episodes)
+    inflation = np.mean([(count + 1) / (count - 1) for count in counts])
+    assert predicted.mean() == pytest.approx(0.6, abs=1e-12)
+    assert predicted.var() == pytest.approx(2 * inflation * raw[key].var())
+    order = np.argsort(raw[key])
+    assert (np.argsort(predicted) == order).all()
+
+
+def make_part(seed=5, categories=None):
+    table = random_corpus(seed, classes=3, size=6, integers=False)
+    dataset = Dataset("herd", [table], folds_of(table), categories)
+    return next(dataset.per_encoder())
+
+
+def test_rows_have_the_plain_value_and_the_interval_of_their_samples():
+    part = make_part(categories=CATEGORIES)
+    scores = random_scores(part.episodes)
+    frame = frame_of_classes(part, scores, SMALL, BASELINE)
+    values = measure(part.episodes, scores, CATEGORIES)
+    raw = resample_classes(part.episodes, scores, SMALL, CATEGORIES)
+    samples = predict_samples(raw, values, part.episodes)
+    assert len(frame) == 4
+    for row in frame.iter_rows(named=True):
+        key = (row["scoring"], row["metric"])
+        assert row["value"] == values[key]
+        assert row["samples"] == samples[key].tolist()
+        low, high = np.percentile(samples[key], (1, 99))
+        assert (row["p01"], row["p99"]) == (low, high)
+        assert 0.0 <= low < high <= 1.0
+
+
+def test_a_baseline_that_reads_audio_has_an_interval_too():
+    part = make_part(categories=CATEGORIES)
+    scores = random_scores(part.episodes, outputs=2)
+    frame = frame_of_outputs(part, scores, SMALL, BASELINE)
+    groups = [[2], [0, 1]]  # high, low
+    targets = [part.episodes.relevant[:, group].any(axis=1) for group in groups]
+    values = measure_outputs(np.stack(targets, axis=1), part.episodes.fold, scores)
+    assert dict(frame.select("metric", "value").rows()) == values
+    assert set(frame["encoder"]) == {""}
+    assert (frame["p01"] < frame["p99"]).all()
+    assert set(frame["samples"].list.len()) == {SMALL.total_samples}
+
+
+def test_without_the_spread_total_a_baseline_has_its_value_alone():
+    part = make_part()
+    scores = random_scores(part.episodes)
+    protocol = dataclasses.replace(SMALL, spreads=("shared",))
+    frame = frame_of_classes(part, scores, protocol, BASELINE)
+    golden = frame_of_classes(part, scores, SMALL, BASELINE)
+    assert frame["value"].equals(golden["value"])
+    assert frame["p01"].is_nan().all()
+    assert frame["p99"].is_nan().all()
+    assert set(frame["samples"].list.len()) == {0}
+
+
+def test_threads_change_no_sample_and_the_seed_changes_all_but_the_value():
+    dataset = make_part().dataset
+    options = BaselineOptions(("logistic",), C=0.1)
+    golden = train_dataset(
+        dataset, options, SMALL, context=TrainingContext(threads=1)
+    ).baselines
+    for threads in (2, 4):
+        context = TrainingContext(threads=threads)
+        frame = train_dataset(dataset, options, SMALL, context=context).baselines
+        assert frame.equals(golden)
+    protocol = dataclasses.replace(SMALL, seed=4)
+    frame = train_dataset(dataset, options, protocol).baselines
+    assert frame["value"].equals(golden["value"])
+    assert not np.isin(frame["samples"][0], golden["samples"][0]).any()
