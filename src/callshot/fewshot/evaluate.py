@@ -367,10 +367,11 @@ def _quote_names(names: Sequence[str], most: int = 8) -> str:
 
 def _sweep_count(protocol: Protocol, complete: int, partitions: int) -> int:
     """Return how many shots are swept or tested for one encoder, for progress."""
-    sweeps = len(protocol.classifiers) + (protocol.score == "softmax")
-    swept = len(protocol.spreads) * sweeps * len(protocol.shots)
+    sweeps = len(protocol.classifiers) * len(protocol.spreads) + partitions
+    if protocol.score == "softmax":
+        sweeps += len(set(protocol.spreads) - {"total"})
     tested = len(shots_to_test(protocol, complete))
-    return swept + tested + partitions * len(protocol.shots)
+    return sweeps * len(protocol.shots) + tested
 
 
 def _report_share(progress: Progress, encoder: str, total: int, shots: float) -> None:
