@@ -152,7 +152,9 @@ def make_budget(evaluation: Evaluation) -> pl.DataFrame:
                 4,
                 value,
             )
-            rows.append((*key, *gains, 0.01))
+            interval = (gains[0] - 0.02, gains[0] + 0.02)
+            shares = (nan, nan) if index == 1 else (0.99, 0.95 if index == 0 else 0.02)
+            rows.append((*key, *gains, 0.01, *interval, *shares, index == 0))
     return make_rows(BUDGET, *rows)
 
 

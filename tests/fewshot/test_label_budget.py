@@ -10,10 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callshot.fewshot.evaluate import evaluate_tables
-from callshot.fewshot.label_budget import label_budget, largest_gain, saturation
+from callshot.fewshot.label_budget import (
+    label_budget,
+    named_class,
+    sample_gains,
+    saturation,
+)
 from callshot.fewshot.protocol import Protocol
-from callshot.records import ClassCount
-from callshot.records.frames import BUDGET, PER_CLASS, make_frame
+from callshot.records import ClassCount, Embeddings
+from callshot.records.frames import PER_CLASS, make_frame
 from corpora import random_corpus
 
 
@@ -124,22 +129,117 @@ def test_a_curve_too_steep_to_go_on_ends_at_1():
     assert (worth.next_gain, worth.double_gain) == pytest.approx((0.03, 0.03))
 
 
-def test_the_class_with_the_largest_gain_is_named_where_it_is_more_than_noise():
-    def row(label, gain, double=0.05, error=0.001):
-        return ("herd", "e", label, "map", 9, 4, 0.5, gain, double, 0.9, error)
+def literal_gain(curve, complete):
+    """Return the gain of one exemplar more after the last shot that is complete."""
+    means = {k: value for k, value in curve.items() if k <= complete}
+    if len(means) < 3:
+        return math.nan
+    third_last = sorted(means)[-3]
+    return literal_worth(means, min(max(means) / 2, third_last))[1]
 
-    def name(*rows):
-        top = largest_gain(pl.DataFrame(rows, schema=dict(BUDGET), orient="row"))
-        return None if top is None else top["label"]
 
-    roar = row("roar", 0.02)
-    unknown = row("bark", math.nan, math.nan, math.nan)
-    assert name(unknown, row("growl", 0.01), roar) == "roar"
-    assert name(roar, row("noise", 0.03, error=0.06)) is None
-    assert name(row("little", 0.004, double=0.009)) is None
-    assert name(row("enough", 0.004, double=0.01, error=0.01)) == "enough"
-    assert name(unknown) is None
-    assert name() is None
+@given(
+    st.integers(0, 10**6),
+    st.lists(st.integers(1, 60), min_size=1, max_size=10, unique=True),
+)
+def test_the_gain_of_every_sample_is_that_of_the_literal_twin(seed, shots):
+    rng = np.random.default_rng(seed)
+    samples = rng.random((len(shots), 2, 5))
+    counts = [count("roar", 25), count("bark", 60)]
+    gains = sample_gains(np.array(shots), samples, ["bark", "roar"], counts)
+    for n, (label, complete) in enumerate({"bark": 60, "roar": 25}.items()):
+        expected = [
+            literal_gain(dict(zip(shots, samples[:, n, b], strict=True)), complete)
+            for b in range(5)
+        ]
+        assert gains[label] == pytest.approx(expected, abs=1e-9, nan_ok=True)
+
+
+RISE = {1: 0.2, 2: 0.4, 3: 0.5}
+
+
+def named(rises, *, samples=100, means=RISE, classes=("roar", "bark")):
+    """Return the budget where both classes have the same means, and these gains in samples."""
+    rows = pl.concat([points(means, label=label) for label in classes])
+    gains = {label: np.resize(rises[label], samples) for label in classes}
+    frame = label_budget(rows, [count(label) for label in classes], {"e": gains})
+    row = named_class(frame)
+    return frame, None if row is None else row["label"]
+
+
+def mostly(value, share, other):
+    """Return 100 gains of which a share is one value, the others another."""
+    many = round(100 * share)
+    return np.array([value] * many + [other] * (100 - many))
+
+
+def test_a_class_is_named_if_it_gains_in_98_and_most_in_90_percent_of_samples():
+    bark = np.full(100, 0.01)
+    frame, label = named({"roar": mostly(0.02, 0.9, 0.005), "bark": bark})
+    assert label == "roar"
+    row = frame.row(0, named=True)
+    assert (row["gains"], row["gains_most"]) == (1.0, 0.9)
+    assert (row["next_gain_p01"], row["next_gain_p99"]) == (0.005, 0.02)
+    assert frame["gains_most"].to_list() == [0.9, 0.1]
+    assert frame["named"].to_list() == [True, False]
+    assert named({"roar": mostly(0.02, 0.89, 0.005), "bark": bark})[1] is None
+    assert named({"roar": mostly(0.02, 0.98, 0.0), "bark": bark})[1] == "roar"
+    assert named({"roar": mostly(0.02, 0.97, 0.0), "bark": bark})[1] is None
+
+
+def test_equal_gains_are_not_the_largest():
+    frame, label = named({"roar": np.full(100, 0.02), "bark": np.full(100, 0.02)})
+    assert frame["gains_most"].to_list() == [0.0, 0.0]
+    assert label is None
+
+
+def test_no_class_is_named_with_few_samples_without_another_or_for_a_small_gain():
+    large = {"roar": np.full(100, 0.02), "bark": np.full(100, 0.01)}
+    assert named(large)[1] == "roar"
+    assert named(large, samples=99)[1] is None
+    assert named(large, classes=["roar"])[1] is None
+    unknown = large | {"bark": np.full(100, math.nan)}
+    frame, label = named(unknown)
+    assert label is None
+    assert frame["gains_most"].is_nan().all()
+    assert named(large, means={1: 0.2, 2: 0.201, 3: 0.202})[1] is None
+
+
+def test_without_samples_no_interval_is_known_and_no_class_is_named():
+    frame = label_budget(points(RISE), [count()])
+    assert frame["next_gain_p01"].is_nan().all()
+    assert frame["named"].to_list() == [False]
+    assert named_class(frame) is None
+
+
+def noise_corpus(seed, classes, calls):
+    """Return vectors that have nothing to do with the labels."""
+    rng = np.random.default_rng(seed)
+    rows = classes * 12
+    label = rng.permutation([f"c{n}" for n in range(classes)] * 12).tolist()
+    recording = [f"r{row // calls}" for row in range(rows)]
+    segment = [f"s{row}" for row in range(rows)]
+    vectors = rng.normal(size=(rows, 6))
+    return Embeddings("noise", vectors, segment, recording, label, [()] * rows)
+
+
+def test_noise_names_a_class_in_at_most_one_of_30_corpora():
+    protocol = Protocol(
+        shots=tuple(range(1, 7)),
+        spreads=("shared", "total"),
+        shared_draws=50,
+        total_samples=100,
+        permutations=0,
+    )
+    budgets = []
+    for seed in range(30):
+        classes = (3, 10)[seed % 2]
+        calls = (1, 5)[seed // 2 % 2]
+        table = noise_corpus(seed, classes, calls)
+        budgets.append(evaluate_tables([table], protocol).budget)
+    assert sum(frame["named"].any() for frame in budgets) <= 1
+    compared = sum(frame["gains_most"].is_not_nan().any() for frame in budgets)
+    assert compared >= 20
 
 
 def test_shots_that_a_class_cannot_give_in_every_split_do_not_count():
@@ -169,7 +269,9 @@ def test_a_curve_that_falls_is_worth_nothing_more_and_its_limit_is_where_it_stan
 
 def test_undefined_means_stay_undefined():
     (worth,) = budget(
-        points(dict.fromkeys((1, 2, 3), math.nan), metric="auroc"), [count()], "auroc"
+        points(dict.fromkeys((1, 2, 3), math.nan), metric="auroc"),
+        [count()],
+        metric="auroc",
     )
     assert np.isnan([worth.value, worth.next_gain, worth.limit, worth.error]).all()
 
@@ -192,12 +294,17 @@ def test_every_encoder_and_eligible_class_of_a_real_evaluation_has_its_row():
             draws=3,
             bootstraps=10,
             shared_draws=20,
-            total_samples=20,
+            total_samples=100,
         ),
         corpus="herd",
     )
     found = {row.label: row for row in budget(result.per_class, result.classes)}
-    assert result.budget.equals(label_budget(result.per_class, result.classes))
+    judged = ["next_gain_p01", "next_gain_p99", "gains", "gains_most", "named"]
+    means = label_budget(result.per_class, result.classes)
+    assert result.budget.drop(judged).equals(means.drop(judged))
+    is_compared = result.budget["next_gain"].is_not_nan()
+    assert result.budget["gains_most"].is_not_nan().equals(is_compared)
+    assert is_compared.sum() >= 2
     eligible = {c.label: c for c in result.classes if c.eligible}
     assert found.keys() == eligible.keys()
     shared = result.per_class.filter(metric="map", spread="shared")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
 from itertools import pairwise, permutations, product
-from math import nan
+from math import isnan, nan
 from pathlib import Path
 from typing import Any
 
@@ -518,10 +518,11 @@ def class_budget(
     gain: float,
     encoder: str = "one",
     value: float = 0.5,
-    error: float = 0.01,
+    named: bool = False,
     k: int = 4,
 ) -> tuple[Any, ...]:
     """Return a row of the BUDGET schema."""
+    interval = (gain - 0.02, gain + 0.02)
     return (
         "c",
         encoder,
@@ -533,7 +534,10 @@ def class_budget(
         gain,
         2 * gain,
         value + 3 * gain,
-        error,
+        0.01,
+        *interval,
+        *((nan, nan) if isnan(gain) else (0.98, 0.25)),
+        named,
     )
 
 
@@ -545,7 +549,7 @@ def test_the_class_that_gains_most_comes_first_and_unknown_gains_last():
     rows = make_class_budgets(
         class_budget("roar", 0.01),
         class_budget("growl", nan),
-        class_budget("rumble", 0.03),
+        class_budget("rumble", 0.03, named=True),
         class_budget("bark", -0.01),
     )
     assert describe_budget(rows) == (
@@ -559,24 +563,23 @@ def test_the_class_that_gains_most_comes_first_and_unknown_gains_last():
     assert widths == ["100.0%", "33.3%", "0.0%", "0.0%"]
 
 
-def test_the_budget_says_so_if_no_class_gains():
-    rows = make_class_budgets(class_budget("roar", nan), class_budget("bark", -0.1))
-    assert describe_budget(rows) == (
-        "With one, no class is expected to gain 0.01 of AP from twice as many examples."
+def test_the_budget_says_so_if_no_class_stands_out_or_nothing_is_known():
+    rows = make_class_budgets(class_budget("roar", nan), class_budget("bark", 0.1))
+    assert describe_budget(rows) == "With one, no call type stands out."
+    unknown = make_class_budgets(class_budget("roar", nan))
+    assert describe_budget(unknown) == (
+        "With one, it is not known which call type gains most."
     )
-    assert "not known" in show_budget(make_class_budgets(class_budget("roar", nan)))
+    assert "not known" in show_budget(unknown)
 
 
-def test_a_gain_that_is_small_or_noise_is_not_the_headline():
-    noise = class_budget("bark", 0.05, error=0.2)
-    rows = make_class_budgets(class_budget("roar", 0.03), noise)
-    assert "no class" in describe_budget(rows)
-    assert "no class" in describe_budget(
-        make_class_budgets(class_budget("roar", 0.004))
-    )
+def test_the_interval_of_a_gain_is_shown_where_it_is_known():
+    rows = make_class_budgets(class_budget("roar", 0.03), class_budget("bark", nan))
     notes = [inside for _, inside in Reader(show_budget(rows)).kinds("small")]
-    assert notes[0].endswith("too noisy: the points lie 0.200 off the curve")
-    assert "noisy" not in notes[1]
+    assert notes[0].endswith(
+        "98 % interval of the gain: +0.0100 to +0.0500; gains most in 25 % of samples"
+    )
+    assert "interval" not in notes[1]
 
 
 def test_a_class_without_any_complete_shot_is_described_as_such():

@@ -55,6 +55,7 @@ NAMES = {
     "ties.csv",
     "chance_test.csv",
     "partitions.csv",
+    "budget.csv",
     "values.parquet",
 }
 LABELS = ['say "roar",\ntwice', "carriage\rreturn", " spaced ", "=1+1", "Grollen·象"]
@@ -512,6 +513,7 @@ def test_differences_and_budget_are_written_like_the_other_tables(tmp_path):
     difference = ("herd", "a", "LR on a, b", "all", "map", "shared", 1)
     numbers = (0.1 + 0.2, -0.1, 0.0, 0.0, 0.0, 1.0, 0.5)
     budget = ("herd", "a", LABELS[0], "map", 5, 2, 0.5, math.nan, 0.25, 1.0, 5e-324)
+    budget += (-0.5, 0.75, 0.98, 0.9, True)
     write_frame(
         make_rows(DIFFERENCES, (*difference, *numbers)), tmp_path / "differences.csv"
     )
@@ -542,6 +544,11 @@ def test_differences_and_budget_are_written_like_the_other_tables(tmp_path):
         "0.25",
         "1.0",
         "5e-324",
+        "-0.5",
+        "0.75",
+        "0.98",
+        "0.9",
+        "true",
     ]
     write_frame(make_rows(DIFFERENCES), tmp_path / "none.csv")
     assert rows(tmp_path / "none.csv") == [list(DIFFERENCES)]

@@ -46,8 +46,8 @@ def evaluate(
 
     Reads tables of embeddings, takes or builds folds in which no recording is on both sides, draws
     support sets, scores every query, and writes curve.csv, per_class.csv, confusion.csv,
-    classes.csv, folds.csv, ties.csv, chance_test.csv, partitions.csv, all samples (Parquet) and
-    provenance.json to DIR. An interrupted run leaves earlier results unchanged.
+    classes.csv, folds.csv, ties.csv, chance_test.csv, partitions.csv, budget.csv, all samples
+    (Parquet) and provenance.json to DIR. An interrupted run leaves earlier results unchanged.
 
     Example: callshot evaluate perch.parquet mfcc.parquet --out results --shots 1-10
     """

@@ -22,7 +22,7 @@ from callshot.fewshot.engine import (
 )
 from callshot.fewshot.episodes import plan_episodes
 from callshot.fewshot.folds import audit, choose_folds, complete_shots, count_classes
-from callshot.fewshot.label_budget import label_budget
+from callshot.fewshot.label_budget import Gains, label_budget
 from callshot.fewshot.partitions import (
     describe_partitions,
     other_partitions,
@@ -73,6 +73,7 @@ class _Results:
         default_factory=lambda: {name: [] for name in SCHEMAS}
     )
     notes: list[str] = field(default_factory=list)
+    gains: dict[str, Gains] = field(default_factory=dict)  # by encoder
 
     def add(self, **frames: pl.DataFrame) -> None:
         for name, frame in frames.items():
@@ -164,6 +165,7 @@ def evaluate_tables(
         queries = run.evaluate_table(table, results, step)
     frames = results.joined()
     reference = pl.col("classifier") == protocol.reference
+    per_class = frames["per_class"].filter(reference)
     return Evaluation(
         corpus,
         complete_shots(counts),
@@ -175,7 +177,7 @@ def evaluate_tables(
         asdict(protocol),
         **frames,
         differences=compare_encoders(frames["values"].filter(reference)),
-        budget=label_budget(frames["per_class"].filter(reference), counts),
+        budget=label_budget(per_class, counts, results.gains),
     )
 
 
@@ -237,7 +239,10 @@ class _Run:
         results.add(
             curve=summary.curve, values=summary.values, per_class=summary.per_class
         )
-        if classifier != self.protocol.reference or spread == "total":
+        if classifier != self.protocol.reference:
+            return
+        if spread == "total":
+            results.gains[encoder] = summary.gains()
             return
         ties = summary.ties(
             self.protocol.supports(spread), self.log_sums(engine, spread)

@@ -3,29 +3,129 @@
 The variance of a mean of k exemplars falls as 1/k, and so does what it costs a class once it is
 small. Hence the curve a − b/k, fitted to the later half of the shots: fitted to all of them it
 falls below what the last shots have reached. No metric exceeds 1, so neither does a limit, and no
-gain leads beyond it.
+gain leads beyond it. The curve is fitted again in every sample of `total`: a class is named only if
+it is the one that gains most on other recordings too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from callshot.fewshot.crossover import MIN_SAMPLES
 from callshot.records import ClassCount
-from callshot.records.embeddings import FloatArray
+from callshot.records.embeddings import FloatArray, IntArray
 from callshot.records.frames import BUDGET
 
 MIN_POINTS = 3  # two points lie on the curve whatever they are
 WITHIN = 0.01  # a smaller change of a metric counts as level
+LATER_HALF = 0.5  # curves are fitted to the shots from this share of the last one on
+GAINS = 0.98  # share of samples in which a named class gains
+GAINS_MOST = 0.9  # and in which it gains more than every other class
+NOT_JUDGED = dict.fromkeys(
+    ("next_gain_p01", "next_gain_p99", "gains", "gains_most"), np.nan
+)
+
+Row = dict[str, Any]
+Gains = Mapping[str, FloatArray]  # of each class, in every sample
+
+
+@dataclass(frozen=True)
+class CurveFit:
+    """Curves a − b/k of one class, one for each sample; k is its last complete shot, or 0."""
+
+    k: int
+    value: FloatArray  # at k
+    limit: FloatArray
+    slope: FloatArray
+    error: FloatArray  # RMSE
+
+    def gain(self, more: int) -> FloatArray:
+        """Return what `more` exemplars than k add; not more than there is up to 1."""
+        most = np.maximum(1.0 - self.value, 0.0)
+        rise = self.slope * more / max(self.k * (self.k + more), 1)
+        return np.asarray(np.minimum(rise, most))
+
+
+def fit_class(
+    shots: IntArray, values: FloatArray, complete_to_k: int, since: float = LATER_HALF
+) -> CurveFit:
+    """Fit the curves of one class, (shots, samples), to the shots that it can give in every split.
+
+    All numbers but k and the value are NaN where fewer than three are complete.
+    """
+    complete = _complete_shots(shots, complete_to_k)
+    unknown = np.full(values.shape[1], np.nan)
+    if complete.size == 0:
+        return CurveFit(0, unknown, unknown, unknown, unknown)
+    last = complete[-1]
+    k = int(shots[last])
+    value = values[last]
+    if complete.size < MIN_POINTS:
+        return CurveFit(k, value, unknown, unknown, unknown)
+    late = _late_shots(shots, complete, since)
+    limit, slope, error = _fit(shots[late], values[late])
+    # A level curve stays where it is.
+    limit = np.where(slope == 0, value, np.minimum(limit, 1.0))
+    return CurveFit(k, value, limit, slope, error)
+
+
+def _complete_shots(shots: IntArray, complete_to_k: int) -> IntArray:
+    """Return the positions of the complete shots, by k."""
+    order = np.argsort(shots)
+    is_complete = shots[order] <= complete_to_k
+    return order[is_complete]
+
+
+def _late_shots(shots: IntArray, complete: IntArray, since: float) -> IntArray:
+    """Return the positions from the share `since` of the last k on, three at least."""
+    k = shots[complete]
+    is_late = k >= since * k[-1]
+    is_late[-MIN_POINTS:] = True
+    late: IntArray = complete[is_late]
+    return late
+
+
+def _fit(
+    shots: IntArray, values: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Fit a − b/k, b ≥ 0, to every column by least squares; return a, b and the RMSE."""
+    inverse = 1.0 / shots[:, None]
+    offset = inverse - inverse.mean()
+    weight = -offset / np.sum(offset**2)
+    slope = np.maximum(np.sum(weight * values, axis=0), 0.0)
+    limit = values.mean(axis=0) + slope * inverse.mean()
+    residual = values - limit + slope * inverse
+    error = np.sqrt(np.mean(residual**2, axis=0))
+    return limit, slope, error
+
+
+def sample_gains(
+    shots: IntArray,
+    samples: FloatArray,
+    labels: Sequence[str],
+    classes: Sequence[ClassCount],
+) -> Gains:
+    """Return the gain of one more exemplar of each class in every sample.
+
+    `samples` are those of one metric, (shots, labels, samples).
+    """
+    complete = {count.label: count.complete_to_k for count in classes}
+    gains = {}
+    for n, label in enumerate(labels):
+        gains[label] = fit_class(shots, samples[:, n], complete[label]).gain(1)
+    return gains
 
 
 def label_budget(
     per_class: pl.DataFrame,
     classes: Sequence[ClassCount],
+    gains: Mapping[str, Gains] | None = None,
     metric: str = "map",
     *,
-    since: float = 0.5,
+    since: float = LATER_HALF,
 ) -> pl.DataFrame:
     """Return what the next exemplar of each eligible class is worth to it, with each encoder.
 
@@ -38,6 +138,9 @@ def label_budget(
     per_class : polars.DataFrame
         Rows of the PER_CLASS schema.
     classes : sequence of ClassCount
+    gains : mapping, optional
+        The gains of each encoder in the samples of `total`, see `sample_gains`. Without them no
+        interval is known, and no class is named.
     metric : str
     since : float
         The curve is fitted to the shots from this share of the last one on, to three at least.
@@ -51,28 +154,29 @@ def label_budget(
     if "shared" in rows["spread"]:
         rows = rows.filter(spread="shared")
     counts = {count.label: count for count in classes if count.eligible}
-    curves = rows.partition_by("corpus", "encoder", "label", maintain_order=True)
-    budget = [
-        _fit_class(curve, counts[curve["label"][0]], since)
-        for curve in curves
-        if curve["label"][0] in counts
-    ]
+    budget = []
+    for curves in rows.partition_by("corpus", "encoder", maintain_order=True):
+        encoder = curves["encoder"][0]
+        judgements = _judge_gains((gains or {}).get(encoder, {}))
+        for curve in curves.partition_by("label", maintain_order=True):
+            label = curve["label"][0]
+            if label in counts:
+                row = _describe_class(curve, counts[label], since)
+                row |= judgements.get(label, NOT_JUDGED)
+                row["named"] = _stands_out(row)
+                budget.append(row)
     return pl.DataFrame(budget, schema=dict(BUDGET))
 
 
-def largest_gain(budget: pl.DataFrame) -> dict[str, Any] | None:
-    """Return the row of the class that gains most from its next exemplar, if it stands out.
+def named_class(budget: pl.DataFrame) -> Row | None:
+    """Return the row of the class that gains most from its next exemplar, if one stands out."""
+    named = budget.filter("named")
+    return None if named.is_empty() else named.row(0, named=True)
 
-    It does not where no curve was fitted, where twice as many exemplars would add less than
-    `WITHIN`, or where the points lie further from the curve than it rises: then noise decides.
-    """
-    known = budget.filter(pl.col("next_gain").is_not_nan())
-    if known.is_empty():
-        return None
-    row = known.row(int(known["next_gain"].arg_max() or 0), named=True)
-    if row["double_gain"] < WITHIN or row["error"] > row["double_gain"]:
-        return None
-    return row
+
+def is_judged(budget: pl.DataFrame) -> bool:
+    """Return whether classes were compared, so that one could have been named."""
+    return bool(budget["gains_most"].is_not_nan().any())
 
 
 def saturation(curve: pl.DataFrame, within: float = WITHIN) -> int | None:
@@ -92,26 +196,11 @@ def saturation(curve: pl.DataFrame, within: float = WITHIN) -> int | None:
     return None
 
 
-def _fit_class(
-    curve: pl.DataFrame, count: ClassCount, since: float
-) -> dict[str, object]:
-    """Return the row of one class and encoder."""
-    points = curve.filter(pl.col("k") <= count.complete_to_k).sort("k")
-    shots = points["k"].to_numpy()
-    means = points["mean"].to_numpy()
-    k = int(shots[-1]) if len(shots) else 0
-    value = float(means[-1]) if len(shots) else np.nan
-    is_late = shots >= since * k
-    is_late[-MIN_POINTS:] = True
-    limit = slope = error = next_gain = double_gain = np.nan
-    if is_late.sum() >= MIN_POINTS:
-        limit, slope, error = _fit(
-            np.column_stack([shots, means])[is_late][::-1].copy()
-        )
-    if k > 0:
-        most = max(1.0 - value, 0.0)
-        next_gain = min(slope / (k * (k + 1)), most)
-        double_gain = min(slope / (2 * k), most)
+def _describe_class(curve: pl.DataFrame, count: ClassCount, since: float) -> Row:
+    """Return the row of one class and encoder, by the means of its curve."""
+    shots = curve["k"].to_numpy()
+    means = curve["mean"].to_numpy()
+    fit = fit_class(shots, means[:, None], count.complete_to_k, since)
     first = curve.row(0, named=True)
     return {
         "corpus": first["corpus"],
@@ -119,26 +208,46 @@ def _fit_class(
         "label": count.label,
         "metric": first["metric"],
         "exemplars": count.exemplars,
-        "k": k,
-        "value": value,
-        "next_gain": next_gain,
-        "double_gain": double_gain,
-        "limit": value
-        if slope == 0
-        else min(limit, 1.0),  # a level curve stays where it is
-        "error": error,
+        "k": fit.k,
+        "value": fit.value.item(),
+        "next_gain": fit.gain(1).item(),
+        "double_gain": fit.gain(fit.k).item(),
+        "limit": fit.limit.item(),
+        "error": fit.error.item(),
     }
 
 
-def _fit(points: FloatArray) -> tuple[float, float, float]:
-    """Fit a − b/k, b ≥ 0, to (k, mean) by least squares; return a, b and the RMSE.
+def _judge_gains(gains: Gains) -> dict[str, Row]:
+    """Return the interval of each class's gain, and the shares of samples that decide on its name.
 
-    Both are columns of one array: another layout in memory would change the last digit.
+    Nothing where there are too few samples, or fewer than two classes with a curve.
     """
-    means = points[:, 1]
-    inverse = 1.0 / points[:, 0]
-    offset = inverse - inverse.mean()
-    slope = max(-float(offset @ means) / float(offset @ offset), 0.0)
-    limit = float(means.mean() + slope * inverse.mean())
-    error = np.sqrt(np.mean((means - limit + slope * inverse) ** 2))
-    return limit, slope, float(error)
+    known = {label: gain for label, gain in gains.items() if np.isfinite(gain).all()}
+    samples = min(map(len, known.values()), default=0)
+    if samples < MIN_SAMPLES or len(known) < 2:
+        return {}
+    judgements = {}
+    for label, gain in known.items():
+        others = [known[other] for other in known if other != label]
+        judgements[label] = _judge_gain(gain, np.max(others, axis=0))
+    return judgements
+
+
+def _judge_gain(gain: FloatArray, of_others: FloatArray) -> Row:
+    """Return the columns of one class; `of_others` is the largest other gain of each sample."""
+    low, high = np.percentile(gain, (1, 99))
+    return {
+        "next_gain_p01": low,
+        "next_gain_p99": high,
+        "gains": np.mean(gain > 0),
+        "gains_most": np.mean(gain > of_others),
+    }
+
+
+def _stands_out(row: Row) -> bool:
+    """Return whether a class is named: it gains, most of all, and enough to matter."""
+    return bool(
+        row["gains"] >= GAINS
+        and row["gains_most"] >= GAINS_MOST
+        and row["double_gain"] >= WITHIN
+    )

@@ -11,6 +11,7 @@ import polars as pl
 from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.episodes import Episodes, Split, splits
 from callshot.fewshot.folds import complete_shots, new_exemplars
+from callshot.fewshot.label_budget import Gains, sample_gains
 from callshot.fewshot.metrics import chance_average_precision
 from callshot.records import ClassCount, FloatArray, IntArray
 from callshot.records.frames import (
@@ -84,6 +85,11 @@ class SweepSummary:
             }
             frames.append(make_frame(PER_CLASS, columns, self._key("all", metric)))
         return concat_frames(frames, PER_CLASS)
+
+    def gains(self) -> Gains:
+        """Return what one more exemplar of each class is worth in every sample."""
+        samples = self.sums.per_class["map"]
+        return sample_gains(self.k, samples, self.episodes.classes, self.counts)
 
     def confusion(self) -> pl.DataFrame:
         """Return every cell of the confusion matrix at every k."""

@@ -114,7 +114,9 @@ PARTITIONS: Schema = {
 }
 # What more exemplars are worth to a class. `value` is the mean at `k`, the last complete shot. A
 # curve a − b/k gives the gain of one exemplar more, of twice as many, and the limit a; `error` is
-# its RMSE.
+# its RMSE. In the samples of `total`: the interval of `next_gain`, the share in which it is above
+# 0 (`gains`), and in which it is larger than that of every other class (`gains_most`). A class is
+# `named` if it stands out.
 BUDGET: Schema = {
     "corpus": pl.String,
     "encoder": pl.String,
@@ -127,6 +129,11 @@ BUDGET: Schema = {
     "double_gain": pl.Float64,
     "limit": pl.Float64,
     "error": pl.Float64,
+    "next_gain_p01": pl.Float64,
+    "next_gain_p99": pl.Float64,
+    "gains": pl.Float64,
+    "gains_most": pl.Float64,
+    "named": pl.Boolean,
 }
 # What a classifier scored that was trained on all labelled data of each split. `encoder` is empty
 # for one that reads audio. `how` describes what was chosen on the support sides. `samples` are what

@@ -48,6 +48,7 @@ RESULT_FRAMES: dict[str, Schema] = {
     "ties": schemas.TIES,
     "chance_test": schemas.CHANCE_TEST,
     "partitions": schemas.PARTITIONS,
+    "budget": schemas.BUDGET,
 }
 RESULT_FILES = (
     "curve.csv",
@@ -60,6 +61,7 @@ RESULT_FILES = (
     "ties.csv",
     "chance_test.csv",
     "partitions.csv",
+    "budget.csv",
 )
 FACTS = ("corpus", "complete_shots", "queries", "notes")
 FOLD_FACTS = ("count", "origin", "proof")

@@ -2,8 +2,8 @@
 
 report.html                      the page
 tables/                          LaTeX, Markdown and CSV
-CORPUS/curve.csv …               all numbers, with differences.csv, budget.csv and rejects.csv; with
-                                 baselines, also baselines.csv, crossovers.csv and refinement.csv
+CORPUS/curve.csv …               all numbers, with differences.csv and rejects.csv; with baselines,
+                                 also baselines.csv, crossovers.csv and refinement.csv
 CORPUS/figures/                  PDF and PNG
 """
 
@@ -26,7 +26,7 @@ from callshot.report.results import RESULT_FILES, write_evaluation, write_frame
 from callshot.report.tables.write_tables import build_tables, write_tables
 
 PAGE = "report.html"
-ALWAYS_WRITTEN = ("differences.csv", "budget.csv")
+ALWAYS_WRITTEN = ("differences.csv",)
 CAPTIONS = {
     "episode": "An episode chosen as an illustration: a query, its draw, and what is left",
     "sweep": "mAP against k, exemplars per class",
@@ -127,7 +127,6 @@ def write_numbers(results: CorpusResults, folder: Path) -> list[str]:
     evaluation = results.evaluation
     frames = {
         "differences.csv": evaluation.differences,
-        "budget.csv": evaluation.budget,
         "baselines.csv": results.baselines.drop("samples"),
         "crossovers.csv": evaluation.crossovers,
         "refinement.csv": results.refinement,

@@ -11,7 +11,6 @@ from callshot.corpus.inspection import measure_durations, read_stats
 from callshot.corpus.known_corpora import Corpus
 from callshot.corpus.segment_table import REJECTS, SEGMENTS, read_rejects, read_segments
 from callshot.fewshot.crossover import add_baselines
-from callshot.fewshot.label_budget import label_budget
 from callshot.records import CorpusResults, Embeddings, Evaluation, Reject
 from callshot.records.frames import BASELINES, REFINEMENT, concat_frames
 from callshot.report.results import merge_results, read_results
@@ -72,9 +71,7 @@ def _compare(
     """Return the evaluation of the reference, compared with baselines."""
     trained = None if others is None else others.values.filter(classifier="logistic")
     centroid = whole.select_classifiers([reference])
-    evaluation = add_baselines(centroid, baselines, trained)
-    budget = label_budget(evaluation.per_class, evaluation.classes)
-    return replace(evaluation, budget=budget)
+    return add_baselines(centroid, baselines, trained)
 
 
 def _read_categories(

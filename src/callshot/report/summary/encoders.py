@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from callshot.fewshot.label_budget import WITHIN, largest_gain, saturation
+from callshot.fewshot.label_budget import WITHIN, is_judged, named_class, saturation
 from callshot.records.frames import Frame
 from callshot.report.summary.context import (
     RANDOM,
@@ -195,20 +195,32 @@ def _judge_random(row: Point) -> str:
 
 
 def describe_budget(context: Context) -> Sentences:
-    """Yield the class that gains most from more examples, if it stands out."""
+    """Yield the class that gains most from more examples, or that none stands out."""
     rows = context.evaluation.budget.filter(encoder=context.best, metric="map")
-    gain = largest_gain(rows)
-    if gain is None:
+    if not is_judged(rows):
         return
-    k = gain["k"]
-    label = gain["label"]
-    one = format_difference(gain["next_gain"])
-    double = format_difference(gain["double_gain"])
-    sentence = (
-        f"With {context.best}, '{label}' should gain most from more examples: about {one} "
-        f"of AP from {k} to {k + 1}, {double} from {k} to {2 * k}"
-    )
+    named = named_class(rows)
+    if named is None:
+        sentence = (
+            f"With {context.best}, no call type stands out as the one that gains most from more "
+            "examples"
+        )
+    else:
+        sentence = f"With {context.best}, {_describe_gain(named)}"
     unknown = rows["next_gain"].is_nan().sum()
     if unknown:
         sentence += f"; {unknown} of {len(rows)} call types have too few complete shots for a curve"
     yield f"{sentence}."
+
+
+def _describe_gain(row: Point) -> str:
+    """Return what more examples of a call type are worth."""
+    k = row["k"]
+    one = format_difference(row["next_gain"])
+    low = format_difference(row["next_gain_p01"])
+    high = format_difference(row["next_gain_p99"])
+    double = format_difference(row["double_gain"])
+    return (
+        f"'{row['label']}' should gain most from more examples: about {one} of AP from {k} to "
+        f"{k + 1} (98 % interval: {low} to {high}), {double} from {k} to {2 * k}"
+    )
