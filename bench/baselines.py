@@ -41,13 +41,14 @@ from callshot.baselines.logistic_per_k import (
     sweep_logistic,
 )
 from callshot.baselines.scoring import measure
-from callshot.fewshot.crossover import ahead_from, clear_from, first_above
+from callshot.fewshot.crossover import find_crossovers
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import choose_folds, count_classes
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import sweep
-from callshot.records import Embeddings
+from callshot.records import Embeddings, FloatArray
+from callshot.records.frames import BASELINES, make_frame, values_frame
 from callshot.tables.embedding_tables import read_table
 from table import parser, show
 
@@ -197,9 +198,7 @@ def evaluate_table(path: Path) -> list[Row]:
             "logistic": chosen[key],
             f"C = {DEFAULT_C:g}": fixed[key],
             "best step": f"{values[best]:.4f} at {refinement.steps[best]}",
-            "k_mean": ahead_from(SHOTS, trained, untrained),
-            "k_clear": clear_from(SHOTS, trained - untrained),
-            "centroid passes": first_above(SHOTS, untrained.mean(axis=1), chosen[key]),
+            **cross(metric, trained, untrained, chosen[key]),
         }
         for k in SHOWN_SHOTS:
             row[f"k = {k}"] = (
@@ -213,6 +212,19 @@ def evaluate_table(path: Path) -> list[Row]:
         f"{table.encoder}: C of the splits {c_text}; {refinement.steps[-1]} steps to the optimum"
     )
     return rows
+
+
+def cross(metric: str, trained: FloatArray, untrained: FloatArray, value: float) -> Row:
+    """Return the k from which training is ahead, and that at which the centroid passes it."""
+    names = {"corpus": "c", "encoder": "e", "scoring": "all", "metric": metric}
+    key = names | {"spread": "shared", "classifier": "centroid"}
+    centroid = values_frame(key, SHOTS, untrained)
+    logistic = values_frame(key | {"classifier": "logistic"}, SHOTS, trained)
+    baseline = {"kind": "logistic", "name": "LR", "how": ""}
+    baselines = make_frame(BASELINES, {"value": [value]}, names | baseline)
+    rows = find_crossovers(centroid, baselines, logistic)
+    passes, ahead = rows["k_mean"]
+    return {"k_mean": ahead, "centroid passes": passes}
 
 
 def main() -> None:

@@ -137,3 +137,33 @@ def expected_auroc(scores, relevant):
     """
     truth = np.repeat(np.asarray(relevant, bool), np.shape(scores)[1])
     return roc_auc_score(truth, np.ravel(scores))
+
+
+def literal_percentile(sample, percent):
+    """Between the two nearest ranks, in a straight line."""
+    ranked = sorted(sample)
+    place = percent / 100 * (len(ranked) - 1)
+    low = int(place)
+    high = min(low + 1, len(ranked) - 1)
+    return ranked[low] + (place - low) * (ranked[high] - ranked[low])
+
+
+def literal_intervals(rows):
+    """Intervals of several rows of samples at once: all hold in 98 % of the samples."""
+    means = [math.fsum(row) / len(row) for row in rows]
+    deviations = []
+    for row, mean in zip(rows, means, strict=True):
+        variance = math.fsum((x - mean) ** 2 for x in row) / len(row)
+        deviations.append(math.sqrt(variance))
+    largest = []
+    for b in range(len(rows[0])):
+        z = [0.0]
+        for row, mean, deviation in zip(rows, means, deviations, strict=True):
+            if deviation > 1e-9:
+                z.append(abs(row[b] - mean) / deviation)
+        largest.append(max(z))
+    c = literal_percentile(largest, 98)
+    return [
+        (mean - c * deviation, mean + c * deviation)
+        for mean, deviation in zip(means, deviations, strict=True)
+    ]

@@ -130,6 +130,10 @@ def make_differences(evaluation: Evaluation) -> pl.DataFrame:
         "one": other,
         "other": one,
         "wins": 0.9375,
+        "samples": 200,
+        "low": -0.1,
+        "high": 0.1,
+        "clear": False,
     }
     return make_frame(DIFFERENCES, columns, constants)
 

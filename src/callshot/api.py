@@ -296,7 +296,8 @@ def compare(
     Returns
     -------
     polars.DataFrame
-        The mean difference at each k with percentiles, and the share of samples that `one` wins.
+        The mean difference at each k with percentiles, the share of samples that `one` wins, the
+        98 % interval of all pairs and k at once, and whether it excludes 0.
 
     Raises
     ------
@@ -313,10 +314,12 @@ def compare(
     0
     """
     values = _reference(result).values
-    differences = compare_encoders(values)
+    last = result.complete_shots
+    differences = compare_encoders(values, last)
     if baselines is None:
         return differences
-    return pl.concat([differences, compare_baselines(values, baselines.baselines)])
+    from_baselines = compare_baselines(values, baselines.baselines, last)
+    return pl.concat([differences, from_baselines])
 
 
 def train_baselines(

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callshot.fewshot.crossover import MIN_SAMPLES, find_crossovers
+from callshot.fewshot.crossover import find_crossovers
+from callshot.fewshot.differences import MIN_SAMPLES
 from callshot.records.frames import values_frame
 from corpus_results import make_baselines
+from literal import literal_intervals
 
 NOISE = np.linspace(-0.1, 0.1, 101)
 
@@ -164,24 +166,24 @@ def test_a_literal_search_over_paired_samples_finds_the_same_k_clear(
     samples = np.repeat(baseline, 40)
     paired = with_samples(make_baseline(0.5), samples)
     frame = find_crossovers(curve, paired, complete_shots=complete_shots)
+    rows = np.repeat(centroid, 40, axis=1)[:complete_shots]
+    intervals = literal_intervals((rows - samples).tolist())
     levels = []
-    for k, row in enumerate(np.repeat(centroid, 40, axis=1), 1):
-        difference = [a - b for a, b in zip(row, samples, strict=True)]
-        low, high = np.percentile(difference, (1, 99))
+    for k, ((low, high), row) in enumerate(zip(intervals, rows, strict=True), 1):
         is_perfect = row.mean() >= 1 - 1e-9
-        if k <= complete_shots and (high - low > 1e-9 or is_perfect):
+        if high - low > 2e-9 or is_perfect:
             levels.append((k, low))
     assert frame["k_clear"][0] == first_that_stays(levels)
 
 
 def test_training_at_every_k_is_compared_on_the_same_draws() -> None:
     """The draws differ by far more than the two classifiers do."""
-    draws = np.linspace(0.1, 0.8, 100)
-    noise = 1e-3 * np.sin(np.arange(100))
+    draws = np.linspace(0.1, 0.8, 101)
+    noise = 1e-3 * np.sin(np.arange(101))
     centroid = make_values(
         [np.append(draws, 9.0)] * 3
     )  # one draw that the baseline never saw
-    sign = np.where(np.arange(100) < 30, -1, 1)
+    sign = np.where(np.arange(101) < 30, -1, 1)
     trained = make_values(
         [draws - 0.01, draws + 0.01 * sign, draws + 0.01 + noise], "logistic"
     )
@@ -205,23 +207,25 @@ def test_curves_with_nothing_in_common_do_not_cross(other: dict[str, Any]) -> No
     assert frame.select("k_mean", "k_clear").rows() in ([], [(None, None)])
 
 
-@given(
-    st.lists(st.lists(st.floats(-1, 1), min_size=3, max_size=3), min_size=1, max_size=6)
-)
+LEVELS = st.lists(st.floats(-0.99, 0.99), min_size=3, max_size=3)
+
+
+@given(st.lists(LEVELS, min_size=1, max_size=6), st.integers(1, 7))
 def test_a_literal_search_from_the_end_finds_the_same(
-    differences: list[list[float]],
+    differences: list[list[float]], last: int
 ) -> None:
     table = np.repeat(differences, 40, axis=1)
     centroid = make_values(np.zeros(table.shape))
-    frame = find_crossovers(centroid, NO_BASELINES, make_values(table, "logistic"))
+    trained = make_values(table, "logistic")
+    frame = find_crossovers(centroid, NO_BASELINES, trained, last)
     k_mean, k_clear = frame.select("k_mean", "k_clear").row(0)
     rows = list(enumerate(table, 1))
-    low = {k: np.percentile(row, 1) for k, row in rows}
-    spread_rows = [
-        (k, row) for k, row in rows if np.percentile(row, 99) - low[k] > 1e-9
-    ]
     assert k_mean == first_that_stays([(k, row.mean()) for k, row in rows])
-    assert k_clear == first_that_stays([(k, low[k]) for k, _ in spread_rows])
+    intervals = literal_intervals([row.tolist() for row in table[:last]])
+    low = [
+        (k, low) for k, (low, high) in enumerate(intervals, 1) if high - low > 1e-9 * 2
+    ]
+    assert k_clear == first_that_stays(low)
 
 
 def first_that_stays(levels: list[tuple[int, float]]) -> int | None:

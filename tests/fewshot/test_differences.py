@@ -18,6 +18,7 @@ from callshot.fewshot.single_episode import rerun_episode
 from callshot.records.frames import value_matrix, values_frame
 from corpora import corpora, folds_of, random_corpus
 from corpus_results import make_baselines
+from literal import literal_intervals, literal_percentile
 
 FEW = Protocol(
     shots=(1, 2, 4), draws=4, bootstraps=30, shared_draws=20, total_samples=20
@@ -42,15 +43,6 @@ def values(encoder, table, *, metric="map", scoring="all", spread="shared", k=No
 def compare(*curves):
     """Compare the encoders of some curves."""
     return compare_encoders(pl.concat(curves))
-
-
-def literal_percentile(sample, percent):
-    """Between the two nearest ranks, in a straight line."""
-    ranked = sorted(sample)
-    place = percent / 100 * (len(ranked) - 1)
-    low = int(place)
-    high = min(low + 1, len(ranked) - 1)
-    return ranked[low] + (place - low) * (ranked[high] - ranked[low])
 
 
 def literal_rows(one, other):
@@ -269,3 +261,80 @@ def test_encoders_that_were_evaluated_differently_cannot_be_compared(other):
             values("b", [[0.1]]),
             values("b", [[0.1]], metric="auroc"),
         )
+
+
+def make_curves(rng, encoders, shots, samples, lead=0.0):
+    """Return noise around 0.5; the first encoder leads."""
+    curves = []
+    for number, name in enumerate(encoders):
+        noise = rng.normal(scale=0.05, size=(shots, samples))
+        curves.append(values(name, 0.5 + lead * (number == 0) + noise))
+    return pl.concat(curves)
+
+
+@settings(max_examples=20)
+@given(st.integers(2, 4), st.integers(1, 4), st.integers(0, 5), st.integers(0, 9))
+def test_intervals_are_those_of_the_literal_twin_over_all_pairs_and_k(
+    encoders, shots, last, seed
+):
+    rng = np.random.default_rng(seed)
+    curves = make_curves(rng, "abcd"[:encoders], shots, 120, lead=0.1)
+    frame = compare_encoders(curves, last)
+    matrices = [value_matrix(curves.filter(encoder=name)) for name in "abcd"[:encoders]]
+    pairs = list(itertools.combinations(matrices, 2))
+    rows = [row for one, other in pairs for row in (one - other)[:last].tolist()]
+    judged = frame.filter(pl.col("k") <= last)
+    expected = literal_intervals(rows) if rows else []
+    found = judged.select("low", "high").rows()
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        assert one == pytest.approx(other, abs=1e-12)
+    clear = [low > 0 or high < 0 for low, high in expected]
+    assert judged["clear"].to_list() == clear
+    beyond = frame.filter(pl.col("k") > last)
+    assert beyond["low"].null_count() == beyond["high"].null_count() == len(beyond)
+    assert not beyond["clear"].any()
+
+
+def test_every_interval_is_as_wide_as_that_of_all_comparisons_asks_for():
+    rng = np.random.default_rng(0)
+    curves = make_curves(rng, "abcd", 5, 500)
+    all_pairs = compare_encoders(curves).filter(one="a", other="b")
+    alone = compare_encoders(curves.filter(pl.col("encoder").is_in(["a", "b"])))
+    assert (all_pairs["high"] > alone["high"]).all()
+    assert (alone["high"] > alone["p99"]).all()
+    one_k = compare_encoders(curves.filter(k=1), 1)
+    assert one_k["high"][0] < all_pairs["high"][0]
+
+
+def test_encoders_that_do_not_differ_are_rarely_called_different_at_any_k():
+    """With intervals of each alone, one of 30 comparisons would be clear in about a third."""
+    rng = np.random.default_rng(3)
+    claims = 0
+    claims_alone = 0
+    for _ in range(200):
+        truth = rng.normal(scale=0.05, size=(4, 5, 1))  # the luck of these recordings
+        noise = rng.normal(scale=0.05, size=(4, 5, 300))
+        tables = [values(name, truth[i] + noise[i]) for i, name in enumerate("abcd")]
+        frame = compare(*tables)
+        claims += frame["clear"].any()
+        claims_alone += ((frame["p01"] > 0) | (frame["p99"] < 0)).any()
+    assert claims <= 8
+    assert claims_alone > 30
+
+
+@pytest.mark.parametrize(("samples", "is_clear"), [(100, False), (101, True)])
+def test_with_a_hundred_samples_nothing_is_clear(samples, is_clear):
+    noise = np.linspace(-0.01, 0.01, samples)
+    frame = compare(values("a", [0.9 + noise]), values("b", [0.5 - noise]))
+    assert frame.select("wins", "samples", "clear").row(0) == (1.0, samples, is_clear)
+    assert (frame["low"].null_count() == 0) == is_clear
+
+
+def test_equal_samples_are_no_interval_unless_they_are_perfect():
+    equal = np.full((1, 200), 0.9)
+    baselines = make_baselines(("herd", "a", "logistic", "LR", "all", "map", 0.5))
+    frame = compare_baselines(values("a", equal), baselines)
+    assert frame.select("low", "clear").row(0) == (None, False)
+    frame = compare_baselines(values("a", np.ones((1, 200))), baselines)
+    assert frame.select("low", "high", "clear").row(0) == (0.5, 0.5, True)

@@ -322,7 +322,7 @@ def test_baselines_and_differences_refer_to_metrics_and_encoders_by_index(study)
     difference = make_differences(study["all_results"][0].evaluation).row(0, named=True)
     line = corpus["differences"]["0.0.0"]
     assert corpus["pairs"] == [["birdnet-v2.4", "mfcc"]]
-    expected = [difference[field] for field in ("mean", "p01", "p99", "wins")]
+    expected = [difference[field] for field in ("mean", "p01", "p99", "wins", "clear")]
     assert [row[0] for row in line] == [round(value, DIGITS) for value in expected]
 
 

@@ -511,7 +511,7 @@ def test_an_encoder_is_merged_once_and_at_least_one_evaluation_is_needed():
 
 def test_differences_and_budget_are_written_like_the_other_tables(tmp_path):
     difference = ("herd", "a", "LR on a, b", "all", "map", "shared", 1)
-    numbers = (0.1 + 0.2, -0.1, 0.0, 0.0, 0.0, 1.0, 0.5)
+    numbers = (0.1 + 0.2, -0.1, 0.0, 0.0, 0.0, 1.0, 0.5, 9, None, None, False)
     budget = ("herd", "a", LABELS[0], "map", 5, 2, 0.5, math.nan, 0.25, 1.0, 5e-324)
     budget += (-0.5, 0.75, 0.98, 0.9, True)
     write_frame(
@@ -522,6 +522,7 @@ def test_differences_and_budget_are_written_like_the_other_tables(tmp_path):
     assert head == list(DIFFERENCES)
     assert row[2] == "LR on a, b"
     assert row[7:9] == ["0.30000000000000004", "-0.1"]
+    assert row[-3:] == ["", "", "false"]
     head, row = rows(tmp_path / "budget.csv")
     assert head[:7] == [
         "corpus",
@@ -567,7 +568,7 @@ def test_baselines_and_refinement_read_back_as_they_were(tmp_path):
             "C = 1, 10; 'x'",
         ),
         ("herd", "", "end-to-end", "AERD", "reduced", "auroc", 1.0),
-    )
+    ).drop("samples")
     key = ("herd", "a", "all", "map")
     steps = make_rows(
         REFINEMENT, *((*key, step, 1 / 3, 1e22) for step in (0, 1, 100_000))

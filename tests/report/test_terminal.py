@@ -172,8 +172,10 @@ def test_notes_are_shown():
     assert "note: scoring directly" in show(make_evaluation(notes=["scoring directly"]))
 
 
-def test_the_legend_says_what_the_shared_spread_leaves_out():
-    assert "query sampling is not in it" in show(make_evaluation())
+def test_the_legend_says_what_each_spread_is():
+    text = show(make_evaluation())
+    assert "per-query: mean [1st–99th percentile], the paper's, over bootstrap" in text
+    assert "percentile], the luck of which examples were labelled" in text
 
 
 @pytest.mark.parametrize("terminal", [False, True])

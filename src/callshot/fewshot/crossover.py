@@ -4,32 +4,34 @@ With how many exemplars does the centroid pass a baseline trained on all labels?
 crossover. And with how many does training pay, given the same exemplars? For that the baseline is
 trained at every k on the draws that the centroid sees, and what the draws do to both cancels out.
 
-`k_clear` rests on the 98 % interval of the difference; in the spread `total` both sides have
-samples, paired by the weights of recordings. It needs 100 samples or more that differ,
-and holds up to k* only: beyond k* pools run out, and draws that must be equal have no spread.
+`k_clear` rests on the simultaneous 98 % intervals of the differences, see `differences`; in the
+spread `total` both sides have samples, paired by the weights of recordings. It holds up to k* only:
+beyond k* pools run out, and draws that must be equal have no spread.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from callshot.fewshot.differences import (
+    Comparison,
     compare_baselines,
+    compare_classifiers,
     compare_encoders,
     less_baseline,
     matching_baselines,
+    summarise_comparisons,
 )
 from callshot.records import Evaluation
-from callshot.records.embeddings import FloatArray, IntArray
-from callshot.records.frames import CROSSOVERS, split_curves, value_matrix
+from callshot.records.frames import CROSSOVERS, Frame, split_curves, value_matrix
 from callshot.records.terms import RANKING_METRICS
 
-MIN_SAMPLES = 100  # samples that a 1–99 % interval needs
-ROUNDING = 1e-9  # differences of a metric below this are rounding errors
+Row = dict[str, Any]  # of the CROSSOVERS schema
+
+CURVE_COLUMNS = ("corpus", "encoder", "scoring", "metric", "spread")
+AHEAD = (pl.col("mean") > 0) & pl.col("mean").is_not_nan()
 
 
 def find_crossovers(
@@ -53,8 +55,9 @@ def find_crossovers(
 
     Examples
     --------
+    >>> import numpy as np
     >>> from callshot.records.frames import BASELINES, values_frame
-    >>> samples = np.linspace(0.1, 0.5, 100) + np.array([[0.0], [0.2], [0.4]])
+    >>> samples = np.linspace(0.1, 0.5, 101) + np.array([[0.0], [0.2], [0.4]])
     >>> key = {"corpus": "herd", "encoder": "a", "classifier": "centroid"}
     >>> key |= {"scoring": "all", "metric": "map", "spread": "shared"}
     >>> centroid = values_frame(key, np.array([1, 2, 3]), samples)
@@ -63,19 +66,10 @@ def find_crossovers(
     >>> find_crossovers(centroid, baselines).select("k_mean", "k_clear").row(0)
     (2, 3)
     """
-    last = np.inf if complete_shots is None else float(complete_shots)
-    trained_curves = [] if trained is None else split_curves(trained)
     curves = split_curves(values)
-    rows: list[dict[str, object]] = []
-    for baseline in baselines.iter_slices(1):
-        matching = [
-            one for one in curves if not matching_baselines(baseline, one).is_empty()
-        ]
-        row = baseline.row(0, named=True)
-        rows += [_pass_baseline(curve, row, last) for curve in matching]
-    for trained_curve in trained_curves:
-        matching = [one for one in curves if _is_same_curve(one, trained_curve)]
-        rows += [_pass_centroid(curve, trained_curve, last) for curve in matching]
+    rows = _pass_baselines(curves, baselines, complete_shots)
+    if trained is not None:
+        rows += _pass_centroid(curves, split_curves(trained), complete_shots)
     return pl.DataFrame(rows, schema=dict(CROSSOVERS))
 
 
@@ -87,118 +81,90 @@ def add_baselines(
     `trained` are the samples of baselines trained at every k.
     """
     values = evaluation.values
-    differences = [compare_encoders(values), compare_baselines(values, baselines)]
-    crossovers = find_crossovers(values, baselines, trained, evaluation.complete_shots)
+    last = evaluation.complete_shots
+    differences = [
+        compare_encoders(values, last),
+        compare_baselines(values, baselines, last),
+    ]
+    crossovers = find_crossovers(values, baselines, trained, last)
     return replace(
         evaluation, differences=pl.concat(differences), crossovers=crossovers
     )
 
 
-def _pass_baseline(
-    curve: pl.DataFrame, baseline: Mapping[str, Any], last: float
-) -> dict[str, object]:
-    """Return the row of a centroid that passes a baseline trained on all labels."""
-    k = curve["k"].to_numpy()
-    means = value_matrix(curve).mean(axis=1)
-    is_perfect = means >= 1 - ROUNDING
-    key = curve.select("corpus", "encoder", "scoring", "metric", "spread").row(
-        0, named=True
-    )
-    return {
-        **key,
-        "baseline": baseline["name"],
-        "labels": "all",
-        "k_mean": first_above(k, means, baseline["value"]),
-        "k_clear": clear_from(k, less_baseline(curve, baseline), last, is_perfect),
-    }
+def _pass_baselines(
+    curves: Sequence[Frame], baselines: Frame, complete_shots: int | None
+) -> list[Row]:
+    """Return where the centroid passes each baseline trained on all labels."""
+    pairs = [
+        (curve, baseline.row(0, named=True))
+        for baseline in baselines.iter_slices(1)
+        for curve in curves
+        if not matching_baselines(baseline, curve).is_empty()
+    ]
+    comparisons = [
+        Comparison(curve, baseline["name"], less_baseline(curve, baseline))
+        for curve, baseline in pairs
+    ]
+    differences = summarise_comparisons(comparisons, complete_shots)
+    rows = []
+    for (curve, baseline), difference in zip(pairs, differences, strict=True):
+        row = _key(curve, baseline["name"]) | {"labels": "all"}
+        k_mean = _first_above(curve, baseline["value"])
+        rows.append(row | {"k_mean": k_mean, "k_clear": _clear_from(difference)})
+    return rows
+
+
+def _first_above(curve: Frame, value: float) -> int | None:
+    """Return the first k at which the mean of a curve is above a value."""
+    above = curve.filter(value_matrix(curve).mean(axis=1) > value)["k"]
+    return above[0] if len(above) else None
 
 
 def _pass_centroid(
-    curve: pl.DataFrame, trained: pl.DataFrame, last: float
-) -> dict[str, object]:
-    """Return the row of a baseline, trained at every k, that passes the centroid."""
-    k, trained_samples, samples = align_draws(trained, curve)
-    key = curve.select("corpus", "encoder", "scoring", "metric", "spread").row(
-        0, named=True
-    )
-    return {
-        **key,
-        "baseline": trained["classifier"][0],
-        "labels": "k",
-        "k_mean": ahead_from(k, trained_samples, samples),
-        "k_clear": clear_from(k, trained_samples - samples, last),
-    }
+    curves: Sequence[Frame], trained: Sequence[Frame], complete_shots: int | None
+) -> list[Row]:
+    """Return from where each baseline that is trained at every k stays ahead of the centroid."""
+    pairs = [
+        (other, curve)
+        for other in trained
+        for curve in curves
+        if _is_same_curve(curve, other)
+    ]
+    comparisons = compare_classifiers(pairs)
+    differences = summarise_comparisons(comparisons, complete_shots)
+    rows = []
+    for comparison, rows_by_k in zip(comparisons, differences, strict=True):
+        curve = comparison.curve
+        row = _key(curve, curve["classifier"][0]) | {"labels": "k"}
+        k_mean = _lasts_from(rows_by_k, AHEAD)
+        rows.append(row | {"k_mean": k_mean, "k_clear": _clear_from(rows_by_k)})
+    return rows
 
 
-def _is_same_curve(one: pl.DataFrame, other: pl.DataFrame) -> bool:
+def _key(curve: Frame, baseline: str) -> Row:
+    """Return the columns of a crossover that say which curves it is about."""
+    return curve.select(CURVE_COLUMNS).row(0, named=True) | {"baseline": baseline}
+
+
+def _is_same_curve(one: Frame, other: Frame) -> bool:
     """Return whether two classifiers were scored by the same ranking metric in the same way."""
-    columns = ("corpus", "encoder", "scoring", "metric", "spread")
     if one["metric"][0] not in RANKING_METRICS:
         return False
-    return one.select(columns).row(0) == other.select(columns).row(0)
+    return one.select(CURVE_COLUMNS).row(0) == other.select(CURVE_COLUMNS).row(0)
 
 
-def align_draws(
-    one: pl.DataFrame, other: pl.DataFrame
-) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Return the k that two curves share, and the samples of both, (shots, draws), on shared draws.
+def _clear_from(differences: Frame) -> int | None:
+    """Return the k from which a difference is clear.
 
-    >>> from callshot.records.frames import CURVE_KEY, values_frame
-    >>> key = dict.fromkeys(CURVE_KEY, "x")
-    >>> one = values_frame(key, np.array([1, 2]), np.eye(2))
-    >>> other = values_frame(key, np.array([2, 5]), np.ones((2, 1)))
-    >>> align_draws(one, other)
-    (array([2]), array([[0.]]), array([[1.]]))
+    Shots without an interval do not count; an undefined difference is not clear.
     """
-    k, rows, other_rows = np.intersect1d(one["k"], other["k"], return_indices=True)
-    samples = value_matrix(one)[rows]
-    other_samples = value_matrix(other)[other_rows]
-    draws = min(samples.shape[1], other_samples.shape[1])
-    return k, samples[:, :draws], other_samples[:, :draws]
+    counts = pl.col("low").is_not_null() | pl.col("mean").is_nan()
+    return _lasts_from(differences.filter(counts), AHEAD & pl.col("clear"))
 
 
-def first_above(k: IntArray, means: FloatArray, value: float) -> int | None:
-    """Return the first k at which a mean is above a value.
-
-    >>> first_above(np.array([1, 2, 4]), np.array([0.3, 0.6, 0.4]), 0.5)
-    2
-    """
-    above = np.flatnonzero(means > value)
-    return int(k[above[0]]) if above.size else None
-
-
-def ahead_from(k: IntArray, trained: FloatArray, centroid: FloatArray) -> int | None:
-    """Return the k from which a trained classifier stays ahead in the mean, on the same draws.
-
-    None where it is not ahead at the last k. An undefined value is not ahead.
-
-    >>> trained = np.array([[0.3, 0.4], [0.6, 0.45], [0.7, 0.8]])
-    >>> ahead_from(np.array([1, 2, 4]), trained, np.full((3, 2), 0.5))
-    2
-    """
-    return _holds_from(k, (trained - centroid).mean(axis=1) > 0)
-
-
-def clear_from(
-    k: IntArray,
-    difference: FloatArray,
-    last: float = np.inf,
-    is_perfect: NDArray[np.bool_] | bool = False,
-) -> int | None:
-    """Return the k from which the 98 % interval of a difference (shots, samples) stays above 0.
-
-    Samples that are all equal count only where `is_perfect`.
-    """
-    if difference.shape[1] < MIN_SAMPLES:
-        return None
-    low, high = np.percentile(difference, (1, 99), axis=1)
-    is_constant = high - low <= ROUNDING
-    counts = (k <= last) & (~is_constant | is_perfect)
-    return _holds_from(k[counts], low[counts] > 0)
-
-
-def _holds_from(k: IntArray, holds: NDArray[np.bool_]) -> int | None:
+def _lasts_from(differences: Frame, condition: pl.Expr) -> int | None:
     """Return the first k from which a condition holds to the end."""
-    failures = np.flatnonzero(~holds)
-    first = int(failures[-1]) + 1 if failures.size else 0
-    return int(k[first]) if first < len(k) else None
+    later_failures = (~condition).cum_sum(reverse=True)
+    lasting = differences.filter(later_failures == 0)["k"]
+    return lasting[0] if len(lasting) else None

@@ -166,6 +166,7 @@ def evaluate_tables(
     frames = results.joined()
     reference = pl.col("classifier") == protocol.reference
     per_class = frames["per_class"].filter(reference)
+    values = frames["values"].filter(reference)
     return Evaluation(
         corpus,
         complete_shots(counts),
@@ -176,7 +177,7 @@ def evaluate_tables(
         results.notes,
         asdict(protocol),
         **frames,
-        differences=compare_encoders(frames["values"].filter(reference)),
+        differences=compare_encoders(values, complete_shots(counts)),
         budget=label_budget(per_class, counts, results.gains),
     )
 

@@ -12,6 +12,7 @@ from callshot.records import frames, notebook
 from callshot.records.embeddings import Embeddings, IntArray
 from callshot.records.frames import Frame, empty_default, unique_values
 from callshot.records.recordings import Segmentation
+from callshot.records.terms import preferred_spread
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,7 @@ class Evaluation:
         metric : str
             map, auroc, accuracy or balanced_accuracy.
         spread : str, optional
-            per-query or shared; shared by default, where it was evaluated.
+            per-query, shared or total; by default the last of these that was evaluated.
         ax : matplotlib.axes.Axes, optional
             Where to draw; a new figure by default.
 
@@ -178,7 +179,7 @@ class Evaluation:
         -------
         matplotlib.axes.Axes
         """
-        spread = spread or notebook.default_spread(self.curve)
+        spread = spread or preferred_spread(self.curve["spread"])
         return notebook.plot_curves(self.curve, metric, spread, ax)
 
     def _describe(self) -> str:

@@ -7,7 +7,7 @@ corpus, encoder     whose segments, and which frozen model made the vectors
 classifier          centroid, cosine, …, or logistic for logistic regression trained at every k
 scoring             `all` classes, or `reduced` to categories
 metric              map, auroc, accuracy or balanced_accuracy
-spread              where the interval comes from: per-query or shared
+spread              where the interval comes from: per-query, shared or total
 k                   exemplars per class
 p01 … p99           percentiles over the samples of the spread
 """
@@ -76,7 +76,9 @@ TIES: Schema = {
     "cost_map": pl.Float64,
     "cost_auroc": pl.Float64,
 }
-# `one` less `other` over the same draws; `wins` is the share of samples in which it is larger.
+# `one` less `other` over the same samples; `wins` is the share of them in which it is larger. From
+# `low` to `high` is the 98 % interval of all pairs and all k up to k* at once; null beyond k*, or
+# with too few samples. `clear`: 0 is outside.
 DIFFERENCES: Schema = {
     "corpus": pl.String,
     "one": pl.String,
@@ -87,6 +89,10 @@ DIFFERENCES: Schema = {
     "k": pl.Int64,
     **SUMMARY,
     "wins": pl.Float64,
+    "samples": pl.Int64,
+    "low": pl.Float64,
+    "high": pl.Float64,
+    "clear": pl.Boolean,
 }
 # A permutation of labels over recordings, inside folds: `value` is the mean over the first shared
 # draws, `permuted` the mean of the permutations, `p` the share of permutations, the true labels

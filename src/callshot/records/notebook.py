@@ -8,6 +8,7 @@ import polars as pl
 
 from callshot.errors import OptionError
 from callshot.records.frames import unique_values
+from callshot.records.terms import preferred_spread
 
 METRIC_TITLES = {
     "map": "mAP",
@@ -53,15 +54,9 @@ def _draw_curve(ax: Any, curve: pl.DataFrame) -> None:
     ax.fill_between(curve["k"], curve["p01"], curve["p99"], color=color, alpha=0.2)
 
 
-def default_spread(curve: pl.DataFrame) -> str:
-    """Return the spread `shared` where it was evaluated, else the other."""
-    spreads = unique_values(curve, "spread")
-    return "shared" if "shared" in spreads else str(spreads[0])
-
-
 def summary_rows(curve: pl.DataFrame) -> tuple[list[str], list[list[str]]]:
     """Return the header and rows of a short table: mAP with its 98 % interval at a few k."""
-    spread = default_spread(curve)
+    spread = preferred_spread(curve["spread"])
     points = curve.filter(metric="map", spread=spread, scoring="all")
     evaluated = points["k"].unique().sort().to_list()
     shots = [k for k in SHOWN_SHOTS if k in evaluated] or evaluated

@@ -1,6 +1,6 @@
 """Names that every package uses: metrics, spreads, scorings, kinds of baselines, and progress."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 Progress = Callable[[float, str], None]
 """Called with a share of the work (all shares add up to 1) and what that share belongs to."""
@@ -9,8 +9,17 @@ COMMON_FOLD = -1  # the number of the fold whose segments are in every support s
 RANKING_METRICS = ("map", "auroc")
 METRICS = (*RANKING_METRICS, "accuracy")  # those that a class has too
 DECISION_METRICS = ("accuracy", "balanced_accuracy")
-SPREADS = ("per-query", "shared", "total")
+SPREADS = ("per-query", "shared", "total")  # each says more than the one before
 BASELINE_KINDS = ("logistic", "recurrent", "end-to-end")
+
+
+def preferred_spread(spreads: Iterable[str]) -> str:
+    """Return the spread that sentences rest on: total where it was evaluated, else shared.
+
+    >>> preferred_spread(["shared", "per-query"])
+    'shared'
+    """
+    return max(spreads, key=SPREADS.index)
 
 
 def no_progress(share: float, what: str) -> None:

@@ -10,7 +10,8 @@ import polars as pl
 
 from callshot.fewshot.classifiers import CLASSIFIERS
 from callshot.records import CorpusResults, Evaluation
-from callshot.records.frames import Frame, split_curves
+from callshot.records.frames import Frame
+from callshot.records.terms import preferred_spread
 
 NAMES = {"cl2n": "CL2N", "logistic": "logistic at k"}
 DESCRIPTIONS = {
@@ -48,12 +49,15 @@ def is_trained(name: str) -> bool:
 
 
 def main_spread(evaluation: Evaluation) -> str:
-    """Return the spread that a summary uses: `shared` where evaluated, else the first.
+    """Return the spread that a summary uses: `total` where evaluated, else `shared`."""
+    return preferred_spread(evaluation.curve["spread"])
 
-    One labelled set for all queries is what a person has.
-    """
-    spreads = evaluation.curve["spread"]
-    return "shared" if "shared" in spreads else str(spreads[0])
+
+def common_spread(results: CorpusResults) -> str:
+    """Return the preferred spread of those that every classifier has."""
+    curves = all_curves(results).partition_by("classifier")
+    spreads = set.intersection(*(set(curve["spread"]) for curve in curves))
+    return preferred_spread(spreads or {main_spread(results.evaluation)})
 
 
 def all_curves(results: CorpusResults) -> Frame:
@@ -76,13 +80,18 @@ def list_classifiers(results: CorpusResults) -> list[str]:
     return sorted(names, key=is_trained)
 
 
-def paired_values(results: CorpusResults, spread: str) -> Iterator[tuple[Frame, Frame]]:
-    """Yield the samples of mAP of every other classifier, and the reference's with its encoder."""
+def paired_values(results: CorpusResults) -> Iterator[tuple[Frame, Frame]]:
+    """Yield the samples of mAP of every other classifier, and the reference's with its encoder.
+
+    Both are in the preferred spread of those that both have.
+    """
     if results.others is None:
         return
-    curve = {"spread": spread, "metric": "map", "scoring": "all"}
-    reference = results.evaluation.values.filter(**curve)
-    for values in split_curves(results.others.values.filter(**curve)):
-        reference_values = reference.filter(encoder=values["encoder"][0])
-        if not reference_values.is_empty():
-            yield values, reference_values
+    reference = results.evaluation.values.filter(metric="map", scoring="all")
+    others = results.others.values.filter(metric="map", scoring="all")
+    for values in others.partition_by("encoder", "classifier", maintain_order=True):
+        same_encoder = reference.filter(encoder=values["encoder"][0])
+        spreads = set(values["spread"]) & set(same_encoder["spread"])
+        if spreads:
+            spread = preferred_spread(spreads)
+            yield values.filter(spread=spread), same_encoder.filter(spread=spread)

@@ -11,11 +11,12 @@ from callshot.errors import printable
 from callshot.fewshot.partitions import describe_repetition
 from callshot.records import EncoderStatus, Evaluation
 from callshot.records.frames import Frame, Shots, unique_values
+from callshot.records.terms import preferred_spread
 
 SPREAD_NOTES = {
-    "per-query": "over bootstrap samples",
-    "shared": "over labelled sets; query sampling is not in it",
-    "total": "over labelled sets and other recordings",
+    "per-query": "the paper's, over bootstrap samples",
+    "shared": "the luck of which examples were labelled",
+    "total": "one labelled set on other recordings",
 }
 MOST_REASONS = 6
 MOST_SHOTS = 12
@@ -198,7 +199,7 @@ def _describe_curves(evaluation: Evaluation, width: int) -> Iterator[Line]:
     if star is not None:
         yield _describe_star(star, complete_shots), "dim"
     for spread in evaluation.spreads:
-        yield f"{spread}: mean [1st–99th percentile] {SPREAD_NOTES[spread]}", "dim"
+        yield f"{spread}: mean [1st–99th percentile], {SPREAD_NOTES[spread]}", "dim"
 
 
 def _join_blocks(heads: Sequence[Line], blocks: Sequence[Block]) -> Iterator[Line]:
@@ -241,12 +242,12 @@ def _make_blocks(curve: Frame, shots: Shots, width: int) -> Iterator[Block]:
 
 
 def _make_columns(points: Frame, shots: Shots) -> Iterator[Block]:
-    """Yield mAP for each spread, and AUROC for the first."""
+    """Yield mAP for each spread, and the mean of AUROC in the preferred one."""
     spreads = unique_values(points, "spread")
     for spread in spreads:
         scores = points.filter(metric="map", spread=spread)
         yield _make_column(scores, shots, f"mAP {spread}")
-    scores = points.filter(metric="auroc", spread=spreads[0])
+    scores = points.filter(metric="auroc", spread=preferred_spread(spreads))
     yield _make_column(scores, shots, "AUROC")
 
 

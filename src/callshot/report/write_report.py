@@ -33,7 +33,10 @@ CAPTIONS = {
     "reduced": "mAP over categories against k",
     "inset": "The curves at few examples, up to k = 7",
     "classes": "The curve of every class",
-    "spreads": "The two spreads: a draw for each query, and one labelled set for all",
+    "spreads": (
+        "The three spreads: the paper's, the luck of which examples were labelled, and what one "
+        "labelled set would score on other recordings"
+    ),
     "differences": "Encoders and baselines, compared pair by pair over the same draws",
     "training": "When training pays: the centroid and a baseline trained on the same exemplars",
     "classifiers": "The centroid and other classifiers without training, against k",

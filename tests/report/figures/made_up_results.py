@@ -98,7 +98,7 @@ def make_results(
     shots: Sequence[int],
     *,
     folds: int = 5,
-    spreads: Sequence[str] = ("per-query", "shared"),
+    spreads: Sequence[str] = ("per-query", "shared", "total"),
     reduced: bool = False,
 ) -> CorpusResults:
     """Return results with the frames that an evaluation with baselines has."""

@@ -53,16 +53,24 @@ def test_classes_are_sorted_by_exemplars_with_a_line_per_encoder_and_their_last_
         assert edges == [sum(k <= count.complete_to_k for k in SHOTS) - 0.5]
 
 
-def test_the_widths_of_both_spreads_are_drawn_below_them():
+def test_the_widths_of_the_three_spreads_are_drawn_below_them():
     curve = make_case(SMALL).evaluation.curve.filter(
         encoder="mfcc", metric="map", scoring="all"
     )
-    lower = draw_figure(SMALL, "spreads").axes[4]
-    widths = [
-        (points["p99"] - points["p01"]).to_list()
-        for points in (curve.filter(spread="per-query"), curve.filter(spread="shared"))
+    figure = draw_figure(SMALL, "spreads")
+    spreads = ("total", "shared", "per-query")
+    curves = [curve.filter(spread=spread) for spread in spreads]
+    upper = line_values(figure.axes[1])
+    assert [values for values in upper if len(values) == len(SHOTS)] == [
+        points["mean"].to_list() for points in curves
     ]
-    assert line_values(lower) == widths
+    widths = [(points["p99"] - points["p01"]).to_list() for points in curves]
+    assert line_values(figure.axes[4]) == widths
+    assert legend_texts(figure)[:3] == [
+        "per-query: the paper's, each query has draws of its own",
+        "shared: the luck of which examples were labelled",
+        "total: one labelled set on other recordings",
+    ]
 
 
 def test_differences_are_drawn_around_zero_with_the_share_of_wins():

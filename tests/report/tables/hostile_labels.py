@@ -141,7 +141,7 @@ def _make_differences() -> pl.DataFrame:
     keys = product(
         ENCODERS[1:], ("map", "auroc"), ("per-query", "shared"), PROTOCOL.shots
     )
-    numbers = (-0.0123, -0.1, -0.05, -0.01, 0.02, 0.05, 0.4)
+    numbers = (-0.0123, -0.1, -0.05, -0.01, 0.02, 0.05, 0.4, 200, -0.1, 0.1, False)
     rows = [
         (CORPUS, ENCODERS[0], other, "all", metric, spread, k, *numbers)
         for other, metric, spread, k in keys

@@ -19,10 +19,12 @@ def difference(
     spread: str = "shared",
     scoring: str = "all",
     mean: float = -0.0125,
+    is_clear: bool = False,
 ) -> tuple[Any, ...]:
     """Return a row of the DIFFERENCES schema."""
     key = ("ELEV", "perch-v2", other, scoring, "map", spread, k)
-    return (*key, mean, -0.1, -0.05, -0.01, 0.0, 0.05, 0.25)
+    judgement = (200, -0.2, 0.2, is_clear)
+    return (*key, mean, -0.1, -0.05, -0.01, 0.0, 0.05, 0.25, *judgement)
 
 
 def make_table(*rows: tuple[Any, ...]) -> Table:

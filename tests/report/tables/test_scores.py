@@ -279,7 +279,7 @@ def test_the_title_names_the_spread_chosen():
     table = score_table(elev(), spread="shared")
     assert column(table, 1)["1"] == "0.6790"
     assert table.title.endswith("shared")
-    assert "query sampling is not included" in notes(table)
+    assert "the luck of which examples were labelled" in notes(table)
 
 
 def test_an_evaluated_spread_replaces_one_that_was_not_evaluated():

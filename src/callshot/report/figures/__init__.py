@@ -5,7 +5,7 @@ sweep        mAP against k for every encoder, with baselines       figures 2 and
 reduced      the same over categories, if there are any
 inset        the few-shot regime, k = 1 to 7, with violins              figure 3
 classes      the curve of every class
-spreads      `per-query` beside `shared`
+spreads      `per-query`, `shared` and `total`, and how wide they are
 differences  encoders and baselines, compared in pairs on the same draws
 training     the centroid and a baseline trained on the same exemplars, at every k
 classifiers  other classifiers without training beside the centroid

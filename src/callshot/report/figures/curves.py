@@ -11,8 +11,8 @@ from callshot.records.frames import Frame, unique_values
 from callshot.report.classifiers import (
     all_curves,
     classifier_name,
+    common_spread,
     list_classifiers,
-    main_spread,
 )
 from callshot.report.figures.figure_io import Pages, make_pages
 from callshot.report.figures.layout import (
@@ -108,7 +108,7 @@ def _draw_class(panel: Frame, ax: "Axes") -> None:
 
 def plan_classifiers(results: CorpusResults) -> Pages:
     """Yield the mean of every classifier for each encoder, nine to a page, if there are several."""
-    spread = main_spread(results.evaluation)
+    spread = common_spread(results)
     curves = all_curves(results).filter(scoring="all", metric="map", spread=spread)
     rows = curves.sort("k", maintain_order=True)
     evaluated = rows["classifier"]

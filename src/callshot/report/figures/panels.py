@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from callshot.records import Evaluation
+from callshot.records import SPREADS, Evaluation
 from callshot.records.frames import BASELINES, Frame, empty_frame, unique_values
+from callshot.records.terms import preferred_spread
 from callshot.report.figures.baselines import (
     baseline_legend,
     draw_baselines,
@@ -54,17 +55,20 @@ WHISKER_HANDLE: Style = {
 
 @dataclass(frozen=True)
 class Panel:
-    """The curves of one encoder, by k: the chosen spread, and `shared` if that is another one."""
+    """The curves of one encoder, by k: the spread of the boxes, and that of the band behind them.
+
+    `band` is empty if there is no other spread.
+    """
 
     encoder: str
     curve: Frame
-    shared: Frame
+    band: Frame
     baselines: Frame
 
     @property
     def curves(self) -> list[Frame]:
         """Both spreads."""
-        return [self.curve, self.shared]
+        return [self.curve, self.band]
 
 
 Panels = Sequence[Panel]
@@ -75,17 +79,21 @@ def make_panels(
     scoring: str = "all",
     baselines: Frame = NO_BASELINES,
 ) -> list[Panel]:
-    """Return a panel of mAP for every encoder; the spread is per-query where it was evaluated."""
+    """Return a panel of mAP for every encoder.
+
+    The boxes are per-query where it was evaluated, and the band is the spread of the summary.
+    """
     rows = evaluation.curve.filter(scoring=scoring, metric="map")
-    spread = "per-query" if "per-query" in rows["spread"] else "shared"
+    spread = min(rows["spread"], key=SPREADS.index)
+    band_spread = preferred_spread(rows["spread"])
     panels = []
     for encoder in unique_values(rows, "encoder"):
         by_k = rows.filter(encoder=encoder).sort("k")
         curve = by_k.filter(spread=spread)
-        shared = by_k.filter(spread="shared")
-        if spread == "shared":
-            shared = shared.clear()
-        panel = Panel(encoder, curve, shared, drawable_baselines(baselines, curve))
+        band = by_k.filter(spread=band_spread)
+        if spread == band_spread:
+            band = band.clear()
+        panel = Panel(encoder, curve, band, drawable_baselines(baselines, curve))
         panels.append(panel)
     return panels
 
@@ -129,7 +137,7 @@ def panel_legend(panels: Panels) -> Legend:
     spread = first.curve["spread"][0]
     box = tuple(map(line_handle, (WHISKER_HANDLE, BOX_HANDLE, MEAN)))
     legend: Legend = {f"{spread}: mean, quartiles, 1st–99th percentile": box}
-    if not first.shared.is_empty():
-        legend[f"shared: {INTERVAL}"] = curve_handle("background")
+    for spread in first.band["spread"].head(1):
+        legend[f"{spread}: {INTERVAL}"] = curve_handle("background")
     legend["chance"] = line_handle(CHANCE)
     return legend | baseline_legend(panel.baselines for panel in panels)

@@ -1,12 +1,14 @@
-"""An evaluation → its two spreads side by side: the interval of each over k, and how wide it is."""
+"""An evaluation → its spreads in one picture: the interval of each over k, and how wide it is."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from callshot.records import SPREADS, CorpusResults
+from callshot.records.frames import Frame, unique_values
 from callshot.report.figures.figure_io import Pages, make_pages
 from callshot.report.figures.layout import (
     INTERVAL,
+    Frames,
     Legend,
     PageLayout,
     add_legend,
@@ -16,13 +18,6 @@ from callshot.report.figures.layout import (
     draw_line,
     line_handle,
     set_titles,
-)
-from callshot.report.figures.panels import (
-    Panel,
-    Panels,
-    make_panels,
-    panel_limits,
-    panel_shots,
 )
 from callshot.report.figures.style import CHANCE, LINE
 
@@ -40,11 +35,21 @@ LAYOUT = PageLayout(
 )
 
 
+MEANINGS = {
+    "per-query": "per-query: the paper's, each query has draws of its own",
+    "shared": "shared: the luck of which examples were labelled",
+    "total": "total: one labelled set on other recordings",
+}
+ALPHA = 0.85
+
+
 def plan_spreads(results: CorpusResults) -> Pages:
-    """Yield a column for every encoder, four to a page, if both spreads were evaluated."""
-    panels = make_panels(results.evaluation)
-    both = [panel for panel in panels if not panel.shared.is_empty()]
-    yield from make_pages("spreads", both, LAYOUT.capacity, _compose)
+    """Yield a column for every encoder, four to a page, if several spreads were evaluated."""
+    curve = results.evaluation.curve.filter(scoring="all", metric="map")
+    if len(unique_values(curve, "spread")) > 1:
+        by_k = curve.sort("k", maintain_order=True)
+        panels = by_k.partition_by("encoder", maintain_order=True)
+        yield from make_pages("spreads", panels, LAYOUT.capacity, _compose)
 
 
 def spread_legend(spreads: Iterable[str] = SPREADS) -> Legend:
@@ -52,29 +57,37 @@ def spread_legend(spreads: Iterable[str] = SPREADS) -> Legend:
     return {f"{spread}: {INTERVAL}": curve_handle(spread) for spread in spreads}
 
 
-def _compose(figure: "Figure", panels: Panels) -> None:
-    widths = []
-    for panel in panels:
-        widths += [curve["p99"] - curve["p01"] for curve in panel.curves]
+def _compose(figure: "Figure", panels: Frames) -> None:
+    widths = [panel["p99"] - panel["p01"] for panel in panels]
     _, widest = axis_limits(*widths, [0.0], high=2.0)
+    values = [panel.select("p01", "p99", "chance") for panel in panels]
     axes, width_in = LAYOUT.draw_panels(
         figure,
         panels,
         _draw_panel,
-        panel_shots(panels),
-        (panel_limits(panels), (0.0, widest)),
-        ("mAP", "99th less 1st\npercentile"),
+        unique_values(panels[0], "k"),
+        (axis_limits(*values), (0.0, widest)),
+        (f"mAP: {INTERVAL}", "99th less 1st\npercentile"),
     )
-    encoders = [panel.encoder for panel in panels]
+    encoders = [panel["encoder"][0] for panel in panels]
     set_titles(axes, encoders, width_in - 0.2)
-    add_legend(figure, spread_legend() | {"chance": line_handle(CHANCE)})
+    add_legend(figure, _meaning_legend(unique_values(panels[0], "spread")))
 
 
-def _draw_panel(panel: Panel, upper: "Axes", lower: "Axes") -> None:
-    upper.axhline(panel.curve["chance"][0], **CHANCE)
-    draw_curve(upper, panel.shared, "shared", 1.0)
-    draw_curve(upper, panel.curve, "per-query", 0.75)
-    for curve in panel.curves:
-        width = curve["p99"] - curve["p01"]
-        spread = curve["spread"][0]
-        draw_line(lower, width, LINE[spread])
+def _meaning_legend(spreads: Sequence[str]) -> Legend:
+    """Return a legend with a line on each spread."""
+    legend: Legend = {}
+    for spread, text in MEANINGS.items():
+        if spread in spreads:
+            legend[text] = curve_handle(spread)
+    legend["chance"] = line_handle(CHANCE)
+    return legend
+
+
+def _draw_panel(panel: Frame, upper: "Axes", lower: "Axes") -> None:
+    upper.axhline(panel["chance"][0], **CHANCE)
+    for spread in reversed(SPREADS):
+        curve = panel.filter(spread=spread)
+        if not curve.is_empty():
+            draw_curve(upper, curve, spread, ALPHA)
+            draw_line(lower, curve["p99"] - curve["p01"], LINE[spread])

@@ -82,8 +82,8 @@ LAST_COMPLETE: Style = {
     "zorder": 1,
 }
 
-# Curves with an interval: the two spreads, the centroid beside a trained classifier, and the spread
-# `shared` behind boxes.
+# Curves with an interval: the spreads, the centroid beside a trained classifier, and a band behind
+# boxes.
 BAND = {
     "per-query": PALE_BLUE,
     "shared": "#FBE7C0",
@@ -102,7 +102,7 @@ SECOND_LINE: Style = {
 LINE = {
     "per-query": FIRST_LINE,
     "shared": SECOND_LINE,
-    "total": {"color": "#555555", "linestyle": DASHED, "zorder": 2},
+    "total": {"color": INK, "linestyle": DOTTED, "marker": "^", "zorder": 2},
     "centroid": FIRST_LINE,
     "trained": SECOND_LINE,
     "background": {"color": VERMILION, "linestyle": DASHED, "zorder": 2},

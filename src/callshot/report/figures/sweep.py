@@ -1,8 +1,8 @@
 """An evaluation → its k-shot curves, one panel per encoder, with boxes.
 
 A box has the quartiles, whiskers from the 1st to the 99th percentile, and a marker at the mean. In
-the sweep a band shows the spread `shared`, and below are the new exemplars of each k, and k*. The
-inset shows the few-shot regime, with the distribution of the samples as a violin.
+the sweep a band shows the spread of the summary, and below are the new exemplars of each k, and k*.
+The inset shows the few-shot regime, with the distribution of the samples as a violin.
 """
 
 from dataclasses import replace
@@ -133,8 +133,8 @@ def _metric_label(curve: Frame) -> str:
 
 
 def _draw_panel(ax: "Axes", panel: Panel) -> None:
-    if not panel.shared.is_empty():
-        draw_curve(ax, panel.shared, "background", 1.0)
+    if not panel.band.is_empty():
+        draw_curve(ax, panel.band, "background", 1.0)
     draw_boxes(ax, panel, _half_width(panel.curve))
     mark_last_complete(ax, panel.curve["complete"])
 
@@ -172,7 +172,7 @@ def _few_shots(panel: Panel, values: Frame) -> Panel:
     few = panel.curve.filter(pl.col("k") <= FEW_SHOTS)
     key = [*CURVE_KEY, "k"]
     with_samples = few.join(values, on=key, how="left", maintain_order="left")
-    return replace(panel, curve=with_samples, shared=panel.shared.clear())
+    return replace(panel, curve=with_samples, band=panel.band.clear())
 
 
 def _compose_inset(figure: "Figure", panels: Panels) -> None:

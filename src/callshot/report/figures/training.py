@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from callshot.fewshot.crossover import align_draws
+from callshot.fewshot.differences import align_draws
 from callshot.records import CorpusResults, FloatArray, IntArray
 from callshot.records.frames import Frame, summarise_samples
 from callshot.report.classifiers import classifier_name, is_trained, paired_values
@@ -83,7 +83,7 @@ TrainingPanels = Sequence[TrainingPanel]
 def plan_training(results: CorpusResults) -> Pages:
     """Yield a panel for every encoder with a baseline trained at every k, nine to a page."""
     panels = []
-    for trained, centroid in paired_values(results, "shared"):
+    for trained, centroid in paired_values(results):
         if is_trained(trained["classifier"][0]):
             panels.append(_make_panel(results, trained, centroid))
     yield from make_pages("training", panels, LAYOUT.capacity, _compose)

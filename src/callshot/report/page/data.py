@@ -143,7 +143,7 @@ def _clean_all(names: Iterable[str]) -> list[str]:
 
 def _difference_data(differences: Frame, axes: Sequence[Frame], shots: Shots) -> Data:
     pairs = _number_rows(differences, "one", "other")
-    fields = (*INTERVAL, "wins")
+    fields = (*INTERVAL, "wins", "clear")
     return {
         "pairs": [_clean_all(names) for _, *names in pairs.iter_rows()],
         "differences": _make_lines(differences, [*axes, pairs], shots, fields=fields),

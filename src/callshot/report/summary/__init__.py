@@ -1,8 +1,9 @@
 """Results of a corpus → sentences computed from them, the most important first.
 
-All sentences are about mAP, on the spread `shared` where it was evaluated: one labelled set for all
-queries is what a person has. A difference is clear if its 98 % interval excludes 0 (or chance), and
-only where that interval is reliable, see `context`. Otherwise sentences give means only.
+All sentences are about mAP, on the spread `total` where it was evaluated: what one labelled set
+would score on other recordings is what a person needs. A difference is clear if its simultaneous
+98 % interval excludes 0, see `context`; better than chance is by a permutation test. Otherwise
+sentences give means, or count wins.
 """
 
 from callshot.errors import printable

@@ -2,33 +2,35 @@
 
 import polars as pl
 
-from callshot.fewshot.crossover import MIN_SAMPLES
+from callshot.fewshot.differences import MIN_SAMPLES
 from callshot.fewshot.partitions import describe_repetition
 from callshot.records import ClassCount, Evaluation
 from callshot.records.frames import unique_values
 from callshot.report.summary.context import SAMPLES, Context, Sentences, is_random
-from callshot.report.summary.encoders import ABOVE_CHANCE, CHANCE
+from callshot.report.summary.encoders import BETTER, TEST
 
 SMALL_COMPLETE = 10
 FEW_QUERIES = 10
 MOST_REASONS = 3
-RANDOM_ABOVE_CHANCE = (
-    "even the encoder {encoder} is above chance here (mAP {mean:.2f}, " + CHANCE + ")"
-)
 MEANINGS = {
     "total": (
-        "The intervals are over the choice of labelled examples and of recordings: what one "
-        "labelled set would score on other recordings of the same kind."
+        "The 98 % intervals are of the spread total: what one labelled set would score on other "
+        "recordings of the same kind."
     ),
     "shared": (
-        "The intervals are over the choice of labelled examples; they do not include the choice of "
-        "calls that were recorded and queried."
+        "The 98 % intervals are of the spread shared, the luck of which examples were labelled; "
+        "they do not include the choice of calls that were recorded and queried (the spread total "
+        "does)."
     ),
     "per-query": (
-        "The intervals are over bootstrap samples in which every query has its own draws; they do "
-        "not show what one labelled set for all queries would do (the spread shared does)."
+        "The 98 % intervals are the paper's, of the spread per-query: over bootstrap samples in "
+        "which every query has its own draws; they do not show what one labelled set for all "
+        "queries would do (the spread total does)."
     ),
 }
+SIMULTANEOUS = (
+    "Those of differences hold for all pairs and all k up to k* = {} at once."
+)
 
 
 def describe_excluded(context: Context) -> Sentences:
@@ -58,12 +60,13 @@ def describe_cautions(context: Context) -> Sentences:
             "examples; it uses those it has."
         )
     yield from _describe_rarest(evaluation)
-    reliable = context.curves.filter("reliable")
-    points = reliable.filter(ABOVE_CHANCE, scoring="all", k=context.k)
-    for point in points.iter_rows(named=True):
+    tests = context.chance_tests.filter(BETTER)
+    for point in tests.filter(k=context.k).iter_rows(named=True):
         if is_random(point["encoder"]):
-            numbers = RANDOM_ABOVE_CHANCE.format(**point)
-            yield f"Caution: {numbers}: that much is luck with these {evaluation.queries} queries."
+            yield (
+                f"Caution: even the encoder {TEST.format(**point)}: that much is luck with these "
+                f"{evaluation.queries} queries."
+            )
 
 
 def _describe_rarest(evaluation: Evaluation) -> Sentences:
@@ -102,10 +105,14 @@ def describe_not_compared(context: Context) -> Sentences:
 
 def describe_intervals(context: Context) -> Sentences:
     """Yield what the intervals include, or why there are none."""
-    if context.samples >= MIN_SAMPLES:
-        yield MEANINGS[context.spread]
-    else:
+    evaluation = context.evaluation
+    if context.samples < MIN_SAMPLES:
         yield (
-            f"Caution: only means are reported: a 98 % interval needs at least {MIN_SAMPLES} "
-            f"{SAMPLES[context.spread]}, and there are {context.samples}."
+            f"Caution: only means and counts are reported: a 98 % interval needs at least "
+            f"{MIN_SAMPLES} {SAMPLES[context.spread]}, and there are {context.samples}."
         )
+        return
+    sentence = MEANINGS[context.spread]
+    if not evaluation.differences.is_empty():
+        sentence += f" {SIMULTANEOUS.format(evaluation.complete_shots)}"
+    yield sentence

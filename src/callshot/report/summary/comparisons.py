@@ -4,18 +4,20 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from callshot.fewshot.crossover import MIN_SAMPLES, ROUNDING, align_draws
-from callshot.fewshot.differences import baseline_name
-from callshot.records.frames import Frame, summarise_samples
+from callshot.fewshot.differences import (
+    Comparison,
+    baseline_name,
+    compare_classifiers,
+    summarise_comparisons,
+)
+from callshot.records.frames import Frame, value_matrix
 from callshot.report.classifiers import classifier_name, is_trained, paired_values
 from callshot.report.summary.context import (
     SAMPLES,
-    WIDTH,
     Context,
     Point,
     Sentences,
     compare_means,
-    describe_clear,
     first_lasting,
     format_difference,
     format_interval,
@@ -88,7 +90,7 @@ def _describe_baseline(context: Context, other: str, rows: Frame) -> str:
     if first < k:
         means += f"; the first time with {first}"
     examples = context.examples(k)
-    clear = describe_clear(rows, k)
+    clear = context.describe_clear(rows, k)
     return f"{best} beats {other} on average from {examples} on ({means}){clear}."
 
 
@@ -108,7 +110,7 @@ def describe_training(context: Context) -> Sentences:
 def _describe_worse(context: Context, subject: str, rows: Frame) -> str:
     """Return that training is not ahead at the last k, and from where it is clearly behind."""
     sentence = _describe_not_ahead(context, subject, CENTROID, rows)
-    behind = first_lasting(rows.filter("reliable"), pl.col("p99") < 0)
+    behind = first_lasting(rows.drop_nulls("low"), pl.col("high") < 0)
     if behind is not None:
         sentence += f"; it is clearly worse from {behind['k']} on"
     return f"{sentence}."
@@ -116,7 +118,7 @@ def _describe_worse(context: Context, subject: str, rows: Frame) -> str:
 
 def _describe_better(context: Context, subject: str, passed: Point, rows: Frame) -> str:
     k = passed["k"]
-    clear = describe_clear(rows, k)
+    clear = context.describe_clear(rows, k)
     before = rows.filter(pl.col("k") < k)
     if before.is_empty():
         point = next(rows.filter(k=context.k).iter_rows(named=True), passed)
@@ -147,14 +149,14 @@ def describe_other_classifiers(context: Context) -> Sentences:
         return
     examples = context.examples(context.k)
     where = f"{CENTROID} with {context.best} and {examples}"
-    better = points.filter(pl.col("p01") > 0)
+    better = points.filter(pl.col("low") > 0)
     margins = []
     for row in better.sort("mean", descending=True, maintain_order=True).iter_rows(
         named=True
     ):
         name = classifier_name(row["name"])
         gain = format_difference(row["mean"])
-        interval = f"{format_interval(row)} over {SAMPLES[context.spread]}"
+        interval = f"{format_interval(row)} over {SAMPLES[row['spread']]}"
         margins.append(f"{name} by {gain} of mAP ({interval})")
     if margins:
         yield f"Clearly better than {where}, without training: {'; '.join(margins)}."
@@ -163,11 +165,11 @@ def describe_other_classifiers(context: Context) -> Sentences:
 
 
 def _compare_untrained(context: Context) -> Frame:
-    """Return each untrained classifier less the centroid at a few shots, where reliable."""
+    """Return each untrained classifier less the centroid at a few shots, if it has an interval."""
     points = [Frame()]
     for name, rows in _compare_classifiers(context):
         if not is_trained(name):
-            point = rows.filter("reliable").filter(k=context.k)
+            point = rows.drop_nulls("low").filter(k=context.k)
             points.append(point.with_columns(name=pl.lit(name)))
     return pl.concat(points, how="diagonal")
 
@@ -201,26 +203,28 @@ def describe_refinement(context: Context) -> Sentences:
 def _compare_classifiers(context: Context) -> Iterator[tuple[str, Frame]]:
     """Yield the classifiers on the best encoder, and each less the centroid by k, on shared draws.
 
-    `one_mean` and `other_mean` are the means of the classifier and of the centroid.
+    `one_mean` and `other_mean` are the means of the classifier and of the centroid. Intervals are
+    simultaneous over the encoders and the classifiers with training, or over those without.
     """
-    for values, reference in paired_values(context.results, context.spread):
-        encoder, classifier = values.select("encoder", "classifier").row(0)
-        if encoder == context.best:
-            rows = _compare_values(context, values, reference)
-            yield classifier, rows
+    pairs = list(paired_values(context.results))
+    last = context.evaluation.complete_shots
+    for wants_trained in (True, False):
+        group = [pair for pair in pairs if _is_trained_pair(pair) == wants_trained]
+        comparisons = compare_classifiers(group)
+        differences = summarise_comparisons(comparisons, last)
+        for comparison, rows in zip(comparisons, differences, strict=True):
+            encoder, classifier = comparison.curve.select("encoder", "classifier").row(
+                0
+            )
+            if encoder == context.best:
+                yield classifier, _add_means(rows, comparison)
 
 
-def _compare_values(context: Context, values: Frame, reference: Frame) -> Frame:
-    k, samples, reference_samples = align_draws(values, reference)
-    rows = pl.DataFrame(
-        {
-            "k": k,
-            "one_mean": samples.mean(axis=1),
-            "other_mean": reference_samples.mean(axis=1),
-            **summarise_samples(samples - reference_samples),
-        }
-    )
-    is_enough = pl.lit(samples.shape[1] >= MIN_SAMPLES)
-    is_complete = pl.col("k") <= context.evaluation.complete_shots
-    differs = WIDTH > ROUNDING
-    return rows.with_columns(reliable=is_enough & is_complete & differs)
+def _is_trained_pair(pair: tuple[Frame, Frame]) -> bool:
+    return is_trained(pair[0]["classifier"][0])
+
+
+def _add_means(rows: Frame, comparison: Comparison) -> Frame:
+    samples = comparison.difference.shape[1]
+    mean = pl.Series(value_matrix(comparison.curve)[:, :samples].mean(axis=1))
+    return rows.with_columns(one_mean=mean, other_mean=mean - pl.col("mean"))

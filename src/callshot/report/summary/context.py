@@ -1,7 +1,8 @@
 """Results of a corpus → what its summary is based on, and the words for its numbers.
 
-A sentence says "clearly" of reliable points only: over 100 samples or more, up to k*, and with
-samples that differ. Beyond k* pools run out, and draws that must be equal have no spread.
+A sentence says "clearly" where a simultaneous 98 % interval excludes 0. There is such an interval
+over more than 100 samples that differ, and up to k*: beyond k* pools run out, and draws that must
+be equal have no spread. With fewer samples a sentence counts wins.
 """
 
 from collections.abc import Iterator
@@ -11,7 +12,8 @@ from typing import Any
 
 import polars as pl
 
-from callshot.fewshot.crossover import MIN_SAMPLES, ROUNDING
+from callshot.fewshot.differences import MIN_SAMPLES, ROUNDING
+from callshot.fewshot.permutation import LARGEST_P
 from callshot.records import CorpusResults, Evaluation
 from callshot.records.frames import Frame
 from callshot.report.classifiers import main_spread
@@ -22,7 +24,7 @@ Point = dict[str, Any]  # a row of a curve or of differences
 RANDOM = "random"  # the encoder whose vectors do not depend on the sound
 FEW_SHOTS = 5  # the largest k that counts as a few examples
 SAMPLES = {
-    "total": "labelled sets and recordings",
+    "total": "samples",
     "shared": "labelled sets",
     "per-query": "bootstrap samples",
 }
@@ -66,16 +68,29 @@ class Context:
 
     @cached_property
     def curves(self) -> Frame:
-        """The points of mAP by k, and whether their interval means something and is reliable."""
+        """The points of mAP by k, and whether their interval means something."""
         is_enough = pl.lit(self.samples >= MIN_SAMPLES)
         differs = WIDTH > ROUNDING
         is_perfect = pl.col("mean") >= 1 - ROUNDING
         has_interval = is_enough & (differs | is_perfect)
         curve = self.evaluation.curve.filter(metric="map", spread=self.spread)
-        return curve.sort("k", maintain_order=True).with_columns(
-            has_interval=has_interval,
-            reliable=has_interval & pl.col("complete"),
+        by_k = curve.sort("k", maintain_order=True)
+        return by_k.with_columns(has_interval=has_interval)
+
+    @cached_property
+    def chance_tests(self) -> Frame:
+        """The points of mAP that were tested by enough permutations, by k.
+
+        Those with a small p are `better` than chance.
+        """
+        can_be_small = 1 / (1 + pl.col("permutations")) <= LARGEST_P
+        tests = self.evaluation.chance_test.filter(can_be_small, metric="map")
+        points = self.curves.filter(scoring="all").join(
+            tests.select("encoder", "k", "p", "permutations"),
+            on=["encoder", "k"],
+            maintain_order="left",
         )
+        return points.with_columns(better=pl.col("p") <= LARGEST_P)
 
     @cached_property
     def candidates(self) -> Frame:
@@ -97,10 +112,6 @@ class Context:
         """Return the points of the best encoder, by k."""
         return self.curves.filter(encoder=self.best, scoring=scoring)
 
-    def reliable(self, scoring: str = "all") -> Frame:
-        """Return its points that may be called clearly above or below something."""
-        return self.curve(scoring).filter("reliable")
-
     def differences(self, one: str, other: str, scoring: str = "all") -> Frame:
         """Return one less the other by k; empty if they were not compared."""
         rows = self.evaluation.differences.filter(
@@ -114,10 +125,11 @@ class Context:
                 mean=-pl.col("mean"),
                 p01=-pl.col("p99"),
                 p99=-pl.col("p01"),
+                low=-pl.col("high"),
+                high=-pl.col("low"),
                 wins=1.0 - pl.col("wins"),
             )
-        shots = self.reliable(scoring)["k"].to_list()
-        return pair.sort("k").with_columns(reliable=pl.col("k").is_in(shots))
+        return pair.sort("k")
 
     def difference_at(self, k: int, one: str, other: str) -> list[Point]:
         """Return one less the other at k, if they were compared there."""
@@ -131,15 +143,34 @@ class Context:
         return f"{text} per call type"
 
     def margin(self, difference: Point) -> str:
-        """Return a difference, with its interval and its share of wins if that is reliable."""
-        mean = format_difference(abs(difference["mean"]))
-        if not difference["reliable"]:
-            return f"{mean} of mAP"
-        interval = format_interval(difference)
-        wins = format_share(difference["wins"])
-        return (
-            f"{mean} of mAP ({interval}; ahead in {wins} % of {SAMPLES[self.spread]})"
-        )
+        """Return a difference with its interval and its share of wins, where it has them."""
+        mean = f"{format_difference(abs(difference['mean']))} of mAP"
+        if difference["low"] is not None:
+            interval = format_interval(difference)
+            wins = format_share(difference["wins"])
+            what = SAMPLES[difference["spread"]]
+            return f"{mean} ({interval}; ahead in {wins} % of {what})"
+        if self.counts_wins(difference):
+            return f"{mean} (ahead in {count_wins(difference)})"
+        return mean
+
+    def counts_wins(self, difference: Point) -> bool:
+        """Return whether a difference has samples that can be counted, but no interval."""
+        is_complete = difference["k"] <= self.evaluation.complete_shots
+        return bool(is_complete and difference["samples"] < MIN_SAMPLES)
+
+    def describe_clear(self, differences: Frame, k: int) -> str:
+        """Return from where a difference is clear, for those from k on.
+
+        With few samples return how often it is above 0 at k; nothing beyond k*.
+        """
+        from_k = differences.filter(pl.col("k") >= k)
+        if from_k.is_empty():
+            return ""
+        first = from_k.row(0, named=True)
+        if self.counts_wins(first):
+            return f", in {count_wins(first)} with {k}"
+        return _describe_clear(from_k)
 
 
 def is_random(encoder: str) -> bool:
@@ -171,13 +202,13 @@ def format_range(start: str, first: int, last: int, end: int) -> str:
     return f"from {start} on, up to {last}"
 
 
-def describe_clear(differences: Frame, k: int) -> str:
-    """Return from where a difference is clear, for those from k on; nothing if none is reliable."""
-    reliable = differences.filter("reliable").filter(pl.col("k") >= k)
-    if reliable.is_empty():
+def _describe_clear(differences: Frame) -> str:
+    """Return from where a difference is clear; nothing if it has no interval."""
+    with_interval = differences.drop_nulls("low")
+    if with_interval.is_empty():
         return ""
-    last = reliable["k"][-1]
-    clear = first_lasting(reliable, pl.col("p01") > 0)
+    last = with_interval["k"][-1]
+    clear = first_lasting(with_interval, pl.col("low") > 0)
     if clear is None:
         return f", but not clearly with {last} (the 98 % interval of the difference is not above 0)"
     first = clear["k"]
@@ -203,10 +234,21 @@ def compare_means(point: Point) -> str:
 
 
 def format_interval(point: Point) -> str:
-    """Return the 98 % interval of a difference."""
-    low = format_difference(point["p01"])
-    high = format_difference(point["p99"])
+    """Return the simultaneous 98 % interval of a difference."""
+    low = format_difference(point["low"])
+    high = format_difference(point["high"])
     return f"98 % interval: {low} to {high}"
+
+
+def count_wins(difference: Point) -> str:
+    """Return in how many samples a difference is above 0; equal samples count half.
+
+    >>> count_wins({"wins": 0.97, "samples": 100, "spread": "shared"})
+    '97 of 100 labelled sets'
+    """
+    samples = difference["samples"]
+    wins = difference["wins"] * samples
+    return f"{wins:.4g} of {samples} {SAMPLES[difference['spread']]}"
 
 
 def format_difference(value: float) -> str:

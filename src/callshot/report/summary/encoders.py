@@ -15,18 +15,20 @@ from callshot.report.summary.context import (
     is_random,
 )
 
-ABOVE_CHANCE = pl.col("p01") > pl.col("chance")
+BETTER = pl.col("better")
 MEAN_ABOVE_CHANCE = pl.col("mean") > pl.col("chance")
 # What a point of a curve is, in words.
 CHANCE = "chance is {chance:.2f}"
 EXPECTATION = (
-    "expect mAP between {p01:.2f} and {p99:.2f} from {encoder} "
+    "expect mAP between {p01:.2f} and {p99:.2f} on {where} from {encoder} "
     "({mean:.2f} on average; chance is {chance:.2f})"
 )
+WHERE = {"total": "other recordings of the same kind", "shared": "these recordings"}
 MEAN = "{encoder} reaches mAP {mean:.2f} on average (chance is {chance:.2f})"
 MEAN_AND_CHANCE = "{encoder} reaches mAP {mean:.2f}, and " + CHANCE
-INTERVAL = (
-    "{encoder} has a 98 % interval of mAP from {p01:.2f} to {p99:.2f}, and " + CHANCE
+TEST = "{encoder} reaches mAP {mean:.2f}; " + CHANCE + ", and p = {p:.3f}"
+CHOSEN = (
+    "the best of {count} encoders, chosen on the same calls, so slightly optimistic"
 )
 
 
@@ -37,8 +39,12 @@ def describe_expectation(context: Context) -> Sentences:
     examples = context.examples(k)
     point = context.curve().row(by_predicate=pl.col("k") == k, named=True)
     sentence = f"With {examples}, {MEAN.format(**point)}"
-    if spread == "shared" and point["has_interval"]:
-        sentence = f"With one labelled set of {examples}, {EXPECTATION.format(**point)}"
+    if spread in WHERE and point["has_interval"]:
+        expectation = EXPECTATION.format(**point, where=WHERE[spread])
+        sentence = f"With one labelled set of {examples}, {expectation}"
+    count = len(context.ranking(k))
+    if count > 1:
+        sentence += f"; {context.best} is {CHOSEN.format(count=count)}"
     yield f"{sentence}."
 
 
@@ -77,9 +83,9 @@ def describe_next_best(context: Context) -> Sentences:
 
 
 def _judge_difference(row: Point) -> str:
-    if not row["reliable"]:
+    if row["low"] is None:
         return ""
-    if row["p01"] > 0:
+    if row["low"] > 0:
         return ": a clear difference"
     return ": not a clear difference, because the interval includes 0"
 
@@ -87,10 +93,11 @@ def _judge_difference(row: Point) -> str:
 def describe_later_best(context: Context) -> Sentences:
     """Yield the encoder that is clearly better with more examples, if there is one."""
     best = context.best
-    last = max(context.reliable()["k"], default=context.k)
+    complete = context.curve().filter("complete")
+    last = max(complete["k"], default=context.k)
     leader = context.ranking(last)[0]
     for row in context.difference_at(last, leader, best):
-        if row["p01"] > 0:
+        if row["clear"] and row["low"] > 0:
             yield (
                 f"With {context.examples(last)}, {leader} is clearly better than {best}, "
                 f"by {context.margin(row)}."
@@ -133,11 +140,12 @@ def _describe_rise(context: Context, points: Frame) -> Sentences:
 
 def describe_no_success(context: Context) -> Sentences:
     """Yield that nothing is better than chance, if that is so."""
-    points = context.candidates
-    if not context.reliable().is_empty():
-        if points.filter("reliable").filter(ABOVE_CHANCE).is_empty():
+    names = context.ranking(context.k)
+    tests = context.chance_tests.filter(pl.col("encoder").is_in(names))
+    if not tests.is_empty():
+        if not tests["better"].any():
             yield f"Nothing here is clearly better than chance: even {_describe_last(context)}."
-    elif points.filter(MEAN_ABOVE_CHANCE).is_empty():
+    elif context.candidates.filter(MEAN_ABOVE_CHANCE).is_empty():
         last = context.curve().row(-1, named=True)
         examples = context.examples(last["k"])
         numbers = MEAN_AND_CHANCE.format(**last)
@@ -147,29 +155,48 @@ def describe_no_success(context: Context) -> Sentences:
 def describe_chance(context: Context) -> Sentences:
     """Yield from which k on the best encoder is better than chance."""
     best = context.best
-    end = context.curve()["k"][-1]
-    points = context.reliable()
-    how = "clearly"
-    condition = ABOVE_CHANCE
-    if points.is_empty():
-        points = context.curve()
-        how = "on average"
-        condition = MEAN_ABOVE_CHANCE
-    first = first_lasting(points, condition)
-    if first is not None:
-        k = first["k"]
-        last = points["k"][-1]
-        shots = format_range(context.examples(k), k, last, end)
-        yield f"{best} is {how} better than chance {shots}."
-    elif how == "clearly" and not any(describe_no_success(context)):
+    tests = context.chance_tests.filter(encoder=best)
+    if tests.is_empty():
+        lasting = _lasting_range(context, context.curve(), MEAN_ABOVE_CHANCE)
+        if lasting is not None:
+            yield f"{best} is on average better than chance {lasting}."
+        return
+    lasting = _lasting_range(context, tests, BETTER)
+    if lasting is not None:
+        yield f"{best} is clearly better than chance {lasting} ({_describe_test(tests)})."
+    elif tests["better"].any():
         yield f"{best} is not clearly better than chance at every k: {_describe_last(context)}."
 
 
+def _lasting_range(context: Context, points: Frame, condition: pl.Expr) -> str | None:
+    """Return from where on, and up to where, a condition holds; None if not at the last point."""
+    first = first_lasting(points, condition)
+    if first is None:
+        return None
+    k = first["k"]
+    last = points["k"][-1]
+    end = context.curve()["k"][-1]
+    return format_range(context.examples(k), k, last, end)
+
+
+def _describe_test(tests: Frame) -> str:
+    """Return the largest p of the tests that are passed, where, and how they were made."""
+    passed = tests.filter(BETTER)
+    shots = ", ".join(map(str, passed["k"]))
+    count = passed["permutations"][0]
+    largest = max(passed["p"])
+    return (
+        f"p at most {largest:.3f} with {shots}, by {count} permutations of labels over "
+        "recordings"
+    )
+
+
 def _describe_last(context: Context) -> str:
-    """Return the last reliable point of the best encoder."""
-    last = context.reliable().row(-1, named=True)
+    """Return the last test of the best encoder."""
+    tests = context.chance_tests.filter(encoder=context.best)
+    last = tests.row(-1, named=True)
     examples = context.examples(last["k"])
-    return f"with {examples}, {INTERVAL.format(**last)}"
+    return f"with {examples}, {TEST.format(**last)}"
 
 
 def describe_random(context: Context) -> Sentences:
@@ -189,8 +216,8 @@ def describe_random(context: Context) -> Sentences:
 
 
 def _judge_random(row: Point) -> str:
-    if row["reliable"]:
-        return "is clearly" if row["p01"] > 0 else "is not clearly"
+    if row["low"] is not None:
+        return "is clearly" if row["low"] > 0 else "is not clearly"
     return "is on average" if row["mean"] > 0 else "is not on average"
 
 

@@ -14,8 +14,8 @@ TITLE = "baselines trained on all labels, and the k at which the centroid passes
 CROSSOVERS = {"k_mean": "mean", "k_clear": "clear"}
 K_NOTE = (
     "Columns of k: mean is the first k at which the mean of the centroid is above the baseline, "
-    "clear the k from which the 98 % interval of the difference stays above 0; – means at no k "
-    "evaluated."
+    "clear the k from which the 98 % interval of the difference, of all comparisons and k at once, "
+    "stays above 0; – means at no k up to k*."
 )
 
 

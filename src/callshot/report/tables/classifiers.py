@@ -10,9 +10,9 @@ from callshot.records.frames import Frame, Shots, unique_values
 from callshot.report.classifiers import (
     all_values,
     classifier_name,
+    common_spread,
     describe_classifier,
     list_classifiers,
-    main_spread,
 )
 from callshot.report.tables.scores import (
     IS_SHOWN,
@@ -34,12 +34,12 @@ def classifier_table(
 ) -> Table | None:
     """Return mAP and AUROC of every classifier by k, if there are others than the reference.
 
-    The spread is `shared`, where evaluated: baselines trained at every k have no other. Means are
-    over the draws that all classifiers have, so that luck favours none.
+    The spread is the preferred one of those that all have. Means are over the draws that all
+    classifiers have, so that luck favours none.
     """
     if results.others is None or results.others.values.is_empty():
         return None
-    spread = main_spread(results.evaluation)
+    spread = common_spread(results)
     values = all_values(results).filter(IS_SHOWN, scoring="all", spread=spread)
     evaluated = values["classifier"]
     names = [name for name in list_classifiers(results) if name in evaluated]
@@ -106,7 +106,7 @@ def _notes(
     ]
     yield "; ".join(descriptions) + "."
     yield "Underlined: the best of an encoder at that k."
-    yield f"Means are {SPREADS[spread]}."
+    yield f"The spread {spread} is {SPREADS[spread]}."
     draws = _common_draws(values)
     most = max(values["value"].list.len())
     if draws < most:

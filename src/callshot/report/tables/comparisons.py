@@ -27,7 +27,8 @@ INTERVAL = ("mean", "p01", "p99")
 PERCENTILES = "p01 and p99 are the 1st and the 99th percentile"
 DIFFERENCE_NOTE = (
     f"The first less the second, over the same draws; {PERCENTILES}; wins is the share of samples "
-    "in which the first is larger, with ties counted half."
+    "in which the first is larger, with ties counted half. Underlined: a clear difference, by a 98 "
+    "% interval of all pairs and all k up to k* at once."
 )
 
 
@@ -38,7 +39,7 @@ def interval_table(results: CorpusResults, shots: Shots = PAPER_SHOTS) -> Table:
     meanings = [f"{spread} is {SPREADS[spread]}" for spread in spreads]
     return _make_table(
         results,
-        curve.with_columns(Encoder="encoder"),
+        curve.with_columns(clear=False, Encoder="encoder"),
         INTERVAL,
         shots,
         name="intervals",
@@ -114,13 +115,14 @@ def _make_rows(
 ) -> list[Row]:
     lead = points.columns[-1]
     key = [lead, "k", "spread", "metric"]
-    values = points.select(*key, *fields).rows_by_key(key, unique=True)
-    missing = [nan] * len(fields)
+    values = points.select(*key, "clear", *fields).rows_by_key(key, unique=True)
+    missing = [False, *[nan] * len(fields)]
     rows = []
     for block, k in product(unique_values(points, lead), shots):
         row = [Cell(block), shot_cell(k, star)]
         for group in groups:
-            numbers = values.get((block, k, *group), missing)
-            row += [number(value, 3) for value in numbers]
+            is_clear, mean, *others = values.get((block, k, *group), missing)
+            row.append(number(mean, 3, int(is_clear)))
+            row += [number(value, 3) for value in others]
         rows.append(row)
     return rows

@@ -26,11 +26,12 @@ IS_SHOWN = pl.col("metric").is_in(list(METRIC_NAMES))
 PAPER_SHOTS = (1, 2, 3, 4, 5, 10, 15, 20, 40)
 UNDERLINES = {"logistic": 1, "recurrent": 2}
 SPREADS = {
-    "per-query": "over bootstrap samples, in which every query has its own support set",
+    "per-query": "the paper's: over bootstrap samples, in which each query has its own support set",
     "shared": (
-        "over sets of labelled exemplars that serve all queries; query sampling is not included"
+        "the luck of which examples were labelled: over sets that serve all queries of these "
+        "recordings"
     ),
-    "total": "over labelled sets and other recordings of the same kind",
+    "total": "what one labelled set would score on other recordings of the same kind",
 }
 TRAINED_NOTE = (
     "Baselines are trained on all labelled data of the support side of each split."
@@ -168,7 +169,8 @@ def _make_table(
     texts = [
         *_underline_notes(sweep, underlines),
         *_baseline_notes(sweep),
-        f"Chance: what a random ranking scores. Means are {SPREADS[sweep.spread]}.",
+        "Chance: what a random ranking scores.",
+        f"The spread {sweep.spread} is {SPREADS[sweep.spread]}.",
     ]
     notes = [("", text) for text in texts]
     return Table(

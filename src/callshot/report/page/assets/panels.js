@@ -2,9 +2,11 @@
 // The two panels with a chart: curves, and paired differences. Each has controls, a chart, and a readout.
 
 const SPREAD_NOTES = {
-  "per-query": "per-query: every query has draws of its own, as in the paper; the luck of a draw averages out.",
-  shared: "shared: one labelled set for all queries, as in practice; the interval leaves out which queries there are.",
+  "per-query": "per-query, the paper's: every query has draws of its own; the luck of a draw averages out.",
+  shared: "shared: the luck of which examples were labelled; the interval leaves out which calls were recorded.",
+  total: "total: what one labelled set would score on other recordings of the same kind; the answer rests on it.",
 };
+const PREFERRED_SPREADS = ["total", "shared", "per-query"];
 const BASELINE_DASHES = { logistic: [7, 4], recurrent: [2, 3], "end-to-end": [10, 3, 2, 3] };
 const CLASSIFIER_DASHES = [[1, 3], [5, 2], [9, 2, 1, 2], [12, 4], [4, 2, 1, 2, 1, 2], [3, 4]];
 const HELP = "Move over the chart or use the arrow keys for values; drag sideways to zoom, tap twice or press Escape to see all.";
@@ -43,8 +45,9 @@ class Panel {
   }
 
   resetControls() {
-    const shared = this.corpus.spreads.indexOf("shared"); // the spread of the answer
-    Object.assign(this.state, { metric: 0, spread: Math.max(shared, 0) }, this.initialState());
+    const preferred = PREFERRED_SPREADS.find((name) => this.corpus.spreads.includes(name)); // that of the answer
+    const spread = Math.max(this.corpus.spreads.indexOf(preferred), 0);
+    Object.assign(this.state, { metric: 0, spread }, this.initialState());
     const corpora = this.data.corpora.map((corpus) => corpus.name);
     const setLog = (log) => this.update({ log });
     this.controls.replaceChildren(
@@ -260,7 +263,8 @@ class Differences extends Panel {
   describeShot(index) {
     const wins = this.values?.[3][index] ?? null;
     if (wins === null) return "not compared";
-    return `${this.pair[0]} is larger in ${(100 * wins).toFixed(1)} % of the samples`;
+    const clear = this.values[4][index] ? "clear, for all pairs and k at once" : "not clear";
+    return `${this.pair[0]} is larger in ${(100 * wins).toFixed(1)} % of the samples: ${clear}`;
   }
 
   rows(index) {
