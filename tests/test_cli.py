@@ -119,6 +119,15 @@ def test_evaluate_writes_every_file_with_its_columns(table, tmp_path, capsys):
     assert "herd" in capsys.readouterr().out
 
 
+def test_evaluate_says_how_many_labels_a_target_needs(table, tmp_path, capsys):
+    run("evaluate", table, "--out", tmp_path / "out", *FEW, "--target", "0.01")
+    text = capsys.readouterr().out
+    assert "mfcc reaches mAP 0.01 on average with 1 example per call type" in text
+    run("evaluate", table, "--out", tmp_path / "no", "--target", "8", code=2)
+    assert "target: expected a score above 0 and up to 1" in capsys.readouterr().err
+    assert not (tmp_path / "no").exists()
+
+
 def test_confusion_adds_up_to_the_queries_at_every_k(table, tmp_path):
     out = tmp_path / "out"
     run("evaluate", table, "--out", out, "--quiet", *FEW)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from callshot.errors import CallshotError
     from callshot.fewshot.estimator import CentroidClassifier
     from callshot.fewshot.folds import check_folds, make_folds
+    from callshot.fewshot.label_target import labels_for_target
     from callshot.fewshot.protocol import Protocol
     from callshot.fewshot.single_episode import rerun_episode
     from callshot.records import Embeddings, Evaluation, Folds, Segmentation
@@ -56,6 +57,7 @@ _MODULES = {
     "compare": "api",
     "embed": "api",
     "evaluate": "api",
+    "labels_for_target": "fewshot.label_target",
     "list_encoders": "encoders.availability",
     "load_audio": "corpus.audio",
     "make_folds": "fewshot.folds",
@@ -85,6 +87,7 @@ __all__ = [
     "compare",
     "embed",
     "evaluate",
+    "labels_for_target",
     "list_encoders",
     "load_audio",
     "make_folds",

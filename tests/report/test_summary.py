@@ -836,6 +836,14 @@ def test_the_class_that_stands_out_is_named():
     )
 
 
+def test_a_target_is_answered_for_the_best_encoder():
+    results = make({"mfcc": RISING, "random": [0.2] * len(RISING)}, spread="total")
+    lines = [line for line in write_summary(results, 0.55) if "mAP 0.55" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("mfcc reaches mAP 0.55 on average with ")
+    assert "0.55 on average with" not in summary_text(results)
+
+
 def test_no_class_is_named_where_none_stands_out():
     rows = [class_budget("bark", 0.02), class_budget("roar", 0.03)]
     assert (

@@ -70,6 +70,12 @@ def study(folder: Path, text: str) -> Path:
 MINIMAL = '[corpus.c]\naudio = "recordings"\n[[encoder]]\nname = "mfcc"\n'
 
 
+def test_a_study_can_ask_for_a_target(folder: Path) -> None:
+    asked = read_study(study(folder, MINIMAL + "[report]\ntarget = 0.8"))
+    assert asked.target == 0.8
+    assert read_study(study(folder, MINIMAL)).target is None
+
+
 def test_every_key_reaches_its_field(folder: Path) -> None:
     content = read_study(study(folder, WHOLE))
     one, two = content.corpora
@@ -160,6 +166,14 @@ def test_a_file_with_a_byte_order_mark_is_read(folder: Path) -> None:
         (
             MINIMAL + "[protocol]\nspread = 'both'",
             r"\[protocol\] spread: expected one of all, total, shared, per-query, got 'both'",
+        ),
+        (
+            MINIMAL + "[report]\ntarget = 80",
+            r"\[report\] target: expected a score above 0 and up to 1, such as 0.8, got 80",
+        ),
+        (
+            MINIMAL + "[protocol]\nspread = 'shared'\n[report]\ntarget = 0.8",
+            r"\[report\] target: needs the spread total",
         ),
         (
             MINIMAL + "[report]\nshots = [0]",

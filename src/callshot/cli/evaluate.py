@@ -39,6 +39,14 @@ def evaluate(
     figure: Annotated[
         bool, typer.Option(help="Also draw sweep.pdf and sweep.png.")
     ] = True,
+    target: Annotated[
+        float | None,
+        typer.Option(
+            metavar="MAP",
+            help="Also say how many examples per class reach this mAP, e.g. 0.8.",
+            show_default=False,
+        ),
+    ] = None,
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
@@ -53,10 +61,14 @@ def evaluate(
     """
     from rich.console import Console
 
-    from callshot.report.terminal import show_evaluation
+    from callshot.fewshot.label_target import check_target, labels_for_target
+    from callshot.report.summary.targets import describe_targets
+    from callshot.report.terminal import print_lines, show_evaluation
     from callshot.study.file_steps import evaluate_files
 
     checked = protocol.protocol()
+    if target is not None:
+        check_target(target, checked.spreads)
     with run_with_progress(quiet=quiet) as progress:
         result = evaluate_files(
             tables,
@@ -70,6 +82,8 @@ def evaluate(
         )
     if not quiet:
         show_evaluation(result.name_classifiers(checked.reference), Console())
+        if target is not None:
+            print_lines(Console(), describe_targets(labels_for_target(result, target)))
         print(f"results in {out}")
 
 

@@ -141,6 +141,21 @@ BUDGET: Schema = {
     "gains_most": pl.Float64,
     "named": pl.Boolean,
 }
+# How many exemplars per class reach a target: by the mean, and in 98 % of samples; null where no
+# evaluated k does. `first_k` and `last_k` are the evaluated k up to k*, where there are any.
+TARGETS: Schema = {
+    "corpus": pl.String,
+    "encoder": pl.String,
+    "classifier": pl.String,
+    "metric": pl.String,
+    "target": pl.Float64,
+    "k_mean": pl.Int64,
+    "k_clear": pl.Int64,
+    "first_k": pl.Int64,
+    "last_k": pl.Int64,
+    "last_mean": pl.Float64,
+    "last_share": pl.Float64,
+}
 # What a classifier scored that was trained on all labelled data of each split. `encoder` is empty
 # for one that reads audio. `how` describes what was chosen on the support sides. `samples` are what
 # the trained model would score on other recordings, paired with the samples of `total`, p01 and

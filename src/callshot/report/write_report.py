@@ -50,7 +50,7 @@ CAPTIONS = {
 class ReportOptions:
     """What a report shows: title, shots of tables and of confusion figures, spread, how to repeat.
 
-    Most of the time is saved without `figures`.
+    Most of the time is saved without `figures`. `target` is a mAP that the summary is asked about.
     """
 
     title: str
@@ -60,6 +60,7 @@ class ReportOptions:
     protocol: Protocol
     commands: Sequence[str]
     figures: bool = True
+    target: float | None = None
 
 
 def write_report(

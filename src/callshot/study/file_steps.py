@@ -261,7 +261,9 @@ def report_files(
 ) -> list[str]:
     """Write the tables, figures and page of a study, and all its numbers; return the file names."""
     with open_output_folder(out, (), PROVENANCE, mark=mark) as output:
-        answers = {name: write_summary(one) for name, one in results.items()}
+        answers = {
+            name: write_summary(one, options.target) for name, one in results.items()
+        }
         provenance = {**facts, "answers": answers}
 
         def make(folder: Path) -> list[str]:

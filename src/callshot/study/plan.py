@@ -241,6 +241,7 @@ class _Planner:
             study.protocol,
             [f"callshot run {study.path.name}"],
             study.figures,
+            study.target,
         )
 
         def make(progress: Progress) -> Sequence[str]:

@@ -5,7 +5,7 @@ title, out, store         the title, where results go, where embeddings are stor
 [[encoder]]               a name of the catalogue, and its options
 [protocol]                shots, draws, seed …
 [baselines]               what is trained, and reference results
-[report]                  which shots tables and figures show
+[report]                  which shots tables and figures show, and a target
 """
 
 import re
@@ -23,6 +23,7 @@ from callshot.corpus.options import SegmentationOptions
 from callshot.encoders.availability import encoder_status
 from callshot.encoders.catalogue import EncoderSpec, display_name, find_encoder
 from callshot.errors import CallshotError, InputError, OptionError
+from callshot.fewshot.label_target import check_target
 from callshot.fewshot.protocol import SPREAD_CHOICES, Protocol
 from callshot.report.tables.scores import PAPER_SHOTS
 from callshot.study.steps import optional
@@ -100,6 +101,7 @@ class Study:
     confusion: tuple[int, ...] = CONFUSION_SHOTS
     spread: str = "per-query"
     figures: bool = True
+    target: float | None = None
     text: str = ""
 
     @property
@@ -175,8 +177,17 @@ def _parse_study(path: Path, text: str, content: Table) -> Study:
         report.shots("confusion", CONFUSION_SHOTS),
         report.choice("spread", protocol.spreads[0], protocol.spreads),
         report.get("figures", True),
+        _parse_target(report, protocol),
         text,
     )
+
+
+def _parse_target(report: Section, protocol: Protocol) -> float | None:
+    target: float | None = report.get("target")
+    if target is not None:
+        with name_errors(report.where):
+            check_target(target, protocol.spreads)
+    return target
 
 
 def _check_spreads(baselines: BaselineOptions, protocol: Protocol) -> None:

@@ -76,7 +76,13 @@ KEYS: Mapping[str, Mapping[str, Any]] = {
         "init": str,
         "published": str,
     },
-    "report": {"shots": list, "confusion": list, "spread": str, "figures": bool},
+    "report": {
+        "shots": list,
+        "confusion": list,
+        "spread": str,
+        "figures": bool,
+        "target": NUMBER,
+    },
 }
 
 

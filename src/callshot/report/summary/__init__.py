@@ -33,6 +33,7 @@ from callshot.report.summary.encoders import (
     describe_random,
     describe_saturation,
 )
+from callshot.report.summary.targets import describe_target
 
 PARTS = (
     describe_no_success,
@@ -48,6 +49,7 @@ PARTS = (
     describe_chance,
     describe_random,
     describe_budget,
+    describe_target,
     describe_excluded,
     describe_cautions,
     describe_not_compared,
@@ -56,13 +58,14 @@ PARTS = (
 )
 
 
-def write_summary(results: CorpusResults) -> list[str]:
+def write_summary(results: CorpusResults, target: float | None = None) -> list[str]:
     """Return the sentences on a corpus, the most important first.
 
     The first says that nothing is better than chance, if so; else whether training would have been
-    better, if baselines were trained; else what to expect of a few examples.
+    better, if baselines were trained; else what to expect of a few examples. With a target, a mAP,
+    one says how many examples it needs.
     """
-    context = Context(results)
+    context = Context(results, target)
     sentences = []
     for describe in PARTS:
         sentences += [printable(sentence) for sentence in describe(context)]

@@ -36,6 +36,7 @@ class Context:
     """The results of a corpus as its summary reads them: mAP, on one spread."""
 
     results: CorpusResults
+    target: float | None = None  # a mAP that the reader wants to reach
 
     @property
     def evaluation(self) -> Evaluation:
