@@ -19,9 +19,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from callshot import Embeddings, Protocol, embed, segment
+from callshot import Embeddings, Protocol, embed, segment, train_baselines
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.folds import make_folds
+from callshot.fewshot.permutation import is_better_than_chance
 from callshot.records import Folds
 from table import show
 
@@ -191,10 +192,8 @@ def noise_tables(
     return tables
 
 
-def count_claims(tables: list[Embeddings], protocol: Protocol) -> dict[str, bool]:
+def count_claims(tables: list[Embeddings], protocol: Protocol) -> dict[str, float]:
     """Return which claims are made about a corpus, at any k up to k*."""
-    from callshot.fewshot.permutation import is_better_than_chance
-
     result = evaluate_tables(tables, protocol, folds=folds_of(tables[0]))
     complete = pl.col("k") <= result.complete_shots
     differences = result.differences.filter(complete, spread="total", metric="map")
@@ -203,10 +202,13 @@ def count_claims(tables: list[Embeddings], protocol: Protocol) -> dict[str, bool
         is_better_than_chance(tests, row["encoder"], "map", row["k"])
         for row in tests.iter_rows(named=True)
     ]
+    trained = train_baselines(tables[:1], against=result)
+    crossovers = trained.crossovers.filter(spread="total", metric="map")
     return {
-        "clear difference": bool(differences["clear"].any()),
-        "better than chance": float(np.mean(better)) if better else 0.0,
-        "named call type": bool(result.budget["named"].any()),
+        "clear difference": float(differences["clear"].any()),
+        "better than chance, each k": float(np.mean(better)),
+        "clear crossover": float(crossovers["k_clear"].is_not_null().any()),
+        "named call type": float(result.budget["named"].any()),
     }
 
 
