@@ -47,7 +47,7 @@ def resample_classes(
         weights = np.asarray(units_of_fold.T * UNIT, np.float64)
         sums.add_weights(part, weights)
         metrics = _measure_split(part, scores[part.rows], units_of_fold)
-        sums.add_weighted(0, part, weights, *metrics)
+        sums.add_weighted(0, part, *metrics)
         sums.close_fold(part)
     sums.finish(len(units))
     return {key: table[0] for key, table in sums.values.items()}

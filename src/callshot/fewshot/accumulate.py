@@ -136,10 +136,12 @@ class WeightedMetricSums(MetricSums):
         size = (len(classes), samples)
         self.weight = {metric: np.zeros(size) for metric in METRICS}
         self.fold_weight = np.zeros(samples)
+        self.positive_weight = np.zeros(size)  # of the fold that is being added
 
     def add_weights(self, part: Split, weights: FloatArray) -> None:
-        """Add the weights of one fold's queries, (queries, samples); once for each fold."""
-        positive = part.relevant @ weights / part.positives[:, None]
+        """Begin a fold with the weights of its queries, (queries, samples)."""
+        positive = part.relevant.astype(float) @ weights / part.positives[:, None]
+        self.positive_weight = positive
         has_negatives = part.positives < len(part.rows)
         self.weight["map"] += positive
         self.weight["auroc"] += positive * has_negatives[:, None]
@@ -150,13 +152,12 @@ class WeightedMetricSums(MetricSums):
         self,
         shot: int,
         part: Split,
-        weights: FloatArray,
         ap: FloatArray,
         auroc: FloatArray,
         hits: FloatArray,
     ) -> None:
-        """Add one fold's metrics, (classes, samples); hits are sums of weights."""
-        positive = part.relevant @ weights / part.positives[:, None]
+        """Add metrics of the fold, (classes, samples); hits are sums of weights."""
+        positive = self.positive_weight
         queries = np.bincount(part.label, minlength=len(ap))
         self.per_class["map"][shot] += positive * ap
         self.per_class["auroc"][shot] += positive * np.nan_to_num(auroc)
@@ -183,7 +184,8 @@ class WeightedMetricSums(MetricSums):
 def _mean_by_label(part: Split, weights: FloatArray) -> FloatArray:
     """Return the mean weight of the queries of each class, (classes, samples)."""
     is_label = part.label == np.arange(len(part.relevant))[:, None]
-    return np.asarray(is_label @ weights / is_label.sum(axis=1, keepdims=True))
+    counts = is_label.sum(axis=1, keepdims=True)
+    return np.asarray(is_label.astype(float) @ weights / counts)
 
 
 def _mean_by_class(part: Split) -> FloatArray:

@@ -113,7 +113,6 @@ def sweep_total(
         len(shots) if first_row == 0 else 0
     )  # the row `all` is not counted as progress
     metrics = engine.run(tasks, steps / engine.episodes.folds)
-    weights = reweighting.weights(part.rows)
     ap, auroc, hits = (
         np.concatenate(column) for column in list(zip(*metrics, strict=True))[:3]
     )
@@ -121,7 +120,6 @@ def sweep_total(
         sums.add_weighted(
             first_row + shot,
             part,
-            weights,
             ap[:, shot].T,
             auroc[:, shot].T,
             hits[:, shot].T * UNIT,

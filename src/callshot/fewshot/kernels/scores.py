@@ -109,17 +109,17 @@ def find_leaders(table, x, y, top, second, leader, decided):
 @inner
 def fill_exponentials(table):
     """Replace each x ≤ 0 by eˣ."""
-    for n in range(table.shape[0]):
-        for i in range(table.shape[1]):
-            table[n, i] = exp(table[n, i])
+    flat = table.reshape(table.size)
+    for i in range(flat.size):
+        flat[i] = exp(flat[i])
 
 
 @inner
 def fill_logarithms(table):
     """Replace each x ≥ 0 by log(1 + x)."""
-    for n in range(table.shape[0]):
-        for i in range(table.shape[1]):
-            table[n, i] = log1p(table[n, i])
+    flat = table.reshape(table.size)
+    for i in range(flat.size):
+        flat[i] = log1p(flat[i])
 
 
 @inner
@@ -190,6 +190,7 @@ def fill_odds(table, x, top, second, decided, part, near, total, grid):
             part[n, i] = table[x, n, 0, i] - second[i]
     for i in range(width):
         part[decided[x, 0, i], i] = LOWEST
+    for i in range(width):
         near[0, i] = second[i] - top[i]
         total[i] = 0.0
     fill_exponentials(part)
