@@ -24,6 +24,17 @@ def literal_weights(episodes, protocol, sample):
     return np.array(weights)
 
 
+def literal_support(episodes, protocol, sample, weights, fold, n, k):
+    """The first k of class n outside the fold in the order of a race."""
+    pool = np.flatnonzero((episodes.label == n) & (episodes.fold != fold)).tolist()
+    arrival = {
+        row: exponential(protocol.seed, "total", int(episodes.segment_key[row]), sample)
+        / weights[row]
+        for row in pool
+    }
+    return sorted(pool, key=arrival.get)[:k]
+
+
 def literal_metrics(scores, relevant, weights):
     """AP and AUROC by the formulas, pair by pair."""
     positives = np.flatnonzero(relevant)

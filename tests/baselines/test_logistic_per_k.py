@@ -14,10 +14,12 @@ from callshot.errors import OptionError
 from callshot.fewshot import reference
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import split
+from callshot.fewshot.prediction import predict, small_sample_inflation
 from callshot.fewshot.protocol import Protocol
-from callshot.fewshot.sweep import sweep
+from callshot.fewshot.sweep import count_recordings, sweep
 from callshot.records import Embeddings
 from corpora import episodes_of
+from literal_total import literal_metrics, literal_support, literal_weights
 
 SHOTS = Protocol(shots=(1, 2, 3, 5, 9), shared_draws=4, total_samples=4)
 KEYS = [("all", "map"), ("all", "auroc"), ("all", "accuracy")]
@@ -264,3 +266,78 @@ def test_with_draws_for_every_query_all_is_the_whole_support_side():
     golden = measure(episodes, score_logistic(episodes, np.arange(25), c=DEFAULT_C)[0])
     for key in KEYS:
         assert sums.values[key][1] == pytest.approx(golden[key], abs=1e-12)
+
+
+def fit_and_score(episodes, rows, query):
+    """Log-odds of one query by scikit-learn's fit with C = 1, and its decision."""
+    mean, deviation = column_moments(episodes.vectors[rows])
+    model = LogisticRegression(C=1.0, tol=1e-10, max_iter=100_000)
+    model.fit((episodes.vectors[rows] - mean) / deviation, episodes.label[rows])
+    (a,) = model.decision_function((episodes.vectors[[query]] - mean) / deviation)
+    return reference.log_odds(a.tolist()), int(a.argmax())
+
+
+def slow_total(episodes, protocol, k):
+    """mAP, AUROC and accuracy of every sample, (samples, 3)."""
+    values = []
+    for sample in range(protocol.total_samples):
+        weights = literal_weights(episodes, protocol, sample)
+        sums = np.zeros((2, len(episodes.classes)))
+        shares = np.zeros(len(episodes.classes))
+        hits = 0.0
+        for fold in range(episodes.folds):
+            queries = np.flatnonzero(episodes.fold == fold)
+            supports = [
+                literal_support(episodes, protocol, sample, weights, fold, n, k)
+                for n in range(len(episodes.classes))
+            ]
+            rows = np.concatenate(supports)
+            scored = [fit_and_score(episodes, rows, query) for query in queries]
+            scores = np.array([odds for odds, _ in scored])
+            for query, (_, decided) in zip(queries, scored, strict=True):
+                hit = episodes.relevant[query, decided]
+                hits += weights[query] * hit / len(queries)
+            for n, relevant in enumerate(episodes.relevant[queries].T):
+                share = weights[queries][relevant].mean()
+                metrics = literal_metrics(scores[:, n], relevant, weights[queries])
+                sums[:, n] += share * np.array(metrics)
+                shares[n] += share
+        fold_weights = [
+            weights[episodes.fold == fold].mean() for fold in range(episodes.folds)
+        ]
+        values.append([*(sums / shares).mean(axis=1), hits / sum(fold_weights)])
+    return np.array(values)
+
+
+@pytest.mark.parametrize("dimensions", [4, 30])
+def test_samples_of_total_are_those_of_a_loop_over_scikit_learn(dimensions):
+    episodes = episodes_of(corpus(dimensions=dimensions))
+    protocol = Protocol(shots=(1, 2, 6), total_samples=2)
+    k, sums = sweep_logistic(episodes, protocol, "total", c=1.0)
+    assert k.tolist() == [1, 2, 6]
+    for s, shot in enumerate(protocol.shots):
+        check_values(sums, s, slow_total(episodes, protocol, shot))
+
+
+def test_fewer_samples_of_total_are_the_first_and_threads_change_nothing():
+    episodes = episodes_of(corpus())
+    _, golden = sweep_logistic(episodes, SHOTS, "total", draws=4, threads=1)
+    _, few = sweep_logistic(episodes, SHOTS, "total", draws=3, threads=3)
+    for key in KEYS:
+        np.testing.assert_array_equal(few.values[key], golden.values[key][:, :3])
+
+
+def test_with_shared_draws_total_is_predicted_around_their_mean():
+    episodes = episodes_of(corpus())
+    _, shared = sweep_logistic(episodes, SHOTS)
+    _, raw = sweep_logistic(episodes, SHOTS, "total")
+    _, total = sweep_logistic(episodes, SHOTS, "total", shared=shared)
+    recordings = small_sample_inflation(count_recordings(episodes))
+    for key in KEYS:
+        golden = predict(
+            raw.values[key],
+            shared.values[key],
+            inflation=float(recordings.mean()),
+            bounded=True,
+        )
+        np.testing.assert_array_equal(total.values[key], golden)

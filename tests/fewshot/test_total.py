@@ -21,7 +21,7 @@ from callshot.fewshot.sweep import count_recordings, sweep
 from callshot.fewshot.total_resampling import UNIT, reweight
 from callshot.records import METRICS
 from corpora import episodes_of, random_corpus, reverse_rows
-from literal_total import exponential, literal_metrics, literal_weights
+from literal_total import literal_metrics, literal_support, literal_weights
 
 SMALL = Protocol(
     shots=(1, 2, 4), draws=2, bootstraps=3, shared_draws=4, total_samples=5
@@ -37,17 +37,6 @@ def run(table, protocol=SMALL, *, threads=1, memory=2**30, classifier="centroid"
     episodes = episodes_of(table)
     with open_engine(episodes, protocol, threads, memory, classifier=rule) as engine:
         return sweep(engine, "total")
-
-
-def literal_support(episodes, protocol, sample, weights, fold, n, k):
-    """The first k of class n outside the fold in the order of a race."""
-    pool = np.flatnonzero((episodes.label == n) & (episodes.fold != fold)).tolist()
-    arrival = {
-        row: exponential(protocol.seed, "total", int(episodes.segment_key[row]), sample)
-        / weights[row]
-        for row in pool
-    }
-    return sorted(pool, key=arrival.get)[:k]
 
 
 def weighted_centroid(episodes, query, support, weights):

@@ -1,7 +1,9 @@
 """Episodes → logistic regression at every k, on the first draws of a spread.
 
 The spread `shared` has one labelled set for all queries: a fit for each draw, split and k.
-`per-query` has one for each query: a fit for each draw, query and k, a hundred times as many.
+`total` has as many fits: its exemplars come in the order of its recordings' weights, a fit does not
+weigh them, and its queries have weights. `per-query` has a fit for each draw, query and k, a
+hundred times as many.
 
 A fit sees the support set of its draw and nothing else: its labels, and its rows to standardise by.
 C is fixed: one exemplar of a class leaves no inner fold to choose it on. Supports are nested over
@@ -28,7 +30,7 @@ from callshot.baselines.logistic import (
     standardise,
 )
 from callshot.baselines.scoring import Categories
-from callshot.fewshot.accumulate import MetricSums
+from callshot.fewshot.accumulate import MetricSums, WeightedMetricSums
 from callshot.fewshot.engine import Engine, open_engine
 from callshot.fewshot.episodes import Episodes, Split, splits
 from callshot.fewshot.per_query_resampling import (
@@ -38,6 +40,8 @@ from callshot.fewshot.per_query_resampling import (
 )
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.shared_resampling import shared_support, sweep_draws
+from callshot.fewshot.sweep import predict_all
+from callshot.fewshot.total_resampling import reweight, sweep_samples, total_support
 from callshot.records import FloatArray, IntArray, Progress, no_progress
 
 DRAWS = 100
@@ -58,39 +62,81 @@ def sweep_logistic(
     c: float = DEFAULT_C,
     draws: int = DRAWS,
     categories: Categories = None,
+    shared: MetricSums | None = None,
     threads: int | None = None,
     progress: Progress = no_progress,
 ) -> tuple[IntArray, MetricSums]:
     """Train on the first draws at every k; return k of each row, and their values as `sweep` does.
 
-    The protocol gives the seed and the sampler; `draws` limits the shared ones. A query's own draws
-    are all used, because the bootstrap picks among them. With `all`, its row is the last and has
-    the largest pool as k: every draw there is the whole support side. Scores are log-odds, whatever
-    the protocol has.
+    The protocol gives the seed and the sampler; `draws` limits those of `shared` and `total`. With
+    the values of `shared`, those of `total` are predictions; else they are raw samples. A query's
+    own draws are all used, because the bootstrap picks among them. With `all`, its row is the last
+    and has the largest pool as k: every draw there is the whole support side. Scores are log-odds,
+    whatever the protocol has.
     """
     check_c(c)
     protocol = protocol or Protocol()
-    shared_draws = min(draws, protocol.shared_draws)
-    protocol = replace(protocol, score="log", shared_draws=shared_draws)
+    protocol = replace(
+        protocol,
+        score="log",
+        shared_draws=min(draws, protocol.shared_draws),
+        total_samples=min(draws, protocol.total_samples),
+    )
     parts = splits(episodes)
     shots = _list_shots(protocol, parts)
     samples = protocol.samples(spread)
-    sums = MetricSums(len(shots), samples, episodes.classes, categories)
     workers = threads or os.cpu_count() or 1
+    sums_type = WeightedMetricSums if spread == "total" else MetricSums
+    sums = sums_type(len(shots), samples, episodes.classes, categories)
 
     def step(share: float) -> None:
         progress(share / len(shots), "logistic")
 
     with open_engine(episodes, protocol, workers, ENGINE_BYTES, step) as engine:
-        for part in parts:
-            if spread == "shared":
-                trainer = SplitTrainer(engine, part, shots, c)
-                sweep_draws(engine, part, len(shots), sums, trainer.shared_evidence)
-            else:
-                sweep_per_query(engine, part, shots, sums, partial(make_fill, c))
-            sums.close_fold(part)
+        if isinstance(sums, WeightedMetricSums):
+            _sweep_weighted(engine, parts, shots, c, sums)
+        else:
+            _sweep_unweighted(engine, parts, shots, c, spread, sums)
     sums.finish(protocol.supports(spread))
+    if spread == "total" and shared is not None:
+        predict_all(sums, shared, episodes)
     return shots, sums
+
+
+def _sweep_unweighted(
+    engine: Engine,
+    parts: Sequence[Split],
+    shots: IntArray,
+    c: float,
+    spread: str,
+    sums: MetricSums,
+) -> None:
+    """Add every fold of the spread `shared` or `per-query`."""
+    for part in parts:
+        if spread == "shared":
+            trainer = SplitTrainer(engine, part, shots, c)
+            sweep_draws(engine, part, len(shots), sums, trainer.draw_evidence)
+        else:
+            sweep_per_query(engine, part, shots, sums, partial(make_fill, c))
+        sums.close_fold(part)
+
+
+def _sweep_weighted(
+    engine: Engine,
+    parts: Sequence[Split],
+    shots: IntArray,
+    c: float,
+    sums: WeightedMetricSums,
+) -> None:
+    """Add every fold of the spread `total`."""
+    reweighting = reweight(engine.episodes, engine.protocol)
+    support = partial(total_support, reweighting.rank)
+    for part in parts:
+        sums.add_weights(part, reweighting.weights(part.rows))
+        trainer = SplitTrainer(engine, part, shots, c, support)
+        evidence = trainer.draw_evidence
+        sweep_samples(engine, part, len(shots), reweighting, sums, evidence)
+        sums.close_fold(part)
 
 
 def _list_shots(protocol: Protocol, parts: Sequence[Split]) -> IntArray:
@@ -105,6 +151,7 @@ def _list_shots(protocol: Protocol, parts: Sequence[Split]) -> IntArray:
 class SplitTrainer:
     """Fits for the queries of one fold.
 
+    `support` gives the rows of a class in one draw that all queries share.
     `whole` is a_n (classes, queries) by the whole support side; None where no draw is that side.
     """
 
@@ -112,6 +159,7 @@ class SplitTrainer:
     part: Split
     shots: IntArray
     c: float
+    support: Support = shared_support
     whole: FloatArray | None = None
 
     def __post_init__(self) -> None:
@@ -130,8 +178,8 @@ class SplitTrainer:
         label = episodes.label[rows]
         return fit_nested(vectors, label, sizes, len(episodes.classes), self.c)
 
-    def shared_evidence(self, span: slice) -> FloatArray:
-        """Train on a few shared draws at every k, and return a[draw, shot, n, q]."""
+    def draw_evidence(self, span: slice) -> FloatArray:
+        """Train on a few draws for all queries at every k, and return a[draw, shot, n, q]."""
         episodes = self.engine.episodes
         protocol = self.engine.protocol
         number = self.part.number
@@ -141,7 +189,9 @@ class SplitTrainer:
         queries, place = episodes.distinct_at(self.part.rows)
         logits = np.empty((*size, len(queries)))
         for d, draw in enumerate(range(span.start, span.stop)):
-            rows, sizes = support_rows(episodes, number, draw, self.shots, protocol)
+            rows, sizes = support_rows(
+                episodes, number, draw, self.shots, protocol, self.support
+            )
             weight, bias = self.fit_draw(rows, sizes)
             fits = len(weight)
             fill_logits(weight, bias, queries, logits[:fits])

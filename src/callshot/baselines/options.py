@@ -7,6 +7,7 @@ from callshot.baselines.executor import require_torch
 from callshot.baselines.logistic import check_c
 from callshot.baselines.logistic_per_k import DRAWS
 from callshot.errors import OptionError
+from callshot.fewshot.protocol import SPREAD_CHOICES
 from callshot.records import BASELINE_KINDS
 
 CHOSEN_CELL = "chosen"  # by inner folds
@@ -26,9 +27,10 @@ class BaselineOptions:
     per_k : bool
         Also train logistic regression at every k.
     draws : int
-        For `per_k`: the first draws of the shared spread.
+        For `per_k`: the first draws of the spread shared, and the first samples of total.
     spread : str
-        For `per_k`: shared, per-query or both. per-query needs a fit per query, draw and k.
+        For `per_k`: shared, total (with shared), per-query or all. per-query needs a fit per query,
+        draw and k.
     C : float, optional
         Inverse regularisation strength of logistic regression, as in scikit-learn. Chosen on inner
         folds by default; 0.1 at every k.
@@ -64,7 +66,7 @@ class BaselineOptions:
             if self.train.count(kind) > 1:
                 raise OptionError(f"train: {kind} is given twice; leave one out")
         _check_choice("cell", self.cell, CELLS)
-        _check_choice("spread", self.spread, ("shared", "per-query", "both"))
+        _check_choice("spread", self.spread, tuple(SPREAD_CHOICES))
         for name, number in {"draws": self.draws, "seeds": self.seeds}.items():
             if not 1 <= number <= 10**6:
                 raise OptionError(f"{name}: expected 1 to 1000000, got {number}")
@@ -89,8 +91,7 @@ class BaselineOptions:
     @property
     def spreads(self) -> tuple[str, ...]:
         """The spreads of logistic regression at every k."""
-        both = ("per-query", "shared")
-        return both if self.spread == "both" else (self.spread,)
+        return SPREAD_CHOICES[self.spread]
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -243,6 +243,7 @@ def sweep_logistic_per_k(
     dataset = part.dataset
     context = context.part(1 / len(options.spreads))
     sweeps = []
+    shared = None
     for spread in options.spreads:
         k, sums = sweep_logistic(
             part.episodes,
@@ -251,9 +252,12 @@ def sweep_logistic_per_k(
             c=DEFAULT_C if options.C is None else options.C,
             draws=options.draws,
             categories=dataset.categories,
+            shared=shared,
             threads=context.threads,
             progress=context.progress,
         )
+        if spread == "shared":
+            shared = sums
         sweep = SweepSummary(
             dataset.corpus,
             part.table.encoder,

@@ -45,13 +45,13 @@ class TrainingOptions:
     ] = False
     draws: Annotated[
         int,
-        typer.Option(help="For --per-k: labelled sets, the first of the shared draws."),
+        typer.Option(help="For --per-k: labelled sets, the first of each spread."),
     ] = 100
     spread: Annotated[
         str,
         typer.Option(
-            help="For --per-k: shared, per-query or both; per-query fits every query, draw and k, "
-            "which takes long."
+            help="For --per-k: shared, total (with shared: twice as many fits), per-query or all; "
+            "per-query fits every query, draw and k, which takes long."
         ),
     ] = "shared"
     C: Annotated[

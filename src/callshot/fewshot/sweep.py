@@ -38,7 +38,7 @@ def sweep(
     if spread == "total":
         sums = _sweep_weighted(engine, rows, categories)
         if shared is not None:
-            _predict_all(sums, shared, engine.episodes)
+            predict_all(sums, shared, engine.episodes)
         return rows, sums
     return rows, _sweep_unweighted(engine, spread, rows, categories)
 
@@ -86,7 +86,7 @@ def _sweep_weighted(
     return sums
 
 
-def _predict_all(sums: MetricSums, shared: MetricSums, episodes: Episodes) -> None:
+def predict_all(sums: MetricSums, shared: MetricSums, episodes: Episodes) -> None:
     """Replace raw samples of `total` by predictions, in place.
 
     The chance of accuracy is that of the decisions in `shared`: `total` counts none.

@@ -22,6 +22,7 @@ from callshot.fewshot.kernels.ranks import FoldMetrics, measure_weighted_fold
 from callshot.fewshot.kernels.scores import to_ranking
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.shared_resampling import (
+    Evidence,
     class_means,
     draws_per_task,
     empty_metrics,
@@ -99,24 +100,38 @@ def sweep_total(
     The values are added to the sums from `first_row` on, one row for each shot.
     """
     products = fold_products(engine, part)
+
+    def evidence(span: slice) -> FloatArray:
+        order = reweighting.order(span)
+        return weighted_evidence(engine, part, shots, products, order)
+
+    sweep_samples(engine, part, len(shots), reweighting, sums, evidence, first_row)
+
+
+def sweep_samples(
+    engine: Engine,
+    part: Split,
+    shots: int,
+    reweighting: Reweighting,
+    sums: WeightedMetricSums,
+    evidence: Evidence,
+    first_row: int = 0,
+) -> None:
+    """Add the metrics of every sample to the sums from `first_row` on, one row for each shot."""
     samples = len(reweighting.units)
-    spans = blocks(samples, draws_per_task(engine, part, len(shots)))
+    spans = blocks(samples, draws_per_task(engine, part, shots))
 
     def measure(span: slice) -> FoldMetrics:
-        order = reweighting.order(span)
-        evidence = weighted_evidence(engine, part, shots, products, order)
         weight = np.ascontiguousarray(reweighting.units[span, part.rows])
-        return measure_weighted(engine, part, evidence, weight)
+        return measure_weighted(engine, part, evidence(span), weight)
 
     tasks = [partial(measure, span) for span in spans]
-    steps = (
-        len(shots) if first_row == 0 else 0
-    )  # the row `all` is not counted as progress
+    steps = shots if first_row == 0 else 0  # the row `all` is not counted as progress
     metrics = engine.run(tasks, steps / engine.episodes.folds)
     ap, auroc, hits = (
         np.concatenate(column) for column in list(zip(*metrics, strict=True))[:3]
     )
-    for shot in range(len(shots)):
+    for shot in range(shots):
         sums.add_weighted(
             first_row + shot,
             part,
@@ -164,6 +179,24 @@ def weighted_means(
         rows = rows[: shots[-1]]
         means.append(class_means(episodes.vectors, rows, weight[rows], shots, whole))
     return np.stack(means, axis=1)
+
+
+def total_support(
+    rank: Ranks,
+    episodes: Episodes,
+    fold: int,
+    n: int,
+    k: int,
+    sample: int,
+    protocol: Protocol,
+) -> IntArray:
+    """Return the rows of class n's support outside a fold in one sample, in the order of ranks.
+
+    `rank` is that of a `Reweighting`, which was drawn by the protocol.
+    """
+    begin = episodes.class_start[n]
+    rows = begin + rank[sample, begin : episodes.class_start[n + 1]].astype(np.int64)
+    return np.asarray(rows[episodes.fold[rows] != fold][:k])
 
 
 def measure_weighted(

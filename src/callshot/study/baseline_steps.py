@@ -41,9 +41,12 @@ DECIDING_OPTIONS: Mapping[str, Sequence[str]] = {
     "end-to-end": (),
     PUBLISHED: ("published",),
 }
-# Options of the protocol that change logistic regression at every k; with draws per query more.
-SHARED_OPTIONS = ("shots", "whole_pool", "shared_draws", "sampler")
-PER_QUERY_OPTIONS = (*SHARED_OPTIONS, "draws", "bootstraps")
+# Options of the protocol that change logistic regression at every k, by spread.
+PER_K_OPTIONS: Mapping[str, Sequence[str]] = {
+    "shared": ("shots", "whole_pool", "shared_draws", "sampler"),
+    "total": ("total_samples",),  # beside those of shared, which it needs
+    "per-query": ("shots", "whole_pool", "sampler", "draws", "bootstraps"),
+}
 
 
 @dataclass(frozen=True)
@@ -158,7 +161,7 @@ def _deciding_options(
     """Return the options that change the numbers of a kind."""
     deciding = {name: getattr(options, name) for name in DECIDING_OPTIONS[kind]}
     if kind == PER_K:
-        names = SHARED_OPTIONS if options.spread == "shared" else PER_QUERY_OPTIONS
+        names = [name for spread in options.spreads for name in PER_K_OPTIONS[spread]]
         deciding |= {f"protocol {name}": getattr(protocol, name) for name in names}
     else:
         deciding["protocol total_samples"] = _total_samples(protocol)

@@ -195,7 +195,7 @@ def _check_spreads(baselines: BaselineOptions, protocol: Protocol) -> None:
     if baselines.per_k and not is_evaluated:
         raise OptionError(
             f"[baselines] per_k: uses the spread {baselines.spread}, but [protocol] spread is "
-            f"{protocol.spreads[0]}; change [baselines] spread, or leave one out"
+            f"{', '.join(protocol.spreads)}; change [baselines] spread, or leave one out"
         )
 
 
