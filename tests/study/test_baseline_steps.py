@@ -78,7 +78,7 @@ def test_scores_curves_crossovers_and_refinement_are_in_the_results(
     curve = pl.read_csv(folder / "curve.csv")
     assert set(curve["classifier"]) == {"centroid", "cosine", "logistic"}
     values = pl.read_parquet(folder / "values.parquet").filter(classifier="logistic")
-    assert set(values["spread"]) == {"shared"}
+    assert set(values["spread"]) == {"shared", "total"}
     assert values["index"].max() == 3
     crossovers = pl.read_csv(folder / "crossovers.csv")
     keys = crossovers.select("baseline", "labels").rows()
@@ -123,7 +123,7 @@ def test_a_second_run_trains_nothing(study: Path) -> None:
         (
             "total_samples = 10",
             "total_samples = 7",
-            [*EVALUATION_STEPS, *ALL_LABELS_STEPS, "report"],
+            [*EVALUATION_STEPS, *TRAINING_STEPS, "report"],
         ),
         ("draws = 4", "draws = 4\nseeds = 2", ["report"]),
         (
@@ -178,11 +178,24 @@ def test_a_bad_key_of_baselines_is_an_error_when_the_study_is_read(
 def test_training_at_every_k_needs_a_spread_of_the_protocol(tmp_path: Path) -> None:
     study = make_study(tmp_path)
     replace_text(study, "seed = 3", 'seed = 3\nspread = "per-query"')
-    message = r"uses the spread shared, but \[protocol\] spread is per-query"
+    message = r"uses the spread total, but \[protocol\] spread is per-query"
     with pytest.raises(OptionError, match=message):
         read_study(study)
     replace_text(study, "draws = 4", 'draws = 4\nspread = "per-query"')
     assert read_study(study).baselines.spread == "per-query"
+
+
+def test_training_at_every_k_has_total_only_where_the_protocol_has_it(
+    tmp_path: Path,
+) -> None:
+    study = make_study(tmp_path)
+    replace_text(study, "seed = 3", 'seed = 3\nspread = "shared"')
+    content = read_study(study)
+    assert content.baselines.spreads(content.protocol) == ("shared",)
+    steps = {step.kind: step for step in plan(content)}
+    assert "protocol total_samples" not in steps["logistic-per-k"].options
+    assert steps["logistic"].options["protocol total_samples"] == 0
+    assert "seed" not in steps["logistic"].options
 
 
 def test_networks_for_a_class_with_one_exemplar_are_an_error_before_any_audio_is_read(

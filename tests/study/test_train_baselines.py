@@ -138,6 +138,7 @@ def test_against_an_evaluation_its_folds_and_protocol_are_used_and_crossovers_fo
         ("all", "shared"),
         ("all", "total"),
         ("k", "shared"),
+        ("k", "total"),
     }
     assert len(pl.read_csv(tmp_path / "crossovers.csv")) == len(trained.crossovers)
 

@@ -7,7 +7,7 @@ from callshot.baselines.executor import require_torch
 from callshot.baselines.logistic import check_c
 from callshot.baselines.logistic_per_k import DRAWS
 from callshot.errors import OptionError
-from callshot.fewshot.protocol import SPREAD_CHOICES
+from callshot.fewshot.protocol import SPREAD_CHOICES, Protocol
 from callshot.records import BASELINE_KINDS
 
 CHOSEN_CELL = "chosen"  # by inner folds
@@ -29,8 +29,8 @@ class BaselineOptions:
     draws : int
         For `per_k`: the first draws of the spread shared, and the first samples of total.
     spread : str
-        For `per_k`: shared, total (with shared), per-query or all. per-query needs a fit per query,
-        draw and k.
+        For `per_k`: shared, total (with shared, and only if the protocol has total), per-query or
+        all. per-query needs a fit per query, draw and k.
     C : float, optional
         Inverse regularisation strength of logistic regression, as in scikit-learn. Chosen on inner
         folds by default; 0.1 at every k.
@@ -53,7 +53,7 @@ class BaselineOptions:
     train: tuple[str, ...] = ()
     per_k: bool = False
     draws: int = DRAWS
-    spread: str = "shared"
+    spread: str = "total"
     C: float | None = None
     cell: str = CHOSEN_CELL
     seeds: int = 3
@@ -88,10 +88,12 @@ class BaselineOptions:
         """Whether a baseline reads the audio of segments."""
         return "end-to-end" in self.train or bool(self.published)
 
-    @property
-    def spreads(self) -> tuple[str, ...]:
-        """The spreads of logistic regression at every k."""
-        return SPREAD_CHOICES[self.spread]
+    def spreads(self, protocol: Protocol) -> tuple[str, ...]:
+        """Return the spreads of logistic regression at every k; total if the protocol has it."""
+        chosen = SPREAD_CHOICES[self.spread]
+        if "total" in protocol.spreads:
+            return chosen
+        return tuple(spread for spread in chosen if spread != "total")
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -241,10 +241,11 @@ def sweep_logistic_per_k(
 ) -> Evaluation:
     """Train logistic regression at every k of a protocol, on the draws that the centroid sees."""
     dataset = part.dataset
-    context = context.part(1 / len(options.spreads))
+    spreads = options.spreads(protocol)
+    context = context.part(1 / len(spreads))
     sweeps = []
     shared = None
-    for spread in options.spreads:
+    for spread in spreads:
         k, sums = sweep_logistic(
             part.episodes,
             protocol,

@@ -53,7 +53,7 @@ class TrainingOptions:
             help="For --per-k: shared, total (with shared: twice as many fits), per-query or all; "
             "per-query fits every query, draw and k, which takes long."
         ),
-    ] = "shared"
+    ] = "total"
     C: Annotated[
         float | None,
         typer.Option(

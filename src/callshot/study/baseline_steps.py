@@ -36,7 +36,7 @@ AUDIO_KINDS = ("end-to-end", PUBLISHED)
 # Options that change the numbers of a kind.
 DECIDING_OPTIONS: Mapping[str, Sequence[str]] = {
     "logistic": ("C",),
-    PER_K: ("C", "draws", "spread"),
+    PER_K: ("C", "draws"),
     "recurrent": ("cell", "seeds"),
     "end-to-end": (),
     PUBLISHED: ("published",),
@@ -161,8 +161,10 @@ def _deciding_options(
     """Return the options that change the numbers of a kind."""
     deciding = {name: getattr(options, name) for name in DECIDING_OPTIONS[kind]}
     if kind == PER_K:
-        names = [name for spread in options.spreads for name in PER_K_OPTIONS[spread]]
+        spreads = options.spreads(protocol)
+        names = [name for spread in spreads for name in PER_K_OPTIONS[spread]]
         deciding |= {f"protocol {name}": getattr(protocol, name) for name in names}
+        deciding["spread"] = spreads
     else:
         deciding["protocol total_samples"] = _total_samples(protocol)
     if kind not in ("logistic", PER_K):

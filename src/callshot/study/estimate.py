@@ -82,7 +82,7 @@ def _evaluation_s(study: Study, size: _Size) -> float:
 def _logistic_per_k_s(study: Study, step: Step, size: _Size) -> float:
     baselines = study.baselines
     draws = min(baselines.draws, study.protocol.shared_draws)
-    draws *= 2 if "total" in baselines.spreads else 1
+    draws *= 2 if "total" in baselines.spreads(study.protocol) else 1
     fits = FOLDS * len(study.protocol.shots) * draws
     dimensions = {encoder.title: encoder.spec.dimension for encoder in study.encoders}
     numbers = size.labels**2 * dimensions[step.encoder]

@@ -191,7 +191,7 @@ def _parse_target(report: Section, protocol: Protocol) -> float | None:
 
 
 def _check_spreads(baselines: BaselineOptions, protocol: Protocol) -> None:
-    is_evaluated = set(baselines.spreads) <= set(protocol.spreads)
+    is_evaluated = set(baselines.spreads(protocol)) <= set(protocol.spreads)
     if baselines.per_k and not is_evaluated:
         raise OptionError(
             f"[baselines] per_k: uses the spread {baselines.spread}, but [protocol] spread is "
