@@ -312,15 +312,15 @@ def test_encoders_that_do_not_differ_are_rarely_called_different_at_any_k():
     rng = np.random.default_rng(3)
     claims = 0
     claims_alone = 0
-    for _ in range(200):
+    for _ in range(100):
         truth = rng.normal(scale=0.05, size=(4, 5, 1))  # the luck of these recordings
         noise = rng.normal(scale=0.05, size=(4, 5, 300))
         tables = [values(name, truth[i] + noise[i]) for i, name in enumerate("abcd")]
         frame = compare(*tables)
         claims += frame["clear"].any()
         claims_alone += ((frame["p01"] > 0) | (frame["p99"] < 0)).any()
-    assert claims <= 8
-    assert claims_alone > 30
+    assert claims <= 5
+    assert claims_alone > 15
 
 
 @pytest.mark.parametrize(("samples", "is_clear"), [(100, False), (101, True)])
