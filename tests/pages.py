@@ -87,11 +87,13 @@ def _fill(results: CorpusResults) -> CorpusResults:
 
 
 def make_others(evaluation: Evaluation) -> Evaluation:
-    """Return the curves of one classifier on both spreads, and of a trained one on shared."""
+    """Return the curves of one classifier on all spreads, and of a trained one on all but one."""
     curve = evaluation.curve
     cosine = curve.with_columns(pl.col("mean") - 0.03, classifier=pl.lit("cosine"))
-    shared = curve.filter(spread="shared")
-    trained = shared.with_columns(pl.col("mean") + 0.02, classifier=pl.lit("logistic"))
+    shared_draws = curve.filter(pl.col("spread") != "per-query")
+    trained = shared_draws.with_columns(
+        pl.col("mean") + 0.02, classifier=pl.lit("logistic")
+    )
     return replace(
         evaluation,
         curve=pl.concat([cosine, trained]),

@@ -162,7 +162,7 @@ def test_hover_reads_every_point_of_every_curve(visit, study):
     curve = study["all_results"][0].evaluation.curve
     with visit() as page:
         spread = page.get_by_test_id("curves-spread")
-        assert spread.locator("option:checked").inner_text() == "shared"
+        assert spread.locator("option:checked").inner_text() == "total"
         spread.select_option(label="per-query")
         readouts = hover_everywhere(page)
     assert sorted(readouts) == [1, 2, 3, 4, 5, 10, 20]
@@ -193,7 +193,7 @@ def test_metric_spread_and_corpus_can_be_switched(visit, study):
                 (f"accuracy among these {classes} call types", "accuracy"),
                 ("mAP", "map"),
             ):
-                for spread in ("shared", "per-query"):
+                for spread in ("total", "shared", "per-query"):
                     page.get_by_test_id("curves-metric").select_option(label=metric)
                     page.get_by_test_id("curves-spread").select_option(label=spread)
                     k, rows = read_rows(page)
@@ -222,7 +222,7 @@ def test_reduced_scoring_has_no_classes_to_choose(visit, study):
                 k=k,
                 metric="map",
                 scoring="reduced",
-                spread="shared",
+                spread="total",
             )
         )
         page.get_by_test_id("curves-metric").select_option(label="mAP")
@@ -245,7 +245,7 @@ def test_a_class_shows_its_own_curve(visit, study):
                     encoder="mfcc",
                     k=k,
                     metric="map",
-                    spread="shared",
+                    spread="total",
                     label=label,
                 )
             )
@@ -292,7 +292,7 @@ def test_other_classifiers_are_shown_if_they_are_checked_and_have_a_curve(visit,
                     encoder=encoder,
                     scoring="all",
                     metric="map",
-                    spread="shared",
+                    spread="total",
                     k=k,
                 )
                 assert rows[f"{name} on {encoder}"] == format_point(point)
@@ -304,7 +304,7 @@ def test_other_classifiers_are_shown_if_they_are_checked_and_have_a_curve(visit,
         page.get_by_test_id("curves-label").select_option(label="trumpet")
         assert [boxes.nth(i).is_disabled() for i in range(2)] == [True, True]
         page.get_by_test_id("curves-label").select_option(index=0)
-        page.get_by_test_id("curves-spread").select_option(label="shared")
+        page.get_by_test_id("curves-spread").select_option(label="total")
         page.get_by_test_id("curves-encoder").nth(0).check()
         for i in range(2):
             boxes.nth(i).uncheck()
@@ -388,7 +388,7 @@ def test_paired_differences_are_those_of_the_corpus(visit, study):
         k, rows = read_rows(page, "differences")
         text = page.get_by_test_id("differences-readout").inner_text()
     for shot, values in readouts.items():
-        point = pick(differences, k=shot, metric="map", scoring="all", spread="shared")
+        point = pick(differences, k=shot, metric="map", scoring="all", spread="total")
         interval = "{p01:+.4f} – {p99:+.4f}".format(**point)
         assert values[name] == [f"{point['mean']:+.4f}", interval]
     point = pick(differences, k=k, metric="map", scoring="all", spread="per-query")
