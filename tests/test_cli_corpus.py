@@ -336,8 +336,8 @@ def test_inspect_tells_folds_eligible_labels_and_the_next_command(herd, capsys):
         ),
         (["segment", "HERD", "--out", "OUT", "-c", "label=Nothing"], "Nothing"),
         (
-            ["segment", "HERD", "--out", "OUT", "-c", "lable=Species"],
-            "unknown column 'lable'; did you mean 'label'? available: 'path'",
+            ["segment", "HERD", "--out", "OUT", "-c", "labels_=Species"],
+            "unknown column 'labels_'; did you mean 'label'? available: 'path'",
         ),
         (
             ["segment", "HERD", "--out", "OUT", "--collar-s", "-1"],
