@@ -12,7 +12,7 @@ from callshot.fewshot.classifiers import CLASSIFIERS
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.folds import complete_shots, count_classes
-from callshot.fewshot.labellings import make_labellings
+from callshot.fewshot.labellings import count_orders, make_labellings
 from callshot.fewshot.permutation import (
     TEST_DRAWS,
     chance_test,
@@ -343,3 +343,20 @@ def test_better_than_chance_needs_p_of_two_percent_at_this_k():
     assert not is_better_than_chance(tests, "e", "map", 5)
     assert not is_better_than_chance(tests, "e", "auroc", 1)
     assert not is_better_than_chance(tests, "other", "map", 1)
+
+
+def test_too_few_orders_of_recordings_give_a_note_instead_of_a_test():
+    """Two folds of two recordings: 4 orders, so that p could not be 0.02."""
+    label = ["roar", "rumble"] * 8
+    recording = [f"r{i // 4}" for i in range(16)]
+    segment = [f"s{i:02}" for i in range(16)]
+    vectors = np.random.default_rng(0).normal(size=(16, 3))
+    fold = np.repeat([0, 1], 8)
+    table = Embeddings("e", vectors, segment, recording, label, [()] * 16, fold)
+    protocol = Protocol(
+        shots=(1, 2), draws=2, bootstraps=3, shared_draws=3, total_samples=3
+    )
+    result = evaluate_tables([table], protocol)
+    assert result.chance_test.is_empty()
+    assert permutation.TOO_FEW_ORDERS in result.notes
+    assert count_orders(episodes_of(table)) == pytest.approx(4.0)

@@ -23,13 +23,19 @@ from callshot.fewshot.engine import (
 from callshot.fewshot.episodes import plan_episodes
 from callshot.fewshot.folds import audit, choose_folds, complete_shots, count_classes
 from callshot.fewshot.label_budget import Gains, label_budget
+from callshot.fewshot.labellings import count_orders
 from callshot.fewshot.partitions import (
     describe_partitions,
     other_partitions,
     partition_frame,
     partition_spread,
 )
-from callshot.fewshot.permutation import chance_test, shots_to_test
+from callshot.fewshot.permutation import (
+    LARGEST_P,
+    TOO_FEW_ORDERS,
+    chance_test,
+    shots_to_test,
+)
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.summary import SweepSummary, describe_ties
 from callshot.fewshot.sweep import sweep
@@ -259,6 +265,12 @@ class _Run:
     def add_chance_test(self, results: _Results, engine: Engine, encoder: str) -> None:
         """Collect the test of the reference against permuted labels."""
         last = complete_shots(self.counts)
+        shots = shots_to_test(self.protocol, last)
+        if shots and count_orders(engine.episodes) < 1 / LARGEST_P:
+            engine.step(len(shots))
+            if TOO_FEW_ORDERS not in results.notes:
+                results.notes.append(TOO_FEW_ORDERS)
+            return
         results.add(chance_test=chance_test(engine, last, self.corpus, encoder))
 
     def add_partitions(self, results: _Results, table: Embeddings, step: Step) -> None:

@@ -6,6 +6,8 @@ fold, the common one too, keeps its number of calls of each class. A shuffle dep
 its number and the names of the recordings alone.
 """
 
+import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -52,6 +54,13 @@ def make_labellings(episodes: Episodes, seed: int, count: int) -> Iterator[Label
         label = episodes.label[source]
         members = np.lexsort((segment, label))
         yield Labelling(source, members.astype(np.uint64))
+
+
+def count_orders(episodes: Episodes) -> float:
+    """Return in how many orders the recordings of all folds can be put."""
+    pairs = set(zip(episodes.fold.tolist(), episodes.recording, strict=True))
+    recordings = Counter(fold for fold, _ in pairs)
+    return math.exp(sum(math.lgamma(count + 1) for count in recordings.values()))
 
 
 def shuffle_words(recordings: Sequence[str], seed: int, count: int) -> Keys:

@@ -32,7 +32,7 @@ def predict(
     --------
     >>> total = np.array([0.5, 0.6, 0.7])
     >>> predict(total, np.array([0.6, 0.7])).round(3)
-    array([0.516, 0.65 , 0.784])
+    array([0.523, 0.65 , 0.777])
     """
     centre = shared.mean(axis=-1, keepdims=True)
     deviation = total - total.mean(axis=-1, keepdims=True)

@@ -8,7 +8,6 @@ from rich.table import Table
 from rich.text import Text
 
 from callshot.errors import printable
-from callshot.fewshot.partitions import describe_repetition
 from callshot.records import EncoderStatus, Evaluation
 from callshot.records.frames import Frame, Shots, unique_values
 from callshot.records.terms import preferred_spread
@@ -132,6 +131,8 @@ def _describe_evaluation(evaluation: Evaluation, width: int) -> Iterator[Line]:
 
 def _describe_partitions(evaluation: Evaluation) -> list[str]:
     """Return how much mAP depends on the folds, at the largest k that is complete."""
+    from callshot.fewshot.partitions import describe_repetition  # imports numba
+
     shots = evaluation.partitions["k"]
     complete = [k for k in shots if k <= evaluation.complete_shots]
     k = max(complete, default=min(shots, default=0))
