@@ -202,7 +202,7 @@ def count_claims(tables: list[Embeddings], protocol: Protocol) -> dict[str, floa
         is_better_than_chance(tests, row["encoder"], "map", row["k"])
         for row in tests.iter_rows(named=True)
     ]
-    trained = train_baselines(tables[:1], against=result)
+    trained = train_baselines(tables, against=result)
     crossovers = trained.crossovers.filter(spread="total", metric="map")
     return {
         "clear difference": float(differences["clear"].any()),
