@@ -73,16 +73,16 @@ def test_a_target_is_reached_on_average_and_then_nearly_always():
 
 def test_what_is_beyond_the_evaluated_range_cannot_be_told():
     assert sentence([1, 2, 5, 10], [0.6, 0.7, 0.75, 0.95], complete=5) == (
-        "How many examples per call type mfcc needs for mAP 0.8 cannot be told: with 5, the most "
+        "How many examples per call type mfcc needs for mAP 0.8 is not known: with 5, the most "
         "evaluated with every call type complete, it reaches 0.75 on average."
     )
     assert sentence([1, 2], [0.6, 0.85]) == (
         "mfcc reaches mAP 0.8 on average with 2 examples per call type; how many it needs for "
-        "98 % of labelled sets and recordings cannot be told: with 2, the most evaluated with "
+        "98 % of labelled sets and recordings is not known: with 2, the most evaluated with "
         "every call type complete, 75 % reach it."
     )
     assert sentence([5], [0.9], complete=4).endswith(
-        "cannot be told: no evaluated k is one that every call type can give."
+        "is not known: no evaluated k is one that every call type can give."
     )
 
 

@@ -28,9 +28,7 @@ def describe_targets(answers: Frame) -> Sentences:
 def _describe_answer(row: Point) -> str:
     name = row["name"]
     target = f"mAP {row['target']:g}"
-    unknown = (
-        f"How many examples per call type {name} needs for {target} cannot be told"
-    )
+    unknown = f"How many examples per call type {name} needs for {target} is not known"
     if row["last_k"] is None:
         return f"{unknown}: no evaluated k is one that every call type can give"
     if row["k_mean"] is None:
@@ -51,7 +49,7 @@ def _describe_certainty(row: Point) -> str:
         return f", and in 98 % of {CASES} with {_describe_shots(row, 'k_clear')}"
     share = format_share(row["last_share"])
     return (
-        f"; how many it needs for 98 % of {CASES} cannot be told: {_describe_last(row)}, "
+        f"; how many it needs for 98 % of {CASES} is not known: {_describe_last(row)}, "
         f"{share} % reach it"
     )
 
