@@ -47,7 +47,7 @@ def labels_for_target(
     polars.DataFrame
         `k_mean` is the smallest evaluated k up to k* at which the mean reaches the target,
         `k_clear` that at which 98 % of samples do (of 100 or more). They are null where no such k
-        was evaluated: then the answer is not known. `first_k` and `last_k` are the ends of this range,
+        was evaluated: then it is not known. `first_k` and `last_k` are the ends of this range,
         `last_mean` is the mean at the last, and `last_share` the share of samples that reach the
         target there.
 
