@@ -1018,4 +1018,4 @@ def test_an_undefined_auroc_does_not_prevent_a_summary():
     assert first.startswith("Nothing here is better than chance on average")
     results = make_corpus_results(tables, protocol=replace(SMALL, permutations=49))
     first = write_summary(results)[0]
-    assert first.startswith("Nothing here is clearly better than chance")
+    assert first.startswith("Nothing here is better than chance on average")

@@ -57,10 +57,11 @@ def make_labellings(episodes: Episodes, seed: int, count: int) -> Iterator[Label
 
 
 def count_orders(episodes: Episodes) -> float:
-    """Return in how many orders the recordings of all folds can be put."""
+    """Return in how many orders the recordings of all folds can be put, at most 1e100."""
     pairs = set(zip(episodes.fold.tolist(), episodes.recording, strict=True))
     recordings = Counter(fold for fold, _ in pairs)
-    return math.exp(sum(math.lgamma(count + 1) for count in recordings.values()))
+    logarithm = sum(math.lgamma(count + 1) for count in recordings.values())
+    return math.exp(min(logarithm, math.log(1e100)))
 
 
 def shuffle_words(recordings: Sequence[str], seed: int, count: int) -> Keys:
