@@ -211,7 +211,7 @@ def fill_by_rule(
     query_streams = np.array(
         [streams.make_stream(seed, "support", key) for key in keys]
     )
-    by_query = out.transpose(2, 3, 0, 1)[..., None]
+    by_query = out.transpose(2, 3, 0, 1)
     queries, place = engine.queries(part)
     cross = None if engine.direct else cross_products(engine, part)
 
@@ -225,8 +225,7 @@ def fill_by_rule(
             rows,
             members,
             query_streams[span],
-            products[:, :, None],
-            0,
+            products,
             by_query[span],
         )
 

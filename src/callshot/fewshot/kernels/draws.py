@@ -11,14 +11,17 @@ from typing import NamedTuple
 import numpy as np
 
 from callshot.fewshot.kernels import Array, inner, kernel
-from callshot.fewshot.kernels.streams import below, enter
+from callshot.fewshot.kernels.streams import enter
 from callshot.fewshot.kernels.supports import (
     COSINE,
     MEDOID,
     NEAREST,
+    choose_by_stream,
+    choose_pool,
     class_rows,
-    distance,
-    dot,
+    exemplar_evidence,
+    fill_medoids,
+    fill_squares,
     longest_draw,
 )
 
@@ -35,33 +38,6 @@ class Order(NamedTuple):
 
 
 @inner
-def choose_by_stream(stream, order, swaps, outside, steps, distinct, chosen):
-    """Fill `chosen` with the first members of a random order that are outside the fold.
-
-    `order` holds the members, and has the same order again in the end; `swaps` is scratch.
-    """
-    count = 0
-    i = np.uint64(0)
-    while count < steps:
-        past = i if distinct else np.uint64(0)
-        j = past + below(stream, i, np.uint64(order.size) - past)
-        new = order[j]
-        if distinct:  # Fisher-Yates: the chosen one goes to the front
-            order[j] = order[i]
-            order[i] = new
-            swaps[i] = j
-        i += np.uint64(1)
-        if outside[new]:
-            chosen[np.uint64(count)] = new
-            count += 1
-    while distinct and i > 0:  # back to the order of the members
-        i -= np.uint64(1)
-        new = order[i]
-        order[i] = order[swaps[i]]
-        order[swaps[i]] = new
-
-
-@inner
 def choose_in_order(rank, outside, steps, chosen):
     """Fill `chosen` with the first members of a given order that are outside the fold."""
     count = 0
@@ -72,90 +48,6 @@ def choose_in_order(rank, outside, steps, chosen):
         if outside[new]:
             chosen[count] = new
             count += 1
-
-
-@inner
-def choose_pool(outside, chosen):
-    """Fill `chosen` with all members outside the fold."""
-    count = 0
-    for m in range(outside.size):
-        if outside[m]:
-            chosen[count] = m
-            count += 1
-
-
-@inner
-def sum_entries(matrix, row, chosen, share, size):
-    """Sum a row of a matrix over the chosen columns, weighted, in four independent chains."""
-    s0 = 0.0
-    s1 = 0.0
-    s2 = 0.0
-    s3 = 0.0
-    whole = size - size % 4
-    for i in range(0, whole, 4):
-        s0 += share[i] * matrix[row, chosen[i]]
-        s1 += share[i + 1] * matrix[row, chosen[i + 1]]
-        s2 += share[i + 2] * matrix[row, chosen[i + 2]]
-        s3 += share[i + 3] * matrix[row, chosen[i + 3]]
-    for i in range(whole, size):
-        s0 += share[i] * matrix[row, chosen[i]]
-    return (s0 + s1) + (s2 + s3)
-
-
-@inner
-def fill_squares(
-    vectors, lengths, matrix, chosen, share, steps, limits, total, squares
-):
-    """Fill squares[s] with |Σ w x|² over the first limits[s] of the chosen exemplars.
-
-    Without a Gram matrix it is computed from the vectors; `total` is scratch for their sum.
-    """
-    has_matrix = matrix.size > 0
-    total[: vectors.shape[1]] = 0.0
-    square = 0.0
-    shot = 0
-    for i in range(steps):
-        new = chosen[i]
-        weight = share[i]
-        if has_matrix:
-            product = sum_entries(matrix, new, chosen, share, i)
-        else:
-            x = vectors[new]
-            product = dot(x, total)
-            for d in range(x.size):
-                total[d] += weight * x[d]
-        square += weight * (2.0 * product + weight * lengths[new])
-        if i + 1 == limits[shot]:
-            squares[shot] = square
-            shot += 1
-
-
-@inner
-def fill_medoids(vectors, matrix, chosen, share, steps, limits, sums, medoids):
-    """Fill medoids[s] with the medoid of the first limits[s] exemplars, the first of equal ones.
-
-    `sums` is scratch: the weighted distances from each exemplar to the others, added up in drawing
-    order, so that equal vectors have equal sums.
-    """
-    shot = 0
-    for i in range(steps):
-        new = chosen[i]
-        total = 0.0
-        for m in range(i):
-            if matrix.size > 0:
-                away = matrix[new, chosen[m]]
-            else:
-                away = distance(vectors[new], vectors[chosen[m]])
-            sums[m] += share[i] * away
-            total += share[m] * away
-        sums[i] = total
-        if i + 1 == limits[shot]:
-            least = 0
-            for m in range(1, i + 1):
-                if sums[m] < sums[least]:
-                    least = m
-            medoids[shot] = chosen[least]
-            shot += 1
 
 
 @inner
@@ -199,12 +91,40 @@ def fill_nearest(product, lengths, chosen, steps, limits, largest, out):
         row = product[new]
         length = lengths[new]
         for q in range(queries):
-            largest[q] = max(largest[q], 2.0 * row[q] - length)
+            largest[q] = max(largest[q], exemplar_evidence(row[q], length))
         if i + 1 == limits[shot]:
             line = out[shot]
             for q in range(queries):
                 line[q] = largest[q]
             shot += 1
+
+
+@inner
+def score_support(
+    rule, vectors, lengths, matrix, product, chosen, share, steps, limits, sums, out
+):
+    """Fill out[s, q] with a_n of every query by the first limits[s] of the chosen exemplars.
+
+    `chosen` are rows of the other arrays, `share` their weights; `sums` is scratch.
+    """
+    shots, queries = out.shape
+    totals = np.empty(queries)
+    if rule == NEAREST:
+        fill_nearest(product, lengths, chosen, steps, limits, totals, out)
+    elif rule == MEDOID:
+        medoids = np.empty(shots, np.uint64)
+        fill_medoids(vectors, matrix, chosen, share, steps, limits, sums, medoids)
+        for s in range(shots):
+            new = medoids[s]
+            for q in range(queries):
+                out[s, q] = exemplar_evidence(product[new, q], lengths[new])
+    else:
+        squares = np.empty(shots)
+        fill_squares(
+            vectors, lengths, matrix, chosen, share, steps, limits, sums, squares
+        )
+        cosine = rule == COSINE
+        fill_means(product, chosen, share, steps, limits, squares, cosine, totals, out)
 
 
 @kernel
@@ -216,16 +136,13 @@ def score_draws(sampling, rows, members, stream, first, order, products, out):
     """
     class_key, shots, distinct = sampling
     rule = rows.rule
-    draws, _, _, queries = out.shape
+    draws = out.shape[0]
     weighted = order.weight.shape[0] > 0
     longest = max(shots[-1], members.rows.size)
     chosen = np.empty(longest, np.uint64)
     swaps = np.empty(longest, np.uint64)
     share = np.ones(longest)
     sums = np.empty(max(longest, rows.vectors.shape[1]))
-    squares = np.empty(shots.size)
-    medoids = np.empty(shots.size, np.uint64)
-    totals = np.empty(queries)
     pool_limit = np.empty(1, np.int64)
     for n in range(class_key.size):
         begin = rows.class_start[n]
@@ -264,39 +181,19 @@ def score_draws(sampling, rows, members, stream, first, order, products, out):
                 if weighted:
                     for i in range(steps):
                         share[i] = order.weight[d, begin + np.int64(chosen[i])]
-                if rule == NEAREST:
-                    fill_nearest(product, lengths, chosen, steps, limits, totals, lines)
-                elif rule == MEDOID:
-                    fill_medoids(
-                        vectors, matrix, chosen, share, steps, limits, sums, medoids
-                    )
-                    for s in range(lines.shape[0]):
-                        new = medoids[s]
-                        for q in range(queries):
-                            lines[s, q] = 2.0 * product[new, q] - lengths[new]
-                else:
-                    fill_squares(
-                        vectors,
-                        lengths,
-                        matrix,
-                        chosen,
-                        share,
-                        steps,
-                        limits,
-                        sums,
-                        squares,
-                    )
-                    fill_means(
-                        product,
-                        chosen,
-                        share,
-                        steps,
-                        limits,
-                        squares,
-                        rule == COSINE,
-                        totals,
-                        lines,
-                    )
+                score_support(
+                    rule,
+                    vectors,
+                    lengths,
+                    matrix,
+                    product,
+                    chosen,
+                    share,
+                    steps,
+                    limits,
+                    sums,
+                    lines,
+                )
                 if whole:
                     for s in range(drawn + 1, shots.size):
                         out[d, s, n] = out[d, drawn, n]

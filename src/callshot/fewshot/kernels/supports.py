@@ -1,4 +1,7 @@
-"""(Pools, products of vectors) → a_n of every draw and shot, for both spreads and all rules.
+"""(Pools, products of vectors) → a_n of every draw and shot, for all rules.
+
+`score_supports` draws one support per query; `draws` scores one support for all queries, with the
+same parts.
 
 The mean needs only products: c·z is the mean of the query's products with the support, |c|² the
 mean of the products inside the support. A nested draw adds one exemplar and its products to the
@@ -71,20 +74,57 @@ def longest_draw(shots, size, distinct):
 
 
 @inner
-def sum_entries(matrix, row, chosen, size):
-    """Sum a row of a matrix over the chosen columns, in four independent chains."""
+def choose_by_stream(stream, order, swaps, outside, steps, distinct, chosen):
+    """Fill `chosen` with the first members of a random order that are outside the fold.
+
+    `order` holds the members, and has the same order again in the end; `swaps` is scratch.
+    """
+    count = 0
+    i = np.uint64(0)
+    while count < steps:
+        past = i if distinct else np.uint64(0)
+        j = past + below(stream, i, np.uint64(order.size) - past)
+        new = order[j]
+        if distinct:  # Fisher-Yates: the chosen one goes to the front
+            order[j] = order[i]
+            order[i] = new
+            swaps[i] = j
+        i += np.uint64(1)
+        if outside[new]:
+            chosen[np.uint64(count)] = new
+            count += 1
+    while distinct and i > 0:  # back to the order of the members
+        i -= np.uint64(1)
+        new = order[i]
+        order[i] = order[swaps[i]]
+        order[swaps[i]] = new
+
+
+@inner
+def choose_pool(outside, chosen):
+    """Fill `chosen` with all members outside the fold."""
+    count = 0
+    for m in range(outside.size):
+        if outside[m]:
+            chosen[count] = m
+            count += 1
+
+
+@inner
+def sum_entries(matrix, row, chosen, share, size):
+    """Sum a row of a matrix over the chosen columns, weighted, in four independent chains."""
     s0 = 0.0
     s1 = 0.0
     s2 = 0.0
     s3 = 0.0
     whole = size - size % 4
     for i in range(0, whole, 4):
-        s0 += matrix[row, chosen[i]]
-        s1 += matrix[row, chosen[i + 1]]
-        s2 += matrix[row, chosen[i + 2]]
-        s3 += matrix[row, chosen[i + 3]]
+        s0 += share[i] * matrix[row, chosen[i]]
+        s1 += share[i + 1] * matrix[row, chosen[i + 1]]
+        s2 += share[i + 2] * matrix[row, chosen[i + 2]]
+        s3 += share[i + 3] * matrix[row, chosen[i + 3]]
     for i in range(whole, size):
-        s0 += matrix[row, chosen[i]]
+        s0 += share[i] * matrix[row, chosen[i]]
     return (s0 + s1) + (s2 + s3)
 
 
@@ -132,41 +172,39 @@ def distance(x, y):
 
 
 @inner
-def fill_squares(matrix, chosen, steps, shots, squares):
-    """Fill squares[s] with |Σx|² over the first shots[s] of the chosen exemplars."""
+def fill_squares(
+    vectors, lengths, matrix, chosen, share, steps, limits, total, squares
+):
+    """Fill squares[s] with |Σ w x|² over the first limits[s] of the chosen exemplars.
+
+    Without a Gram matrix it is computed from the vectors; `total` is scratch for their sum.
+    """
+    has_matrix = matrix.size > 0
+    total[: vectors.shape[1]] = 0.0
     square = 0.0
     shot = 0
     for i in range(steps):
         new = chosen[i]
-        square += 2.0 * sum_entries(matrix, new, chosen, i) + matrix[new, new]
-        if i + 1 == shots[shot]:
+        weight = share[i]
+        if has_matrix:
+            product = sum_entries(matrix, new, chosen, share, i)
+        else:
+            x = vectors[new]
+            product = dot(x, total)
+            for d in range(x.size):
+                total[d] += weight * x[d]
+        square += weight * (2.0 * product + weight * lengths[new])
+        if i + 1 == limits[shot]:
             squares[shot] = square
             shot += 1
 
 
 @inner
-def fill_squares_directly(vectors, lengths, chosen, steps, shots, total, squares):
-    """Do what `fill_squares` does without a Gram matrix; `total` is scratch for the sum."""
-    for d in range(vectors.shape[1]):
-        total[d] = 0.0
-    square = 0.0
-    shot = 0
-    for i in range(steps):
-        x = vectors[chosen[i]]
-        square += 2.0 * dot(x, total) + lengths[chosen[i]]
-        for d in range(x.size):
-            total[d] += x[d]
-        if i + 1 == shots[shot]:
-            squares[shot] = square
-            shot += 1
+def fill_medoids(vectors, matrix, chosen, share, steps, limits, sums, medoids):
+    """Fill medoids[s] with the medoid of the first limits[s] exemplars, the first of equal ones.
 
-
-@inner
-def fill_medoids(matrix, vectors, chosen, steps, shots, sums, medoids):
-    """Fill medoids[s] with the medoid of the first shots[s] exemplars, the first of equal ones.
-
-    `sums` is scratch: the distances from each exemplar to the others, added up in drawing order, so
-    that equal vectors have equal sums.
+    `sums` is scratch: the weighted distances from each exemplar to the others, added up in drawing
+    order, so that equal vectors have equal sums.
     """
     shot = 0
     for i in range(steps):
@@ -177,10 +215,10 @@ def fill_medoids(matrix, vectors, chosen, steps, shots, sums, medoids):
                 away = matrix[new, chosen[m]]
             else:
                 away = distance(vectors[new], vectors[chosen[m]])
-            sums[m] += away
-            total += away
+            sums[m] += share[i] * away
+            total += share[m] * away
         sums[i] = total
-        if i + 1 == shots[shot]:
+        if i + 1 == limits[shot]:
             least = 0
             for m in range(1, i + 1):
                 if sums[m] < sums[least]:
@@ -217,23 +255,22 @@ def class_rows(rows, n):
 
 
 @kernel
-def score_supports(sampling, rows, members, streams, products, first, out):
-    """Fill out[g, d, shot, n, q] with a_n of the queries of group g by draw first + d.
+def score_supports(sampling, rows, members, streams, products, out):
+    """Fill out[q, r, shot, n] with a_n of query q by draw r of its own stream.
 
-    A group shares its draws, by a stream of its own: it is one query, or all queries of a fold.
-    `products` is (groups, rows, queries): those of the queries with every row. Draw −1 is the pool
-    itself, which serves every shot that leaves no choice.
+    `products` is (queries, rows). Draw −1 is the pool itself, which serves every shot that leaves
+    no choice.
     """
     class_key, shots, distinct = sampling
     rule = rows.rule
-    groups, draws, _, _, queries = out.shape
+    queries, draws, _, _ = out.shape
     longest = max(shots[-1], members.rows.size)
     chosen = np.empty(longest, np.uint64)
     swaps = np.empty(longest, np.uint64)
+    share = np.ones(longest)
     sums = np.empty(max(longest, rows.vectors.shape[1]))
     squares = np.empty(shots.size)
     medoids = np.empty(shots.size, np.uint64)
-    whole = np.empty(queries)
     limits = shots.copy()  # the shots of a draw, or the size of the pool
     for n in range(class_key.size):
         begin = rows.class_start[n]
@@ -243,73 +280,60 @@ def score_supports(sampling, rows, members, streams, products, first, out):
         order = members.rows[members.start[n] : members.start[n + 1]].copy()
         size = np.sum(outside)
         drawn, last = longest_draw(shots, size, distinct)
-        for g in range(groups):
-            product = products[g, begin:end]
-            for d in range(0 if drawn == shots.size else -1, draws):
-                count = 0
-                if d < 0:
+        for q in range(queries):
+            product = products[q, begin:end]
+            whole = 0.0
+            for r in range(0 if drawn == shots.size else -1, draws):
+                if r < 0:
                     steps = size
                     limits[0] = steps
-                    for m in range(outside.size):
-                        if outside[m]:
-                            chosen[count] = m
-                            count += 1
+                    choose_pool(outside, chosen)
                 else:
                     steps = last
                     limits[0] = shots[0]
-                    stream = enter(
-                        enter(streams[g], np.uint64(first + d)), class_key[n]
+                    stream = enter(enter(streams[q], np.uint64(r)), class_key[n])
+                    choose_by_stream(
+                        stream, order, swaps, outside, steps, distinct, chosen
                     )
-                    i = np.uint64(0)
-                    while count < steps:
-                        past = i if distinct else np.uint64(0)
-                        j = past + below(stream, i, np.uint64(order.size) - past)
-                        new = order[j]
-                        if distinct:  # Fisher-Yates: the chosen one goes to the front
-                            order[j] = order[i]
-                            order[i] = new
-                            swaps[i] = j
-                        i += np.uint64(1)
-                        if outside[new]:
-                            chosen[np.uint64(count)] = new
-                            count += 1
-                    while distinct and i > 0:  # back to the order of the members
-                        i -= np.uint64(1)
-                        new = order[i]
-                        order[i] = order[swaps[i]]
-                        order[swaps[i]] = new
                 if rule == MEDOID:
-                    fill_medoids(matrix, vectors, chosen, steps, limits, sums, medoids)
-                elif rule != NEAREST and matrix.size > 0:
-                    fill_squares(matrix, chosen, steps, limits, squares)
-                elif rule != NEAREST:
-                    fill_squares_directly(
-                        vectors, lengths, chosen, steps, limits, sums, squares
+                    fill_medoids(
+                        vectors, matrix, chosen, share, steps, limits, sums, medoids
                     )
-                for q in range(queries):
-                    total = 0.0
-                    value = -np.inf
-                    shot = 0
-                    for i in range(steps):
-                        new = chosen[i]
-                        if rule == NEAREST:
-                            evidence = exemplar_evidence(product[new, q], lengths[new])
-                            value = max(value, evidence)
-                        else:
-                            total += product[new, q]
-                        if i + 1 == limits[shot]:
-                            if rule == MEDOID:
-                                new = medoids[shot]
-                                value = exemplar_evidence(product[new, q], lengths[new])
-                            elif rule != NEAREST:
-                                value = mean_evidence(
-                                    total, squares[shot], i + 1, rule == COSINE
-                                )
-                            if d >= 0:
-                                out[g, d, shot, n, q] = value
-                            shot += 1
-                    if d < 0:
-                        whole[q] = value
+                elif rule != NEAREST:
+                    fill_squares(
+                        vectors,
+                        lengths,
+                        matrix,
+                        chosen,
+                        share,
+                        steps,
+                        limits,
+                        sums,
+                        squares,
+                    )
+                total = 0.0
+                value = -np.inf
+                shot = 0
+                for i in range(steps):
+                    new = chosen[i]
+                    if rule == NEAREST:
+                        evidence = exemplar_evidence(product[new], lengths[new])
+                        value = max(value, evidence)
                     else:
-                        for s in range(drawn, shots.size):
-                            out[g, d, s, n, q] = whole[q]
+                        total += product[new]
+                    if i + 1 == limits[shot]:
+                        if rule == MEDOID:
+                            new = medoids[shot]
+                            value = exemplar_evidence(product[new], lengths[new])
+                        elif rule != NEAREST:
+                            value = mean_evidence(
+                                total, squares[shot], i + 1, rule == COSINE
+                            )
+                        if r >= 0:
+                            out[q, r, shot, n] = value
+                        shot += 1
+                if r < 0:
+                    whole = value
+                else:
+                    for s in range(drawn, shots.size):
+                        out[q, r, s, n] = whole
