@@ -11,12 +11,10 @@ from callshot.encoders import catalogue
 from callshot.encoders.availability import match_files
 from callshot.encoders.catalogue import (
     ENCODERS,
-    EncoderSpec,
-    apply_choices,
     find_encoder,
-    fingerprint,
     list_specs,
 )
+from callshot.encoders.spec import EncoderSpec, apply_choices, fingerprint
 from callshot.errors import InputError, OptionError
 
 NAMES = [spec.name for spec in ENCODERS]

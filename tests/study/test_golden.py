@@ -16,7 +16,7 @@ import pytest
 import soundfile as sf
 
 from callshot.encoders import catalogue
-from callshot.encoders.catalogue import EncoderSpec
+from callshot.encoders.spec import EncoderSpec
 from callshot.records.frames import SUMMARY
 from studies import run_steps
 

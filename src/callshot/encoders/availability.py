@@ -16,9 +16,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from callshot.encoders.catalogue import EncoderSpec, find_encoder, list_specs
+from callshot.encoders.catalogue import find_encoder, list_specs
 from callshot.encoders.encode import open_encoder, pool
 from callshot.encoders.hubert import TORCH_EXTRA
+from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.validation import Float32Array
 from callshot.encoders.weights.weight_files import Weight, find_weight
 from callshot.errors import InputError

@@ -8,69 +8,20 @@ the group `callshot.encoders`.
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from callshot.encoders.validation import check_choice, check_whole_number, suggest
+from callshot.encoders.spec import HUBERT_LAYERS, EncoderSpec, apply_choices
+from callshot.encoders.validation import suggest
 from callshot.encoders.weights.weight_files import Weight
 from callshot.encoders.windows import WindowOptions
 from callshot.errors import InputError, OptionError
 from callshot.files import error_reason
 
-Option = str | int | float | bool | None
-
 ENTRY_POINTS = "callshot.encoders"
-HUBERT_LAYERS = 12
-SEQUENCES = ("windows", "spatial")  # of Perch 2: its windows, or the frames inside them
-HAS_NONE = ("top_db",)  # options that can be switched off
 ONNX_REQUIRED = ("rate_hz", "window_s", "dimension")
-
-
-@dataclass(frozen=True)
-class EncoderSpec:
-    """One encoder, and everything that decides its vectors.
-
-    rate_hz        sample rate that the model takes
-    load           function that opens the model, as "module:function"
-    level          what a louder segment does to its vector
-    windowing      how a segment is cut into windows; None: the model takes a segment whole
-    options        all other options that change the vectors
-    extra          extra of callshot that must be installed
-    torch_weights  alternatives to `weights` that torch reads; one of them is enough
-    weights_of     encoder whose weights it shares
-    gpu            whether it can run on a GPU
-    version        of our code; a change of the vectors increases it
-    """
-
-    name: str
-    title: str
-    dimension: int
-    rate_hz: int
-    load: str
-    licence: str
-    level: str
-    windowing: WindowOptions | None = None
-    options: Mapping[str, Option] = field(default_factory=dict)
-    extra: str | None = None
-    weights: tuple[Weight, ...] = ()
-    torch_weights: tuple[Weight, ...] = ()
-    weights_of: str | None = None
-    gpu: bool = False
-    version: int = 1
-
-    @property
-    def weights_name(self) -> str:
-        """The name under which its weights are stored."""
-        return self.weights_of or self.name
-
-    def choices(self) -> dict[str, Option]:
-        """Return every option that `apply_choices` can change, with its value."""
-        choices: dict[str, Option] = {}
-        if self.windowing is not None:
-            choices |= asdict(self.windowing)
-        return choices | dict(self.options)
 
 
 HUGGING_FACE = "https://huggingface.co"
@@ -232,29 +183,6 @@ def find_encoder(name: str, choices: Mapping[str, str] | None = None) -> Encoder
     return apply_choices(_find_spec(name), choices)
 
 
-def apply_choices(spec: EncoderSpec, choices: Mapping[str, str]) -> EncoderSpec:
-    """Return an encoder with some options changed; texts are parsed as the type of the default."""
-    values: dict[str, Any] = _parse_choices(spec, choices)
-    options = {name: values.pop(name) for name in spec.options}
-    dimension = spec.dimension
-    for name, value in options.items():
-        place = f"{spec.name}: {name}"
-        if name in ("dimension", "coefficients"):
-            check_whole_number(f"{spec.name}: dimension", value)
-            dimension = value
-        elif name == "layer":
-            check_whole_number(place, value, maximum=HUBERT_LAYERS)
-        elif name == "sequence":
-            check_choice(place, value, SEQUENCES)
-    spec = replace(spec, options=options, dimension=dimension)
-    if spec.windowing is None:
-        return spec
-    if "hop_s" not in choices and spec.windowing.hop_s == spec.windowing.window_s:
-        values["hop_s"] = None  # adjacent windows stay adjacent
-    windowing = WindowOptions(**values)
-    return replace(spec, windowing=windowing, rate_hz=windowing.rate_hz)
-
-
 def display_name(spec: EncoderSpec) -> str:
     """Return the name of an encoder in results: with the options that are not the defaults.
 
@@ -271,26 +199,6 @@ def display_name(spec: EncoderSpec) -> str:
         if value != defaults[name]:
             changes.append(f"{name}={value}")
     return f"{spec.name}[{','.join(changes)}]" if changes else spec.name
-
-
-def fingerprint(spec: EncoderSpec, weights: Mapping[str, str]) -> dict[str, Any]:
-    """Return everything that decides the vectors; `weights` are the SHA-256 of the files.
-
-    The store of embeddings is keyed by it: a changed text means that all vectors are made again.
-    """
-    choices = spec.choices()
-    choices.pop("path", None)
-    return {
-        "encoder": spec.name,
-        "version": spec.version,
-        "load": spec.load,
-        "rate_hz": spec.rate_hz,
-        "dimension": spec.dimension,
-        "choices": choices,
-        "pooling": "mean",
-        "resampler": "soxr HQ",
-        "weights": dict(sorted(weights.items())),
-    }
 
 
 def _find_spec(name: str) -> EncoderSpec:
@@ -313,36 +221,6 @@ def _find_spec(name: str) -> EncoderSpec:
             f"encoder: unknown name {name!r}{hint} `callshot encoders` lists all"
         )
     return specs[name]
-
-
-def _parse_choices(spec: EncoderSpec, choices: Mapping[str, str]) -> dict[str, Option]:
-    """Return the value of every option, with those that the user chose."""
-    values = spec.choices()
-    for name, text in choices.items():
-        if name not in values:
-            hint = suggest(name, values)
-            listed = ", ".join(values) or "none"
-            raise OptionError(
-                f"{spec.name}: no option {name!r}{hint}; options: {listed}"
-            )
-        values[name] = _parse_value(f"{spec.name}: {name}", text, values[name])
-    return values
-
-
-def _parse_value(name: str, text: str, default: Option) -> Option:
-    """Parse a text as a value of the type of the default."""
-    if isinstance(default, str):
-        return text
-    if text.lower() == "none" and name.endswith(HAS_NONE):
-        return None
-    try:
-        if isinstance(default, bool):
-            return {"true": True, "false": False}[text.lower()]
-        return int(text) if isinstance(default, int) else float(text)
-    except (ValueError, KeyError):
-        raise OptionError(
-            f"{name}: expected a value like {default!r}, got {text!r}"
-        ) from None
 
 
 def _onnx_spec(path: Path, choices: Mapping[str, str]) -> EncoderSpec:

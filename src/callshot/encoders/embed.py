@@ -17,8 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from callshot.encoders.batching import Batching, LoadAudio, Prepared, prepare_ahead
-from callshot.encoders.catalogue import EncoderSpec, display_name, find_encoder
+from callshot.encoders.catalogue import display_name, find_encoder
 from callshot.encoders.encode import Encoder, open_encoder, pool, unroll
+from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.store.store import Store, open_store
 from callshot.encoders.validation import Float32Array
 from callshot.encoders.weights.weight_files import home

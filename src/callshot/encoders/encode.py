@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from callshot.encoders.catalogue import EncoderSpec, fingerprint
 from callshot.encoders.loaders import used_weights
+from callshot.encoders.spec import EncoderSpec, fingerprint
 from callshot.encoders.validation import Float32Array, Model, check_choice
 from callshot.encoders.weights.weight_files import weight_sha256
 from callshot.encoders.windows import cut_windows

@@ -21,7 +21,8 @@ from callshot.corpus.annotations import Hints
 from callshot.corpus.known_corpora import CORPORA, Corpus, default_options, find_corpus
 from callshot.corpus.options import SegmentationOptions
 from callshot.encoders.availability import encoder_status
-from callshot.encoders.catalogue import EncoderSpec, display_name, find_encoder
+from callshot.encoders.catalogue import display_name, find_encoder
+from callshot.encoders.spec import EncoderSpec
 from callshot.errors import CallshotError, InputError, OptionError
 from callshot.fewshot.label_target import check_target
 from callshot.fewshot.protocol import SPREAD_CHOICES, Protocol
