@@ -1,6 +1,10 @@
-"""Small models with the inputs and outputs of Perch 1, Perch 2 and HuBERT, and references."""
+"""Small models with the inputs and outputs of Perch 1, Perch 2 and HuBERT, and references.
+
+`unpinned` is the catalogue without checksums, so that a stand-in can take the place of a model.
+"""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +13,27 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from callshot.encoders.catalogue import ENCODERS, EncoderSpec
+
 SAMPLES = 160_000
 WIDTH = 768
 KERNELS = (10, 3, 3, 3, 3, 2, 2)
 STRIDES = (5, 2, 2, 2, 2, 2, 2)
 
 Shapes = dict[str, Sequence[Any]]
+
+
+def unpinned(*names: str) -> tuple[EncoderSpec, ...]:
+    """Return the catalogue; the weights of these encoders have no size and no checksum."""
+    specs = []
+    for spec in ENCODERS:
+        weights = spec.weights
+        if spec.name in names:
+            weights = tuple(
+                replace(weight, size=None, sha256=None) for weight in weights
+            )
+        specs.append(replace(spec, weights=weights))
+    return tuple(specs)
 
 
 class Graph:

@@ -10,6 +10,7 @@ import pytest
 import standins
 from callshot.corpus.audio import load_audio
 from callshot.corpus.segment_table import read_segments
+from callshot.encoders import catalogue
 from callshot.encoders.hubert import open_hubert_torch
 from callshot.tables.embedding_tables import read_table
 from sounds import record
@@ -127,7 +128,10 @@ def test_a_users_own_model_has_nothing_to_get_and_is_not_ready_where_there_is_no
     assert not home.exists()
 
 
-def test_the_frames_inside_the_windows_of_perch_2_are_a_sequence(segments, tmp_path):
+def test_the_frames_inside_the_windows_of_perch_2_are_a_sequence(
+    segments, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(catalogue, "ENCODERS", standins.unpinned("perch-v2"))
     standins.perch_v2(tmp_path / "perch.onnx")
     run("encoders", "get", "perch-v2", "--from", tmp_path / "perch.onnx", "-q")
     for sequence in ("windows", "spatial"):

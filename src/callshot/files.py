@@ -9,6 +9,7 @@ import hashlib
 import os
 import re
 import secrets
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -117,6 +118,14 @@ def sha256_file(path: Path) -> str:
     """Return the SHA-256 of a file as hexadecimal text."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def check_regular_file(path: Path) -> None:
+    """Check that a path is a file, or a link to one; to read a pipe or a device may never end."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise InputError(
+            f"{path}: expected a regular file, got a folder, pipe or device"
+        )
 
 
 def sha256_text(text: str) -> str:

@@ -69,18 +69,18 @@ def test_weights_for_torch_need_torch_unless_the_others_are_there(
         return None if name == "torch" else name
 
     monkeypatch.setattr(availability, "find_weight", find_file)
+    monkeypatch.setattr(availability, "weight_sha256", lambda name, weight: "abc")
     monkeypatch.setattr(availability, "find_spec", find_package)
     assert encoder_status(spec).needs == ("callshot encoders get hubert-base-l3",)
     files.add("model.safetensors")
     assert encoder_status(spec).needs == (f"pip install 'callshot[{TORCH_EXTRA}]'",)
     files.add("model.onnx")
     assert encoder_status(spec).needs == ()
-    assert [
-        (file, is_present) for file, _, is_present in encoder_status(spec).weights
-    ] == [
-        ("model.onnx", True),
-        ("pytorch_model.bin", False),
-        ("model.safetensors", True),
+    trusted = "installed, trusted because it came first (sha256 abc)"
+    assert [(file, state) for file, _, state in encoder_status(spec).weights] == [
+        ("model.onnx", trusted),
+        ("pytorch_model.bin", "missing"),
+        ("model.safetensors", trusted),
     ]
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import standins
+from callshot.encoders import catalogue
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.encode import Encoder, open_encoder, pool, unroll
 from callshot.encoders.weights.weight_files import find_weight, import_weight
@@ -28,7 +29,8 @@ STANDINS = {"perch-v2": standins.perch_v2, "hubert-base-l2": standins.hubert}
 @pytest.fixture(scope="module", params=VARIANTS)
 def encoder(request, tmp_path_factory) -> Iterator[Encoder]:
     name = request.param.split()[0]
-    spec = find_encoder(name, VARIANTS[request.param])
+    choices = VARIANTS[request.param]
+    spec = find_encoder(name, choices)
     with pytest.MonkeyPatch.context() as patch:
         if any(
             find_weight(spec.weights_name, weight) is None for weight in spec.weights
@@ -39,6 +41,8 @@ def encoder(request, tmp_path_factory) -> Iterator[Encoder]:
                 )
             folder = tmp_path_factory.mktemp("home")
             patch.setenv("CALLSHOT_HOME", str(folder))
+            patch.setattr(catalogue, "ENCODERS", standins.unpinned(name))
+            spec = find_encoder(name, choices)
             import_weight(
                 spec.weights_name,
                 spec.weights[0],

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from callshot.encoders import hubert
+from callshot.encoders import catalogue, hubert
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.encode import open_encoder, pool, unroll
 from callshot.encoders.loaders import used_weights
 from callshot.encoders.weights.weight_files import import_weight, weight_folder
 from callshot.errors import InputError, OptionError
 from standins import hubert as save_hubert
-from standins import perch_v2, perch_v2_cells
+from standins import perch_v2, perch_v2_cells, unpinned
 
 SPEC = find_encoder("hubert-base-l2")
 WEIGHTS = {weight.file: weight for weight in (*SPEC.weights, *SPEC.torch_weights)}
@@ -226,8 +226,9 @@ def test_a_real_gpu_gives_the_frames_of_the_cpu(random_weights: Path) -> None:
 
 
 def test_the_vector_of_perch_2_is_the_same_with_frames_inside_windows(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(catalogue, "ENCODERS", unpinned("perch-v2"))
     plain = find_encoder("perch-v2", {"sequence": "windows"})
     spatial = find_encoder("perch-v2", {"sequence": "spatial"})
     path = perch_v2(tmp_path / "perch.onnx")

@@ -22,6 +22,7 @@ STANDINS = {
     "perch-v2": standins.perch_v2,
     "onnx": standins.perch_v2,
 }
+TESTS = Path(__file__).parents[1]
 ALLOWED = ("callshot", "out")  # CALLSHOT_HOME, and the folder of the table
 FORBIDDEN = {"HOME": "home", "TMPDIR": "tmp"} | {
     f"XDG_{name}_HOME": name for name in ("CACHE", "CONFIG", "DATA", "STATE")
@@ -48,10 +49,14 @@ def watch(event, arguments):
         events["telemetry"].append(os.environ.get("ORT_DISABLE_TELEMETRY"))
 
 sys.addaudithook(watch)
-sealed, commands = json.loads(sys.argv[1])
+sealed, commands, tests = json.loads(sys.argv[1])
 """
 EMBED = """
+sys.path.insert(0, tests)
+import standins
 from callshot.cli import main
+from callshot.encoders import catalogue
+catalogue.ENCODERS = standins.unpinned("perch-v2")
 for words in commands:
     sys.argv = ["callshot", *words]
     try:
@@ -111,7 +116,7 @@ def run_watched(code, folders, sealed, commands=()):
         "-B",
         "-c",
         WATCH + code + REPORT,
-        json.dumps([sealed, commands]),
+        json.dumps([sealed, commands, str(TESTS)]),
     ]
     process = subprocess.run(
         [*SEAL, *command] if sealed else command,

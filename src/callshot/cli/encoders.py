@@ -1,17 +1,13 @@
 """Commands about encoders: embed; encoders, which lists them, with show, get and check."""
 
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from callshot.cli.app import OTHER, STEPS, app, run_with_progress
 from callshot.cli.options import Device, OutTable, Quiet, Threads, parse_pairs
 from callshot.errors import OptionError, printable
-
-if TYPE_CHECKING:
-    from callshot.records import Progress
 
 MOST_REJECTS = 8  # shown on screen
 
@@ -155,12 +151,23 @@ def get(
             "--torch", help="Get the weights for torch, to run the encoder on a GPU."
         ),
     ] = False,
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace",
+            help="Keep the new file even if it differs from the one that was trusted first.",
+        ),
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Download an encoder's weights, or import them; each file is verified."""
-    from callshot.encoders.availability import match_files
+    """Download an encoder's weights, or import them.
+
+    Weights are verified, and run on fixed sounds before they are kept. Where no checksum is
+    published, the first file that comes is trusted, and later ones must be the same; --replace
+    trusts another one.
+    """
     from callshot.encoders.catalogue import find_encoder
-    from callshot.encoders.weights.weight_files import get_weight, import_weight
+    from callshot.encoders.install import download_weights, import_weights
 
     if name.startswith("onnx:"):
         print(printable(f"{name} is a file of your own: there is nothing to get"))
@@ -176,17 +183,13 @@ def get(
         return
     with run_with_progress(f"getting {name}", quiet=quiet) as progress:
         if file:
-            for weight, source in match_files(spec, file):
-                print(import_weight(spec.weights_name, weight, source))
-            return
-        weights = spec.torch_weights[:1] if torch else spec.weights
-        for weight in weights:
-            share = partial(_report_share, progress, len(weights))
-            print(get_weight(spec.weights_name, weight, share))
-
-
-def _report_share(progress: "Progress", parts: int, share: float, what: str) -> None:
-    progress(share / parts, what)
+            lines = import_weights(spec, file, replace_first=replace)
+        else:
+            lines = download_weights(
+                spec, torch=torch, replace_first=replace, progress=progress
+            )
+    for line in lines:
+        print(printable(line))
 
 
 @encoders.command()

@@ -21,7 +21,11 @@ from callshot.encoders.encode import open_encoder, pool
 from callshot.encoders.hubert import TORCH_EXTRA
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.validation import Float32Array
-from callshot.encoders.weights.weight_files import Weight, find_weight
+from callshot.encoders.weights.weight_files import (
+    Weight,
+    find_weight,
+    weight_sha256,
+)
 from callshot.errors import InputError
 from callshot.records import EncoderStatus
 
@@ -33,6 +37,7 @@ PACKAGES = {
     "perch-v1": ("onnxruntime", "tensorflow"),
     TORCH_EXTRA: ("torch", "transformers", "safetensors", "onnxscript"),
 }
+MISSING = "missing"
 RATE_HZ = 16000
 SECONDS = 4
 TOLERANCE = 1e-4  # relative to the largest value of a vector
@@ -75,8 +80,8 @@ def encoder_status(spec: EncoderSpec) -> EncoderStatus:
     """Return what an encoder takes, what it still needs, and where its weights come from."""
     weights = _weight_status(spec, spec.weights)
     torch_weights = _weight_status(spec, spec.torch_weights, " (for torch, instead)")
-    has_weights = all(is_present for _, _, is_present in weights)
-    has_torch_weights = any(is_present for _, _, is_present in torch_weights)
+    has_weights = all(state != MISSING for _, _, state in weights)
+    has_torch_weights = any(state != MISSING for _, _, state in torch_weights)
     segments = "whole segments"
     if spec.windowing is not None:
         segments = f"windows of {spec.windowing.window_s:g} s"
@@ -96,13 +101,23 @@ def _weight_status(
     spec: EncoderSpec,
     weights: Sequence[Weight],
     note: str = "",
-) -> tuple[tuple[str, str, bool], ...]:
-    """Return the name, the source and the presence of each file."""
+) -> tuple[tuple[str, str, str], ...]:
+    """Return the name, the source and the state of each file."""
     status = []
     for weight in weights:
-        is_present = find_weight(spec.weights_name, weight) is not None
-        status.append((weight.file, weight.source + note, is_present))
+        state = MISSING
+        if find_weight(spec.weights_name, weight) is not None:
+            state = _describe_trust(spec, weight)
+        status.append((weight.file, weight.source + note, state))
     return tuple(status)
+
+
+def _describe_trust(spec: EncoderSpec, weight: Weight) -> str:
+    """Return why a weight on this machine is trusted."""
+    if weight.sha256 is not None:
+        return "installed, sha256 as published"
+    sha256 = weight_sha256(spec.weights_name, weight)
+    return f"installed, trusted because it came first (sha256 {sha256})"
 
 
 def _missing_parts(
@@ -111,18 +126,23 @@ def _missing_parts(
     has_torch_weights: bool,
 ) -> Iterator[str]:
     """Yield what must be done before an encoder runs."""
-    extras = [spec.extra]
-    if has_torch_weights and not has_weights:
-        extras.append(TORCH_EXTRA)
-    for extra in extras:
-        packages = PACKAGES.get(extra or "", ())
-        if any(find_spec(package) is None for package in packages):
-            yield f"pip install 'callshot[{extra}]'"
+    yield from missing_packages(spec, torch=has_torch_weights and not has_weights)
     if not has_weights and not has_torch_weights:
         yield f"callshot encoders get {spec.name}"
     path = spec.options.get("path")
     if isinstance(path, str) and not Path(path).is_file():
         yield f"the file {path}, which does not exist"
+
+
+def missing_packages(spec: EncoderSpec, *, torch: bool) -> Iterator[str]:
+    """Yield the commands that install what an encoder needs, with or without torch."""
+    extras = [spec.extra]
+    if torch:
+        extras.append(TORCH_EXTRA)
+    for extra in extras:
+        packages = PACKAGES.get(extra or "", ())
+        if any(find_spec(package) is None for package in packages):
+            yield f"pip install 'callshot[{extra}]'"
 
 
 def match_files(spec: EncoderSpec, files: Sequence[Path]) -> list[tuple[Weight, Path]]:
@@ -164,7 +184,11 @@ def check_encoder(spec: EncoderSpec, *, device: str = "cpu") -> Iterator[str]:
     InputError
         If a vector differs from its reference.
     """
-    vectors = compute_vectors(spec, device=device)
+    yield from check_vectors(spec, compute_vectors(spec, device=device))
+
+
+def check_vectors(spec: EncoderSpec, vectors: Vectors) -> Iterator[str]:
+    """Compare the vectors of the test sounds with the references; yield lines for people."""
     digest = hashlib.sha256()
     for vector in vectors.values():
         digest.update(np.round(vector, DECIMALS).tobytes())

@@ -25,7 +25,11 @@ ONNX_REQUIRED = ("rate_hz", "window_s", "dimension")
 
 
 HUGGING_FACE = "https://huggingface.co"
-HUBERT = f"{HUGGING_FACE}/facebook/hubert-base-ls960/resolve/main"
+# Files of a revision never change; the checksums are those that several projects publish.
+HUBERT = f"{HUGGING_FACE}/facebook/hubert-base-ls960/resolve"
+HUBERT_REVISION = "dba3bb02fda4248b6e082697eee756de8fe8aa8a"
+HUBERT_ONNX_REVISION = "6d40b9586c1c5106a6f7da2d6e465175afeb0fbb"
+PERCH_V2_REVISION = "da88bf8c37c0b3068fc706fe509f633b9fbd28c1"
 PERCH_V1 = "kaggle:google/bird-vocalization-classifier/tensorFlow2/bird-vocalization-classifier/8"
 PERCH_LEVEL = (
     "does not change it: each window is scaled to one peak, unless normalisation=none"
@@ -69,17 +73,18 @@ ENCODERS = (
         weights=(
             Weight(
                 "model.onnx",
-                f"{HUGGING_FACE}/Xenova/hubert-base-ls960/resolve/main/onnx/model.onnx",
+                f"{HUGGING_FACE}/Xenova/hubert-base-ls960/resolve/{HUBERT_ONNX_REVISION}"
+                "/onnx/model.onnx",
             ),
         ),
         torch_weights=(
             Weight(
                 "pytorch_model.bin",
-                f"{HUBERT}/pytorch_model.bin",
+                f"{HUBERT}/{HUBERT_REVISION}/pytorch_model.bin",
                 size=377_569_754,
                 sha256="062249fffb353eab67547a2fbc129f7c31a2f459faf641b19e8fb007cc5c48ad",
             ),
-            Weight("model.safetensors", f"{HUBERT}/model.safetensors"),
+            Weight("model.safetensors", f"{HUBERT}/main/model.safetensors"),
         ),
         weights_of="hubert-base-l2",
         gpu=True,
@@ -98,7 +103,10 @@ ENCODERS = (
         weights=(
             Weight(
                 "perch_v2_no_dft.onnx",
-                f"{HUGGING_FACE}/justinchuby/Perch-onnx/resolve/main/perch_v2_no_dft.onnx",
+                f"{HUGGING_FACE}/justinchuby/Perch-onnx/resolve/{PERCH_V2_REVISION}"
+                "/perch_v2_no_dft.onnx",
+                size=413_350_933,
+                sha256="4dcf71c18a147198545944bb5149697e89e3ad2e16637fa8f0edf6d13035a017",
             ),
         ),
         gpu=True,

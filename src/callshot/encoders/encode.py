@@ -20,7 +20,7 @@ from callshot.encoders.validation import Float32Array, Model, check_choice
 from callshot.encoders.weights.weight_files import weight_sha256
 from callshot.encoders.windows import cut_windows
 from callshot.errors import InputError, OptionError
-from callshot.files import explain_unreadable, sha256_file
+from callshot.files import check_regular_file, explain_unreadable, sha256_file
 
 DEVICES = ("cpu", "cuda")
 MOST_WINDOWS = 64  # in one call of a model; a long segment has more
@@ -113,6 +113,7 @@ def encoder_fingerprint(spec: EncoderSpec, device: str = "cpu") -> dict[str, obj
     path = spec.options.get("path")
     if isinstance(path, str):  # a file of the user: its content decides, not its name
         with explain_unreadable(path):
+            check_regular_file(Path(path))
             checksums["path"] = sha256_file(Path(path))
     return fingerprint(spec, checksums)
 

