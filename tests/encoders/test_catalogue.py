@@ -72,6 +72,9 @@ def test_every_option_can_be_changed_and_changes_the_fingerprint(name):
         "coefficients": "13",
         "dimension": "7",
         "sequence": "spatial",
+        "pooling": "max",
+        "speed": "2",
+        "top_hz": "8000",
     }
     for option in spec.choices():
         changed = apply_choices(spec, {option: other_values[option]})

@@ -31,7 +31,7 @@ from callshot.encoders.embed import (
     make_table,
     segment_source,
 )
-from callshot.encoders.encode import Encoder, open_encoder, pool
+from callshot.encoders.encode import Encoder, PreparedSegment, open_encoder
 from callshot.encoders.store.store import open_store
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.records import Segment
@@ -138,7 +138,9 @@ def test_a_run_after_a_partial_run_gives_the_vectors_of_a_full_run(library):
     np.testing.assert_array_equal(vectors, fresh[2])
     for segment, vector in zip(segments, vectors, strict=True):
         _, signal = next(iter(load_audio(library, [segment])))
-        np.testing.assert_array_equal(vector, encoder.encode([signal])[0][0])
+        np.testing.assert_array_equal(
+            vector, encoder.encode([PreparedSegment(signal)])[0][0]
+        )
 
 
 @pytest.mark.parametrize(
@@ -542,11 +544,13 @@ def encoded(monkeypatch):
     """One item for each segment that is encoded in this process."""
     calls = []
 
-    def count_and_pool(output):
-        calls.append(1)
-        return pool(output)
+    pool = Encoder.pool
 
-    monkeypatch.setattr("callshot.encoders.embed.pool", count_and_pool)
+    def count_and_pool(*arguments):
+        calls.append(1)
+        return pool(*arguments)
+
+    monkeypatch.setattr(Encoder, "pool", count_and_pool)
     return calls
 
 
@@ -583,7 +587,8 @@ from callshot.encoders import catalogue, encode
 from callshot.encoders.store import store
 from callshot.study.file_steps import embed_files
 segment_table, out, folder = map(Path, sys.argv[1:])
-encode.open_encoder(catalogue.find_encoder("mfcc")).encode([np.zeros(16000, np.float32)])
+silence = encode.PreparedSegment(np.zeros(16000, np.float32))
+encode.open_encoder(catalogue.find_encoder("mfcc")).encode([silence])
 store.FLUSH_AFTER_S = 0.0
 for _ in sys.stdin:
     if (pid := os.fork()) == 0:

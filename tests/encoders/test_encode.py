@@ -10,7 +10,8 @@ import pytest
 import standins
 from callshot.encoders import catalogue
 from callshot.encoders.catalogue import find_encoder
-from callshot.encoders.encode import Encoder, open_encoder, pool, unroll
+from callshot.encoders.encode import Encoder, PreparedSegment, open_encoder, unroll
+from callshot.encoders.pooling import pool
 from callshot.encoders.weights.weight_files import find_weight, import_weight
 from callshot.errors import InputError, OptionError
 
@@ -59,8 +60,9 @@ def make_sound(seconds: float, seed: int = 0) -> np.ndarray:
 
 
 def compute_vectors(encoder: Encoder, *signals: np.ndarray) -> np.ndarray:
-    outputs = encoder.encode([encoder.prepare(signal, RATE_HZ) for signal in signals])
-    return np.stack([pool(output) for output in outputs])
+    segments = [encoder.prepare(signal, RATE_HZ) for signal in signals]
+    outputs = encoder.encode(segments)
+    return np.stack(list(map(encoder.pool, segments, outputs)))
 
 
 def list_lengths(encoder: Encoder) -> list[float]:
@@ -110,7 +112,7 @@ def test_each_window_gives_one_frame_or_sixteen(encoder):
         for seconds in list_lengths(encoder)
     ]
     frames = 16 if encoder.spec.options.get("sequence") == "spatial" else 1
-    assert [len(windows) for windows in prepared] == [1, 1, 2, 3]
+    assert [segment.windows for segment in prepared] == [1, 1, 2, 3]
     assert [unroll(one).shape for one in encoder.encode(prepared)] == [
         (frames * n, encoder.spec.dimension) for n in (1, 1, 2, 3)
     ]
@@ -140,17 +142,21 @@ def test_segments_at_another_rate_are_resampled_or_an_error(encoder):
             encoder.prepare(make_sound(1), 8000)
     else:
         assert (
-            encoder.prepare(make_sound(1), 8000).shape[1]
+            encoder.prepare(make_sound(1), 8000).input.shape[1]
             == encoder.spec.windowing.window
         )
 
 
 def test_the_vector_of_mfcc_is_the_mean_of_its_sequence():
     spec = find_encoder("mfcc")
-    frames = open_encoder(spec, sequences=True).encode([make_sound(2.0)])[0]
+    frames = open_encoder(spec, sequences=True).encode(
+        [PreparedSegment(make_sound(2.0))]
+    )[0]
     assert frames.shape == (201, 40)
     np.testing.assert_allclose(
-        pool(frames), open_encoder(spec).encode([make_sound(2.0)])[0][0], atol=1e-3
+        pool(frames),
+        open_encoder(spec).encode([PreparedSegment(make_sound(2.0))])[0][0],
+        atol=1e-3,
     )
 
 
@@ -172,10 +178,10 @@ def test_options_reach_the_model():
     outputs = set()
     for choices in variants:
         encoder = open_encoder(find_encoder("mfcc", choices))
-        outputs.add(encoder.encode([make_sound(1.0)])[0].tobytes())
+        outputs.add(encoder.encode([PreparedSegment(make_sound(1.0))])[0].tobytes())
     assert len(outputs) == len(variants)
     random = open_encoder(find_encoder("random", {"dimension": "7"}))
-    assert random.encode([make_sound(1.0)])[0].shape == (1, 7)
+    assert random.encode([PreparedSegment(make_sound(1.0))])[0].shape == (1, 7)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +197,9 @@ def test_options_reach_the_model():
 def test_the_output_of_a_model_is_checked(output, message):
     spec = find_encoder("mfcc")
     with pytest.raises(InputError, match=message):
-        Encoder(spec, lambda signal: output, {}).encode([make_sound(1.0)])
+        Encoder(spec, lambda signal: output, {}).encode(
+            [PreparedSegment(make_sound(1.0))]
+        )
 
 
 def test_the_windows_of_a_long_segment_are_encoded_in_batches():

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from callshot.encoders import catalogue, hubert
 from callshot.encoders.catalogue import find_encoder
-from callshot.encoders.encode import open_encoder, pool, unroll
+from callshot.encoders.encode import PreparedSegment, open_encoder, unroll
 from callshot.encoders.loaders import used_weights
+from callshot.encoders.pooling import pool
 from callshot.encoders.weights.weight_files import import_weight, weight_folder
 from callshot.errors import InputError, OptionError
 from standins import hubert as save_hubert
@@ -161,8 +162,10 @@ def test_weights_are_cut_or_exported_once_and_run_by_onnx_runtime(
     monkeypatch.setattr(hubert, "export_hubert", export)
     monkeypatch.setattr(hubert, "open_hubert", open_on_cpu)
     monkeypatch.setattr("callshot.encoders.onnx.has_cuda", lambda: True)
-    on_cpu = open_encoder(SPEC, device="cpu").encode([make_sound()])[0]
-    on_cuda = open_encoder(SPEC, device="cuda").encode([make_sound()])[0]
+    on_cpu = open_encoder(SPEC, device="cpu").encode([PreparedSegment(make_sound())])[0]
+    on_cuda = open_encoder(SPEC, device="cuda").encode([PreparedSegment(make_sound())])[
+        0
+    ]
     assert exported == ([SAFE] if present == SAFE else [])
     assert devices[-2:] == ["cpu", "cuda"]
     assert on_cpu.shape == (24, 768)
@@ -204,7 +207,7 @@ def test_exported_weights_give_the_same_frames_as_torch(random_weights: Path) ->
     model = hubert.open_hubert_torch(random_weights, 2, device="cpu")
     for samples in (400, 8000, 20001):
         expected = model(make_sound(samples))
-        frames = encoder.encode([make_sound(samples)])[0]
+        frames = encoder.encode([PreparedSegment(make_sound(samples))])[0]
         assert np.abs(frames - expected).max() <= 2e-5  # 1.0e-5 on ARM
 
 
@@ -216,7 +219,7 @@ def test_a_real_gpu_gives_the_frames_of_the_cpu(random_weights: Path) -> None:
     on_cuda = open_encoder(SPEC, device="cuda")
     assert on_cpu.fingerprint == on_cuda.fingerprint
     for samples in (400, 8000, 20001):
-        signals = [make_sound(samples)]
+        signals = [PreparedSegment(make_sound(samples))]
         assert (
             np.abs(on_cpu.encode(signals)[0] - on_cuda.encode(signals)[0]).max() <= 1e-4
         )
@@ -240,10 +243,10 @@ def test_the_vector_of_perch_2_is_the_same_with_frames_inside_windows(
     vectors = encoder.encode(segments)
     outputs = open_encoder(spatial).encode(segments)
     for windows, vector, output in zip(segments, vectors, outputs, strict=True):
-        cells = perch_v2_cells(path, windows)
+        cells = perch_v2_cells(path, windows.input)
         assert np.abs(pool(output) - pool(vector)).max() <= 1e-6
         assert (
             np.abs(unroll(output) - cells.mean(axis=2).reshape(-1, 1536)).max() <= 1e-6
         )
-        assert len(unroll(output)) == 16 * len(windows)
+        assert len(unroll(output)) == 16 * windows.windows
         assert unroll(vector) is vector

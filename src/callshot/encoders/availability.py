@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from callshot.encoders.catalogue import find_encoder, list_specs
-from callshot.encoders.encode import open_encoder, pool
+from callshot.encoders.encode import open_encoder
 from callshot.encoders.hubert import TORCH_EXTRA
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.validation import Float32Array
@@ -221,7 +221,8 @@ def compute_vectors(spec: EncoderSpec, *, device: str = "cpu") -> Vectors:
     vectors = {}
     for name, sound in make_test_sounds().items():
         prepared = encoder.prepare(sound, RATE_HZ)
-        vectors[name] = pool(encoder.encode([prepared])[0])
+        output = encoder.encode([prepared])[0]
+        vectors[name] = encoder.pool(prepared, output)
     return vectors
 
 

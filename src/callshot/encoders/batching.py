@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
 
-from callshot.encoders.encode import Encoder
+from callshot.encoders.encode import Encoder, PreparedSegment
 from callshot.encoders.store.store import audio_key
 from callshot.encoders.validation import Float32Array
 from callshot.errors import InputError
@@ -17,8 +17,8 @@ Loaded = tuple[int, Float32Array | InputError]
 """The position of a segment, and its audio or the error."""
 LoadAudio = Callable[[Sequence[Segment]], Iterable[Loaded]]
 """Yields the audio of each segment in order."""
-Prepared = Future[tuple[str, Float32Array]]
-"""The key of a segment's audio, and the input of the model."""
+Prepared = Future[tuple[str, PreparedSegment]]
+"""The key of a segment's audio, and what the model gets."""
 
 LARGEST_BATCH = 64  # windows
 TRIALS = 3  # batches of one size before the next size is tried
@@ -30,7 +30,8 @@ def prepare_ahead(
     encoder: Encoder, segments: Sequence[Segment], load: LoadAudio
 ) -> Generator[Prepared, None, None]:
     """Yield the prepared audio of each segment in order; a thread works ahead."""
-    most = _count_ahead(segments, encoder.spec.rate_hz)
+    samples_per_s = encoder.spec.rate_hz / encoder.spec.speed
+    most = _count_ahead(segments, samples_per_s)
     stream = map(partial(_prepare, encoder), segments, load(segments))
     waiting = deque[Prepared]()
     executor = ThreadPoolExecutor(1, "callshot-windows")
@@ -46,7 +47,7 @@ def prepare_ahead(
 
 def _prepare(
     encoder: Encoder, segment: Segment, loaded: Loaded
-) -> tuple[str, Float32Array]:
+) -> tuple[str, PreparedSegment]:
     _, signal = loaded
     if isinstance(signal, InputError):
         raise signal
@@ -54,13 +55,13 @@ def _prepare(
     return key, encoder.prepare(signal, segment.rate_hz)
 
 
-def _count_ahead(segments: Sequence[Segment], rate_hz: int) -> int:
+def _count_ahead(segments: Sequence[Segment], samples_per_s: float) -> int:
     """Return how many segments may wait for the model: few, if one is long."""
     longest_s = 1.0
     for segment in segments:
         duration_s = segment.end_s - segment.start_s + 2 * segment.collar_s
         longest_s = max(longest_s, duration_s)
-    return min(MOST_AHEAD, int(MOST_AHEAD_SAMPLES / (longest_s * rate_hz)) + 1)
+    return min(MOST_AHEAD, int(MOST_AHEAD_SAMPLES / (longest_s * samples_per_s)) + 1)
 
 
 @dataclass

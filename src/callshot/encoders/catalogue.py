@@ -13,7 +13,12 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from callshot.encoders.spec import HUBERT_LAYERS, EncoderSpec, apply_choices
+from callshot.encoders.spec import (
+    HUBERT_LAYERS,
+    EncoderSpec,
+    apply_choices,
+    format_option,
+)
 from callshot.encoders.validation import suggest
 from callshot.encoders.weights.weight_files import Weight
 from callshot.encoders.windows import WindowOptions
@@ -194,8 +199,8 @@ def find_encoder(name: str, choices: Mapping[str, str] | None = None) -> Encoder
 def display_name(spec: EncoderSpec) -> str:
     """Return the name of an encoder in results: with the options that are not the defaults.
 
-    >>> display_name(find_encoder("mfcc")), display_name(find_encoder("mfcc", {"n_fft": "512"}))
-    ('mfcc', 'mfcc[n_fft=512]')
+    >>> display_name(find_encoder("mfcc")), display_name(find_encoder("mfcc", {"speed": "2"}))
+    ('mfcc', 'mfcc[speed=2]')
     """
     choices = spec.choices()
     if spec.name.startswith("onnx:"):
@@ -205,7 +210,7 @@ def display_name(spec: EncoderSpec) -> str:
     changes = []
     for name, value in choices.items():
         if value != defaults[name]:
-            changes.append(f"{name}={value}")
+            changes.append(f"{name}={format_option(value)}")
     return f"{spec.name}[{','.join(changes)}]" if changes else spec.name
 
 

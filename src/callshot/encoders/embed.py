@@ -18,7 +18,12 @@ import numpy as np
 
 from callshot.encoders.batching import Batching, LoadAudio, Prepared, prepare_ahead
 from callshot.encoders.catalogue import display_name, find_encoder
-from callshot.encoders.encode import Encoder, open_encoder, pool, unroll
+from callshot.encoders.encode import (
+    Encoder,
+    PreparedSegment,
+    open_encoder,
+    unroll,
+)
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.store.store import Store, open_store
 from callshot.encoders.validation import Float32Array
@@ -199,7 +204,7 @@ class _EmbeddingRun:
     encoder: Encoder
     store: Store
     rejects: list[Reject] = field(default_factory=list)
-    waiting: list[tuple[int, str, Float32Array]] = field(default_factory=list)
+    waiting: list[tuple[int, str, PreparedSegment]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.batching = Batching(settled=self.encoder.spec.windowing is None)
@@ -224,28 +229,33 @@ class _EmbeddingRun:
         outputs = _encode_each(unknown, self.encoder)
         duration_s = time.perf_counter() - start_s
         self.batching.record(self.count_windows(unknown.values()), duration_s)
-        for n, key, _ in self.waiting:
+        for n, key, item in self.waiting:
             output = outputs.get(key)
             if isinstance(output, InputError):
                 self.reject(n, output)
             else:
                 self.keys[n] = key
-                self.store_output(self.sources[n], key, output)
+                self.store_output(self.sources[n], key, item, output)
         self.waiting.clear()
 
-    def store_output(self, source: str, key: str, output: Float32Array | None) -> None:
+    def store_output(
+        self,
+        source: str,
+        key: str,
+        item: PreparedSegment,
+        output: Float32Array | None,
+    ) -> None:
         """Add the output of the model to the store; None if the store has that audio."""
         if output is not None:
-            self.store.add(source, key, pool(output), unroll(output))
+            vector = self.encoder.pool(item, output)
+            self.store.add(source, key, vector, unroll(output))
         elif not self.store.keeps_sequences:
             # The same audio from another source: add it, so that it is not read again.
             self.store.add(source, key, self.store.vectors([key])[0])
 
-    def count_windows(self, items: Collection[Float32Array]) -> int:
+    def count_windows(self, items: Collection[PreparedSegment]) -> int:
         """Return the number of windows; a whole segment counts as one."""
-        if self.encoder.spec.windowing is None:
-            return len(items)
-        return sum(len(windows) for windows in items)
+        return sum(item.windows for item in items)
 
     def reject(self, n: int, error: InputError) -> None:
         """Count a segment among the rejects."""
@@ -266,7 +276,7 @@ def segment_source(root: Path, segment: Segment) -> str:
 
 
 def _encode_each(
-    items: Mapping[str, Float32Array],
+    items: Mapping[str, PreparedSegment],
     encoder: Encoder,
 ) -> dict[str, Float32Array | InputError]:
     """Return the output of the model by key; if it fails on the batch, encode one by one."""
@@ -312,7 +322,7 @@ def check_segments(
 ) -> None:
     """Check the folds and the rate of segments, before any audio is read."""
     read_given_folds(segments, source)
-    if spec.windowing is not None:
+    if spec.resamples:
         return
     for segment in segments:
         if segment.rate_hz != spec.rate_hz:

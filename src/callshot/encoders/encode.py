@@ -1,8 +1,9 @@
 """An `EncoderSpec` comes in, an open encoder goes out that turns segments into vectors.
 
-    segment → windows, or whole → model → sequence (frames × dimension) → mean over frames: vector
-                                        ↘ windows × (1 + frames) × dimension if windows have frames
-                                          inside: `pool` takes the vectors, `unroll` the frames
+    segment → played → windows, or whole → model → sequence (frames × dimension) → pooled: vector
+                                                 ↘ windows × (1 + frames) × dimension if windows
+                                                   have frames inside: `pool` takes the vectors,
+                                                   `unroll` the frames
 
 The rows of a segment do not depend on the others in its batch.
 """
@@ -15,15 +16,42 @@ from pathlib import Path
 import numpy as np
 
 from callshot.encoders.loaders import used_weights
+from callshot.encoders.pooling import frame_energies, pool
 from callshot.encoders.spec import EncoderSpec, fingerprint
-from callshot.encoders.validation import Float32Array, Model, check_choice
+from callshot.encoders.validation import (
+    Float32Array,
+    Model,
+    check_choice,
+    check_signal,
+    check_whole_number,
+)
 from callshot.encoders.weights.weight_files import weight_sha256
-from callshot.encoders.windows import cut_windows
+from callshot.encoders.windows import find_spans, resample, split_windows
 from callshot.errors import InputError, OptionError
 from callshot.files import check_regular_file, explain_unreadable, sha256_file
+from callshot.records import FloatArray
 
 DEVICES = ("cpu", "cuda")
 MOST_WINDOWS = 64  # in one call of a model; a long segment has more
+
+
+@dataclass(frozen=True)
+class PreparedSegment:
+    """What a model gets of one segment, and what pooling has to know of it.
+
+    input   windows × samples, or the samples of the whole segment
+    share   share of each window that is audio, not padding; None for a whole segment
+    energy  energy of the audio in each window; None for a whole segment
+    """
+
+    input: Float32Array
+    share: FloatArray | None = None
+    energy: FloatArray | None = None
+
+    @property
+    def windows(self) -> int:
+        """The number of windows; a whole segment counts as one."""
+        return 1 if self.share is None else len(self.share)
 
 
 @dataclass(frozen=True)
@@ -34,28 +62,44 @@ class Encoder:
     model: Model
     fingerprint: dict[str, object]
 
-    def prepare(self, signal: Float32Array, rate_hz: int) -> Float32Array:
-        """Return the input of the model: the windows of a segment, or the whole segment."""
-        if self.spec.windowing is not None:
-            return cut_windows(signal, rate_hz, self.spec.windowing)
-        if rate_hz != self.spec.rate_hz:
+    def prepare(self, signal: Float32Array, rate_hz: int) -> PreparedSegment:
+        """Return a segment as the model takes it: played at its speed, whole or in windows."""
+        check_signal(signal)
+        check_whole_number("rate_hz", rate_hz)
+        if not self.spec.resamples and rate_hz != self.spec.rate_hz:
             raise InputError(
                 f"{self.spec.name}: expected segments at {self.spec.rate_hz} Hz, got {rate_hz}; "
                 f"cut them with --rate-hz {self.spec.rate_hz}"
             )
-        return signal
+        played = play(signal, rate_hz, self.spec)
+        options = self.spec.windowing
+        if options is None:
+            return PreparedSegment(played)
+        windows = split_windows(played, options)
+        spans = find_spans(len(played), options)
+        share = np.array([span.length / options.window for span in spans])
+        energy = np.array([_energy(played[span.start : span.end]) for span in spans])
+        return PreparedSegment(windows, share, energy)
 
-    def encode(self, prepared: Sequence[Float32Array]) -> list[Float32Array]:
+    def encode(self, prepared: Sequence[PreparedSegment]) -> list[Float32Array]:
         """Return the output for each prepared segment; see `pool` and `unroll`."""
         if self.spec.windowing is None:
-            return [self._run(signal) for signal in prepared]
-        windows = np.concatenate(prepared)
+            return [self._run(segment.input) for segment in prepared]
+        windows = np.concatenate([segment.input for segment in prepared])
         batches = []
         for start in range(0, len(windows), MOST_WINDOWS):
             batch = windows[start : start + MOST_WINDOWS]
             batches.append(self._run(batch))
-        ends = np.cumsum([len(segment) for segment in prepared])
+        ends = np.cumsum([segment.windows for segment in prepared])
         return np.split(np.concatenate(batches), ends[:-1])
+
+    def pool(self, prepared: PreparedSegment, output: Float32Array) -> Float32Array:
+        """Return the vector of a segment from the output of the model."""
+        energy = prepared.energy
+        pooling = self.spec.pooling
+        if pooling == "energy" and energy is None:
+            energy = frame_energies(prepared.input, len(output))
+        return pool(output, pooling, prepared.share, energy)
 
     def _run(self, batch: Float32Array) -> Float32Array:
         """Run the model and check what it returns."""
@@ -72,21 +116,17 @@ class Encoder:
         return output
 
 
-def pool(encoded: Float32Array) -> Float32Array:
-    """Return the vector of a segment: the mean over its frames or windows, summed in float64.
+def play(signal: Float32Array, rate_hz: int, spec: EncoderSpec) -> Float32Array:
+    """Return a signal as the model gets it: faster by `speed`, and only up to `top_hz`."""
+    played_hz = rate_hz * spec.speed
+    if spec.top_hz is not None and 2 * spec.top_hz < min(played_hz, spec.rate_hz):
+        signal = resample(signal, played_hz, 2 * spec.top_hz)
+        played_hz = 2 * spec.top_hz
+    return resample(signal, played_hz, spec.rate_hz)
 
-    >>> pool(np.array([[1, 2], [3, 6]], np.float32))
-    array([2., 4.], dtype=float32)
 
-    Two windows with a vector and two frames each:
-
-    >>> pool(np.array([[[9], [1], [2]], [[7], [3], [4]]], np.float32))
-    array([8.], dtype=float32)
-    """
-    if encoded.ndim == 3:
-        encoded = encoded[:, 0]
-    mean = encoded.mean(axis=0, dtype=np.float64)
-    return np.asarray(mean, np.float32)
+def _energy(signal: Float32Array) -> float:
+    return float(np.square(signal, dtype=np.float64).sum())
 
 
 def unroll(encoded: Float32Array) -> Float32Array:

@@ -4,10 +4,12 @@ Everything that decides the vectors is in the spec, and so in the fingerprint by
 keeps them.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from callshot.encoders.pooling import POOLINGS
 from callshot.encoders.validation import check_choice, check_whole_number, suggest
 from callshot.encoders.weights.weight_files import Weight
 from callshot.encoders.windows import WindowOptions
@@ -17,7 +19,9 @@ Option = str | int | float | bool | None
 
 HUBERT_LAYERS = 12
 SEQUENCES = ("windows", "spatial")  # of Perch 2: its windows, or the frames inside them
-HAS_NONE = ("top_db",)  # options that can be switched off
+SHARED_OPTIONS = ("pooling", "speed", "top_hz")  # of every encoder
+SPEEDS = (0.01, 100.0)
+HAS_NONE = ("top_db", "top_hz")  # options that can be switched off
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,10 @@ class EncoderSpec:
     load           function that opens the model, as "module:function"
     level          what a louder segment does to its vector
     windowing      how a segment is cut into windows; None: the model takes a segment whole
-    options        all other options that change the vectors
+    options        all other options of this encoder that change the vectors
+    pooling        how the vectors of windows or frames become one
+    speed          how many times faster a segment is played to the model; below 1: slower
+    top_hz         the highest frequency that the model gets, as played; None: all
     extra          extra of callshot that must be installed
     torch_weights  alternatives to `weights` that torch reads; one of them is enough
     weights_of     encoder whose weights it shares
@@ -45,6 +52,9 @@ class EncoderSpec:
     level: str
     windowing: WindowOptions | None = None
     options: Mapping[str, Option] = field(default_factory=dict)
+    pooling: str = "mean"
+    speed: float = 1.0
+    top_hz: float | None = None
     extra: str | None = None
     weights: tuple[Weight, ...] = ()
     torch_weights: tuple[Weight, ...] = ()
@@ -62,7 +72,13 @@ class EncoderSpec:
         choices: dict[str, Option] = {}
         if self.windowing is not None:
             choices |= asdict(self.windowing)
-        return choices | dict(self.options)
+        choices |= dict(self.options)
+        return choices | {name: getattr(self, name) for name in SHARED_OPTIONS}
+
+    @property
+    def resamples(self) -> bool:
+        """Whether it takes segments at any rate; otherwise only at its own."""
+        return self.windowing is not None or self.speed != 1
 
 
 def apply_choices(spec: EncoderSpec, choices: Mapping[str, str]) -> EncoderSpec:
@@ -79,13 +95,31 @@ def apply_choices(spec: EncoderSpec, choices: Mapping[str, str]) -> EncoderSpec:
             check_whole_number(place, value, maximum=HUBERT_LAYERS)
         elif name == "sequence":
             check_choice(place, value, SEQUENCES)
-    spec = replace(spec, options=options, dimension=dimension)
+    shared = {name: values.pop(name) for name in SHARED_OPTIONS}
+    _check_shared(spec, **shared)
+    spec = replace(spec, options=options, dimension=dimension, **shared)
     if spec.windowing is None:
         return spec
     if "hop_s" not in choices and spec.windowing.hop_s == spec.windowing.window_s:
         values["hop_s"] = None  # adjacent windows stay adjacent
     windowing = WindowOptions(**values)
     return replace(spec, windowing=windowing, rate_hz=windowing.rate_hz)
+
+
+def _check_shared(
+    spec: EncoderSpec, pooling: str, speed: float, top_hz: float | None
+) -> None:
+    """Check the options that every encoder has."""
+    check_choice(f"{spec.name}: pooling", pooling, POOLINGS)
+    slowest, fastest = SPEEDS
+    if not slowest <= speed <= fastest:
+        raise OptionError(
+            f"{spec.name}: speed: expected {slowest:g} to {fastest:g}, got {speed:g}"
+        )
+    if top_hz is not None and not 1 <= top_hz < math.inf:
+        raise OptionError(
+            f"{spec.name}: top_hz: expected at least 1 Hz or none, got {top_hz:g}"
+        )
 
 
 def fingerprint(spec: EncoderSpec, weights: Mapping[str, str]) -> dict[str, Any]:
@@ -95,6 +129,10 @@ def fingerprint(spec: EncoderSpec, weights: Mapping[str, str]) -> dict[str, Any]
     """
     choices = spec.choices()
     choices.pop("path", None)
+    pooling = choices.pop("pooling")
+    for name in ("speed", "top_hz"):
+        if choices[name] in (1, None):  # the text of older stores
+            del choices[name]
     return {
         "encoder": spec.name,
         "version": spec.version,
@@ -102,7 +140,7 @@ def fingerprint(spec: EncoderSpec, weights: Mapping[str, str]) -> dict[str, Any]
         "rate_hz": spec.rate_hz,
         "dimension": spec.dimension,
         "choices": choices,
-        "pooling": "mean",
+        "pooling": pooling,
         "resampler": "soxr HQ",
         "weights": dict(sorted(weights.items())),
     }
@@ -136,3 +174,14 @@ def _parse_value(name: str, text: str, default: Option) -> Option:
         raise OptionError(
             f"{name}: expected a value like {default!r}, got {text!r}"
         ) from None
+
+
+def format_option(value: Option) -> str:
+    """Return the value of an option as the user may write it.
+
+    >>> format_option(2.0), format_option(0.025), format_option(None), format_option(True)
+    ('2', '0.025', 'none', 'true')
+    """
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)

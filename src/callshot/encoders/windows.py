@@ -2,6 +2,9 @@
 
     signal → resample to the model's rate → cut; pad the last window → normalise each window
 
+Played at speed 2, one second of a segment lasts half a second: it is resampled as if its rate were
+twice as high, and a window of 3 s holds 6 s of real time. `window_times` are in real time.
+
 Public toolkits cut in different ways, and the vectors change with the cut. The options that
 reproduce four of them, for 5 s at 32 kHz:
 
@@ -25,6 +28,7 @@ from callshot.encoders.validation import (
     check_whole_number,
 )
 from callshot.errors import InputError, OptionError
+from callshot.records import FloatArray
 
 PADDINGS = ("centre", "right", "wrap")
 REMAINDERS = ("pad", "drop", "wrap", "extend", "centre-crop")
@@ -92,8 +96,25 @@ did you mean centre?
         return round(self.hop_s * self.rate_hz)
 
 
+@dataclass(frozen=True)
+class WindowSpan:
+    """The samples of a segment from `start` to before `end`, from `offset` on in their window.
+
+    All other samples of the window are padding.
+    """
+
+    start: int
+    end: int
+    offset: int
+
+    @property
+    def length(self) -> int:
+        """The number of its samples that are audio of the segment."""
+        return self.end - self.start
+
+
 def cut_windows(
-    signal: Float32Array, rate_hz: int, options: WindowOptions
+    signal: Float32Array, rate_hz: float, options: WindowOptions
 ) -> Float32Array:
     """Return the windows of a segment, windows × samples; there is always at least one.
 
@@ -106,13 +127,53 @@ def cut_windows(
            [4., 5., 0.]], dtype=float32)
     """
     check_signal(signal)
-    signal = _resample(signal, rate_hz, options.rate_hz)
-    starts = _window_starts(len(signal), options)
-    windows = np.zeros((len(starts), options.window), np.float32)
-    for window, start in zip(windows, starts, strict=True):
-        _fill(window, signal, start, options)
+    return split_windows(resample(signal, rate_hz, options.rate_hz), options)
+
+
+def split_windows(signal: Float32Array, options: WindowOptions) -> Float32Array:
+    """Return the windows of a signal at the model's rate."""
+    spans = find_spans(len(signal), options)
+    windows = np.zeros((len(spans), options.window), np.float32)
+    for window, span in zip(windows, spans, strict=True):
+        _fill(window, signal, span, options)
         _normalise(window, options.normalisation)
     return windows
+
+
+def find_spans(samples: int, options: WindowOptions) -> list[WindowSpan]:
+    """Return which samples of a segment each window holds, and where, at the model's rate.
+
+    >>> options = WindowOptions(rate_hz=1, window_s=4)
+    >>> find_spans(6, options)
+    [WindowSpan(start=0, end=4, offset=0), WindowSpan(start=4, end=6, offset=1)]
+    """
+    spans = []
+    for start in _window_starts(samples, options):
+        end = min(start + options.window, samples)
+        offset = 0
+        is_filled_from_start = samples > options.window and options.remainder == "wrap"
+        if options.padding == "centre" and not is_filled_from_start:
+            offset = (options.window - (end - start)) // 2
+        spans.append(WindowSpan(start, end, offset))
+    return spans
+
+
+def window_times(
+    samples: int, options: WindowOptions, speed: float = 1.0
+) -> FloatArray:
+    """Return when each window begins, in seconds of real time from the start of a segment.
+
+    `samples` is the length of the segment as it is played to the model, at the model's rate. Sample
+    n of a window is n · speed / options.rate_hz later than its first one. A window that begins with
+    padding begins before its audio.
+
+    >>> options = WindowOptions(rate_hz=48000, window_s=3.0, padding="right")
+    >>> window_times(7 * 48000, options, speed=2)
+    array([ 0.,  6., 12.])
+    """
+    spans = find_spans(samples, options)
+    first = np.array([span.start - span.offset for span in spans])
+    return first * (speed / options.rate_hz)
 
 
 def _window_starts(samples: int, options: WindowOptions) -> list[int]:
@@ -130,20 +191,17 @@ def _window_starts(samples: int, options: WindowOptions) -> list[int]:
 
 
 def _fill(
-    window: Float32Array, signal: Float32Array, start: int, options: WindowOptions
+    window: Float32Array, signal: Float32Array, span: WindowSpan, options: WindowOptions
 ) -> None:
-    """Copy the samples from `start` into a window of zeros, and pad as the options say."""
+    """Copy the samples of a span into a window of zeros, and pad as the options say."""
     length = len(window)
-    samples = signal[start : start + length]
+    samples = signal[span.start : span.end]
     if len(signal) > length and options.remainder == "wrap":
         window[:] = np.append(samples, signal)[:length]
     elif options.padding == "wrap":
         window[:] = np.resize(samples, length)
-    elif options.padding == "right":
-        window[: len(samples)] = samples
     else:
-        offset = (length - len(samples)) // 2
-        window[offset : offset + len(samples)] = samples
+        window[span.offset : span.offset + span.length] = samples
 
 
 def _normalise(window: Float32Array, normalisation: str) -> None:
@@ -160,15 +218,17 @@ def _normalise(window: Float32Array, normalisation: str) -> None:
     window[:] = exact
 
 
-def _resample(signal: Float32Array, rate_hz: int, target_hz: int) -> Float32Array:
-    check_whole_number("rate_hz", rate_hz)
+def resample(signal: Float32Array, rate_hz: float, target_hz: float) -> Float32Array:
+    """Return a signal at another rate (soxr, quality HQ); there must be a sample left."""
+    if not 0 < rate_hz < math.inf:
+        raise OptionError(f"rate_hz: expected a number above 0, got {rate_hz}")
     if rate_hz == target_hz:
         return signal
     resampled: Float32Array = soxr.resample(signal, rate_hz, target_hz, quality="HQ")
     if len(resampled) == 0:
         raise InputError(
-            f"signal: expected at least one sample at {target_hz} Hz, "
-            f"got {len(signal)} at {rate_hz} Hz; leave the segment out"
+            f"signal: expected at least one sample at {target_hz:g} Hz, "
+            f"got {len(signal)} at {rate_hz:g} Hz; leave the segment out"
         )
     return resampled
 

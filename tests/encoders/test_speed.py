@@ -1,0 +1,167 @@
+"""Segments are played faster or slower; times stay real, and nothing is lost at an end."""
+
+import numpy as np
+import pytest
+import soundfile
+import soxr
+
+from callshot.api import embed, segment
+from callshot.encoders.catalogue import display_name, find_encoder
+from callshot.encoders.encode import Encoder, open_encoder, play
+from callshot.encoders.spec import fingerprint
+from callshot.encoders.windows import WindowOptions, find_spans, window_times
+from callshot.errors import OptionError
+
+RATE_HZ = 4000
+MODEL_HZ = 12000
+SPEEDS = [0.1, 0.3, 0.5, 1, 2, 3, 7.7, 8, 32]
+
+
+def make_encoder(speed, **choices):
+    """Return an encoder of windows of 1 s at 12 kHz whose model gives the samples back."""
+    texts = {"speed": str(speed), "window_s": "1", "rate_hz": str(MODEL_HZ)} | choices
+    return Encoder(find_encoder("birdnet-v2.4", texts), lambda windows: windows, {})
+
+
+def find_click(encoder, signal):
+    """Return the time of the loudest sample of all windows, and the number of its window."""
+    windows = encoder.prepare(signal, RATE_HZ).input
+    played = play(signal, RATE_HZ, encoder.spec)
+    speed = encoder.spec.speed
+    starts_s = window_times(len(played), encoder.spec.windowing, speed)
+    window, sample = np.unravel_index(np.abs(windows).argmax(), windows.shape)
+    return starts_s[window] + sample * speed / MODEL_HZ, window
+
+
+@pytest.mark.parametrize("speed", SPEEDS)
+@pytest.mark.parametrize("padding", ["centre", "right"])
+@pytest.mark.parametrize("remainder", ["pad", "wrap", "extend"])
+def test_a_click_is_found_at_its_time_in_every_window(speed, padding, remainder):
+    encoder = make_encoder(speed, padding=padding, remainder=remainder)
+    samples = round(2.4 * speed * RATE_HZ)  # three windows, the last one not full
+    sample_s = max(1 / RATE_HZ, speed / MODEL_HZ)
+    found = set()
+    for share in (0, 0.2, 0.5, 0.7, 0.95, 1):
+        click = round(share * (samples - 1))
+        signal = np.zeros(samples, np.float32)
+        signal[click] = 1
+        time_s, window = find_click(encoder, signal)
+        assert abs(time_s - click / RATE_HZ) <= sample_s
+        found.add(int(window))
+    assert found == {0, 1, 2}
+
+
+@pytest.mark.parametrize("speed", SPEEDS)
+def test_a_click_in_a_segment_shorter_than_a_window_is_found(speed):
+    signal = np.zeros(round(0.4 * speed * RATE_HZ), np.float32)
+    for click in (0, len(signal) - 1):
+        signal[:] = 0
+        signal[click] = 1
+        time_s, window = find_click(make_encoder(speed), signal)
+        sample_s = max(1 / RATE_HZ, speed / MODEL_HZ)
+        assert abs(time_s - click / RATE_HZ) <= sample_s
+        assert window == 0
+
+
+@pytest.mark.parametrize("speed", SPEEDS)
+@pytest.mark.parametrize("samples", [4001, 13_337])
+def test_windows_hold_all_of_a_segment(speed, samples):
+    encoder = make_encoder(speed)
+    played = play(np.ones(samples, np.float32), RATE_HZ, encoder.spec)
+    assert abs(len(played) - samples * MODEL_HZ / (RATE_HZ * speed)) <= 0.5
+    spans = find_spans(len(played), encoder.spec.windowing)
+    assert spans[0].start == 0
+    assert [span.start for span in spans[1:]] == [span.end for span in spans[:-1]]
+    assert spans[-1].end == len(played)
+
+
+def test_windows_begin_in_real_time():
+    options = WindowOptions(10, 2.0, hop_s=1.0, padding="centre")
+    # Played at speed 3, 4.5 s of 13.5 s; the last window has 1.5 s between 5 zeros
+    assert window_times(45, options, 3).tolist() == pytest.approx([0, 3, 6, 8.4])
+    crop = WindowOptions(10, 2.0, remainder="centre-crop")
+    assert window_times(45, crop, 0.5).tolist() == pytest.approx([0.6])
+
+
+@pytest.mark.parametrize("name", ["mfcc", "birdnet-v2.4"])
+@pytest.mark.parametrize("speed", [0.25, 2.0, 3.0])
+def test_a_view_equals_a_file_that_was_resampled_by_hand(name, speed, tmp_path):
+    spec = find_encoder(name)
+    rate_hz = 16000
+    samples = round(2 * rate_hz * speed)
+    sound = np.random.default_rng(0).normal(scale=0.1, size=samples)
+    (tmp_path / "a").mkdir()
+    soundfile.write(tmp_path / "a" / "a.wav", sound, rate_hz, subtype="FLOAT")
+    by_hand = soxr.resample(
+        sound.astype(np.float32), rate_hz * speed, spec.rate_hz, quality="HQ"
+    )
+    (tmp_path / "b").mkdir()
+    soundfile.write(tmp_path / "b" / "b.wav", by_hand, spec.rate_hz, subtype="FLOAT")
+    for label in "ab":
+        (tmp_path / label / f"{label}.csv").write_text(
+            f"path,label\n{label}.wav,roar\n"
+        )
+    encode = open_encoder(spec).model if name == "mfcc" else fake_birdnet
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            f"callshot.encoders.loaders.load_{name[:7]}", lambda *_, **__: encode
+        )
+        patch.setattr("callshot.encoders.encode.used_weights", lambda *_: ())
+        fast = embed_folder(tmp_path / "a", name, rate_hz, speed)
+        hand = embed_folder(tmp_path / "b", name, spec.rate_hz, 1)
+    scale = np.abs(hand).max()
+    np.testing.assert_allclose(fast, hand, rtol=0, atol=1e-5 * scale)
+
+
+def fake_birdnet(windows):
+    """Return 1024 mean squares of each window: they are as sensitive to its samples."""
+    parts = windows[:, : 1024 * 140].reshape(len(windows), 1024, 140)
+    return np.square(parts).mean(axis=2)
+
+
+def embed_folder(folder, name, rate_hz, speed):
+    segments = segment(folder, rate_hz=rate_hz, level_dbfs=None, min_length_s=0.1)
+    return embed(segments, name, store=folder / "store", speed=speed).vectors
+
+
+def test_mfcc_played_at_another_speed_takes_segments_at_any_rate():
+    encoder = open_encoder(find_encoder("mfcc", {"speed": "0.1"}))
+    ultrasound = np.ones(25600, np.float32)
+    assert len(encoder.prepare(ultrasound, 256_000).input) == 16000
+
+
+def test_only_frequencies_up_to_top_hz_are_played():
+    """At twice the speed, 1 and 5 kHz become 2 and 10 kHz."""
+    time_s = np.arange(16000) / 16000
+    tones = np.sin(2 * np.pi * 1000 * time_s) + np.sin(2 * np.pi * 5000 * time_s)
+    for top_hz, expected in (("8000", [True, False]), ("none", [True, True])):
+        spec = find_encoder("birdnet-v2.4", {"speed": "2", "top_hz": top_hz})
+        played = play(tones.astype(np.float32), 16000, spec)
+        assert len(played) == 24000
+        power = np.abs(np.fft.rfft(played))
+        assert [power[1000] > 1000, power[5000] > 1000] == expected
+
+
+def test_speed_1_is_the_default_and_keeps_the_fingerprint():
+    plain = find_encoder("birdnet-v2.4")
+    once = find_encoder("birdnet-v2.4", {"speed": "1", "top_hz": "none"})
+    assert fingerprint(plain, {}) == fingerprint(once, {})
+    assert "speed" not in fingerprint(plain, {})["choices"]
+    twice = find_encoder("birdnet-v2.4", {"speed": "2"})
+    assert fingerprint(twice, {})["choices"]["speed"] == 2
+    assert display_name(twice) == "birdnet-v2.4[speed=2]"
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"speed": "0"}, "speed: expected 0.01 to 100, got 0"),
+        ({"speed": "nan"}, "speed: expected 0.01 to 100, got nan"),
+        ({"speed": "fast"}, "speed: expected a value like 1.0, got 'fast'"),
+        ({"top_hz": "0"}, "top_hz: expected at least 1 Hz or none, got 0"),
+        ({"pooling": "mximum"}, "pooling: expected one of mean, audio, max"),
+    ],
+)
+def test_a_wrong_value_is_an_error(choices, message):
+    with pytest.raises(OptionError, match=message):
+        find_encoder("mfcc", choices)
