@@ -594,8 +594,8 @@ def test_a_panic_of_polars_is_an_input_error(
     def panic(*_: Any, **options: Any) -> None:
         raise pl.exceptions.PanicException("index out of bounds\nsomewhere")
 
-    monkeypatch.setattr(pl, "scan_parquet", panic)
-    check_error(parquet(tmp_path), r"cannot be read \(index out of bounds somewhere\)")
+    monkeypatch.setattr(pl, "read_csv", panic)
+    check_error(rows_csv(tmp_path), r"cannot be read \(index out of bounds somewhere\)")
 
 
 def test_an_interrupt_is_not_an_input_error(
@@ -604,9 +604,9 @@ def test_an_interrupt_is_not_an_input_error(
     def interrupted(*_: Any, **options: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pl, "scan_parquet", interrupted)
+    monkeypatch.setattr(pl, "read_csv", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        read_table(parquet(tmp_path))
+        read_table(rows_csv(tmp_path))
 
 
 def test_pickles_are_errors(tmp_path: Path) -> None:

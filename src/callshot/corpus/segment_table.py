@@ -16,6 +16,7 @@ import polars as pl
 from callshot.errors import InputError
 from callshot.files import error_reason
 from callshot.records import Reject, Segment, Segmentation
+from callshot.records.parquet import describe_parquet, read_parquet
 
 SEGMENTS = "segments.parquet"
 REJECTS = "rejects.csv"
@@ -119,14 +120,8 @@ def read_segments(path: Path) -> SegmentTable:
     >>> segments == [call], segments.metadata["corpus"]
     (True, 'mine')
     """
-    try:
-        frame = pl.read_parquet(path.absolute(), glob=False)
-        metadata = pl.read_parquet_metadata(path.absolute())
-    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        reason = error_reason(error)
-        raise InputError(
-            f"{path}: cannot be read ({reason}); expected the segments.parquet of a run"
-        ) from error
+    frame = read_parquet(path)
+    metadata = describe_parquet(path).metadata
     _check_columns(path, frame)
     metadata.pop("ARROW:schema", None)
     segments = []

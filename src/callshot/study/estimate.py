@@ -3,12 +3,12 @@
 from contextlib import suppress
 from dataclasses import dataclass
 
-import polars as pl
-
 from callshot.baselines.options import CHOSEN_CELL
 from callshot.corpus.recordings import AUDIO_SUFFIXES, find_files
 from callshot.corpus.segment_table import SEGMENTS
+from callshot.errors import InputError
 from callshot.fewshot.permutation import TEST_DRAWS, TESTED_SHOTS
+from callshot.records.parquet import read_parquet
 from callshot.study.steps import Step
 from callshot.study.study_file import Study
 
@@ -92,8 +92,8 @@ def _logistic_per_k_s(study: Study, step: Step, size: _Size) -> float:
 def _corpus_size(study: Study, step: Step) -> _Size:
     """Return the size of a corpus by its segments, or by its files before these are cut."""
     path = study.work / "segment" / step.corpus / SEGMENTS
-    with suppress(OSError, pl.exceptions.PolarsError):
-        table = pl.read_parquet(path, columns=["start_s", "end_s", "label"])
+    with suppress(InputError):
+        table = read_parquet(path, ["start_s", "end_s", "label"])
         durations = table["end_s"] - table["start_s"]
         labels = table["label"].n_unique()
         return _Size(table.height, float(durations.sum()), labels)

@@ -29,6 +29,7 @@ from callshot.fewshot.protocol import Protocol
 from callshot.files import sha256_file
 from callshot.records import Evaluation
 from callshot.records.frames import BASELINES, REFINEMENT
+from callshot.records.parquet import read_parquet
 from callshot.report.output_folder import open_output_folder
 from callshot.report.provenance import describe_evaluation
 from callshot.report.results import (
@@ -200,9 +201,9 @@ def read_baselines(folder: Path) -> pl.DataFrame:
     """Read what each baseline scored, with its samples."""
     path = folder / SAMPLES_FILE
     try:
-        return pl.read_parquet(path, glob=False).select(list(BASELINES))
-    except (OSError, pl.exceptions.PolarsError):
-        raise InputError(f"{path}: cannot be read; train the baselines again") from None
+        return read_parquet(path, list(BASELINES))
+    except InputError as error:
+        raise InputError(f"{error}; train the baselines again") from None
 
 
 def _read_inputs(

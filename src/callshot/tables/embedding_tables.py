@@ -42,6 +42,7 @@ from callshot.records.columns import (
     contiguous_floats,
     select_columns,
 )
+from callshot.records.parquet import describe_parquet, read_parquet
 
 Frames = NDArray[np.float32]
 
@@ -128,8 +129,7 @@ def table_corpus(path: Path) -> str | None:
 def table_segments(path: Path) -> frozenset[str]:
     """Return the segment ids in a table that `write_table` wrote."""
     with explain_read_errors(path):
-        frame = pl.read_parquet(path.absolute(), columns=["segment"], glob=False)
-        return frozenset(frame["segment"])
+        return frozenset(read_parquet(path, ["segment"])["segment"])
 
 
 @contextmanager
@@ -164,7 +164,7 @@ def _check_kind(path: Path) -> str:
 def _read_metadata(path: Path) -> dict[str, str]:
     kind = path.suffix.lower()
     if kind == ".parquet":
-        return pl.read_parquet_metadata(path.absolute())
+        return describe_parquet(path).metadata
     metadata: dict[str, str] = {}
     if kind == ".npz":
         with _open_npz(path) as entries:
@@ -175,9 +175,8 @@ def _read_metadata(path: Path) -> dict[str, str]:
 
 
 def _read_parquet(path: Path) -> pl.DataFrame:
-    scan = pl.scan_parquet(path.absolute(), glob=False, hive_partitioning=False)
-    names = select_columns(path, list(scan.collect_schema()))
-    return scan.select(names).collect()
+    names = select_columns(path, describe_parquet(path).columns)
+    return read_parquet(path, names)
 
 
 def _read_csv(path: Path) -> pl.DataFrame:
@@ -371,16 +370,12 @@ def read_sequences(path: Path, segments: Sequence[str]) -> list[Frames]:
 def _read_sequence_rows(path: Path, segments: Sequence[str]) -> pl.DataFrame:
     if not path.exists():
         raise InputError(f"{path}: no such file; {EMBED_AGAIN}")
-    try:
-        wanted = pl.col("segment").is_in(list(segments))
-        frame = pl.scan_parquet(path, glob=False).filter(wanted).collect()
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise InputError(
-            f"{path}: not a table of sequences ({error_reason(error)}); {EMBED_AGAIN}"
-        ) from error
     names = list(SEQUENCES)
-    check_columns(path, frame.columns, names)
-    return frame.select(names)
+    try:
+        check_columns(path, describe_parquet(path).columns, names)
+        return read_parquet(path, names, where=("segment", list(segments)))
+    except InputError as error:
+        raise InputError(f"{error}; {EMBED_AGAIN}") from error
 
 
 def _reshape_sequence(

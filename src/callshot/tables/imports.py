@@ -28,6 +28,7 @@ from callshot.records.columns import (
     table_columns,
     text_column,
 )
+from callshot.records.parquet import describe_parquet, read_parquet
 from callshot.tables.birdnet_analyzer import TEXT_SUFFIX, read_analyzer
 from callshot.tables.embedding_tables import explain_read_errors, read_csv_records
 from callshot.tables.hoplite import find_hoplite, read_hoplite
@@ -329,9 +330,8 @@ def _read_span_file(
     """Read a CSV, as text, or a Parquet file and the corpus it names."""
     with explain_read_errors(path):
         if path.suffix.lower() == ".parquet":
-            path = path.absolute()
-            corpus = pl.read_parquet_metadata(path).get("corpus")
-            return pl.read_parquet(path, glob=False), corpus
+            corpus = describe_parquet(path).metadata.get("corpus")
+            return read_parquet(path), corpus
         records = read_csv_records(path, required)
         schema = dict.fromkeys(records[0], pl.String)
         return pl.DataFrame(records, schema), None

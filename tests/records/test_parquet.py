@@ -1,0 +1,180 @@
+"""Parquet files of any origin: frames come out, or one line of error; the process goes on."""
+
+import base64
+import os
+import random
+import subprocess
+import sys
+import threading
+import zlib
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from callshot.corpus.segment_table import read_segments
+from callshot.errors import InputError
+from callshot.records import parquet
+from callshot.records.parquet import describe_parquet, read_parquet
+
+# Two rows of text and integers. Bit 0 of byte 38 is flipped, which makes a count in the header of
+# a page negative. polars 2.1 aborts: "memory allocation of 2305843009213693952 bytes
+# failed".
+ABORTS = (
+    "c-nPRJx{|h5VeD;7&;)tSq;jNrBM+TwBe%(Dnlp;5EUd95@HObY58hU!bkZx4Ez!%7FLGN{1EP(z=Al*_wM|j"
+    "pHH%Vuh#?t3$V~dV2lY|X%eO!aSRORV6G0+FbgFpF{Y7%^C=C=`Z_Dk>J=UWlR^&V&}v&V3{6Zh3or7Z&<gyq"
+    "6MyZ*kKMJh8_AJ1;noXhx*^-JCQ*phgy$t_dV61_NpcT@LAk2o7**Cah!WIYqls?lb?cQI|BWi&G?-`ByJq}<"
+    "yZqEZV&+m<GYIoEMy2faddH`m*~PGb8&<yf3dP2Ohp|h^dBlDk6usIy^t{aLC=9$MANi*z+Q&nKLZ{9<l(s2#"
+    "uTbP9zoxlvI|mH^1bH{FgPiXKBpu}aUWREWqtUuVca-u><zApJ*&U#sFvu_8DXdr2d;w8vl(WFwVwEF5xe3$E"
+    "tld4|50lZN`Pfgh%VcEQ%gyD6Sv!BYyot<K>^AK4Xf=)_yA{Wd9W~eNmJ>GI(0143*p6FaKXUCwy^haCFZO}o"
+    "#K&*=4One|d;"
+)
+FRAME = pl.DataFrame(
+    {"label": ["roar", "rumble", "roar"], "vector": [[1.0, 2.0], [3.0, 4.0], None]}
+)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "table.parquet"
+    FRAME.write_parquet(path, metadata={"corpus": "mine"})
+    return path
+
+
+def damaged_table(folder: Path) -> Path:
+    path = folder / "aborts.parquet"
+    path.write_bytes(zlib.decompress(base64.b85decode(ABORTS)))
+    return path
+
+
+def test_all_rows_or_some_come_back(table: Path) -> None:
+    assert read_parquet(table).equals(FRAME)
+    assert read_parquet(table, ["vector"]).equals(FRAME.select("vector"))
+    rows = read_parquet(table, where=("label", ["roar"]))
+    assert rows.equals(FRAME.filter(label="roar"))
+    assert read_parquet(table, where=("label", [])).equals(FRAME.clear())
+
+
+def test_the_columns_and_metadata_are_described(table: Path) -> None:
+    columns, metadata = describe_parquet(table)
+    assert columns == ["label", "vector"]
+    assert metadata["corpus"] == "mine"
+
+
+def test_a_large_table_comes_in_parts(tmp_path: Path) -> None:
+    count = 2**23 + 2**20  # 72 MiB
+    frame = pl.DataFrame({"k": pl.arange(count, eager=True)})
+    frame.write_parquet(tmp_path / "large.parquet")
+    assert read_parquet(tmp_path / "large.parquet").equals(frame)
+
+
+def test_a_file_that_aborts_polars_is_an_error_and_the_next_is_read(
+    tmp_path: Path, table: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = damaged_table(tmp_path)
+    for read in (read_parquet, read_segments, read_parquet):
+        with pytest.raises(InputError, match=r"aborts.parquet: cannot be read \(.*$"):
+            read(path)
+        assert read_parquet(table).equals(FRAME)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_command_line_survives_a_file_that_aborts_polars(tmp_path: Path) -> None:
+    path = damaged_table(tmp_path)
+    embed = ["embed", str(path), "--encoder", "mfcc", "--out", "mfcc.parquet"]
+    command = [sys.executable, "-m", "callshot", *embed, "--store", "store"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1
+    assert str(path) in done.stderr
+    assert [one.name for one in tmp_path.iterdir()] == [path.name]
+
+
+def test_every_damaged_file_is_a_frame_or_an_error_of_one_line(
+    table: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    whole = table.read_bytes()
+    rng = random.Random(5)
+    for _ in range(100):
+        raw = bytearray(whole)
+        raw[rng.randrange(len(raw))] ^= 1 << rng.randrange(8)
+        table.write_bytes(raw[: rng.choice((len(raw), rng.randrange(len(raw))))])
+        message = ""
+        try:
+            read_parquet(table)
+        except InputError as error:
+            message = str(error)
+        assert message.startswith(str(table)) or not message
+        assert "\n" not in message
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        (b"", "the file is empty"),
+        (b"PAR1", "cannot be read"),
+        (b"PAR1PAR1", "cannot be read"),
+        (b"label,e0\nroar,1\n", "begins and ends with PAR1"),
+    ],
+)
+def test_a_file_of_another_kind_is_an_error(
+    tmp_path: Path, content: bytes, match: str
+) -> None:
+    (tmp_path / "x.parquet").write_bytes(content)
+    with pytest.raises(InputError, match=match):
+        read_parquet(tmp_path / "x.parquet")
+
+
+def test_a_file_that_is_not_there_and_a_folder_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"cannot be read \(No such file"):
+        read_parquet(tmp_path / "none.parquet")
+    with pytest.raises(InputError, match="expected a file"):
+        read_parquet(tmp_path)
+
+
+def test_threads_take_turns(table: Path) -> None:
+    frames: list[pl.DataFrame] = []
+    threads = [
+        threading.Thread(target=lambda: frames.append(read_parquet(table)))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(frames) == 8
+    assert all(frame.equals(FRAME) for frame in frames)
+
+
+def test_an_interrupt_ends_the_process_and_the_next_read_starts_another(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> bytes:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(parquet, "_read_bytes", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            read_parquet(table)
+    assert read_parquet(table).equals(FRAME)
+
+
+def test_a_module_named_polars_in_the_current_folder_is_not_imported(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "polars.py").write_text("raise SystemExit(3)")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(parquet, "_process", process := type(parquet._process)())
+    assert read_parquet(table).equals(FRAME)
+    process.stop()
+
+
+def test_a_process_that_cannot_be_started_is_an_error(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet, "_process", type(parquet._process)())
+    monkeypatch.setattr(sys, "executable", os.devnull)
+    with pytest.raises(InputError, match="no process to read it: Permission denied"):
+        read_parquet(table)
