@@ -24,6 +24,7 @@ from callshot.fewshot.episodes import plan_episodes
 from callshot.fewshot.folds import audit, choose_folds, complete_shots, count_classes
 from callshot.fewshot.label_budget import Gains, label_budget
 from callshot.fewshot.labellings import count_orders
+from callshot.fewshot.notes import describe_doubtful_labels, describe_uncategorised
 from callshot.fewshot.partitions import (
     describe_partitions,
     other_partitions,
@@ -149,7 +150,10 @@ def evaluate_tables(
     folds = check_tables(tables, folds)
     first = tables[0]
     counts = count_classes(first.label, folds, first.recording)
-    notes = [*describe_doubtful_labels(first), *_uncategorised(categories, counts)]
+    notes = [
+        *describe_doubtful_labels(first),
+        *describe_uncategorised(categories, counts),
+    ]
     partitions = other_partitions(first, folds, protocol)
     notes += describe_partitions(partitions, protocol)
     run = _Run(
@@ -335,52 +339,6 @@ def _check_table(table: Embeddings, first: Embeddings) -> None:
         raise InputError(
             f"{table.source}: column embedding, row {row}: expected finite numbers"
         )
-
-
-def describe_doubtful_labels(table: Embeddings) -> Iterator[str]:
-    """Yield a note on labels that differ only in space or case, and on overlapping labels only.
-
-    >>> labels = [("roar, rumble",), ()]
-    >>> table = Embeddings("e", [[0.0], [1.0]], "ab", "xy", ["roar", "Roar "], labels)
-    >>> for note in describe_doubtful_labels(table): print(note)
-    the labels 'Roar ', 'roar' differ only in space or case; they count as different classes
-    only in the column labels, never a segment's own label: 'roar, rumble'
-    """
-    similar: dict[str, list[str]] = {}
-    for name in sorted(set(table.label)):
-        similar.setdefault(" ".join(name.split()).casefold(), []).append(name)
-    for names in similar.values():
-        if len(names) > 1:
-            yield (
-                f"the labels {_quote_names(names)} differ only in space or case; "
-                "they count as different classes"
-            )
-    extra = {name for names in table.labels for name in names} - set(table.label)
-    if extra:
-        yield (
-            f"only in the column labels, never a segment's own label: {_quote_names(sorted(extra))}"
-        )
-
-
-def _uncategorised(categories: Categories, counts: Sequence[ClassCount]) -> list[str]:
-    """Return a note on the eligible classes that reduced scoring leaves out."""
-    if categories is None:
-        return []
-    names = [
-        count.label
-        for count in counts
-        if count.eligible and count.label not in categories
-    ]
-    if not names:
-        return []
-    return [f"without a category, so not in the reduced scoring: {_quote_names(names)}"]
-
-
-def _quote_names(names: Sequence[str], most: int = 8) -> str:
-    text = ", ".join(repr(name) for name in names[:most])
-    if len(names) > most:
-        text += f" and {len(names) - most} more"
-    return text
 
 
 def _sweep_count(protocol: Protocol, complete: int, partitions: int) -> int:
