@@ -13,7 +13,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from callshot.encoders.catalogue import ENCODERS, EncoderSpec
+from callshot.encoders.catalogue import ENCODERS
+from callshot.encoders.spec import EncoderSpec
 
 SAMPLES = 160_000
 WIDTH = 768

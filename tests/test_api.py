@@ -11,7 +11,8 @@ import pytest
 import callshot
 from callshot import pipeline
 from callshot.corpus.segment_table import write_segment_table
-from callshot.errors import InputError, OptionError
+from callshot.errors import InputError, LeakError, OptionError
+from callshot.fewshot.folds import check_folds
 from studies import make_corpus
 
 Y = ["rumble", "roar"] * 20
@@ -202,3 +203,38 @@ def test_segments_of_a_file_can_be_embedded_and_reprs_are_one_line(
     assert repr(table) == f"Embeddings(mfcc: {len(table)} segments × 40)"
     assert repr(baselines) == "BaselineResults(LR; 0 per k)"
     assert len(repr(segmentation).splitlines()) == 1
+
+
+def test_equal_vectors_in_two_recordings_are_noted_and_can_be_kept_together() -> None:
+    vectors = make_vectors()
+    vectors[4] = vectors[0]  # of recordings 0 and 1
+    vectors[38] = vectors[5]  # of recordings 1 and 9
+    options: dict[str, Any] = {**FEW, "folds": 3, "groups": GROUPS}
+    given = np.arange(40) // 4 % 3
+    folds = check_folds(GROUPS, given)
+    result = callshot.evaluate(vectors, Y, **(options | {"folds": folds}))
+    assert result.duplicates["group"].to_list() == [0, 0, 1, 1]
+    (note,) = [note for note in result.notes if "same vector" in note]
+    assert "4 segments have the same vector" in note
+    grouped = callshot.evaluate(vectors, Y, group_duplicates=True, **options)
+    together = grouped.folds.fold[[0, 4, 38]]
+    assert len(set(together)) == 1
+    assert grouped.notes[0].startswith("3 recordings are kept together as 1")
+    assert grouped.duplicates.is_empty()
+    assert set(grouped.segments.recording) == {
+        "recording 0 and 2 more",
+        *(f"recording {n}" for n in range(2, 9)),
+    }
+    with pytest.raises(LeakError, match="recording 0 and 2 more"):
+        callshot.evaluate(
+            vectors, Y, group_duplicates=True, **(options | {"folds": folds})
+        )
+
+
+def test_equal_vectors_in_one_fold_are_listed_without_a_note() -> None:
+    vectors = make_vectors()
+    vectors[16] = vectors[0]  # of recordings 0 and 4
+    folds = check_folds(GROUPS, np.arange(40) // 4 % 4)
+    result = callshot.evaluate(vectors, Y, groups=GROUPS, folds=folds, **FEW)
+    assert result.duplicates["segment"].to_list() == ["00000000", "00000016"]
+    assert not any("same vector" in note for note in result.notes)

@@ -45,6 +45,7 @@ FILES = {
     "ties.csv",
     "chance_test.csv",
     "partitions.csv",
+    "duplicates.csv",
     "budget.csv",
     "values.parquet",
 }

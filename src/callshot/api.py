@@ -24,7 +24,7 @@ from callshot.encoders.embed import embed as embed_with_encoder
 from callshot.errors import OptionError, check_options
 from callshot.fewshot.differences import compare_baselines, compare_encoders
 from callshot.fewshot.evaluate import evaluate_tables
-from callshot.fewshot.protocol import Protocol, parse_shots, parse_spread
+from callshot.fewshot.protocol import Protocol, make_protocol
 from callshot.records import (
     Embeddings,
     Evaluation,
@@ -34,6 +34,7 @@ from callshot.records import (
     Segmentation,
     no_progress,
 )
+from callshot.records.duplicates import describe_grouping
 from callshot.records.frames import unique_values
 from callshot.tables.arrays import (
     Data,
@@ -41,7 +42,7 @@ from callshot.tables.arrays import (
     collect_tables,
     resolve_folds,
 )
-from callshot.tables.dataset import Dataset
+from callshot.tables.dataset import Dataset, group_tables
 
 Segments = Segmentation | Sequence[Segment] | Path | str
 
@@ -195,6 +196,7 @@ def evaluate(
     spread: str = "all",
     folds: Folds | int | None = None,
     categories: Mapping[str, str] | None = None,
+    group_duplicates: bool = False,
     corpus: str = "corpus",
     threads: int | None = None,
     progress: Progress = no_progress,
@@ -220,6 +222,8 @@ def evaluate(
         Given folds, or how many to build; 5 by default.
     categories : mapping, optional
         Label → category: adds the reduced scoring over categories.
+    group_duplicates : bool
+        Whether recordings that share a segment with the same vector count as one recording.
     corpus : str
         Name of the corpus in the results.
     threads, progress
@@ -233,7 +237,7 @@ def evaluate(
     -------
     Evaluation
         Frames `.curve`, `.values`, `.per_class`, `.confusion`, `.chance_test`, `.partitions`,
-        `.differences`, `.budget`, and `.plot()`.
+        `.duplicates`, `.differences`, `.budget`, and `.plot()`.
 
     Raises
     ------
@@ -254,7 +258,10 @@ def evaluate(
     """
     protocol = make_protocol(shots=shots, spread=spread, **options)
     tables = collect_tables(X, y, groups)
-    return evaluate_tables(
+    recordings = tables[0].recording
+    if group_duplicates:
+        tables = group_tables(tables)
+    result = evaluate_tables(
         tables,
         protocol,
         folds=resolve_folds(tables, folds),
@@ -263,23 +270,8 @@ def evaluate(
         threads=threads,
         progress=progress,
     )
-
-
-def make_protocol(
-    *, shots: str | int | Sequence[int] = "1-40", spread: str = "all", **options: Any
-) -> Protocol:
-    """Return a protocol from options named as on the command line.
-
-    >>> make_protocol(shots=[1, 5], spread="shared").shots
-    (1, 5)
-    """
-    if isinstance(shots, int):
-        shots = [shots]
-    text = shots if isinstance(shots, str) else ",".join(str(k) for k in shots)
-    numbers, whole_pool = parse_shots(text)
-    spreads = parse_spread(spread)
-    check_options(options, Protocol)
-    return Protocol(shots=numbers, whole_pool=whole_pool, spreads=spreads, **options)
+    notes = describe_grouping(recordings, tables[0].recording)
+    return replace(result, notes=[*notes, *result.notes])
 
 
 def compare(
@@ -330,6 +322,7 @@ def train_baselines(
     against: Evaluation | None = None,
     folds: Folds | int | None = None,
     categories: Mapping[str, str] | None = None,
+    group_duplicates: bool = False,
     train: str | Sequence[str] = ("logistic",),
     context: TrainingContext | None = None,
     **options: Any,
@@ -342,7 +335,7 @@ def train_baselines(
         As in `evaluate`.
     against : Evaluation, optional
         The result of `evaluate` on the same data: its folds are used, and crossovers are found.
-    folds, categories
+    folds, categories, group_duplicates
         As in `evaluate`.
     train : sequence of str
         The kinds of baselines. From vectors alone, that is logistic regression; networks read
@@ -381,6 +374,8 @@ def train_baselines(
         )
     check_trainable(chosen)
     tables = collect_tables(X, y, groups)
+    if group_duplicates:
+        tables = group_tables(tables)
     protocol = Protocol()
     corpus = "corpus"
     if against is not None:

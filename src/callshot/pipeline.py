@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from callshot.api import compare, embed, make_protocol, segment, train_baselines
+from callshot.api import compare, embed, segment, train_baselines
 from callshot.errors import OptionError
 from callshot.fewshot.evaluate import evaluate_tables
-from callshot.fewshot.protocol import Protocol
+from callshot.fewshot.protocol import Protocol, make_protocol
 from callshot.records import Embeddings, Evaluation
 
 

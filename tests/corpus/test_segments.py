@@ -879,3 +879,33 @@ def test_the_real_finch_songs_need_a_shorter_minimum():
         SHARED / "finch", options=SegmentationOptions(min_length_s=0.02), hints=Hints()
     )
     assert len(result.segments) == 601
+
+
+# The same audio in several recordings
+
+
+def test_audio_that_is_in_two_recordings_is_noted_and_listed(tmp_path):
+    record(tmp_path / "x.wav", seconds=10)
+    record(tmp_path / "z.wav", seconds=10, seed=7)
+    (tmp_path / "copy.wav").write_bytes((tmp_path / "x.wav").read_bytes())
+    rows = [
+        ("x.wav", 1, 3, "roar"),
+        ("x.wav", 5, 7, "roar"),
+        ("copy.wav", 1, 3, "rumble"),
+        ("copy.wav", 5.5, 7.5, "roar"),
+        ("z.wav", 1, 3, "roar"),
+    ]
+    result = segment_rows(tmp_path, *rows)
+    listed = [(group, one.segment) for group, one in result.duplicates]
+    assert listed == [(0, "copy.wav@1-3"), (0, "x.wav@1-3")]
+    (note,) = [note for note in result.notes if "same audio" in note]
+    assert note.startswith("2 segments have the same audio as a segment of another")
+    assert "copy.wav@1-3 and x.wav@1-3" in note
+
+
+def test_the_same_audio_twice_in_one_recording_is_no_leak(tmp_path):
+    rows = [("x.wav", 1, 3, "roar"), ("x.wav", 1, 3, "rumble")]
+    result = segment_rows(tmp_path, *rows)
+    assert len(result.segments) == 2
+    assert result.duplicates == []
+    assert not any("same audio" in note for note in result.notes)

@@ -55,6 +55,7 @@ NAMES = {
     "ties.csv",
     "chance_test.csv",
     "partitions.csv",
+    "duplicates.csv",
     "budget.csv",
     "values.parquet",
 }

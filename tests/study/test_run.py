@@ -10,6 +10,7 @@ import pytest
 
 from callshot.encoders import encode
 from callshot.errors import OutputError
+from callshot.report.results import read_results
 from callshot.study.plan import plan
 from callshot.study.run import run_study, step_statuses
 from callshot.study.study_file import read_study
@@ -381,3 +382,36 @@ def test_reference_scores_are_in_the_tables(study: Path) -> None:
     assert run_steps(study) == ["report"]
     table = study.parent / "results" / "tables" / "results-here.md"
     assert "LR" in table.read_text(encoding="utf-8")
+
+
+def test_recordings_with_the_same_audio_are_kept_together_if_the_study_says_so(
+    tmp_path,
+):
+    folder = make_corpus(tmp_path / "recordings", recordings=9)
+    for suffix in ("wav", "txt"):
+        copy = (folder / f"r0.{suffix}").read_bytes()
+        (folder / f"r8.{suffix}").write_bytes(copy)
+    study = write_study(tmp_path / "study.toml", corpus_keys="group_duplicates = true")
+    run_steps(study)
+    work = tmp_path / ".callshot" / "study"
+    folds = pl.read_csv(work / "fold" / "here" / "folds.csv")
+    kept = folds.filter(recording="r0.wav and 1 more")
+    assert kept["segment"].str.slice(0, 6).unique().sort().to_list() == [
+        "r0.wav",
+        "r8.wav",
+    ]
+    assert kept["fold"].n_unique() == 1
+    for encoder in ("mfcc", "random"):
+        results = read_results(work / "evaluate" / "here" / encoder)
+        assert results.notes[0].startswith("2 recordings are kept together as 1")
+        assert "r0.wav and 1 more" in results.segments.recording
+    duplicates = work / "segment" / "here" / "duplicates.csv"
+    assert duplicates.read_text().splitlines()[0] == "group,segment,recording,label"
+    assert (work / "embed" / "here" / "mfcc" / "embeddings.duplicates.csv").exists()
+    replace_text(study, "group_duplicates = true", "group_duplicates = false")
+    assert "fold here" in run_steps(study)
+    results = read_results(work / "evaluate" / "here" / "mfcc")
+    assert results.duplicates["recording"].unique().sort().to_list() == [
+        "r0.wav",
+        "r8.wav",
+    ]

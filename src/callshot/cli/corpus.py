@@ -90,7 +90,8 @@ def segment(
 
     Writes segments.parquet (a row per segment: its recording, span, label, all labels that overlap
     it, how to read its audio, and every other column of the annotations), rejects.csv (every
-    annotation that became no segment, and why) and segments.json (what was done) to DIR.
+    annotation that became no segment, and why) and segments.json (what was done) to DIR. Segments
+    with the same audio in several recordings are noted, and listed in duplicates.csv.
 
     Example: callshot segment recordings -a selection-tables --collar-s 0.25 --out segments
     """

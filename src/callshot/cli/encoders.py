@@ -82,6 +82,7 @@ def embed(
 
     Example: callshot embed segments/segments.parquet --encoder mfcc --out mfcc.parquet
     """
+    from callshot.records.duplicates import describe_duplicates, find_equal_vectors
     from callshot.study.file_steps import embed_files
 
     with run_with_progress(f"opening {encoder}", quiet=quiet) as progress:
@@ -106,6 +107,11 @@ def embed(
             f"and {len(rejects) - MOST_REJECTS} more, in {out.with_suffix('.rejects.csv')}"
         )
     print(f"{len(table)} of {len(table) + len(rejects)} segments embedded in {out}")
+    groups = find_equal_vectors(table)
+    for note in describe_duplicates(groups, table.segment, "vector"):
+        print(
+            printable(f"note: {note}; {out.with_suffix('.duplicates.csv')} lists them")
+        )
     print(f"next: callshot evaluate {out} --out results")
 
 

@@ -214,6 +214,13 @@ class DatasetOptions:
             help="CSV with label,category: adds the reduced scoring over categories.",
         ),
     ] = None
+    group_duplicates: Annotated[
+        bool,
+        typer.Option(
+            "--group-duplicates",
+            help="Keep recordings in one fold that share a segment with the same vector.",
+        ),
+    ] = False
     corpus: Annotated[
         str | None,
         typer.Option(
@@ -295,7 +302,7 @@ class ProtocolOptions:
 
     def protocol(self) -> "Protocol":
         """Return the protocol, checked."""
-        from callshot.api import make_protocol
+        from callshot.fewshot.protocol import make_protocol
 
         classifiers = parse_names(self.classifiers)
         return make_protocol(**vars(self) | {"classifiers": classifiers})

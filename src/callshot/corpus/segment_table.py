@@ -1,4 +1,4 @@
-"""Segments ↔ `segments.parquet`, rejects ↔ `rejects.csv`, categories → `categories.csv`.
+"""Segments ↔ `segments.parquet`, rejects ↔ `rejects.csv`; categories and duplicates → CSV files.
 
 A table of segments has the columns of SCHEMA, and every other column of the annotations under its
 own name, with `_annotated` added if SCHEMA has that name. The metadata of the file may give the
@@ -21,7 +21,8 @@ from callshot.records.parquet import describe_parquet, read_parquet
 SEGMENTS = "segments.parquet"
 REJECTS = "rejects.csv"
 CATEGORIES = "categories.csv"
-SEGMENTATION = (SEGMENTS, REJECTS, CATEGORIES)
+DUPLICATES = "duplicates.csv"
+SEGMENTATION = (SEGMENTS, REJECTS, CATEGORIES, DUPLICATES)
 SCHEMA: dict[str, Any] = {
     "segment": pl.String,
     "recording": pl.String,
@@ -37,6 +38,7 @@ SCHEMA: dict[str, Any] = {
     "source_rate_hz": pl.Float64,
 }
 REJECT_SCHEMA = {"file": pl.String, "row": pl.Int64, "reason": pl.String}
+DUPLICATE_COLUMNS = ("group", "segment", "recording", "label")
 OPTIONAL = ("level_dbfs", "source_rate_hz")
 
 
@@ -46,15 +48,26 @@ def write_segmentation(
     metadata: Mapping[str, str],
     categories: Mapping[str, str] | None,
 ) -> list[str]:
-    """Write segments, rejects, and categories if there are any; return the names of the files."""
+    """Write segments and rejects; return the names of the files.
+
+    Categories, and segments whose audio is in several recordings, are written if there are any.
+    """
+    names = [SEGMENTS, REJECTS]
     write_segment_table(segmentation.segments, folder / SEGMENTS, metadata)
     write_rejects(
         [*segmentation.rejects, *segmentation.skipped_files], folder / REJECTS
     )
-    if categories is None:
-        return [SEGMENTS, REJECTS]
-    write_categories(categories, folder / CATEGORIES)
-    return [SEGMENTS, REJECTS, CATEGORIES]
+    if categories is not None:
+        write_categories(categories, folder / CATEGORIES)
+        names.append(CATEGORIES)
+    if segmentation.duplicates:
+        rows = [
+            (group, one.segment, one.recording, one.label)
+            for group, one in segmentation.duplicates
+        ]
+        write_duplicates(rows, folder / DUPLICATES)
+        names.append(DUPLICATES)
+    return names
 
 
 def write_segment_table(
@@ -181,6 +194,16 @@ def read_rejects(path: Path) -> list[Reject]:
             f"{path}: expected the rejects.csv of a run ({reason})"
         ) from None
     return [Reject(*row) for row in frame.iter_rows()]
+
+
+def write_duplicates(
+    rows: Sequence[tuple[int, str, str, str]], path: Path, *, keep_empty: bool = True
+) -> None:
+    """Write segments with the same content in several recordings as CSV, group by group."""
+    if not rows and not keep_empty:
+        path.unlink(missing_ok=True)
+        return
+    _write_csv(path, [DUPLICATE_COLUMNS, *sorted(rows)])
 
 
 def write_categories(categories: Mapping[str, str], path: Path) -> None:

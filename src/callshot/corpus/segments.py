@@ -7,6 +7,7 @@
 `segment_corpus` does all of it. Section 1 of the method.
 """
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -45,6 +46,11 @@ from callshot.records import (
     Span,
     name_segments,
     no_progress,
+)
+from callshot.records.duplicates import (
+    NO_GROUP,
+    describe_duplicates,
+    find_duplicates,
 )
 
 Cut = tuple[Segment, Call]
@@ -252,8 +258,12 @@ def check_audio(
     threads: int | None,
     progress: Progress,
 ) -> Segmentation:
-    """Read all segments; turn unreadable ones into rejects, and note silence and clipping."""
+    """Read all segments; turn unreadable ones into rejects.
+
+    Silence, clipping, and audio that is also in another recording are noted.
+    """
     readable = []
+    checksums = []
     rejects = [*segmentation.rejects]
     peaks = []
     segments = [replace(segment, level_dbfs=None) for segment, _ in cuts]
@@ -266,9 +276,15 @@ def check_audio(
             else:
                 readable.append(segment)
                 peaks.append(float(np.abs(signal).max()))
+                checksums.append(hashlib.sha256(signal.tobytes()).digest())
+    groups = find_duplicates(checksums, [segment.recording for segment in readable])
+    names = [segment.segment for segment in readable]
+    duplicates = describe_duplicates(groups, names, "audio")
+    numbered = zip(groups.tolist(), readable, strict=True)
     return replace(
         segmentation,
         segments=readable,
         rejects=_sort_rejects(rejects),
-        notes=[*segmentation.notes, *describe_peaks(peaks, len(cuts))],
+        notes=[*segmentation.notes, *describe_peaks(peaks, len(cuts)), *duplicates],
+        duplicates=[(group, one) for group, one in numbered if group != NO_GROUP],
     )

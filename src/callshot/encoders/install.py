@@ -18,7 +18,7 @@ from callshot.encoders.availability import (
     match_files,
     missing_packages,
 )
-from callshot.encoders.catalogue import EncoderSpec
+from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.weights.staging import (
     check_first_use,
     keep_weights,

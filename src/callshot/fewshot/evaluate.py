@@ -24,7 +24,12 @@ from callshot.fewshot.episodes import plan_episodes
 from callshot.fewshot.folds import audit, choose_folds, complete_shots, count_classes
 from callshot.fewshot.label_budget import Gains, label_budget
 from callshot.fewshot.labellings import count_orders
-from callshot.fewshot.notes import describe_doubtful_labels, describe_uncategorised
+from callshot.fewshot.notes import (
+    describe_doubtful_labels,
+    describe_leaks,
+    describe_uncategorised,
+    list_duplicates,
+)
 from callshot.fewshot.partitions import (
     describe_partitions,
     other_partitions,
@@ -53,6 +58,7 @@ from callshot.records.frames import (
     CHANCE_TEST,
     CONFUSION,
     CURVE,
+    DUPLICATES,
     PARTITIONS,
     PER_CLASS,
     TIES,
@@ -68,6 +74,7 @@ SCHEMAS = {
     "ties": TIES,
     "chance_test": CHANCE_TEST,
     "partitions": PARTITIONS,
+    "duplicates": DUPLICATES,
 }
 Categories = Mapping[str, str] | None
 
@@ -171,9 +178,11 @@ def evaluate_tables(
     shots = _sweep_count(protocol, complete_shots(counts), len(partitions))
     total = max(len(tables) * shots, 1)
     for table in tables:
+        results.add(duplicates=list_duplicates(corpus, table, folds))
         step = partial(_report_share, progress, table.encoder, total)
         queries = run.evaluate_table(table, results, step)
     frames = results.joined()
+    results.notes += describe_leaks(frames["duplicates"])
     reference = pl.col("classifier") == protocol.reference
     per_class = frames["per_class"].filter(reference)
     values = frames["values"].filter(reference)

@@ -2,7 +2,15 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from callshot.records import ClassCount, Embeddings
+import polars as pl
+
+from callshot.records import ClassCount, Embeddings, Folds
+from callshot.records.duplicates import (
+    NO_GROUP,
+    describe_duplicates,
+    find_equal_vectors,
+)
+from callshot.records.frames import DUPLICATES, Frame, make_frame
 
 
 def describe_doubtful_labels(table: Embeddings) -> Iterator[str]:
@@ -28,6 +36,32 @@ def describe_doubtful_labels(table: Embeddings) -> Iterator[str]:
         yield (
             f"only in the column labels, never a segment's own label: {_quote_names(sorted(extra))}"
         )
+
+
+def list_duplicates(corpus: str, table: Embeddings, folds: Folds) -> Frame:
+    """Return the segments whose vector is also in another recording."""
+    columns = {
+        "group": find_equal_vectors(table),
+        "segment": table.segment,
+        "recording": table.recording,
+        "label": table.label,
+        "fold": folds.fold,
+    }
+    constants = {"corpus": corpus, "encoder": table.encoder}
+    frame = make_frame(DUPLICATES, columns, constants)
+    grouped = frame.filter(pl.col("group") != NO_GROUP)
+    return grouped.sort("group", maintain_order=True)
+
+
+def describe_leaks(duplicates: Frame) -> Iterator[str]:
+    """Yield a note on equal vectors in different folds, if there are any."""
+    is_leak = pl.col("fold").n_unique().over("encoder", "group") > 1
+    leaks = duplicates.filter(is_leak)
+    for (encoder,), rows in leaks.group_by("encoder", maintain_order=True):
+        groups = rows["group"].to_numpy()
+        segments = rows["segment"].to_list()
+        for note in describe_duplicates(groups, segments, "vector"):
+            yield f"{encoder}: {note}; duplicates.csv lists them"
 
 
 def describe_uncategorised(

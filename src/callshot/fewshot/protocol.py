@@ -1,8 +1,10 @@
 """The options that change the numbers, with the paper's values as defaults, checked once."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from callshot.errors import OptionError
+from callshot.errors import OptionError, check_options
 from callshot.fewshot.classifiers import find_classifier
 from callshot.records import SPREADS
 
@@ -193,3 +195,20 @@ def parse_spread(name: str) -> tuple[str, ...]:
     """
     _check_choice("spread", name, tuple(SPREAD_CHOICES))
     return SPREAD_CHOICES[name]
+
+
+def make_protocol(
+    *, shots: str | int | Sequence[int] = "1-40", spread: str = "all", **options: Any
+) -> Protocol:
+    """Return a protocol from options named as on the command line.
+
+    >>> make_protocol(shots=[1, 5], spread="shared").shots
+    (1, 5)
+    """
+    if isinstance(shots, int):
+        shots = [shots]
+    text = shots if isinstance(shots, str) else ",".join(str(k) for k in shots)
+    numbers, whole_pool = parse_shots(text)
+    spreads = parse_spread(spread)
+    check_options(options, Protocol)
+    return Protocol(shots=numbers, whole_pool=whole_pool, spreads=spreads, **options)

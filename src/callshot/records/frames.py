@@ -118,6 +118,17 @@ PARTITIONS: Schema = {
     "k": pl.Int64,
     "mean": pl.Float64,
 }
+# Segments whose vector is also in another recording; equal ones share a group. In different folds
+# they are a leak: a query may be among its own examples.
+DUPLICATES: Schema = {
+    "corpus": pl.String,
+    "encoder": pl.String,
+    "group": pl.Int64,
+    "segment": pl.String,
+    "recording": pl.String,
+    "label": pl.String,
+    "fold": pl.Int64,
+}
 # What more exemplars are worth to a class. `value` is the mean at `k`, the last complete shot. A
 # curve a − b/k gives the gain of one exemplar more, of twice as many, and the limit a; `error` is
 # its RMSE. In the samples of `total`: the interval of `next_gain`, the share in which it is above

@@ -150,7 +150,8 @@ class Segmentation:
 
     `calls` are all annotations on a recording, also those too short for a segment. `sources` are
     formats, how each was recognised, and how many files. `skipped_files` are files left out.
-    `audio` is the folder that the paths of segments are relative to.
+    `audio` is the folder that the paths of segments are relative to. `duplicates` are the segments
+    whose audio is also in another recording, each with the number of its group.
     """
 
     recordings: Sequence[Recording]
@@ -163,6 +164,7 @@ class Segmentation:
     skipped_files: Sequence[Reject]
     notes: Sequence[str]
     audio: str = ""
+    duplicates: Sequence[tuple[int, Segment]] = ()
 
     def __repr__(self) -> str:
         return (

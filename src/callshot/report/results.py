@@ -48,6 +48,7 @@ RESULT_FRAMES: dict[str, Schema] = {
     "ties": schemas.TIES,
     "chance_test": schemas.CHANCE_TEST,
     "partitions": schemas.PARTITIONS,
+    "duplicates": schemas.DUPLICATES,
     "budget": schemas.BUDGET,
 }
 RESULT_FILES = (
@@ -61,6 +62,7 @@ RESULT_FILES = (
     "ties.csv",
     "chance_test.csv",
     "partitions.csv",
+    "duplicates.csv",
     "budget.csv",
 )
 FACTS = ("corpus", "complete_shots", "queries", "notes")

@@ -8,7 +8,7 @@ report_files     results → tables, figures, a page
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.segment_table import (
     SEGMENTATION,
     read_segments,
+    write_duplicates,
     write_rejects,
     write_segmentation,
 )
@@ -55,6 +56,11 @@ from callshot.records import (
     Segmentation,
     no_progress,
 )
+from callshot.records.duplicates import (
+    NO_GROUP,
+    find_equal_vectors,
+    group_recordings,
+)
 from callshot.report.figures import draw_sweep
 from callshot.report.output_folder import open_output_folder
 from callshot.report.provenance import (
@@ -68,6 +74,7 @@ from callshot.report.write_report import ReportOptions, write_report
 from callshot.tables.dataset import Dataset, read_dataset
 from callshot.tables.embedding_tables import (
     check_output_path,
+    read_table,
     sequences_path,
     table_segments,
     write_sequences,
@@ -87,6 +94,7 @@ class DatasetChoice:
     folds_dir: Path | None = None
     categories: Path | None = None
     corpus: str | None = None
+    group_duplicates: bool = False
 
     def read(self, paths: Sequence[Path]) -> Dataset:
         """Read tables, and choose their folds and categories."""
@@ -173,7 +181,16 @@ def embed_files(
     )
     write_table(table, out, corpus=facts.get("corpus"))
     write_rejects(rejects, out.with_suffix(".rejects.csv"), keep_empty=False)
+    duplicates = out.with_suffix(".duplicates.csv")
+    write_duplicates(_list_duplicates(table), duplicates, keep_empty=False)
     return table, rejects
+
+
+def _list_duplicates(table: Embeddings) -> list[tuple[int, str, str, str]]:
+    """Return the segments whose vector is also in another recording, with their groups."""
+    groups = find_equal_vectors(table).tolist()
+    rows = zip(groups, table.segment, table.recording, table.label, strict=True)
+    return [row for row in rows if row[0] != NO_GROUP]
 
 
 def fold_files(
@@ -184,8 +201,11 @@ def fold_files(
     count: int | None = None,
     file: Path | None = None,
     default: int = DEFAULT_FOLDS,
+    group_duplicates: bool = False,
 ) -> Folds:
     """Split the segments that every table has into folds, given or built; write folds.csv.
+
+    With `group_duplicates`, recordings that share an equal vector are one recording.
 
     Raises
     ------
@@ -199,6 +219,8 @@ def fold_files(
         names = frozenset(whole.segment)
         shared = whole.only(names.intersection(*map(table_segments, tables)))
         given = None if file is None else read_folds(file, shared)
+        if group_duplicates:
+            shared = _group_segments(shared, tables)
         folds = choose_folds(shared, count, given, file, default=default)
         classes = count_classes(shared.label, folds, shared.recording)
         evaluated_classes(classes)
@@ -208,6 +230,13 @@ def fold_files(
             lambda folder: [write_folds(shared, folds, folder / FOLDS)], provenance
         )
     return folds
+
+
+def _group_segments(shared: Embeddings, tables: Sequence[Path]) -> Embeddings:
+    """Return segments in which recordings that share an equal vector are one recording."""
+    names = frozenset(shared.segment)
+    groups = [find_equal_vectors(read_table(path).only(names)) for path in tables]
+    return replace(shared, recording=group_recordings(shared.recording, groups))
 
 
 def evaluate_files(
@@ -235,9 +264,11 @@ def evaluate_files(
             memory=memory,
             progress=progress,
         )
+        result = replace(result, notes=[*dataset.notes, *result.notes])
         options = {
             "folds": choice.folds,
             "corpus": choice.corpus,
+            "group_duplicates": choice.group_duplicates,
             "threads": threads,
             "memory": memory,
             "figure": figure,

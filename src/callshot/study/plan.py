@@ -44,6 +44,10 @@ from callshot.tables.fold_files import FOLDS, FOLDS_INFO
 # In the order in which they run. Sequences come before vectors: in the store, most vectors come
 # with them.
 KINDS = ("segment", "sequences", "embeds", "fold", "evaluations", "baselines")
+BESIDE_EMBEDDINGS = (
+    "rejects",
+    "duplicates",
+)  # lists that are written if they have rows
 MEASURED = ("evaluations", "baselines")
 
 
@@ -166,8 +170,8 @@ class _Planner:
             )
             if is_sequence:
                 return [sequences_path(out).name]
-            rejects = out.with_suffix(".rejects.csv")
-            return [EMBEDDINGS, rejects.name] if rejects.exists() else [EMBEDDINGS]
+            lists = [out.with_suffix(f".{name}.csv") for name in BESIDE_EMBEDDINGS]
+            return [EMBEDDINGS, *(path.name for path in lists if path.exists())]
 
         recordings = partial(_recordings_digest, source, corpus.audio)
         options = encoder_fingerprint(encoder.spec, device)
@@ -197,12 +201,19 @@ class _Planner:
                 count=corpus.folds,
                 file=corpus.fold_file,
                 default=default,
+                group_duplicates=corpus.group_duplicates,
             )
             return [FOLDS, FOLDS_INFO]
 
         inputs: list[Input] = [source, *optional(corpus.fold_file)]
         inputs.append(partial(_shared_segments_digest, tables))
-        options = {"count": corpus.folds, "default": default}
+        if corpus.group_duplicates:
+            inputs += tables
+        options = {
+            "count": corpus.folds,
+            "default": default,
+            "group_duplicates": corpus.group_duplicates,
+        }
         after = [steps.segment, *steps.embeds]
         return Step("fold", corpus.name, "", folder, options, inputs, make, after)
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from callshot.api import make_protocol
 from callshot.baselines.options import BaselineOptions
 from callshot.corpus.annotations import Hints
 from callshot.corpus.known_corpora import CORPORA, Corpus, default_options, find_corpus
@@ -25,7 +24,7 @@ from callshot.encoders.catalogue import display_name, find_encoder
 from callshot.encoders.spec import EncoderSpec
 from callshot.errors import CallshotError, InputError, OptionError
 from callshot.fewshot.label_target import check_target
-from callshot.fewshot.protocol import SPREAD_CHOICES, Protocol
+from callshot.fewshot.protocol import SPREAD_CHOICES, Protocol, make_protocol
 from callshot.report.tables.scores import PAPER_SHOTS
 from callshot.study.steps import optional
 from callshot.study.toml_section import (
@@ -64,6 +63,7 @@ class CorpusPart:
     folds: int | None = None
     fold_file: Path | None = None
     categories: Path | None = None
+    group_duplicates: bool = False
 
     @property
     def known_name(self) -> str | None:
@@ -240,6 +240,7 @@ def _parse_corpus(
         section.get("folds"),
         fold_file,
         categories,
+        section.get("group_duplicates", False),
     )
 
 

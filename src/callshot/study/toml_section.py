@@ -41,6 +41,7 @@ KEYS: Mapping[str, Mapping[str, Any]] = {
         "normalise": bool,
         "folds": int,
         "fold_file": str,
+        "group_duplicates": bool,
         "categories": str,
         "min_length_s": NUMBER,
         "collar_s": NUMBER,

@@ -5,7 +5,7 @@ goes out: the same segments, folds, queries and categories for all classifiers.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,18 +15,25 @@ import numpy as np
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import (
     DEFAULT_FOLDS,
+    audit,
     choose_folds,
     complete_shots,
     count_classes,
 )
 from callshot.files import describe_file
 from callshot.records import ClassCount, Embeddings, Evaluation, Folds, IntArray
+from callshot.records.duplicates import (
+    describe_grouping,
+    find_equal_vectors,
+    group_recordings,
+)
 from callshot.tables.embedding_tables import read_tables, table_corpus
 from callshot.tables.fold_files import (
     FOLDS,
     read_categories,
     read_folds,
     read_folds_dir,
+    take_recordings,
 )
 
 
@@ -50,7 +57,7 @@ class Dataset:
     """The embeddings of a corpus by several encoders, its folds and its categories.
 
     `files` describes the files that it was read from. `known_corpus` is the name of the known
-    corpus it is, or empty.
+    corpus it is, or empty. `notes` are what a reader of the results should know.
     """
 
     corpus: str
@@ -59,6 +66,7 @@ class Dataset:
     categories: Mapping[str, str] | None
     files: Sequence[Mapping[str, Any]] = ()
     known_corpus: str = ""
+    notes: Sequence[str] = ()
 
     @cached_property
     def classes(self) -> list[ClassCount]:
@@ -115,15 +123,18 @@ def read_dataset(
     folds_dir: Path | None = None,
     categories: Path | None = None,
     corpus: str | None = None,
+    group_duplicates: bool = False,
     known: Mapping[str, KnownCorpus] | None = None,
 ) -> Dataset:
     """Read tables, and choose their folds and categories.
 
     Folds are built, given by a file, or read from a folder with `folds.csv` and `folds.json`; then
     only the segments in that folder count. A corpus among `known` brings its number of folds and
-    its categories, where none are given.
+    its categories, where none are given. With `group_duplicates`, recordings that share a segment
+    with the same vector are one recording; so are those that have one name in the file of folds.
     """
     tables = read_tables(paths)
+    recordings = tables[0].recording
     table_name = table_corpus(paths[0]) or ""
     name = corpus or table_name or paths[0].absolute().parent.name or "corpus"
     known = known or {}
@@ -133,12 +144,18 @@ def read_dataset(
         first = tables[0]
         default = DEFAULT_FOLDS if known_corpus is None else known_corpus.folds
         given = None if fold_file is None else read_folds(fold_file, first)
-        chosen_folds = choose_folds(first, folds, given, fold_file, default=default)
+        if group_duplicates:
+            tables = group_tables(tables)
+        chosen_folds = choose_folds(tables[0], folds, given, fold_file, default=default)
     else:
         fold_file = folds_dir / FOLDS
         parts = [read_folds_dir(folds_dir, table) for table in tables]
         tables = [part for part, _ in parts]
         chosen_folds = parts[0][1]
+        recordings = tables[0].recording
+    if fold_file is not None:
+        audit(tables[0].recording, chosen_folds.fold)
+        tables = [take_recordings(fold_file, table) for table in tables]
 
     label_categories: Mapping[str, str] | None = None
     if categories is not None:
@@ -152,7 +169,15 @@ def read_dataset(
         categories=label_categories,
         files=_describe_files(paths, tables, fold_file, categories),
         known_corpus="" if known_corpus is None else known_corpus.name,
+        notes=list(describe_grouping(recordings, tables[0].recording)),
     )
+
+
+def group_tables(tables: Sequence[Embeddings]) -> list[Embeddings]:
+    """Return tables in which recordings that share an equal vector are one recording."""
+    groups = [find_equal_vectors(table) for table in tables]
+    recordings = group_recordings(tables[0].recording, groups)
+    return [replace(table, recording=recordings) for table in tables]
 
 
 def _describe_files(

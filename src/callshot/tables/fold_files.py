@@ -8,6 +8,7 @@ references   encoder,kind,name,metric,value       optionally corpus and scoring
 import json
 import re
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,18 @@ def read_folds_dir(folder: Path, table: Embeddings) -> tuple[Embeddings, Folds]:
             f"got {listed or 'none'}; make the folds again"
         )
     return part, folds
+
+
+def take_recordings(path: Path, table: Embeddings) -> Embeddings:
+    """Return a table with the recordings of a file of folds, if that has segments and recordings.
+
+    There, recordings that are kept together have one name.
+    """
+    rows = read_csv_records(path, ["fold"])
+    if not {"segment", "recording"} <= rows[0].keys():
+        return table
+    recordings = _map_values(path, rows, "segment", "recording")
+    return replace(table, recording=[recordings[name] for name in table.segment])
 
 
 def read_categories(path: Path, table: Embeddings) -> dict[str, str]:
