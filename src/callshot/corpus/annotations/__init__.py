@@ -2,7 +2,8 @@
 
 formats     the table of formats; recognises, reads and writes files
 rows        annotations, rejects and columns, the same for all formats
-text        decodes files, parses and formats single cells
+cells       parses and formats numbers
+text        decodes files, splits and escapes lines
 
 audacity, delimited, raven and textgrid read one format each, crowsetta_formats all that crowsetta
 reads besides; mat_check checks MATLAB files first.

@@ -5,6 +5,12 @@ A line that begins with a backslash holds the lowest and highest frequency of th
 
 from pathlib import Path
 
+from callshot.corpus.annotations.cells import (
+    FREQUENCIES,
+    format_float,
+    parse_cell,
+    parse_number,
+)
 from callshot.corpus.annotations.rows import (
     Annotations,
     Extra,
@@ -14,12 +20,8 @@ from callshot.corpus.annotations.rows import (
     check_spans,
 )
 from callshot.corpus.annotations.text import (
-    FREQUENCIES,
     RowError,
     escape_controls,
-    format_float,
-    parse_cell,
-    parse_number,
     quote,
     read_text,
     split_filled_lines,

@@ -18,6 +18,7 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+from callshot.corpus.annotations.cells import parse_number
 from callshot.corpus.annotations.rows import (
     SYNONYMS,
     TYPED,
@@ -30,13 +31,7 @@ from callshot.corpus.annotations.rows import (
     find_column,
     find_columns,
 )
-from callshot.corpus.annotations.text import (
-    RowError,
-    list_names,
-    parse_number,
-    quote,
-    read_text,
-)
+from callshot.corpus.annotations.text import RowError, list_names, quote, read_text
 from callshot.errors import InputError, OutputError
 from callshot.records import Annotation, Cell
 

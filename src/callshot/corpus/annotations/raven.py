@@ -11,6 +11,7 @@ from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 
+from callshot.corpus.annotations.cells import FREQUENCIES, format_float, parse_number
 from callshot.corpus.annotations.rows import (
     Annotations,
     Hints,
@@ -25,12 +26,9 @@ from callshot.corpus.annotations.rows import (
     normalize_name,
 )
 from callshot.corpus.annotations.text import (
-    FREQUENCIES,
     RowError,
     escape_controls,
-    format_float,
     list_names,
-    parse_number,
     quote,
     read_text,
     split_filled_lines,

@@ -11,13 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from callshot.corpus.annotations.text import (
-    RowError,
-    list_names,
-    parse_cell,
-    quote,
-    suggest_name,
-)
+from callshot.corpus.annotations.cells import parse_cell
+from callshot.corpus.annotations.text import RowError, list_names, quote, suggest_name
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.records import Annotation, Cell, Reject
 

@@ -1,11 +1,10 @@
-"""Text of annotation files: decode files, parse and format single cells.
+"""Text of annotation files: decode files, split and escape lines, quote names.
 
 Lines end at \\n, \\r\\n or \\r and nowhere else: a label may hold other Unicode line separators.
 Line formats cannot hold a tab or a line end in a label. They are written there as the control
 pictures ␉ ␊ ␍; a picture that belongs to the label itself is written after a ␛.
 """
 
-import math
 import re
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -13,7 +12,6 @@ from pathlib import Path
 
 from callshot.errors import InputError
 from callshot.files import error_reason
-from callshot.records import Cell
 
 HEAD_BYTES = 65536
 QUOTED_LENGTH = 60
@@ -24,11 +22,6 @@ ENCODINGS = {
     "utf-16-le": re.compile(rb"\xff\xfe|(?=[^\0]\0[^\0]\0)"),
     "utf-16-be": re.compile(rb"\xfe\xff|(?=\0[^\0]\0[^\0])"),
 }
-# No two parts of it match the same digits: a long run of them is tried in one way only.
-NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
-MISSING = ("", "na", "nan")  # as R and pandas write it
-FREQUENCIES = ("low_freq_hz", "high_freq_hz")
 CONTROLS = {"␉": "\t", "␊": "\n", "␍": "\r"}
 ESCAPES = str.maketrans(
     {"\t": "␉", "\n": "␊", "\r": "␍", "␉": "␛␉", "␊": "␛␊", "␍": "␛␍", "␛": "␛␛"}
@@ -137,47 +130,3 @@ def suggest_name(name: str, names: Sequence[str]) -> str:
     for spelling in get_close_matches(name[:80].casefold(), spellings, n=1):
         suggestion = f"did you mean {quote(spellings[spelling])}? "
     return f"{suggestion}available: {list_names(names)}"
-
-
-def parse_number(text: str, name: str, *, decimal_comma: bool = True) -> float:
-    """Parse the number in column `name`; raise RowError if there is none.
-
-    >>> parse_number("1,5", "start_s")
-    1.5
-    """
-    digits = text.strip()
-    if decimal_comma and "." not in digits:
-        digits = digits.replace(",", ".", 1)
-    if NUMBER.fullmatch(digits) is None:
-        raise RowError(f"{name}: expected a number, got {quote(text)}")
-    value = float(digits)
-    if math.isinf(value):
-        raise RowError(f"{name}: expected a finite number, got {quote(text)}")
-    return value
-
-
-def parse_cell(text: str, name: str, *, decimal_comma: bool = True) -> Cell:
-    """Parse an extra cell: frequencies are numbers, folds integers; None if it is missing."""
-    value = text.strip().lower()
-    if name in FREQUENCIES:
-        if value in MISSING:
-            return None
-        return parse_number(text, name, decimal_comma=decimal_comma)
-    if name != "fold":
-        return text or None
-    if not value:
-        return None
-    if INTEGER.fullmatch(value) is None:
-        raise RowError(f"{name}: expected an integer, got {quote(text)}")
-    return int(value)
-
-
-def format_float(value: Cell, missing: str = "") -> str:
-    """Write a number with the fewest digits that read back the same.
-
-    >>> format_float(0.1), format_float(None)
-    ('0.1', '')
-    """
-    if value is None:
-        return missing
-    return repr(float(value))

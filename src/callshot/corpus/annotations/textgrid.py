@@ -14,14 +14,9 @@ from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
 
+from callshot.corpus.annotations.cells import NUMBER
 from callshot.corpus.annotations.rows import Extra, Hints, Reading
-from callshot.corpus.annotations.text import (
-    NUMBER,
-    list_names,
-    quote,
-    read_text,
-    suggest_name,
-)
+from callshot.corpus.annotations.text import list_names, quote, read_text, suggest_name
 from callshot.errors import InputError
 
 # The closing quote is optional: a text that never ends is then found at once.
