@@ -271,21 +271,39 @@ def test_unicode_line_separators_do_not_end_lines(tmp_path: Path) -> None:
     ]
 
 
-def test_every_encoding_gives_the_same_labels(tmp_path: Path) -> None:
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
+def test_every_encoding_gives_the_same_labels(encoding: str, tmp_path: Path) -> None:
     text = f"{HEADER}\na.wav,0,1,rügen\n"
-    for encoding in (
-        "utf-8",
-        "utf-8-sig",
-        "utf-16",
-        "utf-16-le",
-        "utf-16-be",
-        "latin-1",
-    ):
-        reading = read(tmp_path, text.encode(encoding))
-        assert reading.annotations[0].label == "rügen"
-        assert ("not UTF-8: read as Latin-1" in reading.notes) == (
-            encoding == "latin-1"
-        )
+    reading = read(tmp_path, text.encode(encoding))
+    assert reading.annotations[0].label == "rügen"
+    is_guessed = "not UTF-8: read as Windows-1252" in reading.notes
+    assert is_guessed == (encoding == "cp1252")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_needs_no_mark(encoding: str, tmp_path: Path) -> None:
+    reading = read(tmp_path, f"{HEADER}\na.wav,0,1,rügen\n".encode(encoding))
+    assert reading.annotations[0].label == "rügen"
+
+
+def test_bytes_of_windows_are_read_as_windows_and_not_as_latin_1(
+    tmp_path: Path,
+) -> None:
+    reading = read(tmp_path, f"{HEADER}\na.wav,0,1,“roar” – Œuf €\n".encode("cp1252"))
+    assert reading.annotations[0].label == "“roar” – Œuf €"
+    undefined = read(tmp_path, f"{HEADER}\na.wav,0,1,x\x81\n".encode("latin-1"))
+    assert undefined.annotations[0].label == "x\x81"
+
+
+def test_one_bad_row_leaves_the_rest_of_a_utf_8_file_as_it_is(tmp_path: Path) -> None:
+    rows = [f"a.wav,{n},{n + 1},Löwe ♀" for n in range(3)]
+    raw = "\n".join([HEADER, *rows]).encode() + b"\na.wav,3,4,L\xf6we \xe2\x99\x80\n"
+    reading = read(tmp_path, raw)
+    assert [one.label for one in reading.annotations] == ["Löwe ♀"] * 4
+    assert reading.notes == [
+        "1 lines are not UTF-8 like the others and are read as Windows-1252, "
+        "the first is line 5"
+    ]
 
 
 def test_damaged_utf_16_is_an_error_with_its_line(tmp_path: Path) -> None:

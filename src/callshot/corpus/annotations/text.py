@@ -5,8 +5,9 @@ Line formats cannot hold a tab or a line end in a label. They are written there 
 pictures ␉ ␊ ␍; a picture that belongs to the label itself is written after a ␛.
 """
 
+import codecs
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from callshot.errors import InputError
 from callshot.files import error_reason
 
 HEAD_BYTES = 65536
+WINDOWS = "callshot-windows-1252"  # how undecodable bytes are decoded
 QUOTED_LENGTH = 60
 LISTED_NAMES = 12
 # Byte order marks; UTF-16 without one shows by the NULs beside its letters.
@@ -47,21 +49,75 @@ def read_bytes(path: Path, size: int = -1) -> bytes:
 def read_text(path: Path, notes: list[str]) -> str:
     """Read a file as text; append a note if its encoding is a guess."""
     encoding, raw = _detect_encoding(read_bytes(path))
+    if encoding == "utf-8":
+        text, bad_lines = decode_utf8(raw)
+        notes += _describe_bad_lines(text, bad_lines)
+        return text
     try:
         return raw.decode(encoding)
     except UnicodeDecodeError as error:
-        if encoding == "utf-8":
-            notes.append("not UTF-8: read as Latin-1")
-            return raw.decode("latin-1")
         line = raw[: error.start].decode(encoding).count("\n") + 1
         raise InputError(
             f"{path}: line {line}: damaged UTF-16 ({error.reason}); save the file as UTF-8"
         ) from None
 
 
+def decode_utf8(raw: bytes) -> tuple[str, list[int]]:
+    r"""Decode UTF-8; bytes that are not UTF-8 are Windows-1252, or else Latin-1.
+
+    Return the text, and the lines with such bytes. Other lines are not affected by them.
+
+    >>> decode_utf8("Blökken\n".encode() + "grün".encode("cp1252"))
+    ('Blökken\ngrün', [2])
+    """
+    try:
+        return raw.decode(), []
+    except UnicodeDecodeError:
+        lines = raw.splitlines(keepends=True)
+    texts = []
+    bad_lines = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            texts.append(line.decode())
+        except UnicodeDecodeError:
+            texts.append(line.decode(errors=WINDOWS))
+            bad_lines.append(number)
+    return "".join(texts), bad_lines
+
+
+def _decode_windows(error: UnicodeError) -> tuple[str, int]:
+    """Decode the bytes that are not UTF-8; Windows-1252 leaves five bytes undefined."""
+    assert isinstance(error, UnicodeDecodeError)
+    raw = error.object[error.start : error.end]
+    try:
+        return raw.decode("cp1252"), error.end
+    except UnicodeDecodeError:
+        return raw.decode("latin-1"), error.end
+
+
+codecs.register_error(WINDOWS, _decode_windows)
+
+
+def _describe_bad_lines(text: str, bad_lines: list[int]) -> Iterator[str]:
+    """Describe lines that are not UTF-8: all that are not ASCII, or a few of them."""
+    if not bad_lines:
+        return
+    lines = split_lines(text)
+    others = sum(not line.isascii() for line in lines) - len(bad_lines)
+    if others > 0:
+        yield (
+            f"{len(bad_lines)} lines are not UTF-8 like the others and are read as Windows-1252, "
+            f"the first is line {bad_lines[0]}"
+        )
+    else:
+        yield "not UTF-8: read as Windows-1252"
+
+
 def read_head(path: Path) -> str:
-    """Read the first 64 KiB as text; undecodable bytes are replaced."""
+    """Read the first 64 KiB as text; what cannot be decoded is replaced."""
     encoding, raw = _detect_encoding(read_bytes(path, HEAD_BYTES))
+    if encoding == "utf-8":
+        return raw.decode(errors=WINDOWS)
     return raw.decode(encoding, "replace")
 
 
