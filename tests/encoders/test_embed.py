@@ -366,18 +366,15 @@ def test_embed_without_any_readable_segment_is_an_error(library):
         embed(audio, "mfcc", EmbedOptions(store=library / "store"))
 
 
-def test_either_all_segments_have_a_fold_or_none(library):
+def test_segments_without_a_fold_are_in_the_common_fold(library):
     two = [make_segment("r0.wav", fold=0), make_segment("r1.wav", fold=1)]
     table = make_table("mfcc", two, np.zeros((2, 3), np.float32), library)
     assert table.fold is not None
     assert table.fold.tolist() == [0, 1]
-    with pytest.raises(InputError, match=r"column fold: empty for r1\.wav"):
-        make_table(
-            "mfcc",
-            [two[0], make_segment("r1.wav")],
-            np.zeros((2, 3), np.float32),
-            library,
-        )
+    part = [make_segment("r0.wav", fold="north"), make_segment("r1.wav")]
+    table = make_table("mfcc", part, np.zeros((2, 3), np.float32), library)
+    assert table.fold is not None
+    assert table.fold.tolist() == [0, -1]
 
 
 @pytest.fixture

@@ -78,10 +78,17 @@ def test_a_recording_on_both_sides_of_a_split_is_named(fold):
         audit(["field 7", "field 7"], np.array(fold))
 
 
-@pytest.mark.parametrize("fold", [[0, 0], [0, 2], [1, 2], [-1, -1], [-2, 0]])
-def test_folds_with_gaps_or_too_few_are_rejected(fold):
-    with pytest.raises(InputError, match="numbered 0, 1"):
+@pytest.mark.parametrize("fold", [[0, 0], [3, -1], [-1, -1]])
+def test_fewer_than_two_given_folds_are_rejected(fold):
+    with pytest.raises(InputError, match="expected two folds or more"):
         check_folds(["a", "b"], np.array(fold))
+
+
+def test_given_folds_are_numbered_in_their_order():
+    folds = check_folds(list("abcd"), np.array([7, -1, -3, 10**15]))
+    assert (folds.fold.tolist(), folds.count) == ([1, -1, 0, 2], 3)
+    with pytest.raises(LeakError, match="'a' is in folds 3 and 7"):
+        check_folds(["a", "a", "b"], np.array([3, 7, 3]))
 
 
 def test_fewer_than_two_folds_are_rejected():
@@ -111,10 +118,12 @@ def test_given_folds_come_before_built_ones_and_must_match_the_option():
         OptionError, match="memory: column fold has 2 folds, the option says 3"
     ):
         choose_folds(table, 3)
+    plus_1 = choose_folds(table, None, given + 1, "folds.csv")
+    assert plus_1.fold.tolist() == given.tolist()
     with pytest.raises(
-        InputError, match=r"folds\.csv: column fold: folds must be numbered"
+        InputError, match=r"folds\.csv: column fold: expected two folds or more"
     ):
-        choose_folds(table, None, given + 1, "folds.csv")
+        choose_folds(table, None, given * 0, "folds.csv")
     built = choose_folds(table_of(["x", "x", "y", "y"], None), default=2)
     assert (built.origin, built.count) == ("built", 2)
 

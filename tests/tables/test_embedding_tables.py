@@ -896,44 +896,42 @@ def test_vectors_that_are_not_numbers_are_errors(tmp_path: Path) -> None:
         )
 
 
-# Bad folds
-
-
-@pytest.mark.parametrize("value", ["x", "1.0", "0.5", "-2", "", "99999999999999999999"])
-@pytest.mark.parametrize("write", [rows_csv, npz])
-def test_a_fold_that_is_not_an_integer_from_minus_1_on_is_an_error(
-    tmp_path: Path, write: Any, value: str
-) -> None:
-    check_error(
-        write(tmp_path, fold=["0", "1", value, "0"]),
-        rf"column fold, row 3: expected an integer.*got (None|'{value}')",
-    )
-
-
-def test_folds_of_another_kind_and_rows_without_a_fold_are_errors(
-    tmp_path: Path,
-) -> None:
-    check_error(
-        parquet(tmp_path, fold=[0.0, 1.0, 0.0, 1.0]),
-        r"column fold: expected text or integers, got Float64",
-    )
-    check_error(
-        parquet(tmp_path, fold=[0, None, 1, 0]),
-        r"column fold, row 2: expected an integer",
-    )
+# Folds
 
 
 @every_kind
 @pytest.mark.parametrize(
-    ("fold", "gap"),
-    [([0, 2, 0, -1], 1), ([1, 2, 1, 2], 0), ([-1] * 4, 0), ([0, 10**15, 1, 0], 2)],
+    ("fold", "numbers"),
+    [
+        ([1, 5, 1, -1], [1, 5, 1, -1]),
+        ([-2, 0, 10**15, 0], [-2, 0, 10**15, 0]),
+        ([-1] * 4, [-1] * 4),
+    ],
 )
-def test_a_gap_in_the_folds_is_an_error(
-    tmp_path: Path, write: Any, fold: list[int], gap: int
+def test_folds_are_any_integers(
+    tmp_path: Path, write: Any, fold: list[int], numbers: list[int]
 ) -> None:
+    table = read_table(write(tmp_path, fold=fold))
+    assert table.fold is not None
+    assert table.fold.tolist() == numbers
+
+
+@pytest.mark.parametrize("write", [rows_csv, npz])
+def test_folds_are_any_names_and_empty_ones_the_common_fold(
+    tmp_path: Path, write: Any
+) -> None:
+    table = read_table(write(tmp_path, fold=["site 10", "site 9", "", "site 10"]))
+    assert table.fold is not None
+    assert table.fold.tolist() == [1, 0, -1, 1]
+
+
+def test_folds_of_pandas_are_whole_numbers_or_an_error(tmp_path: Path) -> None:
+    whole = read_table(parquet(tmp_path, fold=[1.0, None, 2.0, float("nan")]))
+    assert whole.fold is not None
+    assert whole.fold.tolist() == [1, -1, 2, -1]
     check_error(
-        write(tmp_path, fold=fold),
-        rf"column fold: expected every fold from 0 to the last, got none in {gap}",
+        parquet(tmp_path, fold=[0.0, 1.5, 0.0, 1.0]),
+        r"column fold, row 2: expected an integer or a name, got 1\.5",
     )
 
 

@@ -157,6 +157,21 @@ def test_a_column_that_is_there_twice_is_an_error(tmp_path: Path) -> None:
     ]  # a sheet with empty columns at its right
 
 
+@pytest.mark.parametrize(
+    ("folds", "numbers"),
+    [
+        ("a,1\nb,5\nc,5\n", [1, 5, 5]),
+        ("a,north\nb,\nc,east\n", [1, -1, 0]),
+        ("a,fold10\nb,fold9\nc,-1\n", [1, 0, -1]),
+    ],
+)
+def test_folds_are_any_integers_or_names(
+    tmp_path: Path, folds: str, numbers: list[int]
+) -> None:
+    (tmp_path / "f.csv").write_text(f"segment,fold\n{folds}")
+    assert read_folds(tmp_path / "f.csv", table()).tolist() == numbers
+
+
 # Folders of folds
 
 

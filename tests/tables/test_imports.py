@@ -155,10 +155,6 @@ def test_an_array_that_does_not_fit_its_rows_is_an_error(tmp_path: Path) -> None
         arrays(tmp_path, rows="segment,recording,label\n" + "s,a,x\n" * 4),
     )
     check_error(
-        r"column fold, row 1: expected an integer",
-        arrays(tmp_path, rows="recording,label,fold\n" + "a,x,one\n" * 4),
-    )
-    check_error(
         r"no vector has a label",
         arrays(tmp_path, rows="recording,label\n" + "a,\n" * 4),
     )

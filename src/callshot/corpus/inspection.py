@@ -12,8 +12,6 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
-import numpy as np
-
 from callshot.corpus.annotations import Hints
 from callshot.corpus.known_corpora import Corpus, default_options
 from callshot.corpus.notes import suggest_minimum
@@ -35,6 +33,7 @@ from callshot.records import (
     Progress,
     Segment,
     Segmentation,
+    given_folds,
     no_progress,
 )
 
@@ -95,9 +94,9 @@ def _choose_folds(segments: Sequence[Segment], folds: int) -> Folds | None:
     """Return the folds in the annotations, or new ones; None if there are too few recordings."""
     label = [segment.label for segment in segments]
     recording = [segment.recording for segment in segments]
-    annotated = [segment.extra.get("fold") for segment in segments]
-    if annotated and None not in annotated:
-        return check_folds(recording, np.array(annotated, np.int64))
+    annotated = given_folds(segments)
+    if annotated is not None:
+        return check_folds(recording, annotated)
     if len(set(recording)) < folds:
         return None
     return make_folds(label, recording, folds)

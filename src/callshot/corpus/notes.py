@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from callshot.corpus.known_corpora import Corpus
 from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.recordings import Recordings
-from callshot.records import Call
+from callshot.records import Call, Segment
 
 ROUND_MINIMA_S = [step * 10.0**power for power in range(-3, 3) for step in (1, 2, 5)]
 
@@ -101,6 +101,14 @@ def _describe_unknown(labels: Counter[str], corpus: Corpus) -> Iterator[str]:
     if unknown:
         names = ", ".join(unknown)
         yield f"labels that are not in the list of {corpus.name} are kept: {names}"
+
+
+def describe_folds(segments: Sequence[Segment]) -> Iterator[str]:
+    """Describe the segments without a fold, if others have one."""
+    folds = [segment.extra.get("fold") for segment in segments]
+    empty = folds.count(None)
+    if 0 < empty < len(folds):
+        yield f"{empty} of {len(folds)} segments have no fold: they are in the common fold"
 
 
 def describe_peaks(peaks: Sequence[float], segments: int) -> Iterator[str]:

@@ -23,6 +23,7 @@ from callshot.corpus.calls import Spelling, place_calls
 from callshot.corpus.known_corpora import Corpus, default_options
 from callshot.corpus.notes import (
     describe_doubts,
+    describe_folds,
     describe_peaks,
     merge_notes,
     suggest_minimum,
@@ -99,6 +100,7 @@ def segment_corpus(
     if shorten:
         options = _shorten_minimum(options, calls)
     cuts, short = cut_segments(calls, options, recordings)
+    segments = [segment for segment, _ in cuts]
     doubts = describe_doubts(calls, options, recordings, corpus)
     unused_errors = _unused_errors(library, errors, sources.placed)
     segmentation = Segmentation(
@@ -107,10 +109,10 @@ def segment_corpus(
         sources=[(*source, files) for source, files in sources.recognised.items()],
         annotation_count=len(sources.placed) + len(sources.rejects),
         calls=calls,
-        segments=[segment for segment, _ in cuts],
+        segments=segments,
         rejects=_sort_rejects([*sources.rejects, *misplaced, *short]),
         skipped_files=[*library.rejects, *sources.skipped_files, *unused_errors],
-        notes=[*merge_notes(sources.notes), *doubts],
+        notes=[*merge_notes(sources.notes), *doubts, *describe_folds(segments)],
         audio=str(library.root.absolute()),
     )
     if not check:

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
 
-import numpy as np
-
 from callshot.encoders.batching import Batching, LoadAudio, Prepared, prepare_ahead
 from callshot.encoders.catalogue import display_name, find_encoder
 from callshot.encoders.encode import (
@@ -32,10 +30,10 @@ from callshot.errors import InputError, OutputError
 from callshot.files import error_reason, sha256_text
 from callshot.records import (
     Embeddings,
-    IntArray,
     Progress,
     Reject,
     Segment,
+    given_folds,
     no_progress,
 )
 
@@ -320,8 +318,7 @@ def check_store(folder: Path) -> None:
 def check_segments(
     spec: EncoderSpec, segments: Sequence[Segment], source: Source
 ) -> None:
-    """Check the folds and the rate of segments, before any audio is read."""
-    read_given_folds(segments, source)
+    """Check the rate of segments, before any audio is read."""
     if spec.resamples:
         return
     for segment in segments:
@@ -331,19 +328,6 @@ def check_segments(
                 f"{segment.segment} is at {segment.rate_hz}; "
                 f"cut the segments again with --rate-hz {spec.rate_hz}"
             )
-
-
-def read_given_folds(segments: Sequence[Segment], source: Source) -> IntArray | None:
-    """Return the folds that came with the annotations; all segments must have one, or none."""
-    folds = [segment.extra.get("fold") for segment in segments]
-    if None not in folds:
-        return np.array(folds, np.int64)
-    if set(folds) != {None}:
-        name = segments[folds.index(None)].segment
-        raise InputError(
-            f"{source}: column fold: empty for {name}, but not for all; fill it or drop the column"
-        )
-    return None
 
 
 def make_table(
@@ -360,6 +344,6 @@ def make_table(
         recording=[segment.recording for segment in segments],
         label=[segment.label for segment in segments],
         labels=[segment.labels for segment in segments],
-        fold=read_given_folds(segments, source),
+        fold=given_folds(segments),
         source=str(source),
     )

@@ -48,33 +48,36 @@ def check_folds(recording: Sequence[str], fold: IntArray) -> Folds:
     recording : sequence of str
         The recording of each segment.
     fold : array of int
-        The fold of each segment, numbered 0, 1, …; −1 is the common fold.
+        The fold of each segment, any integers; −1 is the common fold.
 
     Returns
     -------
     Folds
+        Numbered 0, 1, … in the order of the given numbers.
 
     Raises
     ------
     InputError
-        If the numbers have gaps or are fewer than two.
+        If there are fewer than two.
     LeakError
         If a recording is in two folds.
 
     Examples
     --------
-    >>> check_folds(["a", "a", "b", "c"], np.array([0, 0, 1, -1])).count
-    2
+    >>> check_folds(["a", "a", "b", "c"], np.array([1, 1, 5, -1])).fold.tolist()
+    [0, 0, 1, -1]
     """
-    numbers = np.unique(fold[fold != COMMON_FOLD])
-    if numbers.size < 2 or not np.array_equal(numbers, np.arange(numbers.size)):
-        given = ", ".join(map(str, numbers[:12])) or "none"
+    is_common = fold == COMMON_FOLD
+    numbers = np.unique(fold[~is_common])
+    if numbers.size < 2:
+        given = f"only {numbers[0]}" if numbers.size else "none"
         raise InputError(
-            "folds must be numbered 0, 1, … without a gap, at least two (−1: common fold);"
-            f" got {given}"
+            f"expected two folds or more beside the common fold ({COMMON_FOLD} or empty), "
+            f"got {given}"
         )
     audit(recording, fold)
-    return Folds(fold, numbers.size, "given", "folds as given")
+    dense = np.where(is_common, COMMON_FOLD, np.searchsorted(numbers, fold))
+    return Folds(dense, numbers.size, "given", "folds as given")
 
 
 def make_folds(

@@ -25,6 +25,7 @@ from callshot.records.evaluation import (
     Folds,
     Inspection,
 )
+from callshot.records.fold_numbers import given_folds, number_folds
 from callshot.records.recordings import (
     Annotation,
     Call,
@@ -75,6 +76,8 @@ __all__ = [
     "Segment",
     "Segmentation",
     "Span",
+    "given_folds",
     "name_segments",
     "no_progress",
+    "number_folds",
 ]

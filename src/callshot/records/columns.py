@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from callshot.errors import InputError
-from callshot.records.terms import COMMON_FOLD
+from callshot.records.fold_numbers import number_folds
 
 Source = str | Path
 Labels = tuple[tuple[str, ...], ...]
@@ -170,20 +170,17 @@ def _split_labels(entry: str | list[str] | None) -> list[str]:
 
 
 def fold_column(source: Source, column: pl.Series) -> NDArray[np.int64]:
-    """Return the fold of each row: 0 to K - 1 without a gap, or -1 for the common fold."""
-    text = text_column(source, column)
-    fold = text.str.strip_chars().cast(pl.Int64, strict=False)
-    bad = fold.is_null() | (fold < COMMON_FOLD)
-    expected = f"an integer, 0 to K - 1, or {COMMON_FOLD} for the common fold"
-    check_rows(source, "fold", bad, expected, text)
-    numbers = set(fold) - {COMMON_FOLD}
-    for number in range(max(1, len(numbers))):
-        if number not in numbers:
-            raise InputError(
-                f"{source}: column fold: expected every fold from 0 to the last, "
-                f"got none in {number}"
-            )
-    return fold.to_numpy().astype(np.int64)
+    """Return the number of the fold of each row; -1 is the common fold.
+
+    Folds are integers or names; a cell that is empty is in the common fold.
+    """
+    if column.dtype.is_float():  # as pandas has integers, if some are missing
+        whole = column.cast(pl.Int64, strict=False)
+        is_whole = column.is_nan() | (column == whole)
+        bad = ~is_whole.fill_null(value=True)
+        check_rows(source, "fold", bad, "an integer or a name", column)
+        column = whole
+    return np.array(number_folds(text_column(source, column)), np.int64)
 
 
 def vector_matrix(source: Source, frame: pl.DataFrame) -> FloatMatrix:

@@ -81,7 +81,7 @@ class Embeddings:
               and a count, such as ``a.wav#0``.
             - ``labels`` (optional): all labels that overlap the segment; a list, or text with a
               JSON array or labels joined by ``;``.
-            - ``fold`` (optional): 0 to K - 1, or -1 for the common fold.
+            - ``fold`` (optional): any integers or names; -1 or empty for the common fold.
         encoder : str
             The name of the encoder that made the vectors.
         source : str, optional

@@ -13,7 +13,7 @@ from callshot.encoders.availability import encoder_status
 from callshot.encoders.catalogue import find_encoder
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.fewshot.folds import DEFAULT_FOLDS
-from callshot.records import Inspection
+from callshot.records import Inspection, given_folds
 
 GENERIC_NAMES = frozenset(
     (
@@ -191,7 +191,7 @@ def _minimum_line(inspection: Inspection) -> str:
 def _fold_lines(inspection: Inspection) -> list[str]:
     """Choose the usual number of folds, or fewer where that evaluates more call types."""
     segments = inspection.segmentation.segments
-    if all("fold" in segment.extra for segment in segments):
+    if given_folds(segments) is not None:
         return []
     most = max(inspection.possible.values(), default=0)
     usual = inspection.possible.get(DEFAULT_FOLDS, 0)

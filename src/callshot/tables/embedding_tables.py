@@ -6,7 +6,7 @@
     segment     text or integers       its id, no two the same; optional for a single table
     labels      list of text           optional: all labels that overlap it; as text a JSON array,
                                        or joined by `;`
-    fold        integer                optional: 0 to K − 1, or −1 for the common fold
+    fold        integers or names      optional; −1 or empty: the common fold
 
 Other columns are ignored. The encoder's name is the Parquet metadata or `.npz` entry `encoder`,
 else the file's stem. float32 vectors stay float32, all others become float64. Text is kept as

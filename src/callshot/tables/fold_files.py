@@ -1,12 +1,12 @@
 """Small files beside a table: folds, categories, and reference results of trained classifiers.
 
-folds        segment,fold  or  recording,fold     also the `folds.csv` of an earlier run
+folds        segment,fold  or  recording,fold     integers or names; −1 or empty: the common fold;
+                                                  also the `folds.csv` of an earlier run
 categories   label,category                       labels without a row have none
 references   encoder,kind,name,metric,value       optionally corpus and scoring
 """
 
 import json
-import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from callshot.records import (
     Embeddings,
     Folds,
     IntArray,
+    number_folds,
 )
 from callshot.records.columns import check_columns, check_rows
 from callshot.records.frames import BASELINES
@@ -38,7 +39,6 @@ FOLDS_INFO_TYPES = {
     "origin": (str, "text"),
     "proof": (str, "text"),
 }
-FOLD_NUMBER = re.compile(r"\s*-?\d{1,8}\s*", re.ASCII)
 SCORINGS = ("all", "reduced")
 # What is not known of a classifier that was trained elsewhere.
 NOT_RESAMPLED = {"p01": np.nan, "p99": np.nan, "how": "", "samples": []}
@@ -49,8 +49,6 @@ def read_folds(path: Path, table: Embeddings) -> IntArray:
     rows = read_csv_records(path, ["fold"])
     key = "segment" if "segment" in rows[0] else "recording"
     check_columns(path, list(rows[0]), [key])
-    expected = "an integer, −1 for the common fold"
-    _check_values(path, rows, "fold", FOLD_NUMBER.fullmatch, expected)
     folds = _map_values(path, rows, key, "fold")
     names = getattr(table, key)
     for row, name in enumerate(names, 1):
@@ -59,7 +57,7 @@ def read_folds(path: Path, table: Embeddings) -> IntArray:
                 f"{path}: column {key}: {name!r} is missing (row {row} of {table.source}); "
                 "add its fold"
             )
-    return np.array([int(folds[name]) for name in names], np.int64)
+    return np.array(number_folds(folds[name] for name in names), np.int64)
 
 
 def read_folds_dir(folder: Path, table: Embeddings) -> tuple[Embeddings, Folds]:

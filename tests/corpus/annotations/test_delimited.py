@@ -163,7 +163,14 @@ def test_other_columns_become_extra_cells(tmp_path: Path) -> None:
         ("a.wav,0,inf,roar", "end_s: expected a number, got 'inf'"),
         ("a.wav,0,1e999,roar", "end_s: expected a finite number, got '1e999'"),
         ("a.wav,1_0,20,roar", "start_s: expected a number, got '1_0'"),
-        ('a.wav,"1,5",2,roar', "start_s: expected a number, got '1,5'"),
+        (
+            'a.wav,"1,500",2,roar',
+            "start_s: '1,500' may be 1.500 or 1500; write one of them",
+        ),
+        ("a.wav,1:75,2,roar", "start_s: expected hh:mm:ss or mm:ss, got '1:75'"),
+        ("a.wav,1:60:00,2,roar", "start_s: expected hh:mm:ss or mm:ss, got '1:60:00'"),
+        ("a.wav,1:2:3:4,2,roar", "start_s: expected a number, got '1:2:3:4'"),
+        ("a.wav,0,1,NA", "no label, got NA"),
         ("a.wav,-1,1,roar", "starts at -1.0; a time cannot be negative"),
         ("a.wav,2,1,roar", "starts at 2.0, after its end at 1.0"),
         (
@@ -186,9 +193,18 @@ def test_an_invalid_row_is_a_reject_with_a_reason(
     assert reading.annotations[-1].row == 2
 
 
-def test_a_fold_must_be_an_integer(tmp_path: Path) -> None:
-    reading = read(tmp_path, "path,label,fold\na.wav,roar,1.5\na.wav,roar,2\n")
-    assert reasons(reading) == [(1, "fold: expected an integer, got '1.5'")]
+def test_a_fold_is_an_integer_or_a_name(tmp_path: Path) -> None:
+    folds = ("2", "2.0", "north", "-1", "", "NA")
+    rows = "".join(f"{n}.wav,roar,{fold}\n" for n, fold in enumerate(folds))
+    reading = read(tmp_path, f"path,label,fold\n{rows}")
+    assert [one.extra["fold"] for one in reading.annotations] == [
+        2,
+        2,
+        "north",
+        -1,
+        None,
+        None,
+    ]
 
 
 def test_decimal_commas_are_read_between_tabs_and_semicolons(tmp_path: Path) -> None:
@@ -199,6 +215,123 @@ def test_decimal_commas_are_read_between_tabs_and_semicolons(tmp_path: Path) -> 
         reading = read(tmp_path, text)
         assert facts(reading) == [("a.wav", 0.5, 1.25, "roar")]
         assert reading.annotations[0].extra == {"low_freq_hz": 9.5}
+
+
+def test_the_first_line_may_name_the_separator_as_for_excel(tmp_path: Path) -> None:
+    for line in ("sep=;", '"sep=;"', "SEP=|", "sep=\t"):
+        mark = line.strip('"')[-1]
+        text = f"{line}\r\nrecording,start_s,end_s,label\r\na.wav,1!5,2,roar\r\n"
+        reading = read(tmp_path, text.replace(",", mark).replace("!", ","))
+        assert facts(reading) == [("a.wav", 1.5, 2.0, "roar")]
+        assert reading.annotations[0].row == 1
+    check_error(tmp_path, "sep=;\na;b\n", "line 2: no column holds the label")
+    check_error(tmp_path, f'sep=,\n{HEADER}\na.wav,0,1,"roar\n', "line 3: the row")
+
+
+def test_quoted_decimal_commas_are_read_between_commas(tmp_path: Path) -> None:
+    text = f'{HEADER},low_freq_hz\na.wav,"0,5","1,250",roar,"9,5"\nb.wav,1,2,roar,\n'
+    reading = read(tmp_path, text)
+    assert facts(reading) == [("a.wav", 0.5, 1.25, "roar"), ("b.wav", 1.0, 2.0, "roar")]
+    assert reading.annotations[0].extra == {"low_freq_hz": 9.5}
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [
+        ("1,234.5", "1,235", (1234.5, 1235.0)),
+        ("1.234,5", "1.235", (1234.5, 1235.0)),
+        ("7", "1,234,567.25", (7.0, 1234567.25)),
+    ],
+)
+def test_marks_between_thousands_are_known_by_a_number_with_both(
+    start: str, end: str, expected: tuple[float, float], tmp_path: Path
+) -> None:
+    for mark in ",;":
+        text = (
+            HEADER.replace(",", mark)
+            + f'\na.wav{mark}"{start}"{mark}"{end}"{mark}roar\n'
+        )
+        reading = read(tmp_path, text)
+        assert facts(reading) == [("a.wav", *expected, "roar")]
+
+
+def test_a_mark_that_may_be_either_is_a_reject(tmp_path: Path) -> None:
+    text = HEADER.replace(",", ";") + "\na.wav;1,5;1.250;roar\na.wav;1,5;1,750;roar\n"
+    reading = read(tmp_path, text)
+    assert facts(reading) == [("a.wav", 1.5, 1.75, "roar")]
+    reason = "end_s: '1.250' may be 1.250 or 1250; write one of them"
+    assert reasons(reading) == [(1, reason)]
+
+
+def test_clock_times_are_hours_minutes_and_seconds(tmp_path: Path) -> None:
+    rows = ["a.wav,00:01:02.345,1:03,x", "a.wav,90:00,01:30:00.1,y"]
+    reading = read(tmp_path, "\n".join([HEADER, *rows]))
+    assert facts(reading) == [
+        ("a.wav", 62.345, 63.0, "x"),
+        ("a.wav", 5400.0, 5400.1, "y"),
+    ]
+    assert reading.notes == ["times written as hh:mm:ss and mm:ss"]
+    commas = read(tmp_path, f'{HEADER}\na.wav,"0:00:01,5",00:02,x\n')
+    assert facts(commas) == [("a.wav", 1.5, 2.0, "x")]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "path,start_ms,end_ms,label",
+        "path,Start (ms),End (ms),label",
+        "path,onset_ms,offset_ms,label",
+    ],
+)
+def test_milliseconds_are_known_by_the_name_of_the_column(
+    header: str, tmp_path: Path
+) -> None:
+    reading = read(tmp_path, f"{header}\na.wav,1234,2500.5,roar\n")
+    assert facts(reading) == [("a.wav", 1.234, 2.5005, "roar")]
+    assert reading.notes[-1].startswith("times in milliseconds: ")
+
+
+def test_the_unit_of_times_can_be_given(tmp_path: Path) -> None:
+    milliseconds = read(tmp_path, f"{HEADER}\na.wav,500,0:02,roar\n", time_unit="ms")
+    assert facts(milliseconds) == [("a.wav", 0.5, 2.0, "roar")]
+    seconds = read(tmp_path, "path,start_ms,end_ms,label\na.wav,5,6,x\n", time_unit="s")
+    assert facts(seconds) == [("a.wav", 5.0, 6.0, "x")]
+    with pytest.raises(OptionError, match="time_unit: expected one of s, ms, got 'h'"):
+        Hints(time_unit="h")
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "end_s"),
+    [
+        ("path,start_s,duration_s,label", "a.wav,0.1,0.2,roar", 0.3),
+        ("path,start,Duration (s),label", "a.wav,0.1,0.2,roar", 0.3),
+        ("path,onset,dur_ms,label", "a.wav,0.1,200,roar", 0.3),
+        ("IN FILE,OFFSET,DURATION,MANUAL ID", "a.wav,0.1,0.2,roar", 0.3),
+        ("path,start_s,end_s,duration,label", "a.wav,0.1,0.5,99,roar", 0.5),
+    ],
+)
+def test_a_duration_gives_the_end_where_there_is_none(
+    header: str, row: str, end_s: float, tmp_path: Path
+) -> None:
+    reading = read(tmp_path, f"{header}\n{row}\n")
+    assert facts(reading) == [("a.wav", 0.1, end_s, "roar")]
+
+
+def test_a_given_duration_column_replaces_the_end(tmp_path: Path) -> None:
+    text = "path,start_s,end_s,len,label\na.wav,1,9,0.5,roar\n"
+    reading = read(tmp_path, text, columns={"duration_s": "len"})
+    assert facts(reading) == [("a.wav", 1.0, 1.5, "roar")]
+
+
+def test_rows_of_r_begin_with_names_that_the_header_does_not_have(
+    tmp_path: Path,
+) -> None:
+    rows = ["path start end label", "1 a.wav 0.5 1.5 big_roar", "7 b.wav 1 2 rumble"]
+    names = ['"' + row.replace(" ", '" "') + '"' for row in rows]
+    expected = [("a.wav", 0.5, 1.5, "big_roar"), ("b.wav", 1.0, 2.0, "rumble")]
+    for mark in (" ", "\t", ",", ";"):
+        text = "\n".join(names).replace(" ", mark)
+        assert facts(read(tmp_path, text)) == expected
 
 
 def test_a_header_without_rows_has_no_calls(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from xml.parsers import expat
 
-from callshot.corpus.annotations.delimited import read_table
 from callshot.corpus.annotations.mat_check import check_mat
 from callshot.corpus.annotations.rows import Hints, Reading
+from callshot.corpus.annotations.table_text import read_table
 from callshot.corpus.annotations.text import read_text
 from callshot.errors import CallshotError, InputError
 from callshot.files import error_reason

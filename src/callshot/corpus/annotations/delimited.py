@@ -3,22 +3,18 @@
     path        the audio file; without this column, `recording` names it
     recording   the group of recordings that must stay together, beside `path`
     start_s     seconds; without times, in a row or in the table, the label is on a whole recording
-    end_s
+    end_s       or duration_s
     label
-    fold        integer, optional
+    fold        an integer or a name, optional
 
 Other columns are kept as extra cells. `SYNONYMS` lists the names that other tools give to columns.
 """
 
-import csv
-import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
 from pathlib import Path
-from typing import Any
 
-from callshot.corpus.annotations.cells import parse_number
 from callshot.corpus.annotations.rows import (
     SYNONYMS,
     TYPED,
@@ -31,24 +27,37 @@ from callshot.corpus.annotations.rows import (
     find_column,
     find_columns,
 )
+from callshot.corpus.annotations.table_text import (
+    first_row,
+    has_row_names,
+    read_table,
+    split_off_separator,
+)
 from callshot.corpus.annotations.text import RowError, list_names, quote, read_text
-from callshot.errors import InputError, OutputError
+from callshot.corpus.annotations.time_columns import (
+    FRAMES,
+    SECONDS,
+    TIMES,
+    TimeColumns,
+    choose_time_columns,
+    find_table_style,
+)
+from callshot.errors import OutputError
 from callshot.records import Annotation, Cell
 
-SECONDS = ("start_s", "end_s")
-FRAMES = ("start_frame", "end_frame")
-TIMES = (*SECONDS, *FRAMES)
-DELIMITERS = ("\t", ";", ",")
 TIME = re.compile(r"\s*\d[\d.,:]*\s*")
 QUOTES_NEEDED = re.compile('[,;\t"\r\n]')
+MISSING_LABEL = "NA"  # as R writes it
 NO_HINTS = Hints()
 
 
 def recognise(path: Path, head: str, hints: Hints) -> str | None:
     """Recognise a header with at least two of: times, labels, recordings."""
-    header = _first_row(head, _find_delimiter(head))
+    delimiter, body, _ = split_off_separator(head)
+    header = first_row(body, delimiter)
     columns = _find_columns(header, hints)
-    has_seconds = columns.keys() >= {*SECONDS}
+    has_end = "end_s" in columns or "duration_s" in columns
+    has_seconds = "start_s" in columns and has_end
     has_times = has_seconds or columns.keys() >= {*FRAMES}
     has_label = "label" in columns or hints.label is not None
     has_recording = "path" in columns or "recording" in columns
@@ -56,24 +65,6 @@ def recognise(path: Path, head: str, hints: Hints) -> str | None:
         return None
     names = [header[column].strip() for column in sorted(columns.values())]
     return f"its header has {' and '.join(names)}"
-
-
-def _find_delimiter(text: str) -> str:
-    """Return the delimiter that splits the header into the most columns."""
-    return max(DELIMITERS, key=lambda delimiter: len(_first_row(text, delimiter)))
-
-
-def _first_row(text: str, delimiter: str) -> list[str]:
-    try:
-        return next(filter(any, _open_reader(text, delimiter)), [])
-    except csv.Error:
-        return []
-
-
-def _open_reader(text: str, delimiter: str) -> Any:
-    """Open a csv reader for fields of any size; the limit is global and only ever raised."""
-    csv.field_size_limit(max(csv.field_size_limit(), len(text) + 1))
-    return csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
 
 
 def _find_columns(names: Sequence[str], hints: Hints) -> dict[str, int]:
@@ -85,44 +76,30 @@ def _find_columns(names: Sequence[str], hints: Hints) -> dict[str, int]:
             column = find_column(names, synonyms, columns.values())
             if column is not None:
                 columns[name] = column
-    if not columns.keys().isdisjoint(SECONDS):
-        columns.pop("start_frame", None)
-        columns.pop("end_frame", None)
+    choose_time_columns(columns, names, hints)
     return columns
 
 
 def read(reading: Reading, hints: Hints) -> None:
     """Read a table; each row becomes an annotation or a reject."""
     text = read_text(reading.path, reading.notes)
-    delimiter = _find_delimiter(text)
-    lines = read_table(reading.path, text, delimiter)
+    delimiter, body, first_line = split_off_separator(text)
+    lines = read_table(reading.path, body, delimiter, first_line)
     line, header = next(lines, (1, []))
-    table = Table(reading.path, line, header, decimal_comma=delimiter != ",")
+    rows = [cells for _, cells in lines]
+    if has_row_names(header, rows):
+        header = ["", *header]
+    table = Table(reading.path, line, header)
     _assign_columns(table, hints)
+    table.style = find_table_style(table, rows, delimiter)
+    times = TimeColumns(table, hints)
     reading.notes += _describe_columns(table, hints)
-    for row, (_, cells) in enumerate(lines, start=1):
+    reading.notes += times.describe(rows)
+    for row, cells in enumerate(rows, start=1):
         with reading.rejecting(row):
-            _add(reading, row, table, cells, hints)
+            _add(reading, row, table, times, cells, hints)
     if table.columns.keys().isdisjoint(TIMES):
         _check_clips(reading, table)
-
-
-def read_table(
-    path: Path, text: str, delimiter: str
-) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows that are not empty, with the line that each begins on."""
-    reader = _open_reader(text, delimiter)
-    line = 1
-    try:
-        for cells in reader:
-            if any(cells):
-                yield line, cells
-            line = reader.line_num + 1
-    except csv.Error as error:
-        raise InputError(
-            f"{path}: line {line}: the row that begins here has a wrong quote ({error}); "
-            "close every quote, and double those inside a quoted field"
-        ) from None
 
 
 def _assign_columns(table: Table, hints: Hints) -> None:
@@ -140,12 +117,17 @@ def _assign_columns(table: Table, hints: Hints) -> None:
 
 def _check_times(table: Table, columns: Mapping[str, int]) -> None:
     """Raise InputError if a table has starts without ends, or ends without starts."""
+    if "duration_s" in columns:
+        return
     for name, other in (*permutations(SECONDS), *permutations(FRAMES)):
         if name in columns and other not in columns:
             column = table.names[columns[name]]
+            options = f"--columns {other}=…"
+            if other == "end_s":
+                options += " or --columns duration_s=…"
             raise table.error(
                 f"column {quote(column)} is {name}, but no column is {other}; "
-                f"give it (--columns {other}=…); available: {list_names(table.names)}"
+                f"give it ({options}); available: {list_names(table.names)}"
             )
 
 
@@ -161,7 +143,12 @@ def _describe_columns(table: Table, hints: Hints) -> Iterator[str]:
 
 
 def _add(
-    reading: Reading, row: int, table: Table, cells: Sequence[str], hints: Hints
+    reading: Reading,
+    row: int,
+    table: Table,
+    times: TimeColumns,
+    cells: Sequence[str],
+    hints: Hints,
 ) -> None:
     known = table.split(cells)
     path = known.get("path")
@@ -171,10 +158,13 @@ def _add(
         group = None
     if path is not None and not path.strip():
         raise RowError("no recording named")
-    start_s, end_s = _parse_times(table, known)
+    label = known.get("label", hints.label or "")
+    if label == MISSING_LABEL:
+        raise RowError(f"no label, got {label}")
+    start_s, end_s = times.parse(known)
     reading.add(
         row,
-        known.get("label", hints.label or ""),
+        label,
         start_s,
         end_s,
         path=path,
@@ -182,17 +172,6 @@ def _add(
         in_frames="start_frame" in known,
         extra=table.parse_extra(cells),
     )
-
-
-def _parse_times(table: Table, cells: Mapping[str, str]) -> tuple[float, float | None]:
-    texts = {name: cells[name] for name in TIMES if name in cells}
-    if not any(map(str.strip, texts.values())):
-        return 0.0, None
-    start_s, end_s = (
-        parse_number(text, name, decimal_comma=table.decimal_comma)
-        for name, text in texts.items()
-    )
-    return start_s, end_s
 
 
 def _check_clips(reading: Reading, table: Table) -> None:

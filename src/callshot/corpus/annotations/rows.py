@@ -5,13 +5,14 @@ holds what. The checks of writers are here too: what one format writes, its read
 """
 
 import math
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from callshot.corpus.annotations.cells import parse_cell
+from callshot.corpus.annotations.cells import ANY_STYLE, parse_cell
 from callshot.corpus.annotations.text import RowError, list_names, quote, suggest_name
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.records import Annotation, Cell, Reject
@@ -27,31 +28,42 @@ SYNONYMS = {
     "path": (
         "path", "notated_path", "begin_path", "begin_file", "sound_file", "sound_files",
         "source_file", "audio_file", "audio_path", "audio_filename", "file", "filename",
-        "file_path", "wav_file", "audio",
+        "file_path", "wav_file", "audio", "in_file", "datei", "fichier", "archivo", "arquivo",
+        "ficheiro",
     ),
     "recording": ("recording", "recording_id", "recording_name"),
     "start_s": (
         "start_s", "start_time_s", "start_time", "start_seconds", "start_sec", "start", "begin_s",
         "begin_time_s", "begin_time", "begin_seconds", "begin", "onset_s", "onset_time",
-        "onset_seconds", "onset", "tmin", "xmin",
+        "onset_seconds", "onset", "tmin", "xmin", "start_ms", "start_time_ms", "begin_ms",
+        "begin_time_ms", "onset_ms", "onset_time_ms", "start_msec", "start_milliseconds",
+        "anfang_s", "anfang", "beginn_s", "beginn", "debut_s", "debut", "inicio_s", "inicio",
     ),
     "end_s": (
         "end_s", "end_time_s", "end_time", "end_seconds", "end_sec", "end", "stop_s", "stop_time",
         "stop_seconds", "stop", "offset_s", "offset_time", "offset_seconds", "offset", "tmax",
-        "xmax",
+        "xmax", "end_ms", "end_time_ms", "stop_ms", "stop_time_ms", "offset_ms", "offset_time_ms",
+        "end_msec", "end_milliseconds", "ende_s", "ende", "fin_s", "fin", "fim_s", "fim",
+    ),
+    "duration_s": (
+        "duration_s", "duration_seconds", "duration_sec", "duration", "dur_s", "dur", "length_s",
+        "length", "delta_time_s", "delta_time", "duration_ms", "dur_ms", "length_ms",
+        "duration_msec", "duration_milliseconds", "dauer_s", "dauer", "duree_s", "duree",
+        "duracion_s", "duracion", "duracao_s", "duracao",
     ),
     "start_frame": ("start_frame", "start_sample", "begin_sample", "onset_sample", "onset_frame"),
     "end_frame": ("end_frame", "end_sample", "stop_sample", "offset_sample", "offset_frame"),
     "label": (
         "label", "call_type", "call", "annotation", "species", "species_code", "common_name",
         "scientific_name", "ebird_code", "primary_label", "class", "category", "type", "tag",
-        "text", "name",
+        "text", "name", "manual_id", "ruftyp", "art", "espece", "especie",
     ),
     "low_freq_hz": ("low_freq_hz",),
     "high_freq_hz": ("high_freq_hz",),
     "fold": ("fold",),
 }
 # fmt: on
+TIME_UNITS = ("s", "ms")
 TYPED = {"lowfreqhz": "low_freq_hz", "highfreqhz": "high_freq_hz", "fold": "fold"}
 
 
@@ -70,6 +82,9 @@ class Hints:
         it chooses the tiers to read.
     label
         Label of all rows of a table without a label column.
+    time_unit
+        Unit of times in tables, "s" or "ms"; without it, columns such as `start_ms` are in
+        milliseconds and all others in seconds.
     exclude
         Files and folders to skip.
 
@@ -84,8 +99,13 @@ class Hints:
     known: Callable[[str], bool] | None = None
     label: str | None = None
     exclude: tuple[Path, ...] = ()
+    time_unit: str | None = None
 
     def __post_init__(self) -> None:
+        if self.time_unit not in (None, *TIME_UNITS):
+            raise OptionError(
+                f"time_unit: expected one of {', '.join(TIME_UNITS)}, got {self.time_unit!r}"
+            )
         for name in self.columns:
             if name not in SYNONYMS:
                 suggestion = suggest_name(name, [*SYNONYMS])
@@ -219,11 +239,13 @@ def check_extra_columns(
 
 
 def normalize_name(name: str) -> str:
-    """Reduce the name of a column to its letters and digits.
+    """Reduce the name of a column to its letters and digits, without accents.
 
-    >>> normalize_name("Begin Time (s)")
-    'begintimes'
+    >>> normalize_name("Begin Time (s)"), normalize_name("Début")
+    ('begintimes', 'debut')
     """
+    if not name.isascii():
+        name = unicodedata.normalize("NFKD", name)
     return "".join(filter(str.isalnum, name.casefold()))
 
 
@@ -251,7 +273,8 @@ def find_columns(names: Cells, wanted: Mapping[str, Iterable[str]]) -> dict[str,
 class Table:
     """The header of a table. `columns` and `extra` are numbers of columns by name.
 
-    Extra columns are kept as text, except frequencies and folds, which are numbers.
+    `style` is how its numbers are written. Extra columns are kept as text, except frequencies and
+    the numbers of folds.
     """
 
     def __init__(
@@ -259,12 +282,10 @@ class Table:
         path: Path,
         line: int,
         header: Iterable[str],
-        *,
-        decimal_comma: bool = True,
     ) -> None:
         self.path = path
         self.line = line
-        self.decimal_comma = decimal_comma
+        self.style = ANY_STYLE
         self.columns: dict[str, int] = {}
         self.extra: dict[str, int] = {}
         self.names = [
@@ -325,6 +346,6 @@ class Table:
     def parse_extra(self, cells: Cells) -> Extra:
         """Return the cells of the extra columns of a row; None for empty ones."""
         return {
-            name: parse_cell(cells[column], name, decimal_comma=self.decimal_comma)
+            name: parse_cell(cells[column], name, self.style)
             for name, column in self.extra.items()
         }

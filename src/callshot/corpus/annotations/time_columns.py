@@ -1,0 +1,104 @@
+"""Columns of a table that hold times: which they are, their units, and how they are parsed."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from callshot.corpus.annotations.cells import (
+    FREQUENCIES,
+    NumberStyle,
+    add_times,
+    find_number_style,
+    is_clock_time,
+    is_in_milliseconds,
+    parse_number,
+    parse_time,
+)
+from callshot.corpus.annotations.rows import Hints, Table, normalize_name
+from callshot.corpus.annotations.text import list_names, quote
+
+Rows = Sequence[Sequence[str]]
+
+SECONDS = ("start_s", "end_s")
+FRAMES = ("start_frame", "end_frame")
+TIMES = (*SECONDS, "duration_s", *FRAMES)
+
+
+def choose_time_columns(
+    columns: dict[str, int], names: Sequence[str], hints: Hints
+) -> None:
+    """Keep the columns that times are read from: start and end, start and duration, or frames."""
+    has_start = "start_s" in columns
+    if "duration_s" in columns and "end_s" in columns and not has_start:
+        # Kaleidoscope gives the start of a call as its offset in the file.
+        end = columns["end_s"]
+        if normalize_name(names[end]) == "offset":
+            columns["start_s"] = columns.pop("end_s")
+    if "duration_s" in hints.columns and "end_s" not in hints.columns:
+        columns.pop("end_s", None)
+    if "start_s" not in columns or "end_s" in columns:
+        columns.pop("duration_s", None)
+    if not columns.keys().isdisjoint(SECONDS):
+        columns.pop("start_frame", None)
+        columns.pop("end_frame", None)
+
+
+def find_table_style(table: Table, rows: Rows, delimiter: str) -> NumberStyle:
+    """Find out how the times and frequencies of a table are written."""
+    columns = [table.columns[name] for name in TIMES if name in table.columns]
+    columns += [table.extra[name] for name in FREQUENCIES if name in table.extra]
+    width = len(table.names)
+    texts = [
+        cells[column] for cells in rows if len(cells) >= width for column in columns
+    ]
+    return find_number_style(texts, is_comma_separated=delimiter == ",")
+
+
+class TimeColumns:
+    """The columns of a table that hold times, and their units."""
+
+    def __init__(self, table: Table, hints: Hints) -> None:
+        self._table = table
+        self._names = [name for name in TIMES if name in table.columns]
+        self._milliseconds = []
+        for name in self._names:
+            column = table.names[table.columns[name]]
+            in_milliseconds = is_in_milliseconds(column)
+            if hints.time_unit is not None:
+                in_milliseconds = hints.time_unit == "ms"
+            if in_milliseconds and name not in FRAMES:
+                self._milliseconds.append(name)
+
+    def describe(self, rows: Rows) -> Iterator[str]:
+        """Describe what was decided for the user."""
+        columns = {name: self._table.columns[name] for name in self._names}
+        names = {name: self._table.names[column] for name, column in columns.items()}
+        if "duration_s" in names:
+            yield f"calls last as long as column {quote(names['duration_s'])} says"
+        milliseconds = [names[name] for name in self._milliseconds]
+        if milliseconds:
+            yield f"times in milliseconds: {list_names(milliseconds)}"
+        kinds = set()
+        for cells in rows:
+            texts = [
+                cells[column] for column in columns.values() if column < len(cells)
+            ]
+            for text in filter(is_clock_time, texts):
+                kinds.add("hh:mm:ss" if text.count(":") == 2 else "mm:ss")
+        if kinds:
+            yield f"times written as {' and '.join(sorted(kinds))}"
+
+    def parse(self, cells: Mapping[str, str]) -> tuple[float, float | None]:
+        """Return start and end of a row; a row without times is on a whole recording."""
+        texts = {name: cells[name] for name in self._names}
+        if not any(map(str.strip, texts.values())):
+            return 0.0, None
+        start, end = [self._parse(name, text) for name, text in texts.items()]
+        if "duration_s" in texts:
+            end = add_times(start, end)
+        return start, end
+
+    def _parse(self, name: str, text: str) -> float:
+        style = self._table.style
+        if name in FRAMES:
+            return parse_number(text, name, style)
+        in_milliseconds = name in self._milliseconds
+        return parse_time(text, name, style, in_milliseconds=in_milliseconds)
