@@ -1,6 +1,7 @@
 """The Python API: the same steps as on the command line, from arrays, tables and folders."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,12 @@ import pytest
 
 import callshot
 from callshot import pipeline
+from callshot.cli.options import AnnotationOptions
 from callshot.corpus.segment_table import write_segment_table
 from callshot.errors import InputError, LeakError, OptionError
 from callshot.fewshot.folds import check_folds
+from callshot.study.toml_section import KEYS
+from sounds import record
 from studies import make_corpus
 
 Y = ["rumble", "roar"] * 20
@@ -238,3 +242,22 @@ def test_equal_vectors_in_one_fold_are_listed_without_a_note() -> None:
     result = callshot.evaluate(vectors, Y, groups=GROUPS, folds=folds, **FEW)
     assert result.duplicates["segment"].to_list() == ["00000000", "00000016"]
     assert not any("same vector" in note for note in result.notes)
+
+
+def test_options_of_annotations_have_the_same_names_everywhere() -> None:
+    names = {option.name for option in fields(AnnotationOptions)}
+    assert names <= set(signature(callshot.segment).parameters)
+    assert names - {"corpus"} <= set(KEYS["corpus"])
+
+
+def test_segment_takes_the_options_of_the_command_line(tmp_path: Path) -> None:
+    record(tmp_path / "kept" / "a.wav", seconds=5)
+    audio = tmp_path / "audio"
+    audio.mkdir()
+    (audio / "a.wav").symlink_to(tmp_path / "kept" / "a.wav")
+    (audio / "calls.csv").write_text("path,start,end,label\na.wav,1000,3000,Rmbl\n")
+    result = callshot.segment(
+        audio, rename={"Rmbl": "rumble"}, time_unit="ms", follow_links=True
+    )
+    (one,) = result.segments
+    assert (one.label, one.start_s, one.end_s) == ("rumble", 1.0, 3.0)

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -203,19 +204,74 @@ def test_evaluate_takes_folds_and_categories_of_a_corpus_it_knows(tmp_path):
     }
 
 
-def test_no_segments_at_all_are_told_with_what_would_keep_some(tmp_path, capsys):
+def test_no_segments_at_all_are_an_error_with_what_would_keep_some(tmp_path, capsys):
     record(tmp_path / "a.wav", seconds=5)
     (tmp_path / "a.txt").write_text("1\t1.5\tpeep\n2\t2.5\tpeep\n")
-    run("segment", tmp_path, "--out", tmp_path / "out")
-    assert "--min-length-s 0.5 would keep nearly all" in capsys.readouterr().out
-    run("inspect", tmp_path, "--min-length-s", 1)
-    said = capsys.readouterr().out
-    assert "0 segments, 2 rejects" in said
-    assert "next:" not in said
+    why = r"no annotation became a segment; 2 of 2 rejects are like .*a\.txt, row 1: shorter"
+    run("segment", tmp_path, "--out", tmp_path / "out", code=2)
+    said = capsys.readouterr().err
+    assert re.search(why, said)
+    assert "--min-length-s 0.5 would keep nearly all" in said
+    assert not (tmp_path / "out" / "segments.parquet").exists()
+    run("inspect", tmp_path, "--min-length-s", 1, code=2)
+    said = capsys.readouterr()
+    assert "0 segments, 2 rejects" in said.out
+    assert "next:" not in said.out
+    assert re.search(why, said.err)
     run("inspect", tmp_path)
     said = capsys.readouterr().out
     assert "2 segments, 0 rejects" in said
     assert "--min-length-s 0.5 --out" in said
+
+
+def test_a_corpus_without_calls_is_an_error(tmp_path, capsys):
+    record(tmp_path / "a.wav", seconds=5)
+    (tmp_path / "a.Table.1.selections.txt").write_text(RAVEN)
+    run("inspect", tmp_path, code=2)
+    assert "the annotation files have no calls" in capsys.readouterr().err
+
+
+def test_recordings_behind_links_are_read_if_asked(tmp_path, capsys):
+    """As git-annex, DataLad and DVC keep large files."""
+    record(tmp_path / "annex" / "objects" / "x" / "key.wav", seconds=5)
+    audio = tmp_path / "audio"
+    audio.mkdir()
+    (audio / "a.wav").symlink_to(tmp_path / "annex" / "objects" / "x" / "key.wav")
+    (audio / "a.txt").write_text("1\t3\troar\n")
+    run("inspect", audio, code=2)
+    error = capsys.readouterr().err
+    assert re.search(
+        "no recordings found; .*a.wav: a link .*--follow-links reads", error
+    )
+    run("inspect", audio, "--follow-links")
+    assert f"segment {audio} --follow-links --out" in capsys.readouterr().out
+    run("segment", audio, "--follow-links", "--out", tmp_path / "out", "--quiet")
+    path = tmp_path / "out" / "segments.parquet"
+    assert read_segments(path)[0].path == "a.wav"
+    run(
+        "embed",
+        path,
+        "--encoder",
+        "mfcc",
+        "--out",
+        tmp_path / "mfcc.parquet",
+        "--quiet",
+    )
+
+
+def test_labels_are_renamed_and_times_have_the_given_unit(tmp_path, capsys):
+    record(tmp_path / "a.wav", seconds=5)
+    (tmp_path / "calls.csv").write_text("path,start,end,label\na.wav,1000,3000,Rmbl\n")
+    (tmp_path / "labels.csv").write_text("label,new_label\nRmbl,rumble\n")
+    options = ["--rename", tmp_path / "labels.csv", "--time-unit", "ms"]
+    run("segment", tmp_path, "--out", tmp_path / "out", *options, "--quiet")
+    (one,) = read_segments(tmp_path / "out" / "segments.parquet")
+    assert (one.label, one.start_s, one.end_s) == ("rumble", 1.0, 3.0)
+    described = json.loads((tmp_path / "out" / "segments.json").read_text())
+    assert described["options"]["rename"] == {"Rmbl": "rumble"}
+    assert described["options"]["time_unit"] == "ms"
+    run("segment", tmp_path, "--out", tmp_path / "no", "--time-unit", "h", code=2)
+    assert "time_unit: expected one of s, ms, got 'h'" in capsys.readouterr().err
 
 
 def test_one_recording_says_where_its_folder_is(herd, tmp_path):
@@ -257,7 +313,7 @@ def test_names_that_are_no_text_are_told_and_the_rest_goes_on(herd, tmp_path):
 
 def test_columns_can_be_named_and_a_label_given(tmp_path):
     record(tmp_path / "a.wav", seconds=5)
-    (tmp_path / "mine.csv").write_text("clip,von,bis,Art\na,1,3,roar\n")
+    (tmp_path / "mine.csv").write_text("clip,von,bis,Laut\na,1,3,roar\n")
     names = ["-c", "recording=clip", "-c", "start_s=von", "-c", "end_s=bis"]
     run(
         "segment",
@@ -266,7 +322,7 @@ def test_columns_can_be_named_and_a_label_given(tmp_path):
         tmp_path / "out",
         *names,
         "-c",
-        "label=Art",
+        "label=Laut",
         "--quiet",
     )
     assert read_segments(tmp_path / "out" / "segments.parquet")[0].label == "roar"

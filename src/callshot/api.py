@@ -14,9 +14,9 @@ import polars as pl
 from callshot.baselines.options import BaselineOptions, check_trainable
 from callshot.baselines.run import BaselineResults, TrainingContext, train_dataset
 from callshot.corpus import audio as corpus_audio
-from callshot.corpus.annotations import Hints
 from callshot.corpus.known_corpora import default_options, find_corpus
 from callshot.corpus.options import SegmentationOptions
+from callshot.corpus.renaming import Renames, make_hints
 from callshot.corpus.segment_table import read_segments
 from callshot.corpus.segments import segment_corpus
 from callshot.encoders.embed import EmbedOptions, SegmentAudio
@@ -56,6 +56,9 @@ def segment(
     columns: Mapping[str, str] | None = None,
     tiers: Sequence[str] = (),
     label: str | None = None,
+    rename: Renames | None = None,
+    time_unit: str | None = None,
+    follow_links: bool = False,
     threads: int | None = None,
     progress: Progress = no_progress,
     **options: Any,
@@ -78,6 +81,13 @@ def segment(
         The TextGrid tiers that hold calls.
     label : str, optional
         The label of rows in files without a label column.
+    rename : path or mapping, optional
+        New labels by old ones, or a CSV file with label,new_label; calls whose new label is empty
+        are left out.
+    time_unit : str, optional
+        The unit of times in tables, "s" or "ms"; by default by the names of columns, or seconds.
+    follow_links : bool
+        Read files behind links that lead outside the folder.
     threads, progress
         Threads that read audio, all cores by default; a function that gets shares of the work.
     **options
@@ -114,7 +124,14 @@ def segment(
         annotations,
         options=segmentation,
         format=format,
-        hints=Hints(dict(columns or {}), tuple(tiers), None, label),
+        hints=make_hints(
+            columns=columns,
+            tiers=tiers,
+            label=label,
+            rename=rename,
+            time_unit=time_unit,
+            follow_links=follow_links,
+        ),
         corpus=known,
         threads=threads,
         progress=progress,

@@ -148,7 +148,7 @@ def test_unsupported_and_unreadable_audio_is_a_reject_with_a_reason(tmp_path):
 
 
 def test_a_folder_that_cannot_be_entered_is_a_reject(tmp_path, monkeypatch):
-    def walk(folder, onerror):
+    def walk(folder, onerror, followlinks):
         onerror(PermissionError(13, "Permission denied", str(folder / "locked")))
         yield str(folder), [], []
 
@@ -173,6 +173,28 @@ def test_links_that_lead_outside_are_not_followed(tmp_path):
     assert set(reasons) == {"out.wav", "folder", "broken.wav", "loop.wav"}
     assert "leads outside" in reasons["out.wav"]
     assert "leads outside" in reasons["folder"]
+
+
+def test_links_that_lead_outside_are_followed_if_asked(tmp_path):
+    outside = tmp_path / "annex"
+    inside = tmp_path / "audio"
+    record(outside / "a" / "x.wav")
+    record(outside / "b" / "y.wav")
+    record(inside / "real" / "z.wav")
+    (inside / "x.wav").symlink_to(outside / "a" / "x.wav")
+    (inside / "folder").symlink_to(outside / "b")
+    (inside / "again").symlink_to(outside / "b")
+    (inside / "itself").symlink_to(inside)
+    (inside / "around").symlink_to(tmp_path)
+    (inside / "same").symlink_to(inside / "real")
+    (inside / "gone.wav").symlink_to(outside / "gone.wav")
+    library = find_recordings(inside, follow_links=True)
+    assert set(library.paths) == {"x.wav", "again/y.wav", "real/z.wav"}
+    reasons = {Path(r.file).name: r.reason for r in library.rejects}
+    assert set(reasons) == {"folder", "itself", "around", "same", "gone.wav"}
+    assert "git annex get" in reasons["gone.wav"]
+    without = {Path(r.file).name: r.reason for r in find_recordings(inside).rejects}
+    assert without["x.wav"].endswith("--follow-links reads it")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")

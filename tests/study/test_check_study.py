@@ -88,7 +88,7 @@ def test_a_corpus_without_eligible_classes_is_an_error_before_its_audio_is_read(
 def test_a_corpus_without_long_enough_calls_is_an_error(tmp_path: Path) -> None:
     study = make_study(tmp_path, corpus_keys="min_length_s = 9.0\n")
     message = (
-        r"\[corpus.here\]: no annotation of .* became a segment; the first reason of 18"
+        r"\[corpus.here\]: .*: no annotation became a segment; 18 of 18 rejects .* 9 s"
     )
     with pytest.raises(InputError, match=message):
         run_steps(study)
@@ -98,7 +98,7 @@ def test_a_corpus_without_readable_audio_is_an_error_with_the_reason(
     tmp_path: Path,
 ) -> None:
     study = make_study(tmp_path, corpus_keys="channel = 2\n")
-    message = r"\[corpus.here\]: no segment is left; the first reason: .*channel"
+    message = r"no annotation became a segment; 18 of 18 rejects .*channel"
     with pytest.raises(InputError, match=message):
         run_steps(study)
 

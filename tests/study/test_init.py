@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from callshot.corpus.annotations import Hints
+from callshot.corpus.annotations import Hints, describe_hints
 from callshot.corpus.inspection import inspect_corpus
 from callshot.corpus.known_corpora import find_corpus
+from callshot.corpus.renaming import make_hints
 from callshot.errors import InputError, OptionError
 from callshot.study.init import CorpusSource, write_study
 from callshot.study.study_file import read_study
@@ -42,6 +43,17 @@ def test_the_written_study_names_the_corpus_encoders_and_shots(tmp_path: Path) -
     assert corpus.segmentation.min_length_s == 1.0
     assert {"mfcc", "random"} <= {encoder.name for encoder in study.encoders}
     assert study.protocol.shots == tuple(range(1, 41))
+
+
+def test_the_options_of_annotations_are_written_to_the_study(tmp_path: Path) -> None:
+    audio = make_corpus(tmp_path / "recordings")
+    rename = tmp_path / "labels.csv"
+    rename.write_text("label,new_label\nroar,trumpet\n")
+    hints = make_hints(rename=rename, time_unit="s", follow_links=True)
+    path = init_study(tmp_path, audio, hints=hints, rename=rename)
+    (corpus,) = read_study(path).corpora
+    assert describe_hints(corpus.hints) == describe_hints(hints)
+    assert rename in corpus.hints.exclude
 
 
 def test_short_calls_lower_the_minimum_length_and_a_comment_gives_the_reason(

@@ -45,6 +45,7 @@ def inspect(
     from rich.console import Console
 
     from callshot.corpus.inspection import inspect_corpus
+    from callshot.corpus.notes import check_any_segments
     from callshot.report.corpus import show_inspection
 
     corpus = source.known_corpus()
@@ -70,6 +71,7 @@ def inspect(
         lengths = {"min_length_s": min_length_s, "source_rate_hz": source_rate_hz}
         next_step = _segment_command(audio, asdict(source) | lengths)
     show_inspection(inspection, Console(), next_step)
+    check_any_segments(inspection.segmentation)
 
 
 @app.command(rich_help_panel=STEPS)
@@ -177,7 +179,10 @@ def _segment_command(audio: Path, options: dict[str, object]) -> str:
     """Return the command that segments what was inspected, with the same options."""
     words = [str(audio)]
     for name, value in options.items():
-        if value is None or value == "auto":
+        if value in (None, False, "auto"):
+            continue
+        if value is True:
+            words.append(f"--{name.replace('_', '-')}")
             continue
         for entry in value if isinstance(value, list) else [value]:
             words += [f"--{name.replace('_', '-')}", str(entry)]

@@ -128,6 +128,28 @@ class AnnotationOptions:
             metavar="TEXT", help="The label of rows in files without a label column."
         ),
     ] = None
+    rename: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="CSV with label,new_label: renames labels; an empty new label leaves calls out.",
+        ),
+    ] = None
+    time_unit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="UNIT",
+            help="The unit of times in tables: s or ms.",
+            show_default="by the names of columns, or s",
+        ),
+    ] = None
+    follow_links: Annotated[
+        bool,
+        typer.Option(
+            "--follow-links",
+            help="Read files behind links that lead outside the folder (git-annex, DVC).",
+        ),
+    ] = False
 
     def known_corpus(self) -> "Corpus | None":
         """Return the known corpus, if one is named."""
@@ -137,10 +159,16 @@ class AnnotationOptions:
 
     def hints(self) -> "Hints":
         """Return what the options say about annotation files."""
-        from callshot.corpus.annotations import Hints
+        from callshot.corpus.renaming import make_hints
 
-        columns = parse_pairs("columns", self.columns, "label=Species")
-        return Hints(columns, tuple(self.tiers or ()), None, self.label)
+        return make_hints(
+            columns=parse_pairs("columns", self.columns, "label=Species"),
+            tiers=self.tiers or (),
+            label=self.label,
+            rename=self.rename,
+            time_unit=self.time_unit,
+            follow_links=self.follow_links,
+        )
 
 
 @dataclass

@@ -61,7 +61,9 @@ def init(
             corpus=corpus,
             progress=progress,
         )
-    given = CorpusSource(audio, source.annotations, source.format, hints, corpus)
+    given = CorpusSource(
+        audio, source.annotations, source.format, hints, corpus, source.rename
+    )
     write_study(out, inspection, given)
     if not quiet:
         calls = len(inspection.segmentation.segments)

@@ -121,9 +121,11 @@ def read_sources(
     check_exists(place, "a file or folder of annotations")
     sources = Sources(library)
     if place.is_dir():
-        files = find_input_files(place, exclude=hints.exclude)
+        files = find_input_files(
+            place, exclude=hints.exclude, follow_links=hints.follow_links
+        )
         if annotations is None and library.is_single:
-            files = _select_files_of_recording(files, library)
+            files = _select_files_of_recording(files, library, hints)
         _read_folder(sources, place, list(files), format, hints, progress)
     else:
         reading = read_annotations(place, format, hints)
@@ -205,7 +207,8 @@ def _read_file(
 ) -> Reading | None:
     """Read a file if it holds annotations; note why not if its suffix suggests that it does."""
     try:
-        reason = skip_reason(path, folder) or _check_format(path, format, hints)
+        reason = skip_reason(path, folder, follow_links=hints.follow_links)
+        reason = reason or _check_format(path, format, hints)
         if reason is None:
             return read_annotations(path, format, hints)
     except InputError as error:
@@ -286,7 +289,11 @@ def _find_other_name(names: dict[str | None, str], ignored: str) -> str | None:
 
 
 def find_input_files(
-    folder: Path, *, audio: bool = False, exclude: Iterable[Path] = ()
+    folder: Path,
+    *,
+    audio: bool = False,
+    exclude: Iterable[Path] = (),
+    follow_links: bool = False,
 ) -> Iterator[Path]:
     """Yield the files that may hold annotations, or (`audio`) sound, but no output of callshot.
 
@@ -294,7 +301,7 @@ def find_input_files(
     """
     ignored = {path.absolute() for path in exclude}
     visited: set[Path] = set()
-    for path in find_files(folder):
+    for path in find_files(folder, follow_links=follow_links):
         if path.parent not in visited:
             visited.add(path.parent)
             ignored |= _find_own_outputs(path.parent.absolute())
@@ -307,10 +314,10 @@ def find_input_files(
 
 
 def _select_files_of_recording(
-    files: Iterable[Path], library: Library
+    files: Iterable[Path], library: Library, hints: Hints
 ) -> Iterator[Path]:
     """Yield the files that belong to the one recording of a library by their names."""
-    neighbours = find_recordings(library.root)
+    neighbours = find_recordings(library.root, follow_links=hints.follow_links)
     for path in files:
         if path.parent == library.root:
             with suppress(InputError):

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from callshot.corpus.known_corpora import Corpus
 from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.recordings import Recordings
-from callshot.records import Call, Segment
+from callshot.errors import InputError
+from callshot.records import Call, Reject, Segment, Segmentation
 
 ROUND_MINIMA_S = [step * 10.0**power for power in range(-3, 3) for step in (1, 2, 5)]
 
@@ -29,6 +30,41 @@ def suggest_minimum(calls: Sequence[Call], min_length_s: float) -> float | None:
         return None
     limit_s = durations_s[len(calls) // 20]
     return max((step for step in ROUND_MINIMA_S if step <= limit_s), default=0.0)
+
+
+def check_any_segments(segmentation: Segmentation) -> None:
+    """Raise InputError with the most frequent reason if no annotation became a segment."""
+    if segmentation.segments:
+        return
+    reasons = ["no annotation became a segment"]
+    groups = group_rejects(segmentation.rejects or segmentation.skipped_files)
+    if groups:
+        total = sum(map(len, groups))
+        first = groups[0][0]
+        place = first.file
+        if first.row is not None:
+            place += f", row {first.row}"
+        reasons.append(
+            f"{len(groups[0])} of {total} rejects are like {place}: {first.reason}"
+        )
+    else:
+        reasons.append("the annotation files have no calls")
+    reasons += [note for note in segmentation.notes if "--min-length-s" in note]
+    raise InputError(f"{segmentation.audio}: {'; '.join(reasons)}")
+
+
+def group_rejects(rejects: Sequence[Reject]) -> list[list[Reject]]:
+    """Return the rejects of each reason, the most frequent reason first."""
+    by_reason = defaultdict[str, list[Reject]](list)
+    for reject in rejects:
+        by_reason[_general_reason(reject.reason)].append(reject)
+    return sorted(by_reason.values(), key=len, reverse=True)
+
+
+def _general_reason(reason: str) -> str:
+    """Return a reason without the values of a row: its first words without digits and quotes."""
+    first_words = reason.split()[:12]
+    return " ".join(filter(str.isalpha, first_words))
 
 
 def merge_notes(notes: Mapping[str, int]) -> list[str]:

@@ -1,7 +1,7 @@
 """Recordings under a folder, and which of them a name in an annotation file means.
 
 Names from files are looked up among the paths under the folder and never followed: no `../`, no
-absolute path and no link can lead outside it.
+absolute path can lead outside it, and links only with `follow_links`.
 """
 
 import os
@@ -28,6 +28,10 @@ UNSUPPORTED_SUFFIXES = frozenset((
 ))
 # fmt: on
 AUDIO_SUFFIXES = SUFFIXES | UNSUPPORTED_SUFFIXES
+UNFETCHED = (
+    "a link to a file that is not here; fetch it first "
+    "(git annex get, datalad get or dvc pull)"
+)
 INFIX = re.compile(
     r"\.|[ _-](?:labels?|annotations?|annot|selections?|calls?|tables?|tiers?|textgrid|praat|raven"
     r"|audacity|events|final|checked|corrected|edited|manual)(?![a-z0-9])"
@@ -143,8 +147,10 @@ class Library:
         return first
 
 
-def find_recordings(folder: Path) -> Library:
-    """List the audio files under a folder, or the one file given; outward links are left out.
+def find_recordings(folder: Path, *, follow_links: bool = False) -> Library:
+    """List the audio files under a folder, or the one file given.
+
+    Links that lead outside the folder are left out unless they are to be followed.
 
     >>> import tempfile
     >>> find_recordings(Path(tempfile.mkdtemp())).paths
@@ -155,11 +161,11 @@ def find_recordings(folder: Path) -> Library:
         return Library(folder.parent, (folder.name,), is_single=True)
     paths = []
     rejects = []
-    for path in find_files(folder):
+    for path in find_files(folder, follow_links=follow_links):
         suffix = path.suffix.lower()
         if suffix not in AUDIO_SUFFIXES and not path.is_dir():
             continue
-        reason = skip_reason(path, folder)
+        reason = skip_reason(path, folder, follow_links=follow_links)
         if suffix in UNSUPPORTED_SUFFIXES and not path.is_dir():
             reason = (
                 "libsndfile does not read this kind of audio; convert it to FLAC or WAV"
@@ -212,22 +218,49 @@ def check_exists(path: Path, expected: str) -> None:
         ) from None
 
 
-def find_files(folder: Path) -> Iterator[Path]:
+def find_files(folder: Path, *, follow_links: bool = False) -> Iterator[Path]:
     """Yield the files under a folder by name, except in hidden folders.
 
-    Folders that are links or cannot be read are yielded too, but not entered.
+    Folders that cannot be read are yielded too, and folders that are links unless they are entered:
+    with `follow_links`, those that lead outside `folder`, each once.
     """
+    root = folder.resolve()
+    entered: set[Path] = set()
     unreadable: list[str] = []
-    walk = os.walk(folder, onerror=lambda error: unreadable.append(error.filename))
+    walk = os.walk(
+        folder,
+        onerror=lambda error: unreadable.append(error.filename),
+        followlinks=follow_links,
+    )
     for parent, folders, files in walk:
-        links = [name for name in folders if Path(parent, name).is_symlink()]
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        visible = sorted(name for name in folders if not name.startswith("."))
+        links = [name for name in visible if Path(parent, name).is_symlink()]
+        if follow_links:
+            links = [
+                name
+                for name in links
+                if not _enter_link(Path(parent, name), root, entered)
+            ]
+        folders[:] = [name for name in visible if name not in links]
         for name in sorted([*files, *links]):
             yield Path(parent, name)
     yield from map(Path, unreadable)
 
 
-def skip_reason(path: Path, folder: Path) -> str | None:
+def _enter_link(link: Path, root: Path, entered: set[Path]) -> bool:
+    """Return whether a linked folder is outside all folders that are entered anyway; note it."""
+    try:
+        target = link.resolve(strict=True)
+    except (OSError, RuntimeError):  # RuntimeError: a loop of links
+        return False
+    for other in (root, *entered):
+        if target.is_relative_to(other) or other.is_relative_to(target):
+            return False
+    entered.add(target)
+    return True
+
+
+def skip_reason(path: Path, folder: Path, *, follow_links: bool = False) -> str | None:
     """Return why a file is not read, None if it is.
 
     Hidden files (such as `._x.wav` of macOS), links that lead outside the folder, and anything that
@@ -237,9 +270,12 @@ def skip_reason(path: Path, folder: Path) -> str | None:
         return "a hidden file; rename it if it should be read"
     try:
         if path.is_symlink():
+            if not path.exists():
+                return UNFETCHED
             target = path.resolve(strict=True)
-            if not target.is_relative_to(folder.resolve()):
-                return f"a link that leads outside {folder}; copy the file here"
+            is_outside = not target.is_relative_to(folder.resolve())
+            if is_outside and not follow_links:
+                return f"a link that leads outside {folder}; --follow-links reads it"
             if target.is_dir():
                 return "a linked folder; give the folder itself"
         if path.is_dir():

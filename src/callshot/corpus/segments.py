@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
@@ -36,6 +37,7 @@ from callshot.corpus.recordings import (
     find_recordings,
     probe_recordings,
 )
+from callshot.corpus.renaming import Renaming
 from callshot.errors import InputError
 from callshot.records import (
     Call,
@@ -82,14 +84,13 @@ def segment_corpus(
     """
     options = options or default_options(corpus)
     hints = hints or Hints()
-    spell: Spelling = str.strip
+    rename = Renaming(hints.rename)
+    spell: Spelling = rename
     if corpus is not None:
         hints = replace(hints, known=corpus.has_label)
-        spell = corpus.spell
-    library = find_recordings(Path(audio))
-    if not library.paths:
-        text = "no recordings found; expected a folder with audio files"
-        raise InputError(f"{audio}: {text}")
+        spell = partial(_spell, rename, corpus)
+    library = find_recordings(Path(audio), follow_links=hints.follow_links)
+    _check_recordings(library)
     share = 0.1 if check else 0.5  # reading audio takes most of the time
     step_progress = _scale_progress(progress, share)
     place = None if annotations is None else Path(annotations)
@@ -112,13 +113,33 @@ def segment_corpus(
         segments=segments,
         rejects=_sort_rejects([*sources.rejects, *misplaced, *short]),
         skipped_files=[*library.rejects, *sources.skipped_files, *unused_errors],
-        notes=[*merge_notes(sources.notes), *doubts, *describe_folds(segments)],
+        notes=[
+            *merge_notes(sources.notes),
+            *rename.describe(),
+            *doubts,
+            *describe_folds(segments),
+        ],
         audio=str(library.root.absolute()),
     )
     if not check:
         return segmentation
     audio_progress = _scale_progress(progress, 1 - 2 * share)
     return check_audio(segmentation, cuts, threads, audio_progress)
+
+
+def _spell(rename: Renaming, corpus: Corpus, label: str) -> str:
+    return corpus.spell(rename(label))
+
+
+def _check_recordings(library: Library) -> None:
+    """Raise InputError if a library is empty; links and other files left out are the reason."""
+    if library.paths:
+        return
+    reason = "expected a folder with audio files"
+    for reject in library.rejects[:1]:
+        count = len(library.rejects)
+        reason = f"the first of {count} files left out: {reject.file}: {reject.reason}"
+    raise InputError(f"{library.root}: no recordings found; {reason}")
 
 
 def _sort_rejects(rejects: Iterable[Reject]) -> list[Reject]:

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from callshot.corpus.inspection import measure_durations
+from callshot.corpus.notes import group_rejects
 from callshot.errors import printable
 from callshot.records import (
     Call,
@@ -258,20 +259,11 @@ def _show_rejects(rejects: Rejects, console: Console) -> None:
         return
     count = _plural(len(rejects), "annotation")
     print_lines(console, [f"rejects: {count}; the first of each reason:"])
-    groups = _group_rejects(rejects)
+    groups = group_rejects(rejects)
     lines = map(_describe_rejects, groups[:MOST_REASONS])
     print_lines(console, lines, style="dim")
     rest = "  and {} more reasons; segment lists all in rejects.csv"
     _show_rest(console, len(groups) - MOST_REASONS, rest)
-
-
-def _group_rejects(rejects: Rejects) -> list[list[Reject]]:
-    """Return the rejects of each reason, the most frequent reason first."""
-    by_reason = defaultdict(list)
-    for reject in rejects:
-        reason = _general_reason(reject.reason)
-        by_reason[reason].append(reject)
-    return sorted(by_reason.values(), key=len, reverse=True)
 
 
 def _describe_rejects(rejects: Rejects) -> str:
@@ -292,12 +284,6 @@ def _show_skipped_files(files: Rejects, console: Console) -> None:
     print_lines(console, lines, style="dim")
     rest = "  and {} more; segment lists them in rejects.csv"
     _show_rest(console, len(files) - MOST_FILES, rest)
-
-
-def _general_reason(reason: str) -> str:
-    """Return a reason without the values of a row: its first words without digits and quotes."""
-    first_words = reason.split()[:12]
-    return " ".join(filter(str.isalpha, first_words))
 
 
 def _describe_folds(inspection: Inspection) -> Iterator[str]:

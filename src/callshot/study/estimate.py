@@ -102,11 +102,12 @@ def _corpus_size(study: Study, step: Step) -> _Size:
 
 
 def _audio_bytes(study: Study, step: Step) -> int:
-    audio = {corpus.name: corpus.audio for corpus in study.corpora}[step.corpus]
+    corpus = {corpus.name: corpus for corpus in study.corpora}[step.corpus]
+    audio = corpus.audio
     if audio.is_file():
         return audio.stat().st_size
     size = 0
-    for file in find_files(audio):
+    for file in find_files(audio, follow_links=corpus.hints.follow_links):
         if file.suffix.lower() in AUDIO_SUFFIXES and file.is_file():
             size += file.stat().st_size
     return size

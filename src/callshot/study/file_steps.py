@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from callshot.corpus.annotations import Hints
+from callshot.corpus.annotations import Hints, describe_hints
 from callshot.corpus.audio import load_audio
 from callshot.corpus.inspection import measure_corpus
 from callshot.corpus.known_corpora import CORPORA, Corpus, default_options
+from callshot.corpus.notes import check_any_segments
 from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.segment_table import (
     SEGMENTATION,
@@ -128,6 +129,7 @@ def segment_files(
             threads=threads,
             progress=progress,
         )
+        check_any_segments(segmentation)
         facts = {"audio": segmentation.audio}
         categories = None
         if corpus is not None:
@@ -136,6 +138,7 @@ def segment_files(
         described = {
             **asdict(options),
             "format": format,
+            **describe_hints(hints or Hints()),
             "check": check,
             "annotations": str(annotations or ""),
             **facts,

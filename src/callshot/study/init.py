@@ -9,6 +9,7 @@ from pathlib import Path
 
 from callshot.corpus.annotations import Hints
 from callshot.corpus.known_corpora import Corpus
+from callshot.corpus.notes import check_any_segments
 from callshot.encoders.availability import encoder_status
 from callshot.encoders.catalogue import find_encoder
 from callshot.errors import InputError, OptionError, OutputError
@@ -70,16 +71,13 @@ class CorpusSource:
     format: str = "auto"
     hints: Hints = field(default_factory=Hints)
     corpus: Corpus | None = None
+    rename: Path | None = None
 
 
 def write_study(path: Path, inspection: Inspection, source: CorpusSource) -> None:
     """Write a study file for a folder; an existing file is not replaced."""
     segmentation = inspection.segmentation
-    if not segmentation.segments:
-        raise InputError(
-            f"{source.audio}: no annotation became a segment; "
-            f"callshot inspect {source.audio} shows why"
-        )
+    check_any_segments(segmentation)
     name = _corpus_name(source.audio)
     title = _title(source.audio)
     if source.corpus is not None:
@@ -124,6 +122,12 @@ def _corpus_lines(
         yield f"tiers = [{', '.join(tiers)}]"
     if hints.label is not None:
         yield f"label = {_quote(hints.label)}"
+    if source.rename is not None:
+        yield f"rename = {_quote(_relative(source.rename, base))}"
+    if hints.time_unit is not None:
+        yield f"time_unit = {_quote(hints.time_unit)}"
+    if hints.follow_links:
+        yield "follow_links = true"
     if source.corpus is None:
         yield _minimum_line(inspection)
         yield from _fold_lines(inspection)

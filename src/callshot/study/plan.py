@@ -13,10 +13,10 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 
+from callshot.corpus.annotations import describe_hints
 from callshot.corpus.segment_table import REJECTS, SEGMENTS, read_segments
 from callshot.corpus.segments import audio_root
 from callshot.encoders.encode import encoder_fingerprint
-from callshot.errors import InputError
 from callshot.fewshot.folds import DEFAULT_FOLDS
 from callshot.records import Progress
 from callshot.report.results import PROVENANCE, RESULT_FILES
@@ -111,19 +111,18 @@ class _Planner:
         hints = corpus.hints
         options = {
             **asdict(corpus.segmentation),
-            "columns": hints.columns,
-            "tiers": hints.tiers,
-            "label": hints.label,
+            **describe_hints(hints),
             "format": corpus.format,
             "corpus": corpus.known_name,
         }
         places = [corpus.audio, *optional(corpus.annotations)]
         inputs: list[Input] = [
-            partial(fingerprint, place, hints.exclude) for place in places
+            partial(fingerprint, place, hints.exclude, follow_links=hints.follow_links)
+            for place in places
         ]
 
         def make(progress: Progress) -> Sequence[str]:
-            segmentation = segment_files(
+            segment_files(
                 corpus.audio,
                 folder,
                 corpus.annotations,
@@ -134,11 +133,6 @@ class _Planner:
                 threads=self.threads,
                 progress=progress,
             )
-            if not segmentation.segments:
-                reason = segmentation.rejects[0].reason
-                raise InputError(
-                    f"[corpus.{corpus.name}]: no segment is left; the first reason: {reason}"
-                )
             return [SEGMENTS, REJECTS, SEGMENTS_INFO]
 
         return Step("segment", corpus.name, "", folder, options, inputs, make)

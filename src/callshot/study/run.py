@@ -12,6 +12,7 @@ import numpy as np
 
 from callshot.baselines.options import check_trainable
 from callshot.corpus.inspection import inspect_corpus
+from callshot.corpus.notes import check_any_segments
 from callshot.encoders.embed import (
     check_segments,
     check_store,
@@ -190,15 +191,7 @@ def _inspect(corpus: CorpusPart) -> Inspection:
         shorten=False,
     )
     segmentation = inspection.segmentation
-    if not segmentation.segments:
-        rejects = [*segmentation.rejects, *segmentation.skipped_files]
-        why = ""
-        if rejects:
-            why = f"; the first reason of {len(rejects)}: {rejects[0].reason}"
-        raise InputError(
-            f"no annotation of {corpus.audio} became a segment{why}; "
-            "callshot inspect shows the details"
-        )
+    check_any_segments(segmentation)
     if inspection.folds is None and corpus.fold_file is None:
         count = len({segment.recording for segment in segmentation.segments})
         advice = f"set folds = {count}" if count > 1 else "at least two are needed"

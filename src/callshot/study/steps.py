@@ -117,7 +117,9 @@ def _input_fingerprint(one: Input) -> str:
     return fingerprint(one) if isinstance(one, Path) else one()
 
 
-def fingerprint(path: Path, excluded: Sequence[Path] = ()) -> str:
+def fingerprint(
+    path: Path, excluded: Sequence[Path] = (), *, follow_links: bool = False
+) -> str:
     """Return a short text that changes with a file or folder.
 
     Files count by content, recordings by size and time.
@@ -128,7 +130,9 @@ def fingerprint(path: Path, excluded: Sequence[Path] = ()) -> str:
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
-            files = find_input_files(path, audio=True, exclude=excluded)
+            files = find_input_files(
+                path, audio=True, exclude=excluded, follow_links=follow_links
+            )
             return digest(
                 [(str(file.relative_to(path)), fingerprint(file)) for file in files]
             )

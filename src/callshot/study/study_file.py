@@ -19,6 +19,7 @@ from callshot.baselines.options import BaselineOptions
 from callshot.corpus.annotations import Hints
 from callshot.corpus.known_corpora import CORPORA, Corpus, default_options, find_corpus
 from callshot.corpus.options import SegmentationOptions
+from callshot.corpus.renaming import make_hints
 from callshot.encoders.availability import encoder_status
 from callshot.encoders.catalogue import display_name, find_encoder
 from callshot.encoders.spec import EncoderSpec
@@ -222,13 +223,18 @@ def _parse_corpus(
     fold_file = section.existing("fold_file")
     categories = section.existing("categories")
     files = [*own_paths, *optional(fold_file), *optional(categories)]
-    hints = Hints(
-        _parse_columns(section),
-        tuple(map(str, section.get("tiers", ()))),
-        None,
-        section.get("label"),
-        tuple(file for file in files if not _is_around(file, audio)),
-    )
+    columns = _parse_columns(section)
+    rename = section.existing("rename")
+    with name_errors(where):
+        hints = make_hints(
+            columns=columns,
+            tiers=[*map(str, section.get("tiers", ()))],
+            label=section.get("label"),
+            rename=rename,
+            time_unit=section.get("time_unit"),
+            follow_links=section.get("follow_links", False),
+            exclude=[file for file in files if not _is_around(file, audio)],
+        )
     return CorpusPart(
         name,
         audio,

@@ -18,13 +18,14 @@ from callshot.corpus.annotations.formats import (
     recognise,
     write_annotations,
 )
-from callshot.corpus.annotations.rows import Hints, Reading
+from callshot.corpus.annotations.rows import Hints, Reading, describe_hints
 
 __all__ = [
     "FORMATS",
     "Format",
     "Hints",
     "Reading",
+    "describe_hints",
     "find_format",
     "read_annotations",
     "recognise",

@@ -69,7 +69,7 @@ TYPED = {"lowfreqhz": "low_freq_hz", "highfreqhz": "high_freq_hz", "fold": "fold
 
 @dataclass(frozen=True)
 class Hints:
-    """What the user knows about annotation files.
+    """What the user knows about annotation files, and where they are.
 
     Parameters
     ----------
@@ -85,6 +85,10 @@ class Hints:
     time_unit
         Unit of times in tables, "s" or "ms"; without it, columns such as `start_ms` are in
         milliseconds and all others in seconds.
+    rename
+        New labels by old ones; calls whose new label is empty are left out.
+    follow_links
+        Whether to read files behind links that lead outside the folder.
     exclude
         Files and folders to skip.
 
@@ -100,6 +104,8 @@ class Hints:
     label: str | None = None
     exclude: tuple[Path, ...] = ()
     time_unit: str | None = None
+    rename: Mapping[str, str] = field(default_factory=dict)
+    follow_links: bool = False
 
     def __post_init__(self) -> None:
         if self.time_unit not in (None, *TIME_UNITS):
@@ -110,6 +116,18 @@ class Hints:
             if name not in SYNONYMS:
                 suggestion = suggest_name(name, [*SYNONYMS])
                 raise OptionError(f"unknown column {name!r}; {suggestion}")
+
+
+def describe_hints(hints: Hints) -> dict[str, object]:
+    """Return the hints that change what is read, by the names of options."""
+    return {
+        "columns": dict(hints.columns),
+        "tiers": list(hints.tiers),
+        "label": hints.label,
+        "rename": dict(hints.rename),
+        "time_unit": hints.time_unit,
+        "follow_links": hints.follow_links,
+    }
 
 
 @dataclass

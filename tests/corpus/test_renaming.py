@@ -1,0 +1,69 @@
+"""New names for labels: the file, what is renamed, what is left out, and mistakes in the list."""
+
+from pathlib import Path
+
+import pytest
+
+from callshot.corpus.renaming import Renaming, make_hints, read_renames
+from callshot.corpus.segments import segment_corpus
+from callshot.errors import InputError
+from sounds import record
+
+
+def write(folder: Path, text: str, encoding: str = "utf-8") -> Path:
+    path = folder / "labels.csv"
+    path.write_bytes(text.encode(encoding))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        ("label,new_label\nRmbl,rumble\nBröll,roar\nwind,\n", "utf-8"),
+        ("sep=;\r\nOld;New\r\nRmbl;rumble\r\nBröll;roar\r\nwind;\r\n", "cp1252"),
+        ("note\tLabel\tName\nx\tRmbl\trumble\n\tBröll\troar\n\twind\t\n", "utf-16"),
+    ],
+)
+def test_the_file_is_read_as_spreadsheets_write_it(
+    text: str, encoding: str, tmp_path: Path
+) -> None:
+    renames = read_renames(write(tmp_path, text, encoding))
+    assert renames == {"Rmbl": "rumble", "Bröll": "roar", "wind": ""}
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("", "line 1: expected the columns label and new_label, got none"),
+        ("label,x\na,b\n", "line 1: expected the columns label and new_label"),
+        ("label,new_label\na\n", "line 2: expected 2 fields as in the header, got 1"),
+        ("label,new_label\na,b\na,c\n", "line 3: 'a' becomes 'c' here but 'b' above"),
+    ],
+)
+def test_a_mistake_in_the_file_is_an_error_with_its_line(
+    text: str, match: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=match):
+        read_renames(write(tmp_path, text))
+
+
+def test_calls_are_renamed_left_out_or_kept_as_they_are(tmp_path: Path) -> None:
+    record(tmp_path / "a.wav", seconds=9)
+    rows = "0\t2\t Rmbl\n2\t4\troar\n4\t6\twind\n6\t8\trumble\n"
+    (tmp_path / "a.txt").write_text(rows)
+    path = write(tmp_path, "label,new_label\nRmbl,rumble\nwind,\nbark,x\n")
+    result = segment_corpus(tmp_path, hints=make_hints(rename=path), check=False)
+    assert [one.label for one in result.segments] == ["rumble", "roar", "rumble"]
+    assert result.segments[0].extra["label_written"] == " Rmbl"
+    assert [one.reason for one in result.rejects] == [
+        "left out: label 'wind' has no new label in --rename"
+    ]
+    assert result.notes == [
+        "labels renamed: 'Rmbl', 'wind'",
+        "labels to rename that no call has: 'bark'",
+    ]
+    assert result.skipped_files == []
+
+
+def test_accents_may_be_composed_or_not() -> None:
+    assert Renaming({"Bro\u0308ll": "roar"})("Br\u00f6ll") == "roar"
