@@ -23,7 +23,7 @@ from callshot.encoders.encode import (
     unroll,
 )
 from callshot.encoders.spec import EncoderSpec
-from callshot.encoders.store.store import Store, open_store
+from callshot.encoders.store.store import FINGERPRINT, Store, open_store
 from callshot.encoders.validation import Float32Array
 from callshot.encoders.weights.weight_files import home
 from callshot.errors import InputError, OutputError
@@ -303,12 +303,14 @@ def default_store() -> Path:
 
 
 def check_store(folder: Path) -> None:
-    """Check that embeddings can be written to a folder, which need not exist yet."""
+    """Check that a folder, which need not exist yet, can be written to, or is a store to read."""
     folder = folder.absolute()
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     try:
         tempfile.TemporaryFile(dir=existing).close()
     except OSError as error:
+        if any(folder.glob(f"*/{FINGERPRINT}")):
+            return
         raise OutputError(
             f"{folder}: cannot store embeddings there ({error_reason(error)}); "
             "choose another folder: --store DIR"

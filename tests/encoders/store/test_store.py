@@ -333,16 +333,16 @@ def test_each_fingerprint_has_its_folder_named_by_its_hash(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("text", [b"", b"{}", b'{"encoder": "mfcc"}\n'])
-def test_a_fingerprint_other_than_that_of_the_folder_is_an_error(
+def test_a_fingerprint_other_than_that_of_the_folder_is_written_again(
     tmp_path: Path, text: bytes
 ) -> None:
-    folder = fill(tmp_path, [1])
-    (folder / "fingerprint.json").write_bytes(text)
-    with pytest.raises(
-        InputError,
-        match=r"fingerprint.json: not the fingerprint that its folder is named after",
-    ):
-        open_store(tmp_path, ENCODER)
+    path = fill(tmp_path, [1]) / "fingerprint.json"
+    whole = path.read_bytes()
+    path.write_bytes(text)
+    [note] = check_rows(tmp_path, [1])
+    assert note == f"{path}: was damaged; it is written again"
+    assert path.read_bytes() == whole
+    assert check_rows(tmp_path, [1]) == []
 
 
 @pytest.mark.parametrize(
@@ -419,7 +419,8 @@ def test_a_truncated_shard_is_set_aside_and_the_rest_is_read(
     shard.write_bytes(shard.read_bytes()[:length])
     [note] = check_rows(tmp_path, [*range(10), *range(20, 30)])
     assert note.startswith(f"{shard}: the shard is damaged (")
-    assert note.endswith(f"it was set aside as {shard.name}.damaged")
+    aside = f"it was set aside as {shard.name}.damaged"
+    assert note.endswith(f"{aside}, and its segments are embedded again")
     assert shard.with_name(f"{shard.name}.damaged").exists()
     fill(tmp_path, range(30))
     assert check_rows(tmp_path, range(30)) == []
@@ -442,6 +443,56 @@ def test_a_shard_with_damaged_vectors_is_set_aside_when_they_are_read(
     assert check_rows(tmp_path, range(10)) == []
 
 
+def test_any_changed_byte_of_a_shard_is_noticed_when_the_store_is_opened(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for start in (0, 10):
+        fill(tmp_path, range(start, start + 10))
+    shard = shard_files(tmp_path)[1]
+    whole = shard.read_bytes()
+    rng = random.Random(6)
+    for position in rng.sample(range(len(whole)), 100):
+        raw = bytearray(whole)
+        raw[position] ^= 1 << rng.randrange(8)
+        shard.write_bytes(raw)
+        caplog.clear()
+        [note] = check_rows(tmp_path, range(10))
+        assert "its content differs from the checksum in its name" in note
+        assert caplog.messages == [f"note: {note}"]
+    fill(tmp_path, range(20))
+    assert check_rows(tmp_path, range(20)) == []
+
+
+def test_a_shard_that_the_disk_cannot_read_is_set_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path, [1])
+
+    def fail(path: Path) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", fail)
+        damage = shards.find_damage(shard_files(tmp_path)[0])
+    assert damage == os.strerror(errno.EIO)
+
+
+def test_a_shard_that_may_not_be_read_is_an_error_and_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path, [1])
+
+    def fail(shard: Path) -> str:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(shards, "find_damage", fail)
+    with pytest.raises(
+        InputError, match=r"shard-.*cannot be read \(Permission denied\)"
+    ):
+        open_store(tmp_path, ENCODER)
+    assert len(shard_files(tmp_path)) == 1
+
+
 def test_a_shard_that_was_removed_is_an_error(tmp_path: Path) -> None:
     fill(tmp_path, range(10))
     with open_store(tmp_path, ENCODER) as store:
@@ -454,6 +505,120 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="cannot be made"):
         open_store(tmp_path / "file", ENCODER)
+
+
+# Shards without a checksum, as callshot 0.1 wrote them
+
+OLD_NAME = "shard-00000000000000000007-0123456789abcdef.parquet"
+OLD_FRAME = pl.DataFrame(
+    {
+        "source": ["source 1", "source 2"],
+        "key": [name(1), name(2)],
+        "embedding": vectors_of([1, 2]).tolist(),
+    },
+    {"source": pl.String, "key": pl.String, "embedding": pl.List(pl.Float32)},
+)
+
+
+def write_old_shard(folder: Path, frame: pl.DataFrame, name: str = OLD_NAME) -> Path:
+    with open_store(folder, ENCODER) as store:
+        shard = store.folder / name
+    frame.write_parquet(shard, compression="uncompressed")
+    return shard
+
+
+def test_an_old_shard_is_read_and_gets_its_checksum(tmp_path: Path) -> None:
+    shard = write_old_shard(tmp_path, OLD_FRAME)
+    checksum = sha256(shard.read_bytes()).hexdigest()
+    assert check_rows(tmp_path, [1, 2]) == []
+    [renamed] = shard_files(tmp_path)
+    if sys.platform != "win32":
+        assert renamed.name == f"shard-00000000000000000007-{checksum}.parquet"
+    assert check_rows(tmp_path, [1, 2]) == []
+
+
+def test_an_old_shard_is_read_while_others_have_the_store_open(tmp_path: Path) -> None:
+    shard = write_old_shard(tmp_path, OLD_FRAME)
+    with open(shard.parent / ".lock", "rb") as stream:  # noqa: PTH123
+        fcntl = pytest.importorskip("fcntl")
+        fcntl.flock(stream, fcntl.LOCK_SH)
+        assert check_rows(tmp_path, [1, 2]) == []
+    assert shard_files(tmp_path) == [shard]
+
+
+def with_embedding(values: list[Any]) -> pl.DataFrame:
+    column = pl.Series("embedding", values, pl.List(pl.Float32), strict=False)
+    return OLD_FRAME.with_columns(column)
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [
+        (with_embedding([[1.0, 2.0], [1.0, float("nan")]]), "no finite number"),
+        (with_embedding([[1.0, 2.0], [1.0, None]]), "no finite number"),
+        (with_embedding([[1.0, 2.0], [1.0]]), "vectors of several dimensions"),
+        (with_embedding([[1.0, 2.0], None]), "column embedding has an empty cell"),
+        (OLD_FRAME.drop("key"), "expected a column key of String"),
+        (OLD_FRAME.cast({"key": pl.Categorical}), "expected a column key of String"),
+    ],
+)
+def test_an_old_shard_with_damaged_rows_is_set_aside(
+    tmp_path: Path, frame: pl.DataFrame, reason: str
+) -> None:
+    shard = write_old_shard(tmp_path, frame)
+    [note] = check_rows(tmp_path, [])
+    assert reason in note
+    assert "set aside" in note
+    assert not shard.exists()
+
+
+def test_old_sequences_are_whole_frames(tmp_path: Path) -> None:
+    sequences = OLD_FRAME.with_columns(
+        sequence=pl.Series([[1.0, 2.0], [3.0, 4.0, 5.0]], dtype=pl.List(pl.Float32)),
+        frames=pl.Series([2, 2], dtype=pl.Int32),
+    )
+    sequences_name = OLD_NAME.replace(".parquet", ".sequences.parquet")
+    write_old_shard(tmp_path, sequences, sequences_name)
+    [note] = check_rows(tmp_path, [])
+    assert "sequences that are no whole number of frames" in note
+    whole = sequences.with_columns(frames=pl.Series([2, 3], dtype=pl.Int32))
+    write_old_shard(tmp_path, whole, sequences_name)
+    assert check_rows(tmp_path, [1, 2]) == []
+
+
+# Stores that cannot be written to
+
+
+@pytest.fixture
+def read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store on read-only media, with a damaged shard."""
+    for start in (0, 10):
+        fill(tmp_path, range(start, start + 10))
+    shard_files(tmp_path)[1].write_bytes(b"PAR1")
+
+    def refuse(*_: object, **options: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr(os, "fsync", refuse)
+    monkeypatch.setattr(Path, "replace", refuse)
+    monkeypatch.setattr(Path, "write_bytes", refuse)
+    return tmp_path
+
+
+def test_a_store_on_read_only_media_is_read(read_only: Path) -> None:
+    before = sorted(read_only.rglob("*"))
+    with open_store(read_only, ENCODER) as store:
+        assert store.has(name(3))
+        assert not store.has(name(13))
+        add(store, range(8, 13))
+        store.flush()
+        keys = [name(i) for i in (2, 12, 9, 10)]
+        assert np.array_equal(store.vectors(keys), vectors_of([2, 12, 9, 10]))
+    damaged, unwritten = store.notes
+    assert "it is not used, but stays where it is (Read-only file system)" in damaged
+    assert "cannot be written to; 3 new embeddings were not stored" in unwritten
+    assert sorted(read_only.rglob("*")) == before
 
 
 # Full disks
@@ -665,8 +830,11 @@ def many_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(shards, "MANY_SHARDS", 100)
     for start in range(0, 70, 10):
         fill(tmp_path, range(start, start + 10))
-    frame = pl.concat([pl.read_parquet(shard) for shard in shard_files(tmp_path)[:2]])
-    frame.write_parquet(shard_files(tmp_path)[1], compression="uncompressed")
+    first, second = shard_files(tmp_path)[:2]
+    frame = pl.concat([pl.read_parquet(first), pl.read_parquet(second)])
+    second.unlink()
+    stamp = second.name.split("-")[1]
+    shards.write_shard(second.parent, stamp, frame, sequences=False)
     monkeypatch.setattr(shards, "MANY_SHARDS", 5)
     return tmp_path
 

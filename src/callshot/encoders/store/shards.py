@@ -1,20 +1,27 @@
-"""Shards, the files of a store: rows in, rows out, complete whatever happens to their writers.
+"""Shards, the files of a store: rows in, rows out, complete whatever happens to disks and writers.
 
-A shard is written whole and never changed afterwards. One that cannot be read is set aside. A store
-that nobody else has open is tidied: unfinished files are removed and small shards merged, so that
-none vanishes while somebody reads it.
+A shard is written whole and never changed afterwards. Its name has the SHA-256 of its content,
+which is compared whenever a store is opened: a shard that differs is set aside and not used. Older
+shards have no checksum in their names; their rows are checked, and then they get one.
+
+A store that nobody else has open is tidied: unfinished files are removed and small shards merged,
+so that none vanishes while somebody reads it.
 """
 
+import errno
 import io
-import secrets
+import os
+import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
 from pathlib import Path
 
 import polars as pl
 
 from callshot.errors import CallshotError, InputError
-from callshot.files import error_reason, remove_unfinished, write_atomic
+from callshot.files import error_reason, remove_unfinished, sync_folder, write_atomic
+from callshot.records.parquet import read_parquet
 
 SHARD_BYTES = 2**24  # of a shard, and so what is read at once
 ROW_GROUP_BYTES = 2**22  # what is decoded for one row
@@ -22,6 +29,15 @@ SMALL_SHARD_BYTES = SHARD_BYTES // 4  # less than a full shard of any dimension
 MANY_SHARDS = 64  # small ones that are worth merging
 SUFFIX = ".parquet"
 SEQUENCES_SUFFIX = ".sequences.parquet"
+DAMAGED_SUFFIX = ".damaged"
+CHECKSUM = re.compile(r"-([0-9a-f]{64})\.")
+FLOATS = pl.List(pl.Float32)
+VECTOR_COLUMNS: dict[str, object] = {
+    "source": pl.String,
+    "key": pl.String,
+    "embedding": FLOATS,
+}
+SEQUENCE_COLUMNS: dict[str, object] = {"sequence": FLOATS, "frames": pl.Int32}
 
 
 def list_shards(folder: Path, *, sequences: bool) -> list[Path]:
@@ -30,20 +46,123 @@ def list_shards(folder: Path, *, sequences: bool) -> list[Path]:
     return sorted(folder.glob(f"shard-*{suffix}"))
 
 
-def shard_path(folder: Path, stamp: str, *, sequences: bool) -> Path:
-    """Return a path that no other process writes to; shards are ordered by `stamp`."""
-    suffix = SEQUENCES_SUFFIX if sequences else SUFFIX
-    return folder / f"shard-{stamp}-{secrets.token_hex(8)}{suffix}"
-
-
-def write_shard(path: Path, frame: pl.DataFrame) -> None:
-    """Write rows as Parquet: all of them, or nothing."""
+def write_shard(
+    folder: Path, stamp: str, frame: pl.DataFrame, *, sequences: bool
+) -> Path:
+    """Write rows as Parquet, all of them or nothing; shards are ordered by `stamp`."""
     frame_bytes = max(1, int(frame.estimated_size()))
     group_rows = max(1, frame.height * ROW_GROUP_BYTES // frame_bytes)
     buffer = io.BytesIO()
     # Vectors hardly compress. Without compression the size of a file limits the memory to read it.
     frame.write_parquet(buffer, compression="uncompressed", row_group_size=group_rows)
-    write_atomic(path, buffer.getbuffer())
+    content = buffer.getbuffer()
+    suffix = SEQUENCES_SUFFIX if sequences else SUFFIX
+    path = folder / _shard_name(stamp, sha256(content).hexdigest(), suffix)
+    write_atomic(path, content)
+    return path
+
+
+def _shard_name(stamp: str, checksum: str, suffix: str) -> str:
+    return f"shard-{stamp}-{checksum}{suffix}"
+
+
+def find_damage(shard: Path) -> str:
+    """Return why a shard must not be used, or nothing if it is as it was written.
+
+    OSError if it cannot be read at all, unless that is the fault of the disk.
+    """
+    try:
+        content = shard.read_bytes()
+    except OSError as error:
+        if error.errno == errno.EIO:
+            return error_reason(error)
+        raise
+    checksum = CHECKSUM.search(shard.name)
+    if checksum is None:
+        return _find_damaged_rows(shard)
+    if sha256(content).hexdigest() != checksum[1]:
+        return "its content differs from the checksum in its name"
+    return ""
+
+
+def _find_damaged_rows(shard: Path) -> str:
+    """Return what is wrong with the rows of a shard that has no checksum."""
+    try:
+        frame = read_parquet(shard)
+    except InputError as error:
+        return str(error).removeprefix(f"{shard}: ")
+    columns = dict(VECTOR_COLUMNS)
+    if has_sequences(shard):
+        columns |= SEQUENCE_COLUMNS
+    for name, dtype in columns.items():
+        damage = _find_damaged_cells(frame, name, dtype)
+        if damage:
+            return damage
+    if frame["embedding"].list.len().n_unique() > 1:
+        return "vectors of several dimensions"
+    if has_sequences(shard) and not _has_whole_frames(frame):
+        return "sequences that are no whole number of frames"
+    return ""
+
+
+def _find_damaged_cells(frame: pl.DataFrame, name: str, dtype: object) -> str:
+    if name not in frame.columns or frame[name].dtype != dtype:
+        return f"expected a column {name} of {dtype}"
+    column = frame[name]
+    if column.has_nulls():
+        return f"column {name} has an empty cell"
+    if dtype == FLOATS:
+        is_number = column.explode().is_finite()
+        if not is_number.fill_null(False).all():
+            return f"column {name} has an entry that is no finite number"
+    return ""
+
+
+def _has_whole_frames(frame: pl.DataFrame) -> bool:
+    frames = frame["frames"]
+    if frames.min() == 0 or (frames < 0).any():
+        return False
+    rest = frame["sequence"].list.len() % frames
+    return bool((rest == 0).all())
+
+
+def verify_shards(shards: Sequence[Path], notes: list[str]) -> list[Path]:
+    """Return the shards that are as they were written; the others are set aside, with a note."""
+    with ThreadPoolExecutor(os.cpu_count()) as threads:  # SHA-256 frees the GIL
+        damages = list(threads.map(_find_damage_or_absence, shards))
+    whole = []
+    for shard, damage in zip(shards, damages, strict=True):
+        if damage is None:
+            notes.append(f"{shard}: the shard is gone")
+        elif damage:
+            set_aside(shard, damage, notes)
+        else:
+            whole.append(shard)
+    return whole
+
+
+def _find_damage_or_absence(shard: Path) -> str | None:
+    try:
+        return find_damage(shard)
+    except FileNotFoundError:  # another process has set it aside
+        return None
+    except OSError as error:
+        raise InputError(
+            f"{shard}: cannot be read ({error_reason(error)}); correct that and run again"
+        ) from error
+
+
+def set_aside(shard: Path, damage: str, notes: list[str]) -> None:
+    """Rename a damaged shard, so that it is not used any more, and describe that in a note."""
+    renamed = shard.with_name(f"{shard.name}{DAMAGED_SUFFIX}")
+    outcome = f"it was set aside as {renamed.name}"
+    try:
+        shard.replace(renamed)
+    except OSError as error:
+        outcome = f"it is not used, but stays where it is ({error_reason(error)})"
+    notes.append(
+        f"{shard}: the shard is damaged ({damage}); {outcome}, and its segments are embedded again"
+    )
 
 
 def read_shard(
@@ -53,9 +172,9 @@ def read_shard(
     start: int = 0,
     count: int | None = None,
 ) -> pl.DataFrame | None:
-    """Return columns of a shard, all rows or `count` from `start` on.
+    """Return columns of a verified shard, all rows or `count` from `start` on.
 
-    None, and a note, if the shard is gone or damaged; a damaged one is set aside.
+    None, and a note, if it is gone or was damaged since; a damaged one is set aside.
     """
     try:
         scan = pl.scan_parquet(path.absolute(), glob=False, hive_partitioning=False)
@@ -67,36 +186,56 @@ def read_shard(
             f"{path}: cannot be read ({error_reason(error)}); correct that and run again"
         ) from error
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        renamed = path.with_name(f"{path.name}.damaged")
-        with suppress(
-            OSError
-        ):  # another process may have done it, or the folder is read-only
-            path.rename(renamed)
-        notes.append(
-            f"{path}: the shard is damaged ({error_reason(error)}); it was set aside as "
-            f"{renamed.name}"
-        )
+        set_aside(path, error_reason(error), notes)
     return None
 
 
 def tidy_folder(folder: Path, notes: list[str]) -> None:
-    """Remove unfinished files and merge small shards, while nobody else has the folder open."""
+    """Tidy a folder while nobody else has it open.
+
+    Remove unfinished files, write checksums in the names of shards that have none, merge small
+    shards.
+    """
     remove_unfinished(folder)
+    try:
+        add_checksums(folder, notes)
+        _merge_small_shards(folder, notes)
+    except (CallshotError, OSError, pl.exceptions.PolarsError) as error:
+        notes.append(f"{folder}: small shards were not merged: {error}")
+
+
+def add_checksums(folder: Path, notes: list[str]) -> None:
+    """Write the checksum of every shard that has none in its name, if its rows are whole."""
+    shards = list_shards(folder, sequences=False)
+    old = [shard for shard in shards if CHECKSUM.search(shard.name) is None]
+    for shard in verify_shards(old, notes):
+        suffix = SEQUENCES_SUFFIX if has_sequences(shard) else SUFFIX
+        checksum = sha256(shard.read_bytes()).hexdigest()
+        name = _shard_name(_read_stamp(shard), checksum, suffix)
+        shard.replace(shard.with_name(name))
+    if old:
+        sync_folder(folder)
+
+
+def _read_stamp(shard: Path) -> str:
+    """Return the part of a shard's name that its order comes from."""
+    return re.split(r"[-.]", shard.name)[1]
+
+
+def has_sequences(shard: Path) -> bool:
+    """Return whether a shard has the sequences behind its vectors."""
+    return shard.name.endswith(SEQUENCES_SUFFIX)
+
+
+def _merge_small_shards(folder: Path, notes: list[str]) -> None:
     shards = list_shards(folder, sequences=False)
     small = [shard for shard in shards if shard.stat().st_size < SMALL_SHARD_BYTES]
     if len(small) <= MANY_SHARDS:
         return
-    with_sequences = [shard for shard in small if _has_sequences(shard)]
-    plain = [shard for shard in small if not _has_sequences(shard)]
-    try:
-        for group in (*_group_shards(plain), *_group_shards(with_sequences)):
-            _merge_shards(group, notes)
-    except (CallshotError, OSError, pl.exceptions.PolarsError) as error:
-        notes.append(f"small shards were not merged: {error}")
-
-
-def _has_sequences(shard: Path) -> bool:
-    return shard.name.endswith(SEQUENCES_SUFFIX)
+    with_sequences = [shard for shard in small if has_sequences(shard)]
+    plain = [shard for shard in small if not has_sequences(shard)]
+    for group in (*_group_shards(plain), *_group_shards(with_sequences)):
+        _merge_shards(group, notes)
 
 
 def _group_shards(shards: Sequence[Path]) -> Iterator[list[Path]]:
@@ -117,7 +256,7 @@ def _group_shards(shards: Sequence[Path]) -> Iterator[list[Path]]:
 def _merge_shards(shards: Sequence[Path], notes: list[str]) -> None:
     """Write one shard in place of several; a crash may leave rows twice, which is harmless."""
     frames: dict[Path, pl.DataFrame] = {}
-    for shard in shards:
+    for shard in verify_shards(shards, notes):
         frame = read_shard(shard, ["*"], notes)
         if frame is not None:
             frames[shard] = frame
@@ -126,7 +265,8 @@ def _merge_shards(shards: Sequence[Path], notes: list[str]) -> None:
     rows = pl.concat(frames.values())
     rows = rows.unique(["source", "key"], keep="first", maintain_order=True)
     first = shards[0]
-    stamp = first.name.split("-")[1]
-    write_shard(shard_path(first.parent, stamp, sequences=_has_sequences(first)), rows)
+    stamp = _read_stamp(first)
+    merged = write_shard(first.parent, stamp, rows, sequences=has_sequences(first))
     for shard in frames:
-        shard.unlink()
+        if shard != merged:
+            shard.unlink()

@@ -4,17 +4,20 @@
                                      the next file
         fingerprint.json             the encoder and its options; `sha256sum` of this file begins
                                      with the folder's name
-        shard-*.parquet              source, key, embedding (list of float32)
-        shard-*.sequences.parquet    also sequence (list of float32, frame after frame) and frames
-        shard-*.damaged              a shard that could not be read
+        shard-TIME-SHA256.parquet    source, key, embedding (list of float32)
+        shard-….sequences.parquet    also sequence (list of float32, frame after frame) and frames
+        shard-….damaged              a shard whose content differed from its SHA-256
 
 A key is the hash of a segment's audio. A source is the caller's name for where the audio comes
 from, so that it need not be read again to know its key. If a key or a source is there twice, the
 first shard by name counts. Any number of processes may add at once; each sees what was there when
-it opened the store, and what it added.
+it opened the store, and what it added. A store that cannot be written to, on read-only media or of
+a colleague, is read; what is added stays in memory.
 """
 
 import json
+import logging
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -34,11 +37,11 @@ from callshot.encoders.store.shards import (
     SHARD_BYTES,
     list_shards,
     read_shard,
-    shard_path,
     tidy_folder,
+    verify_shards,
     write_shard,
 )
-from callshot.errors import InputError, OutputError
+from callshot.errors import InputError, OutputError, printable
 from callshot.files import (
     error_reason,
     sha256_text,
@@ -48,6 +51,8 @@ from callshot.files import (
 )
 from callshot.records import IntArray
 
+LOGGER = logging.getLogger(__name__)
+FINGERPRINT = "fingerprint.json"
 Vector = NDArray[np.float32]
 
 ROW_BYTES = 512  # of a row in memory besides its numbers
@@ -103,7 +108,7 @@ def open_store(
     notes: list[str] = []
     lock = share_lock(folder / ".lock", partial(tidy_folder, folder, notes))
     try:
-        _check_fingerprint(folder / "fingerprint.json", text)
+        _check_fingerprint(folder / FINGERPRINT, text, notes)
         return Store(folder, lock, notes, keeps_sequences=sequences)
     except BaseException:
         if lock is not None:
@@ -114,8 +119,8 @@ def open_store(
 class Store:
     """An open store, made by `open_store`; for one thread at a time.
 
-    `notes` describes damage that was found. `keeps_sequences` is whether each vector comes with
-    the sequence behind it.
+    `notes` describes damage that was found; it is logged when the store is closed.
+    `keeps_sequences` is whether each vector comes with the sequence behind it.
     """
 
     def __init__(
@@ -137,7 +142,9 @@ class Store:
         self._rows: dict[str, int] = {}  # by key; rows are counted through all shards
         self._shards: list[Path] = []
         self._shard_ends = [0]  # the row after the last one of each shard
-        for shard in list_shards(folder, sequences=keeps_sequences):
+        self._is_writable = os.access(folder, os.W_OK)
+        shards = list_shards(folder, sequences=keeps_sequences)
+        for shard in verify_shards(shards, notes):
             frame = read_shard(shard, ["source", "key"], notes)
             if frame is not None:
                 self._append_shard(shard, frame["source"], frame["key"])
@@ -158,10 +165,17 @@ class Store:
             self.close()
 
     def close(self) -> None:
-        """Write what is buffered, and leave the store to others."""
+        """Write what is buffered, log the notes, and leave the store to others."""
         try:
             self.flush()
+            if self._buffer:
+                self.notes.append(
+                    f"{self.folder}: cannot be written to; {len(self._buffer)} new embeddings "
+                    "were not stored, and have to be made again in the next run"
+                )
         finally:
+            for note in self.notes:
+                LOGGER.warning("note: %s", printable(note))
             if self._lock is not None:
                 self._lock.close()
 
@@ -199,13 +213,15 @@ class Store:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is buffered as a shard; it stays buffered if that fails."""
-        if not self._buffer:
+        """Write what is buffered as a shard.
+
+        It stays buffered if that fails, or if the store cannot be written to.
+        """
+        if not self._buffer or not self._is_writable:
             return
         stamp = f"{time.time_ns():020d}"
-        shard = shard_path(self.folder, stamp, sequences=self.keeps_sequences)
         frame = _shard_frame(self._buffer)
-        write_shard(shard, frame)
+        shard = write_shard(self.folder, stamp, frame, sequences=self.keeps_sequences)
         self._append_shard(shard, frame["source"], frame["key"])
         self._buffer = []
         self._buffer_bytes = 0
@@ -360,17 +376,16 @@ def _fingerprint_text(fingerprint: Mapping[str, object]) -> str:
     return f"{text}\n"
 
 
-def _check_fingerprint(path: Path, text: str) -> None:
-    """Write the fingerprint if there is none; raise if it is not the one of its folder's name."""
+def _check_fingerprint(path: Path, text: str, notes: list[str]) -> None:
+    """Write the fingerprint if there is none, or if it is not the one its folder is named after."""
     try:
-        content = path.read_bytes()
+        if path.read_bytes() == text.encode():
+            return
+        notes.append(f"{path}: was damaged; it is written again")
     except FileNotFoundError:
-        write_atomic(path, text)
-        sync_folder(path.parent.parent)
-        return
+        pass
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error_reason(error)})") from error
-    if content != text.encode():
-        raise InputError(
-            f"{path}: not the fingerprint that its folder is named after; move the folder away"
-        )
+    if os.access(path.parent, os.W_OK):
+        write_atomic(path, text)
+        sync_folder(path.parent.parent)
