@@ -295,9 +295,9 @@ def test_the_path_of_an_onnx_model_is_relative_to_the_study(
         "callshot.study.study_file.encoder_status",
         lambda spec: SimpleNamespace(needs=()),
     )
-    assert read_study(study(folder, text)).encoders[0].spec.options["path"] == str(
-        folder / "my.onnx"
-    )
+    assert read_study(study(folder, text)).encoders[0].views.specs[0].options[
+        "path"
+    ] == str(folder / "my.onnx")
 
 
 def test_an_encoder_without_weights_is_an_error_with_the_command_that_gets_them(
@@ -318,3 +318,26 @@ def test_a_missing_study_file_is_an_error_with_the_command_that_writes_one(
         InputError, match=r"gone.toml: cannot be read .*callshot init writes one"
     ):
         read_study(tmp_path / "gone.toml")
+
+
+def test_a_list_of_values_compares_and_a_plus_joins(folder: Path) -> None:
+    text = MINIMAL + 'speed = [1, 2, "2+4"]\n'
+    titles = read_study(study(folder, text)).encoder_titles
+    assert titles == ["mfcc", "mfcc[speed=2]", "mfcc[speed=2+4]"]
+
+
+def test_several_lists_compare_every_combination(folder: Path) -> None:
+    text = MINIMAL + 'speed = [1, 2]\npooling = ["mean", "max"]\n'
+    titles = read_study(study(folder, text)).encoder_titles
+    assert titles == [
+        "mfcc",
+        "mfcc[pooling=max]",
+        "mfcc[speed=2]",
+        "mfcc[pooling=max,speed=2]",
+    ]
+
+
+def test_joined_views_have_no_sequences_for_a_network(folder: Path) -> None:
+    text = MINIMAL + 'speed = "2+4"\n[baselines]\ntrain = ["recurrent"]\n'
+    with pytest.raises(OptionError, match=r"mfcc\[speed=2\+4\] has none"):
+        read_study(study(folder, text))

@@ -27,7 +27,7 @@ Choices = Annotated[
     typer.Option(
         "--set",
         metavar="OPTION=VALUE",
-        help="Change an option of the encoder, e.g. padding=right; repeatable.",
+        help="Change an option of the encoder, e.g. speed=2; repeatable.",
     ),
 ]
 
@@ -43,7 +43,10 @@ def embed(
     encoder: Annotated[
         str,
         typer.Option(
-            "--encoder", "-e", metavar="NAME", help="callshot encoders lists them."
+            "--encoder",
+            "-e",
+            metavar="NAME",
+            help="callshot encoders lists them; several are joined by +.",
         ),
     ],
     out: OutTable,
@@ -90,7 +93,7 @@ def embed(
             segments,
             out,
             encoder,
-            parse_pairs("set", choices, "padding=right"),
+            parse_pairs("set", choices, "speed=2"),
             audio=audio,
             sequences=sequence,
             store=store,
@@ -133,11 +136,11 @@ def show(name: Name, choices: Choices = None) -> None:
     from rich.console import Console
 
     from callshot.encoders.availability import encoder_status
-    from callshot.encoders.catalogue import find_encoder
+    from callshot.encoders.views import find_views
     from callshot.report.terminal import show_encoder
 
-    spec = find_encoder(name, parse_pairs("set", choices, "padding=right"))
-    show_encoder(spec.choices(), encoder_status(spec), Console())
+    for spec in find_views(name, parse_pairs("set", choices, "speed=2")).specs:
+        show_encoder(spec.choices(), encoder_status(spec), Console())
 
 
 @encoders.command()
@@ -202,8 +205,8 @@ def get(
 def check(name: Name, choices: Choices = None, device: Device = "cpu") -> None:
     """Run an encoder on fixed sounds, and compare with reference vectors where these are known."""
     from callshot.encoders.availability import check_encoder
-    from callshot.encoders.catalogue import find_encoder
+    from callshot.encoders.views import find_views
 
-    spec = find_encoder(name, parse_pairs("set", choices, "padding=right"))
-    for line in check_encoder(spec, device=device):
-        print(line)
+    for spec in find_views(name, parse_pairs("set", choices, "speed=2")).specs:
+        for line in check_encoder(spec, device=device):
+            print(line)

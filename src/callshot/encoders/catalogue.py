@@ -15,6 +15,7 @@ from typing import Any
 
 from callshot.encoders.spec import (
     HUBERT_LAYERS,
+    SHARED_OPTIONS,
     EncoderSpec,
     apply_choices,
     format_option,
@@ -202,16 +203,33 @@ def display_name(spec: EncoderSpec) -> str:
     >>> display_name(find_encoder("mfcc")), display_name(find_encoder("mfcc", {"speed": "2"}))
     ('mfcc', 'mfcc[speed=2]')
     """
+    return format_encoder(spec.name, changed_options(spec))
+
+
+def format_encoder(name: str, options: Mapping[str, str]) -> str:
+    """Return the name of an encoder with options in brackets.
+
+    >>> format_encoder("mfcc", {"n_fft": "512", "speed": "2"})
+    'mfcc[n_fft=512,speed=2]'
+    """
+    if not options:
+        return name
+    entries = [f"{option}={value}" for option, value in options.items()]
+    return f"{name}[{','.join(entries)}]"
+
+
+def changed_options(spec: EncoderSpec) -> dict[str, str]:
+    """Return the options that are not the defaults, as the user may write them."""
     choices = spec.choices()
     if spec.name.startswith("onnx:"):
-        defaults = choices | {"output": ""}
+        defaults = {**choices, "output": "", **SHARED_OPTIONS}
     else:
         defaults = find_encoder(spec.name).choices()
-    changes = []
+    changes = {}
     for name, value in choices.items():
         if value != defaults[name]:
-            changes.append(f"{name}={format_option(value)}")
-    return f"{spec.name}[{','.join(changes)}]" if changes else spec.name
+            changes[name] = format_option(value)
+    return changes
 
 
 def _find_spec(name: str) -> EncoderSpec:

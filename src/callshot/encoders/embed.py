@@ -10,12 +10,12 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
 
 from callshot.encoders.batching import Batching, LoadAudio, Prepared, prepare_ahead
-from callshot.encoders.catalogue import display_name, find_encoder
+from callshot.encoders.catalogue import display_name
 from callshot.encoders.encode import (
     Encoder,
     PreparedSegment,
@@ -25,8 +25,9 @@ from callshot.encoders.encode import (
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.store.store import FINGERPRINT, Store, open_store
 from callshot.encoders.validation import Float32Array
+from callshot.encoders.views import find_views, join_tables
 from callshot.encoders.weights.weight_files import home
-from callshot.errors import InputError, OutputError
+from callshot.errors import InputError, OptionError, OutputError
 from callshot.files import error_reason, sha256_text
 from callshot.records import (
     Embeddings,
@@ -102,7 +103,7 @@ def embed(
     audio
         The segments, and how to read their audio.
     encoder
-        Name of an encoder, such as "birdnet-v2.4"; `encoders()` lists them.
+        Name of an encoder, such as "birdnet-v2.4", or of several joined; `encoders()` lists them.
     options
         How the encoder is opened, and where its vectors are kept.
     write_sequences
@@ -120,7 +121,39 @@ def embed(
     InputError
         If no segment could be embedded.
     """
-    spec = find_encoder(encoder, options.choices)
+    views = find_views(encoder, options.choices)
+    if write_sequences is not None and len(views.specs) > 1:
+        raise OptionError(
+            f"{views.name}: joined views have no sequence in common; "
+            "embed each of them by itself, or leave sequences out"
+        )
+    count = len(views.specs)
+    tables = []
+    rejects: dict[int | None, Reject] = {}
+    for spec in views.specs:
+        device = views.device(spec, options.device)
+        table, rejected = embed_view(
+            audio,
+            spec,
+            replace(options, device=device),
+            write_sequences=write_sequences,
+            progress=lambda share, what: progress(share / count, what),
+        )
+        tables.append(table)
+        rejects = {reject.row: reject for reject in rejected} | rejects
+    joined = join_tables(tables, views.name, views.scaled_dimensions)
+    return joined, [rejects[row] for row in sorted(rejects, key=lambda row: row or 0)]
+
+
+def embed_view(
+    audio: SegmentAudio,
+    spec: EncoderSpec,
+    options: EmbedOptions = DEFAULTS,
+    *,
+    write_sequences: WriteSequences | None = None,
+    progress: Progress = no_progress,
+) -> tuple[Embeddings, list[Reject]]:
+    """Embed segments with one encoder at one speed; see `embed`."""
     check_segments(spec, audio.segments, audio.source)
     sequences = write_sequences is not None
     threads = options.threads or default_threads()

@@ -170,6 +170,10 @@ def open_encoder(
     `sequences` requests frames from models that could return their mean alone.
     """
     check_device(device)
+    if spec.auto_speed:
+        raise OptionError(
+            f"{spec.name}: speed=auto is chosen from segments; give a number here"
+        )
     if device != "cpu" and not spec.gpu:
         raise OptionError(f"device: {spec.name} runs on the cpu only")
     spec = replace(spec, weights=used_weights(spec, device))

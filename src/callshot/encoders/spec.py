@@ -19,8 +19,10 @@ Option = str | int | float | bool | None
 
 HUBERT_LAYERS = 12
 SEQUENCES = ("windows", "spatial")  # of Perch 2: its windows, or the frames inside them
-SHARED_OPTIONS = ("pooling", "speed", "top_hz")  # of every encoder
+# Of every encoder, with the defaults
+SHARED_OPTIONS: Mapping[str, Option] = {"pooling": "mean", "speed": 1.0, "top_hz": None}
 SPEEDS = (0.01, 100.0)
+AUTO = "auto"  # the speed is chosen from segments
 HAS_NONE = ("top_db", "top_hz")  # options that can be switched off
 
 
@@ -35,6 +37,7 @@ class EncoderSpec:
     options        all other options of this encoder that change the vectors
     pooling        how the vectors of windows or frames become one
     speed          how many times faster a segment is played to the model; below 1: slower
+    auto_speed     whether the speed is still to be chosen, from segments
     top_hz         the highest frequency that the model gets, as played; None: all
     extra          extra of callshot that must be installed
     torch_weights  alternatives to `weights` that torch reads; one of them is enough
@@ -54,6 +57,7 @@ class EncoderSpec:
     options: Mapping[str, Option] = field(default_factory=dict)
     pooling: str = "mean"
     speed: float = 1.0
+    auto_speed: bool = False
     top_hz: float | None = None
     extra: str | None = None
     weights: tuple[Weight, ...] = ()
@@ -73,16 +77,22 @@ class EncoderSpec:
         if self.windowing is not None:
             choices |= asdict(self.windowing)
         choices |= dict(self.options)
-        return choices | {name: getattr(self, name) for name in SHARED_OPTIONS}
+        choices |= {name: getattr(self, name) for name in SHARED_OPTIONS}
+        if self.auto_speed:
+            choices["speed"] = AUTO
+        return choices
 
     @property
     def resamples(self) -> bool:
         """Whether it takes segments at any rate; otherwise only at its own."""
-        return self.windowing is not None or self.speed != 1
+        return self.windowing is not None or self.speed != 1 or self.auto_speed
 
 
 def apply_choices(spec: EncoderSpec, choices: Mapping[str, str]) -> EncoderSpec:
     """Return an encoder with some options changed; texts are parsed as the type of the default."""
+    is_auto = choices.get("speed") == AUTO
+    if is_auto:
+        choices = {**choices, "speed": "1"}
     values: dict[str, Any] = _parse_choices(spec, choices)
     options = {name: values.pop(name) for name in spec.options}
     dimension = spec.dimension
@@ -97,7 +107,9 @@ def apply_choices(spec: EncoderSpec, choices: Mapping[str, str]) -> EncoderSpec:
             check_choice(place, value, SEQUENCES)
     shared = {name: values.pop(name) for name in SHARED_OPTIONS}
     _check_shared(spec, **shared)
-    spec = replace(spec, options=options, dimension=dimension, **shared)
+    spec = replace(
+        spec, options=options, dimension=dimension, auto_speed=is_auto, **shared
+    )
     if spec.windowing is None:
         return spec
     if "hop_s" not in choices and spec.windowing.hop_s == spec.windowing.window_s:

@@ -10,7 +10,7 @@ fitted to the vectors on the support side of a split, without their labels; quer
 it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -55,6 +55,26 @@ def centre_and_normalise(support: FloatArray) -> Transform:
     """Subtract the mean of the support side, then scale to length 1 (SimpleShot's CL2N)."""
     mean = support.mean(axis=0)
     return lambda vectors: unit(vectors - mean)
+
+
+def equalise_views(support: FloatArray, views: Sequence[int]) -> Transform:
+    """Divide each view by the root mean square of the distances on the support side.
+
+    `views` are the dimensions of the views, side by side in every vector. A view without any
+    distance stays as it is.
+
+    >>> support = np.array([[0.0, 5.0, 5.0], [2.0, 5.0, 45.0]])
+    >>> equalise_views(support, (1, 2))(support)
+    array([[0.        , 0.1767767 , 0.1767767 ],
+           [1.41421356, 0.1767767 , 1.59099026]])
+    """
+    scales = []
+    for view in np.split(support, np.cumsum(views)[:-1], axis=1):
+        # The mean squared distance of two vectors is twice the mean one from their mean.
+        variance = view.var(axis=0).sum()
+        scales.append(np.sqrt(2 * variance) or 1.0)
+    divisor = np.repeat(scales, views)
+    return lambda vectors: vectors / divisor
 
 
 def whiten(support: FloatArray) -> Transform:

@@ -18,7 +18,7 @@ from typing import Self, TypeVar
 
 import numpy as np
 
-from callshot.fewshot.classifiers import CENTROID, Classifier, unit
+from callshot.fewshot.classifiers import CENTROID, Classifier, equalise_views, unit
 from callshot.fewshot.episodes import Episodes, Mask, Split
 from callshot.fewshot.kernels import streams
 from callshot.fewshot.kernels.supports import RULES, Rows, Sampling, multiply_rows
@@ -35,7 +35,8 @@ BLOCK_ROWS = 64  # queries in one multiplication
 class Engine:
     """Episodes under a protocol; `memory` is in bytes.
 
-    With a classifier that is fitted to splits, only the engine that `for_split` returns can run.
+    With a classifier that is fitted to splits, or views that are scaled, only the engine that
+    `for_split` returns can run.
     """
 
     episodes: Episodes
@@ -92,7 +93,7 @@ class Engine:
 
     def for_split(self, part: Split) -> "Engine":
         """Return the engine on the vectors that its classifier makes from a split."""
-        if self.classifier.fit is None:
+        if self.classifier.fit is None and not self.episodes.views:
             return self
         return replace(
             self, episodes=fit_split(self.episodes, self.classifier, part.number)
@@ -144,12 +145,17 @@ def open_engine(
 
 
 def fit_split(episodes: Episodes, classifier: Classifier, number: int) -> Episodes:
-    """Return the episodes on the vectors that a classifier makes from a split's support side."""
+    """Return the episodes on the vectors that a classifier makes from a split's support side.
+
+    Views are scaled first.
+    """
+    outside = episodes.fold != number
+    if episodes.views:
+        transform = equalise_views(episodes.vectors[outside], episodes.views)
+        episodes = replace(episodes.transformed(transform), views=())
     if classifier.fit is None:
         return episodes
-    return episodes.transformed(
-        classifier.fit(episodes.vectors[episodes.fold != number])
-    )
+    return episodes.transformed(classifier.fit(episodes.vectors[outside]))
 
 
 def gram_bytes(episodes: Episodes) -> int:

@@ -31,6 +31,7 @@ class Episodes:
 
     `rows` are the rows of the table, `segment` and `recording` their names. `vectors` are centred:
     the table's less `origin`. Class n begins at row class_start[n]. `relevant` is (rows, classes).
+    `views` are the dimensions of views that each split scales to equal distances.
     """
 
     classes: tuple[str, ...]
@@ -45,6 +46,7 @@ class Episodes:
     segment_key: Keys
     class_key: Keys
     origin: FloatArray | float = 0.0
+    views: tuple[int, ...] = ()
 
     @cached_property
     def label(self) -> IntArray:
@@ -155,6 +157,7 @@ def plan_episodes(
         segment_key=np.array([key(name) for name in segment], np.uint64),
         class_key=np.array([key(name) for name in classes], np.uint64),
         origin=origin,
+        views=embeddings.views,
     )
 
 

@@ -241,6 +241,16 @@ def _check_finite(
         )
 
 
+def parse_dimensions(source: Source, text: str) -> tuple[int, ...]:
+    """Return the dimensions of views, which the metadata of a table gives as 1024,40."""
+    parts = text.split(",") if text else []
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise InputError(
+            f"{source}: metadata views: expected whole numbers like 1024,40, got {text!r}"
+        )
+    return tuple(map(int, parts))
+
+
 def contiguous_floats(vectors: NDArray[Any]) -> FloatMatrix:
     """Return vectors row by row in memory: float32 if they are of four bytes, else float64."""
     if vectors.dtype.kind == "f" and vectors.dtype.itemsize == 4:

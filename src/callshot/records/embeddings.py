@@ -23,7 +23,8 @@ class Embeddings:
 
     `vectors` is (segments, dimensions); the other columns have one entry per row. `label` is the
     label at the segment's centre, `labels` all that overlap it (the centre label among them).
-    `fold` is None where no folds were given.
+    `fold` is None where no folds were given. `views` are the dimensions of views side by side that
+    an evaluation scales to equal distances; it is empty where vectors are taken as they are.
     """
 
     encoder: str
@@ -34,6 +35,7 @@ class Embeddings:
     labels: Sequence[tuple[str, ...]]
     fold: IntArray | None = None
     source: str = "memory"
+    views: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         vectors = _float_matrix(self.source, self.vectors)
@@ -46,6 +48,11 @@ class Embeddings:
                 f"{self.source}: column labels: expected a tuple of labels in each row, got text"
             )
         self._check_lengths(len(vectors))
+        if self.views and sum(self.views) != vectors.shape[1]:
+            raise InputError(
+                f"{self.source}: expected views that have {vectors.shape[1]} dimensions together, "
+                f"got {self.views}"
+            )
 
     def _check_lengths(self, rows: int) -> None:
         for name in (*TEXT_COLUMNS, "labels", "fold"):

@@ -16,7 +16,7 @@ from pathlib import Path
 from callshot.corpus.annotations import describe_hints
 from callshot.corpus.segment_table import REJECTS, SEGMENTS, read_segments
 from callshot.corpus.segments import audio_root
-from callshot.encoders.encode import encoder_fingerprint
+from callshot.encoders.views import views_fingerprint
 from callshot.fewshot.folds import DEFAULT_FOLDS
 from callshot.records import Progress
 from callshot.report.results import PROVENANCE, RESULT_FILES
@@ -145,7 +145,7 @@ class _Planner:
         corpus = steps.corpus
         folder = self.study.work / kind / corpus.name / folder_name(encoder.title)
         source = steps.segment.folder / SEGMENTS
-        device = self.device if encoder.spec.gpu else "cpu"
+        device = self.device if encoder.views.gpu else "cpu"
         is_sequence = kind == "sequence"
 
         def make(progress: Progress) -> Sequence[str]:
@@ -168,7 +168,7 @@ class _Planner:
             return [EMBEDDINGS, *(path.name for path in lists if path.exists())]
 
         recordings = partial(_recordings_digest, source, corpus.audio)
-        options = encoder_fingerprint(encoder.spec, device)
+        options = views_fingerprint(encoder.views, device)
         return Step(
             kind,
             corpus.name,

@@ -152,7 +152,8 @@ def _check_corpus(study: Study, corpus: CorpusPart) -> None:
     vectors = np.zeros((len(segments), 1), np.float32)
     table = make_table("segments", segments, vectors, corpus.audio)
     for encoder in study.encoders:
-        check_segments(encoder.spec, segments, corpus.audio)
+        for spec in encoder.views.specs:
+            check_segments(spec, segments, corpus.audio)
     if corpus.categories is not None:
         read_categories(corpus.categories, table)
     if corpus.fold_file is not None:

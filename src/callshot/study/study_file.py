@@ -2,7 +2,7 @@
 
 title, out, store         the title, where results go, where embeddings are stored
 [corpus.NAME]             recordings, their annotations, and how segments are cut
-[[encoder]]               a name of the catalogue, and its options
+[[encoder]]               a name of the catalogue, and its options; lists of values compare
 [protocol]                shots, draws, seed …
 [baselines]               what is trained, and reference results
 [report]                  which shots tables and figures show, and a target
@@ -10,8 +10,9 @@ title, out, store         the title, where results go, where embeddings are stor
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,7 @@ from callshot.corpus.known_corpora import CORPORA, Corpus, default_options, find
 from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.renaming import make_hints
 from callshot.encoders.availability import encoder_status
-from callshot.encoders.catalogue import display_name, find_encoder
-from callshot.encoders.spec import EncoderSpec
+from callshot.encoders.views import Views, find_views
 from callshot.errors import CallshotError, InputError, OptionError
 from callshot.fewshot.label_target import check_target
 from callshot.fewshot.protocol import SPREAD_CHOICES, Protocol, make_protocol
@@ -78,12 +78,12 @@ class EncoderPart:
 
     name: str
     choices: Mapping[str, str]
-    spec: EncoderSpec
+    views: Views
 
     @property
     def title(self) -> str:
         """Its name in results."""
-        return display_name(self.spec)
+        return self.views.name
 
 
 @dataclass(frozen=True)
@@ -157,12 +157,12 @@ def _parse_study(path: Path, text: str, content: Table) -> Study:
         _parse_corpus(name, value, base, own_paths)
         for name, value in top.get("corpus", {}).items()
     ]
-    encoders = [
-        _parse_encoder(number, value, base)
-        for number, value in enumerate(top.get("encoder", []), 1)
-    ]
+    encoders: list[EncoderPart] = []
+    for number, value in enumerate(top.get("encoder", []), 1):
+        encoders += _parse_encoders(number, value, base)
     _check_corpora(corpora)
     _check_encoders(encoders)
+    _check_sequences(encoders, baselines)
     protocol = _parse_protocol(top.section("protocol"))
     _check_spreads(baselines, protocol)
     return Study(
@@ -288,22 +288,27 @@ def _parse_columns(section: Section) -> dict[str, str]:
     return columns
 
 
-def _parse_encoder(number: int, content: Any, base: Path) -> EncoderPart:
+def _parse_encoders(number: int, content: Any, base: Path) -> Iterator[EncoderPart]:
+    """Yield an encoder; where an option has a list of values, one for each of them."""
     where = f"[[encoder]] {number}"
     if not isinstance(content, dict) or not isinstance(content.get("name"), str):
         raise OptionError(f'{where}: expected name = "…"; callshot encoders lists them')
-    choices = {
-        key: _choice_text(value) for key, value in content.items() if key != "name"
-    }
+    values = {key: _choice_texts(value) for key, value in content.items()}
     name = content["name"]
+    del values["name"]
     if name.startswith("onnx:"):
         name = f"onnx:{resolve_path(base, name.removeprefix('onnx:'), where)}"
-    with name_errors(f"{where}:"):
-        return EncoderPart(name, choices, find_encoder(name, choices))
+    for combination in product(*values.values()):
+        choices = dict(zip(values, combination, strict=True))
+        with name_errors(f"{where}:"):
+            yield EncoderPart(name, choices, find_views(name, choices))
 
 
-def _choice_text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _choice_texts(value: Any) -> list[str]:
+    """Return the values to compare, as text: those of a list, or a single one."""
+    if isinstance(value, list):
+        return [text for entry in value for text in _choice_texts(entry)]
+    return [str(value).lower() if isinstance(value, bool) else str(value)]
 
 
 def _check_corpora(corpora: Sequence[CorpusPart]) -> None:
@@ -330,10 +335,23 @@ def _check_encoders(encoders: Sequence[EncoderPart]) -> None:
                 f"[[encoder]]: {title} is given twice; leave one out, or change an option of it"
             )
     for encoder in encoders:
-        needs = encoder_status(encoder.spec).needs
-        if needs:
-            steps = "; then: ".join(needs)
-            raise InputError(f"encoder {encoder.name}: cannot run yet; first: {steps}")
+        for spec in encoder.views.specs:
+            needs = encoder_status(spec).needs
+            if needs:
+                steps = "; then: ".join(needs)
+                raise InputError(f"encoder {spec.name}: cannot run yet; first: {steps}")
+
+
+def _check_sequences(
+    encoders: Sequence[EncoderPart], baselines: BaselineOptions
+) -> None:
+    """Check that every encoder has sequences, if a network is trained on them."""
+    for encoder in encoders:
+        if "recurrent" in baselines.train and len(encoder.views.specs) > 1:
+            raise OptionError(
+                f"[baselines] train: recurrent needs sequences, and {encoder.title} has none, "
+                "because it joins views; leave one of the two out"
+            )
 
 
 def _parse_baselines(section: Section) -> BaselineOptions:

@@ -40,6 +40,7 @@ from callshot.records.columns import (
     check_columns,
     check_rows,
     contiguous_floats,
+    parse_dimensions,
     select_columns,
 )
 from callshot.records.parquet import describe_parquet, read_parquet
@@ -70,14 +71,16 @@ def read_table(path: Path, *, need_segment: bool = False) -> Embeddings:
     """
     with explain_read_errors(path):
         frame = READERS[_check_kind(path)](path)
-        encoder = _read_metadata(path).get("encoder", "")
+        metadata = _read_metadata(path)
+        encoder = metadata.get("encoder", "")
+        views = parse_dimensions(path, metadata.get("views", ""))
     if need_segment and "segment" not in frame.columns:
         raise InputError(
             f"{path}: column segment is missing, by which several tables are matched; add it"
         )
-    if not encoder.strip():
-        encoder = path.stem
-    return Embeddings.from_frame(frame, encoder=encoder, source=str(path))
+    name = encoder if encoder.strip() else path.stem
+    table = Embeddings.from_frame(frame, encoder=name, source=str(path))
+    return replace(table, views=views)
 
 
 def read_tables(paths: Sequence[Path]) -> list[Embeddings]:
@@ -101,6 +104,8 @@ def write_table(
     path = Path(path)
     check_output_path(path)
     metadata = {"encoder": embeddings.encoder}
+    if embeddings.views:
+        metadata["views"] = ",".join(map(str, embeddings.views))
     if corpus is not None:
         metadata["corpus"] = corpus
     with atomic_path(path, errors=(pl.exceptions.PolarsError,)) as temporary:

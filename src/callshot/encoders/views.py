@@ -1,0 +1,187 @@
+"""Views: the name of an encoder, or of several joined, comes in; their specs go out.
+
+    birdnet-v2.4                      one view
+    birdnet-v2.4, speed=2+4           two views of one encoder: at speed 2, and at speed 4
+    birdnet-v2.4[speed=2]+mfcc        two encoders, each with options of its own in brackets
+
+The vectors of all views stand side by side in one vector. Every view is embedded and stored by
+itself: a joined encoder costs nothing where its views are in the store.
+
+Views of one encoder are joined as they are. Different encoders have different units, so each of
+their views is divided by the root mean square of its distances (`scale` equal); that is done in the
+evaluation, by the support side of each split, without labels. `scale=none` leaves them as they are.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+import numpy as np
+
+from callshot.encoders.catalogue import (
+    changed_options,
+    display_name,
+    find_encoder,
+    format_encoder,
+)
+from callshot.encoders.encode import encoder_fingerprint
+from callshot.encoders.spec import EncoderSpec, format_option
+from callshot.encoders.validation import check_choice
+from callshot.errors import InputError, OptionError
+from callshot.records import Embeddings
+
+SCALES = ("equal", "none")
+JOIN = "+"
+JOIN_OUTSIDE_BRACKETS = re.compile(r"\+(?![^\[\]]*\])")
+WITH_OPTIONS = re.compile(r"(?P<name>.+?)\[(?P<options>[^\[\]]*)\]")
+
+
+@dataclass(frozen=True)
+class Views:
+    """The views of an encoder, one or more, in the order of their vectors."""
+
+    specs: tuple[EncoderSpec, ...]
+    scale: str
+
+    @property
+    def name(self) -> str:
+        """The name in results, by which `find_views` finds the same views again."""
+        groups = groupby(self.specs, key=_without_speed)
+        named = [(spec.name, _group_options([*specs])) for spec, specs in groups]
+        if self.scale != default_scale(self.specs):
+            _, options = named[-1]
+            options["scale"] = self.scale
+        return JOIN.join(format_encoder(*pair) for pair in named)
+
+    @property
+    def dimension(self) -> int:
+        """The dimension of the joined vectors."""
+        return sum(spec.dimension for spec in self.specs)
+
+    @property
+    def gpu(self) -> bool:
+        """Whether one of the views can run on a GPU."""
+        return any(spec.gpu for spec in self.specs)
+
+    def device(self, spec: EncoderSpec, device: str) -> str:
+        """Return the device of a view: joined ones that cannot use a GPU run beside it."""
+        is_alone = len(self.specs) == 1
+        return device if is_alone or spec.gpu else "cpu"
+
+    @property
+    def scaled_dimensions(self) -> tuple[int, ...]:
+        """The dimensions of the views that are to be scaled; empty if none is."""
+        if self.scale == "none":
+            return ()
+        return tuple(spec.dimension for spec in self.specs)
+
+
+def find_views(name: str, choices: Mapping[str, str] | None = None) -> Views:
+    """Return the views of an encoder, or of several joined by +.
+
+    `choices` are options of all encoders; those in brackets are options of one.
+
+    >>> find_views("birdnet-v2.4", {"speed": "2+4"}).name
+    'birdnet-v2.4[speed=2+4]'
+    >>> views = find_views("birdnet-v2.4[speed=2]+mfcc", {"pooling": "max"})
+    >>> [(spec.name, spec.speed, spec.pooling) for spec in views.specs]
+    [('birdnet-v2.4', 2.0, 'max'), ('mfcc', 1.0, 'max')]
+    """
+    shared = dict(choices or {})
+    scale = shared.pop("scale", None)
+    specs: list[EncoderSpec] = []
+    for part in _split_names(name):
+        encoder, options = parse_encoder(part)
+        scale = options.pop("scale", scale)
+        specs += _find_speeds(encoder, shared | options)
+    for spec in specs:
+        if specs.count(spec) > 1:
+            raise OptionError(
+                f"{name}: {display_name(spec)} is joined with itself; leave one out"
+            )
+    if scale is None:
+        scale = default_scale(specs)
+    check_choice(f"{name}: scale", scale, SCALES)
+    return Views(tuple(specs), scale)
+
+
+def views_fingerprint(views: Views, device: str = "cpu") -> dict[str, object]:
+    """Return everything that decides the vectors of an encoder, or of several joined."""
+    fingerprints = [
+        encoder_fingerprint(spec, views.device(spec, device)) for spec in views.specs
+    ]
+    if len(fingerprints) == 1:
+        return fingerprints[0]
+    return {"views": fingerprints, "scale": views.scale}
+
+
+def default_scale(specs: Sequence[EncoderSpec]) -> str:
+    """Return whether views are scaled: only those of different encoders."""
+    names = {spec.name for spec in specs}
+    return "none" if len(names) == 1 else "equal"
+
+
+def parse_encoder(text: str) -> tuple[str, dict[str, str]]:
+    """Return the name of an encoder, and the options in brackets after it.
+
+    >>> parse_encoder("mfcc[n_fft=512,speed=2]")
+    ('mfcc', {'n_fft': '512', 'speed': '2'})
+    """
+    match = WITH_OPTIONS.fullmatch(text)
+    if match is None:
+        return text, {}
+    options = {}
+    for entry in match["options"].split(","):
+        name, equals, value = (part.strip() for part in entry.partition("="))
+        if not (name and equals and value):
+            raise OptionError(
+                f"{text}: expected options like [speed=2,pooling=max], got {entry!r}"
+            )
+        options[name] = value
+    return match["name"], options
+
+
+def _split_names(name: str) -> list[str]:
+    """Return the encoders that a name joins; the path of a model may contain +."""
+    if name.startswith("onnx:") and "[" not in name:
+        return [name]
+    return [part.strip() for part in JOIN_OUTSIDE_BRACKETS.split(name)]
+
+
+def _find_speeds(name: str, options: Mapping[str, str]) -> Iterator[EncoderSpec]:
+    """Yield an encoder at each of its speeds."""
+    if "speed" not in options:
+        yield find_encoder(name, options)
+        return
+    for speed in options["speed"].split(JOIN):
+        yield find_encoder(name, {**options, "speed": speed.strip()})
+
+
+def _without_speed(spec: EncoderSpec) -> EncoderSpec:
+    return replace(spec, speed=1.0, auto_speed=False)
+
+
+def _group_options(specs: Sequence[EncoderSpec]) -> dict[str, str]:
+    """Return the options of views that differ in speed alone, in one text for all."""
+    options = changed_options(specs[0])
+    if len(specs) > 1:
+        speeds = [format_option(spec.choices()["speed"]) for spec in specs]
+        options["speed"] = JOIN.join(speeds)
+    return options
+
+
+def join_tables(
+    tables: Sequence[Embeddings], encoder: str, scaled_dimensions: tuple[int, ...] = ()
+) -> Embeddings:
+    """Return the vectors of several views side by side, of the segments that all of them have."""
+    names = frozenset(tables[0].segment)
+    for table in tables[1:]:
+        names = names.intersection(table.segment)
+    if not names:
+        raise InputError(
+            f"{tables[0].source}: no segment could be embedded by all views of {encoder}"
+        )
+    shared = [table.only(names) for table in tables]
+    vectors = np.concatenate([table.vectors for table in shared], axis=1)
+    return replace(shared[0], encoder=encoder, vectors=vectors, views=scaled_dimensions)

@@ -1,0 +1,272 @@
+"""Encoders are joined: their vectors stand side by side, and are scaled by a stated rule."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import callshot.encoders.embed as embed_module
+from callshot.api import evaluate
+from callshot.corpus.audio import load_audio
+from callshot.encoders.embed import EmbedOptions, SegmentAudio, embed
+from callshot.encoders.views import find_views, join_tables, views_fingerprint
+from callshot.errors import InputError, OptionError
+from callshot.fewshot.classifiers import CENTROID, equalise_views
+from callshot.fewshot.engine import fit_split
+from callshot.fewshot.episodes import plan_episodes
+from callshot.fewshot.folds import choose_folds, count_classes
+from callshot.records import Embeddings, Segment
+from callshot.tables.embedding_tables import read_table, write_table
+from sounds import record, record_badly
+
+NAMES = [
+    "mfcc",
+    "mfcc[speed=auto]",
+    "mfcc[pooling=max,speed=0.5]",
+    "birdnet-v2.4[speed=2+4]",
+    "birdnet-v2.4[hop_s=1,pooling=max,speed=1+2+4]",
+    "birdnet-v2.4+mfcc",
+    "birdnet-v2.4[speed=2+4]+mfcc[n_fft=512,scale=none]",
+    "birdnet-v2.4[speed=2+4,scale=equal]",
+    "birdnet-v2.4[speed=2]+mfcc+birdnet-v2.4[speed=4]",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_name_in_results_finds_the_same_views_again(name):
+    views = find_views(name)
+    assert views.name == name
+    assert find_views(views.name) == views
+
+
+def test_choices_are_of_all_encoders_and_brackets_of_one():
+    views = find_views("mfcc[speed=2]+random", {"speed": "0.5+1", "pooling": "max"})
+    speeds = [(spec.name, spec.speed, spec.pooling) for spec in views.specs]
+    assert speeds == [
+        ("mfcc", 2, "max"),
+        ("random", 0.5, "max"),
+        ("random", 1, "max"),
+    ]
+
+
+def test_only_different_encoders_are_scaled_unless_the_user_decides():
+    assert find_views("mfcc").scaled_dimensions == ()
+    assert find_views("mfcc", {"speed": "2+4"}).scaled_dimensions == ()
+    assert find_views("mfcc", {"speed": "2+4", "scale": "equal"}).scaled_dimensions == (
+        40,
+        40,
+    )
+    assert find_views("birdnet-v2.4+mfcc").scaled_dimensions == (1024, 40)
+    assert find_views("birdnet-v2.4+mfcc", {"scale": "none"}).scaled_dimensions == ()
+
+
+def test_the_path_of_a_model_may_contain_a_plus():
+    choices = {"rate_hz": "16000", "window_s": "1", "dimension": "4"}
+    (spec,) = find_views("onnx:a+b/c.onnx", choices).specs
+    assert spec.options["path"].endswith("a+b/c.onnx")
+    joined = find_views("mfcc+onnx:c.onnx[rate_hz=16000,window_s=1,dimension=4]")
+    assert joined.scaled_dimensions == (40, 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "choices", "message"),
+    [
+        ("mfcc+mfcc", {}, "mfcc is joined with itself"),
+        ("mfcc", {"speed": "2+2"}, r"mfcc\[speed=2\] is joined with itself"),
+        ("mfcc+mfc", {}, "unknown name 'mfc'; did you mean mfcc"),
+        ("mfcc+", {}, "unknown name ''"),
+        (
+            "mfcc[speed]",
+            {},
+            r"expected options like \[speed=2,pooling=max\], got 'speed'",
+        ),
+        ("mfcc+random", {"n_fft": "512"}, "random: no option 'n_fft'"),
+        ("mfcc+random", {"scale": "half"}, "scale: expected one of equal, none"),
+        ("mfcc", {"speed": "2+fast"}, "speed: expected a value like 1.0, got 'fast'"),
+    ],
+)
+def test_a_wrong_name_is_an_error(name, choices, message):
+    with pytest.raises(OptionError, match=message):
+        find_views(name, choices)
+
+
+def test_every_view_and_the_scale_are_in_the_fingerprint():
+    names = ["mfcc", "mfcc[speed=2]", "mfcc[speed=2+4]", "mfcc[speed=4+2]"]
+    names += ["mfcc[speed=2+4,scale=equal]", "mfcc+random", "random+mfcc"]
+    prints = [views_fingerprint(find_views(name)) for name in names]
+    assert all(prints.count(one) == 1 for one in prints)
+
+
+# Embedding
+
+
+def make_segment(path, start_s=0.0, end_s=1.0):
+    name = f"{path}@{start_s}-{end_s}"
+    times = (start_s, end_s, 0.0)
+    return Segment(name, path, path, *times, "roar", ("roar",), 16000, "mean", -3.0)
+
+
+@pytest.fixture
+def audio(tmp_path):
+    for n in range(3):
+        record(tmp_path / f"r{n}.wav", seconds=4, rate=16000, seed=n)
+    segments = [
+        make_segment(f"r{n}.wav", start, start + 1.5)
+        for n in range(3)
+        for start in (0.0, 1.0)
+    ]
+    return SegmentAudio(segments, tmp_path, partial(load_audio, tmp_path))
+
+
+def embed_as(audio, name, **choices):
+    options = EmbedOptions(choices, audio.root / "store", threads=1)
+    return embed(audio, name, options)
+
+
+def test_a_joined_encoder_has_the_vectors_of_its_views_side_by_side(audio):
+    one, _ = embed_as(audio, "mfcc")
+    two, _ = embed_as(audio, "mfcc", speed="2")
+    other, _ = embed_as(audio, "random")
+    joined, rejects = embed_as(audio, "mfcc[speed=1+2]+random")
+    assert rejects == []
+    assert joined.encoder == "mfcc[speed=1+2]+random"
+    assert joined.views == (40, 40, 40)
+    expected = np.concatenate([one.vectors, two.vectors, other.vectors], axis=1)
+    np.testing.assert_array_equal(joined.vectors, expected)
+
+
+def test_joined_views_are_not_computed_again(audio, monkeypatch):
+    for speed in ("2", "4"):
+        embed_as(audio, "mfcc", speed=speed)
+
+    def fail(*_, **__):
+        raise AssertionError("encoded again")
+
+    monkeypatch.setattr(
+        embed_module, "_encode_each", lambda items, _: fail() if items else {}
+    )
+    joined, _ = embed_as(audio, "mfcc", speed="2+4")
+    assert joined.vectors.shape == (6, 80)
+    assert joined.views == ()
+
+
+def test_a_segment_that_one_view_rejects_is_left_out_once(audio):
+    record_badly(audio.root / "bad.wav", "text")
+    short = make_segment("r0.wav", 0.0, 0.001)
+    segments = [make_segment("bad.wav"), *audio.segments, short]
+    all_audio = replace(audio, segments=segments)
+    # Without padding, MFCC needs 400 samples: at speed 0.1, 16 samples are 160
+    joined, rejects = embed_as(all_audio, "mfcc[padding=none,speed=0.1]+random")
+    assert [reject.row for reject in rejects] == [1, 8]
+    assert joined.segment == tuple(one.segment for one in audio.segments)
+
+
+def test_views_without_a_common_segment_are_an_error():
+    left = Embeddings("a", [[1.0]], ["s"], ["r"], ["x"], [()], source="here")
+    right = replace(left, segment=("t",))
+    with pytest.raises(InputError, match="here: no segment could be embedded by all"):
+        join_tables([left, right], "a+b")
+
+
+def test_joined_views_have_no_sequences(audio):
+    options = EmbedOptions({}, audio.root / "store")
+    with pytest.raises(OptionError, match="joined views have no sequence in common"):
+        embed(audio, "mfcc+random", options, write_sequences=lambda *_: None)
+
+
+# Scales
+
+
+def equalise_literally(support, vectors, views):
+    """Divide each view by the root mean square of all pairwise distances."""
+    first = 0
+    scaled = []
+    for dimension in views:
+        side = support[:, first : first + dimension]
+        squares = [((x - y) ** 2).sum() for x in side for y in side]
+        scaled.append(vectors[:, first : first + dimension] / np.sqrt(np.mean(squares)))
+        first += dimension
+    return np.concatenate(scaled, axis=1)
+
+
+def test_views_are_divided_by_the_root_mean_square_of_their_distances():
+    rng = np.random.default_rng(0)
+    support = rng.normal(size=(9, 5)) * [1, 1, 100, 100, 100]
+    vectors = rng.normal(size=(4, 5))
+    np.testing.assert_allclose(
+        equalise_views(support, (2, 3))(vectors),
+        equalise_literally(support, vectors, (2, 3)),
+        rtol=1e-12,
+    )
+
+
+def test_a_view_that_does_not_vary_stays_as_it_is():
+    support = np.array([[1.0, 7.0], [2.0, 7.0]])
+    assert equalise_views(support, (1, 1))(support)[:, 1].tolist() == [7, 7]
+
+
+def make_joined_table(factor, views=(4, 4)):
+    """Return a table in which the second view is noise of any scale."""
+    rng = np.random.default_rng(1)
+    label = ["roar", "rumble"] * 30
+    signal = rng.normal(size=(60, 4)) + [[2.0 * (one == "roar")] for one in label]
+    noise = rng.normal(size=(60, 4)) * factor
+    return Embeddings(
+        "joined",
+        np.concatenate([signal, noise], axis=1),
+        [f"s{n:02}" for n in range(60)],
+        [f"r{n // 4}" for n in range(60)],
+        label,
+        [()] * 60,
+        views=views,
+    )
+
+
+def score(table, **options):
+    result = evaluate(
+        table, shots=[1, 5], spread="shared", permutations=0, shared_draws=50, **options
+    )
+    return result.curve.filter(metric="map")["mean"].to_list()
+
+
+@pytest.mark.parametrize("classifier", ["centroid", "cosine", "whitened", "medoid"])
+def test_the_unit_of_a_scaled_view_does_not_matter(classifier):
+    options = {"classifiers": (classifier,)}
+    expected = score(make_joined_table(1.0), **options)
+    assert score(make_joined_table(1000.0), **options) == pytest.approx(expected)
+    if classifier == "centroid":
+        as_it_is = score(make_joined_table(1000.0, views=()), **options)
+        assert as_it_is[1] < expected[1] - 0.1
+
+
+def test_the_evaluation_scales_by_the_support_side_of_each_split():
+    table = make_joined_table(1.0)
+    folds = choose_folds(table)
+    counts = count_classes(table.label, folds, table.recording)
+    episodes = plan_episodes(table, folds, counts)
+    for number in range(folds.count):
+        side = episodes.vectors[episodes.fold != number]
+        np.testing.assert_allclose(
+            fit_split(episodes, CENTROID, number).vectors,
+            equalise_literally(side, episodes.vectors, (4, 4)),
+            rtol=1e-9,
+        )
+
+
+def test_views_survive_a_file(tmp_path):
+    table = make_joined_table(1.0)
+    write_table(table, tmp_path / "t.parquet")
+    assert read_table(tmp_path / "t.parquet").views == (4, 4)
+    write_table(replace(table, views=()), tmp_path / "u.parquet")
+    assert read_table(tmp_path / "u.parquet").views == ()
+
+
+@pytest.mark.parametrize("text", ["4,x", "4,-4", "5,4", "²"])
+def test_wrong_views_in_a_file_are_an_error(tmp_path: Path, text):
+    path = tmp_path / "t.parquet"
+    metadata = {"encoder": "joined", "views": text}
+    make_joined_table(1.0).to_frame().write_parquet(path, metadata=metadata)
+    with pytest.raises(InputError, match=r"t\.parquet: .*views"):
+        read_table(path)
