@@ -128,8 +128,11 @@ def _has_whole_frames(frame: pl.DataFrame) -> bool:
 
 def verify_shards(shards: Sequence[Path], notes: list[str]) -> list[Path]:
     """Return the shards that are as they were written; the others are set aside, with a note."""
-    with ThreadPoolExecutor(os.cpu_count()) as threads:  # SHA-256 frees the GIL
+    threads = ThreadPoolExecutor(os.cpu_count())  # SHA-256 frees the GIL
+    try:
         damages = list(threads.map(_find_damage_or_absence, shards))
+    finally:
+        threads.shutdown(cancel_futures=True)  # an interrupt does not wait for all
     whole = []
     for shard, damage in zip(shards, damages, strict=True):
         if damage is None:
@@ -154,10 +157,9 @@ def _find_damage_or_absence(shard: Path) -> str | None:
 
 def set_aside(shard: Path, damage: str, notes: list[str]) -> None:
     """Rename a damaged shard, so that it is not used any more, and describe that in a note."""
-    renamed = shard.with_name(f"{shard.name}{DAMAGED_SUFFIX}")
-    outcome = f"it was set aside as {renamed.name}"
+    outcome = f"it was set aside (its name ends in {DAMAGED_SUFFIX} now)"
     try:
-        shard.replace(renamed)
+        shard.replace(shard.with_name(f"{shard.name}{DAMAGED_SUFFIX}"))
     except OSError as error:
         outcome = f"it is not used, but stays where it is ({error_reason(error)})"
     notes.append(
