@@ -26,8 +26,8 @@ from callshot.study.train_baselines import (
     baseline_files,
     train_baseline_files,
 )
-from callshot.tables.embedding_tables import sequences_path
 from callshot.tables.fold_files import FOLDS, FOLDS_INFO
+from callshot.tables.sequence_tables import sequences_path
 
 EMBEDDINGS = "embeddings.parquet"
 PER_K = "logistic-per-k"

@@ -76,12 +76,11 @@ from callshot.tables.dataset import Dataset, read_dataset
 from callshot.tables.embedding_tables import (
     check_output_path,
     read_table,
-    sequences_path,
     table_segments,
-    write_sequences,
     write_table,
 )
 from callshot.tables.fold_files import FOLDS, FOLDS_INFO, read_folds
+from callshot.tables.sequence_tables import sequences_path, write_sequences
 
 SEGMENTS_INFO = "segments.json"
 

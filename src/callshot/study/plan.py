@@ -38,8 +38,9 @@ from callshot.study.file_steps import (
 )
 from callshot.study.steps import Input, Step, digest, fingerprint, folder_name, optional
 from callshot.study.study_file import CorpusPart, EncoderPart, Study
-from callshot.tables.embedding_tables import sequences_path, table_segments
+from callshot.tables.embedding_tables import table_segments
 from callshot.tables.fold_files import FOLDS, FOLDS_INFO
+from callshot.tables.sequence_tables import sequences_path
 
 # In the order in which they run. Sequences come before vectors: in the store, most vectors come
 # with them.

@@ -46,7 +46,7 @@ from callshot.report.results import (
 from callshot.study.file_steps import DatasetChoice
 from callshot.study.steps import optional
 from callshot.tables.dataset import Dataset, EncoderDataset
-from callshot.tables.embedding_tables import read_sequences, sequences_path
+from callshot.tables.sequence_tables import read_sequences, sequences_path
 
 BASELINES_FILE = "baselines.csv"
 SAMPLES_FILE = "baselines.parquet"  # with the samples of the spread total
