@@ -103,6 +103,7 @@ def test_the_list_tells_what_is_ready_and_what_is_not(capsys):
     run("encoders")
     said = " ".join(capsys.readouterr().out.split())
     assert "mfcc 40 whole segments at 16 kHz ready" in said
+    assert "CC BY-NC-SA 4.0: not for commercial use (birdnet-v2.4)" in said
     assert "callshot encoders get birdnet-v2.4" in said
     run("encoders", "show", "perch-v2", "--set", "padding=right")
     assert "padding=right" in capsys.readouterr().out

@@ -18,6 +18,7 @@ from callshot.errors import InputError
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.protocol import Protocol
 from callshot.records import ClassCount, Embeddings, Evaluation, Folds
+from callshot.records.csv_cells import protect_text
 from callshot.records.frames import (
     BUDGET,
     CHANCE_TEST,
@@ -34,6 +35,7 @@ from callshot.records.frames import (
 from callshot.report import results
 from callshot.report.provenance import describe_evaluation
 from callshot.report.results import (
+    FOLDS,
     merge_results,
     open_results,
     read_frame,
@@ -197,10 +199,13 @@ def test_labels_keep_their_commas_quotes_line_breaks_and_spaces(tmp_path):
     write(tmp_path)
     head, *body = rows(tmp_path / "folds.csv")
     assert head == ["segment", "recording", "label", "fold"]
-    assert [row[2] for row in body] == LABELS
+    protected = [protect_text(label) for label in LABELS]
+    assert [row[2] for row in body] == protected
     assert [row[1] for row in body] == ["a", "a,b", "c", "d", "e"]
     assert [row[3] for row in body] == ["0", "1", "0", "1", "-1"]
-    assert pl.read_csv(tmp_path / "folds.csv")["label"].to_list() == LABELS
+    assert pl.read_csv(tmp_path / "folds.csv")["label"].to_list() == protected
+    frame = read_frame(tmp_path / "folds.csv", FOLDS)
+    assert frame["label"].to_list() == LABELS
 
 
 def test_the_small_tables_have_their_columns(tmp_path):
@@ -208,7 +213,7 @@ def test_the_small_tables_have_their_columns(tmp_path):
     assert rows(tmp_path / "classes.csv") == [
         ["label", "exemplars", "complete_to_k", "eligible", "reason"],
         [LABELS[0], "4", "2", "true", ""],
-        ["=1+1", "1", "0", "false", "no exemplar in folds 1, 2"],
+        ["'=1+1", "1", "0", "false", "no exemplar in folds 1, 2"],
     ]
     columns = ["k", "label", "mean", "p01", "p99"]
     assert rows(tmp_path / "per_class.csv")[0] == [*CURVE_KEY, *columns]

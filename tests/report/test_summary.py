@@ -1019,3 +1019,10 @@ def test_an_undefined_auroc_does_not_prevent_a_summary():
     results = make_corpus_results(tables, protocol=replace(SMALL, permutations=49))
     first = write_summary(results)[0]
     assert first.startswith("Nothing here is better than chance on average")
+
+
+def test_the_last_sentence_gives_the_licences_of_weights():
+    results = make({"mfcc": RISING})
+    licences = {"mfcc": "none needed", "birdnet-v2.4": "CC BY-NC-SA 4.0: not for sale"}
+    last = "Licences of weights: CC BY-NC-SA 4.0: not for sale (birdnet-v2.4)."
+    assert write_summary(results, None, licences) == [*write_summary(results), last]

@@ -393,6 +393,8 @@ def test_recordings_with_the_same_audio_are_kept_together_if_the_study_says_so(
         (folder / f"r8.{suffix}").write_bytes(copy)
     study = write_study(tmp_path / "study.toml", corpus_keys="group_duplicates = true")
     run_steps(study)
+    provenance = json.loads((tmp_path / "results" / "provenance.json").read_text())
+    assert provenance["licences"] == {"mfcc": "none needed", "random": "none needed"}
     work = tmp_path / ".callshot" / "study"
     folds = pl.read_csv(work / "fold" / "here" / "folds.csv")
     kept = folds.filter(recording="r0.wav and 1 more")

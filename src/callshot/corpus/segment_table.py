@@ -5,7 +5,6 @@ own name, with `_annotated` added if SCHEMA has that name. The metadata of the f
 `corpus`, its number of `folds` and the folder of `audio`.
 """
 
-import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path, PurePosixPath
@@ -16,6 +15,7 @@ import polars as pl
 from callshot.errors import InputError
 from callshot.files import error_reason
 from callshot.records import Reject, Segment, Segmentation
+from callshot.records.csv_cells import restore_frame, write_csv
 from callshot.records.parquet import describe_parquet, read_parquet
 
 SEGMENTS = "segments.parquet"
@@ -181,13 +181,14 @@ def write_rejects(
     if not rejects and not keep_empty:
         path.unlink(missing_ok=True)
         return
-    _write_csv(path, [tuple(REJECT_SCHEMA), *map(astuple, rejects)])
+    write_csv([tuple(REJECT_SCHEMA), *map(astuple, rejects)], path)
 
 
 def read_rejects(path: Path) -> list[Reject]:
     """Read rejects back."""
     try:
-        frame = pl.read_csv(path, schema_overrides=REJECT_SCHEMA).select(*REJECT_SCHEMA)
+        frame = pl.read_csv(path, schema_overrides=REJECT_SCHEMA)
+        frame = restore_frame(frame.select(*REJECT_SCHEMA))
     except (OSError, pl.exceptions.PolarsError) as error:
         reason = error_reason(error)
         raise InputError(
@@ -203,19 +204,9 @@ def write_duplicates(
     if not rows and not keep_empty:
         path.unlink(missing_ok=True)
         return
-    _write_csv(path, [DUPLICATE_COLUMNS, *sorted(rows)])
+    write_csv([DUPLICATE_COLUMNS, *sorted(rows)], path)
 
 
 def write_categories(categories: Mapping[str, str], path: Path) -> None:
     """Write the categories of labels for `evaluate --categories`."""
-    _write_csv(path, [("label", "category"), *categories.items()])
-
-
-def _write_csv(path: Path, rows: Iterable[Sequence[object]]) -> None:
-    with path.open(
-        "w",
-        encoding="utf-8",
-        errors="backslashreplace",
-        newline="",
-    ) as stream:
-        csv.writer(stream, lineterminator="\n").writerows(rows)
+    write_csv([("label", "category"), *categories.items()], path)

@@ -25,6 +25,7 @@ from callshot.encoders.weights.weight_files import Weight
 from callshot.encoders.windows import WindowOptions
 from callshot.errors import InputError, OptionError
 from callshot.files import error_reason
+from callshot.records.terms import NO_LICENCE
 
 ENTRY_POINTS = "callshot.encoders"
 ONNX_REQUIRED = ("rate_hz", "window_s", "dimension")
@@ -53,7 +54,7 @@ ENCODERS = (
         dimension=40,
         rate_hz=16000,
         load="callshot.encoders.loaders:load_mfcc",
-        licence="none needed",
+        licence=NO_LICENCE,
         level="changes the first coefficient",
         options={
             "coefficients": 40,
@@ -159,7 +160,7 @@ ENCODERS = (
         dimension=40,
         rate_hz=16000,
         load="callshot.encoders.loaders:load_random",
-        licence="none needed",
+        licence=NO_LICENCE,
         level="gives an unrelated vector",
         options={"dimension": 40},
     ),

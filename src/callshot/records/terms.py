@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 Progress = Callable[[float, str], None]
 """Called with a share of the work (all shares add up to 1) and what that share belongs to."""
 
+NO_LICENCE = "none needed"  # of an encoder without weights
 COMMON_FOLD = -1  # the number of the fold whose segments are in every support set
 RANKING_METRICS = ("map", "auroc")
 METRICS = (*RANKING_METRICS, "accuracy")  # those that a class has too

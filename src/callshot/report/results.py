@@ -21,6 +21,7 @@ from callshot.errors import InputError
 from callshot.files import sha256_file
 from callshot.records import ClassCount, Embeddings, Evaluation, Folds, IntArray
 from callshot.records import frames as schemas
+from callshot.records.csv_cells import restore_frame, write_csv_frame
 from callshot.records.frames import CURVE_KEY, Frame, Schema
 from callshot.report.output_folder import OutputFolder, open_output_folder
 
@@ -72,13 +73,13 @@ FIGURE_FILES = ("sweep.pdf", "sweep.png")
 
 def write_frame(frame: Frame, path: Path) -> None:
     """Write a frame as CSV; numbers are written in full, and read back as the same numbers."""
-    frame.write_csv(path)
+    write_csv_frame(frame, path)
 
 
 def read_frame(path: Path, schema: Schema) -> Frame:
     """Read a CSV file that `write_frame` wrote; check its columns and types."""
     try:
-        frame = pl.read_csv(path, infer_schema=False, glob=False)
+        frame = restore_frame(pl.read_csv(path, infer_schema=False, glob=False))
     except (OSError, pl.exceptions.PolarsError) as error:
         raise _frame_error(path, f"cannot be read ({_first_line(error)})") from None
     if frame.columns != list(schema):

@@ -11,6 +11,7 @@ from callshot.errors import printable
 from callshot.records import EncoderStatus, Evaluation
 from callshot.records.frames import Frame, Shots, unique_values
 from callshot.records.terms import preferred_spread
+from callshot.report.licences import describe_licences
 
 SPREAD_NOTES = {
     "per-query": "the paper's, over bootstrap samples",
@@ -64,6 +65,8 @@ def show_encoders(encoders: Sequence[EncoderStatus], console: Console) -> None:
             Text(_describe_needs(encoder)),
         )
     console.print(table)
+    licences = {encoder.name: encoder.licence for encoder in encoders}
+    print_lines(console, describe_licences(licences))
     advice = (
         "callshot encoders show NAME prints the details of one encoder; "
         "onnx:PATH and hubert-base-lN are encoders too"

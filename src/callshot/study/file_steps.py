@@ -295,7 +295,8 @@ def report_files(
     """Write the tables, figures and page of a study, and all its numbers; return the file names."""
     with open_output_folder(out, (), PROVENANCE, mark=mark) as output:
         answers = {
-            name: write_summary(one, options.target) for name, one in results.items()
+            name: write_summary(one, options.target, facts.get("licences", {}))
+            for name, one in results.items()
         }
         provenance = {**facts, "answers": answers}
 

@@ -38,6 +38,7 @@ from callshot.records.columns import (
     parse_dimensions,
     select_columns,
 )
+from callshot.records.csv_cells import restore_frame, restore_text
 from callshot.records.parquet import describe_parquet, read_parquet
 
 POLARS_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
@@ -184,7 +185,7 @@ def _read_csv(path: Path) -> pl.DataFrame:
     if frame[:, -1].null_count() > 0:  # polars fills up short rows
         _check_csv_rows(path)
     is_empty = pl.all_horizontal(pl.all().fill_null("") == "")
-    return frame.filter(~is_empty).select(names)
+    return restore_frame(frame.filter(~is_empty).select(names))
 
 
 def _check_csv_rows(path: Path) -> None:
@@ -218,7 +219,7 @@ def read_csv_records(path: Path, required: Sequence[str]) -> list[dict[str, str]
     _check_repeated(path, header, named)
     if not rows:
         raise InputError(f"{path}: the file has no rows")
-    return [dict(zip(header, cells, strict=True)) for cells in rows]
+    return [dict(zip(header, map(restore_text, cells), strict=True)) for cells in rows]
 
 
 def _check_repeated(path: Path, header: Sequence[str], names: Sequence[str]) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from callshot.errors import OutputError, printable
+from callshot.records.csv_cells import restore_text
 from callshot.report.tables.csv import to_csv
 from callshot.report.tables.markdown import to_markdown
 from callshot.report.tables.table import Cell, Column, Table, number
@@ -38,7 +39,8 @@ def make_table(text: str) -> Table:
 
 
 def read_csv(table: Table) -> list[list[str]]:
-    return list(csv.reader(io.StringIO(to_csv(table), newline="")))
+    rows = csv.reader(io.StringIO(to_csv(table), newline=""))
+    return [[restore_text(cell) for cell in cells] for cells in rows]
 
 
 def render(table: Table) -> str:

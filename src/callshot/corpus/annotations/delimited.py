@@ -44,9 +44,9 @@ from callshot.corpus.annotations.time_columns import (
 )
 from callshot.errors import OutputError
 from callshot.records import Annotation, Cell
+from callshot.records.csv_cells import format_csv
 
 TIME = re.compile(r"\s*\d[\d.,:]*\s*")
-QUOTES_NEEDED = re.compile('[,;\t"\r\n]')
 MISSING_LABEL = "NA"  # as R writes it
 NO_HINTS = Hints()
 
@@ -208,8 +208,7 @@ def write(annotations: Annotations, path: Path) -> str:
                 *map(annotation.extra.get, extra),
             ]
         )
-    lines = [",".join(map(_format_cell, cells)) for cells in table]
-    return "\n".join([*lines, ""])
+    return format_csv(table)
 
 
 def _times(annotation: Annotation) -> tuple[float | None, float | None]:
@@ -261,13 +260,3 @@ def _choose_time_columns(annotations: Annotations, path: Path) -> tuple[str, str
     if True in in_frames:
         return FRAMES
     return SECONDS
-
-
-def _format_cell(value: Cell) -> str:
-    """Quote a cell where needed; the csv module leaves a lone \\r bare, which would end the row."""
-    if value is None:
-        return ""
-    text = str(value)
-    if QUOTES_NEEDED.search(text):
-        return '"' + text.replace('"', '""') + '"'
-    return text

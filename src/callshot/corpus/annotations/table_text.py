@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from callshot.errors import InputError
+from callshot.records.csv_cells import restore_text
 
 DELIMITERS = ("\t", ";", ",")
 SEPARATOR_LINE = re.compile(r'"?sep=([^"\r\n])"?(?:\r\n|\r|\n|$)', re.IGNORECASE)
@@ -55,7 +56,7 @@ def read_table(
     try:
         for cells in reader:
             if any(cells):
-                yield line, cells
+                yield line, [restore_text(cell) for cell in cells]
             line = reader.line_num + first_line
     except csv.Error as error:
         raise InputError(

@@ -6,8 +6,11 @@ would score on other recordings is what a person needs. A difference is clear if
 sentences give means, or count wins.
 """
 
+from collections.abc import Mapping
+
 from callshot.errors import printable
 from callshot.records import CorpusResults
+from callshot.report.licences import describe_licences
 from callshot.report.summary.cautions import (
     describe_cautions,
     describe_excluded,
@@ -58,15 +61,19 @@ PARTS = (
 )
 
 
-def write_summary(results: CorpusResults, target: float | None = None) -> list[str]:
+def write_summary(
+    results: CorpusResults,
+    target: float | None = None,
+    licences: Mapping[str, str] | None = None,
+) -> list[str]:
     """Return the sentences on a corpus, the most important first.
 
     The first says that nothing is better than chance, if so; else whether training would have been
     better, if baselines were trained; else what to expect of a few examples. With a target, a mAP,
-    one says how many examples it needs.
+    one says how many examples it needs. The last gives the licences of the encoders' weights.
     """
     context = Context(results, target)
     sentences = []
     for describe in PARTS:
         sentences += [printable(sentence) for sentence in describe(context)]
-    return sentences
+    return [*sentences, *describe_licences(licences or {})]

@@ -1,10 +1,9 @@
 """A table → CSV: one line of headings, numbers in full, missing numbers empty, no marks."""
 
-import re
+from collections.abc import Sequence
 
+from callshot.records.csv_cells import format_csv
 from callshot.report.tables.table import MISSING, Cell, Table
-
-NEEDS_QUOTES = re.compile(r'[",\r\n]|^\s|\s$')
 
 
 def to_csv(table: Table) -> str:
@@ -17,26 +16,19 @@ def to_csv(table: Table) -> str:
     1,0.12345
     <BLANKLINE>
     """
-    headings = [_quote(column.whole) for column in table.columns]
-    lines = [headings]
+    rows: list[Sequence[object]] = [[column.whole for column in table.columns]]
     for cells in table.rows:
-        fields = [_field(cell) for cell in cells]
-        if not fields[0]:  # a label that looks like a missing value
-            fields[0] = _quote(cells[0].text)
-        lines.append(fields)
-    return "".join(",".join(fields) + "\n" for fields in lines)
+        values = [_value(cell) for cell in cells]
+        if values[0] is None:  # a label that looks like a missing value
+            values[0] = cells[0].text
+        rows.append(values)
+    return format_csv(rows)
 
 
-def _field(cell: Cell) -> str:
+def _value(cell: Cell) -> int | float | str | None:
+    """Return the value of a cell; None if it is missing."""
     if isinstance(cell.value, int):
-        return str(cell.value)
+        return cell.value
     if cell.value is not None:
-        return repr(float(cell.value))
-    return "" if cell.text == MISSING else _quote(cell.text)
-
-
-def _quote(text: str) -> str:
-    if not NEEDS_QUOTES.search(text):
-        return text
-    doubled = text.replace('"', '""')
-    return f'"{doubled}"'
+        return float(cell.value)
+    return None if cell.text == MISSING else cell.text
