@@ -30,6 +30,7 @@ from callshot.encoders.spec import EncoderSpec, format_option
 from callshot.encoders.validation import check_choice
 from callshot.errors import InputError, OptionError
 from callshot.records import Embeddings
+from callshot.records.terms import NO_LICENCE
 
 SCALES = ("equal", "none")
 JOIN = "+"
@@ -63,6 +64,13 @@ class Views:
     def gpu(self) -> bool:
         """Whether one of the views can run on a GPU."""
         return any(spec.gpu for spec in self.specs)
+
+    @property
+    def licence(self) -> str:
+        """The licences of the weights of all views."""
+        licences = dict.fromkeys(spec.licence for spec in self.specs)
+        licences.pop(NO_LICENCE, None)
+        return ", and ".join(licences) or NO_LICENCE
 
     def device(self, spec: EncoderSpec, device: str) -> str:
         """Return the device of a view: joined ones that cannot use a GPU run beside it."""

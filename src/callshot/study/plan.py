@@ -291,7 +291,9 @@ def _describe_study(study: Study, parts: Sequence[CorpusSteps]) -> dict[str, obj
         "study": study.text,
         "title": study.title,
         "encoders": {embed.encoder: embed.options for embed in parts[0].embeds},
-        "licences": {encoder.title: encoder.spec.licence for encoder in study.encoders},
+        "licences": {
+            encoder.title: encoder.views.licence for encoder in study.encoders
+        },
         "segments": segments,
         "steps": [_read_json(step.folder / PROVENANCE) for step in measured],
     }
