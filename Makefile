@@ -32,6 +32,7 @@ bench: $(VENV)/ready-to-test
 	$(BIN)/python bench/folds.py $(ARGS)
 	$(BIN)/python bench/corpus.py $(ARGS)
 	$(BIN)/python bench/annotations.py $(ARGS)
+	$(BIN)/python bench/damage.py $(ARGS)
 	$(BIN)/python bench/encoders.py $(ARGS)
 	$(BIN)/python bench/baselines.py $(ARGS)
 

@@ -9,11 +9,12 @@ encoders       embed, encoders
 evaluate       evaluate
 baselines      baselines
 imports        import
+verify         verify
 """
 
 from callshot.cli import study  # isort: skip  (the order here is the order of --help)
 from callshot.cli import corpus, encoders, evaluate, baselines  # isort: skip
-from callshot.cli import imports
+from callshot.cli import imports, verify
 from callshot.cli.app import app, main
 
 __all__ = [
@@ -25,4 +26,5 @@ __all__ = [
     "imports",
     "main",
     "study",
+    "verify",
 ]

@@ -25,6 +25,7 @@ from callshot.records.evaluation import (
     Folds,
     Inspection,
 )
+from callshot.records.findings import FAILURES, STATES, Finding
 from callshot.records.fold_numbers import given_folds, number_folds
 from callshot.records.recordings import (
     Annotation,
@@ -52,9 +53,11 @@ __all__ = [
     "BASELINE_KINDS",
     "COMMON_FOLD",
     "DECISION_METRICS",
+    "FAILURES",
     "METRICS",
     "RANKING_METRICS",
     "SPREADS",
+    "STATES",
     "Annotation",
     "Call",
     "Cell",
@@ -66,6 +69,7 @@ __all__ = [
     "EncoderStatus",
     "Episode",
     "Evaluation",
+    "Finding",
     "FloatArray",
     "Folds",
     "Inspection",

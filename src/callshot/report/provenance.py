@@ -47,8 +47,12 @@ def describe_segmentation(
     segmentation: Segmentation,
     stats: CorpusStats,
     options: Options,
+    inputs: Sequence[Mapping[str, Any]] = (),
 ) -> Facts:
-    """Return the sources, options and statistics of segments, and the counts of rejects."""
+    """Return the sources, options and statistics of segments, and the counts of rejects.
+
+    `inputs` are the checksums of recordings and annotation files.
+    """
     sources = [
         {"format": name, "why": reason, "files": count}
         for name, reason, count in segmentation.sources
@@ -64,6 +68,7 @@ def describe_segmentation(
         "refused": len(segmentation.skipped_files),
         "notes": list(segmentation.notes),
         "options": dict(options),
+        "inputs": list(inputs),
         **_describe_machine("numpy", "polars", "soundfile", "soxr"),
     }
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from callshot.corpus.annotations import Hints, describe_hints
 from callshot.corpus.audio import load_audio
+from callshot.corpus.input_files import describe_inputs
 from callshot.corpus.inspection import measure_corpus
 from callshot.corpus.known_corpora import CORPORA, Corpus, default_options
 from callshot.corpus.notes import check_any_segments
@@ -143,7 +144,8 @@ def segment_files(
             **facts,
         }
         stats = measure_corpus(segmentation, options)
-        provenance = describe_segmentation(segmentation, stats, described)
+        inputs = describe_inputs(segmentation, progress)
+        provenance = describe_segmentation(segmentation, stats, described, inputs)
         output.write(
             lambda folder: write_segmentation(segmentation, folder, facts, categories),
             provenance,

@@ -15,11 +15,13 @@ not count as rows.
 """
 
 import csv
+import json
 import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,7 @@ from callshot.records.columns import (
 from callshot.records.csv_cells import restore_frame, restore_text
 from callshot.records.parquet import describe_parquet, read_parquet
 
+CHECKSUM = "sha256"  # the metadata that callshot verify compares
 POLARS_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 
@@ -95,8 +98,19 @@ def write_table(
         metadata["views"] = ",".join(map(str, embeddings.views))
     if corpus is not None:
         metadata["corpus"] = corpus
+    frame = embeddings.to_frame()
+    metadata[CHECKSUM] = content_checksum(frame)
     with atomic_path(path, errors=(pl.exceptions.PolarsError,)) as temporary:
-        embeddings.to_frame().write_parquet(temporary.absolute(), metadata=metadata)
+        frame.write_parquet(temporary.absolute(), metadata=metadata)
+
+
+def content_checksum(frame: pl.DataFrame) -> str:
+    """Return the SHA-256 of the content of a table, whatever its file looks like."""
+    vectors = frame["embedding"].explode().to_numpy()
+    digest = sha256(np.ascontiguousarray(vectors).data)
+    others = frame.drop("embedding")
+    digest.update(json.dumps(others.to_dict(as_series=False)).encode())
+    return digest.hexdigest()
 
 
 def check_output_path(path: Path) -> None:

@@ -21,6 +21,7 @@ from callshot.report.tables.table import Cell, Column, Table
 
 PNG = b"\x89PNG\r\n\x1a\n"
 MOST_REJECTS = 200
+MOST_ITEMS = 100  # of a list in the provenance, for example of recordings
 NOTHING_LEFT_OUT = "Nothing was left out, and there are no warnings."
 BUDGET_NOTE = (
     "What one more exemplar is worth to a class, by a curve a − b/k fitted to its own points; at "
@@ -230,7 +231,11 @@ def _show_fact(name: object, value: Any) -> Markup:
 
 def _show_list(values: Sequence[Any]) -> Markup:
     if any(isinstance(value, Mapping | list | tuple) for value in values):
-        items = [element("li", show_provenance(value)) for value in values]
+        shown = values[:MOST_ITEMS]
+        items = [element("li", show_provenance(value)) for value in shown]
+        if len(values) > MOST_ITEMS:
+            rest = len(values) - MOST_ITEMS
+            items.append(element("li", f"and {rest} more, in provenance.json"))
         return element("ul", *items)
     texts = map(_format_value, values)
     return join(", ".join(texts) or "none")

@@ -1,0 +1,69 @@
+"""The files that segments were made from → their checksums, which go into the provenance.
+
+A recording has its path in the folder of recordings; so has an annotation file that is in there. An
+annotation file elsewhere has its absolute path. So `root / file` is the file again.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from callshot.files import explain_unreadable, sha256_file
+from callshot.records import (
+    Annotation,
+    Finding,
+    Progress,
+    Reject,
+    Segmentation,
+    no_progress,
+)
+
+ANNOTATIONS = "annotations"
+RECORDING = "recording"
+
+
+def describe_inputs(
+    segmentation: Segmentation, progress: Progress = no_progress
+) -> list[dict[str, str]]:
+    """Return role, file and sha256 of every annotation file and of all recordings with segments."""
+    root = Path(segmentation.audio)
+    roles = dict.fromkeys(_annotation_files(segmentation, root), ANNOTATIONS)
+    recordings = sorted({segment.path for segment in segmentation.segments})
+    roles |= dict.fromkeys(recordings, RECORDING)
+    inputs = []
+    for file, role in roles.items():
+        progress(0.0, f"checksum of {file}")
+        path = root / file
+        with explain_unreadable(path):
+            inputs.append({"role": role, "file": file, "sha256": sha256_file(path)})
+    return inputs
+
+
+def _annotation_files(segmentation: Segmentation, root: Path) -> list[str]:
+    annotations = [call.annotation for call in segmentation.calls]
+    rows: list[Annotation | Reject] = [*annotations, *segmentation.rejects]
+    names = {row.file for row in rows if row.row is not None}
+    files = []
+    for name in names:
+        path = Path(name).absolute()
+        if path.is_relative_to(root):
+            path = path.relative_to(root)
+        files.append(path.as_posix())
+    return sorted(files)
+
+
+def verify_inputs(provenance: Mapping[str, Any], root: Path) -> Iterator[Finding]:
+    """Yield what became of the files that segments were made from."""
+    for entry in provenance.get("inputs", ()):
+        path = root / entry["file"]
+        expected = entry["sha256"]
+        try:
+            is_same = sha256_file(path) == expected
+        except OSError:
+            yield Finding(path, "missing", f"the {entry['role']} of segments")
+            continue
+        if is_same:
+            yield Finding(path, "whole")
+        else:
+            reason = "has changed since the segments were cut; run again"
+            yield Finding(path, "damaged", reason)

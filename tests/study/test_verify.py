@@ -1,0 +1,209 @@
+"""callshot verify: every fault that is planted in a study is found and named."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from callshot.encoders.store.store import open_store
+from callshot.errors import InputError, OptionError
+from callshot.records import FAILURES, Finding
+from callshot.study.verify import verify_path
+from callshot.tables.sequence_tables import write_sequences
+from studies import make_corpus, run_steps, write_embeddings, write_study
+
+WORK = ".callshot/study"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a study that has run once."""
+    folder = tmp_path_factory.mktemp("finished")
+    make_corpus(folder / "recordings")
+    run_steps(write_study(folder / "study.toml"))
+    return folder
+
+
+@pytest.fixture
+def study(finished: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(finished, tmp_path / "study")
+
+
+def find_faults(path: Path, **options: bool) -> dict[Path, str]:
+    """Return the states of all files that are not whole."""
+    findings = list(verify_path(path, **options))
+    assert len(findings) == len({finding.path for finding in findings})
+    return {one.path: one.state for one in findings if one.state != "whole"}
+
+
+def flip(path: Path, position: int = -30) -> Path:
+    raw = bytearray(path.read_bytes())
+    raw[position] ^= 4
+    path.write_bytes(raw)
+    return path
+
+
+def cut(path: Path) -> Path:
+    path.write_bytes(path.read_bytes()[:-10])
+    return path
+
+
+def remove(path: Path) -> Path:
+    path.unlink()
+    return path
+
+
+def add(path: Path) -> Path:
+    path.write_text("mine", encoding="utf-8")
+    return path
+
+
+def shard(study: Path, number: int) -> Path:
+    return sorted(study.glob("store/*/shard-*"))[number]
+
+
+FAULTS: dict[str, tuple[str, Callable[[Path], Path]]] = {
+    "a bit of a shard": ("damaged", lambda s: flip(shard(s, 0))),
+    "a cut shard": ("damaged", lambda s: cut(shard(s, 1))),
+    "the fingerprint of an encoder": (
+        "damaged",
+        lambda s: flip(next(s.glob("store/*/fingerprint.json"))),
+    ),
+    "a file that is not a shard": ("foreign", lambda s: add(s / "store" / "mine.txt")),
+    "a bit of a recording": ("damaged", lambda s: flip(s / "recordings" / "r0.wav")),
+    "a recording that is gone": ("missing", lambda s: remove(s / "recordings/r1.wav")),
+    "an edited annotation": ("damaged", lambda s: add(s / "recordings" / "r2.txt")),
+    "a bit of a table": (
+        "damaged",
+        lambda s: flip(s / WORK / "embed/here/mfcc/embeddings.parquet"),
+    ),
+    "an edited result": ("damaged", lambda s: add(s / "results/here/curve.csv")),
+    "a result that is gone": ("missing", lambda s: remove(s / "results/report.html")),
+    "a file among the results": ("foreign", lambda s: add(s / "results" / "my.txt")),
+    "the provenance of an evaluation": (
+        "damaged",
+        lambda s: cut(s / WORK / "evaluate/here/mfcc/provenance.json"),
+    ),
+    "the note of a step": ("damaged", lambda s: cut(s / WORK / "fold/here/step.json")),
+    "a note that is gone": (
+        "missing",
+        lambda s: remove(s / WORK / "evaluate/here/random/step.json"),
+    ),
+    "cut segments": (
+        "damaged",
+        lambda s: cut(s / WORK / "segment/here/segments.parquet"),
+    ),
+}
+
+
+def test_a_finished_study_is_whole(study: Path) -> None:
+    assert find_faults(study / "study.toml") == {}
+    states = [finding.state for finding in verify_path(study / "study.toml")]
+    assert len(states) > 60
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found_and_nothing_else(study: Path, fault: str) -> None:
+    state, plant = FAULTS[fault]
+    path = plant(study)
+    faults = find_faults(study / "study.toml")
+    assert faults.pop(path) == state
+    # Without a readable list of files, those of the folder are not known.
+    assert all(path.parent in other.parents for other in faults)
+
+
+def test_ten_faults_of_different_kinds_are_all_named_with_exit_code_1(
+    study: Path,
+) -> None:
+    planted = [(state, plant(study)) for state, plant in list(FAULTS.values())]
+    command = [sys.executable, "-m", "callshot", "verify", "study.toml"]
+    environment = dict(os.environ, COLUMNS="300")
+    done = subprocess.run(
+        command, cwd=study, capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 1
+    assert len(planted) >= 10
+    for state, path in planted:
+        name = path.relative_to(study).as_posix()
+        lines = [line for line in done.stdout.splitlines() if f"{name}: " in line]
+        assert len(lines) == 1, name
+        assert lines[0].startswith(f"{state}: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_repair_sets_damaged_shards_aside_and_the_next_run_makes_them_again(
+    study: Path,
+) -> None:
+    damaged = flip(shard(study, 0))
+    assert find_faults(study / "store", repair=True) == {damaged: "damaged"}
+    aside = damaged.with_name(f"{damaged.name}.damaged")
+    assert find_faults(study / "store") == {aside: "set aside"}
+    shutil.rmtree(study / WORK / "embed")
+    run_steps(study / "study.toml")
+    assert find_faults(study / "study.toml") == {aside: "set aside"}
+    assert FAILURES == ("missing", "damaged")
+
+
+def test_an_old_shard_is_unverified_until_it_is_used(tmp_path: Path) -> None:
+    with open_store(tmp_path, {"encoder": "x"}) as store:
+        store.add("a", "k", np.ones(2, np.float32))
+    [new] = tmp_path.glob("*/shard-*")
+    old = new.rename(new.with_name("shard-1-0123456789abcdef.parquet"))
+    assert find_faults(tmp_path) == {old: "unverified"}
+    open_store(tmp_path, {"encoder": "x"}).close()
+    assert find_faults(tmp_path) == {}
+    assert find_faults(old.parent) == {}
+
+
+def test_results_know_their_recordings_and_annotations(study: Path) -> None:
+    segments = study / WORK / "segment" / "here"
+    inputs = json.loads((segments / "segments.json").read_text())["inputs"]
+    assert [(one["role"], one["file"]) for one in inputs] == [
+        *(("annotations", f"r{n}.txt") for n in range(6)),
+        *(("recording", f"r{n}.wav") for n in range(6)),
+    ]
+    assert all(len(one["sha256"]) == 64 for one in inputs)
+
+
+def test_any_changed_number_of_a_table_is_found(tmp_path: Path) -> None:
+    path = write_embeddings(tmp_path / "mine.parquet")
+    assert list(verify_path(path)) == [Finding(path, "whole")]
+    frame = pl.read_parquet(path)
+    metadata = pl.read_parquet_metadata(path)
+    metadata.pop("ARROW:schema")
+    changed = frame.with_columns(pl.col("embedding").list.eval(pl.element() + 1e-6))
+    for content in (changed, frame.with_columns(label=pl.lit("roar")), frame.head(9)):
+        content.write_parquet(path, metadata=metadata)
+        assert find_faults(path) == {path: "damaged"}
+    frame.write_parquet(path, metadata=metadata, compression="gzip")
+    assert find_faults(path) == {}
+    frame.write_parquet(path)
+    assert find_faults(path) == {path: "unverified"}
+    cut(path)
+    assert find_faults(path) == {path: "damaged"}
+
+
+def test_a_number_that_is_not_finite_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text("recording,label,e0\na,x,1\nb,y,inf\n", encoding="utf-8")
+    assert find_faults(path) == {path: "damaged"}
+    sequences = tmp_path / "mine.sequences.parquet"
+    for value, state in ((1.0, "unverified"), (np.nan, "damaged")):
+        write_sequences(sequences, ["a"], iter([np.full((2, 3), value, np.float32)]))
+        assert find_faults(sequences) == {sequences: state}
+
+
+def test_what_cannot_be_verified_or_repaired_is_an_error(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "none.parquet"):
+        with pytest.raises(InputError, match="expected one of these: study file"):
+            verify_path(path)
+    table = write_embeddings(tmp_path / "mine.parquet")
+    with pytest.raises(OptionError, match="is a table, which has no store"):
+        verify_path(table, repair=True)
