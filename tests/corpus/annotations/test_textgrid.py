@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callshot.corpus.annotations import Hints, Reading, read_annotations, recognise
-from callshot.errors import InputError
+from callshot.errors import InputError, OptionError
 from callshot.records import Annotation
 
 DATA = Path(__file__).parents[3].parent / "shared" / "data"
@@ -88,22 +88,14 @@ def test_both_forms_are_read_in_every_encoding(
     short: bool, encoding: str, tmp_path: Path
 ) -> None:
     reading = read(tmp_path, format_textgrid(CALLS, short=short).encode(encoding))
-    annotation = [
-        (1.0, 2.5, "rumble"),
-        (3.0, 4.0, 'a "deep"\nröar ! 7'),
-        (0.0, 1.5, "wind"),
-        (1.5, 2.0, "car"),
+    assert facts(reading) == [(1.0, 2.5, "rumble"), (3.0, 4.0, 'a "deep"\nröar ! 7')]
+    assert [one.extra for one in reading.annotations] == [
+        {"tier notes": "wind; car", "tier marks": "on; click"},
+        {},
     ]
-    assert facts(reading) == annotation
-    assert [one.extra for one in reading.annotations] == [{"tier": "call"}] * 2 + [
-        {"tier": "notes"}
-    ] * 2
-    assert len(reading.rejects) == 4
-    assert all("a point in time" in one.reason for one in reading.rejects)
-    assert (
-        reading.notes[-1]
-        == "tiers read: 'call', 'notes', 'marks'; if some hold no calls, choose with --tiers"
-    )
+    assert reading.rejects == []
+    note = "tiers read: 'call', by name; not 'notes', 'marks' (--tiers chooses others)"
+    assert reading.notes[-1] == note
     is_known = recognise(tmp_path / "x.TextGrid")
     assert is_known is not None
     assert is_known[0].name == "textgrid"
@@ -115,7 +107,8 @@ def test_the_row_is_the_line_of_the_first_number(tmp_path: Path) -> None:
         reading = read(tmp_path, text.replace("\n", end))
         lines = text.split("\n")
         assert lines[reading.annotations[0].row - 1].strip() == "xmin = 1.0"
-        assert lines[reading.rejects[0].row or 0].strip() == 'mark = "x"'
+        points = read(tmp_path, text.replace("\n", end), tiers=("marks",))
+        assert lines[points.rejects[0].row or 0].strip() == 'mark = "x"'
 
 
 def test_spacing_and_comments_do_not_matter(tmp_path: Path) -> None:
@@ -188,8 +181,64 @@ def test_known_labels_choose_the_tier(tmp_path: Path) -> None:
     )
     assert "tiers read: 'a'" in some_known.notes
     none_known = read(tmp_path, format_textgrid(tiers), known={"bark"}.__contains__)
-    assert len(none_known.annotations) == 4
+    assert (
+        "tiers read: 'calls', by name; not 'words' (--tiers chooses others)"
+        in none_known.notes
+    )
     assert "no tier has a known label" in none_known.notes
+
+
+ONE = [(0, 2, "x"), (3, 4, "y")]
+CALL_TYPES = [(0, 2, "rumble"), (3, 4, "Roars 2")]
+
+
+@pytest.mark.parametrize(
+    ("tiers", "chosen"),
+    [
+        ({"x": ONE}, ["x"]),
+        ({"caller": ONE, "call": ONE}, ["call"]),
+        ({"caller": ONE, "call": []}, ["call"]),
+        ({"Caller": ONE, "callType": ONE, "call": ONE}, ["callType"]),
+        ({"call": ONE, "call 2": ONE, "notes": ONE}, ["call", "call 2"]),
+        ({"ID": ONE, "Species": ONE}, ["Species"]),
+        ({"Vocalisations": ONE, "labels": ONE, "call notes": ONE}, ["Vocalisations"]),
+        ({"Mary": ONE, "a": CALL_TYPES}, ["a"]),
+        ({"a1": CALL_TYPES, "a2": CALL_TYPES, "b": ONE}, ["a1", "a2"]),
+        ({"type": ONE, "label": CALL_TYPES}, ["label"]),
+        ({"Mary": [], "John": ONE}, ["John"]),
+        ({"Mary": [], "John": []}, ["Mary", "John"]),
+    ],
+    ids=repr,
+)
+def test_the_tier_with_call_types_is_known_by_its_name_or_its_labels(
+    tiers: Tiers, chosen: list[str], tmp_path: Path
+) -> None:
+    reading = read(tmp_path, format_textgrid(tiers))
+    names = ", ".join(map(repr, chosen))
+    assert reading.notes[-1].partition(";")[0].startswith(f"tiers read: {names}")
+    expected = sum(len(tiers[name]) for name in chosen)
+    assert len(reading.annotations) == expected
+
+
+@pytest.mark.parametrize(
+    "tiers",
+    [
+        {"Mary": ONE, "John": ONE},
+        {"caller": ONE, "notes": ONE},
+        {"type": ONE, "label": ONE},
+        {"a": CALL_TYPES, "b": CALL_TYPES},
+        {"words": [(0, 1, "a rumble from far away")], "b": ONE},
+    ],
+    ids=repr,
+)
+def test_a_choice_that_is_not_clear_is_left_to_the_user(
+    tiers: Tiers, tmp_path: Path
+) -> None:
+    first, second = tiers
+    match = f"not clear .*: '{first}' .*, '{second}' .* with --tiers '{first}'$"
+    with pytest.raises(OptionError, match=match):
+        read(tmp_path, format_textgrid(tiers))
+    assert read(tmp_path, format_textgrid(tiers), tiers=(second,)).annotations
 
 
 def test_every_tier_with_mostly_known_labels_is_read(tmp_path: Path) -> None:

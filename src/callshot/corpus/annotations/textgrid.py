@@ -7,16 +7,21 @@ what follows a `!`, are for people. The row of an annotation is the line of its 
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
 
 from callshot.corpus.annotations.cells import NUMBER
 from callshot.corpus.annotations.rows import Extra, Hints, Reading
-from callshot.corpus.annotations.text import list_names, quote, read_text, suggest_name
+from callshot.corpus.annotations.text import quote, read_text
+from callshot.corpus.annotations.tiers import (
+    INTERVALS,
+    POINTS,
+    Entry,
+    Tier,
+    choose_tiers,
+)
 from callshot.errors import InputError
 
 # The closing quote is optional: a text that never ends is then found at once.
@@ -30,36 +35,7 @@ MAGIC = re.compile(
     r'\s*File type\s*=\s*"ooTextFile[^"]*"\s*(?:Object class\s*=\s*)?"TextGrid"'
 )
 LINE_END = re.compile(r"\r\n?|\n")
-INTERVALS = "IntervalTier"
-POINTS = "TextTier"
 COUNT = re.compile("[0-9]{1,9}")
-
-
-@dataclass(frozen=True)
-class Entry:
-    """An interval, or a point, whose end is its start."""
-
-    line: int
-    start_s: float
-    end_s: float
-    label: str
-
-
-@dataclass(frozen=True, eq=False)
-class Tier:
-    """A tier with its points or its labelled intervals; intervals without a label are gaps."""
-
-    kind: str
-    name: str
-    entries: list[Entry]
-
-    @property
-    def is_ordered(self) -> bool:
-        """Whether no entry overlaps another, as Praat writes them."""
-        return all(
-            entry.start_s <= entry.end_s <= following.start_s
-            for entry, following in pairwise(self.entries)
-        )
 
 
 class Tokens:
@@ -127,20 +103,14 @@ def recognise(path: Path, head: str, hints: Hints) -> str | None:
 
 
 def read(reading: Reading, hints: Hints) -> None:
-    """Read the tiers that the user gave, or those whose labels are known, or all."""
+    """Read the tiers that hold call types; labels on other tiers become extra cells."""
     text = read_text(reading.path, reading.notes)
     tiers = _parse(Tokens(reading.path, text))
-    chosen = _choose_tiers(reading, tiers, hints)
-    has_choice = bool(hints.tiers) or hints.known is not None
-    note = f"tiers read: {list_names([tier.name for tier in chosen])}"
-    if not has_choice and sum(bool(tier.entries) for tier in chosen) > 1:
-        note += "; if some hold no calls, choose with --tiers"
-    reading.notes.append(note)
+    chosen = choose_tiers(reading, tiers, hints)
     others = [tier for tier in tiers if tier not in chosen]
-    is_named = len(chosen) > 1 or not has_choice
     for tier in chosen:
         extra: Extra = {}
-        if is_named:
+        if len(chosen) > 1:
             extra["tier"] = tier.name
         _add_entries(reading, tier, others, extra)
 
@@ -217,41 +187,6 @@ def _parse_entry(tokens: Tokens, kind: str, description: str) -> Entry:
         end_s = tokens.next_number(f"the end of {description}")
     label = tokens.next("text", f"the label of {description}")
     return Entry(line, start_s, end_s, label)
-
-
-def _choose_tiers(reading: Reading, tiers: list[Tier], hints: Hints) -> list[Tier]:
-    """Return the given tiers, at least one of which must exist, else those with known labels."""
-    if not hints.tiers:
-        return tiers if hints.known is None else _vote(reading, tiers, hints.known)
-    names = {name.casefold() for name in hints.tiers}
-    chosen = [tier for tier in tiers if tier.name.casefold() in names]
-    if not chosen:
-        suggestion = suggest_name(hints.tiers[0], [tier.name for tier in tiers])
-        raise InputError(
-            f"{reading.path}: line 1: no tier {list_names(hints.tiers)}; {suggestion}"
-        )
-    return chosen
-
-
-def _vote(
-    reading: Reading, tiers: list[Tier], known: Callable[[str], bool]
-) -> list[Tier]:
-    """Choose the interval tiers with mostly known labels, and the one with the most; else all."""
-    votes = {}
-    for tier in tiers:
-        if tier.kind == INTERVALS:
-            votes[tier] = sum(known(entry.label) for entry in tier.entries)
-    if not any(votes.values()):
-        reading.notes.append("no tier has a known label")
-        return tiers
-    best = max(votes, key=votes.__getitem__)
-    chosen = [
-        tier for tier in votes if tier is best or 2 * votes[tier] > len(tier.entries)
-    ]
-    for tier in chosen:
-        labels = f"{votes[tier]} of the {len(tier.entries)} labels"
-        reading.notes.append(f"{labels} on tier {quote(tier.name)} are known")
-    return chosen
 
 
 def _overlapping_labels(entry: Entry, others: Sequence[Entry]) -> list[str]:

@@ -1,0 +1,187 @@
+"""Tiers of a TextGrid, and the choice of those that hold call types.
+
+The user names them, or known labels choose them. Else the only interval tier is read, or the one
+whose name or labels say that it holds call types; a choice that is not clear is left to the user.
+"""
+
+import re
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from callshot.corpus.annotations.rows import Hints, Reading
+from callshot.corpus.annotations.text import list_names, quote, suggest_name
+from callshot.errors import InputError, OptionError
+
+INTERVALS = "IntervalTier"
+POINTS = "TextTier"
+LISTED_LABELS = 3
+MOST_WORDS = 3  # of a label that is a call type
+# Words of the names of tiers; plurals are known too.
+# fmt: off
+CALL_NAMES = frozenset(("call", "calltype", "vocalisation", "vocalization"))
+LABEL_NAMES = frozenset(("type", "label", "species", "annotation"))
+OTHER_NAMES = frozenset((
+    "caller", "id", "individual", "name", "sex", "age", "context", "behaviour", "behavior", "note",
+    "comment", "quality", "noise", "number", "no", "nr", "count", "speaker", "observer",
+))
+# Words of call types.
+CALLS = frozenset((
+    "call", "song", "syllable", "rumble", "roar", "trumpet", "bark", "growl", "grunt", "snort",
+    "chirp", "whistle", "click", "trill", "tweet", "peep", "hoot", "howl", "whine", "squeal",
+    "scream", "screech", "cry", "croak", "buzz", "hum", "moan", "groan", "purr", "yelp", "coo",
+    "cackle", "chatter", "rattle", "hiss", "squawk", "blow", "chorus", "gobble", "yip", "pant",
+))
+# fmt: on
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An interval, or a point, whose end is its start."""
+
+    line: int
+    start_s: float
+    end_s: float
+    label: str
+
+
+@dataclass(frozen=True, eq=False)
+class Tier:
+    """A tier with its points or its labelled intervals; intervals without a label are gaps."""
+
+    kind: str
+    name: str
+    entries: list[Entry]
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether no entry overlaps another, as Praat writes them."""
+        return all(
+            entry.start_s <= entry.end_s <= following.start_s
+            for entry, following in pairwise(self.entries)
+        )
+
+    @property
+    def group(self) -> str:
+        """Its name without a number: calls that overlap are on tiers such as call and call 2."""
+        name = self.name.casefold().strip()
+        return re.sub(r"[\W_]*[0-9]+$", "", name) or name
+
+
+def choose_tiers(reading: Reading, tiers: list[Tier], hints: Hints) -> list[Tier]:
+    """Return the tiers to read; notes say which they are, and why."""
+    if hints.tiers:
+        chosen = _find_given(reading, tiers, hints.tiers)
+        reason = ""
+    else:
+        chosen, reason = _choose_by_content(reading, tiers, hints)
+    note = f"tiers read: {list_names([tier.name for tier in chosen])}{reason}"
+    if reason and len(chosen) < len(tiers):
+        others = [tier.name for tier in tiers if tier not in chosen]
+        note += f"; not {list_names(others)} (--tiers chooses others)"
+    reading.notes.append(note)
+    return chosen
+
+
+def _find_given(
+    reading: Reading, tiers: list[Tier], given: Sequence[str]
+) -> list[Tier]:
+    """Return the tiers that the user gave, at least one of which must exist."""
+    names = {name.casefold() for name in given}
+    chosen = [tier for tier in tiers if tier.name.casefold() in names]
+    if not chosen:
+        suggestion = suggest_name(given[0], [tier.name for tier in tiers])
+        raise InputError(
+            f"{reading.path}: line 1: no tier {list_names(given)}; {suggestion}"
+        )
+    return chosen
+
+
+def _choose_by_content(
+    reading: Reading, tiers: list[Tier], hints: Hints
+) -> tuple[list[Tier], str]:
+    """Return the tiers with call types, and how they are known."""
+    if hints.known is not None:
+        chosen = _vote(reading, tiers, hints.known)
+        if chosen:
+            return chosen, ""
+    intervals = [tier for tier in tiers if tier.kind == INTERVALS]
+    if not intervals:
+        return tiers, ""
+    filled = [tier for tier in intervals if tier.entries]
+    if len(intervals) == 1:
+        return intervals, ""
+    best = max(map(_rate_name, intervals))
+    named = [tier for tier in intervals if _rate_name(tier) == best]
+    if best > 0 and _is_one_group(named):
+        return named, ", by name"
+    if len(filled) <= 1:
+        return filled or intervals, ", the only one with labels"
+    candidates = filled if best <= 0 else [tier for tier in named if tier.entries]
+    with_calls = [tier for tier in candidates if _has_calls(tier)]
+    if with_calls and _is_one_group(with_calls):
+        return with_calls, ", by their labels"
+    raise _unclear_choice(reading, filled)
+
+
+def _is_one_group(tiers: Iterable[Tier]) -> bool:
+    return len({tier.group for tier in tiers}) == 1
+
+
+def _rate_name(tier: Tier) -> int:
+    """Return how clearly the name of a tier says that it holds call types; 0 if it does not."""
+    words = _split_words(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", tier.name))
+    if _count_known(words, OTHER_NAMES) > 0:
+        return 0
+    return 2 * _count_known(words, CALL_NAMES) + _count_known(words, LABEL_NAMES)
+
+
+def _has_calls(tier: Tier) -> bool:
+    """Return whether most labels of a tier are types of calls."""
+    count = 0
+    for entry in tier.entries:
+        words = _split_words(entry.label)
+        count += len(words) <= MOST_WORDS and _count_known(words, CALLS) > 0
+    return 2 * count > len(tier.entries)
+
+
+def _split_words(text: str) -> list[str]:
+    return re.findall(r"[^\W\d_]+", text.casefold())
+
+
+def _count_known(words: Iterable[str], known: Container[str]) -> int:
+    """Count the words that are known, in the singular or in the plural."""
+    return sum(word in known or word.removesuffix("s") in known for word in words)
+
+
+def _unclear_choice(reading: Reading, tiers: Sequence[Tier]) -> OptionError:
+    descriptions = []
+    for tier in tiers:
+        labels = list(dict.fromkeys(entry.label for entry in tier.entries))
+        examples = list_names(labels[:LISTED_LABELS])
+        descriptions.append(f"{quote(tier.name)} ({len(tier.entries)}: {examples})")
+    return OptionError(
+        f"{reading.path}: line 1: several tiers have labels, and it is not clear which are call "
+        f"types: {', '.join(descriptions)}; choose, for example with --tiers {quote(tiers[0].name)}"
+    )
+
+
+def _vote(
+    reading: Reading, tiers: list[Tier], known: Callable[[str], bool]
+) -> list[Tier]:
+    """Choose the interval tiers with mostly known labels, and the one with the most."""
+    votes = {}
+    for tier in tiers:
+        if tier.kind == INTERVALS:
+            votes[tier] = sum(known(entry.label) for entry in tier.entries)
+    if not any(votes.values()):
+        reading.notes.append("no tier has a known label")
+        return []
+    best = max(votes, key=votes.__getitem__)
+    chosen = [
+        tier for tier in votes if tier is best or 2 * votes[tier] > len(tier.entries)
+    ]
+    for tier in chosen:
+        labels = f"{votes[tier]} of the {len(tier.entries)} labels"
+        reading.notes.append(f"{labels} on tier {quote(tier.name)} are known")
+    return chosen
