@@ -25,6 +25,10 @@ RAVEN = (
     "1\tSpectrogram 1\t1\t1.5\t2.25\t10.5\t200\ta.wav\t1.5\trumble\n"
     "2\tSpectrogram 1\t1\t61.5\t62.25\t10.5\t200\tb.wav\t1.5\troar\n"
 )
+GERMAN = (
+    "Auswahl\tAnfangszeit (s)\tEndzeit (s)\tObere Frequenz (Hz)\tAnmerkung\r\n"
+    '1\t0,5\t2,5\t200,5\t"Löwe, jung"\r\n'
+)
 GRID = (
     'File type = "ooTextFile"\nObject class = "TextGrid"\n\nxmin = 0\nxmax = 9\n'
     "tiers? <exists>\nsize = 2\nitem []:\n"
@@ -85,7 +89,24 @@ def seeds() -> list[Seed]:
             "clips.csv",
             b"\xef\xbb\xbfpath;label;recording\r\na.wav;roar;g1\r\nb.wav;rumble;g2\r\n",
         ),
+        Seed(
+            "csv",
+            "excel.csv",
+            "sep=;\r\nDatei;Start (ms);Dauer;Art\r\na.wav;1.234,5;0:01,5;Lö–we\r\n".encode(
+                "cp1252"
+            ),
+        ),
+        Seed(
+            "csv",
+            "r.txt",
+            b'"sound.files" "start" "end" "label"\n"1" "a.wav" 0.5 "00:00:02" "roar"\n',
+        ),
         Seed("raven", "a.Table.1.selections.txt", RAVEN.encode()),
+        Seed(
+            "raven",
+            "b.selections.txt",
+            GERMAN.encode(),
+        ),
         Seed(
             "audacity",
             "a.txt",

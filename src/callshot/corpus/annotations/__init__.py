@@ -6,6 +6,7 @@ cells       parses and formats numbers, times and other single cells
 text        decodes files, splits and escapes lines
 table_text, time_columns    rows and times of tables with separators
 tiers       chooses the tiers of a TextGrid
+raven_headers               headers of selection tables in other languages
 
 audacity, delimited, raven and textgrid read one format each, crowsetta_formats all that crowsetta
 reads besides; mat_check checks MATLAB files first.

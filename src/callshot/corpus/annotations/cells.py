@@ -151,13 +151,13 @@ def is_in_milliseconds(name: str) -> bool:
     return MILLISECONDS.search(name) is not None
 
 
-def add_times(time_s: float, length_s: float) -> float:
+def add_times(*times_s: float) -> float:
     """Add times as decimals, so that 0.1 s and 0.2 s are 0.3 s.
 
     >>> add_times(0.1, 0.2)
     0.3
     """
-    return float(Decimal(repr(time_s)) + Decimal(repr(length_s)))
+    return float(sum(Decimal(repr(time_s)) for time_s in times_s))
 
 
 def parse_cell(text: str, name: str, style: NumberStyle = ANY_STYLE) -> Cell:

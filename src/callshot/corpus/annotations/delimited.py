@@ -91,7 +91,7 @@ def read(reading: Reading, hints: Hints) -> None:
         header = ["", *header]
     table = Table(reading.path, line, header)
     _assign_columns(table, hints)
-    table.style = find_table_style(table, rows, delimiter)
+    table.style = find_table_style(table, rows, TIMES, delimiter)
     times = TimeColumns(table, hints)
     reading.notes += _describe_columns(table, hints)
     reading.notes += times.describe(rows)

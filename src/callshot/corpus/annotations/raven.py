@@ -1,17 +1,32 @@
 """Raven selection tables: columns separated by tabs, one row per selection.
 
 A table of many recordings names the file of each selection, and where in that file it begins. A
-selection that is listed once for each view of the sound becomes one annotation.
+selection that is listed once for each view of the sound becomes one annotation. Headers may be in
+German, French, Spanish or Portuguese, and cells quoted, as Excel and R write them.
 """
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from decimal import Decimal
 from pathlib import Path
 
-from callshot.corpus.annotations.cells import FREQUENCIES, format_float, parse_number
+from callshot.corpus.annotations.cells import (
+    FREQUENCIES,
+    NumberStyle,
+    add_times,
+    format_float,
+    parse_time,
+)
+from callshot.corpus.annotations.raven_headers import (
+    BEGIN,
+    DELTA,
+    END,
+    OFFSET,
+    is_raven_header,
+    translate_header,
+    translate_name,
+)
 from callshot.corpus.annotations.rows import (
     Annotations,
     Hints,
@@ -25,6 +40,7 @@ from callshot.corpus.annotations.rows import (
     find_columns,
     normalize_name,
 )
+from callshot.corpus.annotations.table_text import has_row_names
 from callshot.corpus.annotations.text import (
     RowError,
     escape_controls,
@@ -35,15 +51,14 @@ from callshot.corpus.annotations.text import (
     split_lines,
     unescape_controls,
 )
+from callshot.corpus.annotations.time_columns import find_table_style
 from callshot.records import Annotation
 
 Cells = Mapping[str, str]  # of one row, by column
 
-BEGIN = "Begin Time (s)"
-END = "End Time (s)"
-OFFSET = "File Offset (s)"
 PATHS = ("Begin Path", "Begin File")
-COLUMNS = {BEGIN: [BEGIN], END: [END], OFFSET: [OFFSET], "Begin File": ["Begin File"]}
+COLUMNS = {name: [name] for name in (BEGIN, END, DELTA, OFFSET, "Begin File")}
+NUMBERS = (BEGIN, END, DELTA, OFFSET)
 VIEW_COLUMNS = {"Selection": ["Selection"], "View": ["View"]}
 SELECTION_KEY = ("path", "Selection", BEGIN, END, OFFSET)
 # Where people keep the label, in the order of preference.
@@ -51,7 +66,8 @@ SELECTION_KEY = ("path", "Selection", BEGIN, END, OFFSET)
 LABELS = (
     "Annotation", "Annotations", "Label", "Labels", "Call Type", "Species", "Common Name",
     "Species Code", "Scientific Name", "Species Name", "Call", "Type", "Sound Type", "Class",
-    "Category", "Tags", "Tag", "Code",
+    "Category", "Tags", "Tag", "Code", "Anmerkung", "Bezeichnung", "Ruftyp", "Art", "Étiquette",
+    "Espèce", "Anotación", "Anotação", "Etiqueta", "Rótulo", "Especie",
 )
 # Columns of Raven that do not end in a unit.
 RAVEN_COLUMNS = {
@@ -70,29 +86,32 @@ REWRITTEN = {
 # fmt: on
 # Times of so few files may happen to increase from file to file.
 MAX_FILES_BY_CHANCE = 4
+QUOTED = re.compile(r'"(?:[^"]|"")*"')
+MARKED = re.compile('[,"]')
 UNIT = re.compile(r"\([^()]*\)$")
 
 
 def recognise(path: Path, head: str, hints: Hints) -> str | None:
     """Recognise the header of a selection table."""
     header, *_ = [*split_filled_lines(head), ""]
-    names = {normalize_name(name) for name in header.split("\t")}
-    if names >= {"selection", "begintimes"}:
+    names = [name.strip().strip('"') for name in header.split("\t")]
+    if is_raven_header(names):
         return f"its header has Selection and {BEGIN}"
+    if is_raven_header(translate_header(names)):
+        return f"its header has Selection and {BEGIN} in another language"
     return None
 
 
 def read(reading: Reading, hints: Hints) -> None:
     """Read a selection table; of a selection in several views, one row is read."""
-    lines = split_lines(read_text(reading.path, reading.notes))
-    filled = [line for line in lines if line.strip()] or lines[:1]
-    header, *selections = map(_split_line, filled)
-    table = Table(reading.path, lines.index(filled[0]) + 1, header)
+    table, selections = _read_table(reading)
     _assign_columns(reading, table, hints, is_empty=not selections)
+    width = len(table.names)
     complete = {}
     for row, cells in enumerate(selections, start=1):
-        if len(cells) >= len(header):
+        if len(cells) >= width:
             complete[row] = table.select(cells)
+    table.style = find_table_style(table, selections, NUMBERS, "\t")
     _check_times(reading, table, complete.values())
     repeated = _find_repeated_views(complete)
     if repeated:
@@ -103,18 +122,53 @@ def read(reading: Reading, hints: Hints) -> None:
                 _add(reading, row, table, cells, hints)
 
 
-def _split_line(line: str) -> list[str]:
-    return [unescape_controls(cell) for cell in line.split("\t")]
+def _read_table(reading: Reading) -> tuple[Table, list[list[str]]]:
+    """Return the header, in Raven's own names, and the rows, as Raven, Excel or R wrote them."""
+    text = read_text(reading.path, reading.notes)
+    lines = split_lines(text)
+    filled = [line for line in lines if line.strip()] or lines[:1]
+    rows = [line.split("\t") for line in filled]
+    if _is_quoted(rows, is_windows="\r\n" in text):
+        rows = [[*map(_unquote, cells)] for cells in rows]
+    header, *selections = [[*map(unescape_controls, cells)] for cells in rows]
+    if has_row_names(header, selections):
+        header = ["", *header]
+    line = lines.index(filled[0]) + 1
+    return Table(reading.path, line, translate_header(header)), selections
+
+
+def _is_quoted(rows: Sequence[Sequence[str]], *, is_windows: bool) -> bool:
+    """Return whether cells are quoted: R quotes the header, Excel cells with a comma or a quote.
+
+    Raven quotes nothing, and a label may have quotes of its own.
+    """
+    header, *selections = rows
+    if any(QUOTED.fullmatch(name.strip()) for name in header):
+        return True
+    if not is_windows:
+        return False
+    marked = [cell for cells in selections for cell in cells if MARKED.search(cell)]
+    return bool(marked) and all(map(QUOTED.fullmatch, marked))
+
+
+def _unquote(cell: str) -> str:
+    if QUOTED.fullmatch(cell.strip()) is None:
+        return cell
+    return cell.strip()[1:-1].replace('""', '"')
 
 
 def _assign_columns(
     reading: Reading, table: Table, hints: Hints, *, is_empty: bool
 ) -> None:
     path_hint = hints.columns.get("path", "Begin Path")
-    columns = find_columns(table.names, {"path": [path_hint, *PATHS], **COLUMNS})
-    for name in (BEGIN, END):
-        if name not in columns:
-            raise table.error(f"no column {name}; available: {list_names(table.names)}")
+    paths = [path_hint, translate_name(path_hint), *PATHS]
+    columns = find_columns(table.names, {"path": paths, **COLUMNS})
+    if END in columns:
+        columns.pop(DELTA, None)
+    elif DELTA not in columns:
+        raise table.error(f"no column {END}; available: {list_names(table.names)}")
+    if BEGIN not in columns:
+        raise table.error(f"no column {BEGIN}; available: {list_names(table.names)}")
     if not is_empty:
         label = _find_label_column(reading, table, hints)
         if label is not None:
@@ -154,7 +208,7 @@ def _check_times(reading: Reading, table: Table, selections: Iterable[Cells]) ->
     for cells in selections:
         with suppress(RowError):
             path = cells["path"]
-            start_s, end_s = _parse_times(cells)
+            start_s, end_s = _parse_times(cells, table.style)
             own_end_s = ends.pop(path, 0.0)
             if start_s < max(ends.values(), default=start_s):
                 is_increasing = False
@@ -186,7 +240,7 @@ def _find_repeated_views(selections: Mapping[int, Cells]) -> set[int]:
 
 
 def _is_spectrogram(view: str) -> bool:
-    return view.strip().lower().startswith("spectrogram")
+    return "trogram" in view.lower()  # in all five languages
 
 
 def _add(
@@ -198,23 +252,25 @@ def _add(
         path = known.get("Begin File", "")
         if not path.strip():
             raise RowError("no recording named")
-    start_s, end_s = _parse_times(known)
+    start_s, end_s = _parse_times(known, table.style)
     label = known.get("label", hints.label or "")
     reading.add(row, label, start_s, end_s, path=path, extra=table.parse_extra(cells))
 
 
-def _parse_times(cells: Cells) -> tuple[float, float]:
+def _parse_times(cells: Cells, style: NumberStyle) -> tuple[float, float]:
     """Return the times in the recording: those of the table, moved to the offset in the file.
 
     They are moved as decimals, so that 3600.1 to 3600.4 s at offset 0.1 s is 0.1 to 0.4 s.
     """
-    start_s = parse_number(cells[BEGIN], BEGIN)
-    end_s = parse_number(cells[END], END)
+    start_s = parse_time(cells[BEGIN], BEGIN, style)
+    if DELTA in cells:
+        end_s = add_times(start_s, parse_time(cells[DELTA], DELTA, style))
+    else:
+        end_s = parse_time(cells[END], END, style)
     if OFFSET not in cells:
         return start_s, end_s
-    offset_s = parse_number(cells[OFFSET], OFFSET)
-    length_s = Decimal(repr(end_s)) - Decimal(repr(start_s))
-    return offset_s, float(Decimal(repr(offset_s)) + length_s)
+    offset_s = parse_time(cells[OFFSET], OFFSET, style)
+    return offset_s, add_times(offset_s, end_s, -start_s)
 
 
 def write(annotations: Annotations, path: Path) -> str:

@@ -41,9 +41,11 @@ def choose_time_columns(
         columns.pop("end_frame", None)
 
 
-def find_table_style(table: Table, rows: Rows, delimiter: str) -> NumberStyle:
+def find_table_style(
+    table: Table, rows: Rows, times: Sequence[str], delimiter: str
+) -> NumberStyle:
     """Find out how the times and frequencies of a table are written."""
-    columns = [table.columns[name] for name in TIMES if name in table.columns]
+    columns = [table.columns[name] for name in times if name in table.columns]
     columns += [table.extra[name] for name in FREQUENCIES if name in table.extra]
     width = len(table.names)
     texts = [
