@@ -62,31 +62,36 @@ class TimeColumns:
         self._names = [name for name in TIMES if name in table.columns]
         self._milliseconds = []
         for name in self._names:
-            column = table.names[table.columns[name]]
-            in_milliseconds = is_in_milliseconds(column)
+            in_milliseconds = is_in_milliseconds(self._column_name(name))
             if hints.time_unit is not None:
                 in_milliseconds = hints.time_unit == "ms"
             if in_milliseconds and name not in FRAMES:
                 self._milliseconds.append(name)
 
+    def _column_name(self, name: str) -> str:
+        return self._table.names[self._table.columns[name]]
+
     def describe(self, rows: Rows) -> Iterator[str]:
         """Describe what was decided for the user."""
-        columns = {name: self._table.columns[name] for name in self._names}
-        names = {name: self._table.names[column] for name, column in columns.items()}
-        if "duration_s" in names:
-            yield f"calls last as long as column {quote(names['duration_s'])} says"
-        milliseconds = [names[name] for name in self._milliseconds]
+        if "duration_s" in self._names:
+            column = quote(self._column_name("duration_s"))
+            yield f"calls last as long as column {column} says"
+        milliseconds = [*map(self._column_name, self._milliseconds)]
         if milliseconds:
             yield f"times in milliseconds: {list_names(milliseconds)}"
-        kinds = set()
-        for cells in rows:
-            texts = [
-                cells[column] for column in columns.values() if column < len(cells)
-            ]
-            for text in filter(is_clock_time, texts):
-                kinds.add("hh:mm:ss" if text.count(":") == 2 else "mm:ss")
+        kinds = self._find_clock_times(rows)
         if kinds:
             yield f"times written as {' and '.join(sorted(kinds))}"
+
+    def _find_clock_times(self, rows: Rows) -> set[str]:
+        """Return how clock times are written, if there are any."""
+        kinds = set()
+        for name in self._names:
+            column = self._table.columns[name]
+            texts = [cells[column] for cells in rows if column < len(cells)]
+            for text in filter(is_clock_time, texts):
+                kinds.add("hh:mm:ss" if text.count(":") == 2 else "mm:ss")
+        return kinds
 
     def parse(self, cells: Mapping[str, str]) -> tuple[float, float | None]:
         """Return start and end of a row; a row without times is on a whole recording."""
