@@ -13,7 +13,7 @@ from scipy.io import savemat
 
 from callshot.corpus.annotations import Hints, Reading, read_annotations
 from callshot.corpus.annotations.mat_check import check_mat
-from callshot.errors import InputError
+from callshot.errors import InputError, OptionError
 from mutations import XML, yarden_mat
 
 crowsetta = pytest.importorskip("crowsetta")
@@ -75,7 +75,8 @@ def test_audacity_reads_as_crowsetta_reads_it() -> None:
 
 def test_textgrid_reads_as_crowsetta_reads_it() -> None:
     expected = read_with_crowsetta("AVO-maea-basic.TextGrid", "textgrid")
-    reading = read_example("AVO-maea-basic.TextGrid")
+    names = tuple(tier.name for tier in expected.tiers)
+    reading = read_example("AVO-maea-basic.TextGrid", tiers=names)
     intervals = [
         (annotation.xmin, annotation.xmax, annotation.text)
         for tier in expected.tiers[1:]
@@ -83,6 +84,8 @@ def test_textgrid_reads_as_crowsetta_reads_it() -> None:
     ]
     assert facts(reading) == intervals
     assert len(reading.rejects) == len(expected.tiers[0].points)
+    with pytest.raises(OptionError, match="not clear which are call types: 'Samoan'"):
+        read_example("AVO-maea-basic.TextGrid")
 
 
 @pytest.mark.parametrize("format", ["auto", "generic-seq"])
