@@ -103,6 +103,8 @@ def embed(
         )
     if quiet:
         return
+    if table.note:
+        print(printable(table.note))
     for reject in rejects[:MOST_REJECTS]:
         print(printable(f"left out: row {reject.row}: {reject.reason}"))
     if len(rejects) > MOST_REJECTS:

@@ -22,10 +22,11 @@ from callshot.encoders.encode import (
     open_encoder,
     unroll,
 )
+from callshot.encoders.fit import measure_spectra, resolve_speeds, sample_segments
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.store.store import FINGERPRINT, Store, open_store
 from callshot.encoders.validation import Float32Array
-from callshot.encoders.views import find_views, join_tables
+from callshot.encoders.views import Views, find_views, join_tables
 from callshot.encoders.weights.weight_files import home
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.files import error_reason, sha256_text
@@ -121,13 +122,13 @@ def embed(
     InputError
         If no segment could be embedded.
     """
-    views = find_views(encoder, options.choices)
+    asked = find_views(encoder, options.choices)
+    views = choose_views(asked, audio)
     if write_sequences is not None and len(views.specs) > 1:
         raise OptionError(
             f"{views.name}: joined views have no sequence in common; "
             "embed each of them by itself, or leave sequences out"
         )
-    count = len(views.specs)
     tables = []
     rejects: dict[int | None, Reject] = {}
     for spec in views.specs:
@@ -137,12 +138,23 @@ def embed(
             spec,
             replace(options, device=device),
             write_sequences=write_sequences,
-            progress=lambda share, what: progress(share / count, what),
+            progress=lambda share, what: progress(share / len(views.specs), what),
         )
         tables.append(table)
         rejects = {reject.row: reject for reject in rejected} | rejects
-    joined = join_tables(tables, views.name, views.scaled_dimensions)
+    joined = join_tables(tables, asked.name, views.scaled_dimensions)
+    if views != asked:
+        note = f"{asked.name}: chosen from where the energy of the calls lies: {views.name}"
+        joined = replace(joined, note=note)
     return joined, [rejects[row] for row in sorted(rejects, key=lambda row: row or 0)]
+
+
+def choose_views(views: Views, audio: SegmentAudio) -> Views:
+    """Return views with numbers in place of speed=auto, chosen from some of the segments."""
+    if not any(spec.auto_speed for spec in views.specs):
+        return views
+    segments = sample_segments(audio.segments)
+    return resolve_speeds(views, measure_spectra(segments, audio.load(segments)))
 
 
 def embed_view(
@@ -354,10 +366,8 @@ def check_segments(
     spec: EncoderSpec, segments: Sequence[Segment], source: Source
 ) -> None:
     """Check the rate of segments, before any audio is read."""
-    if spec.resamples:
-        return
     for segment in segments:
-        if segment.rate_hz != spec.rate_hz:
+        if not spec.takes_rate(segment.rate_hz):
             raise InputError(
                 f"{source}: {spec.name} needs segments at {spec.rate_hz} Hz, but "
                 f"{segment.segment} is at {segment.rate_hz}; "

@@ -66,7 +66,7 @@ class Encoder:
         """Return a segment as the model takes it: played at its speed, whole or in windows."""
         check_signal(signal)
         check_whole_number("rate_hz", rate_hz)
-        if not self.spec.resamples and rate_hz != self.spec.rate_hz:
+        if not self.spec.takes_rate(rate_hz):
             raise InputError(
                 f"{self.spec.name}: expected segments at {self.spec.rate_hz} Hz, got {rate_hz}; "
                 f"cut them with --rate-hz {self.spec.rate_hz}"

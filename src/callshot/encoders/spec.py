@@ -38,6 +38,7 @@ class EncoderSpec:
     pooling        how the vectors of windows or frames become one
     speed          how many times faster a segment is played to the model; below 1: slower
     auto_speed     whether the speed is still to be chosen, from segments
+    band_hz        the band of frequencies that it was trained on, or that its filters cover
     top_hz         the highest frequency that the model gets, as played; None: all
     extra          extra of callshot that must be installed
     torch_weights  alternatives to `weights` that torch reads; one of them is enough
@@ -64,6 +65,7 @@ class EncoderSpec:
     torch_weights: tuple[Weight, ...] = ()
     weights_of: str | None = None
     gpu: bool = False
+    band_hz: tuple[float, float] | None = None
     version: int = 1
 
     @property
@@ -82,10 +84,10 @@ class EncoderSpec:
             choices["speed"] = AUTO
         return choices
 
-    @property
-    def resamples(self) -> bool:
-        """Whether it takes segments at any rate; otherwise only at its own."""
-        return self.windowing is not None or self.speed != 1 or self.auto_speed
+    def takes_rate(self, rate_hz: int) -> bool:
+        """Return whether it takes segments at a rate: one below its own only in windows."""
+        is_whole = self.windowing is None and self.speed == 1 and not self.auto_speed
+        return rate_hz >= self.rate_hz or not is_whole
 
 
 def apply_choices(spec: EncoderSpec, choices: Mapping[str, str]) -> EncoderSpec:

@@ -56,6 +56,11 @@ class Views:
         return JOIN.join(format_encoder(*pair) for pair in named)
 
     @property
+    def may_join(self) -> bool:
+        """Whether there are several views, or speed=auto may choose several."""
+        return len(self.specs) > 1 or any(spec.auto_speed for spec in self.specs)
+
+    @property
     def dimension(self) -> int:
         """The dimension of the joined vectors."""
         return sum(spec.dimension for spec in self.specs)

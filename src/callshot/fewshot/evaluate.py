@@ -158,6 +158,7 @@ def evaluate_tables(
     first = tables[0]
     counts = count_classes(first.label, folds, first.recording)
     notes = [
+        *(table.note for table in tables if table.note),
         *describe_doubtful_labels(first),
         *describe_uncategorised(categories, counts),
     ]

@@ -24,7 +24,8 @@ class Embeddings:
     `vectors` is (segments, dimensions); the other columns have one entry per row. `label` is the
     label at the segment's centre, `labels` all that overlap it (the centre label among them).
     `fold` is None where no folds were given. `views` are the dimensions of views side by side that
-    an evaluation scales to equal distances; it is empty where vectors are taken as they are.
+    an evaluation scales to equal distances; it is empty where vectors are taken as they are. `note`
+    says what people should know about how the vectors were made.
     """
 
     encoder: str
@@ -36,6 +37,7 @@ class Embeddings:
     fold: IntArray | None = None
     source: str = "memory"
     views: tuple[int, ...] = ()
+    note: str = ""
 
     def __post_init__(self) -> None:
         vectors = _float_matrix(self.source, self.vectors)

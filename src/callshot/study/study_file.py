@@ -347,10 +347,10 @@ def _check_sequences(
 ) -> None:
     """Check that every encoder has sequences, if a network is trained on them."""
     for encoder in encoders:
-        if "recurrent" in baselines.train and len(encoder.views.specs) > 1:
+        if "recurrent" in baselines.train and encoder.views.may_join:
             raise OptionError(
                 f"[baselines] train: recurrent needs sequences, and {encoder.title} has none, "
-                "because it joins views; leave one of the two out"
+                "because it joins views (speed=auto may); leave one of the two out"
             )
 
 

@@ -70,7 +70,7 @@ def read_table(path: Path, *, need_segment: bool = False) -> Embeddings:
         )
     name = encoder if encoder.strip() else path.stem
     table = Embeddings.from_frame(frame, encoder=name, source=str(path))
-    return replace(table, views=views)
+    return replace(table, views=views, note=metadata.get("note", ""))
 
 
 def read_tables(paths: Sequence[Path]) -> list[Embeddings]:
@@ -96,6 +96,8 @@ def write_table(
     metadata = {"encoder": embeddings.encoder}
     if embeddings.views:
         metadata["views"] = ",".join(map(str, embeddings.views))
+    if embeddings.note:
+        metadata["note"] = embeddings.note
     if corpus is not None:
         metadata["corpus"] = corpus
     frame = embeddings.to_frame()

@@ -1,0 +1,174 @@
+"""Where the energy of calls lies, and what an encoder gets of it: audio comes in, shares go out.
+
+`choose_speeds` is the rule behind speed=auto. It has no labels:
+
+    1. The frequency of a segment is the mean of log(frequency), weighted by power; that of a corpus
+       is the mean over its segments.
+    2. Half of the way from there to the middle of the encoder's band, in octaves, rounded to whole
+       octaves, is the speed. Only half of the way: played faster, calls also become shorter, and an
+       encoder of windows gets less of them.
+    3. The view at that speed is joined with the one an octave nearer to 1.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from callshot.encoders.batching import Loaded
+from callshot.encoders.spec import EncoderSpec
+from callshot.encoders.validation import Float32Array
+from callshot.encoders.views import Views
+from callshot.encoders.windows import find_spans
+from callshot.errors import InputError, OptionError
+from callshot.records import FloatArray, Segment
+
+LOWEST_HZ = 5.0  # below it is wind, and the offset of a recorder
+FFT_SAMPLES = 4096
+BINS_PER_OCTAVE = 6
+EDGES_HZ = LOWEST_HZ * 2 ** (np.arange(17 * BINS_PER_OCTAVE + 1) / BINS_PER_OCTAVE)
+MOST_SEGMENTS = 500  # that a speed is chosen from
+FASTEST_OCTAVE = 6  # a speed of 64
+
+
+@dataclass(frozen=True)
+class CallSpectra:
+    """The power of calls by frequency.
+
+    power       calls × bins between `EDGES_HZ`; each call has a sum of 1, or 0 if it is silent
+    duration_s  of each call
+    label       of each call
+    """
+
+    power: FloatArray
+    duration_s: FloatArray
+    label: Sequence[str]
+
+    def middle_hz(self) -> float:
+        """Return the power-weighted mean of log(frequency), over all calls, as a frequency."""
+        centres = np.sqrt(EDGES_HZ[:-1] * EDGES_HZ[1:])
+        sounding = self.power[self.power.any(axis=1)]
+        if len(sounding) == 0:
+            raise InputError("segments: all are silent; give a speed instead of auto")
+        return float(np.exp(np.mean(sounding @ np.log(centres))))
+
+    def share(self, low_hz: float, high_hz: float) -> float:
+        """Return the mean share of the power of calls between two frequencies."""
+        log_edges = np.log(EDGES_HZ)
+        limits = np.clip(np.log([low_hz, high_hz]), log_edges[0], log_edges[-1])
+        total = np.concatenate([[0.0], np.cumsum(self.power.mean(axis=0))])
+        below = np.interp(limits, log_edges, total)
+        return float(max(0.0, below[1] - below[0]))
+
+
+def measure_spectra(
+    segments: Sequence[Segment], loaded: Iterable[Loaded]
+) -> CallSpectra:
+    """Return the spectra of the segments that can be read."""
+    powers = []
+    durations_s = []
+    labels = []
+    errors = []
+    for segment, (_, signal) in zip(segments, loaded, strict=True):
+        if isinstance(signal, InputError):
+            errors.append(signal)
+            continue
+        powers.append(call_spectrum(signal, segment.rate_hz))
+        durations_s.append(len(signal) / segment.rate_hz)
+        labels.append(segment.label)
+    if not powers:
+        raise InputError(f"segments: none could be read (the first: {errors[0]})")
+    return CallSpectra(np.stack(powers), np.array(durations_s), labels)
+
+
+def call_spectrum(signal: Float32Array, rate_hz: int) -> FloatArray:
+    """Return the share of the power of a signal in each bin between `EDGES_HZ`.
+
+    >>> tone = np.sin(2 * np.pi * 440 * np.arange(16000) / 16000).astype(np.float32)
+    >>> power = call_spectrum(tone, 16000)
+    >>> bin = int(power.argmax())
+    >>> bool(EDGES_HZ[bin] <= 440 < EDGES_HZ[bin + 1])
+    True
+    """
+    from scipy.signal import welch
+
+    length = min(len(signal), FFT_SAMPLES)
+    frequency_hz, density = welch(
+        signal.astype(np.float64), rate_hz, nperseg=length, nfft=FFT_SAMPLES
+    )
+    power, _ = np.histogram(frequency_hz, EDGES_HZ, weights=density)
+    total = power.sum()
+    return np.asarray(power / total if total > 0 else power)
+
+
+def choose_speeds(spec: EncoderSpec, middle_hz: float) -> list[float]:
+    """Return the speeds at which an encoder gets calls of a middle frequency, slowest first.
+
+    >>> from callshot.encoders.catalogue import find_encoder
+    >>> birdnet = find_encoder("birdnet-v2.4")
+    >>> for hz in (20, 150, 2700, 6800, 40_000): print(choose_speeds(birdnet, hz))
+    [8.0, 16.0]
+    [2.0, 4.0]
+    [1.0]
+    [0.5, 1.0]
+    [0.25, 0.5]
+    """
+    if spec.band_hz is None:
+        raise OptionError(
+            f"{spec.name}: speed=auto needs the band that it was trained on, which is not known; "
+            "give a number"
+        )
+    low_hz, high_hz = spec.band_hz
+    octaves = math.log2(math.sqrt(low_hz * high_hz) / middle_hz)
+    octave = round(octaves / 2)
+    octave = max(-FASTEST_OCTAVE, min(FASTEST_OCTAVE, octave))
+    nearer = octave - (octave > 0) + (octave < 0)
+    return sorted({2.0**octave, 2.0**nearer})
+
+
+def sample_segments(segments: Sequence[Segment]) -> Sequence[Segment]:
+    """Return some hundred segments, at equal steps; all of them if there are no more."""
+    count = min(len(segments), MOST_SEGMENTS)
+    rows = np.linspace(0, len(segments) - 1, count).round().astype(int)
+    return [segments[row] for row in rows]
+
+
+def resolve_speeds(views: Views, spectra: CallSpectra) -> Views:
+    """Return views with the speeds that are chosen for calls, in place of speed=auto."""
+    specs: list[EncoderSpec] = []
+    for spec in views.specs:
+        chosen = [spec]
+        if spec.auto_speed:
+            speeds = choose_speeds(spec, spectra.middle_hz())
+            chosen = [replace(spec, speed=one, auto_speed=False) for one in speeds]
+        specs += [one for one in chosen if one not in specs]
+    return Views(tuple(specs), views.scale)
+
+
+@dataclass(frozen=True)
+class WindowCounts:
+    """The windows of an encoder over a corpus: how many per call, and how much is padding."""
+
+    per_call: float
+    padding: float
+
+
+def count_windows(spec: EncoderSpec, duration_s: FloatArray) -> WindowCounts:
+    """Return how many windows calls have, on average, and the share of them that is padding.
+
+    A model of whole segments has one window for each, without padding.
+
+    >>> from callshot.encoders.catalogue import find_encoder
+    >>> count_windows(find_encoder("birdnet-v2.4", {"speed": "2"}), np.array([6.0, 9.0]))
+    WindowCounts(per_call=1.5, padding=0.16666666666666663)
+    """
+    options = spec.windowing
+    if options is None:
+        return WindowCounts(1.0, 0.0)
+    spans = []
+    for played_s in duration_s / spec.speed:
+        samples = max(1, round(played_s * options.rate_hz))
+        spans += find_spans(samples, options)
+    audio = sum(span.length for span in spans) / (len(spans) * options.window)
+    return WindowCounts(len(spans) / len(duration_s), 1 - audio)

@@ -1,0 +1,182 @@
+"""Speeds are chosen from where the energy of calls lies, the same for all segments."""
+
+import math
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+import soundfile
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from callshot.api import evaluate
+from callshot.corpus.audio import load_audio
+from callshot.encoders.catalogue import ENCODERS, find_encoder
+from callshot.encoders.embed import EmbedOptions, SegmentAudio, embed
+from callshot.encoders.encode import open_encoder
+from callshot.encoders.fit import (
+    EDGES_HZ,
+    MOST_SEGMENTS,
+    CallSpectra,
+    call_spectrum,
+    choose_speeds,
+    count_windows,
+    measure_spectra,
+    sample_segments,
+)
+from callshot.errors import InputError, OptionError
+from callshot.records import Segment
+from callshot.tables.embedding_tables import read_table, write_table
+
+RATE_HZ = 16000
+
+
+def make_tone(hz, seconds=1.0, rate_hz=RATE_HZ):
+    time_s = np.arange(round(seconds * rate_hz)) / rate_hz
+    return np.sin(2 * np.pi * hz * time_s).astype(np.float32)
+
+
+def make_spectra(*signals, rate_hz=RATE_HZ):
+    power = np.stack([call_spectrum(signal, rate_hz) for signal in signals])
+    duration_s = np.array([len(signal) / rate_hz for signal in signals])
+    return CallSpectra(power, duration_s, ["a"] * len(signals))
+
+
+def make_segment(path, end_s=1.0):
+    times = (0.0, end_s, 0.0)
+    return Segment(path, path, path, *times, "a", ("a",), RATE_HZ, "mean", -3.0)
+
+
+@pytest.mark.parametrize("hz", [40, 440, 5000])
+def test_the_middle_of_a_tone_is_its_frequency(hz):
+    loud = make_tone(hz)
+    spectra = make_spectra(loud, 0.001 * loud, np.zeros(RATE_HZ, np.float32))
+    assert spectra.middle_hz() == pytest.approx(hz, rel=0.07)  # half a bin
+
+
+def test_the_middle_of_a_corpus_is_the_geometric_mean_over_calls():
+    spectra = make_spectra(make_tone(100), make_tone(100), make_tone(6400))
+    assert spectra.middle_hz() == pytest.approx(400, rel=0.1)
+
+
+def middle_literally(signal, rate_hz):
+    """Return the power-weighted mean of log(frequency), from one large FFT."""
+    power = (
+        np.abs(np.fft.rfft(signal.astype(np.float64) * np.hanning(len(signal)))) ** 2
+    )
+    frequency_hz = np.fft.rfftfreq(len(signal), 1 / rate_hz)
+    total = 0.0
+    weighted = 0.0
+    for hz, one in zip(frequency_hz, power, strict=True):
+        if hz >= 5:
+            total += one
+            weighted += one * math.log(hz)
+    return math.exp(weighted / total)
+
+
+def test_the_middle_of_noise_equals_the_literal_one():
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=4 * RATE_HZ).cumsum().astype(np.float32)
+    noise -= np.float32(noise.mean())
+    expected = middle_literally(np.diff(noise), RATE_HZ)
+    assert make_spectra(np.diff(noise)).middle_hz() == pytest.approx(expected, rel=0.05)
+
+
+def test_the_share_of_energy_in_a_band():
+    tones = make_tone(100) + make_tone(1000)
+    spectra = make_spectra(tones)
+    assert spectra.share(50, 300) == pytest.approx(0.5, abs=0.01)
+    assert spectra.share(50, 3000) == pytest.approx(1, abs=0.01)
+    assert spectra.share(3000, 50) == 0
+    assert spectra.share(1, 1e9) == pytest.approx(1)
+
+
+def test_silent_calls_and_unreadable_ones_are_errors_only_if_all_are():
+    silence = np.zeros(RATE_HZ, np.float32)
+    with pytest.raises(InputError, match="all are silent; give a speed"):
+        make_spectra(silence).middle_hz()
+    segments = [make_segment("a.wav"), make_segment("b.wav")]
+    broken = InputError("b.wav: broken")
+    spectra = measure_spectra(segments, [(0, make_tone(440)), (1, broken)])
+    assert len(spectra.power) == 1
+    with pytest.raises(InputError, match=r"none could be read \(the first: b.wav"):
+        measure_spectra(segments, [(0, broken), (1, InputError("no"))])
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    hz=st.floats(10, 100_000), spec=st.sampled_from([s for s in ENCODERS if s.band_hz])
+)
+def test_speeds_are_octaves_half_of_the_way_to_the_band_of_the_encoder(hz, spec):
+    speeds = choose_speeds(spec, hz)
+    middle_hz = math.sqrt(spec.band_hz[0] * spec.band_hz[1])
+    fastest = max(speeds, key=lambda speed: abs(math.log2(speed)))
+    assert abs(2 * math.log2(fastest) - math.log2(middle_hz / hz)) <= 1 + 1e-9
+    if fastest == 1:
+        assert speeds == [1]
+    else:
+        assert len(speeds) == 2
+        assert speeds[1] == 2 * speeds[0]
+        assert min(speeds) >= 1 or max(speeds) <= 1
+
+
+def test_an_encoder_without_a_band_needs_a_number():
+    with pytest.raises(OptionError, match="speed=auto needs the band"):
+        choose_speeds(find_encoder("random"), 440)
+    with pytest.raises(OptionError, match="speed=auto is chosen from segments"):
+        open_encoder(find_encoder("mfcc", {"speed": "auto"}))
+
+
+def test_speeds_are_chosen_from_segments_at_equal_steps():
+    segments = list(range(4 * MOST_SEGMENTS))
+    chosen = sample_segments(segments)
+    assert (len(chosen), chosen[0], chosen[-1]) == (MOST_SEGMENTS, 0, segments[-1])
+    assert set(np.diff(chosen)) <= {4, 5}
+    assert list(sample_segments(segments[:3])) == [0, 1, 2]
+
+
+def write_tones(folder, hz, count=6):
+    segments = []
+    for n in range(count):
+        name = f"{n}.wav"
+        soundfile.write(folder / name, 0.5 * make_tone(hz * (1 + n / 50)), RATE_HZ)
+        segments.append(make_segment(name))
+    return SegmentAudio(segments, folder, partial(load_audio, folder))
+
+
+@pytest.mark.parametrize(("hz", "speeds"), [(50, "2+4"), (900, "1"), (5000, "0.5+1")])
+def test_auto_embeds_as_the_chosen_speeds_do(tmp_path, hz, speeds):
+    audio = write_tones(tmp_path, hz)
+    store = tmp_path / "store"
+    auto, _ = embed(audio, "mfcc", EmbedOptions({"speed": "auto"}, store))
+    fixed, _ = embed(audio, "mfcc", EmbedOptions({"speed": speeds}, store))
+    assert auto.encoder == "mfcc[speed=auto]"
+    np.testing.assert_array_equal(auto.vectors, fixed.vectors)
+    assert auto.note.endswith(f"energy of the calls lies: {fixed.encoder}")
+
+
+def test_the_choice_is_a_note_in_the_table_and_in_the_results(tmp_path):
+    audio = write_tones(tmp_path, 50, count=8)
+    table, _ = embed(audio, "mfcc", EmbedOptions({"speed": "auto"}, tmp_path / "s"))
+    write_table(table, tmp_path / "t.parquet")
+    table = read_table(tmp_path / "t.parquet")
+    labelled = replace(table, label=["a", "b"] * 4, labels=[()] * 8)
+    result = evaluate(labelled, folds=2, shots=[1], spread="shared", permutations=0)
+    assert table.note in result.notes
+
+
+def test_windows_and_padding_are_counted():
+    birdnet = find_encoder("birdnet-v2.4")
+    counts = count_windows(birdnet, np.array([3.0, 4.5]))
+    assert counts.per_call == 1.5
+    assert counts.padding == pytest.approx(1 - 7.5 / 9)
+    fast = count_windows(replace(birdnet, speed=3.0), np.array([3.0, 4.5]))
+    assert (fast.per_call, fast.padding) == (1, pytest.approx(1 - 2.5 / 6))
+    whole = count_windows(find_encoder("mfcc"), np.array([3.0]))
+    assert (whole.per_call, whole.padding) == (1, 0)
+
+
+def test_bins_cover_all_that_recorders_record():
+    assert EDGES_HZ[0] == 5
+    assert EDGES_HZ[-1] > 500_000
