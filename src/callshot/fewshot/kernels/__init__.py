@@ -16,6 +16,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
+from numba.core import types
+from numba.extending import intrinsic
 
 Array = Any  # numba infers the type of every array
 Function = Callable[..., Any]
@@ -47,3 +49,14 @@ def formula(function: Function) -> Function:
     Not for arrays: numba would count references to each of them in the innermost loop.
     """
     return njit(inline="always", error_model="numpy")(function)
+
+
+@intrinsic  # type: ignore[misc,unused-ignore]
+def fma(_typing: Any, _x: Any, _y: Any, _z: Any) -> Any:
+    """Return x · y + z, rounded once (IEEE 754): the same bits on any machine."""
+    signature = types.float64(types.float64, types.float64, types.float64)
+
+    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        return builder.fma(*values)
+
+    return signature, generate

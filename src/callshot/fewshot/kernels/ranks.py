@@ -199,11 +199,15 @@ def ranking_metrics(scores, relevant):
 
 
 @inner
-def metrics_of_few(scores, positives):
-    """Do what `ranking_metrics` does by counting: quick where positives are few."""
+def metrics_of_few(scores, positives, anchors):
+    """Do what `ranking_metrics` does by counting: quick where positives are few.
+
+    `anchors` is scratch for their scores.
+    """
     n = scores.size
     m = positives.size
-    anchors = scores[positives]
+    for j in range(m):
+        anchors[j] = scores[positives[j]]
     precision = 0.0
     above = 0.0
     tied = 0
@@ -321,12 +325,13 @@ def measure_fold(scores, decided, truth, metrics):
     relevant, label, positives, start = truth
     ap, auroc, hits, decisions, tied = metrics
     draws, shots, classes, queries = scores.shape
+    anchors = np.empty(FEW)
     for d in range(draws):
         for s in range(shots):
             for n in range(classes):
                 few = positives[start[n] : start[n + 1]]
                 if few.size <= FEW:
-                    values = metrics_of_few(scores[d, s, n], few)
+                    values = metrics_of_few(scores[d, s, n], few, anchors)
                 else:
                     values = ranking_metrics(scores[d, s, n], relevant[n])
                 ap[d, s, n], auroc[d, s, n], ties = values

@@ -2,8 +2,8 @@
 
 The log-odds of class n are a_n − log Σ_{m≠n} exp a_m. Three things make them the same everywhere:
 
-- exp and log are written out in IEEE additions, multiplications and one division, so that no
-  library's last digit enters (and the loops vectorise, which calls to libm do not);
+- exp and log are written out in IEEE additions, multiplications (fused in exp) and one division, so
+  that no library's last digit enters (and the loops vectorise, which calls to libm do not);
 - the exponentials are rounded to a grid on which their sum is exact, so that the order of the
   classes cannot matter: equal differences of a_n always tie, and nothing else does beyond the grid
   (2⁻⁴⁹ for up to 16 classes);
@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from callshot.fewshot.kernels import formula, inner, kernel
+from callshot.fewshot.kernels import fma, formula, inner, kernel
 
 LOG2_E = 1.4426950408889634
 LN2_HIGH = 6.93147180369123816490e-01
@@ -26,10 +26,8 @@ SQRT_HALF = np.int64(0x3FE6A09E667F3BCD)
 MANTISSA = np.int64(0x000FFFFFFFFFFFFF)
 MANTISSA_BITS = np.int64(52)
 
-
-EXP = tuple(
-    1.0 / math.factorial(i) for i in range(13)
-)  # coefficients of Taylor's series
+# Coefficients of Taylor's series of exp.
+EXP = tuple(1.0 / math.factorial(i) for i in range(13))
 # Those of log by (1 + s) / (1 − s), the highest first.
 LOG_LAST = 1.0 / 21.0
 LOG_SERIES = tuple(1.0 / i for i in range(19, 1, -2))
@@ -37,21 +35,20 @@ LOG_SERIES = tuple(1.0 / i for i in range(19, 1, -2))
 
 @formula
 def exp(x):
-    """Return eˣ for x ≤ 0 within two units in the last place; below −708 it stays at e⁻⁷⁰⁸."""
+    """Return eˣ for x ≤ 0 within three units in the last place; below −708 it stays at e⁻⁷⁰⁸."""
     x = max(x, LOWEST)
-    shifted = x * LOG2_E + ROUND
+    shifted = fma(x, LOG2_E, ROUND)
     n = shifted - ROUND
-    r = (x - n * LN2_HIGH) - n * LN2_LOW
+    r = fma(-n, LN2_LOW, fma(-n, LN2_HIGH, x))
     z = r * r
     # Four terms at a time (Estrin), which a processor computes side by side.
-    low = (1.0 + r) + (EXP[2] + EXP[3] * r) * z
-    middle = (EXP[4] + EXP[5] * r) + (EXP[6] + EXP[7] * r) * z
-    high = (EXP[8] + EXP[9] * r) + (EXP[10] + EXP[11] * r) * z
+    low = fma(fma(EXP[3], r, EXP[2]), z, 1.0 + r)
+    middle = fma(fma(EXP[7], r, EXP[6]), z, fma(EXP[5], r, EXP[4]))
+    high = fma(fma(EXP[11], r, EXP[10]), z, fma(EXP[9], r, EXP[8]))
     fourth = z * z
-    p = low + fourth * (middle + fourth * (high + fourth * EXP[12]))
-    bits = (np.float64(shifted).view(np.int64) << MANTISSA_BITS) + np.float64(p).view(
-        np.int64
-    )
+    p = fma(fourth, fma(fourth, fma(fourth, EXP[12], high), middle), low)
+    exponent = np.float64(shifted).view(np.int64) << MANTISSA_BITS
+    bits = exponent + np.float64(p).view(np.int64)
     return np.int64(bits).view(np.float64)
 
 
@@ -160,10 +157,9 @@ def fill_log_odds(table, x, y, top, second, leader, part, near, total, grid):
     fill_exponentials(near)
     for n in range(classes):
         for i in range(width):
-            part[n, i] = (
-                part[n, i] + grid
-            ) - grid  # exact sums in any order of classes
-            total[i] += part[n, i]
+            rounded = (part[n, i] + grid) - grid  # exact sums in any order of classes
+            part[n, i] = rounded
+            total[i] += rounded
     for n in range(classes):
         number = np.float64(n)
         for i in range(width):
@@ -208,12 +204,19 @@ def fill_odds(table, x, top, second, decided, part, near, total, grid):
 
 
 @inner
-def largest_gap(table, x, top):
-    """Return how far a_n lies below the largest of its episode at most, in one block."""
-    gap = 0.0
-    for n in range(table.shape[1]):
+def largest_gap(table, x, top, lowest):
+    """Return how far a_n lies below the largest of its episode at most, in one block.
+
+    `lowest` is scratch. A minimum of each episode vectorises; one maximum of all does not.
+    """
+    for i in range(top.size):
+        lowest[i] = table[x, 0, 0, i]
+    for n in range(1, table.shape[1]):
         for i in range(top.size):
-            gap = max(gap, top[i] - table[x, n, 0, i])
+            lowest[i] = min(lowest[i], table[x, n, 0, i])
+    gap = 0.0
+    for i in range(top.size):
+        gap = max(gap, top[i] - lowest[i])
     return gap
 
 
@@ -260,7 +263,7 @@ def to_ranking(table, softmax, decided):
         find_leaders(table, x, 0, top, second, leader, decided)
         if softmax:
             fill_softmax(table, x, 0, top, part, total, grid)
-        elif largest_gap(table, x, top) < LARGEST_GAP:
+        elif largest_gap(table, x, top, total) < LARGEST_GAP:
             fill_odds(table, x, top, second, decided, part, near, total, grid)
         else:
             fill_log_odds(table, x, 0, top, second, leader, part, near, total, grid)
