@@ -3,6 +3,8 @@
 import math
 
 import numpy as np
+from hypothesis import assume
+from hypothesis import strategies as st
 
 import literal
 from callshot.fewshot.reference_streams import GOLDEN, MASK, make_stream, mix
@@ -50,3 +52,13 @@ def literal_metrics(scores, relevant, weights):
             credit += weights[i] * weights[j] * half
     pairs = weights[positives].sum() * weights[negatives].sum()
     return ap / weights[positives].sum(), credit / pairs if pairs > 0 else math.nan
+
+
+@st.composite
+def weighted_rankings(draw):
+    """Scores with ties, truth with at least one positive, and whole weights."""
+    row = st.tuples(st.integers(0, 5), st.booleans(), st.integers(1, 2**24))
+    rows = draw(st.lists(row, min_size=2, max_size=40))
+    assume(any(truth for _, truth, _ in rows))
+    scores, relevant, weight = zip(*rows, strict=True)
+    return np.array(scores, float), np.array(relevant), np.array(weight)

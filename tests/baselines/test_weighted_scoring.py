@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from callshot import Protocol
@@ -23,7 +22,7 @@ from callshot.baselines.weighted_scoring import (
 from callshot.fewshot.sweep import count_recordings
 from callshot.tables.dataset import Dataset
 from corpora import episodes_of, folds_of, random_corpus
-from literal_total import literal_metrics, literal_weights
+from literal_total import literal_metrics, literal_weights, weighted_rankings
 
 SMALL = Protocol(shots=(1, 2), shared_draws=4, total_samples=6, seed=3)
 CATEGORIES = {"c0": "low", "c1": "low", "c2": "high"}
@@ -63,17 +62,9 @@ def literal_samples(episodes, targets, scores):
 
 
 @settings(max_examples=50)
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 5), st.booleans(), st.integers(1, 2**24)),
-        min_size=2,
-        max_size=40,
-    ).filter(lambda rows: any(truth for _, truth, _ in rows))
-)
-def test_one_ranking_under_many_weights_is_measured_as_by_scikit_learn(rows):
-    scores = np.array([float(score) for score, _, _ in rows])
-    relevant = np.array([truth for _, truth, _ in rows])
-    weight = np.array([units for _, _, units in rows])
+@given(weighted_rankings())
+def test_one_ranking_under_many_weights_is_measured_as_by_scikit_learn(ranking):
+    scores, relevant, weight = ranking
     units = np.stack([weight, weight[::-1], np.ones_like(weight)])
     ap, auroc = measure_ranking(scores, relevant, units)
     for sample, weights in enumerate(units):

@@ -158,7 +158,7 @@ def test_the_gain_of_every_sample_is_that_of_the_literal_twin(seed, shots):
 RISE = {1: 0.2, 2: 0.4, 3: 0.5}
 
 
-def named(rises, *, samples=100, means=RISE, classes=("roar", "bark")):
+def named(rises, *, samples=200, means=RISE, classes=("roar", "bark")):
     """Return the budget where both classes have the same means, and these gains in samples."""
     rows = pl.concat([points(means, label=label) for label in classes])
     gains = {label: np.resize(rises[label], samples) for label in classes}
@@ -168,13 +168,13 @@ def named(rises, *, samples=100, means=RISE, classes=("roar", "bark")):
 
 
 def mostly(value, share, other):
-    """Return 100 gains of which a share is one value, the others another."""
-    many = round(100 * share)
-    return np.array([value] * many + [other] * (100 - many))
+    """Return 200 gains of which a share is one value, the others another."""
+    many = round(200 * share)
+    return np.array([value] * many + [other] * (200 - many))
 
 
 def test_a_class_is_named_if_it_gains_in_98_and_most_in_90_percent_of_samples():
-    bark = np.full(100, 0.01)
+    bark = np.full(200, 0.01)
     frame, label = named({"roar": mostly(0.02, 0.9, 0.005), "bark": bark})
     assert label == "roar"
     row = frame.row(0, named=True)
@@ -188,17 +188,17 @@ def test_a_class_is_named_if_it_gains_in_98_and_most_in_90_percent_of_samples():
 
 
 def test_equal_gains_are_not_the_largest():
-    frame, label = named({"roar": np.full(100, 0.02), "bark": np.full(100, 0.02)})
+    frame, label = named({"roar": np.full(200, 0.02), "bark": np.full(200, 0.02)})
     assert frame["gains_most"].to_list() == [0.0, 0.0]
     assert label is None
 
 
 def test_no_class_is_named_with_few_samples_without_another_or_for_a_small_gain():
-    large = {"roar": np.full(100, 0.02), "bark": np.full(100, 0.01)}
+    large = {"roar": np.full(200, 0.02), "bark": np.full(200, 0.01)}
     assert named(large)[1] == "roar"
-    assert named(large, samples=99)[1] is None
+    assert named(large, samples=100)[1] is None
     assert named(large, classes=["roar"])[1] is None
-    unknown = large | {"bark": np.full(100, math.nan)}
+    unknown = large | {"bark": np.full(200, math.nan)}
     frame, label = named(unknown)
     assert label is None
     assert frame["gains_most"].is_nan().all()
@@ -228,7 +228,7 @@ def test_noise_names_a_class_in_at_most_one_of_30_corpora():
         shots=tuple(range(1, 7)),
         spreads=("shared", "total"),
         shared_draws=50,
-        total_samples=100,
+        total_samples=200,
         permutations=0,
     )
     budgets = []
@@ -294,7 +294,7 @@ def test_every_encoder_and_eligible_class_of_a_real_evaluation_has_its_row():
             draws=3,
             bootstraps=10,
             shared_draws=20,
-            total_samples=100,
+            total_samples=200,
         ),
         corpus="herd",
     )

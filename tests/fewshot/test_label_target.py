@@ -28,8 +28,8 @@ def make(shots, samples, *, complete=100, spread="total", classifiers=("centroid
 
 
 def spread_around(means, width=0.1):
-    """Return 100 samples around each mean."""
-    return np.array(means)[:, None] + np.linspace(-width, width, 100)
+    """Return 200 samples around each mean."""
+    return np.array(means)[:, None] + np.linspace(-width, width, 200)
 
 
 def literal_answer(shots, samples, target, complete):
@@ -51,7 +51,7 @@ def literal_answer(shots, samples, target, complete):
 )
 def test_the_answer_is_that_of_the_literal_twin(seed, shots, complete):
     rng = np.random.default_rng(seed)
-    samples = rng.random((len(shots), 1)) + rng.normal(0, 0.05, (len(shots), 100))
+    samples = rng.random((len(shots), 1)) + rng.normal(0, 0.05, (len(shots), 200))
     target = round(float(rng.uniform(0.2, 0.8)), 3)
     answer = labels_for_target(make(shots, samples, complete=complete), target)
     expected = literal_answer(shots, samples, target, complete)
@@ -100,7 +100,7 @@ def test_few_samples_make_nothing_clear():
 
 
 def test_several_classifiers_are_named():
-    result = make([1], np.full((1, 100), 0.9), classifiers=("centroid", "cosine"))
+    result = make([1], np.full((1, 200), 0.9), classifiers=("centroid", "cosine"))
     lines = list(describe_targets(labels_for_target(result, 0.8)))
     assert [line.partition(" reaches")[0] for line in lines] == [
         "mfcc, centroid",

@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from callshot import Embeddings, Protocol
@@ -21,7 +20,12 @@ from callshot.fewshot.sweep import count_recordings, sweep
 from callshot.fewshot.total_resampling import UNIT, reweight
 from callshot.records import METRICS
 from corpora import episodes_of, random_corpus, reverse_rows
-from literal_total import literal_metrics, literal_support, literal_weights
+from literal_total import (
+    literal_metrics,
+    literal_support,
+    literal_weights,
+    weighted_rankings,
+)
 
 SMALL = Protocol(
     shots=(1, 2, 4), draws=2, bootstraps=3, shared_draws=4, total_samples=5
@@ -153,17 +157,9 @@ def test_the_row_all_has_the_weighted_pool(classifier):
     check_values(sums, 3, literal_total(table, protocol, int(shots[-1]), rule))
 
 
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 5), st.booleans(), st.integers(1, 2**24)),
-        min_size=2,
-        max_size=40,
-    ).filter(lambda rows: any(truth for _, truth, _ in rows))
-)
-def test_weighted_metrics_are_those_of_scikit_learn(rows):
-    scores = np.array([float(score) for score, _, _ in rows])
-    relevant = np.array([truth for _, truth, _ in rows])
-    weight = np.array([units for _, _, units in rows])
+@given(weighted_rankings())
+def test_weighted_metrics_are_those_of_scikit_learn(ranking):
+    scores, relevant, weight = ranking
     ap = average_precision_score(relevant, scores, sample_weight=weight)
     auroc = math.nan
     if not relevant.all():

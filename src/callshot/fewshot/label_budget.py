@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from callshot.fewshot.differences import MIN_SAMPLES
 from callshot.records import ClassCount
 from callshot.records.embeddings import FloatArray, IntArray
 from callshot.records.frames import BUDGET
 
 MIN_POINTS = 3  # two points lie on the curve whatever they are
-MIN_SAMPLES = 100  # of total, in which a class is named or a target clearly reached
 WITHIN = 0.01  # a smaller change of a metric counts as level
 LATER_HALF = 0.5  # curves are fitted to the shots from this share of the last one on
 GAINS = 0.98  # share of samples in which a named class gains

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from callshot.errors import InputError, OptionError
-from callshot.fewshot.label_budget import MIN_SAMPLES
+from callshot.fewshot.differences import MIN_SAMPLES
 from callshot.records import Evaluation, IntArray
 from callshot.records.frames import TARGETS, split_curves, value_matrix
 
@@ -46,7 +46,7 @@ def labels_for_target(
     -------
     polars.DataFrame
         `k_mean` is the smallest evaluated k up to k* at which the mean reaches the target,
-        `k_clear` that at which 98 % of samples do (of 100 or more). They are null where no such k
+        `k_clear` that at which 98 % of samples do (of more than 100). They are null where no such k
         was evaluated: then it is not known. `first_k` and `last_k` are the ends of this range,
         `last_mean` is the mean at the last, and `last_share` the share of samples that reach the
         target there.

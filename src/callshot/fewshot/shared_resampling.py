@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.engine import (
@@ -120,13 +121,19 @@ def pool_evidence(engine: Engine, part: Split) -> FloatArray:
 
 def measure(engine: Engine, part: Split, evidence: FloatArray) -> FoldMetrics:
     """Turn a[draw, shot, n, q] into scores, in place, and return their metrics."""
+    decided = rank_evidence(engine, evidence)
+    metrics = empty_metrics(*evidence.shape[:3])
+    measure_fold(evidence, decided, part.truth, metrics)
+    return metrics
+
+
+def rank_evidence(engine: Engine, evidence: FloatArray) -> NDArray[np.uint16]:
+    """Turn a[draw, shot, n, q] into scores of the same order, in place; return the decisions."""
     draws, shots, classes, queries = evidence.shape
     decided = np.empty((draws * shots, 1, queries), np.uint16)
     table = evidence.reshape(draws * shots, classes, 1, queries)
     to_ranking(table, engine.softmax, decided)
-    metrics = empty_metrics(draws, shots, classes)
-    measure_fold(evidence, decided.reshape(draws, shots, queries), part.truth, metrics)
-    return metrics
+    return decided.reshape(draws, shots, queries)
 
 
 def fold_products(engine: Engine, part: Split) -> FloatArray | None:
@@ -172,9 +179,8 @@ def fill_evidence(
     stream = streams.purpose_key(engine.protocol.seed, "shared")
     sampling = engine.sampling(shots)
     if len(order.rank):
-        sampling = sampling._replace(
-            distinct=True
-        )  # a given order has no exemplar twice
+        # A given order has no exemplar twice.
+        sampling = sampling._replace(distinct=True)
     for block in blocks(queries, BLOCK_ROWS if products is None else queries):
         table = products
         if table is None:

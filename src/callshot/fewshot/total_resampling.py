@@ -19,7 +19,6 @@ from callshot.fewshot.episodes import Episodes, Split
 from callshot.fewshot.kernels import streams
 from callshot.fewshot.kernels.draws import Order
 from callshot.fewshot.kernels.ranks import FoldMetrics, measure_weighted_fold
-from callshot.fewshot.kernels.scores import to_ranking
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.shared_resampling import (
     Evidence,
@@ -29,15 +28,14 @@ from callshot.fewshot.shared_resampling import (
     fill_evidence,
     fold_products,
     mean_evidence,
+    rank_evidence,
 )
 from callshot.records import FloatArray, IntArray
 
-LONGEST_DRAW = (
-    200  # k up to which products inside a support are summed, in k² / 2 steps
-)
-UNIT = (
-    2.0**-20
-)  # weights are multiples of it, so that their sums are exact in any order
+# k up to which products inside a support are summed, in k² / 2 steps
+LONGEST_DRAW = 200
+# Weights are multiples of it, so that their sums are exact in any order.
+UNIT = 2.0**-20
 
 Ranks = NDArray[np.uint32]
 
@@ -172,9 +170,8 @@ def weighted_means(
     """Return the weighted class means of one sample, (shots, classes, dimensions)."""
     episodes = engine.episodes
     means = []
-    for n, begin in enumerate(episodes.class_start[:-1]):
-        rows = begin + rank[begin : episodes.class_start[n + 1]].astype(np.int64)
-        rows = rows[part.outside[rows]]
+    for n in range(len(episodes.classes)):
+        rows = ordered_pool(rank, episodes, part.number, n)
         whole = len(rows) <= shots[-1]
         rows = rows[: shots[-1]]
         means.append(class_means(episodes.vectors, rows, weight[rows], shots, whole))
@@ -194,20 +191,22 @@ def total_support(
 
     `rank` is that of a `Reweighting`, which was drawn by the protocol.
     """
+    return ordered_pool(rank[sample], episodes, fold, n)[:k]
+
+
+def ordered_pool(rank: Ranks, episodes: Episodes, fold: int, n: int) -> IntArray:
+    """Return the rows of class n outside a fold, in the order of one sample's ranks."""
     begin = episodes.class_start[n]
-    rows = begin + rank[sample, begin : episodes.class_start[n + 1]].astype(np.int64)
-    return np.asarray(rows[episodes.fold[rows] != fold][:k])
+    end = episodes.class_start[n + 1]
+    rows = begin + rank[begin:end].astype(np.int64)
+    return np.asarray(rows[episodes.fold[rows] != fold])
 
 
 def measure_weighted(
     engine: Engine, part: Split, evidence: FloatArray, weight: IntArray
 ) -> FoldMetrics:
     """Turn a[sample, shot, n, q] into scores, in place, and return their weighted metrics."""
-    samples, shots, classes, queries = evidence.shape
-    decided = np.empty((samples * shots, 1, queries), np.uint16)
-    table = evidence.reshape(samples * shots, classes, 1, queries)
-    to_ranking(table, engine.softmax, decided)
-    metrics = empty_metrics(samples, shots, classes)
-    decided = decided.reshape(samples, shots, queries)
+    decided = rank_evidence(engine, evidence)
+    metrics = empty_metrics(*evidence.shape[:3])
     measure_weighted_fold(evidence, decided, part.truth, weight, metrics)
     return metrics
