@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callshot.fewshot.crossover import find_crossovers
-from callshot.fewshot.differences import MIN_SAMPLES
+from callshot.fewshot.differences import MIN_SAMPLES, ROUNDING
 from callshot.records.frames import values_frame
 from corpus_results import make_baselines
 from literal import literal_intervals
@@ -170,9 +170,9 @@ def test_a_literal_search_over_paired_samples_finds_the_same_k_clear(
     intervals = literal_intervals((rows - samples).tolist())
     levels = []
     for k, ((low, high), row) in enumerate(zip(intervals, rows, strict=True), 1):
-        is_perfect = row.mean() >= 1 - 1e-9
-        if high - low > 2e-9 or is_perfect:
-            levels.append((k, low))
+        is_perfect = row.mean() >= 1 - ROUNDING
+        if high - low > 2 * ROUNDING or is_perfect:
+            levels.append((k, low - ROUNDING))
     assert frame["k_clear"][0] == first_that_stays(levels)
 
 
@@ -222,10 +222,12 @@ def test_a_literal_search_from_the_end_finds_the_same(
     rows = list(enumerate(table, 1))
     assert k_mean == first_that_stays([(k, row.mean()) for k, row in rows])
     intervals = literal_intervals([row.tolist() for row in table[:last]])
-    low = [
-        (k, low) for k, (low, high) in enumerate(intervals, 1) if high - low > 1e-9 * 2
+    levels = [
+        (k, low - ROUNDING)
+        for k, (low, high) in enumerate(intervals, 1)
+        if high - low > 2 * ROUNDING
     ]
-    assert k_clear == first_that_stays(low)
+    assert k_clear == first_that_stays(levels)
 
 
 def first_that_stays(levels: list[tuple[int, float]]) -> int | None:
