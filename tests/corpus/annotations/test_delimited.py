@@ -263,6 +263,15 @@ def test_a_mark_that_may_be_either_is_a_reject(tmp_path: Path) -> None:
     assert reasons(reading) == [(1, reason)]
 
 
+def test_a_point_is_no_decimal_mark_where_it_is_between_thousands(
+    tmp_path: Path,
+) -> None:
+    text = HEADER.replace(",", ";") + "\na.wav;1.234,5;1.235;x\na.wav;1.5;2;y\n"
+    reading = read(tmp_path, text)
+    assert facts(reading) == [("a.wav", 1234.5, 1235.0, "x")]
+    assert reasons(reading) == [(2, "start_s: expected a number, got '1.5'")]
+
+
 def test_clock_times_are_hours_minutes_and_seconds(tmp_path: Path) -> None:
     rows = ["a.wav,00:01:02.345,1:03,x", "a.wav,90:00,01:30:00.1,y"]
     reading = read(tmp_path, "\n".join([HEADER, *rows]))
@@ -332,6 +341,14 @@ def test_rows_of_r_begin_with_names_that_the_header_does_not_have(
     for mark in (" ", "\t", ",", ";"):
         text = "\n".join(names).replace(" ", mark)
         assert facts(read(tmp_path, text)) == expected
+
+
+def test_a_surplus_field_in_all_rows_is_not_taken_for_their_names(
+    tmp_path: Path,
+) -> None:
+    reading = read(tmp_path, f"{HEADER}\na.wav,0,1,roar,x\na.wav,1,2,roar,y\n")
+    reason = "expected 4 fields as in the header, got 5"
+    assert reasons(reading) == [(1, reason), (2, reason)]
 
 
 def test_a_header_without_rows_has_no_calls(tmp_path: Path) -> None:

@@ -235,7 +235,7 @@ def test_a_choice_that_is_not_clear_is_left_to_the_user(
     tiers: Tiers, tmp_path: Path
 ) -> None:
     first, second = tiers
-    match = f"not clear .*: '{first}' .*, '{second}' .* with --tiers '{first}'$"
+    match = f"not clear .*: '{first}' .*, '{second}' .* with --tiers '{first}', "
     with pytest.raises(OptionError, match=match):
         read(tmp_path, format_textgrid(tiers))
     assert read(tmp_path, format_textgrid(tiers), tiers=(second,)).annotations

@@ -159,10 +159,13 @@ def _unclear_choice(reading: Reading, tiers: Sequence[Tier]) -> OptionError:
     for tier in tiers:
         labels = list(dict.fromkeys(entry.label for entry in tier.entries))
         examples = list_names(labels[:LISTED_LABELS])
-        descriptions.append(f"{quote(tier.name)} ({len(tier.entries)}: {examples})")
+        count = f"{len(tier.entries)} labels such as {examples}"
+        descriptions.append(f"{quote(tier.name)} ({count})")
+    first = quote(tiers[0].name)
     return OptionError(
         f"{reading.path}: line 1: several tiers have labels, and it is not clear which are call "
-        f"types: {', '.join(descriptions)}; choose, for example with --tiers {quote(tiers[0].name)}"
+        f"types: {', '.join(descriptions)}; choose with --tiers {first}, for example, "
+        f"or tiers = [{first}] in a study file"
     )
 
 
