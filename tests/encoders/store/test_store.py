@@ -463,6 +463,29 @@ def test_any_changed_byte_of_a_shard_is_noticed_when_the_store_is_opened(
     assert check_rows(tmp_path, range(20)) == []
 
 
+def test_a_process_verifies_a_shard_once_and_again_when_it_is_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for start in (0, 10):
+        fill(tmp_path, range(start, start + 10))
+    verified: list[Path] = []
+    find_damage = shards.find_damage
+
+    def count(shard: Path) -> str:
+        verified.append(shard)
+        return find_damage(shard)
+
+    monkeypatch.setattr(shards, "_whole_shards", set())
+    monkeypatch.setattr(shards, "find_damage", count)
+    for _ in range(3):
+        open_store(tmp_path, ENCODER).close()
+    assert sorted(verified) == shard_files(tmp_path)
+    first = shard_files(tmp_path)[0]
+    first.write_bytes(first.read_bytes().replace(name(1).encode(), b"1" * 64))
+    [note] = check_rows(tmp_path, range(10, 20))
+    assert str(first) in note
+
+
 def test_a_shard_that_the_disk_cannot_read_is_set_aside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,7 @@ VECTOR_COLUMNS: dict[str, object] = {
     "key": pl.String,
     "embedding": FLOATS,
 }
+_whole_shards: set[tuple[object, ...]] = set()
 SEQUENCE_COLUMNS: dict[str, object] = {"sequence": FLOATS, "frames": pl.Int32}
 
 
@@ -127,7 +128,10 @@ def _has_whole_frames(frame: pl.DataFrame) -> bool:
 
 
 def verify_shards(shards: Sequence[Path], notes: list[str]) -> list[Path]:
-    """Return the shards that are as they were written; the others are set aside, with a note."""
+    """Return the shards that are as they were written; the others are set aside, with a note.
+
+    A process verifies a shard once, unless the file is replaced or written to.
+    """
     threads = ThreadPoolExecutor(os.cpu_count())  # SHA-256 frees the GIL
     try:
         damages = list(threads.map(_find_damage_or_absence, shards))
@@ -146,7 +150,15 @@ def verify_shards(shards: Sequence[Path], notes: list[str]) -> list[Path]:
 
 def _find_damage_or_absence(shard: Path) -> str | None:
     try:
-        return find_damage(shard)
+        status = shard.stat()
+        times = (status.st_mtime_ns, status.st_ctime_ns)
+        identity = (shard, status.st_ino, status.st_size, *times)
+        if identity in _whole_shards:
+            return ""
+        damage = find_damage(shard)
+        if not damage:
+            _whole_shards.add(identity)
+        return damage
     except FileNotFoundError:  # another process has set it aside
         return None
     except OSError as error:
