@@ -116,11 +116,11 @@ def test_a_changed_label_runs_every_step_but_encodes_no_audio(
     assert run_steps(study) == ALL_STEPS
 
 
-def test_a_number_written_with_fewer_digits_runs_the_segmentation_alone(
+def test_a_number_written_with_fewer_digits_changes_only_a_checksum_in_the_report(
     study: Path,
 ) -> None:
     replace_text(study.parent / "recordings" / "r0.txt", "0.000000\t", "0.0\t")
-    assert run_steps(study) == ["segment here"]
+    assert run_steps(study) == ["segment here", "report"]
 
 
 def test_a_recording_with_another_time_is_read_again_and_changes_nothing(
