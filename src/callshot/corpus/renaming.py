@@ -26,6 +26,19 @@ COLUMNS = {
 
 def read_renames(path: Path) -> dict[str, str]:
     """Return the new label of each label in a file; empty for labels that are left out."""
+    renames: dict[str, str] = {}
+    for line, label, new_label in _read_pairs(path):
+        first = renames.setdefault(label, new_label)
+        if first != new_label:
+            raise InputError(
+                f"{path}: line {line}: {quote(label)} becomes {quote(new_label)} here "
+                f"but {quote(first)} above; keep one"
+            )
+    return renames
+
+
+def _read_pairs(path: Path) -> Iterator[tuple[int, str, str]]:
+    """Yield the line, the label and the new label of each row."""
     delimiter, text, first_line = split_off_separator(read_text(path, []))
     lines = read_table(path, text, delimiter, first_line)
     line, header = next(lines, (1, []))
@@ -35,7 +48,6 @@ def read_renames(path: Path) -> dict[str, str]:
             f"{path}: line {line}: expected the columns label and new_label, "
             f"got {list_names(header)}"
         )
-    renames: dict[str, str] = {}
     for line, cells in lines:
         if len(cells) < len(header):
             raise InputError(
@@ -43,13 +55,7 @@ def read_renames(path: Path) -> dict[str, str]:
                 f"got {len(cells)}"
             )
         label = _normalize(cells[columns["label"]])
-        new_label = cells[columns["new_label"]].strip()
-        if renames.setdefault(label, new_label) != new_label:
-            raise InputError(
-                f"{path}: line {line}: {quote(label)} becomes {quote(new_label)} here "
-                f"but {quote(renames[label])} above; keep one"
-            )
-    return renames
+        yield line, label, cells[columns["new_label"]].strip()
 
 
 def make_hints(

@@ -86,16 +86,9 @@ def parse_number(text: str, name: str, style: NumberStyle = ANY_STYLE) -> float:
     """
     digits = text.strip()
     for mark in style.unclear:
-        if THOUSANDS[mark].fullmatch(digits):
-            whole = digits.replace(mark, "")
-            fraction = digits.replace(mark, ".", 1)
-            raise RowError(
-                f"{name}: {quote(text)} may be {fraction} or {whole}; write one of them"
-            )
+        _check_clear(digits, mark, name)
     if style.thousands:
-        whole, decimal_mark, fraction = digits.partition(style.decimal)
-        if THOUSANDS[style.thousands].fullmatch(whole):
-            digits = whole.replace(style.thousands, "") + decimal_mark + fraction
+        digits = _drop_thousands(digits, style)
     has_point = "." in digits
     if "," in style.decimal and not has_point:
         digits = digits.replace(",", ".", 1)
@@ -106,6 +99,24 @@ def parse_number(text: str, name: str, style: NumberStyle = ANY_STYLE) -> float:
     if math.isinf(value):
         raise RowError(f"{name}: expected a finite number, got {quote(text)}")
     return value
+
+
+def _check_clear(digits: str, mark: str, name: str) -> None:
+    """Raise RowError if the marks in a number may be between thousands or before decimals."""
+    if THOUSANDS[mark].fullmatch(digits):
+        fraction = digits.replace(mark, ".", 1)
+        whole = digits.replace(mark, "")
+        raise RowError(
+            f"{name}: {quote(digits)} may be {fraction} or {whole}; write one of them"
+        )
+
+
+def _drop_thousands(digits: str, style: NumberStyle) -> str:
+    """Return a number without the marks between thousands, if they are where they belong."""
+    whole, decimal_mark, fraction = digits.partition(style.decimal)
+    if THOUSANDS[style.thousands].fullmatch(whole) is None:
+        return digits
+    return whole.replace(style.thousands, "") + decimal_mark + fraction
 
 
 def parse_time(

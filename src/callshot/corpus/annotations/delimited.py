@@ -82,6 +82,19 @@ def _find_columns(names: Sequence[str], hints: Hints) -> dict[str, int]:
 
 def read(reading: Reading, hints: Hints) -> None:
     """Read a table; each row becomes an annotation or a reject."""
+    table, rows = _open_table(reading, hints)
+    times = TimeColumns(table, hints)
+    reading.notes += _describe_columns(table, hints)
+    reading.notes += times.describe(rows)
+    for row, cells in enumerate(rows, start=1):
+        with reading.rejecting(row):
+            _add(reading, row, table, times, cells, hints)
+    if table.columns.keys().isdisjoint(TIMES):
+        _check_clips(reading, table)
+
+
+def _open_table(reading: Reading, hints: Hints) -> tuple[Table, list[list[str]]]:
+    """Return the header, with its columns and its style of numbers, and the rows."""
     text = read_text(reading.path, reading.notes)
     delimiter, body, first_line = split_off_separator(text)
     lines = read_table(reading.path, body, delimiter, first_line)
@@ -92,14 +105,7 @@ def read(reading: Reading, hints: Hints) -> None:
     table = Table(reading.path, line, header)
     _assign_columns(table, hints)
     table.style = find_table_style(table, rows, TIMES, delimiter)
-    times = TimeColumns(table, hints)
-    reading.notes += _describe_columns(table, hints)
-    reading.notes += times.describe(rows)
-    for row, cells in enumerate(rows, start=1):
-        with reading.rejecting(row):
-            _add(reading, row, table, times, cells, hints)
-    if table.columns.keys().isdisjoint(TIMES):
-        _check_clips(reading, table)
+    return table, rows
 
 
 def _assign_columns(table: Table, hints: Hints) -> None:

@@ -106,22 +106,20 @@ def _choose_by_content(
         if chosen:
             return chosen, ""
     intervals = [tier for tier in tiers if tier.kind == INTERVALS]
-    if not intervals:
-        return tiers, ""
-    filled = [tier for tier in intervals if tier.entries]
-    if len(intervals) == 1:
-        return intervals, ""
+    if len(intervals) <= 1:
+        return intervals or tiers, ""
     best = max(map(_rate_name, intervals))
     named = [tier for tier in intervals if _rate_name(tier) == best]
     if best > 0 and _is_one_group(named):
         return named, ", by name"
+    filled = [tier for tier in intervals if tier.entries]
     if len(filled) <= 1:
         return filled or intervals, ", the only one with labels"
-    candidates = filled if best <= 0 else [tier for tier in named if tier.entries]
+    candidates = filled if best == 0 else named
     with_calls = [tier for tier in candidates if _has_calls(tier)]
-    if with_calls and _is_one_group(with_calls):
-        return with_calls, ", by their labels"
-    raise _unclear_choice(reading, filled)
+    if not _is_one_group(with_calls):
+        raise _unclear_choice(reading, filled)
+    return with_calls, ", by their labels"
 
 
 def _is_one_group(tiers: Iterable[Tier]) -> bool:
