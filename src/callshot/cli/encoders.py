@@ -1,4 +1,4 @@
-"""Commands about encoders: embed; encoders, which lists them, with show, get and check."""
+"""Commands about encoders: embed; encoders, which lists them, with show, get, check and fit."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,13 +6,20 @@ from typing import Annotated
 import typer
 
 from callshot.cli.app import OTHER, STEPS, app, run_with_progress
-from callshot.cli.options import Device, OutTable, Quiet, Threads, parse_pairs
+from callshot.cli.options import (
+    Device,
+    OutTable,
+    Quiet,
+    Threads,
+    parse_names,
+    parse_pairs,
+)
 from callshot.errors import OptionError, printable
 
 MOST_REJECTS = 8  # shown on screen
 
 encoders = typer.Typer(
-    help="The encoders: list them, show what each needs, get their weights, check them.",
+    help="The encoders: list them, show what each needs, get weights, check and compare them.",
     invoke_without_command=True,
     rich_markup_mode="markdown",
 )
@@ -212,3 +219,86 @@ def check(name: Name, choices: Choices = None, device: Device = "cpu") -> None:
     for spec in find_views(name, parse_pairs("set", choices, "speed=2")).specs:
         for line in check_encoder(spec, device=device):
             print(line)
+
+
+@encoders.command()
+def fit(
+    segments: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SEGMENTS", help="The segments.parquet of callshot segment."
+        ),
+    ],
+    names: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--encoder",
+            "-e",
+            metavar="NAME",
+            help="An encoder; repeatable.",
+            show_default="all whose band is known",
+        ),
+    ] = None,
+    speeds: Annotated[
+        str, typer.Option(help="Speeds to compare, separated by commas.")
+    ] = "0.25,0.5,1,2,4,8",
+    audio: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder of the recordings.",
+            show_default="as in the table of segments",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder for encoder-fit.csv, .pdf and .png.",
+            show_default="that of SEGMENTS",
+        ),
+    ] = None,
+    threads: Threads = None,
+) -> None:
+    """Show which encoder, at which speed, gets the energy of these calls, before any is embedded.
+
+    The band is in frequencies of the recording. speed=auto would choose the rows marked auto.
+
+    Example: callshot encoders fit segments/segments.parquet
+    """
+    from rich.console import Console
+
+    from callshot.encoders.fit import EDGES_HZ
+    from callshot.report.encoder_fit import show_encoder_fit, write_encoder_fit
+    from callshot.study.encoder_fit import fit_encoders
+
+    numbers = parse_speeds(speeds)
+    result = fit_encoders(segments, names or (), numbers, audio=audio, threads=threads)
+    show_encoder_fit(result.table, Console())
+    for line in result.describe():
+        print(line)
+    folder = segments.parent if out is None else out
+    spectra = result.spectra
+    paths = write_encoder_fit(
+        result.table, EDGES_HZ, spectra.power, spectra.label, folder
+    )
+    print("written:", ", ".join(str(path) for path in paths))
+
+
+def parse_speeds(text: str) -> list[float]:
+    """Return speeds that are separated by commas.
+
+    >>> parse_speeds("0.5, 2")
+    [0.5, 2.0]
+    """
+    from callshot.encoders.spec import check_speed
+
+    speeds = []
+    for word in parse_names(text):
+        try:
+            speed = float(word)
+        except ValueError:
+            raise OptionError(f"speeds: expected numbers, got {word!r}") from None
+        check_speed("speeds", speed)
+        speeds.append(speed)
+    return speeds

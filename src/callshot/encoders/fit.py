@@ -2,8 +2,8 @@
 
 `choose_speeds` is the rule behind speed=auto. It has no labels:
 
-    1. The frequency of a segment is the mean of log(frequency), weighted by power; that of a corpus
-       is the mean over its segments.
+    1. The middle of a segment is the frequency below which it has half of its energy; that of a
+       corpus is the geometric mean over its segments.
     2. Half of the way from there to the middle of the encoder's band, in octaves, rounded to whole
        octaves, is the speed. Only half of the way: played faster, calls also become shorter, and an
        encoder of windows gets less of them.
@@ -46,12 +46,20 @@ class CallSpectra:
     label: Sequence[str]
 
     def middle_hz(self) -> float:
-        """Return the power-weighted mean of log(frequency), over all calls, as a frequency."""
-        centres = np.sqrt(EDGES_HZ[:-1] * EDGES_HZ[1:])
-        sounding = self.power[self.power.any(axis=1)]
-        if len(sounding) == 0:
+        """Return the frequency below which a call has half of its energy: the geometric mean."""
+        middles = []
+        for power in self.power[self.power.any(axis=1)]:
+            below = np.concatenate([[0.0], np.cumsum(power)])
+            middles.append(np.interp(0.5, below, np.log(EDGES_HZ)))
+        if not middles:
             raise InputError("segments: all are silent; give a speed instead of auto")
-        return float(np.exp(np.mean(sounding @ np.log(centres))))
+        return float(np.exp(np.mean(middles)))
+
+    def up_to(self, high_hz: float) -> "CallSpectra":
+        """Return the spectra without what lies above a frequency."""
+        power = np.where(EDGES_HZ[1:] <= high_hz, self.power, 0.0)
+        total = power.sum(axis=1, keepdims=True)
+        return replace(self, power=power / np.where(total > 0, total, 1.0))
 
     def share(self, low_hz: float, high_hz: float) -> float:
         """Return the mean share of the power of calls between two frequencies."""
@@ -97,7 +105,11 @@ def call_spectrum(signal: Float32Array, rate_hz: int) -> FloatArray:
     frequency_hz, density = welch(
         signal.astype(np.float64), rate_hz, nperseg=length, nfft=FFT_SAMPLES
     )
-    power, _ = np.histogram(frequency_hz, EDGES_HZ, weights=density)
+    density[0] = 0  # the offset of the recorder
+    step_hz = frequency_hz[1]
+    below_hz = np.append(0.0, frequency_hz + step_hz / 2)
+    energy_below = np.append(0.0, np.cumsum(density))
+    power = np.diff(np.interp(EDGES_HZ, below_hz, energy_below))
     total = power.sum()
     return np.asarray(power / total if total > 0 else power)
 

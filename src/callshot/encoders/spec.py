@@ -125,14 +125,19 @@ def _check_shared(
 ) -> None:
     """Check the options that every encoder has."""
     check_choice(f"{spec.name}: pooling", pooling, POOLINGS)
-    slowest, fastest = SPEEDS
-    if not slowest <= speed <= fastest:
-        raise OptionError(
-            f"{spec.name}: speed: expected {slowest:g} to {fastest:g}, got {speed:g}"
-        )
+    check_speed(spec.name, speed)
     if top_hz is not None and not 1 <= top_hz < math.inf:
         raise OptionError(
             f"{spec.name}: top_hz: expected at least 1 Hz or none, got {top_hz:g}"
+        )
+
+
+def check_speed(name: str, speed: float) -> None:
+    """Check that a speed is in the allowed range."""
+    slowest, fastest = SPEEDS
+    if not slowest <= speed <= fastest:
+        raise OptionError(
+            f"{name}: speed: expected {slowest:g} to {fastest:g}, got {speed:g}"
         )
 
 

@@ -1,0 +1,138 @@
+"""What encoders get of calls → a table on the terminal, a CSV file and a picture."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+from rich.console import Console
+from rich.text import Text
+
+from callshot.errors import printable
+from callshot.records import FloatArray
+from callshot.report.figures.figure_io import FigurePage, render
+from callshot.report.figures.style import (
+    BLUE,
+    COLOURS,
+    DASHES,
+    GREY,
+    PAGE_WIDTH_IN,
+    SILVER,
+    SMALL_PT,
+    TICK_PT,
+)
+from callshot.report.terminal import make_table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+STEM = "encoder-fit"
+MOST_LABELS = 7  # lines that can be told apart
+ROW_IN = 0.16
+SPECTRUM_IN = 2.4
+RANGE_DB = 50.0
+
+
+def show_encoder_fit(table: pl.DataFrame, console: Console) -> None:
+    """Print a row for each encoder and speed; those that speed=auto would choose are marked."""
+    shown = make_table("encoder", "speed", "band", "energy", "windows", "padding")
+    for row in table.iter_rows(named=True):
+        mark = " auto" if row["auto"] else ""
+        shown.add_row(
+            Text(printable(row["encoder"])),
+            f"{row['speed']:g}{mark}",
+            format_band(row["low_hz"], row["high_hz"]),
+            f"{row['energy']:.0%}",
+            f"{row['windows']:.1f}",
+            f"{row['padding']:.0%}",
+        )
+    console.print(shown)
+
+
+def format_band(low_hz: float, high_hz: float) -> str:
+    """Return a band of frequencies as text.
+
+    >>> format_band(62.5, 1875.0), format_band(4000, 3000)
+    ('62 to 1,875 Hz', 'none')
+    """
+    if low_hz >= high_hz:
+        return "none"
+    return f"{low_hz:,.0f} to {high_hz:,.0f} Hz"
+
+
+def write_encoder_fit(
+    table: pl.DataFrame,
+    edges_hz: FloatArray,
+    power: FloatArray,
+    label: Sequence[str],
+    folder: Path,
+) -> list[Path]:
+    """Write encoder-fit.csv, .pdf and .png to a folder; `power` is calls × bins."""
+    path = folder / f"{STEM}.csv"
+    folder.mkdir(parents=True, exist_ok=True)
+    table.write_csv(path)
+    page = FigurePage(STEM, _compose, (table, edges_hz, power, label))
+    return [path, *render(page, folder)]
+
+
+def _compose(
+    figure: "Figure",
+    table: pl.DataFrame,
+    edges_hz: FloatArray,
+    power: FloatArray,
+    label: Sequence[str],
+) -> None:
+    bands_in = ROW_IN * (table.height + 1)
+    figure.set_size_inches(PAGE_WIDTH_IN, SPECTRUM_IN + bands_in + 0.6)
+    upper, lower = figure.subplots(
+        2, 1, sharex=True, height_ratios=(SPECTRUM_IN, bands_in)
+    )
+    _draw_spectra(upper, edges_hz, power, label)
+    _draw_bands(lower, table)
+    is_used = power.sum(axis=0) > 0
+    lower.set_xscale("log")
+    lower.set_xlim(edges_hz[:-1][is_used].min(), edges_hz[1:][is_used].max())
+    lower.xaxis.set_major_formatter(lambda hz, _: f"{hz:,.0f}")
+    lower.xaxis.set_minor_formatter(lambda hz, _: "")
+    lower.set_xlabel("frequency in the recording, Hz")
+
+
+def _draw_spectra(
+    axes: "Axes", edges_hz: FloatArray, power: FloatArray, label: Sequence[str]
+) -> None:
+    """Draw the mean spectrum of the calls of each type, the commonest first."""
+    names, counts = np.unique(np.asarray(label), return_counts=True)
+    commonest = names[np.argsort(-counts, kind="stable")][:MOST_LABELS]
+    centres_hz = np.sqrt(edges_hz[:-1] * edges_hz[1:])
+    for n, name in enumerate(commonest):
+        mean = power[np.asarray(label) == name].mean(axis=0)
+        level_db = 10 * np.log10(np.maximum(mean, 1e-12))
+        axes.plot(
+            centres_hz,
+            level_db,
+            color=COLOURS[n],
+            linestyle=DASHES[n % len(DASHES)],
+            label=printable(str(name)),
+        )
+    top_db = axes.get_ylim()[1]
+    axes.set_ylim(top_db - RANGE_DB, top_db)
+    axes.set_ylabel("share of the energy\nper ⅙ octave, dB")
+    axes.legend(fontsize=SMALL_PT, ncols=2)
+
+
+def _draw_bands(axes: "Axes", table: pl.DataFrame) -> None:
+    """Draw the band of each encoder and speed, from top to bottom; those of auto are dark."""
+    names = []
+    for row, entry in enumerate(table.iter_rows(named=True)):
+        width_hz = max(0.0, entry["high_hz"] - entry["low_hz"])
+        colour = BLUE if entry["auto"] else SILVER
+        axes.barh(row, width_hz, 0.7, left=entry["low_hz"], color=colour)
+        share = f" {entry['energy']:.0%}"
+        axes.text(
+            entry["high_hz"], row, share, va="center", fontsize=SMALL_PT, color=GREY
+        )
+        names.append(f"{printable(entry['encoder'])} × {entry['speed']:g}")
+    axes.set_yticks(range(len(names)), names, fontsize=TICK_PT)
+    axes.invert_yaxis()

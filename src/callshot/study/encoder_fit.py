@@ -1,0 +1,155 @@
+"""A table of segments → what every encoder, at every speed, gets of the calls; nothing is embedded.
+
+Recordings are read at their own rate, so that energy which the segments no longer have is seen.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from callshot.corpus.audio import load_audio, probe
+from callshot.corpus.segment_table import read_segments
+from callshot.encoders.catalogue import list_specs
+from callshot.encoders.fit import (
+    CallSpectra,
+    choose_speeds,
+    count_windows,
+    measure_spectra,
+    sample_segments,
+)
+from callshot.encoders.spec import EncoderSpec
+from callshot.encoders.views import find_views
+from callshot.errors import CallshotError
+from callshot.records import Segment
+
+WORTH_A_NOTE = 0.01  # a share of the energy
+SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+SCHEMA = {
+    "encoder": pl.String,
+    "speed": pl.Float64,
+    "auto": pl.Boolean,
+    "low_hz": pl.Float64,
+    "high_hz": pl.Float64,
+    "energy": pl.Float64,
+    "windows": pl.Float64,
+    "padding": pl.Float64,
+}
+
+
+@dataclass(frozen=True)
+class EncoderFit:
+    """What encoders get of calls.
+
+    table     a row for each encoder and speed: `auto` where speed=auto would choose it; the band
+              that it gets, in frequencies of the recording; the share of the calls' `energy` in
+              that band; `windows` per call; the share of them that is `padding`
+    spectra   of the calls
+    lost      share of the energy above half the rate of the segments, which no encoder gets
+    rate_hz   the lowest rate of the segments
+    """
+
+    table: pl.DataFrame
+    spectra: CallSpectra
+    lost: float
+    rate_hz: int
+
+    def describe(self) -> Iterator[str]:
+        """Yield lines for people: where the calls are, and what the segments lost."""
+        middle_hz = self.spectra.up_to(self.rate_hz / 2).middle_hz()
+        median_s = float(np.median(self.spectra.duration_s))
+        yield (
+            f"{len(self.spectra.power)} calls, of {median_s:.2g} s (median); "
+            f"the middle of their energy is at {middle_hz:,.0f} Hz"
+        )
+        if self.lost >= WORTH_A_NOTE:
+            yield (
+                f"{self.lost:.0%} of the energy is above {self.rate_hz // 2:,} Hz, which segments "
+                f"at {self.rate_hz:,} Hz do not have: cut them with a higher --rate-hz"
+            )
+
+
+def fit_encoders(
+    source: Path,
+    encoders: Sequence[str] = (),
+    speeds: Sequence[float] = SPEEDS,
+    *,
+    audio: Path | None = None,
+    threads: int | None = None,
+) -> EncoderFit:
+    """Measure calls, and what encoders get of them; by default all encoders with a known band."""
+    segments = read_segments(source)
+    root = Path(segments.audio or "") if audio is None else audio
+    chosen = sample_segments(segments)
+    rates_hz = _recording_rates(root, chosen)
+    at_own_rate = [_at_rate(segment, rates_hz) for segment in chosen]
+    loaded = load_audio(root, at_own_rate, threads=threads)
+    spectra = measure_spectra(at_own_rate, loaded)
+    rate_hz = min(segment.rate_hz for segment in segments)
+    rows: list[Mapping[str, object]] = []
+    for spec in _choose_encoders(encoders):
+        rows += _fit_rows(spec, speeds, spectra, rate_hz)
+    highest_hz = max(rates_hz.values(), default=rate_hz)
+    lost = 0.0
+    if highest_hz > rate_hz:
+        lost = spectra.share(rate_hz / 2, highest_hz)
+    return EncoderFit(pl.DataFrame(rows, SCHEMA), spectra, lost, rate_hz)
+
+
+def _choose_encoders(names: Sequence[str]) -> list[EncoderSpec]:
+    specs: list[EncoderSpec] = []
+    for name in names:
+        specs += find_views(name).specs
+    return specs or [spec for spec in list_specs() if spec.band_hz is not None]
+
+
+def _recording_rates(root: Path, segments: Sequence[Segment]) -> dict[str, int]:
+    """Return the rate of every recording that can be read, rounded to whole Hz."""
+    rates_hz: dict[str, int] = {}
+    for segment in segments:
+        if segment.path in rates_hz:
+            continue
+        try:
+            path = root / segment.path
+            recording = probe(path, segment.path, segment.source_rate_hz)
+            rates_hz[segment.path] = round(recording.rate_hz)
+        except CallshotError:  # a reject, which reading reports
+            continue
+    return rates_hz
+
+
+def _at_rate(segment: Segment, rates_hz: Mapping[str, int]) -> Segment:
+    return replace(segment, rate_hz=rates_hz.get(segment.path, segment.rate_hz))
+
+
+def _fit_rows(
+    spec: EncoderSpec, speeds: Sequence[float], spectra: CallSpectra, rate_hz: int
+) -> Iterator[dict[str, object]]:
+    """Yield a row for each speed of an encoder, and for those that auto would choose."""
+    chosen: list[float] = []
+    if spec.band_hz is not None:
+        chosen = choose_speeds(spec, spectra.up_to(rate_hz / 2).middle_hz())
+    for speed in sorted({*speeds, *chosen}):
+        view = replace(spec, speed=speed, auto_speed=False)
+        low_hz, high_hz = _real_band(view, rate_hz)
+        counts = count_windows(view, spectra.duration_s)
+        yield {
+            "encoder": spec.name,
+            "speed": speed,
+            "auto": speed in chosen,
+            "low_hz": low_hz,
+            "high_hz": high_hz,
+            "energy": spectra.share(low_hz, high_hz),
+            "windows": counts.per_call,
+            "padding": counts.padding,
+        }
+
+
+def _real_band(spec: EncoderSpec, rate_hz: int) -> tuple[float, float]:
+    """Return the band that a view gets, in frequencies of the recording."""
+    low_hz, high_hz = spec.band_hz or (1.0, spec.rate_hz / 2)
+    if spec.top_hz is not None:
+        high_hz = min(high_hz, spec.top_hz)
+    return low_hz / spec.speed, min(high_hz / spec.speed, rate_hz / 2)

@@ -1,0 +1,91 @@
+"""What encoders get of calls is measured on recordings, before anything is embedded."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import soundfile
+
+from callshot.corpus.options import SegmentationOptions
+from callshot.errors import OptionError
+from callshot.study.encoder_fit import fit_encoders
+from callshot.study.file_steps import segment_files
+from test_cli import run
+
+RECORDING_HZ = 48000
+
+
+@pytest.fixture
+def segments(tmp_path: Path) -> Path:
+    """Two tones in each recording, at 200 Hz and 12 kHz, of which segments have the first."""
+    time_s = np.arange(4 * RECORDING_HZ) / RECORDING_HZ
+    tones = np.sin(2 * np.pi * 200 * time_s) + np.sin(2 * np.pi * 12000 * time_s)
+    for n in range(2):
+        soundfile.write(tmp_path / f"{n}.wav", 0.4 * tones, RECORDING_HZ)
+    rows = "".join(f"{n}.wav,0.5,3.5,call {n}\n" for n in range(2))
+    (tmp_path / "calls.csv").write_text(f"recording,start_s,end_s,label\n{rows}")
+    segment_files(
+        tmp_path,
+        tmp_path / "segments",
+        tmp_path / "calls.csv",
+        options=SegmentationOptions(rate_hz=16000),
+    )
+    return tmp_path / "segments" / "segments.parquet"
+
+
+def test_the_energy_in_each_band_is_that_of_the_recording(segments):
+    fit = fit_encoders(segments, ["birdnet-v2.4"], [1, 4])
+    table = fit.table
+    assert table["speed"].to_list() == [1, 2, 4]
+    assert table["auto"].to_list() == [False, True, True]
+    # Neither band has 12 kHz, because the segments end at 8 kHz
+    assert table["energy"].to_list() == pytest.approx([0, 0, 0.5], abs=0.02)
+    assert table["windows"].to_list() == [1, 1, 1]
+    assert table["padding"].to_list() == pytest.approx([0, 0.5, 0.75])
+    assert fit.lost == pytest.approx(0.5, abs=0.02)
+    first, second = fit.describe()
+    assert first.startswith("2 calls, of 3 s (median)")
+    assert first.endswith(
+        " is at 198 Hz"
+    )  # as in the segments, which speed=auto measures
+    assert second == (
+        "50% of the energy is above 8,000 Hz, which segments at 16,000 Hz do not have: "
+        "cut them with a higher --rate-hz"
+    )
+
+
+def test_every_encoder_with_a_band_is_compared_with_the_speeds_of_auto(segments):
+    table = fit_encoders(segments, speeds=[1]).table
+    assert "random" not in table["encoder"].to_list()
+    assert {"mfcc", "birdnet-v2.4", "perch-v2"} <= set(table["encoder"])
+    chosen = table.filter("auto").group_by("encoder").len()["len"]
+    assert chosen.min() >= 1
+
+
+def test_the_command_prints_a_table_and_writes_a_picture(segments, capsys):
+    run("encoders", "fit", segments, "-e", "mfcc", "--speeds", "1,2")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == [
+        "encoder",
+        "speed",
+        "band",
+        "energy",
+        "windows",
+        "padding",
+    ]
+    assert any(line.startswith("mfcc") for line in lines)
+    folder = segments.parent
+    assert pl.read_csv(folder / "encoder-fit.csv")["encoder"].unique().to_list() == [
+        "mfcc"
+    ]
+    assert (folder / "encoder-fit.png").stat().st_size > 1000
+    assert (folder / "encoder-fit.pdf").exists()
+
+
+@pytest.mark.parametrize("text", ["fast", "0", "1,1000"])
+def test_a_wrong_speed_is_an_error(text):
+    from callshot.cli.encoders import parse_speeds
+
+    with pytest.raises(OptionError, match="speeds: "):
+        parse_speeds(text)
