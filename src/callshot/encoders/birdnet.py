@@ -12,7 +12,6 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
@@ -44,8 +43,7 @@ def open_birdnet(
 ) -> Callable[[Float32Array], Float32Array]:
     """Open a rewritten file: a model from float32 (n, 144000) to (n, 1024).
 
-    `threads` windows run at once, each on an interpreter of its own (80 MB): the bits do not
-    depend on it.
+    `threads` callers can run it at once, each on an interpreter of its own (80 MB).
 
     >>> open_birdnet(Path("missing.tflite"))
     Traceback (most recent call last):
@@ -58,14 +56,6 @@ def open_birdnet(
         interpreter = _open_interpreter(path, content)
         output = _find_embedding(path, interpreter)
         interpreters.put(interpreter)
-    run_each = map if threads == 1 else ThreadPoolExecutor(threads).map
-
-    def embed_window(window: Float32Array) -> Float32Array:
-        interpreter = interpreters.get()
-        try:
-            return _run(path, interpreter, window, output)
-        finally:
-            interpreters.put(interpreter)
 
     def model(windows: Float32Array) -> Float32Array:
         if windows.ndim != 2 or windows.shape[1] != SAMPLES:
@@ -73,8 +63,12 @@ def open_birdnet(
                 f"{path}: expected windows of shape (n, {SAMPLES}), got {windows.shape}"
             )
         vectors = np.empty((len(windows), DIMENSION), np.float32)
-        for row, vector in enumerate(run_each(embed_window, windows)):
-            vectors[row] = vector
+        interpreter = interpreters.get()
+        try:
+            for row, window in enumerate(windows):
+                vectors[row] = _run(path, interpreter, window, output)
+        finally:
+            interpreters.put(interpreter)
         return vectors
 
     return model

@@ -57,6 +57,7 @@ ENCODERS = (
         load="callshot.encoders.loaders:load_mfcc",
         licence=NO_LICENCE,
         level="changes the first coefficient",
+        parallel=True,
         options={
             "coefficients": 40,
             "bands": 128,
@@ -97,6 +98,7 @@ ENCODERS = (
         ),
         weights_of="hubert-base-l2",
         gpu=True,
+        parallel=True,
     ),
     EncoderSpec(
         name="perch-v2",
@@ -120,6 +122,7 @@ ENCODERS = (
             ),
         ),
         gpu=True,
+        parallel=True,
     ),
     EncoderSpec(
         name="perch-v1",
@@ -137,6 +140,7 @@ ENCODERS = (
             for file in PERCH_V1_FILES
         ),
         gpu=True,
+        parallel=True,
     ),
     EncoderSpec(
         name="birdnet-v2.4",
@@ -149,6 +153,7 @@ ENCODERS = (
         level="hardly changes it",
         windowing=WindowOptions(rate_hz=48000, window_s=3.0, normalisation="none"),
         extra="birdnet",
+        parallel=True,
         weights=(
             Weight(
                 "BirdNET_GLOBAL_6K_V2.4_Model_FP32.tflite",
@@ -167,6 +172,7 @@ ENCODERS = (
         load="callshot.encoders.loaders:load_random",
         licence=NO_LICENCE,
         level="gives an unrelated vector",
+        parallel=True,
         options={"dimension": 40},
     ),
 )
@@ -277,6 +283,7 @@ def _onnx_spec(path: Path, choices: Mapping[str, str]) -> EncoderSpec:
         options={"path": str(path.absolute()), "output": "", "dimension": 1},
         extra="onnx",
         gpu=True,
+        parallel=True,
     )
     return apply_choices(placeholder, choices)
 

@@ -1,20 +1,21 @@
 """Segments and an encoder come in; the store is filled, and a table of embeddings goes out.
 
 Only audio that the store does not have is read and encoded. Reading, resampling and cutting windows
-run ahead in threads while the model works. A segment that cannot be read is a reject, and the run
-continues; everything that was encoded before a crash is in the store.
+run ahead in threads while the model works, by default on all cores. A segment that cannot be read
+is a reject, and the run continues; everything that was encoded before a crash is in the store.
 """
 
 import os
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
 
-from callshot.encoders.batching import Batching, LoadAudio, Prepared, prepare_ahead
+from callshot.encoders.batching import LoadAudio, Prepared, prepare_ahead
 from callshot.encoders.catalogue import display_name
 from callshot.encoders.encode import (
     Encoder,
@@ -28,6 +29,7 @@ from callshot.encoders.store.store import FINGERPRINT, Store, open_store
 from callshot.encoders.validation import Float32Array
 from callshot.encoders.views import Views, find_views, join_tables
 from callshot.encoders.weights.weight_files import home
+from callshot.encoders.workers import Output, Workers
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.files import error_reason, sha256_text
 from callshot.records import (
@@ -77,7 +79,7 @@ class EmbedOptions:
     choices  options of the encoder that differ from its defaults, as text
     store    folder in which embeddings are kept; by default the user's cache
     device   "cpu" or "cuda"
-    threads  of the model; by default all cores but one
+    threads  of the model; by default one for each core
     """
 
     choices: Mapping[str, str] | None = None
@@ -204,12 +206,14 @@ def embed_segments(
     sources = [segment_source(audio.root, segment) for segment in segments]
     known = store.find(sources)
     keys = [known.get(source) for source in sources]
+    workers = Workers(encoder)
     run = _EmbeddingRun(
         segments=segments,
         sources=sources,
         keys=keys,
         encoder=encoder,
         store=store,
+        workers=workers,
     )
     missing = [n for n, key in enumerate(keys) if key is None]
     name = encoder.spec.name
@@ -218,13 +222,13 @@ def embed_segments(
     start_s = time.monotonic()
     audio_s = 0.0
     prepared = prepare_ahead(encoder, [segments[n] for n in missing], audio.load)
-    with closing(prepared):
+    with closing(workers), closing(prepared):
         for count, (n, future) in enumerate(zip(missing, prepared, strict=True), 1):
             run.add(n, future)
             audio_s += segments[n].end_s - segments[n].start_s
             speed = _describe_speed(count, audio_s, time.monotonic() - start_s)
             progress(1 / total, f"{name}: {speed}")
-    run.encode_waiting()
+        run.finish()
     store.flush()
     return keys, sorted(run.rejects, key=lambda reject: reject.row or 0)
 
@@ -237,49 +241,65 @@ def _describe_speed(segments: int, audio_s: float, elapsed_s: float) -> str:
     )
 
 
+@dataclass(frozen=True)
+class _Running:
+    """A segment in the model: its number, the key of its audio, and what the model gets."""
+
+    n: int
+    key: str
+    item: PreparedSegment
+
+
 @dataclass
 class _EmbeddingRun:
-    """The keys and rejects of the segments so far, and the audio that waits for the model."""
+    """The keys and rejects of the segments so far, and the audio that the model works on."""
 
     segments: Sequence[Segment]
     sources: Sequence[str]
     keys: list[str | None]
     encoder: Encoder
     store: Store
+    workers: Workers
     rejects: list[Reject] = field(default_factory=list)
-    waiting: list[tuple[int, str, PreparedSegment]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.batching = Batching(settled=self.encoder.spec.windowing is None)
+    running: deque[_Running] = field(default_factory=deque)
+    outputs: dict[str, Output] = field(default_factory=dict)  # by key, of `running`
 
     def add(self, n: int, prepared: Prepared) -> None:
-        """Add the audio of a segment, and run the model if a batch is full."""
+        """Give the audio of a segment to the model, once; store what is ready, in order."""
         try:
             key, item = prepared.result()
         except InputError as error:
             self.reject(n, error)
             return
-        self.waiting.append((n, key, item))
-        items = [item for _, _, item in self.waiting]
-        if self.count_windows(items) >= self.batching.size:
-            self.encode_waiting()
+        if key not in self.outputs and not self.store.has(key):
+            self.outputs[key] = self.workers.submit(item)
+        self.running.append(_Running(n, key, item))
+        if len(self.running) > self.most_running:
+            self.finish_first()
 
-    def encode_waiting(self) -> None:
-        """Encode the audio that waits, each one once, and add it to the store."""
-        items = {key: item for _, key, item in self.waiting}
-        unknown = {key: items[key] for key in items if not self.store.has(key)}
-        start_s = time.perf_counter()
-        outputs = _encode_each(unknown, self.encoder)
-        duration_s = time.perf_counter() - start_s
-        self.batching.record(self.count_windows(unknown.values()), duration_s)
-        for n, key, item in self.waiting:
-            output = outputs.get(key)
-            if isinstance(output, InputError):
-                self.reject(n, output)
-            else:
-                self.keys[n] = key
-                self.store_output(self.sources[n], key, item, output)
-        self.waiting.clear()
+    @property
+    def most_running(self) -> int:
+        """How many segments may be in the model or wait for it: enough to keep it busy."""
+        return 2 * max(self.encoder.workers, self.workers.batching.size)
+
+    def finish(self) -> None:
+        """Wait for the model, and store everything."""
+        while self.running:
+            self.finish_first()
+
+    def finish_first(self) -> None:
+        """Wait for the first segment in the model, and add it to the store."""
+        first = self.running.popleft()
+        output = None
+        if not self.store.has(first.key):
+            try:
+                output = self.outputs[first.key]()
+            except InputError as error:
+                self.reject(first.n, error)
+                return
+        self.outputs.pop(first.key, None)
+        self.keys[first.n] = first.key
+        self.store_output(self.sources[first.n], first.key, first.item, output)
 
     def store_output(
         self,
@@ -295,10 +315,6 @@ class _EmbeddingRun:
         elif not self.store.keeps_sequences:
             # The same audio from another source: add it, so that it is not read again.
             self.store.add(source, key, self.store.vectors([key])[0])
-
-    def count_windows(self, items: Collection[PreparedSegment]) -> int:
-        """Return the number of windows; a whole segment counts as one."""
-        return sum(item.windows for item in items)
 
     def reject(self, n: int, error: InputError) -> None:
         """Count a segment among the rejects."""
@@ -318,28 +334,11 @@ def segment_source(root: Path, segment: Segment) -> str:
     return sha256_text(repr(parts))[:32]
 
 
-def _encode_each(
-    items: Mapping[str, PreparedSegment],
-    encoder: Encoder,
-) -> dict[str, Float32Array | InputError]:
-    """Return the output of the model by key; if it fails on the batch, encode one by one."""
-    if not items:
-        return {}
-    try:
-        outputs = encoder.encode(list(items.values()))
-        return dict(zip(items, outputs, strict=True))
-    except InputError as error:
-        if len(items) == 1:
-            return dict.fromkeys(items, error)
-    results: dict[str, Float32Array | InputError] = {}
-    for key, item in items.items():
-        results |= _encode_each({key: item}, encoder)
-    return results
-
-
 def default_threads() -> int:
-    """Return the number of threads of a model: all cores but the one that reads ahead."""
-    return max(1, (os.cpu_count() or 2) - 1)
+    """Return the number of threads of a model: one for each core that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def default_store() -> Path:

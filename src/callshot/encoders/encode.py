@@ -41,7 +41,7 @@ class PreparedSegment:
 
     input   windows × samples, or the samples of the whole segment
     share   share of each window that is audio, not padding; None for a whole segment
-    energy  energy of the audio in each window; None for a whole segment
+    energy  energy of the audio in each window; None if pooling does not need it
     """
 
     input: Float32Array
@@ -56,11 +56,21 @@ class PreparedSegment:
 
 @dataclass(frozen=True)
 class Encoder:
-    """An open encoder. `prepare` may run in other threads than `encode`."""
+    """An open encoder. `prepare` may run in other threads than `encode`.
+
+    `workers` threads may call the model at once.
+    """
 
     spec: EncoderSpec
     model: Model
     fingerprint: dict[str, object]
+    workers: int = 1
+    device: str = "cpu"
+
+    @property
+    def runs_in_parallel(self) -> bool:
+        """Whether several threads may call the model at once."""
+        return self.spec.parallel and self.device == "cpu"
 
     def prepare(self, signal: Float32Array, rate_hz: int) -> PreparedSegment:
         """Return a segment as the model takes it: played at its speed, whole or in windows."""
@@ -78,18 +88,21 @@ class Encoder:
         windows = split_windows(played, options)
         spans = find_spans(len(played), options)
         share = np.array([span.length / options.window for span in spans])
-        energy = np.array([_energy(played[span.start : span.end]) for span in spans])
+        energy = None
+        if self.spec.pooling == "energy":
+            parts = [played[span.start : span.end] for span in spans]
+            energy = np.array([_energy(part) for part in parts])
         return PreparedSegment(windows, share, energy)
 
     def encode(self, prepared: Sequence[PreparedSegment]) -> list[Float32Array]:
         """Return the output for each prepared segment; see `pool` and `unroll`."""
         if self.spec.windowing is None:
-            return [self._run(segment.input) for segment in prepared]
+            return [self.run(segment.input) for segment in prepared]
         windows = np.concatenate([segment.input for segment in prepared])
         batches = []
         for start in range(0, len(windows), MOST_WINDOWS):
             batch = windows[start : start + MOST_WINDOWS]
-            batches.append(self._run(batch))
+            batches.append(self.run(batch))
         ends = np.cumsum([segment.windows for segment in prepared])
         return np.split(np.concatenate(batches), ends[:-1])
 
@@ -101,8 +114,8 @@ class Encoder:
             energy = frame_energies(prepared.input, len(output))
         return pool(output, pooling, prepared.share, energy)
 
-    def _run(self, batch: Float32Array) -> Float32Array:
-        """Run the model and check what it returns."""
+    def run(self, batch: Float32Array) -> Float32Array:
+        """Run the model on windows, or on a whole segment; check what it returns."""
         output = self.model(batch)
         dimension = self.spec.dimension
         has_vectors = output.ndim in (2, 3) and len(output) > 0
@@ -167,7 +180,8 @@ def open_encoder(
 ) -> Encoder:
     """Open an encoder; its weights must be on this machine.
 
-    `sequences` requests frames from models that could return their mean alone.
+    `threads` are those that may call the model at once, or if the model does not allow that, those
+    that it uses itself. `sequences` requests frames from models that could return their mean alone.
     """
     check_device(device)
     if spec.auto_speed:
@@ -184,4 +198,5 @@ def open_encoder(
     if sequences and spec.windowing is None:
         # The mean of the frames differs from the faster mean in late digits.
         fingerprint["frames"] = True
-    return Encoder(spec, model, fingerprint)
+    workers = threads if spec.parallel and device == "cpu" else 1
+    return Encoder(spec, model, fingerprint, workers, device)

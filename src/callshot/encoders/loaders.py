@@ -3,7 +3,8 @@
 Each loader finds the weights of an encoder, derives the files it needs from them, and opens them.
 A model of windows maps float32 (n, samples) to (n, dimension), or to (n, 1 + frames, dimension)
 if it has frames inside windows: a vector, then the frames. A model of whole segments maps
-(samples,) to (frames, dimension). Frameworks are imported when a model is opened.
+(samples,) to (frames, dimension). Several threads may call a model at once, if its spec is
+`parallel`; each call uses one thread. Frameworks are imported when a model is opened.
 """
 
 from collections.abc import Callable
@@ -104,12 +105,10 @@ def load_hubert(spec: EncoderSpec, *, device: str, threads: int, **_: object) ->
         )
     make = hubert.cut_hubert if is_onnx else hubert.export_hubert
     path = _derive(spec, f"layer-{layer}-1.onnx", partial(make, layer=layer))
-    return hubert.open_hubert(path, normalise=normalise, device=device, threads=threads)
+    return hubert.open_hubert(path, normalise=normalise, device=device)
 
 
-def load_perch_v2(
-    spec: EncoderSpec, *, device: str, threads: int, **_: object
-) -> Model:
+def load_perch_v2(spec: EncoderSpec, *, device: str, **_: object) -> Model:
     """Open Perch 2, cut to its embedding: the head of 14,795 classes is most of the file."""
     from callshot.encoders.onnx import cut_graph
     from callshot.encoders.perch import open_perch_v2, open_perch_v2_spatial
@@ -121,7 +120,7 @@ def load_perch_v2(
         open_model = open_perch_v2_spatial
     cut = partial(cut_graph, outputs=outputs)
     path = _derive(spec, f"{outputs[-1]}-1.onnx", cut)
-    return open_model(path, device=device, threads=threads)
+    return open_model(path, device=device)
 
 
 def _derive(spec: EncoderSpec, name: str, make: Callable[[Path, Path], None]) -> Path:
@@ -130,19 +129,17 @@ def _derive(spec: EncoderSpec, name: str, make: Callable[[Path, Path], None]) ->
     return derive_file(spec.weights_name, name, weight, partial(make, weight))
 
 
-def load_perch_v1(
-    spec: EncoderSpec, *, device: str, threads: int, **_: object
-) -> Model:
+def load_perch_v1(spec: EncoderSpec, *, device: str, **_: object) -> Model:
     """Open Perch 1, converted once from its TensorFlow model and compared with it."""
     from callshot.encoders.perch import convert_perch_v1, open_perch_v1
 
     folder = weight_folder(spec.weights_name) / "saved_model"
     convert = partial(convert_perch_v1, folder)
     path = derive_file(spec.weights_name, "perch-1.onnx", folder, convert)
-    return open_perch_v1(path, device=device, threads=threads)
+    return open_perch_v1(path, device=device)
 
 
-def load_onnx(spec: EncoderSpec, *, device: str, threads: int, **_: object) -> Model:
+def load_onnx(spec: EncoderSpec, *, device: str, **_: object) -> Model:
     """Open a user's own model of waveforms."""
     from callshot.encoders.onnx import check_single_file, open_windows
 
@@ -155,5 +152,4 @@ def load_onnx(spec: EncoderSpec, *, device: str, threads: int, **_: object) -> M
         samples=spec.windowing.window,
         dimension=spec.dimension,
         device=device,
-        threads=threads,
     )

@@ -44,6 +44,7 @@ class EncoderSpec:
     torch_weights  alternatives to `weights` that torch reads; one of them is enough
     weights_of     encoder whose weights it shares
     gpu            whether it can run on a GPU
+    parallel       whether several threads may call the model at once, on the CPU
     version        of our code; a change of the vectors increases it
     """
 
@@ -66,6 +67,7 @@ class EncoderSpec:
     weights_of: str | None = None
     gpu: bool = False
     band_hz: tuple[float, float] | None = None
+    parallel: bool = False
     version: int = 1
 
     @property

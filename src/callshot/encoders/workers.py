@@ -1,0 +1,143 @@
+"""Prepared segments come in; the outputs of the model go out, computed by several threads.
+
+A model that several threads may call at once gets one part of a segment from each: LiteRT and ONNX
+Runtime do most with one thread per core and a model (or a run of it) each. The parts depend on the
+segment alone, so the outputs do not depend on the number of threads. Any other model, and every one
+on a GPU, runs in one thread, on the windows of several segments together.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+
+import numpy as np
+
+from callshot.encoders.batching import Batching
+from callshot.encoders.encode import Encoder, PreparedSegment
+from callshot.encoders.validation import Float32Array
+from callshot.errors import InputError
+
+Output = Callable[[], Float32Array]
+"""Waits for the output of a segment; raises InputError if the model fails on it."""
+
+PART_WINDOWS = 4  # short, so that an interrupted run ends soon
+MOST_SAMPLES = 2**21  # of whole segments in the model at once: 130 s at 16 kHz
+
+
+class Workers:
+    """The threads that run the model of an encoder."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.encoder = encoder
+        self.executor = ThreadPoolExecutor(encoder.workers, "callshot-model")
+        self.limit = _SampleLimit(MOST_SAMPLES)
+        self.batching = Batching(settled=encoder.spec.windowing is None)
+        self.batch: list[PreparedSegment] = []
+        self.batch_outputs: Future[list[Float32Array | InputError]] = Future()
+
+    def submit(self, segment: PreparedSegment) -> Output:
+        """Give a segment to the threads."""
+        if self.encoder.runs_in_parallel:
+            return self._submit_parts(segment)
+        return self._submit_to_batch(segment)
+
+    def close(self) -> None:
+        """End the threads; what has not begun is dropped."""
+        self.executor.shutdown(cancel_futures=True)
+
+    # One part of a segment for each thread
+
+    def _submit_parts(self, segment: PreparedSegment) -> Output:
+        parts = [segment.input]
+        if self.encoder.spec.windowing is not None:
+            starts = range(0, len(segment.input), PART_WINDOWS)
+            parts = [segment.input[start : start + PART_WINDOWS] for start in starts]
+        futures = [self.executor.submit(self._run_part, part) for part in parts]
+        return lambda: np.concatenate([future.result() for future in futures])
+
+    def _run_part(self, part: Float32Array) -> Float32Array:
+        samples = part.size if self.encoder.spec.windowing is None else 0
+        with self.limit.reserve(samples):
+            return self.encoder.run(part)
+
+    # The windows of several segments together
+
+    def _submit_to_batch(self, segment: PreparedSegment) -> Output:
+        position = len(self.batch)
+        outputs = self.batch_outputs
+        self.batch.append(segment)
+        if sum(one.windows for one in self.batch) >= self.batching.size:
+            self._start_batch()
+
+        def wait() -> Float32Array:
+            if outputs is self.batch_outputs:
+                self._start_batch()
+            output = outputs.result()[position]
+            if isinstance(output, InputError):
+                raise output
+            return output
+
+        return wait
+
+    def _start_batch(self) -> None:
+        batch = self.batch
+        outputs = self.batch_outputs
+        self.batch = []
+        self.batch_outputs = Future()
+        self.executor.submit(self._run_batch, batch, outputs)
+
+    def _run_batch(
+        self,
+        batch: Sequence[PreparedSegment],
+        outputs: Future[list[Float32Array | InputError]],
+    ) -> None:
+        start_s = time.perf_counter()
+        try:
+            results = _encode_each(batch, self.encoder)
+        except BaseException as error:
+            outputs.set_exception(error)
+            return
+        duration_s = time.perf_counter() - start_s
+        self.batching.record(sum(one.windows for one in batch), duration_s)
+        outputs.set_result(results)
+
+
+def _encode_each(
+    batch: Sequence[PreparedSegment], encoder: Encoder
+) -> list[Float32Array | InputError]:
+    """Return the outputs of a batch; if the model fails on it, encode one by one."""
+    try:
+        return [*encoder.encode(batch)]
+    except InputError as error:
+        if len(batch) == 1:
+            return [error]
+    results: list[Float32Array | InputError] = []
+    for segment in batch:
+        results += _encode_each([segment], encoder)
+    return results
+
+
+class _SampleLimit:
+    """A number of samples that threads may hold together; one alone may hold any number."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.used = 0
+        self.changed = threading.Condition()
+
+    @contextmanager
+    def reserve(self, samples: int) -> Iterator[None]:
+        """Wait until there is room, and hold it."""
+        with self.changed:
+            self.changed.wait_for(
+                lambda: self.used == 0 or self.used + samples <= self.most
+            )
+            self.used += samples
+        try:
+            yield
+        finally:
+            with self.changed:
+                self.used -= samples
+                self.changed.notify_all()

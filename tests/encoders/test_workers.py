@@ -1,0 +1,206 @@
+"""Threads run the model at once; outputs and their order do not depend on how many there are."""
+
+import threading
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+import standins
+from callshot.corpus.audio import load_audio
+from callshot.encoders import catalogue, workers
+from callshot.encoders.batching import Batching
+from callshot.encoders.catalogue import find_encoder
+from callshot.encoders.embed import SegmentAudio, default_threads, embed_segments
+from callshot.encoders.encode import Encoder, PreparedSegment, open_encoder
+from callshot.encoders.install import import_weights
+from callshot.encoders.store.store import open_store
+from callshot.encoders.workers import PART_WINDOWS, Workers
+from callshot.errors import InputError
+from callshot.records import Segment
+from sounds import record
+
+PERCH = find_encoder("perch-v2")
+MFCC = find_encoder("mfcc")
+
+
+def make_encoder(model, count: int, spec=PERCH) -> Encoder:
+    spec = replace(spec, dimension=2)
+    return Encoder(spec, model, {"test": 1}, workers=count)
+
+
+def make_windows(count: int, value: float = 0.0) -> PreparedSegment:
+    windows = np.full((count, 3), value, np.float32)
+    windows[:, 0] = range(count)
+    return PreparedSegment(windows, np.ones(count), np.ones(count))
+
+
+def first_two(windows):
+    return windows[:, :2].copy()
+
+
+def run_all(encoder: Encoder, segments):
+    running = Workers(encoder)
+    try:
+        outputs = [running.submit(segment) for segment in segments]
+        return [output() for output in outputs]
+    finally:
+        running.close()
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("parallel", [True, False])
+def test_outputs_are_whole_and_in_order(count, parallel):
+    segments = [make_windows(n, value=n) for n in (1, 4, 5, 13)]
+    spec = replace(PERCH, parallel=parallel)
+    outputs = run_all(make_encoder(first_two, count, spec), segments)
+    for segment, output in zip(segments, outputs, strict=True):
+        np.testing.assert_array_equal(output, segment.input[:, :2])
+
+
+def test_two_threads_are_in_the_model_at_the_same_time():
+    together = threading.Barrier(2, timeout=20)
+
+    def model(windows):
+        together.wait()
+        return first_two(windows)
+
+    outputs = run_all(make_encoder(model, 2), [make_windows(1), make_windows(1)])
+    assert len(outputs) == 2
+
+
+@pytest.mark.parametrize("changes", [{"parallel": False}, {"device": "cuda"}])
+def test_one_thread_runs_a_model_that_allows_no_more(changes):
+    threads = set()
+    sizes = []
+
+    def model(windows):
+        threads.add(threading.get_ident())
+        sizes.append(len(windows))
+        return first_two(windows)
+
+    encoder = make_encoder(model, 1)
+    if "parallel" in changes:
+        encoder = replace(encoder, spec=replace(encoder.spec, **changes))
+    else:
+        encoder = replace(encoder, **changes)
+    running = Workers(encoder)
+    running.batching = Batching(size=8, settled=True)
+    outputs = [running.submit(make_windows(1)) for _ in range(20)]
+    assert all(output().shape == (1, 2) for output in outputs)
+    running.close()
+    assert len(threads) == 1
+    assert sizes == [8, 8, 4]  # windows of several segments together
+
+
+def test_a_part_of_a_segment_depends_on_the_segment_alone():
+    sizes = []
+
+    def model(windows):
+        sizes.append(len(windows))
+        return first_two(windows)
+
+    run_all(make_encoder(model, 3), [make_windows(n) for n in (1, 2, 10)])
+    assert sorted(sizes) == sorted([1, 2, PART_WINDOWS, PART_WINDOWS, 2])
+
+
+@pytest.mark.parametrize("parallel", [True, False])
+def test_a_segment_that_fails_does_not_change_the_others(parallel):
+    def model(windows):
+        if (windows[:, 1] == 7).any():
+            raise InputError("seven")
+        return first_two(windows)
+
+    spec = replace(PERCH, parallel=parallel)
+    running = Workers(make_encoder(model, 2, spec))
+    segments = [make_windows(2, value) for value in (6, 7, 8)]
+    outputs = [running.submit(segment) for segment in segments]
+    np.testing.assert_array_equal(outputs[0](), segments[0].input[:, :2])
+    with pytest.raises(InputError, match="seven"):
+        outputs[1]()
+    np.testing.assert_array_equal(outputs[2](), segments[2].input[:, :2])
+    running.close()
+
+
+def test_long_whole_segments_are_in_the_model_one_at_a_time(monkeypatch):
+    monkeypatch.setattr(workers, "MOST_SAMPLES", 1000)
+    inside = []
+    most = []
+
+    def model(signal):
+        inside.append(len(signal))
+        most.append(sum(inside))
+        threading.Event().wait(0.01)
+        inside.remove(len(signal))
+        return np.ones((1, 2), np.float32)
+
+    signals = [PreparedSegment(np.zeros(n, np.float32)) for n in (400, 5000) * 4]
+    run_all(make_encoder(model, 4, MFCC), signals)
+    assert max(most) <= 5000
+
+
+def test_an_interrupt_drops_what_has_not_begun():
+    begun = []
+    started = threading.Event()
+    release = threading.Event()
+
+    def model(windows):
+        begun.append(1)
+        started.set()
+        release.wait(20)
+        return first_two(windows)
+
+    running = Workers(make_encoder(model, 2))
+    for _ in range(50):
+        running.submit(make_windows(1))
+    started.wait(20)
+    release.set()
+    running.close()
+    assert len(begun) < 50
+
+
+def test_by_default_there_is_a_thread_for_each_core(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 2, 5}, raising=False)
+    assert default_threads() == 3
+
+
+@pytest.fixture
+def library(tmp_path):
+    lengths = [1.0, 7.5, 3.0, 26.0, 5.0, 5.0, 0.5]
+    segments = []
+    for n, seconds in enumerate(lengths):
+        record(tmp_path / f"r{n}.wav", seconds=seconds, rate=16000, seed=n)
+        name = f"r{n}.wav"
+        labels = ("roar",)
+        segments.append(
+            Segment(
+                name, name, name, 0.0, seconds, 0.0, "roar", labels, 16000, "first", -3
+            )
+        )
+    return tmp_path, segments
+
+
+@pytest.mark.parametrize("name", ["perch-v2", "hubert-base-l2", "mfcc"])
+def test_the_store_has_the_same_bytes_for_any_number_of_threads(
+    name, library, monkeypatch
+):
+    folder, segments = library
+    monkeypatch.setenv("CALLSHOT_HOME", str(folder / "home"))
+    monkeypatch.setattr(catalogue, "ENCODERS", standins.unpinned("perch-v2"))
+    makers = {"perch-v2": standins.perch_v2, "hubert-base-l2": standins.hubert}
+    spec = find_encoder(name)
+    if name in makers:
+        import_weights(spec, [makers[name](folder / "model.onnx")])
+    contents = []
+    for threads in (1, 2, 3):
+        encoder = open_encoder(spec, threads=threads)
+        assert encoder.workers == threads
+        place = folder / f"store-{threads}"
+        with open_store(place, encoder.fingerprint) as store:
+            load = partial(load_audio, folder, threads=2)
+            audio = SegmentAudio(segments, folder, load)
+            keys, rejects = embed_segments(audio, encoder, store)
+            contents.append((keys, store.vectors(keys).tobytes()))
+        assert rejects == []
+    assert contents[0] == contents[1] == contents[2]
