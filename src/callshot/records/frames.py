@@ -209,6 +209,20 @@ REFINEMENT: Schema = {
     "value": pl.Float64,
     "temperature": pl.Float64,
 }
+# Calls on recordings: detected ones, or annotations. `score` is larger for what is more certain.
+# `distance` is that to the mean of the class, `runner_up` the label that was nearly chosen. Columns
+# without a value are null.
+EVENTS: Schema = {
+    "recording": pl.String,
+    "start_s": pl.Float64,
+    "end_s": pl.Float64,
+    "label": pl.String,
+    "score": pl.Float64,
+    "distance": pl.Float64,
+    "runner_up": pl.String,
+    "low_freq_hz": pl.Float64,
+    "high_freq_hz": pl.Float64,
+}
 
 
 def empty_frame(schema: Schema) -> Frame:
