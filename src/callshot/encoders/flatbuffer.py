@@ -32,6 +32,8 @@ TENSOR_NAME = 3
 OPERATOR_INPUTS = 1
 OPERATOR_OUTPUTS = 2
 FLOAT32 = 0
+INT8 = 9
+TYPE_NAMES = {FLOAT32: "float32", INT8: "int8"}
 
 Numbers = tuple[int, ...]
 
@@ -110,18 +112,21 @@ get it again
             )
 
 
-def expose_tensor(source: Path, target: Path, tensor: str) -> None:
+def expose_tensor(
+    source: Path, target: Path, tensor: str, *, quantized: bool = False
+) -> None:
     """Write a tflite model whose only output is the named inner tensor of another model.
 
-    The tensor must hold one float32 vector for each window. Later operators are left out, and so
-    are signatures, which would name the old outputs.
+    The tensor must hold one vector for each window, of float32, or of int8 if it is quantised.
+    Later operators are left out, and so are signatures, which would name the old outputs.
 
     >>> expose_tensor(Path("missing.tflite"), Path("embedding.tflite"), "model/Mean")
     Traceback (most recent call last):
     callshot.errors.InputError: missing.tflite: cannot be read (No such file or directory)
     """
     data = bytearray(read_tflite(source))
-    rewrite_output(FlatBuffer(str(source), data), tensor)
+    kind = INT8 if quantized else FLOAT32
+    rewrite_output(FlatBuffer(str(source), data), tensor, kind)
     write_atomic(target, memoryview(data))
 
 
@@ -137,10 +142,10 @@ def read_tflite(path: Path) -> bytes:
     return content
 
 
-def rewrite_output(flat: FlatBuffer, tensor: str) -> None:
+def rewrite_output(flat: FlatBuffer, tensor: str, kind: int = FLOAT32) -> None:
     """Make a tensor the only output, and its operator the last, by changing numbers in place."""
     graph = _find_graph(flat)
-    index = _find_tensor(flat, graph, tensor)
+    index = _find_tensor(flat, graph, tensor, kind)
     inputs, _, operators = _read_graph(flat)
     outputs = flat.vector(graph, GRAPH_OUTPUTS)
     counts = [count for count, (_, made) in enumerate(operators, 1) if index in made]
@@ -183,8 +188,8 @@ def _read_graph(
     return inputs, outputs, operators
 
 
-def _find_tensor(flat: FlatBuffer, graph: int, tensor: str) -> int:
-    """Return the index of the named tensor, which must be one float32 vector per window."""
+def _find_tensor(flat: FlatBuffer, graph: int, tensor: str, expected: int) -> int:
+    """Return the index of the named tensor, which must be one vector per window."""
     tables = flat.tables(graph, GRAPH_TENSORS)
     names = [flat.text(table, TENSOR_NAME) for table in tables]
     count = names.count(tensor)
@@ -197,10 +202,11 @@ def _find_tensor(flat: FlatBuffer, graph: int, tensor: str) -> int:
     shape = flat.numbers(table, TENSOR_SHAPE)
     position = flat.field(table, TENSOR_TYPE)
     kind = FLOAT32 if position is None else flat.number("b", position)
-    if len(shape) != 2 or shape[0] != 1 or kind != FLOAT32:
+    is_vector = len(shape) > 1 and set(shape[:-1]) == {1}
+    if not is_vector or kind != expected:
         raise InputError(
-            f"{flat.source}: tensor {tensor}: expected shape (1, dimension) and type {FLOAT32} "
-            f"(float32), got shape {shape} and type {kind}"
+            f"{flat.source}: tensor {tensor}: expected shape (1, dimension) and type {expected} "
+            f"({TYPE_NAMES[expected]}), got shape {shape} and type {kind}"
         )
     return index
 

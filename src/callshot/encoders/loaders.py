@@ -81,6 +81,14 @@ def load_birdnet(spec: EncoderSpec, *, threads: int, **_: object) -> Model:
     return open_birdnet(path, threads=threads)
 
 
+def load_yamnet(spec: EncoderSpec, *, threads: int, **_: object) -> Model:
+    """Open YAMNet, rewritten once to end in the embedding."""
+    from callshot.encoders.yamnet import open_yamnet, rewrite_yamnet
+
+    path = _derive(spec, "embedding-1.tflite", rewrite_yamnet)
+    return open_yamnet(path, threads=threads)
+
+
 def load_hubert(spec: EncoderSpec, *, device: str, threads: int, **_: object) -> Model:
     """Open HuBERT, cut at the requested layer.
 

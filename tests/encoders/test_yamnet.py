@@ -1,0 +1,89 @@
+"""YAMNet: a rewritten, quantised tflite file gives the vectors of the original.
+
+The real weights are looked for in callshot's cache and at $CALLSHOT_YAMNET.
+"""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from callshot.encoders import litert
+from callshot.encoders.birdnet import BIRDNET
+from callshot.encoders.catalogue import find_encoder
+from callshot.encoders.encode import open_encoder
+from callshot.encoders.litert import open_tflite, rewrite_tflite
+from callshot.encoders.weights.weight_files import weight_folder
+from callshot.encoders.windows import make_test_windows
+from callshot.encoders.yamnet import YAMNET, open_yamnet, rewrite_yamnet
+from callshot.errors import InputError
+from tflites import save, tiny
+
+
+@pytest.fixture(scope="module")
+def weights() -> Path:
+    for path in (
+        weight_folder("yamnet") / "yamnet.tflite",
+        Path(os.environ.get("CALLSHOT_YAMNET", "")),
+    ):
+        if path.is_file():
+            pytest.importorskip("ai_edge_litert")
+            return path
+    pytest.skip("YAMNet's weights are not here: callshot encoders get yamnet")
+
+
+@pytest.fixture(scope="module")
+def rewritten(weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("yamnet") / "embedding.tflite"
+    rewrite_yamnet(weights, path)
+    return path
+
+
+def test_a_value_is_the_distance_from_the_zero_point_times_the_scale() -> None:
+    numbers = np.array([[[[-128, -127, 127]]]], np.int8)
+    expected = [0, 0.0223283507, 255 * 0.0223283507]
+    np.testing.assert_allclose(YAMNET.decode(numbers), expected, rtol=1e-7)
+
+
+def test_the_rewritten_file_gives_the_vectors_of_the_original(
+    weights: Path, rewritten: Path
+) -> None:
+    assert litert.measure_rewrite(weights, rewritten, YAMNET) == 0
+    vectors = open_yamnet(rewritten)(make_test_windows(15600))
+    steps = vectors / 0.0223283507
+    np.testing.assert_allclose(steps, np.round(steps), atol=1e-3)
+    assert vectors.min() >= 0
+    assert len(np.unique(vectors, axis=0)) > 1
+
+
+def test_the_bits_do_not_depend_on_the_number_of_threads(rewritten: Path) -> None:
+    windows = make_test_windows(15600)
+    one = open_yamnet(rewritten)(windows)
+    np.testing.assert_array_equal(open_yamnet(rewritten, threads=3)(windows), one)
+
+
+def test_the_encoder_has_windows_of_0_975_s(weights: Path) -> None:
+    spec = find_encoder("yamnet")
+    assert spec.windowing is not None
+    assert spec.windowing.window == YAMNET.samples
+    if weights == weight_folder("yamnet") / "yamnet.tflite":
+        prepared = open_encoder(spec).prepare(np.zeros(32000, np.float32), 16000)
+        assert prepared.input.shape == (3, 15600)
+
+
+def test_another_file_and_another_quantisation_are_errors(
+    weights: Path, rewritten: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="expected one tensor tower0/network/layer28"):
+        rewrite_yamnet(save(tmp_path, tiny()), tmp_path / "out.tflite")
+    float_embedding = replace(YAMNET, quantization=(0.0, 0))
+    with pytest.raises(InputError, match=r"expected shape .* and type 0 \(float32\)"):
+        rewrite_tflite(weights, tmp_path / "out.tflite", float_embedding)
+    for quantization in ((0.0223, -128), (YAMNET.quantization[0], 0)):
+        with pytest.raises(InputError, match="expected the scale and zero point"):
+            open_tflite(rewritten, replace(YAMNET, quantization=quantization))
+    with pytest.raises(InputError, match="use BirdNET's own file, rewritten"):
+        open_tflite(rewritten, BIRDNET)
+    assert not (tmp_path / "out.tflite").exists()
