@@ -276,3 +276,21 @@ def test_the_commands_import_no_framework(tmp_path):
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert done.stdout.rstrip().endswith("IMPORTED")
+
+
+def test_a_name_is_the_name_in_results_and_folders_are_made(segments, tmp_path, capsys):
+    out = tmp_path / "new" / "deeper"
+    for name in ("one", "two"):
+        table = out / f"{name}.parquet"
+        words = ("embed", segments, "-e", "mfcc", "--sequence", "--out", table, "-q")
+        run(*words, "--name", f"MFCC {name}")
+        assert read_table(table).encoder == f"MFCC {name}"
+        run(*words[:-1], "--out", out / f"plain {name}.parquet", "-q")
+    assert (out / "one.sequences.parquet").exists()
+    tables = [out / "plain one.parquet", out / "plain two.parquet"]
+    run("evaluate", *tables, "--out", tmp_path / "results", code=2)
+    error = capsys.readouterr().err
+    assert "plain two.parquet: its encoder is 'mfcc', as in " in error
+    assert "make one of them again with --name NAME (callshot embed)" in error
+    run("embed", segments, "-e", "mfcc", "--name", " ", "-o", tables[0], code=2)
+    assert "name: expected printable text, got ' '" in capsys.readouterr().err

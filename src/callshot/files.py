@@ -69,6 +69,16 @@ def atomic_path(
             temporary.unlink()
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, where they do not exist."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(
+            f"{folder}: cannot be made ({error_reason(error)}); choose another folder"
+        ) from error
+
+
 def write_atomic(path: Path, content: str | bytes | memoryview) -> None:
     """Write a whole file, or nothing; text is encoded as UTF-8 with `\\n` at the end of lines."""
     if isinstance(content, str):

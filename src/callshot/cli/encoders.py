@@ -58,6 +58,14 @@ def embed(
     ],
     out: OutTable,
     choices: Choices = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="The name of the encoder in results.",
+            show_default="its own, with the options that are not the defaults",
+        ),
+    ] = None,
     audio: Annotated[
         Path | None,
         typer.Option(
@@ -101,6 +109,7 @@ def embed(
             out,
             encoder,
             parse_pairs("set", choices, "speed=2"),
+            name=name,
             audio=audio,
             sequences=sequence,
             store=store,

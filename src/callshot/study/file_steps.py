@@ -159,6 +159,7 @@ def embed_files(
     encoder: str,
     choices: Mapping[str, str] | None = None,
     *,
+    name: str | None = None,
     audio: Path | None = None,
     sequences: bool = False,
     store: Path | None = None,
@@ -166,8 +167,13 @@ def embed_files(
     threads: int | None = None,
     progress: Progress = no_progress,
 ) -> tuple[Embeddings, list[Reject]]:
-    """Embed the segments of a table; write the embeddings, and the rejects beside them."""
+    """Embed the segments of a table; write the embeddings, and the rejects beside them.
+
+    `name` is the name of the encoder in results, instead of its own.
+    """
     check_output_path(out)
+    if name is not None:
+        check_name(name)
     check_store(default_store() if store is None else store)
     if out.absolute() == source.absolute():
         raise OptionError(f"{out}: this is the table of segments; choose another name")
@@ -183,11 +189,19 @@ def embed_files(
         write_sequences=write if sequences else None,
         progress=progress,
     )
+    if name is not None:
+        table = replace(table, encoder=name)
     write_table(table, out, corpus=facts.get("corpus"))
     write_rejects(rejects, out.with_suffix(".rejects.csv"), keep_empty=False)
     duplicates = out.with_suffix(".duplicates.csv")
     write_duplicates(_list_duplicates(table), duplicates, keep_empty=False)
     return table, rejects
+
+
+def check_name(name: str) -> None:
+    """Check a name for an encoder in results."""
+    if not name.strip() or not name.isprintable():
+        raise OptionError(f"name: expected printable text, got {name!r}")
 
 
 def _list_duplicates(table: Embeddings) -> list[tuple[int, str, str, str]]:

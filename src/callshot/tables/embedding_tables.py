@@ -16,6 +16,7 @@ not count as rows.
 
 import csv
 import json
+import os
 import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -30,7 +31,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from callshot.errors import CallshotError, InputError, OutputError
-from callshot.files import atomic_path, error_reason
+from callshot.files import atomic_path, error_reason, make_folder
 from callshot.records import Embeddings
 from callshot.records.columns import (
     BROKEN_TEXT,
@@ -81,10 +82,20 @@ def read_tables(paths: Sequence[Path]) -> list[Embeddings]:
         if table.encoder in sources:
             raise InputError(
                 f"{table.source}: its encoder is {table.encoder!r}, "
-                f"as in {sources[table.encoder]}; rename one file"
+                f"as in {sources[table.encoder]}; {_suggest_name(Path(table.source))}"
             )
         sources[table.encoder] = table.source
     return tables[:1] + [_align_rows(tables[0], table) for table in tables[1:]]
+
+
+def _suggest_name(path: Path) -> str:
+    """Return how a table gets another name of its encoder: it is in the file, or is its name."""
+    if _read_metadata(path).get("encoder", "").strip():
+        return (
+            "the name is in the file: make one of them again with --name NAME (callshot embed) "
+            "or --encoder NAME (callshot import)"
+        )
+    return "rename this file"
 
 
 def write_table(
@@ -101,6 +112,7 @@ def write_table(
     if corpus is not None:
         metadata["corpus"] = corpus
     frame = embeddings.to_frame()
+    make_folder(path.absolute().parent)
     metadata[CHECKSUM] = content_checksum(frame)
     with atomic_path(path, errors=(pl.exceptions.PolarsError,)) as temporary:
         frame.write_parquet(temporary.absolute(), metadata=metadata)
@@ -116,14 +128,23 @@ def content_checksum(frame: pl.DataFrame) -> str:
 
 
 def check_output_path(path: Path) -> None:
-    """Raise if no table can be written to a path, before any work is done."""
+    """Raise if no table can be written to a path, before any work is done.
+
+    Folders of the path that do not exist are made when the table is written.
+    """
     if path.suffix.lower() != ".parquet":
         raise OutputError(
             f"{path}: expected a name that ends in .parquet, got {path.suffix!r}"
         )
-    if path.is_dir() or not path.absolute().parent.is_dir():
+    existing = next(place for place in path.absolute().parents if place.exists())
+    if path.is_dir() or not existing.is_dir():
         raise OutputError(
-            f"{path}: cannot be written; expected the name of a file in an existing folder"
+            f"{path}: cannot be written; expected the name of a file in a folder"
+        )
+    if not os.access(existing, os.W_OK):
+        raise OutputError(
+            f"{path}: cannot be written: no permission to write to {existing}; "
+            "choose another folder"
         )
 
 

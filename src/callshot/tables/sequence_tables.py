@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from callshot.errors import InputError
-from callshot.files import atomic_path
+from callshot.files import atomic_path, make_folder
 from callshot.records.columns import check_columns
 from callshot.records.parquet import describe_parquet, read_parquet
 
@@ -36,6 +36,7 @@ def write_sequences(
 ) -> None:
     """Write the sequence behind each vector; only a few are in memory at once."""
     parent = path.absolute().parent
+    make_folder(parent)
     with (
         atomic_path(path, errors=(pl.exceptions.PolarsError,)) as temporary,
         tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=parent) as folder,
