@@ -84,8 +84,16 @@ def test_a_file_that_is_not_a_table_is_an_error(tmp_path: Path) -> None:
         read_sequences(path, ["a"])
 
 
-def test_a_missing_folder_is_an_output_error(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match="cannot be written"):
-        write_sequences(
-            tmp_path / "no" / "x.parquet", ["a"], iter([np.zeros((1, 1), np.float32)])
-        )
+def test_a_missing_folder_is_made_and_a_file_in_its_place_is_an_error(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "file").touch()
+    for name in ("new", "file"):
+        path = tmp_path / name / "x.parquet"
+        frames = iter([np.zeros((1, 1), np.float32)])
+        if name == "new":
+            write_sequences(path, ["a"], frames)
+            assert path.exists()
+        else:
+            with pytest.raises(OutputError, match="file: cannot be made"):
+                write_sequences(path, ["a"], frames)
