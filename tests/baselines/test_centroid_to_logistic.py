@@ -195,3 +195,10 @@ def test_no_path_depends_on_the_position_of_its_queries(distance):
     assert other.steps == one.steps
     assert other.temperature == pytest.approx(one.temperature, rel=1e-9)
     assert other.gap == pytest.approx(one.gap, abs=1e-7)
+
+
+def test_a_path_can_be_stopped_before_each_step():
+    left = [1, 1, 1]
+    with pytest.raises(IndexError):
+        refine_split(episodes_of(corpus()), 0, 0.1, left.pop)
+    assert not left

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from callshot.baselines import executor, recurrent_network, train_loop
-from callshot.baselines.executor import CancelledError, CancelToken, TrainingOptions
+from callshot.baselines.executor import CancelToken, TrainingOptions
 from callshot.baselines.recurrent import choose_cell, score_recurrent
 from callshot.errors import OutputError
 from callshot.fewshot.episodes import Episodes
@@ -298,7 +299,7 @@ def test_a_cancelled_training_stops_after_its_batch_and_can_be_resumed(
         folder = tmp_path / f"cut after {calls}"
         with monkeypatch.context() as patch:
             patch.setattr(kind.network, "forward", cancel_after)
-            patch.setattr(executor, "CancelToken", lambda _, token=token: token)
+            patch.setattr(executor, "CancelToken", lambda *_, token=token: token)
             with pytest.raises(CancelledError):
                 kind.score(folder)
         assert done == calls

@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
@@ -82,3 +83,15 @@ def test_labels_other_than_the_centre_one_do_not_choose_c():
         assert not (overlapping.relevant == episodes.relevant).all()
         for number in range(4):
             assert choose_c(overlapping, number) == choose_c(episodes, number)
+
+
+def test_a_choice_can_be_stopped_before_each_c(monkeypatch):
+    left = [1, 1, 1]
+    monkeypatch.setattr(
+        logistic,
+        "measure",
+        lambda *_: dict.fromkeys([("all", "auroc"), ("all", "accuracy")], 0.5),
+    )
+    with pytest.raises(IndexError):
+        choose_c(small(0), 0, left.pop)
+    assert not left

@@ -1,12 +1,13 @@
 """Jobs run in threads; nothing that was set in torch before decides their last digits."""
 
-from threading import Thread
+from concurrent.futures import CancelledError
+from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from callshot.baselines.executor import run_jobs
+from callshot.baselines.executor import CancelToken, run_jobs
 from callshot.records import no_progress
 
 torch = pytest.importorskip(
@@ -41,3 +42,33 @@ def test_jobs_use_onednn_even_if_torch_has_switched_it_off(
 
     assert run_jobs([JOB], is_enabled, 1, no_progress) == [True]
     assert torch.backends.mkldnn.enabled == enabled
+
+
+def test_after_ctrl_c_nobody_waits_for_a_batch_and_no_job_writes_a_file() -> None:
+    may_end = Event()
+    has_begun = Event()
+    outcomes: list[object] = []
+
+    def work(_: Any, token: CancelToken) -> None:
+        if has_begun.is_set():
+            return  # the job that is done first, so that progress is reported
+        has_begun.set()
+        may_end.wait()
+        try:
+            with token.hold_saving():
+                outcomes.append("written")
+        except CancelledError as error:
+            outcomes.append(error)
+        finally:
+            is_over.set()
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    is_over = Event()
+    with pytest.raises(KeyboardInterrupt):
+        run_jobs([JOB] * 2, work, 2, interrupt)
+    assert not outcomes
+    may_end.set()
+    is_over.wait()
+    assert isinstance(outcomes[0], CancelledError)

@@ -308,6 +308,27 @@ def test_a_model_that_raises_leaves_no_thread_behind(library):
     )
 
 
+def test_ctrl_c_does_not_wait_for_the_model_and_keeps_what_it_returned(library):
+    may_end = threading.Event()
+    calls = []
+
+    def wait(prepared):
+        calls.append(threading.current_thread())
+        if len(calls) == 3:
+            time.sleep(0.1)  # until the main thread waits
+            os.kill(os.getpid(), signals.SIGINT)
+            may_end.wait()
+
+    encoder = make_watched_encoder(wait)
+    with pytest.raises(KeyboardInterrupt):
+        embed_many(library, encoder)
+    shards = (library / "store").rglob("*.parquet")
+    heights = [pl.read_parquet(shard).height for shard in shards]
+    may_end.set()
+    assert threading.main_thread() not in calls
+    assert heights == [2]
+
+
 def test_progress_adds_up_to_one_and_shows_the_pace(library):
     calls: list[tuple[float, str]] = []
     encoder = CountingEncoder().encoder

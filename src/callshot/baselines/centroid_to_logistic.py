@@ -8,10 +8,8 @@ that divides all of them. Then come full gradient steps of length 1 / (bound of 
 Nesterov's momentum, which restarts whenever it points uphill.
 """
 
-import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
@@ -28,6 +26,7 @@ from callshot.fewshot.centroid import LinearLayer, linear_layer
 from callshot.fewshot.classifiers import CENTROID
 from callshot.fewshot.engine import fit_split
 from callshot.fewshot.episodes import Episodes
+from callshot.pools import Check, Pool, never_stop
 from callshot.records import FloatArray, IntArray, Progress, no_progress
 
 NEAR = 1e-5  # above the optimum of J: a path ends there
@@ -98,11 +97,11 @@ def refine_centroid(
         check_c(c)
 
     def run(number: int) -> Path:
-        path = refine_split(episodes, number, c_values[number])
+        path = refine_split(episodes, number, c_values[number], pool.check_stopped)
         progress(1 / episodes.folds, "refinement")
         return path
 
-    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+    with Pool(threads) as pool:
         paths = list(pool.map(run, range(episodes.folds)))
     return _join_paths(episodes, paths, categories)
 
@@ -126,7 +125,9 @@ def _join_paths(
     return Refinement(np.array(steps), values, np.array(gap), temperature)
 
 
-def refine_split(episodes: Episodes, number: int, c: float) -> Path:
+def refine_split(
+    episodes: Episodes, number: int, c: float, check: Check = never_stop
+) -> Path:
     """Take the steps of one split until J is near its optimum."""
     split = StandardisedSplit(episodes, number)
     objective = LogisticObjective(split.rows, split.label, c)
@@ -139,6 +140,7 @@ def refine_split(episodes: Episodes, number: int, c: float) -> Path:
     path = Path([0], [split.score(centroid)], [gap], temperature)
     tempered = Point(start.weight / temperature, start.bias / temperature)
     for step, point, bound in descend(objective, tempered):
+        check()
         is_last = bound - optimum <= NEAR or step == MOST_STEPS
         if is_reported(step) or is_last:
             path.steps.append(step)

@@ -4,14 +4,15 @@ torch uses one thread in each of our threads, so results do not depend on the nu
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import CancelledError, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Event
+from threading import Event, Lock
 from typing import Any, TypeVar
 
 from callshot.errors import InputError, OptionError
+from callshot.pools import Pool
 from callshot.records import IntArray, Progress
 
 MIN_EXAMPLES = 2  # of each class on the support side of a split
@@ -53,21 +54,31 @@ class TrainingOptions:
 DEFAULT_OPTIONS = TrainingOptions()
 
 
-class CancelledError(Exception):
-    """Another job failed, or the user stopped all of them."""
-
-
 @dataclass(frozen=True)
 class CancelToken:
     """Receives the progress of jobs, and stops them all."""
 
     progress: Progress
     stopped: Event = field(default_factory=Event)
+    saving: Lock = field(default_factory=Lock)
 
     def check_cancelled(self, *_: Any) -> None:
-        """Raise CancelledError if all jobs are to stop."""
+        """Raise CancelledError if another job failed, or the user stopped all of them."""
         if self.stopped.is_set():
             raise CancelledError
+
+    def stop(self) -> None:
+        """Stop all jobs; none writes a file after this."""
+        self.stopped.set()
+        with self.saving:
+            pass
+
+    @contextmanager
+    def hold_saving(self) -> Iterator[None]:
+        """Let a job write a file in the block, unless all jobs are to stop."""
+        with self.saving:
+            self.check_cancelled()
+            yield
 
 
 Work = Callable[[Any, CancelToken], Outcome]
@@ -114,9 +125,8 @@ def run_jobs(
 
     If one fails, the others stop after their current batch.
     """
-    token = CancelToken(progress)
-    workers = ThreadPoolExecutor(threads, initializer=_use_one_thread)
-    with _reproducible_torch(), workers as pool:
+    with _reproducible_torch(), Pool(threads, initializer=_use_one_thread) as pool:
+        token = CancelToken(progress, pool.stopped)
         futures = {pool.submit(_run_job, job, work, token): job for job in jobs}
         try:
             for future in as_completed(futures):
@@ -125,8 +135,7 @@ def run_jobs(
                 future.result()
                 progress(1 / len(jobs), futures[future].title)
         except BaseException:
-            token.stopped.set()
-            pool.shutdown(wait=False, cancel_futures=True)
+            token.stop()
             raise
     return [future.result() for future in futures]
 

@@ -9,9 +9,7 @@ The tests compare with scikit-learn. `kernels.solver` finds the same optimum to 
 fraction of the time, and needs no extra dependency.
 """
 
-import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -23,6 +21,7 @@ from callshot.fewshot.centroid import LinearLayer, log_odds
 from callshot.fewshot.episodes import Episodes
 from callshot.fewshot.folds import audit
 from callshot.fewshot.kernels import kernel
+from callshot.pools import Check, Pool, never_stop
 from callshot.records import COMMON_FOLD, FloatArray, IntArray, Progress, no_progress
 
 C_GRID = (
@@ -74,18 +73,20 @@ def score_logistic(
     scores = np.full(episodes.relevant.shape, np.nan)
 
     def run(number: int) -> float:
-        split_c = choose_c(episodes, number) if c is None else c
+        split_c = c
+        if split_c is None:
+            split_c = choose_c(episodes, number, pool.check_stopped)
         queries = episodes.fold == number
         scores[queries] = log_odds(next(score_each(episodes, number, (split_c,))))
         progress(1 / episodes.folds, "logistic")
         return split_c
 
-    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
-        c_values = pool.map(run, range(episodes.folds))
-    return scores, tuple(c_values)
+    with Pool(threads) as pool:
+        c_values = tuple(pool.map(run, range(episodes.folds)))
+    return scores, c_values
 
 
-def choose_c(episodes: Episodes, number: int) -> float:
+def choose_c(episodes: Episodes, number: int, check: Check = never_stop) -> float:
     """Return the C of the grid that ranks best on the inner folds of one split.
 
     Every C of the grid is tried. Means are rounded, so that the last digit of a sum does not decide
@@ -100,6 +101,7 @@ def choose_c(episodes: Episodes, number: int) -> float:
     best_rank = (-np.inf, -np.inf)
     best_c = DEFAULT_C
     for c, *tables in zip(C_GRID, *fold_scores, strict=True):
+        check()
         values = measure(inner, gather(inner, tables))
         rank = (
             round(values["all", "auroc"], DIGITS),

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from callshot.baselines.checkpoints import Checkpoint, CheckpointStore
+from callshot.baselines.checkpoints import Checkpoint, CheckpointStore, Tensors
 from callshot.baselines.executor import CancelToken, TrainingOptions, run_jobs
 from callshot.baselines.sequence_batches import BoolArray
 from callshot.baselines.training_task import State, TrainingTask, best_epoch
@@ -92,7 +92,7 @@ def search(job: TrainingJob, token: CancelToken) -> list[float]:
     losses: list[float] = []
     if job.held_out.any():
         losses = _search_epochs(job, token)
-    job.store.save(Checkpoint("searched", len(losses), losses), {})
+    _save(job, Checkpoint("searched", len(losses), losses), {}, token)
     return losses
 
 
@@ -132,7 +132,7 @@ def train(job: TrainingJob, token: CancelToken) -> tuple[Any, int]:
     weights = state.network.state_dict()
     if not all(tensor.isfinite().all() for tensor in weights.values()):
         raise _diverged(job, f"its weights are not finite after {epochs} epochs")
-    job.store.save(Checkpoint("finished", epochs, losses), weights)
+    _save(job, Checkpoint("finished", epochs, losses), weights, token)
     return state.network, epochs
 
 
@@ -155,9 +155,16 @@ def _start_phase(
 
 def _save_epoch(job: TrainingJob, phase: str, state: State, token: CancelToken) -> None:
     checkpoint = Checkpoint(phase, state.epoch, state.losses)
-    job.store.save(checkpoint, state.tensors())
+    _save(job, checkpoint, state.tensors(), token)
     token.progress(0.0, f"{job.title}, {phase}: epoch {state.epoch}")
     token.check_cancelled()
+
+
+def _save(
+    job: TrainingJob, checkpoint: Checkpoint, tensors: Tensors, token: CancelToken
+) -> None:
+    with token.hold_saving():
+        job.store.save(checkpoint, tensors)
 
 
 def _diverged(job: TrainingJob, problem: str) -> InputError:

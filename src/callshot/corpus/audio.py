@@ -10,7 +10,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ from callshot.corpus.audio_files import Signal
 from callshot.corpus.options import LEVELS_DBFS, check_range
 from callshot.corpus.reader import Reader
 from callshot.errors import CallshotError, InputError, OptionError
+from callshot.pools import Check, Pool
 from callshot.records import Recording, Segment
 
 SignalOrError = Signal | InputError
@@ -172,22 +173,21 @@ def _load_ahead(
 ) -> LoadedAudio:
     pending: Pending = deque()
     recordings = _OpenRecordings(root)
-    pool = ThreadPoolExecutor(threads, "callshot-audio")
     batch_size = max(1, min(MAX_BATCH, ahead // (2 * threads)))
-    try:
+    with Pool(threads, thread_name_prefix="callshot-audio") as pool:
         for batch in _make_batches(segments, batch_size):
             while _is_full(pending, batch, ahead):
                 yield from _take_first(pending)
             indices, _ = batch
             future = pool.submit(
-                recordings.read, segments[indices.start : indices.stop]
+                recordings.read,
+                segments[indices.start : indices.stop],
+                pool.check_stopped,
             )
             pending.append((batch, future))
         while pending:
             yield from _take_first(pending)
-    finally:
-        pool.shutdown(cancel_futures=True)
-        recordings.close()
+    recordings.close()
 
 
 def _is_full(pending: Pending, batch: Batch, ahead: int) -> bool:
@@ -236,9 +236,13 @@ class _OpenRecordings:
         self._root = root
         self._readers: dict[int, tuple[tuple[str, float | None], Reader]] = {}
 
-    def read(self, segments: Sequence[Segment]) -> list[SignalOrError]:
+    def read(self, segments: Sequence[Segment], check: Check) -> list[SignalOrError]:
         """Return the audio of each segment, or the error."""
-        return [self._read(segment) for segment in segments]
+        signals = []
+        for segment in segments:
+            check()
+            signals.append(self._read(segment))
+        return signals
 
     def _read(self, segment: Segment) -> SignalOrError:
         try:

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
@@ -11,6 +11,7 @@ from callshot.encoders.encode import Encoder, PreparedSegment
 from callshot.encoders.store.store import audio_key
 from callshot.encoders.validation import Float32Array
 from callshot.errors import InputError
+from callshot.pools import Pool
 from callshot.records import Segment
 
 Loaded = tuple[int, Float32Array | InputError]
@@ -34,15 +35,12 @@ def prepare_ahead(
     most = _count_ahead(segments, samples_per_s)
     stream = map(partial(_prepare, encoder), segments, load(segments))
     waiting = deque[Prepared]()
-    executor = ThreadPoolExecutor(1, "callshot-windows")
-    try:
+    with Pool(1, thread_name_prefix="callshot-windows") as pool:
         for _ in segments:
-            waiting.append(executor.submit(next, stream))
+            waiting.append(pool.submit(next, stream))
             if len(waiting) > most:
                 yield waiting.popleft()
         yield from waiting
-    finally:
-        executor.shutdown(cancel_futures=True)
 
 
 def _prepare(

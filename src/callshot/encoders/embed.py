@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
@@ -222,7 +222,7 @@ def embed_segments(
     start_s = time.monotonic()
     audio_s = 0.0
     prepared = prepare_ahead(encoder, [segments[n] for n in missing], audio.load)
-    with closing(workers), closing(prepared):
+    with workers, closing(prepared), run.flush_on_error():
         for count, (n, future) in enumerate(zip(missing, prepared, strict=True), 1):
             run.add(n, future)
             audio_s += segments[n].end_s - segments[n].start_s
@@ -263,6 +263,16 @@ class _EmbeddingRun:
     rejects: list[Reject] = field(default_factory=list)
     running: deque[_Running] = field(default_factory=deque)
     outputs: dict[str, Output] = field(default_factory=dict)  # by key, of `running`
+
+    @contextmanager
+    def flush_on_error(self) -> Iterator[None]:
+        """Store what the model returned, whatever ends the block, before threads are ended."""
+        try:
+            yield
+        except BaseException:
+            with suppress(OutputError):  # the first error is what the user must see
+                self.store.flush()
+            raise
 
     def add(self, n: int, prepared: Prepared) -> None:
         """Give the audio of a segment to the model, once; store what is ready, in order."""

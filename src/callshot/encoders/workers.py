@@ -9,8 +9,10 @@ on a GPU, runs in one thread, on the windows of several segments together.
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
 
 import numpy as np
 
@@ -18,6 +20,7 @@ from callshot.encoders.batching import Batching
 from callshot.encoders.encode import Encoder, PreparedSegment
 from callshot.encoders.validation import Float32Array
 from callshot.errors import InputError
+from callshot.pools import Pool
 
 Output = Callable[[], Float32Array]
 """Waits for the output of a segment; raises InputError if the model fails on it."""
@@ -31,7 +34,7 @@ class Workers:
 
     def __init__(self, encoder: Encoder) -> None:
         self.encoder = encoder
-        self.executor = ThreadPoolExecutor(encoder.workers, "callshot-model")
+        self.executor = Pool(encoder.workers, thread_name_prefix="callshot-model")
         self.limit = _SampleLimit(MOST_SAMPLES)
         self.batching = Batching(settled=encoder.spec.windowing is None)
         self.batch: list[PreparedSegment] = []
@@ -43,9 +46,17 @@ class Workers:
             return self._submit_parts(segment)
         return self._submit_to_batch(segment)
 
-    def close(self) -> None:
-        """End the threads; what has not begun is dropped."""
-        self.executor.shutdown(cancel_futures=True)
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End the threads; after an error, what has not begun is dropped."""
+        self.executor.__exit__(kind, error, traceback)
 
     # One part of a segment for each thread
 

@@ -11,9 +11,10 @@ matrix, which would break their ties: each distinct vector is multiplied once.
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, wait
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from types import TracebackType
 from typing import Self, TypeVar
 
 import numpy as np
@@ -23,6 +24,7 @@ from callshot.fewshot.episodes import Episodes, Mask, Split
 from callshot.fewshot.kernels import streams
 from callshot.fewshot.kernels.supports import RULES, Rows, Sampling, multiply_rows
 from callshot.fewshot.protocol import Protocol
+from callshot.pools import Pool
 from callshot.records import FloatArray, IntArray
 
 Step = Callable[[float], None]
@@ -41,7 +43,7 @@ class Engine:
 
     episodes: Episodes
     protocol: Protocol
-    threads: ThreadPoolExecutor
+    threads: Pool
     workers: int
     memory: int
     step: Step
@@ -116,9 +118,14 @@ class Engine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """Stop the threads; tasks that have not begun are dropped."""
-        self.threads.shutdown(cancel_futures=True)
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop the threads; after an error, tasks that have not begun are dropped."""
+        self.threads.__exit__(kind, error, traceback)
 
 
 def open_engine(
@@ -132,7 +139,7 @@ def open_engine(
     """Start the threads, on the vectors that the classifier reads."""
     if not classifier.centred:
         episodes = episodes.uncentred()
-    threads = ThreadPoolExecutor(workers)
+    threads = Pool(workers)
     return Engine(
         episodes,
         protocol,

@@ -1,8 +1,7 @@
 """A synthetic corpus in a folder: a seed, a scale and a rate → recordings, annotations, README."""
 
 import io
-import os
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,6 +29,7 @@ from callshot.corpus.synthetic.plan import (
 from callshot.corpus.synthetic.soundscape import draw_soundscape, mix_soundscape
 from callshot.errors import OptionError, OutputError
 from callshot.files import error_reason, write_atomic
+from callshot.pools import Pool
 from callshot.records import Progress, no_progress
 
 Pcm = NDArray[np.int16]
@@ -140,10 +140,12 @@ def make_corpus(
     folder = Path(folder)
     _prepare_folder(folder, readme)
     write_atomic(folder / "README.md", readme)
-    write = partial(_write_recording, folder, seed, rate_hz)
-    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
-        for name in pool.map(write, plans):
-            progress(1 / len(plans), name)
+    make_files = partial(_make_files, seed, rate_hz)
+    with Pool(threads) as pool:
+        for plan, files in zip(plans, pool.map(make_files, plans), strict=True):
+            for name, content in files.items():
+                write_atomic(folder / name, content)
+            progress(1 / len(plans), plan.name)
     return summary
 
 
@@ -166,8 +168,8 @@ def _prepare_folder(folder: Path, readme: str) -> None:
         ) from error
 
 
-def _write_recording(folder: Path, seed: int, rate_hz: int, plan: RecordingPlan) -> str:
-    """Write a recording with its annotations; return its name."""
+def _make_files(seed: int, rate_hz: int, plan: RecordingPlan) -> Mapping[str, bytes]:
+    """Return the content of a recording and of its annotations, by file name."""
     audio = io.BytesIO()
     samples = make_recording(plan, seed=seed, rate_hz=rate_hz)
     soundfile.write(audio, samples, rate_hz, "PCM_16", format="FLAC")
@@ -177,10 +179,11 @@ def _write_recording(folder: Path, seed: int, rate_hz: int, plan: RecordingPlan)
     if plan.number % 4 == 3:
         # Praat writes UTF-16 if a text is not ASCII; every fourth file stands for those.
         content = b"\xfe\xff" + textgrid.encode("utf-16-be")
-    write_atomic(folder / f"recordings/{plan.name}.flac", audio.getvalue())
-    write_atomic(folder / f"raven/{plan.name}.Table.1.selections.txt", raven)
-    write_atomic(folder / f"textgrid/{plan.name}.TextGrid", content)
-    return plan.name
+    return {
+        f"recordings/{plan.name}.flac": audio.getvalue(),
+        f"raven/{plan.name}.Table.1.selections.txt": raven.encode(),
+        f"textgrid/{plan.name}.TextGrid": content,
+    }
 
 
 def make_recording(plan: RecordingPlan, *, seed: int = 0, rate_hz: int = 16000) -> Pcm:
