@@ -1,5 +1,15 @@
-"""`python -m callshot`."""
+"""The program `callshot`, also as `python -m callshot`; it can be stopped while it imports."""
 
-from callshot.cli import main
+from callshot.interrupts import stop_on_signals
 
-main()
+
+def main() -> None:
+    """Run a command."""
+    with stop_on_signals():
+        from callshot.cli import main as run_command
+
+        run_command()
+
+
+if __name__ == "__main__":
+    main()

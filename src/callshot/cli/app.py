@@ -82,18 +82,11 @@ def _callshot(
 
 @contextmanager
 def run_with_progress(first: str = "", *, quiet: bool) -> "Iterator[Progress]":
-    """Show progress while a block runs; Ctrl-C ends it with one line and exit code 130.
-
-    `first` is shown until the first progress.
-    """
+    """Show progress while a block runs; `first` is shown until the first progress."""
     from rich.console import Console
 
     from callshot.report.progress import show_progress
 
     options = {"first": first} if first else {}
-    try:
-        with show_progress(Console(stderr=True), quiet=quiet, **options) as progress:
-            yield progress
-    except KeyboardInterrupt:
-        print("callshot: interrupted; earlier results are unchanged", file=sys.stderr)
-        raise typer.Exit(130) from None
+    with show_progress(Console(stderr=True), quiet=quiet, **options) as progress:
+        yield progress

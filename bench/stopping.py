@@ -1,0 +1,213 @@
+"""Stop every long command at random moments, as Ctrl-C does, and run it again.
+
+A stopped command must end within 2 s with one line. The second run must give the same bytes as a
+run that was not stopped, and leave no other file. Each command is also run once on its own: its
+time is the range of the moments. On a shared machine, repeat what was slow: --command NAME.
+"""
+
+import os
+import random
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from table import parser, show
+
+LIMIT_S = 2.0
+COMMANDS = {
+    "synth": "synth OUT/corpus --scale 0.4",
+    "segment": "segment corpus/recordings -a corpus/raven --out OUT/segments",
+    "embed": "embed segments/segments.parquet -e ENCODER --sequence --store OUT/store "
+    "--out OUT/table.parquet",
+    "evaluate": "evaluate table.parquet --shots 1-10 --out OUT/results",
+    "baselines: logistic": "baselines table.parquet --out OUT/results",
+    "baselines: per k": "baselines table.parquet --train  --per-k --shots 1-20 "
+    "--out OUT/results",
+    "baselines: recurrent": "baselines table.parquet --train recurrent --seeds 1 "
+    "--out OUT/results",
+    "baselines: end-to-end": "baselines table.parquet --train end-to-end "
+    "--segments segments/segments.parquet --out OUT/results",
+    "run": "run OUT/study.toml",
+}
+STUDY = """
+out = "results"
+store = "store"
+[corpus.elephants]
+audio = "../corpus/recordings"
+annotations = "../corpus/raven"
+[[encoder]]
+name = "ENCODER"
+[protocol]
+shots = "1-5"
+draws = 20
+bootstraps = 500
+shared_draws = 200
+total_samples = 200
+permutations = 0
+[baselines]
+train = ["logistic"]
+[report]
+figures = false
+"""
+TIMED = ("step.json",)  # files with the seconds that a run took
+
+
+@dataclass(frozen=True)
+class Stop:
+    """One stopped run: its moment, and how long it went on after that."""
+
+    moment_s: float
+    delay_s: float
+    ended: bool  # before the signal came
+    problem: str
+    rerun_s: float
+
+
+def call(words: Sequence[str], folder: Path) -> subprocess.Popen[str]:
+    """Start a command in a process group of its own, as a terminal does."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "callshot", *words, "--quiet"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def run_whole(words: Sequence[str], folder: Path) -> float:
+    """Run a command to its end; return its seconds."""
+    start_s = time.monotonic()
+    child = call(words, folder)
+    _, errors = child.communicate()
+    if child.returncode != 0:
+        raise SystemExit(f"callshot {' '.join(words)}: {errors}")
+    return time.monotonic() - start_s
+
+
+def prepare_out(folder: Path, encoder: str) -> Path:
+    """Return an empty output folder; it has a study file."""
+    out = folder / "OUT"
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir()
+    (out / "study.toml").write_text(STUDY.replace("ENCODER", encoder))
+    return out
+
+
+def read_files(folder: Path) -> dict[str, bytes]:
+    """Return the content of every file below a folder; shards have the time in their names."""
+    content = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        is_shard = "/shard-" in name or path.name in (".lock", "lock")
+        if path.is_file() and path.name not in TIMED and not is_shard:
+            content[name] = path.read_bytes()
+    return content
+
+
+def stop_once(
+    words: Sequence[str],
+    folder: Path,
+    encoder: str,
+    moment_s: float,
+    expected: dict[str, bytes],
+) -> Stop:
+    """Stop a command at a moment, run it again, and compare its files."""
+    out = prepare_out(folder, encoder)
+    child = call(words, folder)
+    time.sleep(moment_s)
+    stop_s = time.monotonic()
+    os.killpg(child.pid, signal.SIGINT)
+    _, errors = child.communicate()
+    delay_s = time.monotonic() - stop_s
+    ended = child.returncode == 0
+    problems = []
+    if not ended and child.returncode not in (130, -signal.SIGINT):
+        problems.append(f"exit code {child.returncode}")
+    if not ended and len(errors.splitlines()) != 1:
+        problems.append(f"printed {errors!r}")
+    rerun_s = run_whole(words, folder)
+    written = read_files(out)
+    names = sorted(written.keys() | expected.keys())
+    problems += [f"{n} differs" for n in names if written.get(n) != expected.get(n)]
+    return Stop(moment_s, delay_s, ended, "; ".join(problems), rerun_s)
+
+
+def measure(
+    name: str, folder: Path, encoder: str, moments: int, seed: str
+) -> tuple[dict[str, object], list[str]]:
+    """Return a row of the table for one command, and its problems."""
+    words = COMMANDS[name].replace("ENCODER", encoder).split(" ")
+    out = prepare_out(folder, encoder)
+    whole_s = run_whole(words, folder)
+    expected = read_files(out)
+    chosen = random.Random(f"{seed} {name}")
+    stops = []
+    for _ in range(moments):
+        moment_s = chosen.uniform(0.1, 0.95 * whole_s)
+        stops.append(stop_once(words, folder, encoder, moment_s, expected))
+    problems = [
+        f"{name}, {stop.moment_s:.2f} s: {stop.problem}"
+        for stop in stops
+        if stop.problem
+    ]
+    delays = [stop.delay_s for stop in stops if not stop.ended]
+    row = {
+        "command": name,
+        "whole s": whole_s,
+        "stopped": len(delays),
+        "median s": statistics.median(delays),
+        "max s": max(delays),
+        f"over {LIMIT_S:g} s": sum(delay > LIMIT_S for delay in delays),
+        "second run, median s": statistics.median(stop.rerun_s for stop in stops),
+        "other bytes or lines": len(problems),
+    }
+    return row, problems
+
+
+def make_inputs(folder: Path, encoder: str) -> None:
+    """Make a corpus, its segments and a table with sequences."""
+    steps = (
+        "synth corpus --scale 0.5",
+        "segment corpus/recordings -a corpus/raven --out segments",
+        f"embed segments/segments.parquet -e {encoder} --sequence --out table.parquet",
+    )
+    for words in steps:
+        run_whole(words.split(), folder)
+
+
+def main() -> None:
+    """Stop all commands, print the table, and fail if one was slow or left something else."""
+    options = parser(__doc__)
+    options.add_argument("--command", action="append", choices=COMMANDS)
+    options.add_argument("--encoder", default="mfcc")
+    options.add_argument("--moments", type=int, default=10)
+    options.add_argument("--seed", default="0")
+    arguments = options.parse_args()
+    rows = []
+    problems = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        make_inputs(folder, arguments.encoder)
+        for command in arguments.command or COMMANDS:
+            row, found = measure(
+                command, folder, arguments.encoder, arguments.moments, arguments.seed
+            )
+            rows.append(row)
+            problems += found
+            print(*row.values(), *found, sep="  ", file=sys.stderr)
+    title = f"bench/stopping: {arguments.moments} random moments in each command"
+    show(title, rows, arguments.json)
+    if problems or any(row[f"over {LIMIT_S:g} s"] for row in rows):
+        raise SystemExit("\n".join(problems))
+
+
+if __name__ == "__main__":
+    main()
