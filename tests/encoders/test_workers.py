@@ -41,12 +41,9 @@ def first_two(windows):
 
 
 def run_all(encoder: Encoder, segments):
-    running = Workers(encoder)
-    try:
+    with Workers(encoder) as running:
         outputs = [running.submit(segment) for segment in segments]
         return [output() for output in outputs]
-    finally:
-        running.close()
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
@@ -85,11 +82,10 @@ def test_one_thread_runs_a_model_that_allows_no_more(changes):
         encoder = replace(encoder, spec=replace(encoder.spec, **changes))
     else:
         encoder = replace(encoder, **changes)
-    running = Workers(encoder)
-    running.batching = Batching(size=8, settled=True)
-    outputs = [running.submit(make_windows(1)) for _ in range(20)]
-    assert all(output().shape == (1, 2) for output in outputs)
-    running.close()
+    with Workers(encoder) as running:
+        running.batching = Batching(size=8, settled=True)
+        outputs = [running.submit(make_windows(1)) for _ in range(20)]
+        assert all(output().shape == (1, 2) for output in outputs)
     assert len(threads) == 1
     assert sizes == [8, 8, 4]  # windows of several segments together
 
@@ -113,14 +109,13 @@ def test_a_segment_that_fails_does_not_change_the_others(parallel):
         return first_two(windows)
 
     spec = replace(PERCH, parallel=parallel)
-    running = Workers(make_encoder(model, 2, spec))
     segments = [make_windows(2, value) for value in (6, 7, 8)]
-    outputs = [running.submit(segment) for segment in segments]
-    np.testing.assert_array_equal(outputs[0](), segments[0].input[:, :2])
-    with pytest.raises(InputError, match="seven"):
-        outputs[1]()
-    np.testing.assert_array_equal(outputs[2](), segments[2].input[:, :2])
-    running.close()
+    with Workers(make_encoder(model, 2, spec)) as running:
+        outputs = [running.submit(segment) for segment in segments]
+        np.testing.assert_array_equal(outputs[0](), segments[0].input[:, :2])
+        with pytest.raises(InputError, match="seven"):
+            outputs[1]()
+        np.testing.assert_array_equal(outputs[2](), segments[2].input[:, :2])
 
 
 def test_long_whole_segments_are_in_the_model_one_at_a_time(monkeypatch):
@@ -140,7 +135,7 @@ def test_long_whole_segments_are_in_the_model_one_at_a_time(monkeypatch):
     assert max(most) <= 5000
 
 
-def test_an_interrupt_drops_what_has_not_begun():
+def test_an_interrupt_drops_what_has_not_begun_and_waits_for_nothing():
     begun = []
     started = threading.Event()
     release = threading.Event()
@@ -155,9 +150,12 @@ def test_an_interrupt_drops_what_has_not_begun():
     for _ in range(50):
         running.submit(make_windows(1))
     started.wait(20)
+    with pytest.raises(KeyboardInterrupt), running:
+        raise KeyboardInterrupt
+    assert len(begun) <= 2
     release.set()
-    running.close()
-    assert len(begun) < 50
+    running.executor.shutdown()
+    assert len(begun) <= 2
 
 
 def test_by_default_there_is_a_thread_for_each_core(monkeypatch):

@@ -10,10 +10,8 @@ so that none vanishes while somebody reads it.
 
 import errno
 import io
-import os
 import re
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 
@@ -21,6 +19,7 @@ import polars as pl
 
 from callshot.errors import CallshotError, InputError
 from callshot.files import error_reason, remove_unfinished, sync_folder, write_atomic
+from callshot.pools import Pool
 from callshot.records.parquet import read_parquet
 
 SHARD_BYTES = 2**24  # of a shard, and so what is read at once
@@ -132,11 +131,8 @@ def verify_shards(shards: Sequence[Path], notes: list[str]) -> list[Path]:
 
     A process verifies a shard once, unless the file is replaced or written to.
     """
-    threads = ThreadPoolExecutor(os.cpu_count())  # SHA-256 frees the GIL
-    try:
-        damages = list(threads.map(_find_damage_or_absence, shards))
-    finally:
-        threads.shutdown(cancel_futures=True)  # an interrupt does not wait for all
+    with Pool() as pool:  # SHA-256 frees the GIL
+        damages = list(pool.map(_find_damage_or_absence, shards))
     whole = []
     for shard, damage in zip(shards, damages, strict=True):
         if damage is None:
