@@ -53,6 +53,7 @@ from callshot.encoders.hubert import cut_hubert, open_hubert
 from callshot.encoders.mfcc import PAPER, compute_mean_mfcc, compute_mfcc
 from callshot.encoders.store.store import open_store
 from callshot.encoders.weights.weight_files import weight_folder
+from callshot.encoders.yamnet import open_yamnet, rewrite_yamnet
 from callshot.records import Segment
 from table import parser, show
 
@@ -248,6 +249,12 @@ def find_birdnet() -> Path | None:
         Path(os.environ.get("CALLSHOT_BIRDNET", "")),
     )
     return next((path for path in paths if path.is_file()), None)
+
+
+def find_yamnet() -> Path | None:
+    """Return the path of YAMNet's own file, if it is here."""
+    path = weight_folder("yamnet") / "yamnet.tflite"
+    return path if path.is_file() else None
 
 
 def open_with_all_tensors(path: Path) -> Model:
@@ -474,6 +481,11 @@ def measure(options: argparse.Namespace) -> Iterable[TableRow]:
                     weights, birdnet, options.birdnetlib, options.rounds
                 )
             models["birdnet-v2.4"] = lambda count: open_birdnet(birdnet, threads=count)
+        yamnet = find_yamnet()
+        if yamnet is not None:
+            small = Path(folder) / "yamnet.tflite"
+            rewrite_yamnet(yamnet, small)
+            models["yamnet"] = lambda count: open_yamnet(small, threads=count)
         yield from measure_embedding(models, options.segments, options.embed_rounds)
 
 

@@ -1,9 +1,10 @@
 """Prepared segments come in; the outputs of the model go out, computed by several threads.
 
-A model that several threads may call at once gets one part of a segment from each: LiteRT and ONNX
-Runtime do most with one thread per core and a model (or a run of it) each. The parts depend on the
-segment alone, so the outputs do not depend on the number of threads. Any other model, and every one
-on a GPU, runs in one thread, on the windows of several segments together.
+A model that several threads may call at once gets one window (or whole segment) from each: LiteRT
+and ONNX Runtime do most with one thread per core and a model (or a run of it) each, and larger
+batches gain nothing. So an output depends neither on the number of threads nor on other windows,
+and an interrupted run ends soon. Any other model, and every one on a GPU, runs in one thread, on
+the windows of several segments together.
 """
 
 import threading
@@ -25,7 +26,6 @@ from callshot.pools import Pool
 Output = Callable[[], Float32Array]
 """Waits for the output of a segment; raises InputError if the model fails on it."""
 
-PART_WINDOWS = 4  # short, so that an interrupted run ends soon
 MOST_SAMPLES = 2**21  # of whole segments in the model at once: 130 s at 16 kHz
 
 
@@ -58,13 +58,12 @@ class Workers:
         """End the threads; after an error, what has not begun is dropped."""
         self.executor.__exit__(kind, error, traceback)
 
-    # One part of a segment for each thread
+    # One window, or whole segment, for each thread
 
     def _submit_parts(self, segment: PreparedSegment) -> Output:
         parts = [segment.input]
         if self.encoder.spec.windowing is not None:
-            starts = range(0, len(segment.input), PART_WINDOWS)
-            parts = [segment.input[start : start + PART_WINDOWS] for start in starts]
+            parts = [window[np.newaxis] for window in segment.input]
         futures = [self.executor.submit(self._run_part, part) for part in parts]
         return lambda: np.concatenate([future.result() for future in futures])
 
