@@ -241,7 +241,7 @@ def power_rows(corpora: int) -> Iterator[Row]:
         spreads=("shared", "total"),
         permutations=0,
     )
-    for shift in (0.15, 0.25, 0.4, 0.6):
+    for shift in (0.2, 0.29, 0.4, 0.6):
         rng = np.random.default_rng(5)
         found = []
         differences = []
