@@ -1,0 +1,112 @@
+"""Speeds, fixed and chosen: mAP of the nearest centroid on segments, and on shifted corpora.
+
+    python bench/speed.py SEGMENTS... --speeds 1,2,4,2+4,auto
+    python bench/speed.py --shifted --folder DIR
+
+With --shifted, six synthetic corpora are made in DIR (seeds 1 to 6), and all frequencies of their
+calls are multiplied by 1/8 to 8, as if they were time-expanded recordings. Each is compared at
+speeds 1 and auto, and at fixed speeds around those. Gains are paired differences in `total` from
+the first speed, with their 1st and 99th percentile.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from callshot.corpus.audio import load_audio
+from callshot.corpus.options import SegmentationOptions
+from callshot.corpus.segments import segment_corpus
+from callshot.corpus.synthetic.corpus import make_corpus
+from callshot.encoders.embed import EmbedOptions, SegmentAudio, default_store, embed
+from callshot.records import Segment
+from table import parser, show
+from view_scores import TableRow, compare_tables, read_audio
+
+SHIFTS = {  # factor: seed, fixed speeds
+    0.125: (1, "8 16"),
+    0.25: (2, "4 8"),
+    0.5: (3, "4 8"),
+    2: (4, "2 4"),
+    4: (5, "2"),
+    8: (6, "2"),
+}
+SCALE = 0.5
+TYPES = 8  # the commonest call types, of about ten calls each
+RATE_HZ = 16000
+
+
+def shift_segment(segment: Segment, factor: float) -> Segment:
+    """Return a segment whose recording is played so many times faster."""
+    rate_hz = round(RATE_HZ * factor)
+    return replace(
+        segment,
+        start_s=segment.start_s / factor,
+        end_s=segment.end_s / factor,
+        rate_hz=rate_hz,
+        source_rate_hz=float(rate_hz),
+    )
+
+
+def make_shifted(folder: Path, seed: int, factor: float) -> SegmentAudio:
+    """Make a synthetic corpus, unless it is there, and return its segments, shifted."""
+    corpus = folder / f"syn{seed}"
+    if not corpus.exists():
+        make_corpus(corpus, seed=seed, scale=SCALE)
+    root = corpus / "recordings"
+    options = SegmentationOptions(min_length_s=0.3)
+    segments = segment_corpus(root, corpus / "raven", options=options).segments
+    counts = Counter(segment.label for segment in segments)
+    common = [label for label, _ in counts.most_common(TYPES)]
+    shifted = [shift_segment(one, factor) for one in segments if one.label in common]
+    return SegmentAudio(shifted, root, partial(load_audio, root))
+
+
+def list_corpora(
+    paths: list[Path], speeds: str
+) -> Iterator[tuple[str, SegmentAudio, str]]:
+    """Yield the name, the audio and the speeds of each corpus that is given as a file."""
+    for path in paths:
+        yield path.parent.name, read_audio(path), speeds
+
+
+def list_shifted(folder: Path) -> Iterator[tuple[str, SegmentAudio, str]]:
+    """Yield the name, the audio and the speeds of each shifted corpus."""
+    for factor, (seed, fixed) in SHIFTS.items():
+        audio = make_shifted(folder, seed, factor)
+        yield f"shifted {factor:g}", audio, f"1 {fixed} auto".replace(" ", ",")
+
+
+def main() -> None:
+    """Measure all corpora and print one table."""
+    arguments = parser(__doc__)
+    arguments.add_argument("segments", nargs="*", type=Path, metavar="SEGMENTS")
+    arguments.add_argument("--encoder", default="birdnet-v2.4")
+    arguments.add_argument("--pooling", default="mean")
+    arguments.add_argument("--speeds", default="1,2,4,2+4,auto")
+    arguments.add_argument("--shifted", action="store_true")
+    arguments.add_argument("--folder", type=Path, default=Path("shifted"))
+    arguments.add_argument("--store", type=Path, default=default_store())
+    arguments.add_argument("--samples", type=int, default=1000)
+    options = arguments.parse_args()
+    corpora = list(list_corpora(options.segments, options.speeds))
+    if options.shifted:
+        corpora += list_shifted(options.folder)
+    rows: list[TableRow] = []
+    for name, audio, speeds in corpora:
+        tables = []
+        for speed in speeds.split(","):
+            choices = {"speed": speed, "pooling": options.pooling}
+            table, _ = embed(
+                audio, options.encoder, EmbedOptions(choices, options.store)
+            )
+            tables.append(table)
+            if table.note:
+                print(f"{name}: {table.note}")
+        rows += compare_tables(name, tables, options.samples)
+    show("bench/speed: mAP by k, and gains over the first row", rows, options.json)
+
+
+if __name__ == "__main__":
+    main()
