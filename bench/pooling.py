@@ -2,9 +2,10 @@
 
     python bench/pooling.py SEGMENTS... --encoder birdnet-v2.4 --speeds 1,2,4
 
-SEGMENTS are files that `callshot segment` wrote. Gains are paired differences in `total` from the
-first row (pooling mean, the first speed), with their 1st and 99th percentile. A model runs once for
-each speed; windows are kept in --store, and pooled in five ways.
+SEGMENTS are files that `callshot segment` wrote. mAP is the mean over labelled sets, `total` its
+98 % interval on other recordings. Gains are paired, over the first row (pooling mean, the first
+speed), with their 98 % interval in `total`. A model runs once for each speed; windows are kept in
+--store, and pooled in five ways.
 """
 
 from collections.abc import Iterator

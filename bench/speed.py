@@ -5,8 +5,9 @@
 
 With --shifted, six synthetic corpora are made in DIR (seeds 1 to 6), and all frequencies of their
 calls are multiplied by 1/8 to 8, as if they were time-expanded recordings. Each is compared at
-speeds 1 and auto, and at fixed speeds around those. Gains are paired differences in `total` from
-the first speed, with their 1st and 99th percentile.
+speeds 1 and auto, and at fixed speeds around those. mAP is the mean over labelled sets, `total` its
+98 % interval on other recordings. Gains are paired, over the first speed, with their 98 % interval
+in `total`.
 """
 
 from collections import Counter

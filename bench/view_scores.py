@@ -4,16 +4,14 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from callshot.corpus.audio import load_audio
 from callshot.corpus.segment_table import read_segments
 from callshot.encoders.embed import SegmentAudio
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.protocol import Protocol
-from callshot.records import Embeddings
+from callshot.records import Embeddings, Evaluation
 
 SHOTS = (1, 5, 20)
 TableRow = dict[str, object]
@@ -29,10 +27,10 @@ def read_audio(path: Path) -> SegmentAudio:
 def compare_tables(
     corpus: str, tables: Sequence[Embeddings], samples: int = 1000
 ) -> list[TableRow]:
-    """Evaluate tables; return a row for each, with its differences from the first."""
+    """Evaluate tables; return a row for each, with its gain over the first."""
     protocol = Protocol(
         shots=SHOTS,
-        spreads=("total", "shared"),
+        spreads=("shared", "total"),
         shared_draws=samples,
         total_samples=samples,
         permutations=0,
@@ -40,33 +38,20 @@ def compare_tables(
     names = frozenset(tables[0].segment).intersection(*(one.segment for one in tables))
     shared = [table.only(names) for table in tables]
     result = evaluate_tables(shared, protocol, corpus=corpus)
-    values = result.values.filter(metric="map", scoring="all")
-    first = tables[0].encoder
-    rows: list[TableRow] = []
-    for table in tables:
-        row: TableRow = {"corpus": corpus, "view": table.encoder}
-        for spread in ("shared", "total"):
-            for k in available_shots(values):
-                row[f"{spread} {k}"] = samples_of(
-                    values, table.encoder, spread, k
-                ).mean()
-        for k in available_shots(values):
-            own = samples_of(values, table.encoder, "total", k)
-            gain = own - samples_of(values, first, "total", k)
-            low, high = np.percentile(gain, (1, 99))
-            row[f"gain {k}"] = f"{gain.mean():+.3f} ({low:+.3f} to {high:+.3f})"
-        rows.append(row)
-    return rows
+    return [describe_view(result, table.encoder) for table in tables]
 
 
-def available_shots(values: pl.DataFrame) -> list[int]:
-    """Return the k that were evaluated."""
-    return sorted(values["k"].unique().to_list())
-
-
-def samples_of(
-    values: pl.DataFrame, encoder: str, spread: str, k: int
-) -> NDArray[np.float64]:
-    """Return the mAP of one encoder in every sample of a spread."""
-    rows = values.filter(encoder=encoder, spread=spread, k=k)
-    return rows["value"].explode().to_numpy()
+def describe_view(result: Evaluation, encoder: str) -> TableRow:
+    """Return the mAP of an encoder, its interval, and its paired gain over the first encoder."""
+    row: TableRow = {"corpus": result.corpus, "view": encoder}
+    curve = result.curve.filter(metric="map", scoring="all", encoder=encoder)
+    for k, mean in curve.filter(spread="shared").select("k", "mean").rows():
+        row[f"mAP {k}"] = round(mean, 3)
+    for k, low, high in curve.filter(spread="total").select("k", "p01", "p99").rows():
+        row[f"total {k}"] = f"{low:.2f} to {high:.2f}"
+    gains = result.differences.filter(metric="map", scoring="all", spread="total")
+    gains = gains.filter(pl.col("one") == result.curve["encoder"][0], other=encoder)
+    # A difference is that of the first encoder from this one.
+    for k, loss, low, high in gains.select("k", "mean", "p01", "p99").rows():
+        row[f"gain {k}"] = f"{-loss:+.3f} ({-high:+.3f} to {-low:+.3f})"
+    return row

@@ -45,6 +45,17 @@ def test_the_written_study_names_the_corpus_encoders_and_shots(tmp_path: Path) -
     assert study.protocol.shots == tuple(range(1, 41))
 
 
+def test_birdnet_is_compared_at_its_own_speed_and_at_the_chosen_one(
+    tmp_path: Path,
+) -> None:
+    path = init_study(tmp_path, make_corpus(tmp_path / "recordings"))
+    lines = path.read_text(encoding="utf-8").splitlines()
+    birdnet = [n for n, line in enumerate(lines) if 'name = "birdnet-v2.4"' in line]
+    assert len(birdnet) == 1
+    speed = uncomment(lines[birdnet[0] + 1])
+    assert tomllib.loads(speed) == {"speed": [1, "auto"]}
+
+
 def test_the_options_of_annotations_are_written_to_the_study(tmp_path: Path) -> None:
     audio = make_corpus(tmp_path / "recordings")
     rename = tmp_path / "labels.csv"
@@ -152,9 +163,8 @@ def test_every_commented_key_is_valid_when_uncommented(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     lines = path.read_text(encoding="utf-8").splitlines()
     # Without the encoders, some of which need weights.
-    lines = [
-        line for line in lines if "[[encoder]]" not in line and "name = " not in line
-    ]
+    keys = ("[[encoder]]", "name = ", "pooling = ", "speed = ")
+    lines = [line for line in lines if not any(key in line for key in keys)]
     text = (
         "\n".join(uncomment(line) for line in lines) + '\n[[encoder]]\nname = "mfcc"\n'
     )

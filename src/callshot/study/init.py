@@ -31,6 +31,8 @@ GENERIC_NAMES = frozenset(
     )
 )
 PRETRAINED = ("birdnet-v2.4", "perch-v2", "hubert-base-l2", "perch-v1")
+COMPARE_SPEEDS = ("birdnet-v2.4",)  # those of which `auto` was measured
+SPEED_LINE = 'speed = [1, "auto"]             # as recorded, and as the band of the calls suggests'
 PAPER_MINIMUM_S = 1.0
 
 PROTOCOL = """
@@ -216,7 +218,11 @@ def _fold_lines(inspection: Inspection) -> list[str]:
 
 def _encoder_lines() -> list[str]:
     """List MFCC, random vectors, and every pretrained encoder, with how to get those that miss."""
-    lines = ["[[encoder]]", 'name = "mfcc"                   # needs no weights']
+    lines = [
+        "[[encoder]]",
+        'name = "mfcc"                   # needs no weights',
+        '# pooling = "max"               # often better than the mean, the paper\'s',
+    ]
     for name in PRETRAINED:
         status = encoder_status(find_encoder(name))
         comment = f"           # {status.licence}"
@@ -225,6 +231,8 @@ def _encoder_lines() -> list[str]:
             comment = f"      # first: {' && '.join(status.needs)}"
             mark = "# "
         lines += ["", f"{mark}[[encoder]]", f'{mark}name = "{name}"{comment}']
+        if name in COMPARE_SPEEDS:
+            lines.append(f"{mark}{SPEED_LINE}")
     return [
         *lines,
         "",
