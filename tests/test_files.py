@@ -275,6 +275,30 @@ def test_only_unfinished_files_of_dead_processes_are_removed(tmp_path: Path) -> 
     remove_unfinished(tmp_path / "missing")
 
 
+def test_the_next_write_of_a_file_removes_what_killed_processes_left(
+    tmp_path: Path,
+) -> None:
+    dead = dead_pid()
+    with atomic_path(tmp_path / "a[1].txt") as temporary:
+        machine = temporary.name.split("-")[1][:4]
+        temporary.touch()
+    left = tmp_path / f".a[1].{dead}-{machine}4567.part.txt"
+    left.touch()
+    folder = left.with_suffix(".folder")
+    folder.mkdir()
+    (folder / "1.parquet").touch()
+    other = "0000" if machine != "0000" else "1111"
+    kept = [
+        f".a[1].{dead}-{other}4567.part.txt",  # another machine may still write it
+        f".a[1].{os.getpid()}-{machine}4567.part.txt",
+        f".b.{dead}-{machine}4567.part.txt",
+    ]
+    for name in kept:
+        (tmp_path / name).touch()
+    write_atomic(tmp_path / "a[1].txt", "whole")
+    assert names(tmp_path) == sorted(["a[1].txt", *kept])
+
+
 # Checksums
 
 

@@ -5,14 +5,18 @@ either the whole file is there or nothing under its name.
 """
 
 import errno
+import glob
 import hashlib
 import os
 import re
 import secrets
+import shutil
+import socket
 import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -33,8 +37,9 @@ def atomic_path(
 ) -> Iterator[Path]:
     """Yield a temporary path to write to, which replaces `target` if the block succeeds.
 
-    If the block fails, the temporary file is removed. Its name keeps the suffix of the target,
-    because many writers choose a format by it.
+    If the block fails, the temporary file is removed; what a killed process of this machine left
+    of the same target goes first. The name keeps the suffix of the target, because many writers
+    choose a format by it.
 
     Parameters
     ----------
@@ -48,9 +53,11 @@ def atomic_path(
     OutputError
         If the file cannot be written.
     """
-    token = f"{os.getpid()}-{secrets.token_hex(4)}"
-    name = f".{target.stem[:STEM_LENGTH]}.{token}{PART_SUFFIX}{target.suffix}"
-    temporary = target.with_name(name)
+    stem = target.stem[:STEM_LENGTH]
+    machine = _machine_digits()
+    token = f"{os.getpid()}-{machine}{secrets.token_hex(2)}"
+    temporary = target.with_name(f".{stem}.{token}{PART_SUFFIX}{target.suffix}")
+    remove_unfinished(target.parent, f"{glob.escape(stem)}.*-{machine}*")
     writer_errors: tuple[type[Exception], ...] = (OSError, *errors)
     try:
         yield temporary
@@ -65,8 +72,7 @@ def atomic_path(
             f"{target}: cannot be written ({error_reason(error)}){hint}"
         ) from error
     finally:
-        with suppress(OSError):
-            temporary.unlink()
+        remove_path(temporary)
 
 
 def make_folder(folder: Path) -> None:
@@ -102,8 +108,22 @@ def remove_unfinished(folder: Path, pattern: str = "*") -> None:
     for path in folder.glob(f".{pattern}{PART_SUFFIX}*"):
         owner = PART_NAME.search(path.name)
         if owner is not None and not is_process_alive(int(owner[1])):
-            with suppress(OSError):
-                path.unlink()
+            remove_path(path)
+
+
+def remove_path(path: Path) -> None:
+    """Remove a file, or a folder with everything in it; nothing where that fails."""
+    with suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink()
+
+
+@cache
+def _machine_digits() -> str:
+    """Return four digits that tell this machine from others, for names of temporary files."""
+    return sha256_text(socket.gethostname())[:4]
 
 
 def sync_file(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 from dataclasses import replace
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -229,3 +230,9 @@ def test_evaluate_reads_the_categories_that_segment_writes(tmp_path):
         "growl": "rumble",
         "roar": "roar",
     }
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_an_error_of_the_system():
+    with pytest.raises(OSError, match="No space left on device"):
+        write_segment_table([ROAR], Path("/dev/full"))

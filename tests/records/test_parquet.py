@@ -1,6 +1,7 @@
 """Parquet files of any origin: frames come out, or one line of error; the process goes on."""
 
 import base64
+import errno
 import os
 import random
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 from callshot.corpus.segment_table import read_segments
 from callshot.errors import InputError
 from callshot.records import parquet
-from callshot.records.parquet import describe_parquet, read_parquet
+from callshot.records.parquet import describe_parquet, read_parquet, write_parquet
 
 # Two rows of text and integers. Bit 0 of byte 38 is flipped, which makes a count in the header of
 # a page negative. polars 2.1 aborts: "memory allocation of 2305843009213693952 bytes
@@ -178,3 +179,23 @@ def test_a_process_that_cannot_be_started_is_an_error(
     monkeypatch.setattr(sys, "executable", os.devnull)
     with pytest.raises(InputError, match="no process to read it: Permission denied"):
         read_parquet(table)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("rows", [FRAME, FRAME.lazy()], ids=["at once", "streamed"])
+def test_a_full_disk_is_an_error_of_the_system(
+    rows: pl.DataFrame | pl.LazyFrame,
+) -> None:
+    with pytest.raises(OSError) as failure:
+        write_parquet(rows, Path("/dev/full"))
+    assert failure.value.errno == errno.ENOSPC
+
+
+@pytest.mark.parametrize("rows", [FRAME, FRAME.lazy()], ids=["at once", "streamed"])
+def test_the_bytes_are_those_that_polars_writes(
+    rows: pl.DataFrame | pl.LazyFrame, tmp_path: Path
+) -> None:
+    write_parquet(rows, tmp_path / "ours.parquet", compression="zstd")
+    FRAME.write_parquet(tmp_path / "theirs.parquet", compression="zstd")
+    ours = (tmp_path / "ours.parquet").read_bytes()
+    assert ours == (tmp_path / "theirs.parquet").read_bytes()

@@ -6,7 +6,7 @@ import json
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import polars as pl
@@ -428,8 +428,8 @@ def test_an_interrupted_write_leaves_the_previous_file_and_no_other(
     path = parquet(tmp_path)
     before = path.read_bytes()
 
-    def interrupted(_: pl.DataFrame, file: Path, **options: Any) -> None:
-        file.write_bytes(b"half")
+    def interrupted(_: pl.DataFrame, file: IO[bytes], **options: Any) -> None:
+        file.write(b"half")
         raise KeyboardInterrupt
 
     monkeypatch.setattr(pl.DataFrame, "write_parquet", interrupted)

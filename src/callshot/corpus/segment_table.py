@@ -16,7 +16,7 @@ from callshot.errors import InputError
 from callshot.files import error_reason
 from callshot.records import Reject, Segment, Segmentation
 from callshot.records.csv_cells import restore_frame, write_csv
-from callshot.records.parquet import describe_parquet, read_parquet
+from callshot.records.parquet import describe_parquet, read_parquet, write_parquet
 
 SEGMENTS = "segments.parquet"
 REJECTS = "rejects.csv"
@@ -86,7 +86,7 @@ def write_segment_table(
         while name in frame.columns:
             name += "_annotated"
         frame = frame.with_columns(column.alias(name))
-    frame.write_parquet(path, metadata=dict(metadata or {}))
+    write_parquet(frame, path, metadata=dict(metadata or {}))
 
 
 class SegmentTable(list[Segment]):

@@ -1,4 +1,4 @@
-"""Parquet files of any origin → data frames, or an error of one line.
+"""Parquet files of any origin → data frames, or an error of one line; data frames → Parquet.
 
 A damaged file can end the process that reads it: one flipped bit makes polars reserve more memory
 than there is, and abort. So files are read by a second process, which is started with the first
@@ -7,6 +7,7 @@ another one. What callshot can check by a checksum it reads itself.
 """
 
 import atexit
+import io
 import json
 import os
 import stat
@@ -95,6 +96,49 @@ def _check_ends(path: Path) -> None:
         end = stream.read()
     if start != MAGIC or end[-len(MAGIC) :] != MAGIC:
         raise _damage(path, "a Parquet file begins and ends with PAR1")
+
+
+def write_parquet(
+    rows: pl.DataFrame | pl.LazyFrame, path: Path, **options: Any
+) -> None:
+    """Write rows as Parquet; those of a LazyFrame are streamed.
+
+    Raises
+    ------
+    OSError
+        If the disk does not take them. polars alone raises an error without the system's number.
+    """
+    with path.open("wb") as stream:
+        file: Any = _KeptErrors(stream)
+        try:
+            if isinstance(rows, pl.LazyFrame):
+                rows.sink_parquet(file, **options)
+            else:
+                rows.write_parquet(file, **options)
+        except pl.exceptions.PolarsError:
+            if file.error is not None:
+                raise file.error from None
+            raise
+
+
+class _KeptErrors(io.RawIOBase):
+    """A file to write to, which keeps the error of the system."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.stream = stream
+        self.error: OSError | None = None
+
+    def writable(self) -> bool:
+        """Return that it can be written to."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Write bytes."""
+        try:
+            return self.stream.write(data)
+        except OSError as error:
+            self.error = error
+            raise
 
 
 def _damage(path: Path, reason: str) -> InputError:

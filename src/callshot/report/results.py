@@ -23,6 +23,7 @@ from callshot.records import ClassCount, Embeddings, Evaluation, Folds, IntArray
 from callshot.records import frames as schemas
 from callshot.records.csv_cells import restore_frame, write_csv_frame
 from callshot.records.frames import CURVE_KEY, Frame, Schema
+from callshot.records.parquet import write_parquet
 from callshot.report.output_folder import OutputFolder, open_output_folder
 
 DrawFigures = Callable[[Path], Sequence[Path]]
@@ -147,7 +148,8 @@ def write_evaluation(evaluation: Evaluation, folder: Path) -> None:
     """Write all RESULT_FILES to a folder."""
     for name in RESULT_FRAMES:
         write_frame(getattr(evaluation, name), folder / f"{name}.csv")
-    evaluation.curve.write_parquet(
+    write_parquet(
+        evaluation.curve,
         folder / "curve.parquet",
         compression="zstd",
         row_group_size=ROW_GROUP,
@@ -172,7 +174,7 @@ def _write_values(values: Frame, path: Path) -> None:
     samples = values.lazy().with_columns(index=indices)
     rows = samples.explode("index", "value")
     ordered = rows.select(*CURVE_KEY, "k", "index", "value")
-    ordered.sink_parquet(path, compression="zstd", row_group_size=ROW_GROUP)
+    write_parquet(ordered, path, compression="zstd", row_group_size=ROW_GROUP)
 
 
 def _read_values(path: Path) -> Frame:

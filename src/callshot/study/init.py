@@ -12,8 +12,9 @@ from callshot.corpus.known_corpora import Corpus
 from callshot.corpus.notes import check_any_segments
 from callshot.encoders.availability import encoder_status
 from callshot.encoders.catalogue import find_encoder
-from callshot.errors import InputError, OptionError, OutputError
+from callshot.errors import InputError, OptionError
 from callshot.fewshot.folds import DEFAULT_FOLDS
+from callshot.files import write_atomic
 from callshot.records import Inspection, given_folds
 
 GENERIC_NAMES = frozenset(
@@ -242,12 +243,8 @@ def _encoder_lines() -> list[str]:
 
 
 def _write_new(path: Path, text: str) -> None:
-    try:
-        with path.open("x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-    except FileExistsError:
+    if os.path.lexists(path):
         raise OptionError(
             f"{path}: already exists; remove it, or choose another name with --out"
-        ) from None
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be written ({error.strerror})") from error
+        )
+    write_atomic(path, text)

@@ -29,7 +29,7 @@ from callshot.fewshot.protocol import Protocol
 from callshot.files import sha256_file
 from callshot.records import Evaluation
 from callshot.records.frames import BASELINES, REFINEMENT
-from callshot.records.parquet import read_parquet
+from callshot.records.parquet import read_parquet, write_parquet
 from callshot.report.output_folder import open_output_folder
 from callshot.report.provenance import describe_evaluation
 from callshot.report.results import (
@@ -285,7 +285,7 @@ def _write_files(
     """Write the files of some results to a folder; return their names."""
     for name, frame in _result_frames(results).items():
         write_frame(frame, folder / name)
-    results.baselines.write_parquet(folder / SAMPLES_FILE, compression="zstd")
+    write_parquet(results.baselines, folder / SAMPLES_FILE, compression="zstd")
     if per_k is not None:
         write_evaluation(per_k, folder)
     return [name for name in baseline_files(results) if name != PROVENANCE]

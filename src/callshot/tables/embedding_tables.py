@@ -42,7 +42,7 @@ from callshot.records.columns import (
     select_columns,
 )
 from callshot.records.csv_cells import restore_frame, restore_text
-from callshot.records.parquet import describe_parquet, read_parquet
+from callshot.records.parquet import describe_parquet, read_parquet, write_parquet
 
 CHECKSUM = "sha256"  # the metadata that callshot verify compares
 POLARS_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
@@ -115,7 +115,7 @@ def write_table(
     make_folder(path.absolute().parent)
     metadata[CHECKSUM] = content_checksum(frame)
     with atomic_path(path, errors=(pl.exceptions.PolarsError,)) as temporary:
-        frame.write_parquet(temporary.absolute(), metadata=metadata)
+        write_parquet(frame, temporary, metadata=metadata)
 
 
 def content_checksum(frame: pl.DataFrame) -> str:

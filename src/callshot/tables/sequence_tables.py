@@ -1,7 +1,7 @@
 """Tables of the sequences behind vectors: segment, frames, and the values, frame after frame."""
 
-import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from callshot.errors import InputError
-from callshot.files import atomic_path, make_folder
+from callshot.files import atomic_path, make_folder, remove_path
 from callshot.records.columns import check_columns
-from callshot.records.parquet import describe_parquet, read_parquet
+from callshot.records.parquet import describe_parquet, read_parquet, write_parquet
 
 Frames = NDArray[np.float32]
 
@@ -35,20 +35,30 @@ def write_sequences(
     path: Path, segments: Sequence[str], sequences: Iterator[Frames]
 ) -> None:
     """Write the sequence behind each vector; only a few are in memory at once."""
-    parent = path.absolute().parent
-    make_folder(parent)
+    make_folder(path.absolute().parent)
     with (
         atomic_path(path, errors=(pl.exceptions.PolarsError,)) as temporary,
-        tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=parent) as folder,
+        _make_folder_of_parts(temporary) as folder,
     ):
         parts: list[Path] = []
         for start in range(0, len(segments), SEQUENCES_PER_WRITE):
             names = segments[start : start + SEQUENCES_PER_WRITE]
             frame = _sequence_frame(names, list(islice(sequences, len(names))))
-            part = Path(folder, f"{start}.parquet")
-            frame.write_parquet(part)
+            part = folder / f"{start}.parquet"
+            write_parquet(frame, part)
             parts.append(part)
-        pl.scan_parquet(parts, glob=False).sink_parquet(temporary.absolute())
+        write_parquet(pl.scan_parquet(parts, glob=False), temporary)
+
+
+@contextmanager
+def _make_folder_of_parts(temporary: Path) -> Iterator[Path]:
+    """Make a folder that is removed after the block, or like an unfinished file after a kill."""
+    folder = temporary.with_suffix(".folder")
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        remove_path(folder)
 
 
 def _sequence_frame(
