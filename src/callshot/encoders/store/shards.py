@@ -18,7 +18,13 @@ from pathlib import Path
 import polars as pl
 
 from callshot.errors import CallshotError, InputError
-from callshot.files import error_reason, remove_unfinished, sync_folder, write_atomic
+from callshot.files import (
+    error_reason,
+    remove_unfinished,
+    sha256_file,
+    sync_folder,
+    write_atomic,
+)
 from callshot.pools import Pool
 from callshot.records.parquet import read_parquet
 
@@ -72,7 +78,7 @@ def find_damage(shard: Path) -> str:
     OSError if it cannot be read at all, unless that is the fault of the disk.
     """
     try:
-        content = shard.read_bytes()
+        found = sha256_file(shard)
     except OSError as error:
         if error.errno == errno.EIO:
             return error_reason(error)
@@ -80,7 +86,7 @@ def find_damage(shard: Path) -> str:
     checksum = CHECKSUM.search(shard.name)
     if checksum is None:
         return _find_damaged_rows(shard)
-    if sha256(content).hexdigest() != checksum[1]:
+    if found != checksum[1]:
         return "its content differs from the checksum in its name"
     return ""
 
@@ -220,8 +226,7 @@ def add_checksums(folder: Path, notes: list[str]) -> None:
     old = [shard for shard in shards if CHECKSUM.search(shard.name) is None]
     for shard in verify_shards(old, notes):
         suffix = SEQUENCES_SUFFIX if has_sequences(shard) else SUFFIX
-        checksum = sha256(shard.read_bytes()).hexdigest()
-        name = _shard_name(_read_stamp(shard), checksum, suffix)
+        name = _shard_name(_read_stamp(shard), sha256_file(shard), suffix)
         shard.replace(shard.with_name(name))
     if old:
         sync_folder(folder)
