@@ -491,11 +491,11 @@ def test_a_shard_that_the_disk_cannot_read_is_set_aside(
 ) -> None:
     fill(tmp_path, [1])
 
-    def fail(path: Path) -> bytes:
+    def fail(path: Path) -> str:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "read_bytes", fail)
+        patched.setattr(shards, "sha256_file", fail)
         damage = shards.find_damage(shard_files(tmp_path)[0])
     assert damage == os.strerror(errno.EIO)
 
