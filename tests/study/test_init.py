@@ -11,6 +11,7 @@ from callshot.corpus.annotations import Hints, describe_hints
 from callshot.corpus.inspection import inspect_corpus
 from callshot.corpus.known_corpora import find_corpus
 from callshot.corpus.renaming import make_hints
+from callshot.encoders.catalogue import ENCODERS
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.study.init import CorpusSource, write_study
 from callshot.study.study_file import read_study
@@ -42,6 +43,8 @@ def test_the_written_study_names_the_corpus_encoders_and_shots(tmp_path: Path) -
     assert (corpus.name, corpus.audio, corpus.folds) == ("my-recordings", audio, 5)
     assert corpus.segmentation.min_length_s == 1.0
     assert {"mfcc", "random"} <= {encoder.name for encoder in study.encoders}
+    for spec in ENCODERS:
+        assert f'name = "{spec.name}"' in study.text
     assert study.protocol.shots == tuple(range(1, 41))
 
 

@@ -13,7 +13,13 @@ from callshot.study.steps import Step
 from callshot.study.study_file import Study
 
 # Seconds of work for a second of audio.
-ENCODER_PACE = {"mfcc": 0.001, "random": 0.0005, "birdnet": 0.015, "hubert": 0.05}
+ENCODER_PACE = {
+    "mfcc": 0.001,
+    "random": 0.0005,
+    "yamnet": 0.005,
+    "birdnet": 0.015,
+    "hubert": 0.05,
+}
 OTHER_ENCODER_PACE = 0.1
 READING = 2e-9  # seconds for a byte of audio
 BYTES_S = 64_000  # of a second of audio, where nothing better is known
