@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from callshot.corpus.audio import load_audio
     from callshot.corpus.options import SegmentationOptions
     from callshot.corpus.segment_table import read_segments
+    from callshot.detection.find_windows import find_windows
+    from callshot.detection.index_files import Index, open_index
+    from callshot.detection.index_recordings import index_recordings
     from callshot.encoders.availability import list_encoders
     from callshot.errors import CallshotError
     from callshot.fewshot.estimator import CentroidClassifier
@@ -50,6 +53,7 @@ _MODULES = {
     "Evaluation": "records",
     "Folds": "records",
     "Hints": "corpus.annotations",
+    "Index": "detection.index_files",
     "Protocol": "fewshot.protocol",
     "SegmentationOptions": "corpus.options",
     "Segmentation": "records",
@@ -57,10 +61,13 @@ _MODULES = {
     "compare": "api",
     "embed": "api",
     "evaluate": "api",
+    "find_windows": "detection.find_windows",
+    "index_recordings": "detection.index_recordings",
     "labels_for_target": "fewshot.label_target",
     "list_encoders": "encoders.availability",
     "load_audio": "corpus.audio",
     "make_folds": "fewshot.folds",
+    "open_index": "detection.index_files",
     "read_annotations": "corpus.annotations",
     "read_segments": "corpus.segment_table",
     "read_tables": "tables.embedding_tables",
@@ -79,6 +86,7 @@ __all__ = [
     "Evaluation",
     "Folds",
     "Hints",
+    "Index",
     "Protocol",
     "Segmentation",
     "SegmentationOptions",
@@ -87,10 +95,13 @@ __all__ = [
     "compare",
     "embed",
     "evaluate",
+    "find_windows",
+    "index_recordings",
     "labels_for_target",
     "list_encoders",
     "load_audio",
     "make_folds",
+    "open_index",
     "read_annotations",
     "read_segments",
     "read_tables",

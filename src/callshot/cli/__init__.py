@@ -6,6 +6,7 @@ options        options that commands share
 study          init, run, status
 corpus         inspect, segment, synth
 encoders       embed, encoders
+index          index, find
 evaluate       evaluate
 baselines      baselines
 imports        import
@@ -13,7 +14,7 @@ verify         verify
 """
 
 from callshot.cli import study  # isort: skip  (the order here is the order of --help)
-from callshot.cli import corpus, encoders, evaluate, baselines  # isort: skip
+from callshot.cli import corpus, encoders, index, evaluate, baselines  # isort: skip
 from callshot.cli import imports, verify
 from callshot.cli.app import app, main
 
@@ -24,6 +25,7 @@ __all__ = [
     "encoders",
     "evaluate",
     "imports",
+    "index",
     "main",
     "study",
     "verify",

@@ -20,7 +20,7 @@ def verify(
     path: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[STUDY|RESULTS|STORE|TABLE]",
+            metavar="[STUDY|RESULTS|STORE|INDEX|TABLE]",
             help="What to verify.",
             show_default="study.toml here, or the user's store",
         ),
@@ -29,7 +29,7 @@ def verify(
         bool,
         typer.Option(
             "--repair",
-            help="Set damaged shards of the store aside; the next run makes them again.",
+            help="Set damaged files of a store or index aside; the next run makes them again.",
         ),
     ] = False,
     quiet: Quiet = False,

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from callshot.corpus.segments import audio_root
+from callshot.detection.index_files import is_index
+from callshot.detection.verify_index import verify_index
 from callshot.encoders.embed import default_store
 from callshot.encoders.store.verify_store import is_store, verify_store
 from callshot.errors import InputError, OptionError
@@ -24,7 +26,8 @@ RUN_AGAIN = "callshot run makes it again"
 class Kind(NamedTuple):
     """Something that can be verified: how it is recognised, and what is found in it.
 
-    `verify` is called with the path and with whether to repair, which only stores can do.
+    `verify` is called with the path and with whether to repair, which stores and indexes
+    can do.
     """
 
     name: str
@@ -34,10 +37,10 @@ class Kind(NamedTuple):
 
 
 def verify_path(path: Path, *, repair: bool = False) -> Iterator[Finding]:
-    """Return the state of every file of a study, store, folder of results or table.
+    """Return the state of every file of a study, store, index, folder of results or table.
 
-    With `repair`, damaged shards of a store are set aside: their segments are embedded again by
-    the next run. Nothing else is changed.
+    With `repair`, damaged shards of a store and damaged files of an index are set aside: the next
+    run makes them again. Nothing else is changed.
 
     Raises
     ------
@@ -114,6 +117,10 @@ def _verify_store(path: Path, repair: bool) -> Iterator[Finding]:
     return verify_store(path, repair=repair)
 
 
+def _verify_index(path: Path, repair: bool) -> Iterator[Finding]:
+    return verify_index(path, repair=repair)
+
+
 def _verify_results(path: Path, repair: bool) -> Iterator[Finding]:
     return verify_results(path)
 
@@ -124,6 +131,7 @@ def _verify_table(path: Path, repair: bool) -> Iterator[Finding]:
 
 KINDS = (
     Kind("study file", is_study, verify_study, has_store=True),
+    Kind("index", is_index, _verify_index, has_store=True),
     Kind("folder of results", is_results, _verify_results),
     Kind("store", is_store, _verify_store, has_store=True),
     Kind("table", is_table, _verify_table),

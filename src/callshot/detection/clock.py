@@ -1,0 +1,133 @@
+"""When a recording began: from its file name, or from what the recorder wrote into its header.
+
+    20260314_053000.WAV                AudioMoth, Song Meter, Swift, … (also with a prefix)
+    SITE1_20260314_053000+0200.wav     with the offset from UTC; Z is UTC
+    5E6C6F38.WAV                       old AudioMoth: seconds since 1970 in hexadecimal, UTC
+    header "Recorded at 05:30:00 14/03/2026 (UTC+2)"            AudioMoth
+    header "Timestamp:2026-03-14T05:30:00+02:00"                GUANO: Song Meter and others
+    header OriginationDate and OriginationTime                  Broadcast Wave
+
+The name counts first, because programs that split recordings leave the header as it was. Where both
+give the same time, the offset comes from the header.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+NAME = re.compile(
+    r"(?<!\d)((?:19|20)\d{6})[_T-](\d{6})(?!\d)(?:(Z)|([+-]\d{4})(?!\d))?"
+)
+HEX_NAME = re.compile(r"[45678][0-9A-F]{7}")  # 2006 to 2038 and later
+AUDIOMOTH = re.compile(
+    r"Recorded at (\d{2}:\d{2}:\d{2} \d{2}/\d{2}/\d{4}) \(UTC([+-]\d{1,2})?(?::(\d{2}))?\)"
+)
+GUANO = re.compile(r"^Timestamp: *(\S+)", re.MULTILINE)
+BROADCAST = re.compile(r"(\d{4})[-:_ /.](\d{2})[-:_ /.](\d{2})(\d{2}):(\d{2}):(\d{2})")
+BROADCAST_DATE = slice(320, 338)  # of a bext chunk: date and time
+MOST_CHUNKS = 100
+MOST_BYTES = 2**16  # of a chunk
+TEXT_CHUNKS = (b"LIST", b"guan", b"bext")
+
+
+def find_clock_time(path: Path, name: str) -> str | None:
+    """Return when a recording began, in the format of ISO 8601; None if nothing says it.
+
+    >>> find_clock_time(Path("absent.wav"), "site1/SM4_20260314_053000.wav")
+    '2026-03-14T05:30:00'
+    """
+    by_name = parse_name(name)
+    by_header = None
+    with suppress(OSError), path.open("rb") as stream:
+        by_header = parse_header(_read_texts(stream))
+    clock = _choose_clock(by_name, by_header)
+    return None if clock is None else clock.isoformat()
+
+
+def _choose_clock(
+    by_name: datetime | None, by_header: datetime | None
+) -> datetime | None:
+    if by_name is None or by_header is None:
+        return by_name or by_header
+    is_same = by_header.replace(tzinfo=None) == by_name
+    return by_header if is_same else by_name
+
+
+def parse_name(name: str) -> datetime | None:
+    """Return the time in the name of a file.
+
+    >>> parse_name("5E6C6F38.WAV").isoformat()
+    '2020-03-14T05:44:24+00:00'
+    """
+    stem = PurePosixPath(name).stem
+    match = NAME.search(stem)
+    if match is not None:
+        date, time, is_utc, offset = match.groups()
+        suffix = "+0000" if is_utc else offset or ""
+        return _parse_time(f"{date}{time}{suffix}", "%Y%m%d%H%M%S", offset=bool(suffix))
+    if HEX_NAME.fullmatch(stem) is not None:
+        return datetime.fromtimestamp(int(stem, 16), UTC)
+    return None
+
+
+def parse_header(texts: dict[bytes, bytes]) -> datetime | None:
+    """Return the time in the chunks of a WAV file that contain text.
+
+    >>> comment = b"INFOICMT.Recorded at 05:30:00 14/03/2026 (UTC+2) by AudioMoth 24A04F0B"
+    >>> parse_header({b"LIST": comment}).isoformat()
+    '2026-03-14T05:30:00+02:00'
+    """
+    comment = texts.get(b"LIST", b"").decode("latin-1")
+    match = AUDIOMOTH.search(comment)
+    if match is not None:
+        time, hours, minutes = match.groups()
+        clock = _parse_time(time, "%H:%M:%S %d/%m/%Y")
+        zone = _make_zone(hours or "+0", minutes or "0")
+        return None if clock is None else clock.replace(tzinfo=zone)
+    match = GUANO.search(texts.get(b"guan", b"").decode("utf-8", "replace"))
+    if match is not None:
+        with suppress(ValueError):
+            return datetime.fromisoformat(match[1])
+    date = texts.get(b"bext", b"")[BROADCAST_DATE].decode("latin-1")
+    match = BROADCAST.fullmatch(date)
+    if match is None:
+        return None
+    return _parse_time("".join(match.groups()), "%Y%m%d%H%M%S")
+
+
+def _parse_time(text: str, pattern: str, *, offset: bool = False) -> datetime | None:
+    """Return a time, None for digits that are none, such as those of a serial number."""
+    if offset:
+        pattern += "%z"
+    try:
+        return datetime.strptime(text, pattern)
+    except ValueError:
+        return None
+
+
+def _make_zone(hours: str, minutes: str) -> tzinfo:
+    sign = -1 if hours.startswith("-") else 1
+    offset = timedelta(hours=int(hours), minutes=sign * int(minutes))
+    return timezone(offset) if offset else UTC
+
+
+def _read_texts(stream: BinaryIO) -> dict[bytes, bytes]:
+    """Return the chunks of a WAV file that contain text; nothing for other files."""
+    head = stream.read(12)
+    is_wave = head[:4] in (b"RIFF", b"RF64") and head[8:] == b"WAVE"
+    return dict(_read_chunks(stream)) if is_wave else {}
+
+
+def _read_chunks(stream: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
+    for _ in range(MOST_CHUNKS):
+        head = stream.read(8)
+        if len(head) < 8:
+            return
+        size = int.from_bytes(head[4:], "little")
+        position = stream.tell()
+        if head[:4] in TEXT_CHUNKS:
+            yield head[:4], stream.read(min(size, MOST_BYTES))
+        stream.seek(position + size + size % 2)

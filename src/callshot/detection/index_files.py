@@ -1,0 +1,360 @@
+"""The files of an index: the vectors of all windows of recordings, read without loading them.
+
+    INDEX/index.json                     the encoder with its options, window, hop, precision
+    INDEX/rejects.csv                    recordings that the last run could not read
+    INDEX/recordings/<16 hex digits>/    one folder for each recording, by the hash of its path
+        recording.json                   its path, length, clock time, and its files of windows
+        STAMP-NUMBER-SHA256.npy          up to 1024 windows: start_s, end_s, level_dbfs, vector
+
+The JSON files contain the SHA-256 of their content, the others have it in their names. A file is
+written whole and never changed. `recording.json` is written last: a recording without it is not
+finished. STAMP stands for the size and the time of the audio file.
+"""
+
+import io
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from callshot.encoders.catalogue import format_encoder
+from callshot.errors import InputError
+from callshot.files import (
+    error_reason,
+    explain_unreadable,
+    sha256_file,
+    sha256_text,
+    write_atomic,
+)
+from callshot.records import FloatArray
+
+INDEX = "index.json"
+RECORDINGS = "recordings"
+RECORDING = "recording.json"
+REJECTS = "rejects.csv"
+LOCK = ".lock"
+VERSION = 1
+DTYPES = ("float16", "float32")
+SPAN_NAME = re.compile(r"([0-9a-f]{8})-(\d{6})-([0-9a-f]{64})\.npy")
+MAKE_AGAIN = "run callshot verify --repair and callshot index again"
+
+Rows = NDArray[np.void]
+"""Windows: start_s, end_s, level_dbfs and vector."""
+
+
+@dataclass(frozen=True)
+class IndexSettings:
+    """What all windows of an index have in common; times are in real seconds."""
+
+    encoder: str
+    choices: Mapping[str, str]
+    fingerprint: Mapping[str, Any]
+    dimension: int
+    window_s: float
+    hop_s: float
+    channel: str
+    dtype: str
+    version: int = VERSION
+
+    @property
+    def name(self) -> str:
+        """The encoder with the options that were chosen."""
+        return format_encoder(self.encoder, self.choices)
+
+    def row_dtype(self) -> np.dtype[np.void]:
+        """Return the type of a row."""
+        return np.dtype(
+            [
+                ("start_s", "<f8"),
+                ("end_s", "<f8"),
+                ("level_dbfs", "<f4"),
+                ("vector", f"<f{np.dtype(self.dtype).itemsize}", (self.dimension,)),
+            ]
+        )
+
+
+@dataclass(frozen=True)
+class IndexedRecording:
+    """A recording in an index.
+
+    path      relative to `root`, the folder of the recordings
+    stamp     stands for the size and the time of the audio file
+    clock     when it began, as ISO 8601; None if not known
+    spans     the names of its files of windows
+    """
+
+    path: str
+    root: str
+    stamp: str
+    duration_s: float
+    rate_hz: float
+    clock: str | None
+    windows: int
+    spans: Sequence[str]
+
+
+@dataclass(frozen=True)
+class WindowBlock:
+    """Neighbouring windows of a recording; their arrays are read from the disk when used."""
+
+    recording: IndexedRecording
+    rows: Rows
+
+    @property
+    def start_s(self) -> FloatArray:
+        """When each window begins, in seconds of the recording."""
+        return np.asarray(self.rows["start_s"])
+
+    @property
+    def end_s(self) -> FloatArray:
+        """When each window ends."""
+        return np.asarray(self.rows["end_s"])
+
+    @property
+    def level_dbfs(self) -> NDArray[np.float32]:
+        """The root mean square of each window."""
+        return np.asarray(self.rows["level_dbfs"])
+
+    @property
+    def vectors(self) -> NDArray[np.floating[Any]]:
+        """The vector of each window, windows × dimension."""
+        return np.asarray(self.rows["vector"])
+
+
+@dataclass(frozen=True)
+class Index:
+    """An open index, made by `open_index`."""
+
+    folder: Path
+    settings: IndexSettings
+    recordings: tuple[IndexedRecording, ...]
+
+    def __len__(self) -> int:
+        return sum(recording.windows for recording in self.recordings)
+
+    def __repr__(self) -> str:
+        return (
+            f"Index({len(self)} windows of {len(self.recordings)} recordings, "
+            f"{self.settings.name})"
+        )
+
+    def read_blocks(self, *, verify: bool = True) -> Iterator[WindowBlock]:
+        """Yield the windows of all recordings, up to 1024 at a time, in order.
+
+        With `verify`, each file is compared with its checksum first.
+        """
+        for recording in self.recordings:
+            yield from self.read_recording(recording, verify=verify)
+
+    def read_recording(
+        self, recording: IndexedRecording, *, verify: bool = True
+    ) -> Iterator[WindowBlock]:
+        """Yield the windows of one recording."""
+        folder = recording_folder(self.folder, recording.path)
+        for name in recording.spans:
+            rows = read_span(folder / name, self.settings, verify=verify)
+            yield WindowBlock(recording, rows)
+
+    def to_frame(self) -> pl.DataFrame:
+        """Return all windows without their vectors: recording, start_s, end_s, level_dbfs."""
+        frames = []
+        for block in self.read_blocks():
+            columns = {
+                "recording": [block.recording.path] * len(block.rows),
+                "start_s": block.start_s,
+                "end_s": block.end_s,
+                "level_dbfs": block.level_dbfs,
+            }
+            frames.append(pl.DataFrame(columns))
+        return pl.concat(frames) if frames else pl.DataFrame()
+
+
+def open_index(folder: Path | str) -> Index:
+    """Open an index that `index_recordings` made.
+
+    Parameters
+    ----------
+    folder : path
+        The folder of the index.
+
+    Returns
+    -------
+    Index
+        `.settings`, `.recordings`, and `.read_blocks()`, which reads the windows.
+
+    Raises
+    ------
+    InputError
+        If it is no index, or if one of its files is damaged.
+
+    Examples
+    --------
+    >>> import soundfile, tempfile
+    >>> from callshot import index_recordings
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> soundfile.write(folder / "20260314_053000.wav", np.full(40000, 0.1), 16000)
+    >>> _ = index_recordings(folder, folder / "index", "mfcc", window_s=1)
+    >>> index = open_index(folder / "index")
+    >>> index
+    Index(3 windows of 1 recordings, mfcc)
+    >>> [block.start_s.tolist() for block in index.read_blocks()]
+    [[0.0, 1.0, 1.5]]
+    >>> index.recordings[0].clock
+    '2026-03-14T05:30:00'
+    """
+    folder = Path(folder)
+    settings = read_settings(folder)
+    paths = folder.glob(f"{RECORDINGS}/*/{RECORDING}")
+    recordings = [_make_recording(path, read_record(path)) for path in paths]
+    recordings.sort(key=lambda recording: recording.path)
+    return Index(folder, settings, tuple(recordings))
+
+
+def is_index(folder: Path) -> bool:
+    """Return whether a folder is an index."""
+    return (folder / INDEX).is_file()
+
+
+def read_settings(folder: Path) -> IndexSettings:
+    """Return the settings of an index."""
+    path = folder / INDEX
+    if not path.is_file():
+        raise InputError(
+            f"{folder}: expected an index, made by callshot index; there is no {INDEX} in it"
+        )
+    record = read_record(path, "index the recordings again, in another folder")
+    if record.get("version") != VERSION:
+        raise InputError(
+            f"{path}: expected an index of version {VERSION}, got {record.get('version')}; "
+            "index the recordings again, in another folder"
+        )
+    names = {field.name for field in fields(IndexSettings)}
+    if set(record) != names:
+        raise InputError(f"{path}: expected the settings {', '.join(sorted(names))}")
+    return IndexSettings(**record)
+
+
+def find_differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Return the names of entries that are not the same in two fingerprints.
+
+    >>> find_differences({"encoder": "mfcc", "version": 1}, {"encoder": "mfcc", "version": 2})
+    ['version']
+    """
+    names = sorted({*one, *other})
+    return [name for name in names if one.get(name) != other.get(name)]
+
+
+def write_record(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON file that contains the SHA-256 of its content."""
+    record = {"sha256": sha256_text(_format_json(content)), **content}
+    write_atomic(path, _format_json(record))
+
+
+def read_record(path: Path, advice: str = MAKE_AGAIN) -> dict[str, Any]:
+    """Return the content of a JSON file with a checksum; raise InputError if it differs."""
+    with explain_unreadable(path):
+        text = path.read_bytes()
+    try:
+        record = json.loads(text)
+        checksum = record.pop("sha256")
+    except (ValueError, AttributeError, KeyError, RecursionError):
+        raise InputError(f"{path}: not a file of an index; {advice}") from None
+    if sha256_text(_format_json(record)) != checksum:
+        raise InputError(f"{path}: differs from its checksum; {advice}")
+    return dict(record)
+
+
+def _format_json(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, sort_keys=True, indent=1, ensure_ascii=True) + "\n"
+
+
+def recording_folder(index: Path, path: str) -> Path:
+    """Return the folder of a recording in an index."""
+    return index / RECORDINGS / sha256_text(path)[:16]
+
+
+def read_indexed(index: Path, path: str) -> IndexedRecording | None:
+    """Return a recording that is in an index with all its files, None if it is not."""
+    folder = recording_folder(index, path)
+    try:
+        recording = _make_recording(folder, read_record(folder / RECORDING))
+    except InputError:  # made again
+        return None
+    has_all = all((folder / name).is_file() for name in recording.spans)
+    return recording if has_all else None
+
+
+def write_indexed(index: Path, recording: IndexedRecording) -> None:
+    """Add a recording whose windows are written to an index."""
+    folder = recording_folder(index, recording.path)
+    write_record(folder / RECORDING, asdict(recording))
+
+
+def _make_recording(path: Path, record: Mapping[str, Any]) -> IndexedRecording:
+    try:
+        recording = IndexedRecording(**record)
+    except TypeError:
+        raise InputError(f"{path}: not a recording of an index") from None
+    if not all(map(SPAN_NAME.fullmatch, recording.spans)):
+        raise InputError(f"{path}: expected names of files of windows")
+    return recording
+
+
+def write_span(folder: Path, stamp: str, number: int, rows: Rows) -> str:
+    """Write windows, all of them or nothing; return the name of the file."""
+    buffer = io.BytesIO()
+    np.save(buffer, rows, allow_pickle=False)
+    content = buffer.getbuffer()
+    name = f"{stamp}-{number:06d}-{sha256(content).hexdigest()}.npy"
+    write_atomic(folder / name, content)
+    return name
+
+
+def read_span(path: Path, settings: IndexSettings, *, verify: bool = True) -> Rows:
+    """Map a file of windows into memory; raise InputError if it is damaged."""
+    damage = find_span_damage(path) if verify else ""
+    if damage:
+        raise InputError(f"{path}: {damage}; {MAKE_AGAIN}")
+    try:
+        rows = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(
+            f"{path}: cannot be read ({error_reason(error)}); {MAKE_AGAIN}"
+        ) from None
+    if rows.dtype != settings.row_dtype() or rows.ndim != 1:
+        raise InputError(
+            f"{path}: expected windows with vectors of {settings.dimension} {settings.dtype}; "
+            f"{MAKE_AGAIN}"
+        )
+    return np.asarray(rows)
+
+
+def find_span_damage(path: Path) -> str:
+    """Return why a file of windows must not be used, or nothing if it is as it was written."""
+    match = SPAN_NAME.fullmatch(path.name)
+    try:
+        checksum = sha256_file(path)
+    except FileNotFoundError:
+        return "the file is gone"
+    except OSError as error:
+        return f"cannot be read ({error_reason(error)})"
+    if match is None or checksum != match[3]:
+        return "its content differs from the checksum in its name"
+    return ""
+
+
+def list_spans(folder: Path, stamp: str) -> dict[int, str]:
+    """Return the whole files of windows that a recording has already, by number."""
+    spans = {}
+    for path in sorted(folder.glob(f"{stamp}-*.npy")):
+        match = SPAN_NAME.fullmatch(path.name)
+        if match is not None and not find_span_damage(path):
+            spans[int(match[2])] = path.name
+    return spans

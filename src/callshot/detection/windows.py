@@ -1,0 +1,272 @@
+"""Windows over a recording of any length: where each begins, their audio, and their vectors.
+
+Samples are those that the model gets: the recording played at the encoder's speed, at the model's
+rate. Times are real ones. All windows are whole: the last one ends where the recording ends. Only
+a recording that is shorter than a window is padded, as the encoder pads.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from callshot.corpus.audio import open_recording, probe
+from callshot.corpus.reader import MARGIN, Reader
+from callshot.encoders.embed import default_threads
+from callshot.encoders.encode import PreparedSegment, open_encoder, play
+from callshot.encoders.spec import EncoderSpec
+from callshot.encoders.validation import Float32Array, check_signal
+from callshot.encoders.views import find_views
+from callshot.encoders.windows import split_windows
+from callshot.encoders.workers import Workers
+from callshot.errors import OptionError
+from callshot.records import FloatArray, IntArray, Recording
+
+BLOCK_SAMPLES = 2**22  # of the windows that are read and encoded at once
+SILENCE = 1e-12  # power; so silence is −120 dBFS
+
+Vectors = Callable[[], Float32Array]
+"""Waits for the vectors of windows, a row for each."""
+
+
+@dataclass(frozen=True)
+class WindowGrid:
+    """Where windows begin; `window` and `hop` are in samples that the model gets."""
+
+    rate_hz: int
+    window: int
+    hop: int
+    speed: float = 1.0
+
+    @property
+    def window_s(self) -> float:
+        """Length of a window in real seconds."""
+        return self.window * self.speed / self.rate_hz
+
+    @property
+    def hop_s(self) -> float:
+        """Real seconds from the start of one window to the start of the next."""
+        return self.hop * self.speed / self.rate_hz
+
+    @property
+    def block_windows(self) -> int:
+        """How many windows are read and encoded at once."""
+        return max(1, BLOCK_SAMPLES // self.window)
+
+    def find_starts(self, samples: int) -> IntArray:
+        """Return the first sample of each window; the last window ends with the recording.
+
+        >>> WindowGrid(rate_hz=1, window=4, hop=3).find_starts(11)
+        array([0, 3, 6, 7])
+        """
+        last_start = max(0, samples - self.window)
+        starts = np.arange(0, last_start + 1, self.hop)
+        if starts[-1] < last_start:
+            starts = np.append(starts, last_start)
+        return starts
+
+    def count_windows(self, samples: int) -> int:
+        """Return the number of windows."""
+        return 1 + math.ceil(max(0, samples - self.window) / self.hop)
+
+    def to_seconds(self, samples: IntArray) -> FloatArray:
+        """Return real seconds."""
+        return np.asarray(samples * self.speed / self.rate_hz)
+
+    def to_samples(self, seconds: float) -> int:
+        """Return the sample at a real time."""
+        return round(seconds / self.speed * self.rate_hz)
+
+
+def find_spec(encoder: str, choices: Mapping[str, str] | None = None) -> EncoderSpec:
+    """Return one encoder at one speed; windows of joined encoders differ in length."""
+    views = find_views(encoder, choices)
+    spec = views.specs[0]
+    if spec.auto_speed:
+        raise OptionError(
+            f"{spec.name}: speed=auto is chosen from segments; give a number here"
+        )
+    if len(views.specs) > 1:
+        raise OptionError(
+            f"{views.name}: expected one encoder at one speed; index each of them by itself"
+        )
+    return spec
+
+
+def make_grid(
+    spec: EncoderSpec, window_s: float | None = None, hop_s: float | None = None
+) -> WindowGrid:
+    """Return the windows of an encoder; `window_s` and `hop_s` are in real seconds.
+
+    Without `hop_s` windows are as the encoder has them, without overlap by default.
+
+    >>> from callshot.encoders.catalogue import find_encoder
+    >>> make_grid(find_encoder("birdnet-v2.4", {"speed": "2"})).window_s
+    6.0
+    """
+    rate_hz = spec.rate_hz
+    if spec.windowing is not None:
+        window = spec.windowing.window
+        hop = spec.windowing.hop
+        if window_s is not None:
+            own_s = window * spec.speed / rate_hz
+            raise OptionError(
+                f"window: {spec.name} has windows of {own_s:g} s; leave the option out"
+            )
+    elif window_s is None:
+        raise OptionError(
+            f"window: {spec.name} has no window of its own; "
+            "give its length in seconds, about that of a call: --window 2"
+        )
+    else:
+        window = _count_samples("window", window_s, spec)
+        hop = window
+    if hop_s is not None:
+        hop = _count_samples("hop", hop_s, spec)
+    if hop > window:
+        limit_s = window * spec.speed / rate_hz
+        raise OptionError(
+            f"hop: expected at most the window of {limit_s:g} s, got {hop_s:g} s"
+        )
+    return WindowGrid(rate_hz, window, hop, spec.speed)
+
+
+def _count_samples(name: str, seconds: float, spec: EncoderSpec) -> int:
+    shortest_s = spec.speed / spec.rate_hz
+    if not shortest_s <= seconds < math.inf:
+        raise OptionError(
+            f"{name}: expected seconds, at least one sample ({shortest_s:g} s), got {seconds:g}"
+        )
+    return round(seconds / spec.speed * spec.rate_hz)
+
+
+class PlayedRecording:
+    """An open recording, played at the encoder's speed; for one thread at a time.
+
+    samples    its length, as the model gets it
+    recording  its header, in real time
+    """
+
+    def __init__(self, path: Path, name: str, spec: EncoderSpec, channel: str) -> None:
+        self.recording: Recording = probe(path, name)
+        self.spec = replace(spec, speed=1.0)
+        self.channel = channel
+        played_hz = self.recording.rate_hz * spec.speed
+        self.reader: Reader = open_recording(path, name, played_hz)
+        self.samples = math.ceil(self.recording.frames * spec.rate_hz / played_hz)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.reader.close()
+
+    def read(self, first: int, last: int) -> Float32Array:
+        """Return samples from `first` up to `last`, inside the recording."""
+        top_hz = self.spec.top_hz
+        rate_hz = self.spec.rate_hz
+        margin = 0
+        if top_hz is not None and 2 * top_hz < rate_hz:
+            margin = math.ceil(MARGIN * rate_hz / (2 * top_hz))
+        begin = max(0, first - margin)
+        end = min(self.samples, last + margin)
+        signal = self.reader.read(
+            begin / rate_hz, end / rate_hz, rate_hz=rate_hz, channel_rule=self.channel
+        )
+        check_signal(signal)
+        if margin == 0:
+            return signal
+        filtered = play(signal, rate_hz, self.spec)[first - begin : last - begin]
+        missing = min(last, self.samples) - first - len(filtered)
+        return np.pad(filtered, (0, max(0, missing)))
+
+
+class WindowEncoder:
+    """An open encoder that turns windows into vectors, in several threads."""
+
+    def __init__(self, spec: EncoderSpec, *, device: str, threads: int | None) -> None:
+        threads = threads or default_threads()
+        self.spec = spec
+        opened = open_encoder(spec, device=device, threads=threads)
+        self.fingerprint = opened.fingerprint
+        # Recordings are played and filtered where they are read.
+        played = replace(opened.spec, speed=1.0, top_hz=None)
+        self.encoder = replace(opened, spec=played)
+        self.workers = Workers(self.encoder)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.workers.__exit__(kind, error, traceback)
+
+    def submit(self, windows: list[Float32Array]) -> Vectors:
+        """Give windows to the threads; one that is shorter than the model's is padded."""
+        options = self.spec.windowing
+        if options is None:
+            return self._submit_each(windows)
+        whole = replace(options, remainder="extend")
+        rows = np.concatenate([split_windows(window, whole) for window in windows])
+        output = self.workers.submit(PreparedSegment(rows, np.ones(len(rows))))
+
+        def wait() -> Float32Array:
+            vectors = output()
+            return vectors if vectors.ndim == 2 else vectors[:, 0]
+
+        return wait
+
+    def _submit_each(self, windows: list[Float32Array]) -> Vectors:
+        """Give windows to a model that takes any length; its frames are pooled."""
+        items = [PreparedSegment(np.ascontiguousarray(window)) for window in windows]
+        outputs = [self.workers.submit(item) for item in items]
+
+        def wait() -> Float32Array:
+            pairs = zip(items, outputs, strict=True)
+            return np.stack(
+                [self.encoder.pool(item, output()) for item, output in pairs]
+            )
+
+        return wait
+
+
+def read_windows(
+    played: PlayedRecording, starts: IntArray, window: int
+) -> list[Float32Array]:
+    """Return the audio of windows; they are read together."""
+    first = int(starts[0])
+    last = min(int(starts[-1]) + window, played.samples)
+    signal = played.read(first, last)
+    offsets = (starts - first).tolist()
+    return [signal[offset : offset + window] for offset in offsets]
+
+
+def measure_levels(windows: list[Float32Array]) -> NDArray[np.float32]:
+    """Return the root mean square of windows in dB, where 0 is full scale and silence −120.
+
+    >>> measure_levels([np.full(4, 0.1, np.float32), np.zeros(4, np.float32)])
+    array([ -20., -120.], dtype=float32)
+    """
+    powers = [np.square(window, dtype=np.float64).mean() for window in windows]
+    levels = 10 * np.log10(np.maximum(powers, SILENCE))
+    return levels.astype(np.float32)
+
+
+def split_range(count: int, size: int) -> Iterator[slice]:
+    """Yield slices of at most `size` that cover `count` items."""
+    for start in range(0, count, size):
+        yield slice(start, min(start + size, count))

@@ -1,0 +1,566 @@
+"""All windows of recordings are embedded once, whatever happens to disks, files and processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import callshot
+from callshot.corpus.audio import open_recording
+from callshot.detection import index_recordings as indexing
+from callshot.detection import span_writer
+from callshot.detection.index_files import Index, open_index, read_record
+from callshot.detection.index_recordings import index_recordings
+from callshot.detection.windows import WindowGrid
+from callshot.encoders.catalogue import find_encoder
+from callshot.encoders.encode import open_encoder
+from callshot.errors import InputError, OptionError
+from callshot.records import FAILURES
+from callshot.study.verify import verify_path
+from sounds import record, record_badly
+
+RATE_HZ = 16000
+STANDIN_S = 0.5
+
+
+def read_all(index: Index) -> dict[str, np.ndarray]:
+    """Return the rows of each recording."""
+    rows: dict[str, list[np.ndarray]] = {}
+    for block in index.read_blocks():
+        rows.setdefault(block.recording.path, []).append(block.rows)
+    return {path: np.concatenate(parts) for path, parts in rows.items()}
+
+
+def list_files(folder: Path) -> dict[str, bytes]:
+    """Return the content of every file of an index, except locks."""
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in paths
+        if path.name != ".lock"
+    }
+
+
+def find_faults(folder: Path, **options: bool) -> dict[str, str]:
+    findings = verify_path(folder, **options)
+    return {one.path.name: one.state for one in findings if one.state != "whole"}
+
+
+def make_recordings(folder: Path, count: int = 3, seconds: float = 3.3) -> Path:
+    for number in range(count):
+        record(folder / f"r{number}.wav", seconds, RATE_HZ, seed=number)
+    return folder
+
+
+@pytest.fixture
+def small_spans(monkeypatch):
+    """Files of 4 windows, in blocks of 2."""
+    monkeypatch.setattr(span_writer, "SPAN_WINDOWS", 4)
+    monkeypatch.setattr(WindowGrid, "block_windows", 2)
+
+
+# Windows
+
+
+@pytest.mark.parametrize(("window", "hop"), [(4, 4), (4, 3), (5, 1), (7, 2)])
+def test_windows_cover_a_recording_to_its_last_sample(window, hop):
+    grid = WindowGrid(1, window, hop)
+    for samples in range(1, 40):
+        starts = grid.find_starts(samples)
+        covered = {n for start in starts for n in range(start, start + window)}
+        assert covered >= set(range(samples))
+        assert len(starts) == len(set(starts.tolist()))
+        assert max(starts) + window == max(samples, window)
+        assert len(starts) == grid.count_windows(samples)
+
+
+def literal_vectors(path, window_s, hop_s, speed, **choices):
+    """Return start, end, level and vector of each window: read, played and encoded one by one."""
+    texts = {"speed": str(speed), **choices}
+    encoder = open_encoder(find_encoder("mfcc", texts))
+    rows = []
+    with open_recording(path) as reader:
+        duration_s = reader.recording.duration_s
+        start_s = 0.0
+        while True:
+            is_last = start_s + window_s >= duration_s - 1e-9
+            if is_last:
+                start_s = max(0.0, duration_s - window_s)
+            end_s = min(start_s + window_s, duration_s)
+            rate_hz = round(RATE_HZ / speed)
+            audio = reader.read(start_s, end_s, rate_hz=rate_hz)
+            prepared = encoder.prepare(audio, rate_hz)
+            vector = encoder.pool(prepared, encoder.run(prepared.input))
+            level = 20 * np.log10(np.sqrt(np.mean(audio.astype(np.float64) ** 2)))
+            rows.append((start_s, end_s, level, vector))
+            if is_last:
+                return rows
+            start_s += hop_s
+
+
+@pytest.mark.parametrize("speed", [1, 2, 0.5])
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_vectors_are_those_of_each_window_in_real_seconds(
+    tmp_path, small_spans, speed, pooling
+):
+    record(tmp_path / "a.wav", 7.3, RATE_HZ)
+    choices = {"speed": str(speed), "pooling": pooling}
+    result = index_recordings(
+        tmp_path,
+        tmp_path / "index",
+        "mfcc",
+        choices=choices,
+        window_s=1.0,
+        hop_s=0.75,
+        dtype="float32",
+    )
+    rows = read_all(result.index)["a.wav"]
+    expected = literal_vectors(tmp_path / "a.wav", 1.0, 0.75, speed, pooling=pooling)
+    starts, ends, levels, vectors = (
+        np.array(one) for one in zip(*expected, strict=True)
+    )
+    np.testing.assert_allclose(rows["start_s"], starts, atol=1e-9)
+    np.testing.assert_allclose(rows["end_s"], ends, atol=1e-9)
+    np.testing.assert_allclose(rows["level_dbfs"], levels, atol=0.02)
+    np.testing.assert_allclose(rows["vector"], vectors, rtol=2e-4, atol=5e-3)
+    assert rows["end_s"][-1] == 7.3
+
+
+def test_threads_and_sizes_of_files_do_not_change_the_vectors(tmp_path, monkeypatch):
+    record(tmp_path / "a.wav", 20, 22050)
+    options = {"window_s": 1.0, "hop_s": 0.5}
+    one = index_recordings(
+        tmp_path / "a.wav", tmp_path / "one", "mfcc", threads=1, **options
+    )
+    two = index_recordings(
+        tmp_path / "a.wav", tmp_path / "two", "mfcc", threads=3, **options
+    )
+    assert list_files(one.index.folder) == list_files(two.index.folder)
+    monkeypatch.setattr(span_writer, "SPAN_WINDOWS", 3)
+    three = index_recordings(tmp_path / "a.wav", tmp_path / "three", "mfcc", **options)
+    rows = read_all(one.index)["a.wav"]
+    others = read_all(three.index)["a.wav"]
+    np.testing.assert_allclose(
+        rows["vector"].astype(np.float32),
+        others["vector"].astype(np.float32),
+        rtol=2e-3,
+        atol=2e-3,
+    )
+
+
+def test_an_index_is_mapped_not_loaded(tmp_path):
+    make_recordings(tmp_path, 1)
+    index = index_recordings(tmp_path, tmp_path / "i", "mfcc", window_s=1).index
+    (block,) = index.read_blocks()
+    assert isinstance(block.rows.base, np.memmap)
+    assert block.vectors.dtype == np.float16
+    assert index.to_frame().columns == ["recording", "start_s", "end_s", "level_dbfs"]
+
+
+def test_windows_of_an_encoder_with_a_window_of_its_own(tmp_path, monkeypatch):
+    """A stand-in: the mean and the largest value of each window."""
+    from callshot.detection import windows as module
+
+    spec = find_encoder("birdnet-v2.4", {"speed": "2"})
+
+    def open_standin(spec, **_):
+        from callshot.encoders.encode import Encoder
+
+        def model(batch):
+            vectors = np.zeros((len(batch), spec.dimension), np.float32)
+            vectors[:, 0] = batch.mean(axis=1)
+            vectors[:, 1] = batch.max(axis=1)
+            return vectors
+
+        return Encoder(spec, model, {"encoder": spec.name}, 2)
+
+    monkeypatch.setattr(module, "open_encoder", open_standin)
+    record(tmp_path / "a.wav", 20, RATE_HZ)
+    index = index_recordings(
+        tmp_path, tmp_path / "i", "birdnet-v2.4", choices={"speed": "2"}
+    ).index
+    rows = read_all(index)["a.wav"]
+    assert rows["start_s"].tolist() == [0, 6, 12, 14]
+    assert rows["end_s"].tolist() == [6, 12, 18, 20]
+    with open_recording(tmp_path / "a.wav") as reader:
+        audio = reader.read(14, 20, rate_hz=24000)
+    assert rows["vector"][-1][1] == pytest.approx(audio.max(), rel=2e-3)
+    assert spec.windowing.window_s == 3
+
+
+# Growing, changing and damaged recordings
+
+
+def test_new_recordings_extend_an_index(tmp_path, monkeypatch):
+    folder = make_recordings(tmp_path / "audio", 2)
+    first = index_recordings(folder, tmp_path / "i", "mfcc", window_s=1)
+    before = list_files(tmp_path / "i")
+    record(folder / "new.wav", 2.0, RATE_HZ, seed=9)
+    second = index_recordings(folder, tmp_path / "i", "mfcc", window_s=1)
+    assert (first.added, second.added) == (["r0.wav", "r1.wav"], ["new.wav"])
+    after = list_files(tmp_path / "i")
+    assert {name: after[name] for name in before} == before
+    assert len(second.index.recordings) == 3
+
+
+def test_a_changed_recording_replaces_its_windows(tmp_path):
+    folder = make_recordings(tmp_path / "audio", 1)
+    index_recordings(folder, tmp_path / "i", "mfcc", window_s=1)
+    record(folder / "r0.wav", 5.0, RATE_HZ, seed=5)
+    result = index_recordings(folder, tmp_path / "i", "mfcc", window_s=1)
+    assert result.added == ["r0.wav"]
+    assert len(result.index) == 5
+    assert len(list((tmp_path / "i").rglob("*.npy"))) == 1
+
+
+def test_a_file_that_grows_while_it_is_read_waits_for_the_next_run(
+    tmp_path, monkeypatch
+):
+    folder = make_recordings(tmp_path / "audio", 2)
+    write_span = span_writer.write_span
+
+    def grow_and_write(*arguments):
+        with (folder / "r0.wav").open("ab") as stream:
+            stream.write(bytes(32000))
+        monkeypatch.setattr(span_writer, "write_span", write_span)
+        return write_span(*arguments)
+
+    monkeypatch.setattr(span_writer, "write_span", grow_and_write)
+    first = index_recordings(folder, tmp_path / "i", "mfcc", window_s=1)
+    assert first.added == ["r1.wav"]
+    assert [one.reason for one in first.rejects] == [
+        "r0.wav: changed while it was read; index again when it is complete"
+    ]
+    second = index_recordings(folder, tmp_path / "i", "mfcc", window_s=1)
+    assert second.added == ["r0.wav"]
+    assert not second.rejects
+
+
+@pytest.mark.parametrize("kind", ["empty", "text", "zero", "nan", "truncated"])
+def test_a_corrupt_file_is_a_reject_and_the_rest_goes_on(tmp_path, kind):
+    folder = make_recordings(tmp_path / "audio")
+    name = "bad.flac" if kind == "truncated" else "bad.wav"
+    record_badly(folder / name, kind)
+    result = index_recordings(folder, tmp_path / "i", "mfcc", window_s=0.5)
+    assert result.added == ["r0.wav", "r1.wav", "r2.wav"]
+    assert [one.file for one in result.rejects] == [name]
+    assert result.rejects[0].reason.startswith(f"{name}: ")
+    text = (tmp_path / "i" / "rejects.csv").read_text()
+    assert text.splitlines()[1].startswith(f"{name},")
+
+
+# Crashes
+
+
+CHILD = """
+import os, signal, sys
+from callshot import files
+from callshot.detection import index_recordings as indexing, span_writer
+from callshot.detection.windows import WindowGrid
+span_writer.SPAN_WINDOWS = 4
+WindowGrid.block_windows = 2
+kill_at = int(sys.argv[3])
+calls = 0
+def die():
+    global calls
+    calls += 1
+    if calls == kill_at:
+        os.kill(os.getpid(), signal.SIGKILL)
+def before(function):
+    def run(*arguments):
+        die()
+        return function(*arguments)
+    return run
+files.sync_file = before(files.sync_file)
+files.sync_folder = before(files.sync_folder)
+span_writer.read_windows = before(span_writer.read_windows)
+indexing.write_indexed = before(indexing.write_indexed)
+indexing.index_recordings(sys.argv[1], sys.argv[2], "mfcc", window_s=0.5, threads=1)
+"""
+
+
+@pytest.fixture(scope="module")
+def audio(tmp_path_factory):
+    return make_recordings(tmp_path_factory.mktemp("audio"))
+
+
+def test_a_kill_at_any_moment_leaves_an_index_that_the_next_run_completes(
+    tmp_path, audio, small_spans
+):
+    index_recordings(audio, tmp_path / "whole", "mfcc", window_s=0.5)
+    expected = list_files(tmp_path / "whole")
+    for moment in (1, 8, 21):  # bench/index.py tries more
+        out = tmp_path / f"killed{moment}"
+        command = [sys.executable, "-c", CHILD, str(audio), str(out), str(moment)]
+        process = subprocess.run(command, capture_output=True, check=False)
+        assert process.returncode == -signal.SIGKILL, process.stderr
+        assert list_files(out) != expected
+        index_recordings(audio, out, "mfcc", window_s=0.5)
+        assert list_files(out) == expected
+        assert find_faults(out) == {}
+
+
+def test_finished_files_are_not_made_again(tmp_path, audio, small_spans, monkeypatch):
+    out = tmp_path / "i"
+    index_recordings(audio, out, "mfcc", window_s=0.5)
+    for path in out.rglob("recording.json"):
+        path.unlink()
+    monkeypatch.setattr(span_writer, "read_windows", None)  # would fail
+    result = index_recordings(audio, out, "mfcc", window_s=0.5)
+    assert len(result.added) == 3
+
+
+def test_a_full_disk_is_one_line_and_the_next_run_completes(tmp_path, audio):
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (700, 700))\n"
+    words = ["index", audio, "-e", "mfcc", "--window", "0.5", "-o", tmp_path / "i"]
+    run_main = "import sys; from callshot.cli import main; main()"
+    command = [sys.executable, "-c", limit + run_main, *map(str, words)]
+    # index.json is larger than the limit
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 2
+    assert len(process.stderr.strip().splitlines()) == 1
+    assert "cannot be written (File too large); free some disk space" in process.stderr
+    assert not list((tmp_path / "i").rglob("*.part*"))
+    assert len(index_recordings(audio, tmp_path / "i", "mfcc", window_s=0.5).added) == 3
+
+
+def test_no_space_for_windows_keeps_what_was_written(tmp_path, audio, monkeypatch):
+    import errno
+
+    from callshot import files
+
+    sync = files.sync_file
+    written = []
+
+    def fail_later(path):
+        written.append(path)
+        if len(written) == 4:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(path)
+
+    monkeypatch.setattr(files, "sync_file", fail_later)
+    with pytest.raises(callshot.CallshotError, match=r"No space left.*run again"):
+        index_recordings(audio, tmp_path / "i", "mfcc", window_s=0.5)
+    assert len(open_index(tmp_path / "i").recordings) == 1
+    result = index_recordings(audio, tmp_path / "i", "mfcc", window_s=0.5)
+    assert result.added == ["r1.wav", "r2.wav"]
+
+
+def test_two_processes_share_the_recordings_of_one_index(tmp_path):
+    folder = make_recordings(tmp_path / "audio", 12, 2.0)
+    script = (
+        "import sys; from callshot import index_recordings;"
+        "print(*index_recordings(sys.argv[1], sys.argv[2], 'mfcc', window_s=0.1,"
+        " hop_s=0.01, threads=1).added)"
+    )
+    command = [sys.executable, "-c", script, str(folder), str(tmp_path / "i")]
+    processes = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    added = [process.communicate()[0].split() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    assert sorted([*added[0], *added[1]]) == sorted(
+        path.name for path in folder.iterdir()
+    )
+    index_recordings(folder, tmp_path / "alone", "mfcc", window_s=0.1, hop_s=0.01)
+    assert list_files(tmp_path / "i") == list_files(tmp_path / "alone")
+
+
+def test_a_recording_that_another_process_has_is_waited_for(tmp_path, monkeypatch):
+    folder = make_recordings(tmp_path / "audio", 2)
+    waits = []
+    hold_lock = indexing.hold_lock
+
+    def hold_first_later(path, *, timeout_s=-1.0):
+        waits.append(timeout_s)
+        if len(waits) == 2:  # after the lock of the index
+            raise TimeoutError
+        return hold_lock(path, timeout_s=timeout_s)
+
+    monkeypatch.setattr(indexing, "hold_lock", hold_first_later)
+    result = index_recordings(folder, tmp_path / "i", "mfcc", window_s=1)
+    assert waits == [-1.0, 0.0, 0.0, -1.0, -1.0]
+    assert result.added == ["r1.wav", "r0.wav"]
+
+
+# Verification
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-30] ^= 4
+    path.write_bytes(content)
+
+
+def test_damage_is_found_set_aside_and_made_again(tmp_path, audio):
+    out = tmp_path / "i"
+    index = index_recordings(audio, out, "mfcc", window_s=0.5).index
+    expected = list_files(out)
+    (out / "other.txt").write_text("mine")
+    assert find_faults(out) == {"other.txt": "foreign"}
+    span = next(out.rglob("*.npy"))
+    flip(span)
+    flip(next(out.rglob("recording.json")))
+    assert find_faults(out)[span.name] == "damaged"
+    with pytest.raises(InputError, match="differs from the checksum in its name"):
+        list(index.read_blocks())
+    with pytest.raises(
+        InputError, match=r"recording\.json: .*callshot verify --repair"
+    ):
+        open_index(out)
+    states = find_faults(out, repair=True)
+    assert states[span.name] == states["recording.json"] == "damaged"
+    index_recordings(audio, out, "mfcc", window_s=0.5)
+    assert not set(find_faults(out).values()) & set(FAILURES)
+    files = list_files(out)
+    assert {name: files[name] for name in expected} == expected
+    assert (out / "other.txt").read_text() == "mine"
+
+
+def test_a_missing_file_of_windows_is_named(tmp_path, audio):
+    out = tmp_path / "i"
+    index_recordings(audio, out, "mfcc", window_s=0.5)
+    span = next(out.rglob("*.npy"))
+    span.unlink()
+    assert find_faults(out) == {span.name: "missing"}
+    assert len(index_recordings(audio, out, "mfcc", window_s=0.5).added) == 1
+
+
+def test_a_damaged_index_json_is_named(tmp_path, audio):
+    out = tmp_path / "i"
+    index_recordings(audio, out, "mfcc", window_s=0.5)
+    flip(out / "index.json")
+    assert find_faults(out) == {"index.json": "damaged"}
+    with pytest.raises(InputError, match=r"index\.json: .*in another folder"):
+        index_recordings(audio, out, "mfcc", window_s=0.5)
+
+
+def test_names_in_recording_json_cannot_lead_outside(tmp_path, audio):
+    out = tmp_path / "i"
+    index_recordings(audio, out, "mfcc", window_s=0.5)
+    path = next(out.rglob("recording.json"))
+    record_ = read_record(path)
+    indexing.write_record(path, record_ | {"spans": ["../../../etc/passwd"]})
+    with pytest.raises(InputError, match="expected names of files of windows"):
+        open_index(out)
+
+
+# Bad input
+
+
+def test_a_short_recording_and_a_low_rate_are_noted(tmp_path):
+    record(tmp_path / "short.wav", 0.4, RATE_HZ)
+    record(tmp_path / "low.wav", 3.0, 8000)
+    result = index_recordings(tmp_path, tmp_path / "i", "mfcc", window_s=1)
+    assert result.notes == [
+        "low.wav: at 8000 Hz it has nothing above 4000 Hz, and mfcc uses up to 8000 Hz",
+        "short.wav: 0.4 s is shorter than the window of 1 s; its only window is padded",
+    ]
+    rows = read_all(result.index)["short.wav"]
+    assert (rows["start_s"].tolist(), rows["end_s"].tolist()) == ([0.0], [0.4])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "window: mfcc has no window of its own; .*--window 2"),
+        ({"window_s": 0}, "window: expected seconds"),
+        ({"window_s": 1, "hop_s": 2}, "hop: expected at most the window of 1 s"),
+        ({"window_s": 1, "dtype": "int8"}, "dtype: expected one of float16, float32"),
+        ({"window_s": 1, "channel": "left"}, "channel"),
+        ({"window_s": 1, "choices": {"speed": "auto"}}, "speed=auto .*give a number"),
+        ({"window_s": 1, "choices": {"speed": "1+2"}}, "expected one encoder at one"),
+    ],
+)
+def test_bad_options_are_one_line(tmp_path, options, message):
+    record(tmp_path / "a.wav", 1, RATE_HZ)
+    with pytest.raises(OptionError, match=message):
+        index_recordings(tmp_path, tmp_path / "i", "mfcc", **options)
+    assert not (tmp_path / "i").exists()
+
+
+def test_an_encoder_with_windows_takes_no_other_window(tmp_path):
+    record(tmp_path / "a.wav", 1, RATE_HZ)
+    with pytest.raises(OptionError, match=r"birdnet-v2\.4 has windows of 6 s; leave"):
+        index_recordings(
+            tmp_path, tmp_path, "birdnet-v2.4", choices={"speed": "2"}, window_s=2
+        )
+
+
+@pytest.mark.parametrize(
+    ("encoder", "options", "message"),
+    [
+        ("random", {}, "is an index of mfcc, not of random .they differ in .*encoder"),
+        ("mfcc", {"choices": {"speed": "2"}}, r"of mfcc, not of mfcc\[speed=2\]"),
+        ("mfcc", {"hop_s": 0.5}, "with hop_s 1.0, not 0.5; name another folder"),
+        ("mfcc", {"dtype": "float32"}, "with dtype float16, not float32"),
+    ],
+)
+def test_an_index_of_another_encoder_is_left_alone(tmp_path, encoder, options, message):
+    record(tmp_path / "a.wav", 2, RATE_HZ)
+    index_recordings(tmp_path, tmp_path / "i", "mfcc", window_s=1)
+    before = list_files(tmp_path / "i")
+    with pytest.raises(InputError, match=message):
+        index_recordings(tmp_path, tmp_path / "i", encoder, window_s=1, **options)
+    assert list_files(tmp_path / "i") == before
+
+
+def test_two_recordings_of_one_name_are_not_mixed(tmp_path):
+    record(tmp_path / "site1" / "a.wav", 2, RATE_HZ)
+    record(tmp_path / "site2" / "a.wav", 3, RATE_HZ)
+    index_recordings(tmp_path / "site1", tmp_path / "i", "mfcc", window_s=1)
+    result = index_recordings(tmp_path / "site2", tmp_path / "i", "mfcc", window_s=1)
+    assert result.added == []
+    assert "another recording of this name, from" in result.rejects[0].reason
+
+
+def test_a_folder_without_recordings_and_a_folder_that_is_no_index(tmp_path):
+    with pytest.raises(InputError, match="no recordings in this folder"):
+        index_recordings(tmp_path, tmp_path / "i", "mfcc", window_s=1)
+    with pytest.raises(InputError, match="expected an index, made by callshot index"):
+        open_index(tmp_path)
+
+
+def test_only_corrupt_recordings_are_an_error(tmp_path):
+    record_badly(tmp_path / "bad.wav", "text")
+    with pytest.raises(InputError, match=r"no recording could be indexed .the first"):
+        index_recordings(tmp_path, tmp_path / "i", "mfcc", window_s=1)
+
+
+def test_vectors_too_large_for_float16_are_an_error(tmp_path, monkeypatch):
+    record(tmp_path / "a.wav", 2, RATE_HZ)
+    pool = indexing.WindowEncoder._submit_each
+
+    def enlarge(self, windows):
+        vectors = pool(self, windows)
+        return lambda: vectors() * 1e6
+
+    monkeypatch.setattr(indexing.WindowEncoder, "_submit_each", enlarge)
+    with pytest.raises(InputError, match=r"too large for float16; .*--dtype float32"):
+        index_recordings(tmp_path, tmp_path / "i", "mfcc", window_s=1)
+
+
+# The command
+
+
+def test_the_command_prints_what_it_did(tmp_path, audio):
+    record_badly(tmp_path / "audio" / "bad.wav", "text")
+    record(tmp_path / "audio" / "a.wav", 2, RATE_HZ)
+    words = ["index", "audio", "-e", "mfcc", "--window", "1", "-o", "i"]
+    command = [sys.executable, "-m", "callshot", *words]
+    process = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    lines = process.stdout.splitlines()
+    assert lines[0].startswith("left out: bad.wav: libsndfile cannot read it as audio")
+    assert lines[1] == (
+        "2 windows of 1 recordings (0.00 h) in i; 1 recordings added, 1 left out"
+    )
+    assert "h of audio per hour" in process.stderr
+    assert " s left" in process.stderr
+    assert json.loads((tmp_path / "i" / "index.json").read_text())["encoder"] == "mfcc"
