@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from callshot.detection.find_windows import find_windows
     from callshot.detection.index_files import Index, open_index
     from callshot.detection.index_recordings import index_recordings
+    from callshot.detection.learn import learn
+    from callshot.detection.model_file import load_model
     from callshot.encoders.availability import list_encoders
     from callshot.errors import CallshotError
     from callshot.fewshot.estimator import CentroidClassifier
@@ -64,8 +66,10 @@ _MODULES = {
     "find_windows": "detection.find_windows",
     "index_recordings": "detection.index_recordings",
     "labels_for_target": "fewshot.label_target",
+    "learn": "detection.learn",
     "list_encoders": "encoders.availability",
     "load_audio": "corpus.audio",
+    "load_model": "detection.model_file",
     "make_folds": "fewshot.folds",
     "open_index": "detection.index_files",
     "read_annotations": "corpus.annotations",
@@ -98,8 +102,10 @@ __all__ = [
     "find_windows",
     "index_recordings",
     "labels_for_target",
+    "learn",
     "list_encoders",
     "load_audio",
+    "load_model",
     "make_folds",
     "open_index",
     "read_annotations",

@@ -9,12 +9,14 @@ encoders       embed, encoders
 index          index, find
 evaluate       evaluate
 baselines      baselines
+learn          learn, model, scan, export
 imports        import
 verify         verify
 """
 
 from callshot.cli import study  # isort: skip  (the order here is the order of --help)
 from callshot.cli import corpus, encoders, index, evaluate, baselines  # isort: skip
+from callshot.cli import learn  # isort: skip
 from callshot.cli import imports, verify
 from callshot.cli.app import app, main
 
@@ -26,6 +28,7 @@ __all__ = [
     "evaluate",
     "imports",
     "index",
+    "learn",
     "main",
     "study",
     "verify",

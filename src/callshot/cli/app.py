@@ -27,6 +27,7 @@ app = typer.Typer(
 # Headings of the commands in --help, in this order: see the order of imports in `callshot.cli`.
 STUDY = "A study, from recordings to a report"
 STEPS = "Step by step"
+FIELD = "From a few examples to labels in recordings"
 OTHER = "Other commands"
 
 

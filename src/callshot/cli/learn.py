@@ -1,0 +1,258 @@
+"""Commands for models: learn, model, scan, export."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from callshot.cli.app import FIELD, app, run_with_progress
+from callshot.cli.encoders import MOST_REJECTS, Choices
+from callshot.cli.option_groups import with_groups
+from callshot.cli.options import (
+    AnnotationOptions,
+    Device,
+    Out,
+    Quiet,
+    SourceRate,
+    Threads,
+    parse_pairs,
+)
+from callshot.errors import OptionError, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from callshot.encoders.embed import EmbedOptions
+    from callshot.records import Reject
+
+ModelFile = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="The model of callshot learn, .npz.")
+]
+
+
+@dataclass
+class EncoderOptions:
+    """The encoder, and how it runs."""
+
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            "--encoder",
+            "-e",
+            metavar="NAME",
+            help="callshot encoders lists them.",
+            show_default="that of the model",
+        ),
+    ] = None
+    choices: Choices = None
+    store: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where embeddings are stored.",
+            show_default="the user's cache",
+        ),
+    ] = None
+    device: Device = "cpu"
+    threads: Threads = None
+
+    def embedding(self) -> "EmbedOptions":
+        """Return how calls are embedded."""
+        from callshot.encoders.embed import EmbedOptions
+
+        choices = parse_pairs("set", self.choices, "speed=2")
+        return EmbedOptions(choices, self.store, self.device, self.threads)
+
+
+@dataclass
+class ExampleOptions:
+    """How the audio of examples is read."""
+
+    window: Annotated[
+        float | None,
+        typer.Option(
+            metavar="S",
+            help="The length of a window, for encoders without one of their own.",
+            show_default="the median of the examples",
+        ),
+    ] = None
+    channel: Annotated[
+        str | None,
+        typer.Option(help="first, mean, or a number from 1.", show_default="first"),
+    ] = None
+    source_rate_hz: SourceRate = None
+
+
+@app.command(rich_help_panel=FIELD)
+@with_groups
+def learn(
+    examples: Annotated[
+        Path,
+        typer.Argument(
+            metavar="EXAMPLES",
+            help="A folder of recordings with annotations, one recording, a folder of clips per "
+            "label, or a segments.parquet.",
+        ),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", metavar="MODEL", help="The model to write, .npz."),
+    ],
+    encoder: EncoderOptions,
+    source: AnnotationOptions,
+    audio: ExampleOptions,
+    add: Annotated[
+        Path | None,
+        typer.Option(metavar="MODEL", help="Add the examples to those of this model."),
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Learn to name calls from a few examples.
+
+    An example in a recording is embedded with the sound around it, in the middle of a window; a
+    call longer than a window is the mean of its windows. The segments of a segments.parquet are
+    embedded as they were cut. --add gives the model that all examples would give at once.
+
+    Example: callshot learn recordings -a selections --encoder birdnet-v2.4 --out calls.npz
+    """
+    from callshot.detection.learn import LearningOptions, learn_files
+    from callshot.detection.model_summary import describe_limits
+
+    if source.corpus is not None:
+        raise OptionError("corpus: learn has no use for it; leave the option out")
+    options = LearningOptions(
+        source.annotations,
+        source.format,
+        source.hints(),
+        audio.window,
+        audio.channel,
+        audio.source_rate_hz,
+    )
+    with run_with_progress("reading examples", quiet=quiet) as progress:
+        result = learn_files(
+            examples,
+            out,
+            encoder.encoder,
+            options,
+            encoder.embedding(),
+            add=add,
+            progress=progress,
+        )
+    if quiet:
+        return
+    _print_rejects(result.rejects)
+    for note in [*result.notes, *describe_limits(result.model)]:
+        print(printable(f"note: {note}"))
+    model = result.model
+    print(
+        printable(
+            f"{len(model.examples)} examples ({result.new} new) of {len(model.classes)} labels "
+            f"in {out}; licence of the weights: {model.provenance.licence}"
+        )
+    )
+    print(f"next: callshot model {out}")
+
+
+def _print_rejects(rejects: "Sequence[Reject]") -> None:
+    for reject in rejects[:MOST_REJECTS]:
+        place = reject.file if reject.row is None else f"{reject.file}, {reject.row}"
+        print(printable(f"left out: {place}: {reject.reason}"))
+    if len(rejects) > MOST_REJECTS:
+        print(f"and {len(rejects) - MOST_REJECTS} more")
+
+
+@app.command(rich_help_panel=FIELD)
+def model(path: ModelFile) -> None:
+    """Show what a model has learned, and what to expect of it.
+
+    Prints its labels with their examples, how many of these the examples of other recordings name
+    right, what one more example would add, the most similar labels, and examples that are far from
+    their label, with file and time.
+
+    Example: callshot model calls.npz
+    """
+    from callshot.detection.model_file import read_model
+    from callshot.detection.model_summary import describe_model
+
+    for line in describe_model(read_model(path)):
+        print(printable(line))
+
+
+@app.command(rich_help_panel=FIELD)
+@with_groups
+def scan(
+    path: ModelFile,
+    out: Out,
+    encoder: EncoderOptions,
+    segments: Annotated[
+        Path,
+        typer.Option(
+            metavar="SEGMENTS",
+            help="The segments.parquet of callshot segment: calls to name.",
+        ),
+    ],
+    audio: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder of the recordings.",
+            show_default="as in the table of segments",
+        ),
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Name given segments with a model.
+
+    Writes labels.csv and labels.parquet (label, score in log-odds, runner-up and distance for each
+    segment), rejects.csv and scan.json to DIR. Every segment gets one of the model's labels.
+
+    Example: callshot scan calls.npz --segments segments/segments.parquet --out labels
+    """
+    from callshot.detection.segment_labels import scan_segment_files
+
+    with run_with_progress("opening the encoder", quiet=quiet) as progress:
+        result = scan_segment_files(
+            path,
+            segments,
+            out,
+            encoder.embedding(),
+            encoder=encoder.encoder,
+            audio=audio,
+            progress=progress,
+        )
+    if quiet:
+        return
+    _print_rejects(result.rejects)
+    for note in result.notes:
+        print(printable(f"note: {note}"))
+    print(f"{len(result.frame)} segments named, in {out / 'labels.csv'}")
+
+
+@app.command(rich_help_panel=FIELD)
+def export(
+    path: ModelFile,
+    onnx: Annotated[
+        Path,
+        typer.Option(metavar="FILE", help="The ONNX file to write, .onnx."),
+    ],
+) -> None:
+    """Write the classifier of a model for other programs, as ONNX.
+
+    The file takes vectors of the model's encoder (input `embedding`) and gives `label`, `scores`
+    (log-odds of all labels) and `evidence` (the linear layer). Run the encoder first, and give its
+    output to this file.
+
+    Example: callshot export calls.npz --onnx calls.onnx
+    """
+    from callshot.detection.model_file import read_model
+    from callshot.detection.onnx_export import export_onnx
+
+    learned = read_model(path)
+    export_onnx(learned, onnx)
+    print(
+        printable(
+            f"{onnx}: takes vectors of {learned.encoder}, gives labels and scores"
+        )
+    )
+    print(printable(f"licence of the encoder's weights: {learned.provenance.licence}"))

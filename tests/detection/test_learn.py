@@ -1,0 +1,240 @@
+"""Examples become a model; adding examples in any order gives what learning at once gives."""
+
+import shutil
+from itertools import permutations
+
+import numpy as np
+import pytest
+import soundfile as sf
+
+import callshot
+from callshot.corpus.segment_table import write_segment_table
+from callshot.detection.learn import learn
+from callshot.detection.model_file import read_model, write_model
+from callshot.encoders.catalogue import find_encoder
+from callshot.encoders.encode import open_encoder
+from callshot.errors import InputError, OptionError
+from field_recordings import write_site
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    return write_site(tmp_path_factory.mktemp("site"))
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture(scope="module")
+def model(site, store):
+    return learn(site, "mfcc", window_s=1.0, store=store).model
+
+
+def test_a_model_has_every_example_once_with_file_and_time(model):
+    assert model.classes == ("bark", "hoot", "trill")
+    assert model.counts.tolist() == [6, 6, 6]
+    assert model.vectors.shape == (18, 40)
+    assert {example.path for example in model.examples} == {"a.wav", "b.wav", "c.wav"}
+    assert all(0.49 < one.end_s - one.start_s < 0.51 for one in model.examples)
+
+
+def test_an_example_is_the_vector_of_its_window_with_the_sound_around_it(site, model):
+    """The literal way: read the file, take one second around the call, run the encoder."""
+    encoder = open_encoder(find_encoder("mfcc"))
+    for example, vector in zip(model.examples, model.vectors, strict=True):
+        signal, rate_hz = sf.read(site / example.path, dtype="float32")
+        centre_s = (example.start_s + example.end_s) / 2
+        start = round((centre_s - 0.5) * rate_hz)
+        expected = encoder.run(signal[start : start + rate_hz]).mean(axis=0)
+        np.testing.assert_allclose(vector, expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("speed", ["1", "2", "3"])
+def test_an_example_has_the_vector_that_an_index_has_there(tmp_path, store, speed):
+    """A call in the middle of a window of an index; the window is that of the index."""
+    site = tmp_path / "site"
+    site.mkdir()
+    rng = np.random.default_rng(0)
+    sf.write(site / "a.wav", rng.normal(0, 0.1, 160000), 16000, subtype="FLOAT")
+    (site / "a.txt").write_text("4.4\t4.6\thoot\n6.9\t8.1\tbark\n")
+    index = callshot.index_recordings(
+        site, tmp_path / "index", f"mfcc[speed={speed}]", window_s=3.0, dtype="float32"
+    ).index
+    model = learn(site, "mfcc", speed=speed, window_s=3.0, store=store).model
+    [block] = index.read_blocks()
+    hoot = model.vectors[model.classes.index("hoot")]
+    assert block.start_s[1] == 3.0
+    np.testing.assert_allclose(hoot, block.vectors[1], rtol=1e-5, atol=1e-5)
+
+
+def test_a_long_call_is_the_mean_of_its_windows_and_counts_once(tmp_path, store):
+    site = write_site(tmp_path / "site", ("a",), call_s=1.0)
+    model = learn(site, "mfcc", window_s=0.5, store=store).model
+    assert {example.windows for example in model.examples} == {2}
+    encoder = open_encoder(find_encoder("mfcc"))
+    example = model.examples[0]
+    signal, _ = sf.read(site / "a.wav", dtype="float32")
+    start = round(example.start_s * 16000)
+    halves = [signal[start : start + 8000], signal[start + 8000 : start + 16000]]
+    expected = np.mean([encoder.run(half).mean(axis=0) for half in halves], axis=0)
+    np.testing.assert_allclose(model.vectors[0], expected, rtol=1e-4, atol=1e-3)
+    assert len(model.examples) == 6
+
+
+@pytest.mark.parametrize("order", list(permutations("abc")))
+def test_adding_in_any_order_gives_the_same_bytes_as_learning_at_once(
+    tmp_path, site, store, model, order
+):
+    path = tmp_path / "model.npz"
+    add = None
+    for name in order:
+        part = tmp_path / name / "site"
+        part.mkdir(parents=True)
+        for suffix in (".wav", ".txt"):
+            shutil.copy(site / f"{name}{suffix}", part)
+        encoder = "mfcc" if add is None else None
+        window_s = 1.0 if add is None else None
+        result = learn(part, encoder, add=add, window_s=window_s, store=store)
+        assert result.new == 6
+        result.write(path)
+        add = path
+    write_model(model, tmp_path / "at-once.npz")
+    assert path.read_bytes() == (tmp_path / "at-once.npz").read_bytes()
+
+
+def test_the_same_example_added_again_changes_nothing(tmp_path, site, store, model):
+    path = tmp_path / "model.npz"
+    write_model(model, path)
+    result = learn(site, add=path, store=store)
+    assert result.new == 0
+    result.write(tmp_path / "again.npz")
+    assert (tmp_path / "again.npz").read_bytes() == path.read_bytes()
+
+
+def test_a_folder_per_label_is_enough(tmp_path, store):
+    rng = np.random.default_rng(0)
+    for label in ("hoot", "bark"):
+        (tmp_path / "clips" / label).mkdir(parents=True)
+        for n in range(2):
+            signal = rng.normal(0, 0.1, 16000)
+            sf.write(tmp_path / "clips" / label / f"{n}.wav", signal, 16000)
+    model = learn(tmp_path / "clips", "mfcc", store=store).model
+    assert model.classes == ("bark", "hoot")
+    assert model.settings.window_s == 1.0
+
+
+def test_examples_of_a_segment_table_are_embedded_as_they_were_cut(
+    tmp_path, site, store
+):
+    segmentation = callshot.segment(site, min_length_s=0.1, collar_s=0.1)
+    path = tmp_path / "segments.parquet"
+    write_segment_table(segmentation.segments, path, {"audio": segmentation.audio})
+    model = learn(path, "mfcc", store=store).model
+    table = callshot.embed(segmentation, "mfcc", store=store)
+    places = {one.segment: one for one in segmentation.segments}
+    by_place = {
+        (places[name].path, places[name].start_s): vector
+        for name, vector in zip(table.segment, table.vectors, strict=True)
+    }
+    for example, vector in zip(model.examples, model.vectors, strict=True):
+        expected = by_place[example.path, example.start_s]
+        assert vector.tolist() == expected.tolist()
+
+
+def test_a_silent_example_is_left_out_with_its_file_and_time(tmp_path, store):
+    site = write_site(tmp_path / "site", ("a",))
+    signal, rate_hz = sf.read(site / "a.wav")
+    signal[: 3 * rate_hz] = 0.0
+    sf.write(site / "a.wav", signal, rate_hz, subtype="FLOAT")
+    result = learn(site, "mfcc", window_s=1.0, store=store)
+    [reject] = result.rejects
+    assert reject.reason.startswith("a.wav: silent from 1.")
+    assert len(result.model.examples) == 5
+
+
+def test_only_silence_is_one_line(tmp_path, store):
+    (tmp_path / "site").mkdir()
+    sf.write(tmp_path / "site" / "a.wav", np.zeros(32000), 16000)
+    (tmp_path / "site" / "a.txt").write_text("0.5\t1.0\thoot\n")
+    with pytest.raises(InputError, match=r"no call could be embedded .*silent from"):
+        learn(tmp_path / "site", "mfcc", store=store)
+
+
+def test_a_recording_shorter_than_a_window_is_noted(tmp_path, store):
+    site = write_site(tmp_path / "site", ("a",))
+    result = learn(site, "mfcc", window_s=60.0, store=store)
+    [note] = result.notes
+    assert note == (
+        "1 recording shorter than the window of 60 s of mfcc (first: a.wav): used whole"
+    )
+
+
+def test_recordings_at_8_khz_are_noted(tmp_path, store):
+    site = write_site(tmp_path / "site", ("a",), rate_hz=8000)
+    result = learn(site, "mfcc", window_s=1.0, store=store)
+    [note] = result.notes
+    assert note == (
+        "1 recording with nothing above 4000 Hz, as sampled at 8000 Hz (first: a.wav); "
+        "mfcc uses 100 to 8000 Hz"
+    )
+
+
+def test_a_model_of_another_encoder_is_refused(tmp_path, site, store, model):
+    path = tmp_path / "model.npz"
+    write_model(model, path)
+    with pytest.raises(InputError, match=r"learned with mfcc, got random; use --enc"):
+        learn(site, "random", add=path, window_s=1.0, store=store)
+
+
+def test_a_changed_encoder_is_refused(tmp_path, site, store, model):
+    path = tmp_path / "model.npz"
+    write_model(model, path)
+    with pytest.raises(InputError, match=r"learned with mfcc, got mfcc\[n_fft=512\]"):
+        learn(site, "mfcc", add=path, n_fft=512, store=store)
+    fingerprint = {**model.fingerprint, "version": 99}
+    changed = type(model)(
+        model.encoder,
+        fingerprint,
+        model.settings,
+        model.examples,
+        model.vectors,
+        model.provenance,
+    )
+    write_model(changed, path)
+    with pytest.raises(InputError, match=r"mfcc has changed .* \(version\); use the"):
+        learn(site, add=path, store=store)
+
+
+def test_another_window_is_refused(tmp_path, site, store, model):
+    path = tmp_path / "model.npz"
+    write_model(model, path)
+    with pytest.raises(InputError, match=r"window_s is 2.0, but .* use --window 1.0"):
+        learn(site, add=path, window_s=2.0, store=store)
+
+
+def test_options_that_do_not_fit_are_one_line(tmp_path, site, store):
+    with pytest.raises(OptionError, match="encoder: name one"):
+        learn(site)
+    with pytest.raises(OptionError, match=r"window: expected 0.01 to 3600 s, got 0"):
+        learn(site, "mfcc", window_s=0)
+    with pytest.raises(OptionError, match=r"does not scale joined encoders"):
+        learn(site, "mfcc+random", store=store)
+    with pytest.raises(OptionError, match=r"has a window of its own; leave --window"):
+        learn(site, "birdnet-v2.4", window_s=2.0, store=store)
+
+
+def test_a_model_names_its_files_with_checksums_and_the_licence(model):
+    roles = {role for role, _, _ in model.provenance.inputs}
+    assert roles == {"annotations", "recording"}
+    assert len(model.provenance.inputs) == 6
+    assert model.provenance.licence == find_encoder("mfcc").licence
+
+
+def test_the_classifier_of_a_file_names_the_examples(tmp_path, model):
+    path = tmp_path / "model.npz"
+    write_model(model, path)
+    classifier = callshot.load_model(path)
+    labels = [example.label for example in read_model(path).examples]
+    assert classifier.predict(model.vectors).tolist() == labels

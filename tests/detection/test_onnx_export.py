@@ -1,0 +1,82 @@
+"""ONNX Runtime gives the labels and scores of Python, also behind an encoder."""
+
+import json
+
+import numpy as np
+import pytest
+
+from callshot.detection.model import AudioSettings, Example, Provenance, make_model
+from callshot.detection.onnx_export import export_onnx
+from callshot.detection.segment_labels import score_vectors
+from callshot.errors import InputError, OptionError
+
+onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnx")
+from standins import Graph  # noqa: E402, it needs onnx
+
+
+def make_random_model(classes=4, offset=0.0, dimensions=40, labels=None):
+    rng = np.random.default_rng(0)
+    names = labels or [f"call {n}" for n in range(classes)]
+    label = [names[n % len(names)] for n in range(3 * len(names))]
+    vectors = rng.normal(offset, 5.0, (len(label), dimensions)).astype(np.float32)
+    examples = [
+        Example(name, f"{n}.wav", f"{n}.wav", 0.0, 1.0) for n, name in enumerate(label)
+    ]
+    return make_model(
+        examples,
+        vectors,
+        encoder="mfcc",
+        fingerprint={"encoder": "mfcc"},
+        settings=AudioSettings(),
+        provenance=Provenance("CC0"),
+    )
+
+
+@pytest.mark.parametrize("offset", [0.0, -500.0])
+@pytest.mark.parametrize("classes", [2, 4, 30])
+def test_onnx_gives_the_scores_and_labels_of_python(tmp_path, classes, offset):
+    model = make_random_model(classes, offset)
+    export_onnx(model, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    queries = np.random.default_rng(1).normal(offset, 5.0, (50, 40))
+    queries = queries.astype(np.float32)
+    scores, evidence, label = session.run(None, {"embedding": queries})
+    np.testing.assert_allclose(evidence, model.layer(queries), rtol=1e-9)
+    expected = score_vectors(model, queries)
+    np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-5)
+    assert label.tolist() == model.classifier.predict(queries).tolist()
+
+
+def test_a_chain_of_encoder_and_classifier_gives_labels(tmp_path):
+    graph = Graph()
+    weight = graph.random_weight("weight", 100, 40)
+    graph.node("MatMul", ["inputs", weight], "embedding")
+    shapes = {"inputs": ["batch", 100]}, {"embedding": ["batch", 40]}
+    graph.save(tmp_path / "encoder.onnx", *shapes)
+    model = make_random_model()
+    export_onnx(model, tmp_path / "calls.onnx")
+    windows = np.random.default_rng(2).normal(0, 5, (8, 100)).astype(np.float32)
+    encoder = onnxruntime.InferenceSession(tmp_path / "encoder.onnx")
+    classifier = onnxruntime.InferenceSession(tmp_path / "calls.onnx")
+    (vectors,) = encoder.run(["embedding"], {"inputs": windows})
+    scores, _, label = classifier.run(None, {"embedding": vectors})
+    np.testing.assert_allclose(scores, score_vectors(model, vectors), atol=1e-5)
+    assert label.tolist() == model.classifier.predict(vectors).tolist()
+
+
+def test_the_file_names_labels_encoder_and_licence(tmp_path):
+    model = make_random_model(labels=["hoot", "трель"])
+    export_onnx(model, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    facts = session.get_modelmeta().custom_metadata_map
+    assert json.loads(facts["classes"]) == ["hoot", "трель"]
+    assert facts["encoder"] == "mfcc"
+    assert facts["licence"] == "CC0"
+
+
+def test_bad_requests_are_one_line(tmp_path):
+    with pytest.raises(OptionError, match=r"onnx: expected a name that ends in .onnx"):
+        export_onnx(make_random_model(), tmp_path / "model.pb")
+    with pytest.raises(InputError, match=r"expected examples of two labels or more"):
+        export_onnx(make_random_model(1), tmp_path / "model.onnx")
