@@ -99,16 +99,7 @@ def apply_choices(spec: EncoderSpec, choices: Mapping[str, str]) -> EncoderSpec:
         choices = {**choices, "speed": "1"}
     values: dict[str, Any] = _parse_choices(spec, choices)
     options = {name: values.pop(name) for name in spec.options}
-    dimension = spec.dimension
-    for name, value in options.items():
-        place = f"{spec.name}: {name}"
-        if name in ("dimension", "coefficients"):
-            check_whole_number(f"{spec.name}: dimension", value)
-            dimension = value
-        elif name == "layer":
-            check_whole_number(place, value, maximum=HUBERT_LAYERS)
-        elif name == "sequence":
-            check_choice(place, value, SEQUENCES)
+    dimension = _check_options(spec, options)
     shared = {name: values.pop(name) for name in SHARED_OPTIONS}
     _check_shared(spec, **shared)
     spec = replace(
@@ -120,6 +111,21 @@ def apply_choices(spec: EncoderSpec, choices: Mapping[str, str]) -> EncoderSpec:
         values["hop_s"] = None  # adjacent windows stay adjacent
     windowing = WindowOptions(**values)
     return replace(spec, windowing=windowing, rate_hz=windowing.rate_hz)
+
+
+def _check_options(spec: EncoderSpec, options: Mapping[str, Any]) -> int:
+    """Check the options of one encoder; return the dimension of its vectors."""
+    dimension = spec.dimension
+    for name, value in options.items():
+        place = f"{spec.name}: {name}"
+        if name in ("dimension", "coefficients"):
+            check_whole_number(f"{spec.name}: dimension", value)
+            dimension = value
+        elif name == "layer":
+            check_whole_number(place, value, maximum=HUBERT_LAYERS)
+        elif name == "sequence":
+            check_choice(place, value, SEQUENCES)
+    return dimension
 
 
 def _check_shared(
