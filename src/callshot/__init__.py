@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from callshot.detection.index_recordings import index_recordings
     from callshot.detection.learn import learn
     from callshot.detection.model_file import load_model
+    from callshot.detection.score import DetectionScores, score_detections
     from callshot.encoders.availability import list_encoders
     from callshot.errors import CallshotError
     from callshot.fewshot.estimator import CentroidClassifier
@@ -51,6 +52,7 @@ _MODULES = {
     "BaselineResults": "baselines.run",
     "CallshotError": "errors",
     "CentroidClassifier": "fewshot.estimator",
+    "DetectionScores": "detection.score",
     "Embeddings": "records",
     "Evaluation": "records",
     "Folds": "records",
@@ -76,6 +78,7 @@ _MODULES = {
     "read_segments": "corpus.segment_table",
     "read_tables": "tables.embedding_tables",
     "rerun_episode": "fewshot.single_episode",
+    "score_detections": "detection.score",
     "segment": "api",
     "train_baselines": "api",
     "write_table": "tables.embedding_tables",
@@ -86,6 +89,7 @@ __all__ = [
     "BaselineResults",
     "CallshotError",
     "CentroidClassifier",
+    "DetectionScores",
     "Embeddings",
     "Evaluation",
     "Folds",
@@ -112,6 +116,7 @@ __all__ = [
     "read_segments",
     "read_tables",
     "rerun_episode",
+    "score_detections",
     "segment",
     "train_baselines",
     "write_table",

@@ -10,6 +10,7 @@ index          index, find
 evaluate       evaluate
 baselines      baselines
 learn          learn, model, scan, export
+score          score, convert
 imports        import
 verify         verify
 """
@@ -17,6 +18,7 @@ verify         verify
 from callshot.cli import study  # isort: skip  (the order here is the order of --help)
 from callshot.cli import corpus, encoders, index, evaluate, baselines  # isort: skip
 from callshot.cli import learn  # isort: skip
+from callshot.cli import score  # isort: skip
 from callshot.cli import imports, verify
 from callshot.cli.app import app, main
 
@@ -30,6 +32,7 @@ __all__ = [
     "index",
     "learn",
     "main",
+    "score",
     "study",
     "verify",
 ]

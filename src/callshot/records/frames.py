@@ -210,8 +210,8 @@ REFINEMENT: Schema = {
     "temperature": pl.Float64,
 }
 # Calls on recordings: detected ones, or annotations. `score` is larger for what is more certain.
-# `distance` is that to the mean of the class, `runner_up` the label that was nearly chosen. Columns
-# without a value are null.
+# `distance` is that to the mean of the class, `runner_up` the label that was nearly chosen,
+# `confirmed` what a listener said. Cells without a value are null.
 EVENTS: Schema = {
     "recording": pl.String,
     "start_s": pl.Float64,
@@ -222,6 +222,78 @@ EVENTS: Schema = {
     "runner_up": pl.String,
     "low_freq_hz": pl.Float64,
     "high_freq_hz": pl.Float64,
+    "confirmed": pl.Boolean,
+}
+# Scores of detections against annotations, per class; the row without a label is on all classes,
+# its average precision is the mean over classes. `by` is "events" or "windows". p01 and p99 are
+# percentiles over samples of recordings. False alarms are null where lengths are not known.
+DETECTION_METRICS = (
+    "precision",
+    "recall",
+    "f1",
+    "average_precision",
+    "false_alarms_per_hour",
+)
+DETECTION_SCORES: Schema = {
+    "by": pl.String,
+    "label": pl.String,
+    "annotated": pl.Int64,
+    "detected": pl.Int64,
+    "correct": pl.Int64,
+    **{
+        f"{metric}{percentile}": pl.Float64
+        for metric in DETECTION_METRICS
+        for percentile in ("", "_p01", "_p99")
+    },
+}
+# One row per threshold: what detections with at least this score give.
+PRECISION_RECALL: Schema = {
+    "by": pl.String,
+    "label": pl.String,
+    "threshold": pl.Float64,
+    "detected": pl.Int64,
+    "correct": pl.Int64,
+    "precision": pl.Float64,
+    "recall": pl.Float64,
+    "false_alarms_per_hour": pl.Float64,
+}
+# The lowest threshold with at most `aim_per_hour` false alarms, null if there is none. `is_lowest`:
+# all detections meet the aim, so a lower threshold may too.
+AIM_THRESHOLDS: Schema = {
+    "label": pl.String,
+    "aim_per_hour": pl.Float64,
+    "threshold": pl.Float64,
+    "false_alarms_per_hour": pl.Float64,
+    "precision": pl.Float64,
+    "recall": pl.Float64,
+    "is_lowest": pl.Boolean,
+}
+# What became of every detection and annotation. `outcome`: correct, false, missed, or unknown (a
+# detection on an annotation whose label means that nobody knows).
+OUTCOMES: Schema = {
+    "recording": pl.String,
+    "start_s": pl.Float64,
+    "end_s": pl.Float64,
+    "label": pl.String,
+    "score": pl.Float64,
+    "outcome": pl.String,
+}
+# How many detections are calls, from a few that were reviewed: per bin of the scores, and (`bin`
+# null) in total. `share` is the mean of the posterior, `calls` is share times detections.
+CALL_DENSITY: Schema = {
+    "label": pl.String,
+    "bin": pl.Int64,
+    "lowest_score": pl.Float64,
+    "highest_score": pl.Float64,
+    "detections": pl.Int64,
+    "reviewed": pl.Int64,
+    "confirmed": pl.Int64,
+    "share": pl.Float64,
+    "share_p01": pl.Float64,
+    "share_p99": pl.Float64,
+    "calls": pl.Float64,
+    "calls_p01": pl.Float64,
+    "calls_p99": pl.Float64,
 }
 
 

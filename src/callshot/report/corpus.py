@@ -260,13 +260,14 @@ def _show_rejects(rejects: Rejects, console: Console) -> None:
     count = _plural(len(rejects), "annotation")
     print_lines(console, [f"rejects: {count}; the first of each reason:"])
     groups = group_rejects(rejects)
-    lines = map(_describe_rejects, groups[:MOST_REASONS])
+    lines = map(describe_rejects, groups[:MOST_REASONS])
     print_lines(console, lines, style="dim")
     rest = "  and {} more reasons; segment lists all in rejects.csv"
     _show_rest(console, len(groups) - MOST_REASONS, rest)
 
 
-def _describe_rejects(rejects: Rejects) -> str:
+def describe_rejects(rejects: Rejects) -> str:
+    """Return how many rejects have one reason, and the first of them."""
     first = rejects[0]
     place = first.file
     if first.row is not None:

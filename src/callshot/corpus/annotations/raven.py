@@ -9,7 +9,8 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
+from dataclasses import dataclass
+from pathlib import Path, PurePath
 
 from callshot.corpus.annotations.cells import (
     FREQUENCIES,
@@ -89,6 +90,14 @@ MAX_FILES_BY_CHANCE = 4
 QUOTED = re.compile(r'"(?:[^"]|"")*"')
 MARKED = re.compile('[,"]')
 UNIT = re.compile(r"\([^()]*\)$")
+
+
+@dataclass(frozen=True)
+class SoundFile:
+    """A file among several that Raven opens as one sound: its path, and when it begins in there."""
+
+    path: str
+    begin_s: float
 
 
 def recognise(path: Path, head: str, hints: Hints) -> str | None:
@@ -273,18 +282,25 @@ def _parse_times(cells: Cells, style: NumberStyle) -> tuple[float, float]:
     return offset_s, add_times(offset_s, end_s, -start_s)
 
 
-def write(annotations: Annotations, path: Path) -> str:
+def write(
+    annotations: Annotations,
+    path: Path,
+    sound: Mapping[str, SoundFile] | None = None,
+) -> str:
     """Return a selection table; with many recordings, each row names its file.
 
-    Groups of recordings are not written.
+    With `sound`, times are those of all files in a row, as Raven counts them, and `Begin Path` with
+    the offset has those of each file: Raven trusts the first in a selection table, the second in a
+    sound selection table. Groups of recordings are not written.
     """
     check_spans(annotations, path, "a selection table")
     paths = {annotation.path for annotation in annotations}
     if None in paths:
         check_one_recording(annotations, path, "a selection table without Begin File")
-    is_many = len(paths) > 1
     names = [*WRITTEN]
-    if is_many:
+    if sound is not None:
+        names += [*PATHS, OFFSET]
+    elif len(paths) > 1:
         names += ["Begin File", OFFSET]
     names.append("Annotation")
     extra = extra_columns(annotations)
@@ -292,7 +308,10 @@ def write(annotations: Annotations, path: Path) -> str:
     check_extra_columns(names, extra, path)
     table = [[*names, *extra]]
     for selection, annotation in enumerate(annotations, start=1):
-        cells = _format_selection(selection, annotation, is_many=is_many)
+        cells = [str(selection), *_format_selection(annotation, sound)]
+        if len(paths) > 1 and sound is None:
+            cells += [annotation.path or "", format_float(annotation.start_s)]
+        cells.append(annotation.label)
         cells += [_format_extra(annotation, name) for name in extra]
         table.append(cells)
     lines = ["\t".join(map(escape_controls, cells)) for cells in table]
@@ -300,20 +319,23 @@ def write(annotations: Annotations, path: Path) -> str:
 
 
 def _format_selection(
-    selection: int, annotation: Annotation, *, is_many: bool
+    annotation: Annotation, sound: Mapping[str, SoundFile] | None
 ) -> list[str]:
-    start = format_float(annotation.start_s)
-    cells = [
-        str(selection),
+    """Return view, channel, times, frequencies and, in a sound of several files, the file."""
+    times_s = [annotation.start_s, annotation.end_s or 0.0]
+    files = []
+    if sound is not None:
+        file = sound[annotation.path or ""]
+        times_s = [add_times(file.begin_s, time_s) for time_s in times_s]
+        offset = format_float(annotation.start_s)
+        files = [file.path, PurePath(file.path).name, offset]
+    return [
         _format_extra(annotation, "View") or "Spectrogram 1",
         _format_extra(annotation, "Channel") or "1",
-        start,
-        format_float(annotation.end_s),
+        *map(format_float, times_s),
+        *[format_float(annotation.extra.get(name)) for name in FREQUENCIES],
+        *files,
     ]
-    cells += [format_float(annotation.extra.get(name)) for name in FREQUENCIES]
-    if is_many:
-        cells += [annotation.path or "", start]
-    return [*cells, annotation.label]
 
 
 def _format_extra(annotation: Annotation, name: str) -> str:

@@ -56,7 +56,8 @@ SYNONYMS = {
     "label": (
         "label", "call_type", "call", "annotation", "species", "species_code", "common_name",
         "scientific_name", "ebird_code", "primary_label", "class", "category", "type", "tag",
-        "text", "name", "manual_id", "ruftyp", "art", "espece", "especie",
+        "text", "name", "manual_id", "top1match", "auto_id", "ruftyp", "art", "espece",
+        "especie",
     ),
     "low_freq_hz": ("low_freq_hz",),
     "high_freq_hz": ("high_freq_hz",),

@@ -1,0 +1,197 @@
+"""Commands on events: score, convert."""
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from callshot.cli.app import FIELD, app, run_with_progress
+from callshot.cli.options import Out, Quiet, Seed, parse_pairs
+from callshot.errors import OptionError
+
+HOURS = {"h": 1.0, "d": 24.0}
+RATE = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*(?:/\s*(h|d))?\s*")
+
+Recordings = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="The folder of all recordings, also of those without events.",
+    ),
+]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--columns",
+        "-c",
+        metavar="OURS=THEIRS",
+        help="Which column is which, e.g. label=Species; repeatable.",
+    ),
+]
+
+
+@app.command(rich_help_panel=FIELD)
+def score(
+    detections: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DETECTIONS",
+            help="Events with scores: CSV, Parquet, or any annotation format.",
+        ),
+    ],
+    out: Out,
+    annotations: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[ANNOTATIONS]",
+            help="All calls in the recordings, as a person heard them; a file or a folder.",
+        ),
+    ] = None,
+    recordings: Recordings = None,
+    reviewed: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Some of the detections with a column confirmed (yes or no): estimates how "
+            "many of all are calls.",
+        ),
+    ] = None,
+    columns: Columns = None,
+    iou: Annotated[
+        float,
+        typer.Option(
+            help="The share of their time that a detection and a call must have in common."
+        ),
+    ] = 0.3,
+    window_s: Annotated[
+        float, typer.Option(metavar="S", help="The length of windows.")
+    ] = 3.0,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            help="Leave out detections with lower scores.", show_default=False
+        ),
+    ] = None,
+    false_alarms: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N/h",
+            help="Also find the threshold of each class that meets this aim, e.g. 1/h or 2/d.",
+        ),
+    ] = None,
+    unknown: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LABEL",
+            help="The label of calls that nobody could name; detections of them are not false.",
+        ),
+    ] = None,
+    bins: Annotated[int, typer.Option(help="Bins of scores with --reviewed.")] = 4,
+    samples: Annotated[
+        int, typer.Option(help="Samples of recordings, for the intervals.")
+    ] = 1000,
+    seed: Seed = 0,
+    figure: Annotated[bool, typer.Option(help="Also draw the curves.")] = True,
+    quiet: Quiet = False,
+) -> None:
+    """Measure how good detections are, per class: precision, recall, F1, AP, false alarms per hour.
+
+    A detection is correct if it is matched with a call of the same label, each used once. Scores
+    are by events and by windows, with intervals that resample recordings. Writes scores.csv,
+    precision_recall.csv, outcomes.csv (what became of every detection and call), thresholds.csv,
+    call_density.csv, rejects.csv and the precision-recall curves to DIR.
+
+    Example: callshot score detections.csv selection-tables --recordings audio --out scores
+    """
+    from rich.console import Console
+
+    from callshot.detection.score import score_detections
+    from callshot.detection.score_files import write_scores
+    from callshot.detection.score_terminal import show_scores
+
+    options = {
+        "iou": iou,
+        "window_s": window_s,
+        "threshold": threshold,
+        "false_alarms_per_hour": parse_rate(false_alarms),
+        "unknown": unknown,
+        "bins": bins,
+        "samples": samples,
+        "seed": seed,
+    }
+    with run_with_progress("scoring", quiet=quiet):
+        result = score_detections(
+            detections,
+            annotations,
+            recordings=recordings,
+            reviewed=reviewed,
+            columns=parse_pairs("columns", columns, "label=Species"),
+            **options,  # type: ignore[arg-type]
+        )
+        write_scores(result, out, options, figure=figure)
+    if not quiet:
+        show_scores(result, Console())
+        print(f"results in {out}")
+
+
+@app.command(rich_help_panel=FIELD)
+def convert(
+    events: Annotated[
+        Path,
+        typer.Argument(
+            metavar="EVENTS",
+            help="Detections or annotations: CSV, Parquet, or any annotation format; a file or "
+            "a folder.",
+        ),
+    ],
+    out: Out,
+    to: Annotated[
+        str,
+        typer.Option(
+            help="raven (a table per recording), raven-all (one table for all), audacity, "
+            "kaleidoscope, csv or parquet."
+        ),
+    ],
+    recordings: Recordings = None,
+    columns: Columns = None,
+    quiet: Quiet = False,
+) -> None:
+    """Convert detections or annotations to files that other programs open.
+
+    raven-all needs the recordings: its times run on over all of them, as Raven counts them.
+
+    Example: callshot convert detections.csv --to raven --recordings audio --out raven
+    """
+    from rich.console import Console
+
+    from callshot.corpus.renaming import make_hints
+    from callshot.detection.events import open_recordings, read_events
+    from callshot.detection.exports import export_events
+    from callshot.detection.score_terminal import show_rejects
+
+    hints = make_hints(columns=parse_pairs("columns", columns, "label=Species"))
+    with run_with_progress("converting", quiet=quiet):
+        folder = None if recordings is None else open_recordings(recordings)
+        reading = read_events(events, folder, hints)
+        files = export_events(reading.events, to, out, folder)
+    if not quiet:
+        show_rejects(reading.rejects, Console())
+        print(f"{len(reading.events)} events in {len(files) - 1} files in {out}")
+
+
+def parse_rate(text: str | None) -> float | None:
+    """Return how many per hour a text such as 1/h or 2/d means; a number alone is per hour.
+
+    >>> parse_rate("0.5/h"), parse_rate("12/d"), parse_rate("2")
+    (0.5, 0.5, 2.0)
+    """
+    if text is None:
+        return None
+    match = RATE.fullmatch(text)
+    if match is None:
+        raise OptionError(
+            f"false_alarms: expected a number per hour or day, such as 1/h, got {text!r}"
+        )
+    number, unit = match.groups(default="h")
+    return float(number) / HOURS[unit]

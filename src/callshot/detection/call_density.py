@@ -1,0 +1,130 @@
+"""Detections with scores, and a few of them reviewed → how many of the detections are calls.
+
+A count over a threshold is biased: it has false alarms, and their share is not known. Instead,
+detections of a class are split into bins of equal numbers by their scores, listeners review a few
+of each bin, and the share of calls in a bin has a Beta distribution. Its sum over bins, each by its
+size, is the number of calls with its uncertainty (Navine et al. 2024, "All thresholds barred").
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+from scipy import stats
+
+from callshot.errors import InputError
+from callshot.fewshot.kernels import streams
+from callshot.records import FloatArray
+from callshot.records.frames import CALL_DENSITY, Frame, concat_frames, make_frame
+
+PRIOR = 0.5  # of calls and of others in each bin: Jeffreys'
+SAMPLES = 10_000
+INTERVAL = (1, 99)
+
+
+def estimate_density(detections: Frame, reviewed: Frame, bins: int, seed: int) -> Frame:
+    """Estimate the number of calls of each class that has reviewed events.
+
+    Rows of `reviewed` without a verdict in `confirmed` do not count.
+    """
+    verdicts = reviewed.filter(pl.col("confirmed").is_not_null())
+    if verdicts.is_empty():
+        raise InputError("reviewed: no row has yes or no in its column confirmed")
+    if verdicts["score"].has_nulls() or detections["score"].has_nulls():
+        raise InputError("reviewed: every event needs a score, to know its bin")
+    parts = []
+    for label in sorted(set(verdicts["label"])):
+        part = _estimate_class(
+            label,
+            detections.filter(label=label)["score"].to_numpy(),
+            verdicts.filter(label=label),
+            bins,
+            seed,
+        )
+        parts.append(part)
+    return concat_frames(parts, CALL_DENSITY)
+
+
+def _estimate_class(
+    label: str, scores: FloatArray, verdicts: Frame, bins: int, seed: int
+) -> Frame:
+    if len(scores) == 0:
+        raise InputError(f"reviewed: no detection is labelled {label!r}")
+    edges = quantile_edges(scores, bins)
+    sizes = _count_per_bin(edges, scores)
+    is_call = verdicts["confirmed"].to_numpy()
+    reviewed_scores = verdicts["score"].to_numpy()
+    reviewed = _count_per_bin(edges, reviewed_scores)
+    confirmed = _count_per_bin(edges, reviewed_scores[is_call])
+    shares = stats.beta(confirmed + PRIOR, reviewed - confirmed + PRIOR)
+    uniform = _uniform_samples(label, len(sizes), seed)
+    samples = shares.ppf(uniform) * sizes
+    low, high = shares.ppf(np.array(INTERVAL)[:, None] / 100)
+    rows = _columns(edges, sizes, reviewed, confirmed, shares.mean(), low, high)
+    total = samples.sum(axis=1) / len(scores)
+    low_total, high_total = np.percentile(total, INTERVAL)
+    mean = float(shares.mean() @ sizes / len(scores))
+    whole = _columns(
+        edges[[0, -1]],
+        sizes.sum(keepdims=True),
+        reviewed.sum(keepdims=True),
+        confirmed.sum(keepdims=True),
+        np.array([mean]),
+        np.array([low_total]),
+        np.array([high_total]),
+    )
+    numbers = [*range(1, len(sizes) + 1), None]
+    columns = {name: [*rows[name], *whole[name]] for name in rows}
+    return make_frame(CALL_DENSITY, {"bin": numbers, **columns}, {"label": label})
+
+
+def quantile_edges(scores: FloatArray, bins: int) -> FloatArray:
+    """Return the scores between which bins lie; equal scores are in one bin.
+
+    >>> quantile_edges(np.array([1.0, 2.0, 3.0, 4.0]), 2).tolist()
+    [1.0, 2.5, 4.0]
+    """
+    edges = np.unique(np.quantile(scores, np.linspace(0, 1, bins + 1)))
+    if len(edges) == 1:
+        return np.repeat(edges, 2)
+    return edges
+
+
+def _count_per_bin(edges: FloatArray, scores: FloatArray) -> FloatArray:
+    """Count scores per bin; those beyond the edges are in the first or last."""
+    inner = edges[1:-1]
+    place = np.searchsorted(inner, scores, side="right")
+    return np.bincount(place, minlength=len(edges) - 1).astype(np.float64)
+
+
+def _uniform_samples(label: str, bins: int, seed: int) -> FloatArray:
+    """Return numbers in (0, 1), (SAMPLES, bins), that depend on the seed and the label only."""
+    picks = np.empty((bins, SAMPLES), np.uint32)
+    base = streams.make_stream(seed, "call density", streams.key(label))
+    largest = 2**32 - 1
+    streams.bootstrap_picks(base, np.arange(bins, dtype=np.uint64), largest, picks)
+    return (picks.T + 0.5) / largest
+
+
+def _columns(
+    edges: FloatArray,
+    sizes: FloatArray,
+    reviewed: FloatArray,
+    confirmed: FloatArray,
+    share: FloatArray,
+    low: FloatArray,
+    high: FloatArray,
+) -> dict[str, Sequence[float]]:
+    return {
+        "lowest_score": edges[:-1].tolist(),
+        "highest_score": edges[1:].tolist(),
+        "detections": sizes.tolist(),
+        "reviewed": reviewed.tolist(),
+        "confirmed": confirmed.tolist(),
+        "share": share.tolist(),
+        "share_p01": low.tolist(),
+        "share_p99": high.tolist(),
+        "calls": (share * sizes).tolist(),
+        "calls_p01": (low * sizes).tolist(),
+        "calls_p99": (high * sizes).tolist(),
+    }

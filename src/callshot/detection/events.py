@@ -1,0 +1,252 @@
+"""Files of events, and the recordings that they are on → frames of the EVENTS schema.
+
+Events are detections or annotations: callshot's CSV and Parquet files, and all annotation formats
+that `callshot segment` reads. A row is an event or a reject.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import polars as pl
+
+from callshot.corpus.annotation_sources import Sources, find_input_files, read_sources
+from callshot.corpus.annotations import Hints, Reading, read_annotations, recognise
+from callshot.corpus.annotations.cells import MISSING, parse_number
+from callshot.corpus.annotations.rows import normalize_name
+from callshot.corpus.annotations.text import RowError, quote
+from callshot.corpus.calls import place_calls
+from callshot.corpus.recordings import Library, find_recordings, probe_recordings
+from callshot.errors import InputError
+from callshot.records import Annotation, Cell, Recording, Reject, no_progress
+from callshot.records.columns import check_columns
+from callshot.records.frames import EVENTS, Frame
+from callshot.records.parquet import read_parquet
+
+Row = dict[str, Any]  # an event, by the names of its columns
+Rejects = list[Reject]
+
+REQUIRED = ("recording", "start_s", "end_s", "label")
+# What files call the columns of numbers; case and punctuation do not matter.
+NUMBERS = {
+    "score": ("score", "confidence", "probability"),
+    "distance": ("distance", "top1dist"),
+    "low_freq_hz": ("lowfreqhz",),
+    "high_freq_hz": ("highfreqhz",),
+}
+VERDICTS = {
+    "true": True,
+    "yes": True,
+    "y": True,
+    "1": True,
+    "false": False,
+    "no": False,
+    "n": False,
+    "0": False,
+}
+NO_HINTS = Hints()
+
+
+@dataclass(frozen=True)
+class RecordingFolder:
+    """The recordings of a folder: what their names are, and how long they are."""
+
+    library: Library
+    recordings: Mapping[str, Recording]
+    errors: Mapping[str, InputError]
+
+    @property
+    def durations_s(self) -> dict[str, float]:
+        """The length of every recording that can be read."""
+        return {path: one.duration_s for path, one in self.recordings.items()}
+
+
+@dataclass(frozen=True)
+class EventReading:
+    """The events of a file or folder, the rows that are none, and notes for the user."""
+
+    events: Frame
+    rejects: Rejects = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def open_recordings(folder: Path) -> RecordingFolder:
+    """List the recordings of a folder and read their headers."""
+    library = find_recordings(folder)
+    if not library.paths:
+        raise InputError(f"{folder}: no recordings found; give the folder they are in")
+    recordings, errors = probe_recordings(library, None, no_progress)
+    return RecordingFolder(library, recordings, errors)
+
+
+def read_events(
+    path: Path, recordings: RecordingFolder | None = None, hints: Hints = NO_HINTS
+) -> EventReading:
+    """Read detections or annotations, of one recording or of many.
+
+    Without `recordings`, every file must name the recordings of its rows.
+    """
+    if recordings is None:
+        return _read_named(path, hints)
+    if path.suffix.lower() == ".parquet":
+        sources = Sources(recordings.library)
+        reading = _read_parquet_rows(path)
+        sources.add(reading, PurePosixPath(path.name))
+    else:
+        sources = read_sources(recordings.library, path, "auto", hints, no_progress)
+    errors = dict(recordings.errors)
+    calls, rejects = place_calls(
+        sources.placed, dict(recordings.recordings), errors, str
+    )
+    rejects = [*sources.rejects, *sources.skipped_files, *rejects]
+    rows: list[Row] = []
+    for call in calls:
+        _add_row(rows, rejects, call.annotation, call.path, call.start_s, call.end_s)
+    return EventReading(events_frame(rows), rejects, sorted(sources.notes))
+
+
+def _read_named(path: Path, hints: Hints) -> EventReading:
+    """Read files that name the recordings of their rows."""
+    rows: list[Row] = []
+    rejects: Rejects = []
+    notes: dict[str, None] = {}
+    for reading in _readings(path, hints):
+        rejects += reading.rejects
+        notes |= dict.fromkeys(reading.notes)
+        for annotation in reading.annotations:
+            name = _check_named(annotation)
+            end_s = annotation.end_s
+            _add_row(rows, rejects, annotation, name, annotation.start_s, end_s)
+    return EventReading(events_frame(rows), rejects, list(notes))
+
+
+def _readings(path: Path, hints: Hints) -> Iterator[Reading]:
+    if path.suffix.lower() == ".parquet":
+        yield _read_parquet_rows(path)
+        return
+    if not path.is_dir():
+        yield read_annotations(path, hints=hints)
+        return
+    files = [file for file in find_input_files(path) if recognise(file, hints)]
+    if not files:
+        raise InputError(f"{path}: no file of events found")
+    for file in files:
+        yield read_annotations(file, hints=hints)
+
+
+def _check_named(annotation: Annotation) -> str:
+    is_complete = annotation.end_s is not None and not annotation.in_frames
+    if annotation.path is None or not is_complete:
+        raise InputError(
+            f"{annotation.file}: row {annotation.row}: expected the recording, start and end "
+            "in seconds; give the folder of the recordings (--recordings)"
+        )
+    return annotation.path
+
+
+def _add_row(
+    rows: list[Row],
+    rejects: Rejects,
+    annotation: Annotation,
+    recording: str,
+    start_s: float,
+    end_s: float | None,
+) -> None:
+    """Add an annotation as an event, or as a reject if one of its cells is wrong."""
+    try:
+        cells = _parse_cells(annotation.extra)
+    except RowError as error:
+        rejects.append(annotation.reject(error))
+        return
+    row = {"recording": recording, "start_s": start_s, "end_s": end_s}
+    rows.append({**row, "label": annotation.label, **cells})
+
+
+def _parse_cells(extra: Mapping[str, Cell]) -> Row:
+    """Return the columns of an event that an annotation has among its extra cells."""
+    cells = {normalize_name(name): cell for name, cell in extra.items()}
+    row: Row = {}
+    for name, synonyms in NUMBERS.items():
+        known = [cells[synonym] for synonym in synonyms if synonym in cells]
+        row[name] = _parse_number(next(iter(known), None), name)
+    row["runner_up"] = cells.get("runnerup")
+    row["confirmed"] = _parse_verdict(cells.get("confirmed"))
+    return row
+
+
+def _parse_number(cell: Cell, name: str) -> float | None:
+    if cell is None or str(cell).strip().lower() in MISSING:
+        return None
+    return parse_number(str(cell), name)
+
+
+def _parse_verdict(cell: Cell) -> bool | None:
+    if cell is None or str(cell).strip().lower() in MISSING:
+        return None
+    text = str(cell).strip().lower()
+    if text not in VERDICTS:
+        raise RowError(f"confirmed: expected yes or no, got {quote(str(cell))}")
+    return VERDICTS[text]
+
+
+def _read_parquet_rows(path: Path) -> Reading:
+    """Read the rows of a Parquet file that has the columns of EVENTS, or some of them."""
+    frame = read_parquet(path)
+    check_columns(path, frame.columns, REQUIRED)
+    reading = Reading(path, "parquet", "its suffix is .parquet")
+    wanted = [name for name in EVENTS if name in frame.columns]
+    try:
+        frame = frame.select([pl.col(name).cast(EVENTS[name]) for name in wanted])
+    except pl.exceptions.PolarsError as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(
+            f"{path}: a column has the wrong type ({reason}); write it again"
+        ) from None
+    for number, row in enumerate(frame.iter_rows(named=True), start=1):
+        recording, start_s, end_s, label = [row.pop(name) for name in REQUIRED]
+        with reading.rejecting(number):
+            if None in (recording, start_s, end_s):
+                raise RowError(
+                    "expected a recording, a start and an end, got an empty cell"
+                )
+            reading.add(number, label or "", start_s, end_s, path=recording, extra=row)
+    return reading
+
+
+def events_frame(rows: Iterable[Row]) -> Frame:
+    """Return rows as a frame of the EVENTS schema, by recording and time; null where they lack it.
+
+    >>> row = {"recording": "a.wav", "start_s": 1.0, "end_s": 2.0, "label": "roar"}
+    >>> events_frame([row])["score"].to_list()
+    [None]
+    """
+    frame = pl.DataFrame(list(rows), schema=dict(EVENTS))
+    return frame.sort(REQUIRED, maintain_order=True)
+
+
+def complete_events(frame: Frame) -> Frame:
+    """Return a frame of the user in the EVENTS schema; columns that it lacks are null."""
+    check_columns("memory", frame.columns, REQUIRED)
+    wanted = [name for name in EVENTS if name in frame.columns]
+    rows = frame.select([pl.col(name).cast(EVENTS[name]) for name in wanted])
+    return events_frame(rows.iter_rows(named=True))
+
+
+def rename_recordings(events: Frame, names: Iterable[str]) -> Frame:
+    """Return events with those names of recordings that others use for them.
+
+    One name may have more folders than the other, or no suffix.
+
+    >>> row = {"recording": "/card/a.wav", "start_s": 1.0, "end_s": 2.0, "label": "roar"}
+    >>> rename_recordings(events_frame([row]), ["a.wav"])["recording"].to_list()
+    ['a.wav']
+    """
+    library = Library(Path(), tuple(sorted(names)))
+    renames = {}
+    for name in events["recording"].unique():
+        try:
+            renames[name] = library.find(name)
+        except InputError:
+            renames[name] = name
+    return events.with_columns(pl.col("recording").replace(renames))

@@ -1,0 +1,81 @@
+"""Matching of events: as many pairs as a maximum matching, at every threshold."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import maximum_bipartite_matching
+
+from callshot.detection.event_matching import UNMATCHED, interval_iou, match_events
+from callshot.records import FloatArray
+
+TIMES = st.tuples(st.integers(0, 30), st.integers(1, 12))
+SPANS = st.lists(TIMES, max_size=12)
+
+
+def make_spans(pairs: list[tuple[int, int]]) -> FloatArray:
+    spans = [(start / 2, start / 2 + length / 2) for start, length in pairs]
+    return np.array(spans, np.float64).reshape(-1, 2)
+
+
+def literal_iou(one: FloatArray, other: FloatArray) -> float:
+    shared = max(0.0, min(one[1], other[1]) - max(one[0], other[0]))
+    together = (one[1] - one[0]) + (other[1] - other[0]) - shared
+    return float(shared / together)
+
+
+def literal_fits(
+    detections: FloatArray, annotations: FloatArray, min_iou: float
+) -> list[list[bool]]:
+    return [
+        [literal_iou(one, other) >= min_iou for other in annotations]
+        for one in detections
+    ]
+
+
+@given(SPANS, SPANS, st.sampled_from([0.01, 0.3, 0.5, 1.0]))
+def test_at_every_threshold_as_many_are_matched_as_scipy_matches(
+    first: list[tuple[int, int]], second: list[tuple[int, int]], min_iou: float
+) -> None:
+    detections = make_spans(first)
+    annotations = make_spans(second)
+    fits = literal_fits(detections, annotations, min_iou)
+    matches = match_events(detections, annotations, min_iou)
+    for count in range(1, len(detections) + 1):
+        table = np.array(fits[:count], bool).reshape(count, len(annotations))
+        partners = maximum_bipartite_matching(csr_array(table), perm_type="column")
+        assert np.sum(matches[:count] != UNMATCHED) == np.sum(partners >= 0)
+
+
+@given(SPANS, SPANS, st.sampled_from([0.01, 0.3, 0.5]))
+def test_pairs_fit_and_no_annotation_is_used_twice(
+    first: list[tuple[int, int]], second: list[tuple[int, int]], min_iou: float
+) -> None:
+    detections = make_spans(first)
+    annotations = make_spans(second)
+    fits = literal_fits(detections, annotations, min_iou)
+    matches = match_events(detections, annotations, min_iou)
+    pairs = [(i, j) for i, j in enumerate(matches.tolist()) if j != UNMATCHED]
+    assert all(fits[i][j] for i, j in pairs)
+    assert len({j for _, j in pairs}) == len(pairs)
+
+
+def test_a_detection_gives_way_to_another_that_has_no_choice() -> None:
+    # The first fits both annotations, the second only the first of them.
+    detections = np.array([[0.0, 4.0], [0.0, 2.0]])
+    annotations = np.array([[0.0, 2.5], [2.0, 4.5]])
+    assert match_events(detections, annotations, 0.3).tolist() == [1, 0]
+
+
+def test_spans_that_only_touch_share_nothing() -> None:
+    iou = interval_iou(np.array([0.0, 1.0]), np.array([[1.0, 2.0], [0.0, 1.0]]))
+    assert iou.tolist() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize("count", [3000])
+def test_a_long_chain_of_overlapping_events_is_matched(count: int) -> None:
+    starts = np.arange(count, dtype=np.float64)
+    detections = np.stack([starts, starts + 2], axis=1)
+    annotations = detections + 0.9
+    assert (match_events(detections, annotations, 0.3) != UNMATCHED).all()

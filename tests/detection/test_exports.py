@@ -1,0 +1,197 @@
+"""Exports: every format is read back to the same events, also by crowsetta."""
+
+import csv
+import warnings
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from callshot.detection.events import RecordingFolder, open_recordings, read_events
+from callshot.detection.exports import export_events
+from callshot.errors import InputError, OptionError, OutputError
+from recordings_with_events import DURATIONS_S, RATE_HZ, make_events, make_recordings
+
+BAND = ["low_freq_hz", "high_freq_hz"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RecordingFolder:
+    return open_recordings(make_recordings(tmp_path / "audio"))
+
+
+def read_tsv(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream, delimiter="\t"))
+
+
+def fill_band(events: pl.DataFrame) -> pl.DataFrame:
+    return events.with_columns(
+        pl.col("low_freq_hz").fill_null(0.0),
+        pl.col("high_freq_hz").fill_null(RATE_HZ / 2),
+    )
+
+
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+def test_tables_are_read_back_to_the_same_events(
+    format: str, folder: RecordingFolder, tmp_path: Path
+) -> None:
+    file, _ = export_events(make_events(), format, tmp_path / "out", folder)
+    for recordings in (None, folder):
+        reading = read_events(file, recordings)
+        assert reading.rejects == []
+        assert_frame_equal(reading.events, make_events())
+
+
+@pytest.mark.parametrize("format", ["raven", "raven-all"])
+def test_selection_tables_are_read_back_to_the_same_events(
+    format: str, folder: RecordingFolder, tmp_path: Path
+) -> None:
+    export_events(make_events(), format, tmp_path / "out", folder)
+    reading = read_events(tmp_path / "out", folder)
+    assert reading.rejects == []
+    assert_frame_equal(reading.events, fill_band(make_events()))
+
+
+def test_label_tracks_are_read_back_to_the_same_spans_and_labels(
+    folder: RecordingFolder, tmp_path: Path
+) -> None:
+    export_events(make_events(), "audacity", tmp_path / "out", folder)
+    reading = read_events(tmp_path / "out", folder)
+    assert reading.rejects == []
+    columns = ["recording", "start_s", "end_s", "label", *BAND]
+    assert_frame_equal(reading.events.select(columns), make_events().select(columns))
+
+
+def test_kaleidoscope_has_its_columns_and_is_read_back(
+    folder: RecordingFolder, tmp_path: Path
+) -> None:
+    file, _ = export_events(make_events(), "kaleidoscope", tmp_path / "out", folder)
+    with file.open(newline="", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    names = "INDIR,FOLDER,IN FILE,CHANNEL,OFFSET,DURATION,TOP1MATCH*,TOP1DIST"
+    assert list(rows[0]) == names.split(",")
+    assert rows[2] == {
+        "INDIR": str(tmp_path / "audio"),
+        "FOLDER": "b",
+        "IN FILE": "x 1.wav",
+        "CHANNEL": "0",
+        "OFFSET": "7.123456",
+        "DURATION": "1.876544",
+        "TOP1MATCH*": "rumble",
+        "TOP1DIST": "2.25",
+    }
+    events = read_events(file, folder).events
+    columns = ["recording", "start_s", "end_s", "label", "distance"]
+    assert_frame_equal(events.select(columns), make_events().select(columns))
+
+
+def test_one_table_for_all_has_times_for_both_ways_of_opening_it(
+    folder: RecordingFolder, tmp_path: Path
+) -> None:
+    file, _ = export_events(make_events(), "raven-all", tmp_path / "out", folder)
+    frames = {
+        name: round(duration_s * RATE_HZ) for name, duration_s in DURATIONS_S.items()
+    }
+    begins_s = {}
+    before = 0
+    for name in sorted(frames):
+        begins_s[name] = before / RATE_HZ
+        before += frames[name]
+    rows = read_tsv(file)
+    for row, event in zip(rows, make_events().iter_rows(named=True), strict=True):
+        begin_s = begins_s[event["recording"]]
+        # As a selection table: times in the sequence of all files, also silent ones.
+        assert float(row["Begin Time (s)"]) == pytest.approx(begin_s + event["start_s"])
+        assert float(row["End Time (s)"]) == pytest.approx(begin_s + event["end_s"])
+        # As a sound selection table: the file, and the time in it.
+        assert row["Begin Path"] == str(tmp_path / "audio" / event["recording"])
+        assert row["Begin File"] == Path(event["recording"]).name
+        assert float(row["File Offset (s)"]) == event["start_s"]
+    assert begins_s["z.flac"] > begins_s["silent.wav"] > 0
+
+
+def test_a_recording_without_events_gets_a_table_without_rows(
+    folder: RecordingFolder, tmp_path: Path
+) -> None:
+    export_events(make_events(), "raven", tmp_path / "out", folder)
+    assert read_tsv(tmp_path / "out" / "silent.Table.1.selections.txt") == []
+
+
+def read_with_crowsetta(path: Path, format: str, **options: Any) -> Any:
+    formats = pytest.importorskip("crowsetta").formats
+    with warnings.catch_warnings(action="ignore"):  # of its own, about pandas
+        return formats.by_name(format).from_file(path, **options)
+
+
+def spans_of(recording: str | None = None) -> list[tuple[float, float, str]]:
+    events = make_events()
+    if recording is not None:
+        events = events.filter(recording=recording)
+    return events.select("start_s", "end_s", "label").rows()
+
+
+def test_crowsetta_reads_the_same_events(
+    folder: RecordingFolder, tmp_path: Path
+) -> None:
+    out = {name: tmp_path / name for name in ("raven", "audacity", "csv")}
+    for format, path in out.items():
+        export_events(make_events(), format, path, folder)
+    table = out["raven"] / "a.Table.1.selections.txt"
+    boxes = read_with_crowsetta(table, "raven", annot_col="Annotation").to_bbox()
+    assert [(box.onset, box.offset, box.label) for box in boxes] == spans_of("a.wav")
+    track = read_with_crowsetta(out["audacity"] / "z.txt", "aud-seq").to_seq()
+    read = [(one.onset_s, one.offset_s, one.label) for one in track.segments]
+    assert read == spans_of("z.flac")
+    names = {"start_s": "onset_s", "end_s": "offset_s", "label": "label"}
+    table = out["csv"] / "events.csv"
+    columns = {"columns_map": names, "read_csv_kwargs": {"usecols": list(names)}}
+    sequence = read_with_crowsetta(table, "simple-seq", **columns).to_seq(
+        round_times=False
+    )
+    read = [(one.onset_s, one.offset_s, one.label) for one in sequence.segments]
+    # callshot writes an apostrophe, so that a spreadsheet does not take the label as a formula
+    expected = [(*span, label.replace("=", "'=")) for *span, label in spans_of()]
+    assert read == expected
+
+
+def test_an_export_replaces_an_earlier_one_and_never_a_file_of_someone_else(
+    folder: RecordingFolder, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    for _ in range(2):
+        export_events(make_events(), "csv", out, folder)
+    (out / "events.parquet").write_text("mine")
+    with pytest.raises(
+        OutputError, match=r"events\.parquet exists and was not written"
+    ):
+        export_events(make_events(), "parquet", out, folder)
+    assert (out / "events.parquet").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["/etc/x.wav", "../x.wav"])
+def test_no_file_is_written_outside_the_folder(name: str, tmp_path: Path) -> None:
+    events = make_events().with_columns(recording=pl.lit(name))
+    with pytest.raises(InputError, match="give that folder"):
+        export_events(events, "raven", tmp_path / "a" / "out")
+    assert list(tmp_path.rglob("*.txt")) == []
+
+
+def test_two_recordings_that_would_share_a_file_are_an_error(tmp_path: Path) -> None:
+    events = (
+        make_events().head(2).with_columns(recording=pl.Series(["x.wav", "x.flac"]))
+    )
+    with pytest.raises(InputError, match="two recordings would share this file"):
+        export_events(events, "audacity", tmp_path / "out")
+
+
+def test_one_table_for_all_needs_the_recordings(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="needs their lengths"):
+        export_events(make_events(), "raven-all", tmp_path / "out")
+
+
+def test_an_unknown_format_is_an_error_with_the_nearest_name(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="did you mean audacity"):
+        export_events(make_events(), "audacty", tmp_path / "out")

@@ -1,0 +1,219 @@
+"""Scores of detections, from files to tables, and the commands score and convert."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+import callshot
+from callshot.cli import app
+from callshot.detection.exports import export_events
+from callshot.detection.score import ScoreOptions
+from callshot.errors import InputError, OptionError
+from recordings_with_events import DURATIONS_S, make_events, make_recordings
+
+COLUMNS = ["recording", "start_s", "end_s", "label", "score"]
+HOURS = {"a.wav": 3600.0, "b.wav": 7200.0, "silent.wav": 3600.0}
+
+
+def frame(*rows: tuple[object, ...]) -> pl.DataFrame:
+    return pl.DataFrame(rows, COLUMNS[: len(rows[0])], orient="row")
+
+
+ANNOTATIONS = frame(
+    ("a.wav", 10.0, 12.0, "roar"),
+    ("a.wav", 20.0, 22.0, "rumble"),
+    ("b.wav", 30.0, 33.0, "roar"),
+    ("b.wav", 60.0, 61.0, "unclear"),
+)
+DETECTIONS = frame(
+    ("a.wav", 10.5, 12.5, "roar", 0.9),  # correct
+    ("a.wav", 10.0, 11.0, "roar", 0.8),  # false: its call is taken
+    ("a.wav", 20.0, 22.0, "roar", 0.7),  # false: another label
+    ("b.wav", 30.0, 33.0, "roar", 0.6),  # correct
+    ("b.wav", 60.0, 61.0, "roar", 0.5),  # false, or unknown
+    ("silent.wav", 1.0, 2.0, "rumble", 0.4),  # false
+)
+
+
+def test_counts_and_metrics_of_each_class_are_as_counted_by_hand() -> None:
+    result = callshot.score_detections(DETECTIONS, ANNOTATIONS, recordings=HOURS)
+    events = result.scores.filter(by="events")
+    roar = events.filter(label="roar").row(0, named=True)
+    assert (roar["annotated"], roar["detected"], roar["correct"]) == (2, 5, 2)
+    assert roar["precision"] == pytest.approx(2 / 5)
+    assert roar["recall"] == 1.0
+    assert roar["f1"] == pytest.approx(4 / 7)
+    assert roar["average_precision"] == pytest.approx(0.5 * 1 + 0.5 * 2 / 4)
+    assert roar["false_alarms_per_hour"] == pytest.approx(3 / 4)
+    rumble = events.filter(label="rumble").row(0, named=True)
+    assert (rumble["precision"], rumble["recall"]) == (0.0, 0.0)
+    total = events.filter(pl.col("label").is_null()).row(0, named=True)
+    assert (total["annotated"], total["detected"], total["correct"]) == (4, 6, 2)
+    assert total["average_precision"] == pytest.approx((0.75 + 0 + 0) / 3)
+
+
+def test_detections_of_calls_that_nobody_could_name_are_not_false() -> None:
+    result = callshot.score_detections(
+        DETECTIONS, ANNOTATIONS, recordings=HOURS, unknown="unclear"
+    )
+    for by, detected in (("events", 4), ("windows", 5)):
+        roar = result.scores.filter(by=by, label="roar").row(0, named=True)
+        assert roar["detected"] == detected
+    assert "unclear" not in set(result.scores["label"])
+    assert result.outcomes.filter(start_s=60.0)["outcome"].to_list() == ["unknown"]
+
+
+def test_every_detection_and_annotation_has_one_outcome() -> None:
+    result = callshot.score_detections(DETECTIONS, ANNOTATIONS, recordings=HOURS)
+    counts = dict(result.outcomes["outcome"].value_counts().iter_rows())
+    assert counts == {"correct": 2, "false": 4, "missed": 2}
+
+
+def test_intervals_are_percentiles_over_all_samples_of_recordings() -> None:
+    names = ["a.wav", "b.wav", "silent.wav"]
+    result = callshot.score_detections(
+        DETECTIONS, ANNOTATIONS, recordings=HOURS, samples=4000
+    )
+    false = {"a.wav": 2, "b.wav": 1, "silent.wav": 0}
+    values = [
+        sum(false[name] for name in sample) / sum(HOURS[name] / 3600 for name in sample)
+        for sample in itertools.product(names, repeat=3)
+    ]
+    roar = result.scores.filter(by="events", label="roar").row(0, named=True)
+    assert roar["false_alarms_per_hour_p01"] == np.percentile(values * 100, 1)
+    assert roar["false_alarms_per_hour_p99"] == np.percentile(values * 100, 99)
+    assert "intervals from 3 recordings are too narrow" in result.notes
+
+
+def test_a_threshold_leaves_detections_out_but_not_from_average_precision() -> None:
+    full, cut = [
+        callshot.score_detections(
+            DETECTIONS, ANNOTATIONS, recordings=HOURS, threshold=threshold
+        ).scores.filter(by="events", label="roar")
+        for threshold in (None, 0.65)
+    ]
+    assert (full["detected"][0], cut["detected"][0]) == (5, 3)
+    assert full["average_precision"].equals(cut["average_precision"])
+
+
+def test_an_aim_gives_the_threshold_of_each_class() -> None:
+    result = callshot.score_detections(
+        DETECTIONS, ANNOTATIONS, recordings=HOURS, false_alarms_per_hour=0.5
+    )
+    rows = {row["label"]: row for row in result.thresholds.iter_rows(named=True)}
+    assert rows["roar"]["threshold"] == 0.6
+    assert rows["roar"]["recall"] == 1.0
+    assert not rows["roar"]["is_lowest"]
+    assert rows["rumble"]["is_lowest"]
+
+
+def test_without_recordings_there_are_no_rates_and_a_note_says_so() -> None:
+    result = callshot.score_detections(DETECTIONS, ANNOTATIONS)
+    assert set(result.scores["by"]) == {"events"}
+    assert result.scores["false_alarms_per_hour"].null_count() == len(result.scores)
+    assert any("--recordings" in note for note in result.notes)
+    with pytest.raises(OptionError, match="needs the lengths of the recordings"):
+        callshot.score_detections(DETECTIONS, ANNOTATIONS, false_alarms_per_hour=1.0)
+
+
+def test_detections_without_scores_have_no_average_precision() -> None:
+    result = callshot.score_detections(DETECTIONS.drop("score"), ANNOTATIONS)
+    roar = result.scores.filter(label="roar").row(0, named=True)
+    assert roar["recall"] == 1.0
+    assert roar["average_precision"] is None
+    assert result.curve.is_empty()
+    some = DETECTIONS.with_columns(
+        score=pl.when(pl.col("score") > 0.5).then(pl.col("score"))
+    )
+    with pytest.raises(InputError, match="2 of 6 detections have no score"):
+        callshot.score_detections(some, ANNOTATIONS)
+
+
+def test_labels_that_never_meet_are_noted() -> None:
+    other = DETECTIONS.with_columns(label=pl.lit("Rumble"))
+    result = callshot.score_detections(other, ANNOTATIONS)
+    assert any("no label is both detected" in note for note in result.notes)
+
+
+def test_a_recording_of_unknown_length_is_an_error() -> None:
+    with pytest.raises(InputError, match=r"silent\.wav: not among the 1 recordings"):
+        callshot.score_detections(
+            DETECTIONS.tail(1), ANNOTATIONS.head(2), recordings={"a.wav": 3600.0}
+        )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"iou": 0.0}, "iou: expected above 0"),
+        ({"window_s": 0.0}, "window_s: expected above 0 s"),
+        ({"false_alarms_per_hour": 0.0}, "no threshold promises none at all"),
+        ({"bins": 0}, "bins: expected 1 or more"),
+        ({"samples": 0}, "samples: expected 1 or more"),
+    ],
+)
+def test_options_out_of_their_range_are_errors(
+    options: dict[str, float], message: str
+) -> None:
+    with pytest.raises(OptionError, match=message):
+        ScoreOptions(**options)  # type: ignore[arg-type]
+
+
+def test_neither_annotations_nor_reviewed_detections_is_an_error() -> None:
+    with pytest.raises(OptionError, match="give annotations, or reviewed detections"):
+        callshot.score_detections(DETECTIONS)
+
+
+def test_the_commands_convert_and_score_files(tmp_path: Path) -> None:
+    audio = make_recordings(tmp_path / "audio")
+    detections, _ = export_events(make_events(), "csv", tmp_path / "found")
+    run = CliRunner().invoke
+    arguments = ["--recordings", str(audio), "--out"]
+    converted = run(
+        app,
+        [
+            "convert",
+            str(detections),
+            "--to",
+            "raven",
+            *arguments,
+            str(tmp_path / "raven"),
+        ],
+    )
+    assert converted.exit_code == 0, converted.output
+    assert "4 events in 4 files" in converted.output
+    scored = run(
+        app,
+        [
+            "score",
+            *map(str, (detections, tmp_path / "raven")),
+            "--false-alarms",
+            "1/h",
+            "--reviewed",
+            str(detections),
+            *arguments,
+            str(tmp_path / "scores"),
+        ],
+    )
+    assert scored.exit_code == 0, scored.output
+    assert "all classes" in scored.output
+    names = {path.name for path in (tmp_path / "scores").iterdir()}
+    assert names >= {
+        "scores.csv",
+        "precision_recall.csv",
+        "precision_recall.png",
+        "precision_recall.pdf",
+        "thresholds.csv",
+        "outcomes.csv",
+        "call_density.csv",
+        "rejects.csv",
+        "provenance.json",
+    }
+    table = pl.read_csv(tmp_path / "scores" / "scores.csv")
+    assert set(table["f1"]) == {1.0}
+    assert table["annotated"].sum() > 0
+    assert set(DURATIONS_S) >= set(make_events()["recording"])
