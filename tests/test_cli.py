@@ -563,3 +563,67 @@ def test_kernels_of_a_package_that_cannot_be_written_are_kept_in_our_own_folder(
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     run("--version")
     assert os.environ.pop("NUMBA_CACHE_DIR") == str(tmp_path / "numba")
+
+
+@pytest.mark.parametrize(
+    ("out", "problem"),
+    [
+        ("/", "out: / is the root of a disk"),
+        ("", "out: expected the name of a folder, got an empty one"),
+        (
+            ".callshot",
+            "out: .callshot is in .callshot, where callshot stores the steps",
+        ),
+        ("home", "is your home folder"),
+    ],
+)
+def test_results_do_not_go_to_folders_of_others(
+    out, problem, table, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    run("evaluate", table, "--out", out, *FEW, code=2)
+    assert problem in capsys.readouterr().err
+    run("evaluate", table, "--out", "home/results", "--no-figure", "--quiet", *FEW)
+
+
+@pytest.mark.parametrize("shots", ["1-99999999", "1-9999,20000-20010", "2000000"])
+def test_too_many_shots_are_refused_with_the_limits(shots, table, tmp_path, capsys):
+    run("evaluate", table, "--out", tmp_path / "out", "--shots", shots, code=2)
+    assert (
+        "shots: expected up to 10,000 values of k, none above 1,000,000"
+        in capsys.readouterr().err
+    )
+
+
+def test_quiet_commands_show_our_messages_and_no_noise_of_libraries():
+    code = """
+import os, sys
+from callshot.cli.app import run_with_progress
+with run_with_progress(quiet=True):
+    os.write(2, b"[src/libmpg123/layer3.c] error: noise\\n")
+    print("ours", file=sys.stderr)
+os.write(2, b"after\\n")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "ours\nafter\n")
+
+
+def test_an_import_does_not_replace_a_file_of_others(table, tmp_path, capsys):
+    foreign = tmp_path / "mine.parquet"
+    pl.DataFrame({"a": [1]}).write_parquet(foreign)
+    before = foreign.read_bytes()
+    run("import", tmp_path / "missing.npy", "--out", foreign, code=2)
+    assert "is no table that callshot wrote; move it" in capsys.readouterr().err
+    assert foreign.read_bytes() == before
+
+
+def test_a_study_file_in_a_place_without_folders_is_refused_before_the_scan(
+    tmp_path, capsys
+):
+    (tmp_path / "file").write_text("in the way")
+    out = tmp_path / "file" / "study.toml"
+    run("init", tmp_path / "missing", "--out", out, code=2)
+    assert "cannot be written to (Not a directory)" in capsys.readouterr().err

@@ -14,18 +14,20 @@ import shutil
 import socket
 import stat
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from callshot.errors import InputError, OutputError
+from callshot.errors import InputError, OptionError, OutputError
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 PART_SUFFIX = ".part"
+WORK_FOLDER = ".callshot"  # beside a study file: the results of its steps
 PART_NAME = re.compile(r"\.(\d+)-[0-9a-f]{8}\.part(\.[^.]*)?")
 STEM_LENGTH = 40  # of temporary names, so that none is too long for the file system
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -293,6 +295,47 @@ def is_inside(folder: Path, name: str) -> bool:
         return parent.is_relative_to(os.path.realpath(folder))
     except (OSError, ValueError):
         return False
+
+
+def check_writable(folder: Path) -> None:
+    """Check, before any work, that files can be written to a folder, which need not exist yet."""
+    reason = why_not_writable(folder)
+    if reason:
+        raise OutputError(
+            f"{folder}: cannot be written to ({reason}); choose another folder"
+        )
+
+
+def why_not_writable(folder: Path) -> str:
+    """Return what prevents files in a folder, which need not exist yet; empty if nothing does."""
+    folder = folder.absolute()
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    try:
+        tempfile.TemporaryFile(dir=existing).close()
+    except OSError as error:
+        return error_reason(error)
+    return ""
+
+
+def check_results_folder(name: str) -> Path:
+    """Return the path of a folder for results; OptionError if none may go there.
+
+    Refused are an empty name, the root of a disk, a home folder, and callshot's own folders.
+    """
+    if not name.strip():
+        raise OptionError("out: expected the name of a folder, got an empty one")
+    path = Path(name)
+    place = Path(os.path.realpath(path))
+    problem = ""
+    if place == place.parent:
+        problem = "is the root of a disk"
+    elif place == Path(os.path.realpath(Path("~").expanduser())):
+        problem = "is your home folder"
+    elif WORK_FOLDER in place.parts:
+        problem = f"is in {WORK_FOLDER}, where callshot stores the steps of studies"
+    if problem:
+        raise OptionError(f"out: {name} {problem}; choose another folder")
+    return path
 
 
 @contextmanager

@@ -104,10 +104,11 @@ class _Stopper:
         if not self.is_ending.acquire(blocking=False):
             threading.Event().wait()  # another thread is ending the process
         text = f"{MESSAGE}\n"
-        with suppress(OSError):
-            if os.isatty(2):
+        with suppress(OSError, ValueError, AttributeError):  # closed, or no real file
+            descriptor = sys.stderr.fileno()
+            if os.isatty(descriptor):
                 text = SHOW_CURSOR + text
-            os.write(2, text.encode())
+            os.write(descriptor, text.encode())
         number = self.number or signal.SIGINT
         with suppress(ValueError):  # only the main thread may change this
             signal.signal(number, signal.SIG_DFL)

@@ -92,7 +92,7 @@ def test_the_error_about_the_missing_package_names_the_command(
 
 def test_an_unknown_variant_is_an_error() -> None:
     with pytest.raises(
-        OptionError, match=r"variant: expected one of EV_CALL, .*, got 'EV'"
+        OptionError, match=r"published: expected one of EV_CALL, .*, got 'EV'"
     ):
         load_aerd("EV")
 

@@ -458,6 +458,21 @@ def test_moved_recordings_are_an_error_unless_their_folder_is_given(
     assert len(table) == 200
 
 
+@pytest.mark.parametrize(
+    "name", ["mfcc.parquet", "mfcc.rejects.csv", "mfcc.duplicates.csv"]
+)
+def test_a_file_of_others_is_not_replaced_and_found_before_any_work(
+    name, segment_table, tmp_path
+):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(OutputError, match=f"{name}: exists"):
+        embed_files(
+            segment_table, tmp_path / "mfcc.parquet", "mfcc", store=tmp_path / "store"
+        )
+    assert (tmp_path / name).read_text() == "mine"
+    assert not (tmp_path / "store").exists()
+
+
 def test_options_and_the_name_of_the_corpus_are_in_the_table(segment_table, tmp_path):
     table, _ = embed_files(
         segment_table,
@@ -771,13 +786,15 @@ def test_a_disk_too_full_for_the_table_loses_no_embedding(
 ):
     out = disk / "mfcc.parquet"
     store = tmp_path / "store"
-    out.write_bytes(b"an earlier table")
+    pl.DataFrame({"a": [1]}).write_parquet(out, metadata={"encoder": "mfcc"})
+    earlier_table = out.read_bytes()
     (disk / "filler").write_bytes(bytes(48 * 1024))
     error = fail_to_embed(segment_table, out, store, wait_s=30)
-    message = r"cannot be written \(.*No space left on device.*\)\n"
+    reason = r"\(No space left on device\)"
+    message = rf"cannot be written {reason}; free some disk space and run again\n"
     assert re.fullmatch(rf"callshot: {re.escape(str(out))}: {message}", error)
     assert sorted(path.name for path in disk.iterdir()) == ["filler", "mfcc.parquet"]
-    assert out.read_bytes() == b"an earlier table"
+    assert out.read_bytes() == earlier_table
     (disk / "filler").unlink()
     embed_files(segment_table, out, "mfcc", store=store)
     assert encoded == []

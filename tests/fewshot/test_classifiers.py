@@ -450,7 +450,7 @@ def test_an_unknown_classifier_is_answered_with_the_nearest_name():
         Protocol(classifiers=("centroid", "medoids"))
     for wrong in ("centroid", (), ("centroid", "centroid")):
         with pytest.raises(
-            OptionError, match="classifier: expected names in a tuple, each once"
+            OptionError, match="classifiers: expected names in a tuple, each once"
         ):
             Protocol(classifiers=wrong)
     assert Protocol(classifiers=("medoid", "centroid")).reference == "centroid"

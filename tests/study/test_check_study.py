@@ -58,6 +58,33 @@ def test_a_bad_file_or_path_stops_the_run_before_the_first_step(
     assert not (tmp_path / ".callshot" / "study" / "segment").exists()
 
 
+@pytest.mark.parametrize(
+    "name", ["report.html", "tables/tables.tex", "here/curve.csv", "here/rejects.csv"]
+)
+def test_a_file_of_others_among_the_results_is_an_error_before_the_first_step(
+    name: str, tmp_path: Path
+) -> None:
+    study = make_study(tmp_path)
+    foreign = tmp_path / "results" / name
+    foreign.parent.mkdir(parents=True)
+    foreign.write_text("mine")
+    message = f"{name} exists and was not written by callshot"
+    with pytest.raises(OutputError, match=message):
+        run_steps(study)
+    assert foreign.read_text() == "mine"
+    assert not (tmp_path / ".callshot" / "study" / "segment").exists()
+
+
+@pytest.mark.parametrize("out", ["", "/", ".callshot/results"])
+def test_results_of_a_study_do_not_go_to_folders_of_others(
+    out: str, tmp_path: Path
+) -> None:
+    study = make_study(tmp_path)
+    replace_text(study, 'out = "results"', f'out = "{out}"')
+    with pytest.raises(OptionError, match=r"study.toml: out: .*folder"):
+        read_study(study)
+
+
 def test_an_unknown_device_is_an_error(tmp_path: Path) -> None:
     study = read_study(make_study(tmp_path))
     with pytest.raises(

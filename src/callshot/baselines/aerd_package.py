@@ -36,7 +36,7 @@ def load_aerd(variant: str = "EV_SUBCALL") -> PublishedNetworks:
     """Return the published networks; the package downloads the weights of a fold when needed."""
     if variant not in VARIANTS:
         raise OptionError(
-            f"variant: expected one of {', '.join(VARIANTS)}, got {variant!r}"
+            f"published: expected one of {', '.join(VARIANTS)}, got {variant!r}"
         )
     try:
         import aerd

@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -89,5 +89,29 @@ def run_with_progress(first: str = "", *, quiet: bool) -> "Iterator[Progress]":
     from callshot.report.progress import show_progress
 
     options = {"first": first} if first else {}
-    with show_progress(Console(stderr=True), quiet=quiet, **options) as progress:
-        yield progress
+    with ExitStack() as stack:
+        if quiet:
+            stack.enter_context(silence_libraries())
+        progress = show_progress(Console(stderr=True), quiet=quiet, **options)
+        yield stack.enter_context(progress)
+
+
+@contextmanager
+def silence_libraries() -> "Iterator[None]":
+    """Drop what libraries in C print to standard error, as libmpg123 does; keep what we print."""
+    sys.stderr.flush()
+    try:
+        kept = os.dup(2)
+    except OSError:  # it is closed
+        yield
+        return
+    own = sys.stderr
+    with Path(os.devnull).open("wb") as null, os.fdopen(kept, "w") as stream:
+        try:
+            if own is sys.__stderr__:
+                sys.stderr = stream
+            os.dup2(null.fileno(), 2)
+            yield
+        finally:
+            os.dup2(kept, 2)
+            sys.stderr = own

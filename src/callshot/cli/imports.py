@@ -59,9 +59,10 @@ def import_table(
 
     Example: callshot import birdnet --segments segments/segments.parquet --out birdnet.parquet
     """
-    from callshot.tables.embedding_tables import write_table
+    from callshot.tables.embedding_tables import check_new_table, write_table
     from callshot.tables.imports import import_embeddings
 
+    check_new_table(out)
     with run_with_progress(quiet=True):
         imported = import_embeddings(
             source, segments, kind=kind, encoder=encoder or out.stem

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from callshot.errors import OptionError
+from callshot.files import check_results_folder
 
 if TYPE_CHECKING:
     from callshot.corpus.annotations import Hints
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from callshot.corpus.options import SegmentationOptions
     from callshot.fewshot.protocol import Protocol
     from callshot.study.file_steps import DatasetChoice
+
+
+NO_NAME = Path("\0")  # no file can have this name
 
 
 def check_threads(threads: int | None) -> int | None:
@@ -38,8 +42,28 @@ Audio = Annotated[
         metavar="AUDIO_DIR", help="The folder of the recordings, or one recording."
     ),
 ]
+
+
+def check_out(name: Path) -> Path:
+    """Check a folder for results."""
+    return check_results_folder("" if name == NO_NAME else str(name))
+
+
+def parse_out(text: str) -> Path:
+    """Return a path; an empty text, which pathlib takes for the current folder, is NO_NAME."""
+    return Path(text) if text.strip() else NO_NAME
+
+
 Out = Annotated[
-    Path, typer.Option("--out", "-o", metavar="DIR", help="Where the results go.")
+    Path,
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="DIR",
+        parser=parse_out,
+        callback=check_out,
+        help="Where the results go.",
+    ),
 ]
 OutTable = Annotated[
     Path,

@@ -11,6 +11,7 @@ from callshot.cli.app import STUDY, app, run_with_progress
 from callshot.cli.option_groups import with_groups
 from callshot.cli.options import AnnotationOptions, Audio, Device, Quiet, Threads
 from callshot.errors import OptionError, printable
+from callshot.files import check_writable
 
 if TYPE_CHECKING:
     from callshot.study.run import StepStatus
@@ -50,6 +51,7 @@ def init(
         raise OptionError(
             f"{out}: already exists; remove it, or choose another name with --out"
         )
+    check_writable(out.absolute().parent)
     corpus = source.known_corpus()
     hints = source.hints()
     with run_with_progress("scanning the folder", quiet=quiet) as progress:

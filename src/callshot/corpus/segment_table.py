@@ -174,13 +174,8 @@ def _is_inside(path: str) -> bool:
     return not parts[0].startswith("/") and ":" not in parts[0]
 
 
-def write_rejects(
-    rejects: Sequence[Reject], path: Path, *, keep_empty: bool = True
-) -> None:
+def write_rejects(rejects: Sequence[Reject], path: Path) -> None:
     """Write rejects as CSV; the row is empty if a whole file was left out."""
-    if not rejects and not keep_empty:
-        path.unlink(missing_ok=True)
-        return
     write_csv([tuple(REJECT_SCHEMA), *map(astuple, rejects)], path)
 
 
@@ -197,13 +192,8 @@ def read_rejects(path: Path) -> list[Reject]:
     return [Reject(*row) for row in frame.iter_rows()]
 
 
-def write_duplicates(
-    rows: Sequence[tuple[int, str, str, str]], path: Path, *, keep_empty: bool = True
-) -> None:
+def write_duplicates(rows: Sequence[tuple[int, str, str, str]], path: Path) -> None:
     """Write segments with the same content in several recordings as CSV, group by group."""
-    if not rows and not keep_empty:
-        path.unlink(missing_ok=True)
-        return
     write_csv([DUPLICATE_COLUMNS, *sorted(rows)], path)
 
 

@@ -6,7 +6,6 @@ is a reject, and the run continues; everything that was encoded before a crash i
 """
 
 import os
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +30,7 @@ from callshot.encoders.views import Views, find_views, join_tables
 from callshot.encoders.weights.weight_files import home
 from callshot.encoders.workers import Output, Workers
 from callshot.errors import InputError, OptionError, OutputError
-from callshot.files import error_reason, sha256_text
+from callshot.files import sha256_text, why_not_writable
 from callshot.records import (
     Embeddings,
     Progress,
@@ -358,17 +357,12 @@ def default_store() -> Path:
 
 def check_store(folder: Path) -> None:
     """Check that a folder, which need not exist yet, can be written to, or is a store to read."""
-    folder = folder.absolute()
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
-    try:
-        tempfile.TemporaryFile(dir=existing).close()
-    except OSError as error:
-        if any(folder.glob(f"*/{FINGERPRINT}")):
-            return
+    reason = why_not_writable(folder)
+    if reason and not any(folder.glob(f"*/{FINGERPRINT}")):
         raise OutputError(
-            f"{folder}: cannot store embeddings there ({error_reason(error)}); "
+            f"{folder}: cannot store embeddings there ({reason}); "
             "choose another folder: --store DIR"
-        ) from error
+        )
 
 
 def check_segments(

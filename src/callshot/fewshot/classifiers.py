@@ -160,4 +160,4 @@ def find_classifier(name: str) -> Classifier:
     close = get_close_matches(name.lower(), CLASSIFIERS, n=1, cutoff=0.4)
     names = ", ".join(CLASSIFIERS)
     hint = f"did you mean {close[0]}?" if close else f"expected one of {names}"
-    raise OptionError(f"classifier: there is no {name!r}; {hint}")
+    raise OptionError(f"classifiers: there is no {name!r}; {hint}")

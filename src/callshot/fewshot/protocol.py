@@ -20,7 +20,8 @@ SCORES = ("log", "softmax")
 MAX_DRAWS = 65535  # picks are stored in 16 bits
 MAX_SAMPLES = 10**8
 MAX_PARTITIONS = 1000
-MAX_SHOTS = 10**6
+MAX_SHOTS = 10**6  # the largest k
+MAX_SHOT_COUNT = 10_000
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class Protocol:
         names = self.classifiers
         if isinstance(names, str) or not names or len(set(names)) < len(names):
             raise OptionError(
-                f"classifier: expected names in a tuple, each once, got {names!r}"
+                f"classifiers: expected names in a tuple, each once, got {names!r}"
             )
         for name in names:
             find_classifier(name)
@@ -179,9 +180,14 @@ def parse_shots(text: str) -> tuple[tuple[int, ...], bool]:
             )
         first = int(low)
         last = int(high or low)
-        if not 1 <= first <= last <= MAX_SHOTS:
+        if not 1 <= first <= last:
             raise OptionError(
                 f"shots: every k is at least 1 and ranges ascend, got {word!r}"
+            )
+        if last > MAX_SHOTS or len(shots) + last - first >= MAX_SHOT_COUNT:
+            raise OptionError(
+                f"shots: expected up to {MAX_SHOT_COUNT:,} values of k, none above "
+                f"{MAX_SHOTS:,}, got {word!r}; for the whole pool of each class, use all"
             )
         shots.update(range(first, last + 1))
     return tuple(sorted(shots)), "all" in words

@@ -23,7 +23,7 @@ from callshot.report.figures import plan_figures
 from callshot.report.figures.figure_io import render
 from callshot.report.page import write_page
 from callshot.report.results import RESULT_FILES, write_evaluation, write_frame
-from callshot.report.tables.write_tables import build_tables, write_tables
+from callshot.report.tables.write_tables import DOCUMENT, build_tables, write_tables
 
 PAGE = "report.html"
 ALWAYS_WRITTEN = ("differences.csv",)
@@ -61,6 +61,14 @@ class ReportOptions:
     commands: Sequence[str]
     figures: bool = True
     target: float | None = None
+
+
+def certain_names(corpora: Sequence[str]) -> list[str]:
+    """Return the names of files that every report has, known before there are results."""
+    names = [PAGE, f"tables/{DOCUMENT}"]
+    for corpus in corpora:
+        names += [f"{corpus}/{name}" for name in (*RESULT_FILES, "rejects.csv")]
+    return names
 
 
 def write_report(

@@ -7,7 +7,8 @@ evaluate_files   tables → k-shot curves with intervals
 report_files     results → tables, figures, a page
 """
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,8 @@ from callshot.corpus.known_corpora import CORPORA, Corpus, default_options
 from callshot.corpus.notes import check_any_segments
 from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.segment_table import (
+    DUPLICATE_COLUMNS,
+    REJECT_SCHEMA,
     SEGMENTATION,
     read_segments,
     write_duplicates,
@@ -39,7 +42,7 @@ from callshot.encoders.embed import (
     embed,
     make_table,
 )
-from callshot.errors import OptionError
+from callshot.errors import OptionError, OutputError
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.folds import (
     DEFAULT_FOLDS,
@@ -48,6 +51,7 @@ from callshot.fewshot.folds import (
     evaluated_classes,
 )
 from callshot.fewshot.protocol import Protocol
+from callshot.files import atomic_path, make_folder
 from callshot.records import (
     CorpusResults,
     Embeddings,
@@ -75,7 +79,7 @@ from callshot.report.summary import write_summary
 from callshot.report.write_report import ReportOptions, write_report
 from callshot.tables.dataset import Dataset, read_dataset
 from callshot.tables.embedding_tables import (
-    check_output_path,
+    check_new_table,
     read_table,
     table_segments,
     write_table,
@@ -84,6 +88,8 @@ from callshot.tables.fold_files import FOLDS, FOLDS_INFO, read_folds
 from callshot.tables.sequence_tables import sequences_path, write_sequences
 
 SEGMENTS_INFO = "segments.json"
+REJECTS_SUFFIX = ".rejects.csv"  # of files beside a table of embeddings
+DUPLICATES_SUFFIX = ".duplicates.csv"
 
 
 @dataclass(frozen=True)
@@ -171,7 +177,8 @@ def embed_files(
 
     `name` is the name of the encoder in results, instead of its own.
     """
-    check_output_path(out)
+    check_new_table(out)
+    _check_beside(out)
     if name is not None:
         check_name(name)
     check_store(default_store() if store is None else store)
@@ -191,11 +198,43 @@ def embed_files(
     )
     if name is not None:
         table = replace(table, encoder=name)
+    make_folder(out.absolute().parent)
+    _write_beside(rejects, write_rejects, out.with_suffix(REJECTS_SUFFIX))
+    duplicates = _list_duplicates(table)
+    _write_beside(duplicates, write_duplicates, out.with_suffix(DUPLICATES_SUFFIX))
     write_table(table, out, corpus=facts.get("corpus"))
-    write_rejects(rejects, out.with_suffix(".rejects.csv"), keep_empty=False)
-    duplicates = out.with_suffix(".duplicates.csv")
-    write_duplicates(_list_duplicates(table), duplicates, keep_empty=False)
     return table, rejects
+
+
+def _check_beside(out: Path) -> None:
+    """Check that the files beside a table are free, or earlier ones of callshot."""
+    files = {REJECTS_SUFFIX: REJECT_SCHEMA, DUPLICATES_SUFFIX: DUPLICATE_COLUMNS}
+    for suffix, columns in files.items():
+        path = out.with_suffix(suffix)
+        if os.path.lexists(path) and not _has_header(path, columns):
+            raise OutputError(
+                f"{path}: exists and was not written by callshot; move it, or choose another name"
+            )
+
+
+def _has_header(path: Path, columns: Iterable[str]) -> bool:
+    header = ",".join(columns).encode()
+    try:
+        with path.open("rb") as stream:
+            return stream.readline(len(header) + 2).rstrip() == header
+    except OSError:
+        return False
+
+
+def _write_beside(
+    rows: Sequence[Any], write: Callable[[Sequence[Any], Path], None], path: Path
+) -> None:
+    """Write rows to a file beside a table; where there are none, remove an earlier file."""
+    if not rows:
+        path.unlink(missing_ok=True)
+        return
+    with atomic_path(path) as temporary:
+        write(rows, temporary)
 
 
 def check_name(name: str) -> None:

@@ -26,6 +26,7 @@ from callshot.files import hold_lock
 from callshot.records import ClassCount, Inspection, Progress, no_progress
 from callshot.report.output_folder import open_output_folder
 from callshot.report.results import PROVENANCE
+from callshot.report.write_report import certain_names
 from callshot.study.estimate import estimate_s
 from callshot.study.plan import plan
 from callshot.study.steps import Step
@@ -128,7 +129,8 @@ def check_study(study: Study, steps: Sequence[Step], device: str = "cpu") -> Non
     check_device(device)
     check_trainable(study.baselines, device)
     check_store(study.store or default_store())
-    with open_output_folder(study.out, (), PROVENANCE, mark=study.mark):
+    names = certain_names(study.corpus_names)
+    with open_output_folder(study.out, names, PROVENANCE, mark=study.mark):
         pass
     if study.references is not None:
         read_references(study.references, study.corpus_names, study.encoder_titles)

@@ -26,6 +26,7 @@ from callshot.encoders.views import Views, find_views
 from callshot.errors import CallshotError, InputError, OptionError
 from callshot.fewshot.label_target import check_target
 from callshot.fewshot.protocol import SPREAD_CHOICES, Protocol, make_protocol
+from callshot.files import WORK_FOLDER, check_results_folder
 from callshot.report.tables.scores import PAPER_SHOTS
 from callshot.study.steps import optional
 from callshot.study.toml_section import (
@@ -114,7 +115,7 @@ class Study:
     @property
     def work(self) -> Path:
         """The folder that stores finished steps."""
-        return self.path.absolute().parent / ".callshot" / self.path.stem
+        return self.path.absolute().parent / WORK_FOLDER / self.path.stem
 
     @property
     def corpus_names(self) -> list[str]:
@@ -149,6 +150,7 @@ def _parse_study(path: Path, text: str, content: Table) -> Study:
     report = top.section("report")
     training = top.section("baselines")
     out = top.path("out", "results") or base
+    check_results_folder(str(out) if content.get("out", "results") else "")
     store = top.path("store")
     references = training.existing("references")
     baselines = _parse_baselines(training)

@@ -26,7 +26,7 @@ from callshot.corpus.audio import load_audio
 from callshot.corpus.segment_table import read_segments
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.protocol import Protocol
-from callshot.files import sha256_file
+from callshot.files import check_writable, sha256_file
 from callshot.records import Evaluation
 from callshot.records.frames import BASELINES, REFINEMENT
 from callshot.records.parquet import read_parquet, write_parquet
@@ -96,6 +96,8 @@ def train_baseline_files(
     if not options.train and not options.per_k and not options.published:
         raise OptionError("train: nothing to train; name a baseline, or use per_k")
     check_trainable(options, context.device)
+    if options.needs_torch and context.folder is not None:
+        check_writable(context.folder)
     centroid = None
     if against is not None:
         centroid = read_centroid_results(against, paths, protocol, choice.categories)

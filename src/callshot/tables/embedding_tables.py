@@ -148,6 +148,21 @@ def check_output_path(path: Path) -> None:
         )
 
 
+def check_new_table(path: Path) -> None:
+    """Check a path as `check_output_path` does; also that no file of others is replaced."""
+    check_output_path(path)
+    if not os.path.lexists(path):
+        return
+    try:
+        is_own = "encoder" in describe_parquet(path).metadata
+    except InputError:
+        is_own = False
+    if not is_own:
+        raise OutputError(
+            f"{path}: exists, and is no table that callshot wrote; move it, or choose another name"
+        )
+
+
 def table_corpus(path: Path) -> str | None:
     """Return the name of the corpus that a table belongs to, if it is in the table."""
     with explain_read_errors(path):
