@@ -493,7 +493,13 @@ def test_options_and_the_name_of_the_corpus_are_in_the_table(segment_table, tmp_
 
 
 @pytest.mark.parametrize(
-    "out", ["segments/segments.parquet", "x.csv", "gone/x.parquet", "segments"]
+    "out",
+    [
+        "segments/segments.parquet",
+        "x.csv",
+        "segments/segments.parquet/x.parquet",
+        "segments",
+    ],
 )
 def test_a_bad_output_path_is_an_error_before_any_work(
     segment_table, tmp_path, out, monkeypatch
