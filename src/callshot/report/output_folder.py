@@ -344,10 +344,13 @@ def explain_errors(folder: Path) -> Iterator[None]:
     """Turn a write error in the block into an OutputError of one line that says what to do."""
     try:
         yield
-    except OutputError:
-        raise
     except (OSError, pl.exceptions.PolarsError) as error:
-        reason = _explain(error, folder)
+        cause: Exception = error
+        if isinstance(error, OutputError):
+            if not isinstance(error.__cause__, OSError):
+                raise
+            cause = error.__cause__  # its message names a file in the staging folder
+        reason = _explain(cause, folder)
         if reason is None:
             raise
         message = f"{folder}: cannot write results, nothing was changed: {reason}"

@@ -3,17 +3,18 @@
 Equal pages give equal bytes: no date, no version. Pyplot and the user's settings do not change.
 """
 
+import io
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from callshot.files import atomic_path
+from callshot.files import make_folder, write_atomic
 from callshot.report.figures.style import DPI, FONT, OTHER_FONTS, STYLE
 
 if TYPE_CHECKING:
@@ -98,19 +99,22 @@ def freeze(figure: "Figure") -> None:
 
 
 def _write(
-    figure: "Figure", path: Path, save: Callable[["Figure", Path], None]
+    figure: "Figure", path: Path, save: Callable[["Figure", BinaryIO], None]
 ) -> Path:
-    with atomic_path(path) as temporary:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save(figure, temporary)
+    """Write a figure through memory: on a full disk, matplotlib has errors of its own."""
+    content = io.BytesIO()
+    save(figure, content)
+    make_folder(path.parent)
+    write_atomic(path, content.getbuffer())
     return path
 
 
-def _save_pdf(figure: "Figure", path: Path) -> None:
-    figure.savefig(path, metadata={"Creator": CREATOR, "CreationDate": None})
+def _save_pdf(figure: "Figure", file: BinaryIO) -> None:
+    metadata = {"Creator": CREATOR, "CreationDate": None}
+    figure.savefig(file, format="pdf", metadata=metadata)
 
 
-def _save_png(figure: "Figure", path: Path) -> None:
+def _save_png(figure: "Figure", file: BinaryIO) -> None:
     """Save a PNG with a palette of 256 colours, a third as large: an HTML page has a dozen."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image, PngImagePlugin
@@ -126,4 +130,4 @@ def _save_png(figure: "Figure", path: Path) -> None:
     )
     metadata = PngImagePlugin.PngInfo()
     metadata.add_text("Software", CREATOR)
-    palette_image.save(path, optimize=True, dpi=(DPI, DPI), pnginfo=metadata)
+    palette_image.save(file, "PNG", optimize=True, dpi=(DPI, DPI), pnginfo=metadata)
