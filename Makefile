@@ -36,6 +36,7 @@ bench: $(VENV)/ready-to-test
 	$(BIN)/python bench/annotations.py $(ARGS)
 	$(BIN)/python bench/damage.py $(ARGS)
 	$(BIN)/python bench/encoders.py $(ARGS)
+	$(BIN)/python bench/index.py $(ARGS)
 	$(BIN)/python bench/baselines.py $(ARGS)
 
 # The lowest versions that pyproject.toml allows, in an environment of its own.

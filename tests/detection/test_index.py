@@ -431,6 +431,27 @@ def test_a_missing_file_of_windows_is_named(tmp_path, audio):
     assert len(index_recordings(audio, out, "mfcc", window_s=0.5).added) == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("recording.json", '"duration_s": 3.3', '"duration_s": 4.3'),
+        ("index.json", "16", "32"),
+    ],
+)
+def test_a_changed_entry_is_found_though_it_can_be_read(
+    tmp_path, audio, name, old, new
+):
+    out = tmp_path / "i"
+    index_recordings(audio, out, "mfcc", window_s=0.5)
+    path = next(out.rglob(name))
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    assert find_faults(out) == {name: "damaged"}
+    with pytest.raises(InputError, match="differs from its checksum"):
+        open_index(out)
+
+
 def test_a_damaged_index_json_is_named(tmp_path, audio):
     out = tmp_path / "i"
     index_recordings(audio, out, "mfcc", window_s=0.5)
@@ -564,3 +585,15 @@ def test_the_command_prints_what_it_did(tmp_path, audio):
     assert "h of audio per hour" in process.stderr
     assert " s left" in process.stderr
     assert json.loads((tmp_path / "i" / "index.json").read_text())["encoder"] == "mfcc"
+
+
+def test_top_hz_cuts_what_lies_above_it_in_every_block(tmp_path, small_spans):
+    record(tmp_path / "a.wav", 6.37, RATE_HZ)
+    options = {"window_s": 1.0, "hop_s": 0.5, "dtype": "float32"}
+    plain = index_recordings(tmp_path, tmp_path / "plain", "mfcc", **options)
+    cut = index_recordings(
+        tmp_path, tmp_path / "cut", "mfcc", choices={"top_hz": "1000"}, **options
+    )
+    levels = read_all(cut.index)["a.wav"]["level_dbfs"]
+    loss = read_all(plain.index)["a.wav"]["level_dbfs"] - levels
+    assert np.all(np.abs(loss - 9.03) < 0.6)  # an eighth of the band is left

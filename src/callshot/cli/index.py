@@ -108,21 +108,26 @@ def _print_result(result: "IndexResult", out: Path) -> None:
     from callshot.detection.index_files import REJECTS
 
     rejects = [f"left out: {reject.reason}" for reject in result.rejects]
-    for line in rejects[:MOST_LINES]:
-        print(printable(line))
-    if len(rejects) > MOST_LINES:
-        print(f"and {len(rejects) - MOST_LINES} more, in {out / REJECTS}")
-    for note in result.notes[:MOST_LINES]:
-        print(printable(f"note: {note}"))
-    if len(result.notes) > MOST_LINES:
-        print(f"and {len(result.notes) - MOST_LINES} more notes like these")
+    notes = [f"note: {note}" for note in result.notes]
+    _print_first(rejects, f"more, in {out / REJECTS}")
+    _print_first(notes, "more notes like these")
     recordings = result.index.recordings
-    hours = sum(recording.duration_s for recording in recordings) / 3600
+    seconds = sum(recording.duration_s for recording in recordings)
+    hours = seconds / 3600
     print(
         f"{len(result.index):,} windows of {len(recordings):,} recordings ({hours:.2f} h) "
         f"in {out}; {len(result.added):,} recordings added, {len(result.rejects):,} left out"
     )
     print(printable(f"next: callshot find EXAMPLE.wav@START-END {out}"))
+
+
+def _print_first(lines: list[str], rest: str) -> None:
+    """Print some lines, and how many there are besides."""
+    for line in lines[:MOST_LINES]:
+        print(printable(line))
+    left = len(lines) - MOST_LINES
+    if left > 0:
+        print(f"and {left} {rest}")
 
 
 @app.command(rich_help_panel=STEPS)

@@ -109,16 +109,22 @@ def _parse_time(text: str, pattern: str, *, offset: bool = False) -> datetime | 
 
 
 def _make_zone(hours: str, minutes: str) -> tzinfo:
-    sign = -1 if hours.startswith("-") else 1
-    offset = timedelta(hours=int(hours), minutes=sign * int(minutes))
-    return timezone(offset) if offset else UTC
+    offset = timedelta(hours=int(hours))
+    if hours.startswith("-"):
+        offset -= timedelta(minutes=int(minutes))
+    else:
+        offset += timedelta(minutes=int(minutes))
+    return timezone(offset)
 
 
 def _read_texts(stream: BinaryIO) -> dict[bytes, bytes]:
     """Return the chunks of a WAV file that contain text; nothing for other files."""
-    head = stream.read(12)
-    is_wave = head[:4] in (b"RIFF", b"RF64") and head[8:] == b"WAVE"
-    return dict(_read_chunks(stream)) if is_wave else {}
+    container = stream.read(4)
+    stream.read(4)
+    kind = stream.read(4)
+    if container not in (b"RIFF", b"RF64") or kind != b"WAVE":
+        return {}
+    return dict(_read_chunks(stream))
 
 
 def _read_chunks(stream: BinaryIO) -> Iterator[tuple[bytes, bytes]]:

@@ -62,7 +62,10 @@ def parse_example(text: str) -> Example:
     match = EXAMPLE.fullmatch(text)
     if match is None or Path(text).exists():
         return Example(Path(text))
-    return Example(Path(match["path"]), float(match["start"]), float(match["end"]))
+    path = Path(match["path"])
+    start_s = float(match["start"])
+    end_s = float(match["end"])
+    return Example(path, start_s, end_s)
 
 
 def find_windows(
@@ -189,7 +192,8 @@ def _place_windows(
         return first + grid.find_starts(last - first)
     centred = (first + last - grid.window) // 2
     latest = max(0, played.samples - grid.window)
-    return np.array([min(max(0, centred), latest)])
+    start = min(max(0, centred), latest)
+    return np.array([start])
 
 
 def _search(
@@ -241,14 +245,20 @@ def measure_distances(
     >>> measure_distances(rows, np.array([0, 1], np.float32), "cosine").round(3).tolist()
     [0.2, 0.0]
     """
-    exact = vectors.astype(np.float64)
+    rows = vectors.astype(np.float64)
     centre = vector.astype(np.float64)
     if distance == "euclidean":
-        exact -= centre
-        return np.asarray(np.sqrt(np.einsum("nd,nd->n", exact, exact)))
-    lengths = np.sqrt(np.einsum("nd,nd->n", exact, exact) * (centre @ centre))
-    products = np.einsum("nd,d->n", exact, centre)
-    return np.asarray(1 - products / np.maximum(lengths, TINY))
+        return _measure_lengths(rows - centre)
+    products = np.einsum("nd,d->n", rows, centre)
+    lengths = _measure_lengths(rows)
+    lengths *= np.linalg.norm(centre)
+    cosines = products / np.maximum(lengths, TINY)
+    return np.asarray(1 - cosines)
+
+
+def _measure_lengths(rows: FloatArray) -> FloatArray:
+    squares = np.einsum("nd,nd->n", rows, rows)
+    return np.asarray(np.sqrt(squares))
 
 
 def choose_apart(

@@ -321,10 +321,11 @@ class _IndexRun:
     def _report(self, audio_s: float, embedded_s: float) -> None:
         """Report progress; `embedded_s` of the audio was embedded now."""
         self.done_s += embedded_s
-        elapsed_s = max(time.monotonic() - self.start_s, 1e-3)
-        speed = self.done_s / elapsed_s
-        text = f"{self.model.spec.name}: {speed:,.0f} h of audio per hour"
-        self.progress(audio_s / max(self.total_s, audio_s), text)
+        elapsed_s = time.monotonic() - self.start_s
+        speed = self.done_s / max(elapsed_s, 1e-3)
+        share = audio_s / max(self.total_s, audio_s)
+        name = self.model.spec.name
+        self.progress(share, f"{name}: {speed:,.0f} h of audio per hour")
 
 
 def find_stamp(path: Path) -> str:

@@ -58,12 +58,16 @@ class SpanWriter:
 
     def write_spans(self, model: WindowEncoder) -> Iterator[tuple[float, bool]]:
         """Write the files that are missing; yield the share of each, and whether it is new."""
-        for number, part in enumerate(split_range(len(self.starts), SPAN_WINDOWS)):
+        parts = split_range(len(self.starts), SPAN_WINDOWS)
+        for number, part in enumerate(parts):
+            starts = self.starts[part]
             is_new = number not in self.names
             if is_new:
-                rows = self._embed(self.starts[part], model)
-                self.names[number] = write_span(self.folder, self.stamp, number, rows)
-            yield len(self.starts[part]) / len(self.starts), is_new
+                rows = self._embed(starts, model)
+                name = write_span(self.folder, self.stamp, number, rows)
+                self.names[number] = name
+            share = len(starts) / len(self.starts)
+            yield share, is_new
 
     def remove_others(self) -> None:
         """Remove windows of an earlier state of the recording."""

@@ -109,14 +109,13 @@ def make_grid(
     >>> make_grid(find_encoder("birdnet-v2.4", {"speed": "2"})).window_s
     6.0
     """
-    rate_hz = spec.rate_hz
     if spec.windowing is not None:
-        window = spec.windowing.window
-        hop = spec.windowing.hop
+        options = spec.windowing
+        grid = WindowGrid(spec.rate_hz, options.window, options.hop, spec.speed)
         if window_s is not None:
-            own_s = window * spec.speed / rate_hz
             raise OptionError(
-                f"window: {spec.name} has windows of {own_s:g} s; leave the option out"
+                f"window: {spec.name} has windows of {grid.window_s:g} s; "
+                "leave the option out"
             )
     elif window_s is None:
         raise OptionError(
@@ -125,15 +124,15 @@ def make_grid(
         )
     else:
         window = _count_samples("window", window_s, spec)
-        hop = window
-    if hop_s is not None:
-        hop = _count_samples("hop", hop_s, spec)
-    if hop > window:
-        limit_s = window * spec.speed / rate_hz
+        grid = WindowGrid(spec.rate_hz, window, window, spec.speed)
+    if hop_s is None:
+        return grid
+    hop = _count_samples("hop", hop_s, spec)
+    if hop > grid.window:
         raise OptionError(
-            f"hop: expected at most the window of {limit_s:g} s, got {hop_s:g} s"
+            f"hop: expected at most the window of {grid.window_s:g} s, got {hop_s:g} s"
         )
-    return WindowGrid(rate_hz, window, hop, spec.speed)
+    return replace(grid, hop=hop)
 
 
 def _count_samples(name: str, seconds: float, spec: EncoderSpec) -> int:
@@ -175,20 +174,27 @@ class PlayedRecording:
         """Return samples from `first` up to `last`, inside the recording."""
         top_hz = self.spec.top_hz
         rate_hz = self.spec.rate_hz
-        margin = 0
-        if top_hz is not None and 2 * top_hz < rate_hz:
-            margin = math.ceil(MARGIN * rate_hz / (2 * top_hz))
+        if top_hz is None or 2 * top_hz >= rate_hz:
+            return self._read(first, last)
+        margin = math.ceil(MARGIN * rate_hz / (2 * top_hz))
         begin = max(0, first - margin)
         end = min(self.samples, last + margin)
+        signal = self._read(begin, end)
+        filtered = play(signal, rate_hz, self.spec)
+        # Resampled twice, it may have a sample too few or too many.
+        missing = max(0, len(signal) - len(filtered))
+        padded = np.pad(filtered, (0, missing))
+        return padded[first - begin : last - begin]
+
+    def _read(self, first: int, last: int) -> Float32Array:
+        rate_hz = self.spec.rate_hz
+        start_s = first / rate_hz
+        end_s = last / rate_hz
         signal = self.reader.read(
-            begin / rate_hz, end / rate_hz, rate_hz=rate_hz, channel_rule=self.channel
+            start_s, end_s, rate_hz=rate_hz, channel_rule=self.channel
         )
         check_signal(signal)
-        if margin == 0:
-            return signal
-        filtered = play(signal, rate_hz, self.spec)[first - begin : last - begin]
-        missing = min(last, self.samples) - first - len(filtered)
-        return np.pad(filtered, (0, max(0, missing)))
+        return signal
 
 
 class WindowEncoder:
@@ -249,10 +255,13 @@ def read_windows(
 ) -> list[Float32Array]:
     """Return the audio of windows; they are read together."""
     first = int(starts[0])
-    last = min(int(starts[-1]) + window, played.samples)
-    signal = played.read(first, last)
-    offsets = (starts - first).tolist()
-    return [signal[offset : offset + window] for offset in offsets]
+    end = int(starts[-1]) + window
+    signal = played.read(first, min(end, played.samples))
+    windows = []
+    for start in starts.tolist():
+        offset = start - first
+        windows.append(signal[offset : offset + window])
+    return windows
 
 
 def measure_levels(windows: list[Float32Array]) -> NDArray[np.float32]:
@@ -261,8 +270,12 @@ def measure_levels(windows: list[Float32Array]) -> NDArray[np.float32]:
     >>> measure_levels([np.full(4, 0.1, np.float32), np.zeros(4, np.float32)])
     array([ -20., -120.], dtype=float32)
     """
-    powers = [np.square(window, dtype=np.float64).mean() for window in windows]
-    levels = 10 * np.log10(np.maximum(powers, SILENCE))
+    powers = []
+    for window in windows:
+        squares = np.square(window, dtype=np.float64)
+        powers.append(squares.mean())
+    audible = np.maximum(powers, SILENCE)
+    levels = 10 * np.log10(audible)
     return levels.astype(np.float32)
 
 
