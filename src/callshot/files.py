@@ -124,7 +124,7 @@ def remove_path(path: Path) -> None:
 
 @cache
 def _machine_digits() -> str:
-    """Return four digits that tell this machine from others, for names of temporary files."""
+    """Return four digits that differ between machines, for names of temporary files."""
     return sha256_text(socket.gethostname())[:4]
 
 

@@ -51,7 +51,7 @@ class _Stopper:
         self.is_ending = threading.Lock()
 
     def install(self) -> None:
-        """Handle the signals, except those that the parent process told us to ignore."""
+        """Handle the signals, except those that the parent process has us ignore."""
         self.receiver, self.sender = socket.socketpair()
         self.sender.setblocking(False)
         self.numbers = []

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STEM = "encoder-fit"
-MOST_LABELS = 7  # lines that can be told apart
+MOST_LABELS = 7  # lines that the eye can separate
 ROW_IN = 0.16
 SPECTRUM_IN = 2.4
 RANGE_DB = 50.0
