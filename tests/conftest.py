@@ -1,7 +1,11 @@
-"""Settings of all tests: no deadlines (kernels compile on first use), a fresh kernel cache."""
+"""Settings of all tests: no deadlines (kernels compile on first use), a fresh kernel cache.
+
+Signals have their usual effect, however the tests were started.
+"""
 
 import hashlib
 import os
+import signal
 from pathlib import Path
 
 from hypothesis import settings
@@ -11,6 +15,20 @@ settings.register_profile(
 )
 settings.register_profile("full", deadline=None, max_examples=500)
 settings.load_profile("callshot")
+
+
+def _heed_signals() -> None:
+    """Undo what `nohup` and shells do to programs in the background: signals are ignored there."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) == signal.SIG_IGN:
+            is_ctrl_c = name == "SIGINT"
+            signal.signal(
+                number, signal.default_int_handler if is_ctrl_c else signal.SIG_DFL
+            )
+
+
+_heed_signals()
 
 
 def _kernel_cache() -> Path:
@@ -26,8 +44,7 @@ def _kernel_cache() -> Path:
     return root / ".numba" / hashlib.sha256(text).hexdigest()[:12]
 
 
-os.environ["ORT_DISABLE_TELEMETRY"] = (
-    "1"  # before anything imports ONNX Runtime: it would write to the home folder
-)
+# Before anything imports ONNX Runtime: it would write to the home folder.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 if "NUMBA_CACHE_DIR" not in os.environ:
     os.environ["NUMBA_CACHE_DIR"] = str(_kernel_cache())

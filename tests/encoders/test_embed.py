@@ -317,7 +317,7 @@ def test_ctrl_c_does_not_wait_for_the_model_and_keeps_what_it_returned(library):
         if len(calls) == 3:
             time.sleep(0.1)  # until the main thread waits
             os.kill(os.getpid(), signals.SIGINT)
-            may_end.wait()
+            may_end.wait(60)
 
     encoder = make_watched_encoder(wait)
     with pytest.raises(KeyboardInterrupt):
