@@ -101,6 +101,29 @@ with stop_on_signals():
     assert done.stderr == f"{MESSAGE}\n"
 
 
+def test_a_module_in_c_is_loaded_before_a_signal_is_obeyed():
+    done = run_program(
+        """
+from importlib.machinery import ExtensionFileLoader
+class Loader(ExtensionFileLoader):
+    def create_module(self, spec):
+        send()
+        time.sleep(0.2)
+        print("loaded")
+
+with stop_on_signals():
+    Loader("module", "module.so").create_module(None)
+    try:
+        time.sleep(60)
+    finally:
+        print("clean")
+"""
+    )
+    assert done.returncode == -signal.SIGINT
+    assert done.stdout == "loaded\nclean\n"
+    assert done.stderr == f"{MESSAGE}\n"
+
+
 def test_an_error_during_the_cleanup_is_not_shown():
     done = run_program(
         """

@@ -14,9 +14,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib.machinery import ExtensionFileLoader
+from types import FrameType
 from typing import Any, NoReturn
 
-DEADLINE_S = 1.5  # after the signal; the cleanup takes a fraction of it
+DEADLINE_S = 1.0  # after the signal; the cleanup takes a fraction of it
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP
 MESSAGE = "callshot: interrupted; finished work is kept, earlier results are unchanged"
 SHOW_CURSOR = "\r\x1b[?25h"  # which a progress bar hides
@@ -71,10 +73,13 @@ class _Stopper:
             signal.signal(number, signal.SIG_DFL)
         sys.unraisablehook = sys.__unraisablehook__
 
-    def raise_interrupt(self, number: int, _: Any) -> None:
-        """Raise Interrupt in the main thread, once: the cleanup is not interrupted again."""
+    def raise_interrupt(self, number: int, frame: FrameType | None) -> None:
+        """Raise Interrupt in the main thread, once: the cleanup is not interrupted again.
+
+        While a module in C or C++ is loaded, it waits: an exception may abort the process there.
+        """
         self.number = self.number or number
-        if not self.is_raised:
+        if not self.is_raised and not _is_loading_extension(frame):
             self.is_raised = True
             raise Interrupt
 
@@ -120,6 +125,14 @@ def let_signals_end_waits() -> None:
     """Let Ctrl-C reach a thread that waits for a lock: polars, once imported, prevents that."""
     if hasattr(signal, "siginterrupt"):  # not on Windows
         signal.siginterrupt(signal.SIGINT, True)
+
+
+def _is_loading_extension(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if isinstance(frame.f_locals.get("self"), ExtensionFileLoader):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _signal_main_thread(number: int) -> None:
