@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import callshot.encoders.embed as embed_module
 from callshot.api import evaluate
 from callshot.corpus.audio import load_audio
 from callshot.encoders.embed import EmbedOptions, SegmentAudio, embed
 from callshot.encoders.views import find_views, join_tables, views_fingerprint
+from callshot.encoders.workers import Workers
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.classifiers import CENTROID, equalise_views
 from callshot.fewshot.engine import fit_split
@@ -144,9 +144,7 @@ def test_joined_views_are_not_computed_again(audio, monkeypatch):
     def fail(*_, **__):
         raise AssertionError("encoded again")
 
-    monkeypatch.setattr(
-        embed_module, "_encode_each", lambda items, _: fail() if items else {}
-    )
+    monkeypatch.setattr(Workers, "submit", fail)
     joined, _ = embed_as(audio, "mfcc", speed="2+4")
     assert joined.vectors.shape == (6, 80)
     assert joined.views == ()

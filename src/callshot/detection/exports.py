@@ -106,8 +106,8 @@ def _export_raven_all(events: Frame, recordings: RecordingFolder | None) -> File
     """Yield one table; its times run on over all recordings, by name, also over silent ones."""
     if recordings is None:
         raise OptionError(
-            "raven-all: one table for all recordings needs their lengths; give their folder "
-            "(--recordings)"
+            "to: raven-all is one table for all recordings and needs their lengths; "
+            "give their folder (--recordings)"
         )
     root = recordings.library.root.absolute()
     sound = {}
