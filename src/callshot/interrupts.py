@@ -14,13 +14,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib.machinery import ExtensionFileLoader
 from types import FrameType
 from typing import Any, NoReturn
 
 DEADLINE_S = 1.0  # after the signal; the cleanup takes a fraction of it
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")  # Windows has no SIGHUP
 MESSAGE = "callshot: interrupted; finished work is kept, earlier results are unchanged"
+IMPORTLIB = "<frozen importlib._bootstrap>"  # the file of functions that import modules
 SHOW_CURSOR = "\r\x1b[?25h"  # which a progress bar hides
 
 
@@ -76,10 +76,10 @@ class _Stopper:
     def raise_interrupt(self, number: int, frame: FrameType | None) -> None:
         """Raise Interrupt in the main thread, once: the cleanup is not interrupted again.
 
-        While a module in C or C++ is loaded, it waits: an exception may abort the process there.
+        It waits for the end of an import: in the C++ that torch runs then, it aborts the process.
         """
         self.number = self.number or number
-        if not self.is_raised and not _is_loading_extension(frame):
+        if not self.is_raised and not _is_importing(frame):
             self.is_raised = True
             raise Interrupt
 
@@ -127,9 +127,9 @@ def let_signals_end_waits() -> None:
         signal.siginterrupt(signal.SIGINT, True)
 
 
-def _is_loading_extension(frame: FrameType | None) -> bool:
+def _is_importing(frame: FrameType | None) -> bool:
     while frame is not None:
-        if isinstance(frame.f_locals.get("self"), ExtensionFileLoader):
+        if frame.f_code.co_filename == IMPORTLIB:
             return True
         frame = frame.f_back
     return False
