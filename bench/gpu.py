@@ -1,127 +1,217 @@
-"""HuBERT's second layer on a GPU, through torch: audio-hours per second, and where the time goes.
+"""Encoders on a GPU, in batches: windows per second before and after, and where the time goes.
 
-Random weights of the published shape (the values do not affect the speed). Segments of 1, 5, 20 and
-44 s (the paper's longest) are encoded one at a time, as `callshot embed` does. The parts are
-measured separately on the same segments: preparing on the CPU, copying in, the convolutions, the
-layers, copying out; for the rest of the time the GPU waits. `8 at once` is a batch of eight
-segments of one length, for comparison. Needs torch, transformers and safetensors.
+HuBERT's second layer with random weights of the published shape (the values do not affect the
+speed), by torch. Whole segments of 1, 5, 20 and 44 s (the paper's longest): one at a time, and in
+batches of one length, as `callshot embed --device cuda` does; the largest difference between the two, relative to the largest value; and the share of the time in which the
+GPU works. Then the whole `embed` command on clips of 5 s, audio files and store included.
+
+`EfficientNet-B3` stands in for Perch 2: the same kind of network on windows of 5 s, with random
+weights, by torchvision, because Perch itself needs onnxruntime-gpu.
 """
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
+import soundfile
 import torch
 import transformers
 from safetensors.torch import save_file
 
-from callshot.encoders.hubert import (
-    RATE_HZ,
-    build_hubert,
-    open_hubert_torch,
-    prepare_signal,
-)
+from callshot.corpus.audio import load_audio
+from callshot.encoders.batching import Batching
+from callshot.encoders.catalogue import find_encoder
+from callshot.encoders.embed import SegmentAudio, embed_segments
+from callshot.encoders.encode import Encoder, PreparedSegment
+from callshot.encoders.hubert import RATE_HZ, open_hubert_torch
+from callshot.encoders.store.store import open_store
+from callshot.encoders.workers import Workers
+from callshot.records import Segment
 from table import parser, show
 
 LENGTHS_S = (1, 5, 20, 44)
 LAYER = 2
-ROUNDS = 30
-WARM_UP_ROUNDS = 3
+AUDIO_S = 3000  # that is encoded at each length
+CLIPS = 1000  # of 5 s, for the whole command
+WINDOWS = 2000  # of the stand-in for Perch 2
+SINGLE = Batching(settled=True)
+ONE_BY_ONE = mock.patch.object(Encoder, "batches_segments", False)
 
 
-def median_s(work: Callable[[], object]) -> float:
-    """Return the median duration of a piece of work, after some rounds to warm up."""
-    durations_s = []
-    for _ in range(WARM_UP_ROUNDS + ROUNDS):
-        torch.cuda.synchronize()
-        start_s = time.perf_counter()
-        work()
-        torch.cuda.synchronize()
-        durations_s.append(time.perf_counter() - start_s)
-    return float(np.median(durations_s[WARM_UP_ROUNDS:]))
+def run_all(
+    encoder: Encoder, items: Sequence[PreparedSegment], batching: Batching | None
+) -> list[np.ndarray]:
+    """Encode segments as `embed` does, without reading and storing; return their vectors."""
+    vectors = []
+    outputs: list[Callable[[], np.ndarray]] = []
+    with Workers(encoder) as workers:
+        if batching is not None:
+            workers.batching = replace(batching)
+        for item in items:
+            outputs.append(workers.submit(item))
+            if len(outputs) > 2 * workers.batching.size:
+                done = len(vectors)
+                vectors.append(encoder.pool(items[done], outputs.pop(0)()))
+        for output in outputs:
+            vectors.append(encoder.pool(items[len(vectors)], output()))
+    torch.cuda.synchronize()
+    return vectors
 
 
-def part_durations_s(model: torch.nn.Module, signal: np.ndarray) -> dict[str, float]:
-    """Measure every part by itself."""
-    prepared = prepare_signal(signal, True)
-    batch = torch.from_numpy(prepared)[None].cuda()
-    with torch.inference_mode(), torch.backends.cudnn.flags(enabled=False):
-        features = model.feature_extractor(batch).transpose(1, 2)
-        frames = model(batch).last_hidden_state[0]
-        return {
-            "prepare": median_s(lambda: prepare_signal(signal, True)),
-            "copy in": median_s(lambda: torch.from_numpy(prepared)[None].cuda()),
-            "convolutions": median_s(lambda: model.feature_extractor(batch)),
-            "layers": median_s(
-                lambda: model.encoder(model.feature_projection(features))
-            ),
-            "copy out": median_s(lambda: np.array(frames.cpu().numpy(), np.float32)),
-        }
+def time_all(work: Callable[[], object]) -> float:
+    """Return how long work takes, after one round to warm up."""
+    work()
+    start_s = time.perf_counter()
+    work()
+    return time.perf_counter() - start_s
 
 
 def busy_share(work: Callable[[], object]) -> float:
     """Return the share of the time in which the GPU works, by torch's profiler."""
     from torch.profiler import ProfilerActivity, profile
 
-    torch.cuda.synchronize()
+    start_s = time.perf_counter()
     with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiler:
-        for _ in range(20):
-            work()
-        torch.cuda.synchronize()
-    events = [
-        event.time_range
+        work()
+        elapsed_s = time.perf_counter() - start_s
+    spans = sorted(
+        (event.time_range.start, event.time_range.end)
         for event in profiler.events()
         if event.device_type.name == "CUDA"
-    ]
-    spans = sorted((event.start, event.end) for event in events)
-    first = spans[0][0]
-    last = first
+    )
     busy = 0.0
+    last = 0.0
     for start, end in spans:
         busy += max(0.0, end - max(start, last))
         last = max(last, end)
-    return busy / (last - first)
+    return busy / 1e6 / elapsed_s
 
 
-def measure(path: Path, seconds: int) -> dict[str, object]:
-    """Measure segments of one length."""
-    rng = np.random.default_rng(0)
-    signal = rng.normal(size=RATE_HZ * seconds).astype(np.float32) * 0.1
-    encode = open_hubert_torch(path, LAYER, device="cuda")
-    model = build_hubert(path, LAYER)[1].cuda()
-    single_s = median_s(lambda: encode(signal))
-    batch = torch.from_numpy(np.stack([signal] * 8)).cuda()
-    with torch.inference_mode(), torch.backends.cudnn.flags(enabled=False):
-        eight_s = median_s(lambda: model(batch).last_hidden_state.cpu())
-    row: dict[str, object] = {
-        "seconds": seconds,
-        "ms": 1e3 * single_s,
-        "audio-h/s": seconds / single_s / 3600,
-        "8 at once, audio-h/s": 8 * seconds / eight_s / 3600,
-        "GPU busy": busy_share(lambda: encode(signal)),
+def compare(
+    name: str, encoder: Encoder, items: Sequence[PreparedSegment]
+) -> dict[str, object]:
+    """Encode one at a time and in batches."""
+    one_by_one = partial(run_all, encoder, items, SINGLE)
+    batches = partial(run_all, encoder, items, None)
+    with ONE_BY_ONE:
+        before_s = time_all(one_by_one)
+        before = np.stack(one_by_one())
+    after_s = time_all(batches)
+    after = np.stack(batches())
+    windows = sum(item.windows for item in items)
+    return {
+        "": name,
+        "one at a time, windows/s": windows / before_s,
+        "batches, windows/s": windows / after_s,
+        "ratio": before_s / after_s,
+        "difference": float(np.abs(after - before).max() / np.abs(before).max()),
+        "GPU busy": busy_share(batches),
     }
-    for name, duration_s in part_durations_s(model, signal).items():
-        row[f"{name}, ms"] = 1e3 * duration_s
-    return row
+
+
+def make_noise(samples: int, seed: int) -> np.ndarray:
+    """Return noise, other noise for each seed."""
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal(samples, np.float32) * np.float32(0.1)
+
+
+def measure_hubert(encoder: Encoder, seconds: int) -> dict[str, object]:
+    """Measure whole segments of one length."""
+    items = [
+        PreparedSegment(make_noise(RATE_HZ * seconds, n))
+        for n in range(AUDIO_S // seconds)
+    ]
+    return compare(f"HuBERT, {seconds} s", encoder, items)
+
+
+def measure_embed(encoder: Encoder, folder: Path) -> dict[str, object]:
+    """Measure everything that `embed` does, from audio files to a store."""
+    segments = []
+    for n in range(CLIPS):
+        name = f"{n}.wav"
+        soundfile.write(folder / name, make_noise(RATE_HZ * 5, n), RATE_HZ)
+        span = (0.0, 5.0, 0.0)
+        segments.append(
+            Segment(name, name, name, *span, "call", ("call",), RATE_HZ, "first", None)
+        )
+    audio = SegmentAudio(segments, folder, partial(load_audio, folder))
+
+    def embed(store: str) -> float:
+        start_s = time.perf_counter()
+        with open_store(folder / store, encoder.fingerprint) as opened:
+            embed_segments(audio, encoder, opened)
+        return time.perf_counter() - start_s
+
+    embed("warm")
+    with ONE_BY_ONE:
+        before_s = embed("before")
+    after_s = embed("after")
+    return {
+        "": f"HuBERT, {CLIPS} files of 5 s, embed",
+        "one at a time, windows/s": CLIPS / before_s,
+        "batches, windows/s": CLIPS / after_s,
+        "ratio": before_s / after_s,
+    }
+
+
+class WindowStandIn(torch.nn.Module):
+    """EfficientNet-B3 on a spectrogram of 500 × 128, from windows of 160,000 samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        import torchvision
+
+        network = torchvision.models.efficientnet_b3(weights=None)
+        network.classifier = torch.nn.Identity()
+        self.network = network.eval()
+
+    @torch.inference_mode()
+    def forward(self, windows: np.ndarray) -> np.ndarray:
+        """Return vectors of 1536."""
+        audio = torch.from_numpy(windows).cuda()
+        window = torch.hann_window(640, device="cuda")
+        spectrum = torch.stft(audio, 1024, 320, 640, window, return_complex=True)
+        bands = spectrum.abs()[:, :512, :500].unflatten(1, (128, 4)).mean(2)
+        vectors = self.network(bands[:, None].expand(-1, 3, -1, -1))
+        return np.array(vectors.cpu().numpy(), np.float32)
+
+
+def measure_windows() -> dict[str, object]:
+    """Measure segments of four windows each, on a network like that of Perch 2."""
+    torch.manual_seed(0)
+    spec = find_encoder("perch-v2")
+    encoder = Encoder(spec, WindowStandIn().cuda(), {}, device="cuda")
+    items = [
+        PreparedSegment(make_noise(4 * 160_000, n).reshape(4, -1), np.ones(4))
+        for n in range(WINDOWS // 4)
+    ]
+    return compare("EfficientNet-B3, 4 windows each", encoder, items)
 
 
 def main() -> None:
-    """Measure all lengths and print one table."""
+    """Measure all and print one table."""
     options = parser(__doc__).parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.safetensors"
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        path = folder / "model.safetensors"
         torch.manual_seed(0)
         model = transformers.HubertModel(transformers.HubertConfig())
         save_file(model.state_dict(), path)
-        rows = [measure(path, seconds) for seconds in LENGTHS_S]
+        hubert = open_hubert_torch(path, LAYER, device="cuda")
+        spec = find_encoder("hubert-base-l2")
+        encoder = Encoder(spec, hubert, {"bench": "gpu"}, device="cuda")
+        rows = [measure_hubert(encoder, seconds) for seconds in LENGTHS_S]
+        rows.append(measure_embed(encoder, folder))
+        rows.append(measure_windows())
     device = torch.cuda.get_device_name()
-    show(
-        f"bench/gpu: HuBERT, layer {LAYER}, one segment at a time, {device}",
-        rows,
-        options.json,
-    )
+    show(f"bench/gpu: {device}", rows, options.json)
 
 
 if __name__ == "__main__":

@@ -350,9 +350,9 @@ def test_batches_grow_while_the_model_gets_faster():
     batching = Batching()
     for speed in (1, 1.9, 3.5, 3.4):  # windows a second at sizes 1, 2, 4, 8
         for _ in range(3):
-            batching.record(batching.size, batching.size / speed)
+            batching.record(batching.size, 100 * batching.size, batching.size / speed)
     assert (batching.size, batching.settled) == (4, True)
-    batching.record(4, 1e-9)
+    batching.record(4, 400, 1e-9)
     assert batching.size == 4
 
 

@@ -326,6 +326,16 @@ def test_a_built_layer_equals_the_hidden_state_of_the_whole_model(
         )
 
 
+def test_signals_of_one_length_are_encoded_together_as_they_are_alone(
+    torch: Any, random_model: Any
+) -> None:
+    model = open_hubert_torch(random_model.weights, 2, device="cpu")
+    signals = np.stack([make_signal(2000), 0.1 * make_signal(2000)[::-1]])
+    together = model.encode_batch(signals)
+    alone = np.stack([model(signal) for signal in signals])
+    np.testing.assert_allclose(together, alone, rtol=0, atol=1e-5)
+
+
 def test_two_layers_of_the_base_configuration_equal_hidden_state_2(
     torch: Any, tmp_path: Path
 ) -> None:

@@ -202,3 +202,68 @@ def test_the_store_has_the_same_bytes_for_any_number_of_threads(
             contents.append((keys, store.vectors(keys).tobytes()))
         assert rejects == []
     assert contents[0] == contents[1] == contents[2]
+
+
+class LengthModel:
+    """A model of whole segments: frames of the mean and the largest sample; notes its batches."""
+
+    def __init__(self):
+        self.batches = []
+
+    def __call__(self, signal):
+        return self.encode_batch(signal[np.newaxis])[0]
+
+    def encode_batch(self, signals):
+        self.batches.append(signals.shape)
+        if (signals > 50).any():
+            raise InputError("loud")
+        rows = np.stack([signals.mean(axis=1), signals.max(axis=1)], axis=1)
+        return np.repeat(rows[:, np.newaxis], 3, axis=1).astype(np.float32)
+
+
+def make_signals(*lengths: int) -> list[PreparedSegment]:
+    random = np.random.default_rng(0)
+    return [PreparedSegment(random.random(n, np.float32)) for n in lengths]
+
+
+def run_in_batches(model, signals, size):
+    encoder = replace(make_encoder(model, 1, MFCC), device="cuda")
+    with Workers(encoder) as running:
+        running.batching = Batching(size=size, settled=True)
+        outputs = [running.submit(signal) for signal in signals]
+        return [output() for output in outputs]
+
+
+def test_on_a_gpu_whole_segments_of_one_length_are_encoded_together():
+    model = LengthModel()
+    signals = make_signals(5, 9, 5, 5, 9, 4)
+    outputs = run_in_batches(model, signals, size=6)
+    assert model.batches == [(1, 4), (3, 5), (2, 9)]
+    alone = LengthModel()
+    for signal, output in zip(signals, outputs, strict=True):
+        np.testing.assert_array_equal(output, alone(signal.input))
+
+
+def test_a_batch_of_whole_segments_has_a_limit_of_samples(monkeypatch):
+    monkeypatch.setattr(workers, "MOST_BATCH_SAMPLES", 30)
+    model = LengthModel()
+    run_in_batches(model, make_signals(*[10] * 7), size=64)
+    assert model.batches == [(3, 10), (3, 10), (1, 10)]
+
+
+def test_a_whole_segment_that_fails_does_not_change_those_of_its_batch():
+    signals = make_signals(5, 5, 5)
+    signals[1].input[:] = 99
+    encoder = replace(make_encoder(LengthModel(), 1, MFCC), device="cuda")
+    with Workers(encoder) as running:
+        running.batching = Batching(size=3, settled=True)
+        outputs = [running.submit(signal) for signal in signals]
+        assert outputs[0]().shape == outputs[2]().shape == (3, 2)
+        with pytest.raises(InputError, match="loud"):
+            outputs[1]()
+
+
+def test_on_the_cpu_whole_segments_stay_alone():
+    model = LengthModel()
+    run_all(make_encoder(model, 1, MFCC), make_signals(5, 5, 5))
+    assert model.batches == [(1, 5)] * 3

@@ -71,11 +71,14 @@ class Batching:
     _speeds: list[float] = field(default_factory=list)
     _best: float = 0.0
 
-    def record(self, windows: int, seconds: float) -> None:
-        """Record the duration of a batch; after some of one size, change the size or settle."""
+    def record(self, windows: int, samples: int, seconds: float) -> None:
+        """Record the duration of a batch; after some of one size, change the size or settle.
+
+        Speed is in samples per second: whole segments, which count as a window, differ in length.
+        """
         if self.settled or windows < self.size:
             return
-        self._speeds.append(windows / max(seconds, 1e-9))
+        self._speeds.append(samples / max(seconds, 1e-9))
         if len(self._speeds) < TRIALS:
             return
         speed = median(self._speeds)

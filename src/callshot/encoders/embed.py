@@ -215,6 +215,8 @@ def embed_segments(
         workers=workers,
     )
     missing = [n for n, key in enumerate(keys) if key is None]
+    if encoder.batches_segments:  # those of one length one after another
+        missing.sort(key=lambda n: (segments[n].end_s - segments[n].start_s, n))
     name = encoder.spec.name
     total = max(1, len(segments))
     progress((total - len(missing)) / total, f"{name}: found in the store")

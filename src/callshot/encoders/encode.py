@@ -72,6 +72,13 @@ class Encoder:
         """Whether several threads may call the model at once."""
         return self.spec.parallel and self.device == "cpu"
 
+    @property
+    def batches_segments(self) -> bool:
+        """Whether whole segments of one length go into the model together."""
+        if self.spec.windowing is not None or self.device == "cpu":
+            return False
+        return hasattr(self.model, "encode_batch")
+
     def prepare(self, signal: Float32Array, rate_hz: int) -> PreparedSegment:
         """Return a segment as the model takes it: played at its speed, whole or in windows."""
         check_signal(signal)
@@ -96,6 +103,8 @@ class Encoder:
 
     def encode(self, prepared: Sequence[PreparedSegment]) -> list[Float32Array]:
         """Return the output for each prepared segment; see `pool` and `unroll`."""
+        if self.batches_segments:
+            return self._encode_by_length([segment.input for segment in prepared])
         if self.spec.windowing is None:
             return [self.run(segment.input) for segment in prepared]
         windows = np.concatenate([segment.input for segment in prepared])
@@ -105,6 +114,17 @@ class Encoder:
             batches.append(self.run(batch))
         ends = np.cumsum([segment.windows for segment in prepared])
         return np.split(np.concatenate(batches), ends[:-1])
+
+    def _encode_by_length(self, signals: Sequence[Float32Array]) -> list[Float32Array]:
+        """Return the output for each whole segment; those of one length are encoded together."""
+        lengths = np.array([len(signal) for signal in signals])
+        outputs: dict[int, Float32Array] = {}
+        for length in np.unique(lengths):
+            rows = np.flatnonzero(lengths == length).tolist()
+            batch = np.stack([signals[row] for row in rows])
+            frames = self._check(self.model.encode_batch(batch))  # type: ignore[attr-defined]
+            outputs |= dict(zip(rows, frames, strict=True))
+        return [outputs[row] for row in range(len(signals))]
 
     def pool(self, prepared: PreparedSegment, output: Float32Array) -> Float32Array:
         """Return the vector of a segment from the output of the model."""
@@ -116,7 +136,10 @@ class Encoder:
 
     def run(self, batch: Float32Array) -> Float32Array:
         """Run the model on windows, or on a whole segment; check what it returns."""
-        output = self.model(batch)
+        return self._check(self.model(batch))
+
+    def _check(self, output: Float32Array) -> Float32Array:
+        """Return the output of the model, which must be finite vectors."""
         dimension = self.spec.dimension
         has_vectors = output.ndim in (2, 3) and len(output) > 0
         if not has_vectors or output.shape[-1] != dimension:

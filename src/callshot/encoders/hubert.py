@@ -122,9 +122,9 @@ def open_hubert(
             "cut the file at a layer"
         )
 
-    def encode(signal: Float32Array) -> Float32Array:
-        (batch,) = run(path, session, name, signal[np.newaxis], outputs)
-        return np.squeeze(batch, 0)
+    def encode(signals: Float32Array) -> Float32Array:
+        (frames,) = run(path, session, name, signals, outputs)
+        return frames
 
     return HubertModel(path, encode, normalise)
 
@@ -144,11 +144,11 @@ def open_hubert_torch(
     torch.set_num_threads(threads)
     model.to(device)
 
-    def encode(signal: Float32Array) -> Float32Array:
+    def encode(signals: Float32Array) -> Float32Array:
         # cuDNN plans again for each new length, which takes five times as long as the work.
         with torch.inference_mode(), torch.backends.cudnn.flags(enabled=False):
-            batch = torch.from_numpy(signal)[None].to(device)
-            frames = model(batch).last_hidden_state[0]
+            batch = torch.from_numpy(signals).to(device)
+            frames = model(batch).last_hidden_state
         return np.array(frames.cpu().numpy(), np.float32)
 
     return HubertModel(weights, encode, normalise)
@@ -156,7 +156,10 @@ def open_hubert_torch(
 
 @dataclass(frozen=True)
 class HubertModel:
-    """A model from (samples,) to (frames, 768) that checks its input and output."""
+    """A model from (samples,) to (frames, 768) that checks its input and output.
+
+    `encode` maps signals of one length, (n, samples), to (n, frames, 768).
+    """
 
     path: Path
     encode: Model
@@ -164,12 +167,19 @@ class HubertModel:
 
     def __call__(self, signal: Float32Array) -> Float32Array:
         """Return the frames of a signal."""
-        frames = self.encode(prepare_signal(signal, self.normalise))
-        expected = ((len(signal) - FIELD) // STRIDE + 1, WIDTH)
-        if frames.shape != expected:
+        frames: Float32Array = self.encode_batch(signal[np.newaxis])[0]
+        return frames
+
+    def encode_batch(self, signals: Float32Array) -> Float32Array:
+        """Return the frames of signals of one length; each is scaled by itself."""
+        prepared = [prepare_signal(signal, self.normalise) for signal in signals]
+        frames = self.encode(np.stack(prepared))
+        count, samples = signals.shape
+        expected = ((samples - FIELD) // STRIDE + 1, WIDTH)
+        if frames.shape != (count, *expected):
             raise InputError(
-                f"{self.path}: expected frames of shape {expected} for {len(signal)} samples, "
-                f"got {frames.shape}"
+                f"{self.path}: expected frames of shape {expected} for {samples} samples, "
+                f"got {frames.shape[1:]}"
             )
         return frames
 

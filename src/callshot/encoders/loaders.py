@@ -3,8 +3,10 @@
 Each loader finds the weights of an encoder, derives the files it needs from them, and opens them.
 A model of windows maps float32 (n, samples) to (n, dimension), or to (n, 1 + frames, dimension)
 if it has frames inside windows: a vector, then the frames. A model of whole segments maps
-(samples,) to (frames, dimension). Several threads may call a model at once, if its spec is
-`parallel`; each call uses one thread. Frameworks are imported when a model is opened.
+(samples,) to (frames, dimension); on a GPU its method `encode_batch`, if it has one, gets several
+segments of one length: (n, samples) to (n, frames, dimension). Several threads may call a model at
+once, if its spec is `parallel`; each call uses one thread. Frameworks are imported when a model is
+opened.
 """
 
 from collections.abc import Callable

@@ -4,7 +4,7 @@ A model that several threads may call at once gets one window (or whole segment)
 and ONNX Runtime do most with one thread per core and a model (or a run of it) each, and larger
 batches gain nothing. So an output depends neither on the number of threads nor on other windows,
 and an interrupted run ends soon. Any other model, and every one on a GPU, runs in one thread, on
-the windows of several segments together.
+the windows of several segments together, or on whole segments of one length.
 """
 
 import threading
@@ -27,6 +27,7 @@ Output = Callable[[], Float32Array]
 """Waits for the output of a segment; raises InputError if the model fails on it."""
 
 MOST_SAMPLES = 2**21  # of whole segments in the model at once: 130 s at 16 kHz
+MOST_BATCH_SAMPLES = 2**23  # of whole segments in one batch on a GPU: 520 s at 16 kHz
 
 
 class Workers:
@@ -36,7 +37,8 @@ class Workers:
         self.encoder = encoder
         self.executor = Pool(encoder.workers, thread_name_prefix="callshot-model")
         self.limit = _SampleLimit(MOST_SAMPLES)
-        self.batching = Batching(settled=encoder.spec.windowing is None)
+        has_batches = encoder.spec.windowing is not None or encoder.batches_segments
+        self.batching = Batching(settled=not has_batches)
         self.batch: list[PreparedSegment] = []
         self.batch_outputs: Future[list[Float32Array | InputError]] = Future()
 
@@ -78,7 +80,7 @@ class Workers:
         position = len(self.batch)
         outputs = self.batch_outputs
         self.batch.append(segment)
-        if sum(one.windows for one in self.batch) >= self.batching.size:
+        if self._is_full():
             self._start_batch()
 
         def wait() -> Float32Array:
@@ -90,6 +92,12 @@ class Workers:
             return output
 
         return wait
+
+    def _is_full(self) -> bool:
+        windows, samples = _count(self.batch)
+        if self.encoder.batches_segments and samples >= MOST_BATCH_SAMPLES:
+            return True
+        return windows >= self.batching.size
 
     def _start_batch(self) -> None:
         batch = self.batch
@@ -110,8 +118,15 @@ class Workers:
             outputs.set_exception(error)
             return
         duration_s = time.perf_counter() - start_s
-        self.batching.record(sum(one.windows for one in batch), duration_s)
+        self.batching.record(*_count(batch), duration_s)
         outputs.set_result(results)
+
+
+def _count(batch: Sequence[PreparedSegment]) -> tuple[int, int]:
+    """Return the number of windows and of samples of a batch."""
+    windows = sum(segment.windows for segment in batch)
+    samples = sum(segment.input.size for segment in batch)
+    return windows, samples
 
 
 def _encode_each(
