@@ -20,9 +20,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
+from callshot.encoders.store.store import open_store
 from table import parser, show
 
 LIMIT_S = 2.0
+STORE_ROWS = 100_000
+STORE_DIMENSIONS = 1024
 COMMANDS = {
     "synth": "synth OUT/corpus --scale 0.4",
     "segment": "segment corpus/recordings -a corpus/raven --out OUT/segments",
@@ -32,11 +37,15 @@ COMMANDS = {
     "baselines: logistic": "baselines table.parquet --out OUT/results",
     "baselines: per k": "baselines table.parquet --train  --per-k --shots 1-20 "
     "--out OUT/results",
-    "baselines: recurrent": "baselines table.parquet --train recurrent --seeds 1 "
-    "--out OUT/results",
+    "baselines: recurrent": "baselines table.parquet --train recurrent --cell gru "
+    "--seeds 1 --folds 2 --keep OUT/networks --out OUT/results",
     "baselines: end-to-end": "baselines table.parquet --train end-to-end "
-    "--segments segments/segments.parquet --out OUT/results",
+    "--segments segments/segments.parquet --folds 2 --keep OUT/networks --out OUT/results",
+    "index": "index corpus/recordings -e ENCODER --window 1 --out OUT/index",
+    "scan --segments": "scan model.npz --segments segments/segments.parquet "
+    "--store OUT/store --out OUT/labels",
     "run": "run OUT/study.toml",
+    "verify": "verify large_store",
 }
 STUDY = """
 out = "results"
@@ -188,15 +197,27 @@ def measure(
     return row, problems
 
 
-def make_inputs(folder: Path, encoder: str) -> None:
-    """Make a corpus, its segments and a table with sequences."""
+def make_inputs(folder: Path, encoder: str, scale: float) -> None:
+    """Make a corpus, its segments, a store, a table with sequences and a model."""
     steps = (
-        "synth corpus --scale 0.5",
+        f"synth corpus --scale {scale}",
         "segment corpus/recordings -a corpus/raven --out segments",
-        f"embed segments/segments.parquet -e {encoder} --sequence --out table.parquet",
+        f"embed segments/segments.parquet -e {encoder} --sequence --store store "
+        "--out table.parquet",
+        f"learn segments/segments.parquet -e {encoder} --store store --out model.npz",
     )
     for words in steps:
         run_whole(words.split(), folder)
+    fill_store(folder / "large_store")
+
+
+def fill_store(folder: Path) -> None:
+    """Make a store of about 400 MB, so that verify has something to read."""
+    numbers = np.random.default_rng(0)
+    with open_store(folder, {"encoder": "large"}) as store:
+        for row in range(STORE_ROWS):
+            vector = numbers.normal(size=STORE_DIMENSIONS).astype(np.float32)
+            store.add(f"{row}", f"{row:064x}", vector)
 
 
 def main() -> None:
@@ -205,6 +226,7 @@ def main() -> None:
     options.add_argument("--command", action="append", choices=COMMANDS)
     options.add_argument("--encoder", default="mfcc")
     options.add_argument("--moments", type=int, default=10)
+    options.add_argument("--scale", type=float, default=0.5, help="of the corpus")
     options.add_argument("--seed", default="0")
     options.add_argument("--signal", default="SIGINT")
     arguments = options.parse_args()
@@ -212,7 +234,7 @@ def main() -> None:
     problems = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        make_inputs(folder, arguments.encoder)
+        make_inputs(folder, arguments.encoder, arguments.scale)
         for command in arguments.command or COMMANDS:
             row, found = measure(command, folder, arguments)
             rows.append(row)

@@ -15,7 +15,7 @@ import socket
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -304,6 +304,35 @@ def check_writable(folder: Path) -> None:
         raise OutputError(
             f"{folder}: cannot be written to ({reason}); choose another folder"
         )
+
+
+def check_new_file(path: Path, what: str, is_own: Callable[[Path], bool]) -> None:
+    """Check, before any work, that a file can be written and replaces none of somebody else.
+
+    `what` names what the file will be; `is_own` returns whether a file is an earlier one of those.
+    """
+    reason = why_not_writable(path.absolute().parent)
+    if reason:
+        raise OutputError(
+            f"{path}: cannot be written ({reason}); choose another folder"
+        )
+    if not os.path.lexists(path):
+        return
+    if not path.is_file() or not is_own(path):
+        raise OutputError(
+            f"{path}: exists, and is no {what} that callshot wrote; "
+            "move it, or choose another name"
+        )
+
+
+def has_header(path: Path, columns: Iterable[str]) -> bool:
+    """Return whether a CSV file begins with the names of certain columns."""
+    header = ",".join(columns).encode()
+    try:
+        with path.open("rb") as stream:
+            return stream.readline(len(header) + 2).rstrip() == header
+    except OSError:
+        return False
 
 
 def why_not_writable(folder: Path) -> str:

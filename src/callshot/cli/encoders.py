@@ -278,19 +278,25 @@ def fit(
     from rich.console import Console
 
     from callshot.encoders.fit import EDGES_HZ
-    from callshot.report.encoder_fit import show_encoder_fit, write_encoder_fit
+    from callshot.report.encoder_fit import (
+        open_encoder_fit,
+        show_encoder_fit,
+        write_encoder_fit,
+    )
     from callshot.study.encoder_fit import fit_encoders
 
     numbers = parse_speeds(speeds)
-    result = fit_encoders(segments, names or (), numbers, audio=audio, threads=threads)
+    with open_encoder_fit(segments.parent if out is None else out) as output:
+        result = fit_encoders(
+            segments, names or (), numbers, audio=audio, threads=threads
+        )
+        spectra = result.spectra
+        paths = write_encoder_fit(
+            output, result.table, EDGES_HZ, spectra.power, spectra.label
+        )
     show_encoder_fit(result.table, Console())
     for line in result.describe():
         print(line)
-    folder = segments.parent if out is None else out
-    spectra = result.spectra
-    paths = write_encoder_fit(
-        result.table, EDGES_HZ, spectra.power, spectra.label, folder
-    )
     print("written:", ", ".join(str(path) for path in paths))
 
 

@@ -162,10 +162,14 @@ def find(
 
     Example: callshot find night.wav@12.5-14 index --out similar.csv
     """
-    from callshot.detection.find_windows import find_windows
-    from callshot.files import atomic_path
-    from callshot.records.csv_cells import write_csv_frame
+    from callshot.detection.find_windows import (
+        check_window_list,
+        find_windows,
+        write_window_list,
+    )
 
+    if out is not None:
+        check_window_list(out)
     with run_with_progress("opening the index", quiet=quiet) as progress:
         windows = find_windows(
             example,
@@ -178,8 +182,7 @@ def find(
             progress=progress,
         )
     if out is not None:
-        with atomic_path(out) as temporary:
-            write_csv_frame(windows, temporary)
+        write_window_list(windows, out)
     if not quiet:
         _show_windows(windows)
 

@@ -246,8 +246,9 @@ def export(
     Example: callshot export calls.npz --onnx calls.onnx
     """
     from callshot.detection.model_file import read_model
-    from callshot.detection.onnx_export import export_onnx
+    from callshot.detection.onnx_export import check_onnx_path, export_onnx
 
+    check_onnx_path(onnx)
     learned = read_model(path)
     export_onnx(learned, onnx)
     print(

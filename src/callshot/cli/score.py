@@ -107,7 +107,7 @@ def score(
     from rich.console import Console
 
     from callshot.detection.score import score_detections
-    from callshot.detection.score_files import write_scores
+    from callshot.detection.score_files import open_scores, write_scores
     from callshot.detection.score_terminal import show_scores
 
     options = {
@@ -120,7 +120,7 @@ def score(
         "samples": samples,
         "seed": seed,
     }
-    with run_with_progress("scoring", quiet=quiet):
+    with run_with_progress("scoring", quiet=quiet), open_scores(out) as output:
         result = score_detections(
             detections,
             annotations,
@@ -129,7 +129,7 @@ def score(
             columns=parse_pairs("columns", columns, "label=Species"),
             **options,  # type: ignore[arg-type]
         )
-        write_scores(result, out, options, figure=figure)
+        write_scores(output, result, options, figure=figure)
     if not quiet:
         show_scores(result, Console())
         print(f"results in {out}")
@@ -166,15 +166,12 @@ def convert(
     from rich.console import Console
 
     from callshot.corpus.renaming import make_hints
-    from callshot.detection.events import open_recordings, read_events
-    from callshot.detection.exports import export_events
+    from callshot.detection.exports import convert_files
     from callshot.detection.score_terminal import show_rejects
 
     hints = make_hints(columns=parse_pairs("columns", columns, "label=Species"))
     with run_with_progress("converting", quiet=quiet):
-        folder = None if recordings is None else open_recordings(recordings)
-        reading = read_events(events, folder, hints)
-        files = export_events(reading.events, to, out, folder)
+        reading, files = convert_files(events, to, out, recordings, hints)
     if not quiet:
         show_rejects(reading.rejects, Console())
         print(f"{len(reading.events)} events in {len(files) - 1} files in {out}")

@@ -14,16 +14,21 @@ from typing import Any
 
 import polars as pl
 
-from callshot.corpus.annotations import audacity, raven
+from callshot.corpus.annotations import Hints, audacity, raven
 from callshot.corpus.annotations.cells import add_times
 from callshot.corpus.audio import SUFFIXES
-from callshot.detection.events import RecordingFolder
+from callshot.detection.events import (
+    EventReading,
+    RecordingFolder,
+    open_recordings,
+    read_events,
+)
 from callshot.errors import InputError, OptionError, suggest_name
 from callshot.files import is_inside
 from callshot.records import Annotation
 from callshot.records.csv_cells import format_csv
 from callshot.records.frames import Frame
-from callshot.report.output_folder import open_output_folder
+from callshot.report.output_folder import OutputFolder, open_output_folder
 
 MANIFEST = "export.json"  # readers of annotations do not skip the files that it lists
 TABLE_SUFFIX = ".Table.1.selections.txt"
@@ -44,6 +49,18 @@ DIGITS = 6  # of the times at which files begin in a sound: microseconds
 Files = Iterator[tuple[str, bytes]]  # name and content
 
 
+def convert_files(
+    source: Path, format: str, out: Path, recordings: Path | None, hints: Hints
+) -> tuple[EventReading, list[Path]]:
+    """Write the events of a file or folder in one of EXPORTS; see `export_events`."""
+    check_format(format)
+    with open_output_folder(out, (), MANIFEST) as output:
+        folder = None if recordings is None else open_recordings(recordings)
+        reading = read_events(source, folder, hints)
+        files = _write_events(output, reading.events, format, folder)
+    return reading, files
+
+
 def export_events(
     events: Frame, format: str, out: Path, recordings: RecordingFolder | None = None
 ) -> list[Path]:
@@ -51,8 +68,23 @@ def export_events(
 
     Files that an earlier export wrote there are replaced; others are an error.
     """
+    check_format(format)
+    with open_output_folder(out, (), MANIFEST) as output:
+        return _write_events(output, events, format, recordings)
+
+
+def check_format(format: str) -> None:
+    """Check that events can be written in a format."""
     if format not in EXPORTS:
         raise OptionError(f"unknown format {format!r}; {suggest_name(format, EXPORTS)}")
+
+
+def _write_events(
+    output: OutputFolder,
+    events: Frame,
+    format: str,
+    recordings: RecordingFolder | None,
+) -> list[Path]:
     make_files = EXPORTS[format]
 
     def make(folder: Path) -> list[str]:
@@ -73,8 +105,7 @@ def export_events(
             names.append(name)
         return names
 
-    with open_output_folder(out, (), MANIFEST) as output:
-        return output.write(make, {"format": format})
+    return output.write(make, {"format": format})
 
 
 def to_annotations(events: Frame) -> list[Annotation]:

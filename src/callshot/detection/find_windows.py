@@ -5,6 +5,7 @@ import math
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,9 @@ from callshot.detection.windows import (
 )
 from callshot.encoders.validation import Float32Array, check_choice, check_whole_number
 from callshot.errors import InputError
+from callshot.files import atomic_path, check_new_file, has_header, make_folder
 from callshot.records import FloatArray, IntArray, Progress, no_progress
+from callshot.records.csv_cells import write_csv_frame
 
 TINY = np.finfo(np.float64).tiny
 DISTANCES = ("euclidean", "cosine")
@@ -134,6 +137,18 @@ def find_windows(
         progress(1 / len(opened.recordings), "comparing windows")
     ranked = pl.concat(frames).sort("distance", "recording", "start_s").head(count)
     return ranked.with_columns(rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int64))
+
+
+def check_window_list(path: Path) -> None:
+    """Check, before any work, that a list can be written and replaces no file of others."""
+    check_new_file(path, "list of windows", partial(has_header, columns=COLUMNS))
+
+
+def write_window_list(windows: pl.DataFrame, path: Path) -> None:
+    """Write windows as CSV."""
+    make_folder(path.absolute().parent)
+    with atomic_path(path) as temporary:
+        write_csv_frame(windows, temporary)
 
 
 def embed_example(

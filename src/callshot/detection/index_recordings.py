@@ -6,6 +6,7 @@ made again. Several processes may work on one index: each takes recordings that 
 """
 
 import json
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -42,9 +43,10 @@ from callshot.detection.windows import (
     make_grid,
 )
 from callshot.encoders.validation import check_choice
-from callshot.errors import InputError
+from callshot.errors import InputError, OutputError
 from callshot.files import (
     atomic_path,
+    check_writable,
     explain_unreadable,
     hold_lock,
     make_folder,
@@ -146,10 +148,11 @@ def index_recordings(
     check_choice("dtype", dtype, DTYPES)
     spec = find_spec(encoder, choices)
     grid = make_grid(spec, window_s, hop_s)
+    out = Path(out)
+    check_index_folder(out)
     library = find_recordings(Path(recordings), follow_links=follow_links)
     if not library.paths and not library.rejects:
         raise InputError(f"{recordings}: no recordings in this folder")
-    out = Path(out)
     with WindowEncoder(spec, device=device, threads=threads) as model:
         settings = IndexSettings(
             encoder=encoder,
@@ -173,14 +176,28 @@ def index_recordings(
     return IndexResult(index, run.added, run.rejects, run.notes)
 
 
+def check_index_folder(folder: Path) -> None:
+    """Check, before any work, that a folder is an index, or can be made one."""
+    check_writable(folder)
+    if is_index(folder):
+        read_settings(folder)
+        return
+    for name in (INDEX, RECORDINGS, REJECTS):
+        if os.path.lexists(folder / name):
+            raise OutputError(
+                f"{folder}: is no index, but has {name}; choose another folder"
+            )
+
+
 def _make_index(folder: Path, settings: IndexSettings) -> None:
     """Make the folder of an index, or check that it has the same settings."""
-    make_folder(folder / RECORDINGS)
+    make_folder(folder)
     with hold_lock(folder / LOCK):
         remove_unfinished(folder)
         if not is_index(folder):
             write_record(folder / INDEX, asdict(settings))
         check_settings(folder, settings)
+    make_folder(folder / RECORDINGS)
 
 
 def check_settings(folder: Path, settings: IndexSettings) -> None:

@@ -34,7 +34,13 @@ from callshot.detection.model import (
 )
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.estimator import CentroidClassifier
-from callshot.files import atomic_path, check_regular_file, error_reason
+from callshot.files import (
+    atomic_path,
+    check_new_file,
+    check_regular_file,
+    error_reason,
+    make_folder,
+)
 from callshot.version import __version__
 
 FORMAT = "callshot model"
@@ -60,9 +66,18 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def check_model_path(path: Path) -> None:
-    """Raise OptionError unless a path can be the path of a model."""
+    """Check, before any work, that a model can be written and replaces no file of others."""
     if path.suffix != SUFFIX:
         raise OptionError(f"out: expected a name that ends in {SUFFIX}, got {path}")
+    check_new_file(path, "model", _is_model)
+
+
+def _is_model(path: Path) -> bool:
+    try:
+        facts, _ = _read_entries(path)
+        return bool(facts["format"] == FORMAT)
+    except READ_ERRORS:
+        return False
 
 
 def write_model(model: Model, path: Path) -> None:
@@ -71,6 +86,7 @@ def write_model(model: Model, path: Path) -> None:
     text = json.dumps(_facts(model), sort_keys=True, ensure_ascii=True)
     arrays = _arrays(model)
     arrays["facts"] = np.frombuffer(text.encode(), np.uint8)
+    make_folder(path.absolute().parent)
     with atomic_path(path) as temporary, temporary.open("wb") as stream:
         np.savez(stream, allow_pickle=False, **arrays)
 

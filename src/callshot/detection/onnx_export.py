@@ -17,23 +17,38 @@ from callshot.detection.model import Model
 from callshot.detection.segment_labels import check_classes
 from callshot.encoders.validation import import_package
 from callshot.errors import OptionError
-from callshot.files import atomic_path
+from callshot.files import atomic_path, check_new_file, make_folder
 from callshot.version import __version__
 
 OPSET = 17
 ML_OPSET = 3
 IR_VERSION = 8  # what ONNX Runtime 1.14 and later read
 SUFFIX = ".onnx"
+PRODUCER = "callshot"
+PRODUCER_FIELD = b"\x12\x08callshot"  # field 2, of 8 bytes
+START_BYTES = 32
 
 
 def export_onnx(model: Model, path: Path) -> None:
     """Write the classifier of a model as ONNX."""
-    if path.suffix != SUFFIX:
-        raise OptionError(f"onnx: expected a name that ends in {SUFFIX}, got {path}")
+    check_onnx_path(path)
     check_classes(model)
     graph = make_graph(model)
+    make_folder(path.absolute().parent)
     with atomic_path(path) as temporary:
         temporary.write_bytes(graph.SerializeToString())
+
+
+def check_onnx_path(path: Path) -> None:
+    """Check that an ONNX file can be written and replaces no file of others."""
+    if path.suffix != SUFFIX:
+        raise OptionError(f"onnx: expected a name that ends in {SUFFIX}, got {path}")
+    check_new_file(path, "classifier", _is_own_file)
+
+
+def _is_own_file(path: Path) -> bool:
+    with path.open("rb") as stream:
+        return PRODUCER_FIELD in stream.read(START_BYTES)
 
 
 def make_graph(model: Model) -> Any:
@@ -67,7 +82,7 @@ def make_graph(model: Model) -> Any:
         graph,
         opset_imports=opsets,
         ir_version=IR_VERSION,
-        producer_name="callshot",
+        producer_name=PRODUCER,
         producer_version=__version__,
     )
     helper.set_model_props(made, _describe(model))

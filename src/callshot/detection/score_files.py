@@ -1,6 +1,7 @@
 """Scores of detections → CSV files and pictures in a folder, all of them or none."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from callshot.report.figures.layout import (
     set_titles,
 )
 from callshot.report.figures.style import FIRST_LINE, SECOND_LINE, Style
-from callshot.report.output_folder import open_output_folder
+from callshot.report.output_folder import OutputFolder, open_output_folder
 from callshot.version import __version__
 
 if TYPE_CHECKING:
@@ -25,6 +26,13 @@ if TYPE_CHECKING:
 
 PROVENANCE = "provenance.json"
 SET = "callshot score"
+FRAMES = {
+    "scores.csv": "scores",
+    "precision_recall.csv": "curve",
+    "thresholds.csv": "thresholds",
+    "outcomes.csv": "outcomes",
+    "call_density.csv": "density",
+}
 LAYOUT = PageLayout(columns=3, rows=3, row_in=2.2, left_in=0.5, above_in=0.5)
 LINES: dict[str, Style] = {"events": FIRST_LINE, "windows": SECOND_LINE}
 TITLE_MARGIN_IN = 0.4
@@ -32,21 +40,24 @@ TITLE_MARGIN_IN = 0.4
 Panel = tuple[str, Frame, Frame]  # a label, its curves and its scores
 
 
+def open_scores(out: Path) -> AbstractContextManager[OutputFolder]:
+    """Open a folder for scores, before any work."""
+    return open_output_folder(out, [*FRAMES, REJECTS], PROVENANCE, mark=SET)
+
+
 def write_scores(
-    result: DetectionScores, out: Path, options: Mapping[str, Any], *, figure: bool
+    output: OutputFolder,
+    result: DetectionScores,
+    options: Mapping[str, Any],
+    *,
+    figure: bool,
 ) -> list[Path]:
     """Write the frames that have rows, rejects, and curves as PDF and PNG; return the paths."""
-    frames = {
-        "scores.csv": result.scores,
-        "precision_recall.csv": result.curve,
-        "thresholds.csv": result.thresholds,
-        "outcomes.csv": result.outcomes,
-        "call_density.csv": result.density,
-    }
 
     def make(folder: Path) -> list[str]:
         names = []
-        for name, frame in frames.items():
+        for name, attribute in FRAMES.items():
+            frame = getattr(result, attribute)
             if not frame.is_empty():
                 write_csv_frame(frame, folder / name)
                 names.append(name)
@@ -58,8 +69,7 @@ def write_scores(
         return names
 
     facts = {"version": __version__, "options": dict(options), "notes": result.notes}
-    with open_output_folder(out, [*frames, REJECTS], PROVENANCE, mark=SET) as output:
-        return output.write(make, facts)
+    return output.write(make, facts)
 
 
 def plan_curves(result: DetectionScores) -> Pages:

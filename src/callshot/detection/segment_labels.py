@@ -146,9 +146,9 @@ def scan_segment_files(
     progress: Progress = no_progress,
 ) -> LabelledSegments:
     """Name the segments of a table; write labels as CSV and Parquet, and rejects."""
-    model = read_model(model_path)
     names = (LABELS_CSV, LABELS, REJECTS)
     with open_output_folder(out, names, PROVENANCE) as output:
+        model = read_model(model_path)
         result = label_segments(
             model, segments, options, encoder=encoder, audio=audio, progress=progress
         )

@@ -1,6 +1,7 @@
 """What encoders get of calls → a table on the terminal, a CSV file and a picture."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from rich.text import Text
 
 from callshot.errors import printable
 from callshot.records import FloatArray
+from callshot.records.csv_cells import write_csv_frame
 from callshot.report.figures.figure_io import FigurePage, render
 from callshot.report.figures.style import (
     BLUE,
@@ -22,13 +24,17 @@ from callshot.report.figures.style import (
     SMALL_PT,
     TICK_PT,
 )
+from callshot.report.output_folder import OutputFolder, open_output_folder
 from callshot.report.terminal import make_table
+from callshot.version import __version__
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 STEM = "encoder-fit"
+FILES = (f"{STEM}.csv", f"{STEM}.pdf", f"{STEM}.png")
+PROVENANCE = f"{STEM}.json"
 MOST_LABELS = 7  # lines that the eye can separate
 ROW_IN = 0.16
 SPECTRUM_IN = 2.4
@@ -62,19 +68,27 @@ def format_band(low_hz: float, high_hz: float) -> str:
     return f"{low_hz:,.0f} to {high_hz:,.0f} Hz"
 
 
+def open_encoder_fit(folder: Path) -> AbstractContextManager[OutputFolder]:
+    """Open a folder for encoder-fit.csv, .pdf and .png, before any work."""
+    return open_output_folder(folder, FILES, PROVENANCE)
+
+
 def write_encoder_fit(
+    output: OutputFolder,
     table: pl.DataFrame,
     edges_hz: FloatArray,
     power: FloatArray,
     label: Sequence[str],
-    folder: Path,
 ) -> list[Path]:
-    """Write encoder-fit.csv, .pdf and .png to a folder; `power` is calls × bins."""
-    path = folder / f"{STEM}.csv"
-    folder.mkdir(parents=True, exist_ok=True)
-    table.write_csv(path)
+    """Write the table and its picture; `power` is calls × bins."""
     page = FigurePage(STEM, _compose, (table, edges_hz, power, label))
-    return [path, *render(page, folder)]
+
+    def make_files(folder: Path) -> Sequence[str]:
+        write_csv_frame(table, folder / f"{STEM}.csv")
+        render(page, folder)
+        return FILES
+
+    return output.write(make_files, {"version": __version__})
 
 
 def _compose(

@@ -7,8 +7,7 @@ evaluate_files   tables → k-shot curves with intervals
 report_files     results → tables, figures, a page
 """
 
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -42,7 +41,7 @@ from callshot.encoders.embed import (
     embed,
     make_table,
 )
-from callshot.errors import OptionError, OutputError
+from callshot.errors import OptionError
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.folds import (
     DEFAULT_FOLDS,
@@ -51,7 +50,7 @@ from callshot.fewshot.folds import (
     evaluated_classes,
 )
 from callshot.fewshot.protocol import Protocol
-from callshot.files import atomic_path, make_folder
+from callshot.files import atomic_path, check_new_file, has_header, make_folder
 from callshot.records import (
     CorpusResults,
     Embeddings,
@@ -85,7 +84,11 @@ from callshot.tables.embedding_tables import (
     write_table,
 )
 from callshot.tables.fold_files import FOLDS, FOLDS_INFO, read_folds
-from callshot.tables.sequence_tables import sequences_path, write_sequences
+from callshot.tables.sequence_tables import (
+    check_new_sequences,
+    sequences_path,
+    write_sequences,
+)
 
 SEGMENTS_INFO = "segments.json"
 REJECTS_SUFFIX = ".rejects.csv"  # of files beside a table of embeddings
@@ -179,6 +182,8 @@ def embed_files(
     """
     check_new_table(out)
     _check_beside(out)
+    if sequences:
+        check_new_sequences(sequences_path(out))
     if name is not None:
         check_name(name)
     check_store(default_store() if store is None else store)
@@ -210,20 +215,8 @@ def _check_beside(out: Path) -> None:
     """Check that the files beside a table are free, or earlier ones of callshot."""
     files = {REJECTS_SUFFIX: REJECT_SCHEMA, DUPLICATES_SUFFIX: DUPLICATE_COLUMNS}
     for suffix, columns in files.items():
-        path = out.with_suffix(suffix)
-        if os.path.lexists(path) and not _has_header(path, columns):
-            raise OutputError(
-                f"{path}: exists and was not written by callshot; move it, or choose another name"
-            )
-
-
-def _has_header(path: Path, columns: Iterable[str]) -> bool:
-    header = ",".join(columns).encode()
-    try:
-        with path.open("rb") as stream:
-            return stream.readline(len(header) + 2).rstrip() == header
-    except OSError:
-        return False
+        is_own = partial(has_header, columns=columns)
+        check_new_file(out.with_suffix(suffix), "list of segments", is_own)
 
 
 def _write_beside(

@@ -16,7 +16,6 @@ not count as rows.
 
 import csv
 import json
-import os
 import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -31,7 +30,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from callshot.errors import CallshotError, InputError, OutputError
-from callshot.files import atomic_path, error_reason, make_folder
+from callshot.files import atomic_path, check_new_file, error_reason, make_folder
 from callshot.records import Embeddings
 from callshot.records.columns import (
     BROKEN_TEXT,
@@ -103,7 +102,7 @@ def write_table(
 ) -> None:
     """Write a table as Parquet: the whole of it, or nothing."""
     path = Path(path)
-    check_output_path(path)
+    check_suffix(path)
     metadata = {"encoder": embeddings.encoder}
     if embeddings.views:
         metadata["views"] = ",".join(map(str, embeddings.views))
@@ -127,40 +126,28 @@ def content_checksum(frame: pl.DataFrame) -> str:
     return digest.hexdigest()
 
 
-def check_output_path(path: Path) -> None:
-    """Raise if no table can be written to a path, before any work is done.
-
-    Folders of the path that do not exist are made when the table is written.
-    """
+def check_suffix(path: Path) -> None:
+    """Check that a path can be the path of a table."""
     if path.suffix.lower() != ".parquet":
         raise OutputError(
             f"{path}: expected a name that ends in .parquet, got {path.suffix!r}"
         )
-    existing = next(place for place in path.absolute().parents if place.exists())
-    if path.is_dir() or not existing.is_dir():
-        raise OutputError(
-            f"{path}: cannot be written; expected the name of a file in a folder"
-        )
-    if not os.access(existing, os.W_OK):
-        raise OutputError(
-            f"{path}: cannot be written: no permission to write to {existing}; "
-            "choose another folder"
-        )
 
 
 def check_new_table(path: Path) -> None:
-    """Check a path as `check_output_path` does; also that no file of others is replaced."""
-    check_output_path(path)
-    if not os.path.lexists(path):
-        return
+    """Check, before any work, that a table can be written and replaces no file of others.
+
+    Folders of the path that do not exist are made when the table is written.
+    """
+    check_suffix(path)
+    check_new_file(path, "table", _is_own_table)
+
+
+def _is_own_table(path: Path) -> bool:
     try:
-        is_own = "encoder" in describe_parquet(path).metadata
+        return "encoder" in describe_parquet(path).metadata
     except InputError:
-        is_own = False
-    if not is_own:
-        raise OutputError(
-            f"{path}: exists, and is no table that callshot wrote; move it, or choose another name"
-        )
+        return False
 
 
 def table_corpus(path: Path) -> str | None:

@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from callshot.errors import InputError
-from callshot.files import atomic_path, make_folder, remove_path
+from callshot.files import atomic_path, check_new_file, make_folder, remove_path
 from callshot.records.columns import check_columns
 from callshot.records.parquet import describe_parquet, read_parquet, write_parquet
 
@@ -29,6 +29,18 @@ EMBED_AGAIN = "embed the segments again with --sequence"
 def sequences_path(table: Path) -> Path:
     """Return the path of the sequences behind a table of embeddings."""
     return table.with_suffix(".sequences.parquet")
+
+
+def check_new_sequences(path: Path) -> None:
+    """Check, before any work, that sequences can be written and replace no file of others."""
+    check_new_file(path, "table of sequences", _has_sequences)
+
+
+def _has_sequences(path: Path) -> bool:
+    try:
+        return describe_parquet(path).columns == list(SEQUENCES)
+    except InputError:
+        return False
 
 
 def write_sequences(
