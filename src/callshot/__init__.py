@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from callshot.corpus.audio import load_audio
     from callshot.corpus.options import SegmentationOptions
     from callshot.corpus.segment_table import read_segments
+    from callshot.corpus.synthetic.site import synthesise_soundscape
     from callshot.detection.find_windows import find_windows
     from callshot.detection.index_files import Index, open_index
     from callshot.detection.index_recordings import index_recordings
@@ -80,6 +81,7 @@ _MODULES = {
     "rerun_episode": "fewshot.single_episode",
     "score_detections": "detection.score",
     "segment": "api",
+    "synthesise_soundscape": "corpus.synthetic.site",
     "train_baselines": "api",
     "write_table": "tables.embedding_tables",
 }
@@ -118,6 +120,7 @@ __all__ = [
     "rerun_episode",
     "score_detections",
     "segment",
+    "synthesise_soundscape",
     "train_baselines",
     "write_table",
 ]

@@ -25,7 +25,8 @@ class Pool(ThreadPoolExecutor):
     """
 
     def __init__(self, threads: int | None = None, **options: Any) -> None:
-        super().__init__(threads or os.cpu_count(), **options)
+        self.threads = threads or os.cpu_count() or 1
+        super().__init__(self.threads, **options)
         self.stopped = Event()
         let_signals_end_waits()
 

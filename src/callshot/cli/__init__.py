@@ -4,7 +4,7 @@ app            the program, its errors, progress
 option_groups  dataclasses of options
 options        options that commands share
 study          init, run, status
-corpus         inspect, segment, synth
+corpus         inspect, segment
 encoders       embed, encoders
 index          index, find
 evaluate       evaluate
@@ -12,6 +12,7 @@ baselines      baselines
 learn          learn, model, scan, export
 score          score, convert
 imports        import
+synth          synth
 verify         verify
 """
 
@@ -19,7 +20,7 @@ from callshot.cli import study  # isort: skip  (the order here is the order of -
 from callshot.cli import corpus, encoders, index, evaluate, baselines  # isort: skip
 from callshot.cli import learn  # isort: skip
 from callshot.cli import score  # isort: skip
-from callshot.cli import imports, verify
+from callshot.cli import imports, synth, verify
 from callshot.cli.app import app, main
 
 __all__ = [
@@ -34,5 +35,6 @@ __all__ = [
     "main",
     "score",
     "study",
+    "synth",
     "verify",
 ]

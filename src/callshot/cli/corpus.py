@@ -1,4 +1,4 @@
-"""Commands that turn recordings into segments: inspect, segment, synth."""
+"""Commands that turn recordings into segments: inspect, segment."""
 
 import shlex
 from dataclasses import asdict
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from callshot.cli.app import OTHER, STEPS, app, run_with_progress
+from callshot.cli.app import STEPS, app, run_with_progress
 from callshot.cli.option_groups import with_groups
 from callshot.cli.options import (
     AnnotationOptions,
@@ -16,7 +16,6 @@ from callshot.cli.options import (
     MinLength,
     Out,
     Quiet,
-    Seed,
     SegmentOptions,
     SourceRate,
     Threads,
@@ -121,58 +120,6 @@ def segment(
             f"segments in {out / 'segments.parquet'}, rejects in {out / 'rejects.csv'}"
         )
         show_segmentation(result, Console(), places)
-
-
-@app.command(rich_help_panel=OTHER)
-def synth(
-    folder: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DIR", help="Where the corpus goes: an empty or new folder."
-        ),
-    ],
-    scale: Annotated[
-        float,
-        typer.Option(
-            help="Multiplies the number of calls (1: the paper's); no type has fewer than 5."
-        ),
-    ] = 1.0,
-    seed: Seed = 0,
-    rate_hz: Annotated[
-        int, typer.Option(metavar="HZ", help="The sample rate of the recordings.")
-    ] = 16000,
-    threads: Threads = None,
-    quiet: Quiet = False,
-) -> None:
-    """Make a synthetic corpus of elephant-like calls, to learn and test on.
-
-    It has the 12 subcall types of the paper's Elephant Voices corpus with their counts, and 3 rare
-    ones, in recordings with wind, birds, distance and reverberation; some calls overlap, some are
-    shorter than 1 s. Recordings are FLAC, annotations are Raven selection tables and Praat
-    TextGrids. The same seed makes the same bytes.
-
-    Example: callshot synth corpus && callshot init corpus/recordings -a corpus/raven
-    """
-    from callshot.corpus.synthetic import make_corpus
-
-    with run_with_progress("synthesising", quiet=quiet) as progress:
-        corpus = make_corpus(
-            folder,
-            seed=seed,
-            scale=scale,
-            rate_hz=rate_hz,
-            threads=threads,
-            progress=progress,
-        )
-    if not quiet:
-        minutes = corpus.duration_s / 60
-        print(
-            f"{corpus.recordings} recordings, {corpus.calls} calls, {minutes:.0f} minutes "
-            f"in {folder}"
-        )
-        print(
-            f"next: callshot inspect {folder / 'recordings'} --annotations {folder / 'raven'}"
-        )
 
 
 def _segment_command(audio: Path, options: dict[str, object]) -> str:

@@ -5,6 +5,13 @@ call_synthesis   the waveform of one call                          type, caller 
 soundscape       wind, birds, distance and microphone              calls → recording
 corpus           recordings and annotations, written to a folder   plans → files
 
+Long recordings of a site, to find calls in (`callshot synth --soundscape`):
+
+site_plan        recordings with clock times, and their calls      options → plans
+site_background  wind, rain, insects, birds and engines, in blocks plan → noise
+site_recordings  calls at their signal-to-noise ratio              blocks → samples
+site             recordings, annotations and examples in a folder  options → files
+
 Call types can be learnt from it, but not at a glance. With the mean of 40 MFCCs and five folds
 grouped by recording, seed 0 at scale 1 gives mAP (shared) 0.39, 0.51 and 0.55 at k = 1, 5 and 20;
 seeds 1 to 3 give 0.32 to 0.36, 0.40 to 0.45 and 0.43 to 0.47; chance is 0.15. The recording

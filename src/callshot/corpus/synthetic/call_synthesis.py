@@ -224,7 +224,7 @@ def _draw_source(
     f0_hz = _draw_fundamental(call_type, caller, size, rate_hz, random)
     phase = np.cumsum(f0_hz / rate_hz) + random.random()
     tilt = call_type.tilt + caller.tilt + 0.08 * random.standard_normal()
-    wave = _read_wave(phase, tilt, f0_hz.max(), rate_hz)
+    wave = read_wave(phase, tilt, f0_hz.max(), rate_hz)
     source = _unit_power(wave)
     # Every second period is weaker.
     subharmonic = np.cos(np.pi * phase).astype(np.float32)
@@ -253,7 +253,7 @@ def _draw_fundamental(
     return mean_hz * change.clip(0.4, 2.0)
 
 
-def _read_wave(
+def read_wave(
     phase: FloatArray, tilt: float, highest_hz: float, rate_hz: int
 ) -> Samples:
     """Read a wave with as many harmonics as the rate allows, at the given phases (in cycles)."""

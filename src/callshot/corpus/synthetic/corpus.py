@@ -1,7 +1,7 @@
 """A synthetic corpus in a folder: a seed, a scale and a rate → recordings, annotations, README."""
 
 import io
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -138,7 +138,7 @@ def make_corpus(
         calls=summary.calls,
     )
     folder = Path(folder)
-    _prepare_folder(folder, readme)
+    prepare_folder(folder, readme, FOLDERS)
     write_atomic(folder / "README.md", readme)
     make_files = partial(_make_files, seed, rate_hz)
     with Pool(threads) as pool:
@@ -149,8 +149,8 @@ def make_corpus(
     return summary
 
 
-def _prepare_folder(folder: Path, readme: str) -> None:
-    """Create the folders; raise OutputError if there is anything but the same corpus."""
+def prepare_folder(folder: Path, readme: str, names: Iterable[str]) -> None:
+    """Create folders of these names; raise OutputError if there is anything but the same corpus."""
     path = folder / "README.md"
     try:
         is_used = folder.is_dir() and any(folder.iterdir())
@@ -158,7 +158,7 @@ def _prepare_folder(folder: Path, readme: str) -> None:
             raise OutputError(
                 f"{folder}: the folder has other files; give a new folder"
             )
-        for name in FOLDERS:
+        for name in names:
             (folder / name).mkdir(parents=True, exist_ok=True)
     except OutputError:
         raise

@@ -82,19 +82,47 @@ def mix_soundscape(
     """
     tail_size = int(soundscape.reverberation_s * rate_hz)
     size, frequency_hz = frequency_grid(calls.size + tail_size, rate_hz)
-    microphone = _microphone_gain(frequency_hz, soundscape)
-    absorption = _absorption_gain(frequency_hz, soundscape.distance_m)
-    tail = _draw_reverberation(soundscape.distance_m, tail_size, random)
-    gain = microphone * absorption * fft.rfft(tail, size)
+    microphone = microphone_gain(frequency_hz, soundscape)
+    gain = _draw_path_gain(soundscape, frequency_hz, size, tail_size, random)
     mixture = apply_gain(calls, gain, size)
     noise = _draw_noise(soundscape, frequency_hz, microphone, size, rate_hz, random)
     mixture += noise[: calls.size]
-    mixture += _draw_birds(soundscape, calls.size, rate_hz, random)
+    birds = (soundscape.birds_per_s, soundscape.birds_hz)
+    mixture += draw_birds(*birds, calls.size, rate_hz, random)
     peak = max(np.abs(mixture).max(), 1e-9)
     return mixture * np.float32(soundscape.peak / peak)
 
 
-def _microphone_gain(frequency_hz: Samples, soundscape: Soundscape) -> Samples:
+def record_call(
+    call: Samples, soundscape: Soundscape, rate_hz: int, random: Random
+) -> Samples:
+    """Return a call as the microphone records it, without noise but with its reverberation.
+
+    The result is longer than the call by the time of the reverberation.
+    """
+    tail_size = int(soundscape.reverberation_s * rate_hz)
+    padded = np.pad(call, (0, tail_size))
+    size, frequency_hz = frequency_grid(padded.size, rate_hz)
+    gain = _draw_path_gain(soundscape, frequency_hz, size, tail_size, random)
+    return apply_gain(padded, gain, size)
+
+
+def _draw_path_gain(
+    soundscape: Soundscape,
+    frequency_hz: Samples,
+    size: int,
+    tail_size: int,
+    random: Random,
+) -> Spectrum:
+    """Draw the gain from a caller to the recording: air, reverberation, microphone."""
+    microphone = microphone_gain(frequency_hz, soundscape)
+    absorption = _absorption_gain(frequency_hz, soundscape.distance_m)
+    tail = _draw_reverberation(soundscape.distance_m, tail_size, random)
+    gain: Spectrum = microphone * absorption * fft.rfft(tail, size)
+    return gain
+
+
+def microphone_gain(frequency_hz: Samples, soundscape: Soundscape) -> Samples:
     """Return a gain that falls by 12 dB per octave below the low cut, with a colour above it."""
     square = (frequency_hz / soundscape.low_cut_hz) ** 2
     colour = (1 + frequency_hz / 300) ** soundscape.colour
@@ -160,16 +188,16 @@ def _shape_noise(white: Spectrum, gain: Samples, level_db: float, size: int) -> 
     return noise * np.float32(10 ** (level_db / 20) / level)
 
 
-def _draw_birds(
-    soundscape: Soundscape, size: int, rate_hz: int, random: Random
+def draw_birds(
+    birds_per_s: float, birds_hz: float, size: int, rate_hz: int, random: Random
 ) -> Samples:
     """Draw phrases of a few short whistles."""
     samples = np.zeros(size, np.float32)
-    phrases = soundscape.birds_per_s * size / rate_hz / 4
+    phrases = birds_per_s * size / rate_hz / 4
     for _ in range(random.poisson(phrases)):
         first = int(random.uniform(0, size))
         notes = random.integers(2, 7)
-        whistle = _draw_whistle(soundscape.birds_hz, rate_hz, random)
+        whistle = _draw_whistle(birds_hz, rate_hz, random)
         level_db = random.uniform(-20, 0)
         whistle *= 10 ** (level_db / 20) * 0.3
         for _ in range(notes):

@@ -1,0 +1,195 @@
+"""The command that makes synthetic recordings: synth."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from callshot.cli.app import OTHER, app, run_with_progress
+from callshot.cli.option_groups import with_groups
+from callshot.cli.options import Quiet, Seed, Threads, parse_names
+from callshot.errors import OptionError
+
+
+@dataclass
+class SiteChoices:
+    """What a synthetic site records; None is the default of `synthesise_soundscape`."""
+
+    recordings: Annotated[
+        int | None,
+        typer.Option(help="With --soundscape: how many recordings.", show_default="24"),
+    ] = None
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            metavar="MIN",
+            help="With --soundscape: the length of each recording.",
+            show_default="60",
+        ),
+    ] = None
+    every_minutes: Annotated[
+        float | None,
+        typer.Option(
+            metavar="MIN",
+            help="With --soundscape: from the start of one recording to the next.",
+            show_default="60, or the length",
+        ),
+    ] = None
+    start: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="With --soundscape: when the first recording begins.",
+            show_default="2026-03-02T00:00",
+        ),
+    ] = None
+    snr_db: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DB",
+            help="With --soundscape: signal-to-noise ratios, each equally often; separated by "
+            "commas.",
+            show_default="0,6,12",
+        ),
+    ] = None
+    calls_per_hour: Annotated[
+        float | None,
+        typer.Option(
+            help="With --soundscape: calls in an hour, on average over all recordings.",
+            show_default="20",
+        ),
+    ] = None
+    types: Annotated[
+        int | None,
+        typer.Option(help="With --soundscape: how many call types.", show_default="4"),
+    ] = None
+    examples: Annotated[
+        int | None,
+        typer.Option(
+            help="With --soundscape: examples of each type, in other recordings of the site and "
+            "as clips.",
+            show_default="20",
+        ),
+    ] = None
+    overlap: Annotated[
+        bool, typer.Option("--overlap", help="With --soundscape: calls may overlap.")
+    ] = False
+
+    def given(self) -> dict[str, Any]:
+        """Return the options that were given."""
+        options = asdict(self)
+        if not self.overlap:
+            del options["overlap"]
+        return {name: value for name, value in options.items() if value is not None}
+
+
+@app.command(rich_help_panel=OTHER)
+@with_groups
+def synth(
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR", help="Where the corpus goes: an empty or new folder."
+        ),
+    ],
+    site: SiteChoices,
+    soundscape: Annotated[
+        bool,
+        typer.Option(
+            "--soundscape",
+            help="Make long recordings with clock times instead, to find calls in.",
+        ),
+    ] = False,
+    scale: Annotated[
+        float,
+        typer.Option(
+            help="Multiplies the number of calls (1: the paper's); no type has fewer than 5."
+        ),
+    ] = 1.0,
+    seed: Seed = 0,
+    rate_hz: Annotated[
+        int, typer.Option(metavar="HZ", help="The sample rate of the recordings.")
+    ] = 16000,
+    threads: Threads = None,
+    quiet: Quiet = False,
+) -> None:
+    """Make a synthetic corpus of elephant-like calls, to learn and test on.
+
+    It has the 12 subcall types of the paper's Elephant Voices corpus with their counts, and 3 rare
+    ones, in recordings with wind, birds, distance and reverberation; some calls overlap, some are
+    shorter than 1 s. Recordings are FLAC, annotations are Raven selection tables and Praat
+    TextGrids. The same seed makes the same bytes.
+
+    With --soundscape: long recordings of one site, with calls at known times and signal-to-noise
+    ratios in wind, rain, insects, birds and engines; annotations of all calls, and examples.
+
+    Example: callshot synth corpus && callshot init corpus/recordings -a corpus/raven
+
+    Example: callshot synth week --soundscape --recordings 168 --minutes 5
+    """
+    options = {"seed": seed, "rate_hz": rate_hz, "threads": threads}
+    if soundscape:
+        if scale != 1.0:
+            raise OptionError(
+                "scale: not with --soundscape; give --recordings and --calls-per-hour"
+            )
+        _make_site(folder, site, options, quiet=quiet)
+        return
+    for name in site.given():
+        raise OptionError(f"{name}: only with --soundscape")
+    _make_corpus(folder, {"scale": scale, **options}, quiet=quiet)
+
+
+def _make_corpus(folder: Path, options: dict[str, Any], *, quiet: bool) -> None:
+    from callshot.corpus.synthetic import make_corpus
+
+    with run_with_progress("synthesising", quiet=quiet) as progress:
+        corpus = make_corpus(folder, **options, progress=progress)
+    if quiet:
+        return
+    minutes = corpus.duration_s / 60
+    print(
+        f"{corpus.recordings} recordings, {corpus.calls} calls, {minutes:.0f} minutes in {folder}"
+    )
+    print(
+        f"next: callshot inspect {folder / 'recordings'} --annotations {folder / 'raven'}"
+    )
+
+
+def _make_site(
+    folder: Path, site: SiteChoices, options: dict[str, Any], *, quiet: bool
+) -> None:
+    from callshot.corpus.synthetic.site import synthesise_soundscape
+
+    choices = site.given()
+    if site.snr_db is not None:
+        choices["snr_db"] = parse_numbers("snr_db", site.snr_db)
+    with run_with_progress("synthesising", quiet=quiet) as progress:
+        summary = synthesise_soundscape(folder, **choices, **options, progress=progress)
+    if quiet:
+        return
+    hours = summary.duration_s / 3600
+    print(
+        f"{summary.recordings} recordings, {summary.calls} calls, {hours:.1f} hours in "
+        f"{folder / 'recordings'}; the calls in {folder / 'raven'}"
+    )
+    examples = folder / "examples"
+    print(
+        f"next: callshot learn {examples / 'recordings'} --annotations {examples / 'raven'} "
+        f"--encoder mfcc --out {folder / 'calls.npz'}"
+    )
+
+
+def parse_numbers(option: str, text: str) -> list[float]:
+    """Return numbers that are separated by commas.
+
+    >>> parse_numbers("snr_db", "-3, 6")
+    [-3.0, 6.0]
+    """
+    try:
+        return [float(name) for name in parse_names(text)]
+    except ValueError:
+        raise OptionError(
+            f"{option}: expected numbers that are separated by commas, got {text!r}"
+        ) from None

@@ -1,0 +1,211 @@
+"""The recordings of a site, a block at a time: plans → samples, whose memory is flat.
+
+The signal-to-noise ratio of a call is the power of the call over the power of the background, both
+in the span and in the frequency band of its annotation. It is met by the background at that very
+time, so a call beside a passing engine is louder.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import fft
+
+from callshot.corpus.synthetic.call_synthesis import Random, Samples, synthesise_call
+from callshot.corpus.synthetic.plan import stream
+from callshot.corpus.synthetic.site_background import (
+    BLOCK_S,
+    Conditions,
+    Site,
+    count_blocks,
+    draw_conditions,
+    draw_place,
+    make_background,
+)
+from callshot.corpus.synthetic.site_plan import SiteCall, SiteRecording
+from callshot.corpus.synthetic.soundscape import (
+    draw_soundscape,
+    mix_soundscape,
+    record_call,
+)
+from callshot.pools import Pool
+
+Pcm = NDArray[np.int16]
+
+CLIP_MARGIN_S = 0.25
+CLIP_NOISE_DB = -15.0  # against the recordings of `callshot synth`
+
+
+@dataclass(frozen=True, slots=True)
+class _RecordedCall:
+    """A call as the microphone records it; `gain` is still to be found."""
+
+    call: SiteCall
+    first: int
+    samples: Samples
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """The background of a block with its fade, and the calls that begin in it."""
+
+    background: Samples
+    calls: list[_RecordedCall]
+
+
+def generate_recording(
+    site: Site, recording: SiteRecording, pool: Pool
+) -> Iterator[Pcm]:
+    """Yield the samples of a recording in pieces; threads of the pool work ahead."""
+    conditions = draw_conditions(site, recording)
+    make = partial(_make_block, site, recording, conditions)
+    blocks = _work_ahead(pool, make, count_blocks(recording))
+    size = round(recording.duration_s * site.rate_hz)
+    for samples in _mix_calls(_join_blocks(blocks, site, size), site.rate_hz, size):
+        yield to_pcm(samples)
+
+
+def to_pcm(samples: Samples) -> Pcm:
+    """Return samples as 16 bit, clipped as a recorder clips them."""
+    scaled = np.round(samples * np.float32(32767))
+    return scaled.clip(-32768, 32767).astype(np.int16)
+
+
+def _work_ahead(pool: Pool, make: "partial[_Block]", count: int) -> Iterator[_Block]:
+    """Yield blocks in order, while threads make the next ones."""
+    ahead = pool.threads + 1
+    waiting = deque(pool.submit(make, number) for number in range(min(ahead, count)))
+    for number in range(count):
+        block = waiting.popleft().result()
+        if number + ahead < count:
+            waiting.append(pool.submit(make, number + ahead))
+        yield block
+
+
+def _make_block(
+    site: Site, recording: SiteRecording, conditions: Conditions, number: int
+) -> _Block:
+    background = make_background(site, recording, conditions, number)
+    start_s = number * BLOCK_S
+    calls = [
+        _record(site, recording, call)
+        for call in recording.calls
+        if start_s <= call.start_s < start_s + BLOCK_S
+    ]
+    return _Block(background, calls)
+
+
+def _record(site: Site, recording: SiteRecording, call: SiteCall) -> _RecordedCall:
+    random = _call_stream(site, recording, call)
+    dry = _synthesise(site, call, random)
+    place = draw_place(site, random)
+    samples = record_call(dry, place, site.rate_hz, random)
+    first = round(call.start_s * site.rate_hz)
+    return _RecordedCall(call, first, samples)
+
+
+def _call_stream(site: Site, recording: SiteRecording, call: SiteCall) -> Random:
+    return stream(site.seed, f"{recording.part} voice", recording.number, call.number)
+
+
+def _synthesise(site: Site, call: SiteCall, random: Random) -> Samples:
+    """Make a call by one of the callers of the site; a chorus has several."""
+    order = random.permutation(len(site.callers))[:4]
+    callers = [site.callers[index] for index in order]
+    duration_s = call.end_s - call.start_s
+    return synthesise_call(call.label, callers, duration_s, site.rate_hz, random)
+
+
+def _join_blocks(blocks: Iterator[_Block], site: Site, size: int) -> Iterator[_Block]:
+    """Yield blocks without their fades, which are added to the next block; `size` cuts the last."""
+    block_size = BLOCK_S * site.rate_hz
+    tail = np.zeros(site.size - block_size, np.float32)
+    rest = size
+    for block in blocks:
+        background = block.background[:block_size]
+        background[: tail.size] += tail
+        tail = block.background[block_size:]
+        yield replace(block, background=background[:rest])
+        rest -= block_size
+
+
+def _mix_calls(blocks: Iterator[_Block], rate_hz: int, size: int) -> Iterator[Samples]:
+    """Yield background with calls; what a call that is not complete covers waits for its end."""
+    background = np.zeros(0, np.float32)
+    calls = np.zeros(0, np.float32)
+    waiting = deque[_RecordedCall]()
+    begin = 0  # of what was not yet yielded
+    for block in blocks:
+        background = np.concatenate([background, block.background])
+        calls = np.concatenate([calls, np.zeros_like(block.background)])
+        waiting.extend(block.calls)
+        end = begin + background.size
+        while waiting and _last_sample(waiting[0], size) <= end:
+            _add_call(calls, background, waiting.popleft(), begin, rate_hz)
+        ready = background.size
+        if waiting:
+            ready = min(ready, waiting[0].first - begin)
+        yield background[:ready] + calls[:ready]
+        background = background[ready:]
+        calls = calls[ready:]
+        begin += ready
+
+
+def _last_sample(recorded: _RecordedCall, size: int) -> int:
+    return min(recorded.first + recorded.samples.size, size)
+
+
+def _add_call(
+    calls: Samples,
+    background: Samples,
+    recorded: _RecordedCall,
+    begin: int,
+    rate_hz: int,
+) -> None:
+    """Add a call to the others, at its signal-to-noise ratio against the background."""
+    call = recorded.call
+    first = recorded.first - begin
+    span = round(call.end_s * rate_hz) - recorded.first
+    band_hz = (call.low_freq_hz, call.high_freq_hz)
+    noise_power = band_power(background[first : first + span], rate_hz, band_hz)
+    call_power = band_power(recorded.samples[:span], rate_hz, band_hz)
+    ratio = 10 ** (call.snr_db / 10)
+    gain = np.sqrt(ratio * noise_power / call_power)
+    place = calls[first : first + recorded.samples.size]
+    place += np.float32(gain) * recorded.samples[: place.size]
+
+
+def band_power(samples: Samples, rate_hz: int, band_hz: tuple[float, float]) -> float:
+    """Return the mean power of samples between two frequencies, both included.
+
+    >>> wave = np.sin(2 * np.pi * 100 * np.arange(8000) / 8000)
+    >>> round(band_power(wave, 8000, (90, 110)), 6), round(band_power(wave, 8000, (200, 300)), 6)
+    (0.5, 0.0)
+    """
+    spectrum = fft.rfft(samples)
+    frequency_hz = fft.rfftfreq(samples.size, 1 / rate_hz)
+    inside = (frequency_hz >= band_hz[0]) & (frequency_hz <= band_hz[1])
+    energy = np.sum(np.abs(spectrum[inside]) ** 2, dtype=np.float64)
+    return float(2 * energy / samples.size**2)
+
+
+def make_clip(site: Site, recording: SiteRecording, call: SiteCall) -> Pcm:
+    """Make the clean clip of an example: the same call at another place, by another microphone."""
+    random = _call_stream(site, recording, call)
+    dry = _synthesise(site, call, random)
+    margin = round(CLIP_MARGIN_S * site.rate_hz)
+    padded = np.pad(dry, margin)
+    clip_random = stream(site.seed, "clips", recording.number, call.number)
+    soundscape = draw_soundscape(clip_random)
+    quiet = replace(
+        soundscape,
+        distance_m=10.0,
+        wind_db=soundscape.wind_db + CLIP_NOISE_DB,
+        floor_db=soundscape.floor_db + CLIP_NOISE_DB,
+        insects_db=soundscape.insects_db + CLIP_NOISE_DB,
+        birds_per_s=0.0,
+    )
+    return to_pcm(mix_soundscape(padded, quiet, site.rate_hz, clip_random))

@@ -1,0 +1,316 @@
+"""A synthetic site: calls at known times and ratios, clock times, flat memory, the same bytes."""
+
+import hashlib
+import re
+import tracemalloc
+from collections import Counter
+from datetime import datetime
+from itertools import pairwise
+from math import log10
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import soundfile
+
+from callshot import score_detections, segment, synthesise_soundscape
+from callshot.corpus.synthetic.site_background import (
+    BLOCK_S,
+    FADE_S,
+    Conditions,
+    Engine,
+    count_blocks,
+    draw_conditions,
+    draw_site,
+    make_background,
+)
+from callshot.corpus.synthetic.site_plan import (
+    ACTIVITY,
+    GAP_S,
+    SiteOptions,
+    SiteRecording,
+    plan_examples,
+    plan_recordings,
+)
+from callshot.corpus.synthetic.site_recordings import generate_recording
+from callshot.detection.clock import find_clock_time
+from callshot.errors import OptionError, OutputError
+from callshot.pools import Pool
+from test_cli import run
+
+RATE_HZ = 4000
+SMALL = {
+    "recordings": 2,
+    "minutes": 2,
+    "calls_per_hour": 240,
+    "snr_db": (0, 10),
+    "examples": 2,
+    "rate_hz": RATE_HZ,
+    "seed": 3,
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("site")
+    synthesise_soundscape(path, **SMALL, threads=2)
+    return path
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(
+            path.read_bytes()
+        ).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def read(folder: Path, name: str) -> np.ndarray:
+    samples, rate_hz = soundfile.read(folder / "recordings" / name)
+    assert rate_hz == RATE_HZ
+    return np.asarray(samples)
+
+
+def literal_band_power(samples: np.ndarray, low_hz: float, high_hz: float) -> float:
+    """Sum the squares of every Fourier coefficient whose frequency is in the band."""
+    spectrum = np.fft.fft(samples)
+    power = 0.0
+    for number, value in enumerate(spectrum):
+        hz = min(number, samples.size - number) * RATE_HZ / samples.size
+        if low_hz <= hz <= high_hz:
+            power += abs(value / samples.size) ** 2
+    return power
+
+
+def test_every_call_has_its_signal_to_noise_ratio_in_the_written_files(
+    folder: Path, tmp_path: Path
+) -> None:
+    synthesise_soundscape(tmp_path, **SMALL | {"calls_per_hour": 0})
+    calls = pl.read_csv(folder / "annotations.csv")
+    assert set(calls["snr_db"]) == {0.0, 10.0}
+    for call in calls.iter_rows(named=True):
+        noise = read(tmp_path, call["recording"])
+        difference = read(folder, call["recording"]) - noise
+        span = slice(round(call["start_s"] * RATE_HZ), round(call["end_s"] * RATE_HZ))
+        band = (call["low_freq_hz"], call["high_freq_hz"])
+        ratio = literal_band_power(difference[span], *band)
+        ratio /= literal_band_power(noise[span], *band)
+        assert 10 * log10(ratio) == pytest.approx(call["snr_db"], abs=0.15)
+
+
+def test_between_calls_there_is_background_only(folder: Path, tmp_path: Path) -> None:
+    synthesise_soundscape(tmp_path, **SMALL | {"calls_per_hour": 0})
+    for plan in plan_recordings(SiteOptions(**SMALL)):
+        name = f"{plan.name}.wav"
+        is_call = np.zeros(round(plan.duration_s * RATE_HZ), bool)
+        for call in plan.calls:  # and its reverberation
+            first = round(call.start_s * RATE_HZ)
+            is_call[first : round((call.end_s + 1.5) * RATE_HZ)] = True
+        difference = read(folder, name) - read(tmp_path, name)
+        assert not difference[~is_call].any()
+        assert difference[is_call].any()
+
+
+def test_the_same_seed_gives_the_same_bytes_with_any_number_of_threads(
+    folder: Path, tmp_path: Path
+) -> None:
+    synthesise_soundscape(tmp_path, **SMALL, threads=1)
+    assert digests(tmp_path) == digests(folder)
+
+
+def test_another_seed_gives_other_recordings() -> None:
+    one, other = (draw_site(seed, RATE_HZ) for seed in (0, 1))
+    assert one.callers != other.callers
+    assert one.soundscape != other.soundscape
+
+
+def test_blocks_are_added_where_they_fade_into_each_other() -> None:
+    site = draw_site(0, RATE_HZ)
+    start = datetime(2026, 3, 2, 6)
+    plan = SiteRecording("recordings", 0, "SITE", start, 2.5 * BLOCK_S, ())
+    with Pool(2) as pool:
+        pieces = list(generate_recording(site, plan, pool))
+    conditions = draw_conditions(site, plan)
+    size = round(plan.duration_s * RATE_HZ)
+    expected = np.zeros((count_blocks(plan) * BLOCK_S + FADE_S) * RATE_HZ)
+    for block in range(count_blocks(plan)):
+        samples = make_background(site, plan, conditions, block)
+        first = block * BLOCK_S * RATE_HZ
+        expected[first : first + samples.size] += samples
+    whole = np.concatenate(pieces) / 32767
+    np.testing.assert_allclose(whole, expected[:size], atol=1 / 32767)
+
+
+def test_an_engine_passes_from_block_to_block_without_a_step() -> None:
+    site = draw_site(0, RATE_HZ)
+    start = datetime(2026, 3, 2, 6)
+    plan = SiteRecording("recordings", 0, "SITE", start, 2.0 * BLOCK_S, ())
+    silent = np.zeros(3 * BLOCK_S, np.float32)
+    engine = Engine(BLOCK_S + 3.0, 20.0, 40.0, 0.04, 0.1)
+    quiet = Conditions(silent, silent, silent, silent, ())
+    loud = Conditions(silent, silent, silent, silent, (engine,))
+    size = BLOCK_S * RATE_HZ
+    parts = []
+    for block in range(2):
+        samples = make_background(site, plan, loud, block)
+        samples -= make_background(site, plan, quiet, block)
+        parts.append(samples[:size])
+    sound = np.concatenate(parts)
+    time_s = np.arange(sound.size) / RATE_HZ - engine.peak_s
+    share = time_s / engine.length_s
+    pitch_hz = engine.pitch_hz * (1 - engine.drift * np.tanh(share))
+    cycles = np.cumsum(pitch_hz) / RATE_HZ
+    fundamental = np.exp(-(share**2) / 2) * np.exp(-2j * np.pi * cycles)
+    # A step of the phase between the blocks would lower what both have in common.
+    whole = abs(np.sum(sound * fundamental))
+    first = abs(np.sum((sound * fundamental)[:size]))
+    second = abs(np.sum((sound * fundamental)[size:]))
+    assert whole == pytest.approx(first + second, rel=1e-3)
+    around = np.abs(np.diff(sound[size - 2000 : size + 2000]))
+    assert np.abs(sound[size] - sound[size - 1]) <= around.max()
+
+
+def test_calls_are_apart_and_inside_their_recordings() -> None:
+    options = SiteOptions(
+        recordings=30, minutes=20, calls_per_hour=120, every_minutes=47
+    )
+    for plan in plan_recordings(options):
+        end_s = 0.0
+        for call in plan.calls:
+            assert call.start_s >= end_s + GAP_S - 0.002
+            end_s = call.end_s
+        assert end_s <= plan.duration_s
+
+
+def test_calls_overlap_if_asked() -> None:
+    options = SiteOptions(recordings=1, minutes=60, calls_per_hour=400, overlap=True)
+    calls = plan_recordings(options)[0].calls
+    starts_s = [call.start_s for call in calls]
+    assert starts_s == sorted(starts_s)
+    assert any(one.end_s > other.start_s for one, other in pairwise(calls))
+    assert max(call.end_s for call in calls) < 3600
+
+
+def test_the_number_of_calls_follows_the_hour_of_the_day() -> None:
+    options = SiteOptions(recordings=7, minutes=1440, calls_per_hour=30)
+    plans = plan_recordings(options)
+    hours = Counter(int(call.start_s // 3600) for plan in plans for call in plan.calls)
+    assert sum(hours.values()) == 7 * 24 * 30
+    for hour, activity in enumerate(ACTIVITY):
+        expected = 7 * 24 * 30 * activity / sum(ACTIVITY)
+        assert hours[hour] == pytest.approx(expected, abs=5 * expected**0.5)
+    assert hours[12] == 0
+
+
+def test_names_have_the_clock_times_of_the_starts() -> None:
+    options = SiteOptions(recordings=3, minutes=10, every_minutes=720)
+    plans = plan_recordings(options)
+    clocks = [find_clock_time(Path("absent"), plan.name) for plan in plans]
+    assert clocks == [plan.start.isoformat() for plan in plans]
+    assert clocks[2] == "2026-03-03T00:00:00"
+
+
+def test_score_reads_the_annotations(folder: Path) -> None:
+    scores = score_detections(
+        folder / "annotations.csv", folder / "raven", recordings=folder / "recordings"
+    ).scores
+    assert scores.filter(by="events")["f1"].to_list() == [1.0] * len(
+        scores.filter(by="events")
+    )
+
+
+def test_examples_are_in_other_recordings_and_again_as_clips(folder: Path) -> None:
+    examples = segment(folder / "examples/recordings", folder / "examples/raven")
+    clips = segment(folder / "clips", format="folders")
+    counts = [Counter(one.label for one in part.segments) for part in (examples, clips)]
+    assert counts[0] == counts[1] == dict.fromkeys(SiteOptions(**SMALL).labels, 2)
+    names = {path.name for path in (folder / "recordings").iterdir()}
+    assert not names & {
+        path.name for path in (folder / "examples/recordings").iterdir()
+    }
+
+
+def test_example_recordings_have_names_of_their_own() -> None:
+    plans = plan_examples(SiteOptions(types=1, examples=200))
+    assert len({plan.name for plan in plans}) == len(plans) == 50
+    assert sum(len(plan.calls) for plan in plans) == 200
+
+
+def test_memory_does_not_grow_with_the_length_of_a_recording() -> None:
+    site = draw_site(0, RATE_HZ)
+    peaks = []
+    for minutes in (4, 16):
+        plan = plan_recordings(SiteOptions(recordings=1, minutes=minutes))[0]
+        tracemalloc.start()
+        with Pool(2) as pool:
+            for _ in generate_recording(site, plan, pool):
+                pass
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.3 * peaks[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"recordings": 0}, "recordings: expected 1 to 100,000 recordings, got 0"),
+        ({"minutes": 1500}, "minutes: expected 1 to 1,440 minutes, got 1500"),
+        (
+            {"minutes": 90, "every_minutes": 60},
+            "every_minutes: recordings of 90 minutes",
+        ),
+        ({"snr_db": ()}, "snr_db: expected one or more values"),
+        ({"snr_db": 100}, "snr_db: expected -40 to 60 dB, got 100"),
+        ({"snr_db": float("nan")}, "snr_db: expected -40 to 60 dB, got nan"),
+        ({"types": 16}, "types: expected 1 to 15 types, got 16"),
+        ({"calls_per_hour": 3000}, "calls do not fit into .*overlap"),
+        ({"calls_per_hours": 30}, "calls_per_hours: unknown option; did you mean"),
+        ({"start": "noon"}, "start: expected a date and time such as"),
+        ({"threads": 0}, "threads: expected 1 or more, got 0"),
+    ],
+)
+def test_options_out_of_range_are_one_line(
+    options: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(OptionError, match=message) as error:
+        synthesise_soundscape(tmp_path / "site", **options)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "site").exists()
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(OutputError, match="the folder has other files"):
+        synthesise_soundscape(tmp_path, **SMALL)
+
+
+def test_the_command_makes_the_same_files(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--recordings", 2, "--minutes", 2, "--calls-per-hour", 240]
+    options += ["--snr-db", "0,10", "--examples", 2, "--rate-hz", RATE_HZ, "--seed", 3]
+    run("synth", tmp_path / "site", "--soundscape", *options)
+    assert digests(tmp_path / "site") == digests(folder)
+    assert re.search("2 recordings, 16 calls, 0.1 hours in", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--minutes", 5], "minutes: only with --soundscape"),
+        (["--overlap"], "overlap: only with --soundscape"),
+        (["--soundscape", "--scale", 2], "scale: not with --soundscape"),
+        (["--soundscape", "--snr-db", "low"], "snr_db: expected numbers"),
+    ],
+)
+def test_options_of_the_other_kind_of_corpus_are_refused(
+    options: list[object],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run("synth", tmp_path / "site", *options, code=2)
+    assert message in capsys.readouterr().err
