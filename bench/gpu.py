@@ -2,8 +2,10 @@
 
 HuBERT's second layer with random weights of the published shape (the values do not affect the
 speed), by torch. Whole segments of 1, 5, 20 and 44 s (the paper's longest): one at a time, and in
-batches of one length, as `callshot embed --device cuda` does; the largest difference between the two, relative to the largest value; and the share of the time in which the
-GPU works. Then the whole `embed` command on clips of 5 s, audio files and store included.
+batches of one length, as `callshot embed --device cuda` does; the largest difference between the
+two, relative to the largest value; and the share of the time in which the GPU works. Then the whole
+`embed` command on clips of 5 s, audio files and store included. One at a time is as it was before
+there were batches: one thread, and all frames copied from the GPU.
 
 `EfficientNet-B3` stands in for Perch 2: the same kind of network on windows of 5 s, with random
 weights, by torchvision, because Perch itself needs onnxruntime-gpu.
@@ -15,7 +17,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from unittest import mock
 
 import numpy as np
 import soundfile
@@ -27,7 +28,7 @@ from callshot.corpus.audio import load_audio
 from callshot.encoders.batching import Batching
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.embed import SegmentAudio, embed_segments
-from callshot.encoders.encode import Encoder, PreparedSegment
+from callshot.encoders.encode import GPU_WORKERS, Encoder, PreparedSegment
 from callshot.encoders.hubert import RATE_HZ, open_hubert_torch
 from callshot.encoders.store.store import open_store
 from callshot.encoders.workers import Workers
@@ -40,7 +41,6 @@ AUDIO_S = 3000  # that is encoded at each length
 CLIPS = 1000  # of 5 s, for the whole command
 WINDOWS = 2000  # of the stand-in for Perch 2
 SINGLE = Batching(settled=True)
-ONE_BY_ONE = mock.patch.object(Encoder, "batches_segments", False)
 
 
 def run_all(
@@ -93,14 +93,13 @@ def busy_share(work: Callable[[], object]) -> float:
 
 
 def compare(
-    name: str, encoder: Encoder, items: Sequence[PreparedSegment]
+    name: str, single: Encoder, encoder: Encoder, items: Sequence[PreparedSegment]
 ) -> dict[str, object]:
     """Encode one at a time and in batches."""
-    one_by_one = partial(run_all, encoder, items, SINGLE)
+    one_by_one = partial(run_all, single, items, SINGLE)
     batches = partial(run_all, encoder, items, None)
-    with ONE_BY_ONE:
-        before_s = time_all(one_by_one)
-        before = np.stack(one_by_one())
+    before_s = time_all(one_by_one)
+    before = np.stack(one_by_one())
     after_s = time_all(batches)
     after = np.stack(batches())
     windows = sum(item.windows for item in items)
@@ -120,16 +119,18 @@ def make_noise(samples: int, seed: int) -> np.ndarray:
     return rng.standard_normal(samples, np.float32) * np.float32(0.1)
 
 
-def measure_hubert(encoder: Encoder, seconds: int) -> dict[str, object]:
+def measure_hubert(
+    single: Encoder, encoder: Encoder, seconds: int
+) -> dict[str, object]:
     """Measure whole segments of one length."""
     items = [
         PreparedSegment(make_noise(RATE_HZ * seconds, n))
         for n in range(AUDIO_S // seconds)
     ]
-    return compare(f"HuBERT, {seconds} s", encoder, items)
+    return compare(f"HuBERT, {seconds} s", single, encoder, items)
 
 
-def measure_embed(encoder: Encoder, folder: Path) -> dict[str, object]:
+def measure_embed(single: Encoder, encoder: Encoder, folder: Path) -> dict[str, object]:
     """Measure everything that `embed` does, from audio files to a store."""
     segments = []
     for n in range(CLIPS):
@@ -141,16 +142,16 @@ def measure_embed(encoder: Encoder, folder: Path) -> dict[str, object]:
         )
     audio = SegmentAudio(segments, folder, partial(load_audio, folder))
 
-    def embed(store: str) -> float:
+    def embed(encoder: Encoder, store: str) -> float:
         start_s = time.perf_counter()
         with open_store(folder / store, encoder.fingerprint) as opened:
             embed_segments(audio, encoder, opened)
         return time.perf_counter() - start_s
 
-    embed("warm")
-    with ONE_BY_ONE:
-        before_s = embed("before")
-    after_s = embed("after")
+    embed(single, "warm")
+    before_s = embed(single, "before")
+    embed(encoder, "warm again")
+    after_s = embed(encoder, "after")
     return {
         "": f"HuBERT, {CLIPS} files of 5 s, embed",
         "one at a time, windows/s": CLIPS / before_s,
@@ -185,12 +186,14 @@ def measure_windows() -> dict[str, object]:
     """Measure segments of four windows each, on a network like that of Perch 2."""
     torch.manual_seed(0)
     spec = find_encoder("perch-v2")
-    encoder = Encoder(spec, WindowStandIn().cuda(), {}, device="cuda")
+    model = WindowStandIn().cuda()
+    encoder = Encoder(spec, model, {}, GPU_WORKERS, "cuda")
     items = [
         PreparedSegment(make_noise(4 * 160_000, n).reshape(4, -1), np.ones(4))
         for n in range(WINDOWS // 4)
     ]
-    return compare("EfficientNet-B3, 4 windows each", encoder, items)
+    single = replace(encoder, workers=1)
+    return compare("EfficientNet-B3, 4 windows each", single, encoder, items)
 
 
 def main() -> None:
@@ -204,11 +207,13 @@ def main() -> None:
         torch.manual_seed(0)
         model = transformers.HubertModel(transformers.HubertConfig())
         save_file(model.state_dict(), path)
-        hubert = open_hubert_torch(path, LAYER, device="cuda")
+        frames = open_hubert_torch(path, LAYER, device="cuda")
+        means = open_hubert_torch(path, LAYER, mean=True, device="cuda")
         spec = find_encoder("hubert-base-l2")
-        encoder = Encoder(spec, hubert, {"bench": "gpu"}, device="cuda")
-        rows = [measure_hubert(encoder, seconds) for seconds in LENGTHS_S]
-        rows.append(measure_embed(encoder, folder))
+        single = Encoder(spec, frames.__call__, {"bench": "gpu"}, 1, "cuda")
+        encoder = Encoder(spec, means, {"bench": "gpu"}, GPU_WORKERS, "cuda")
+        rows = [measure_hubert(single, encoder, seconds) for seconds in LENGTHS_S]
+        rows.append(measure_embed(single, encoder, folder))
         rows.append(measure_windows())
     device = torch.cuda.get_device_name()
     show(f"bench/gpu: {device}", rows, options.json)

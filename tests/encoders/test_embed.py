@@ -356,6 +356,13 @@ def test_batches_grow_while_the_model_gets_faster():
     assert batching.size == 4
 
 
+def test_batches_are_no_smaller_than_what_one_segment_has():
+    batching = Batching()
+    for _ in range(3):
+        batching.record(5, 500, 1.0)
+    assert (batching.size, batching.settled) == (10, False)
+
+
 def test_embed_returns_a_table_in_the_order_of_the_segments_and_the_rejects(library):
     record_badly(library / "bad.wav", "text")
     segments = [make_segment(name) for name in ("r2.wav", "bad.wav", "r0.wav")]

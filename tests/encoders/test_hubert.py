@@ -334,6 +334,9 @@ def test_signals_of_one_length_are_encoded_together_as_they_are_alone(
     together = model.encode_batch(signals)
     alone = np.stack([model(signal) for signal in signals])
     np.testing.assert_allclose(together, alone, rtol=0, atol=1e-5)
+    mean = open_hubert_torch(random_model.weights, 2, mean=True, device="cpu")
+    expected = alone.mean(axis=1, keepdims=True)
+    np.testing.assert_allclose(mean.encode_batch(signals), expected, rtol=0, atol=1e-5)
 
 
 def test_two_layers_of_the_base_configuration_equal_hidden_state_2(

@@ -78,6 +78,8 @@ class Batching:
         """
         if self.settled or windows < self.size:
             return
+        if windows >= 2 * self.size and not self._speeds:  # one segment has so many
+            self.size = min(windows, LARGEST_BATCH)
         self._speeds.append(samples / max(seconds, 1e-9))
         if len(self._speeds) < TRIALS:
             return

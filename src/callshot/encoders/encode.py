@@ -32,6 +32,7 @@ from callshot.files import check_regular_file, explain_unreadable, sha256_file
 from callshot.records import FloatArray
 
 DEVICES = ("cpu", "cuda")
+GPU_WORKERS = 2  # one prepares and copies while the GPU works for the other
 MOST_WINDOWS = 64  # in one call of a model; a long segment has more
 
 
@@ -221,5 +222,7 @@ def open_encoder(
     if sequences and spec.windowing is None:
         # The mean of the frames differs from the faster mean in late digits.
         fingerprint["frames"] = True
-    workers = threads if spec.parallel and device == "cpu" else 1
+    workers = 1
+    if spec.parallel:
+        workers = threads if device == "cpu" else GPU_WORKERS
     return Encoder(spec, model, fingerprint, workers, device)

@@ -47,6 +47,7 @@ FIELD = 400  # samples in the receptive field of a frame
 STRIDE = 320  # samples from frame to frame
 LONGEST_S = 60.0  # the paper's longest segment has 44 s
 VARIANCE_FLOOR = 1e-7  # as in Hugging Face's feature extractor: silence stays silence
+CUDNN_BATCH = 4  # signals in a batch from which on cuDNN is faster
 LAYER_END = re.compile(r"layers\.(\d+)/final_layer_norm/")
 TORCH_EXTRA = "baselines"
 
@@ -134,10 +135,15 @@ def open_hubert_torch(
     layer: int,
     *,
     normalise: bool = True,
+    mean: bool = False,
     device: str = "cuda",
     threads: int = 1,
 ) -> "HubertModel":
-    """Build a layer from Hugging Face weights (see `export_hubert`) and run it with torch."""
+    """Build a layer from Hugging Face weights (see `export_hubert`) and run it with torch.
+
+    With `mean` it returns the mean of the frames as the only one: copying all frames from a GPU
+    takes as long as computing them.
+    """
     torch, model = build_hubert(weights, layer)
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise OptionError("device: torch finds no cuda; use cpu")
@@ -145,13 +151,17 @@ def open_hubert_torch(
     model.to(device)
 
     def encode(signals: Float32Array) -> Float32Array:
-        # cuDNN plans again for each new length, which takes five times as long as the work.
-        with torch.inference_mode(), torch.backends.cudnn.flags(enabled=False):
+        # cuDNN plans again for each new shape, which takes longer than a small batch.
+        use_cudnn = len(signals) >= CUDNN_BATCH
+        cudnn = torch.backends.cudnn.flags(enabled=use_cudnn, allow_tf32=False)
+        with torch.inference_mode(), cudnn:
             batch = torch.from_numpy(signals).to(device)
             frames = model(batch).last_hidden_state
+            if mean:
+                frames = frames.mean(dim=1, keepdim=True)
         return np.array(frames.cpu().numpy(), np.float32)
 
-    return HubertModel(weights, encode, normalise)
+    return HubertModel(weights, encode, normalise, mean)
 
 
 @dataclass(frozen=True)
@@ -164,6 +174,7 @@ class HubertModel:
     path: Path
     encode: Model
     normalise: bool
+    mean: bool = False
 
     def __call__(self, signal: Float32Array) -> Float32Array:
         """Return the frames of a signal."""
@@ -175,7 +186,7 @@ class HubertModel:
         prepared = [prepare_signal(signal, self.normalise) for signal in signals]
         frames = self.encode(np.stack(prepared))
         count, samples = signals.shape
-        expected = ((samples - FIELD) // STRIDE + 1, WIDTH)
+        expected = (1 if self.mean else (samples - FIELD) // STRIDE + 1, WIDTH)
         if frames.shape != (count, *expected):
             raise InputError(
                 f"{self.path}: expected frames of shape {expected} for {samples} samples, "

@@ -91,7 +91,9 @@ def load_yamnet(spec: EncoderSpec, *, threads: int, **_: object) -> Model:
     return open_yamnet(path, threads=threads)
 
 
-def load_hubert(spec: EncoderSpec, *, device: str, threads: int, **_: object) -> Model:
+def load_hubert(
+    spec: EncoderSpec, *, device: str, threads: int, sequences: bool
+) -> Model:
     """Open HuBERT, cut at the requested layer.
 
     Weights for torch are run by torch on a GPU, and else exported to ONNX once.
@@ -104,8 +106,9 @@ def load_hubert(spec: EncoderSpec, *, device: str, threads: int, **_: object) ->
     layer: Any = spec.options["layer"]
     normalise = bool(spec.options["normalise"])
     if device == "cuda" and not is_onnx and hubert.torch_has_cuda():
+        mean = not sequences and spec.pooling == "mean"
         return hubert.open_hubert_torch(
-            weight, layer, normalise=normalise, threads=threads
+            weight, layer, normalise=normalise, mean=mean, threads=threads
         )
     if device == "cuda" and not has_cuda():
         raise OptionError(

@@ -3,8 +3,8 @@
 A model that several threads may call at once gets one window (or whole segment) from each: LiteRT
 and ONNX Runtime do most with one thread per core and a model (or a run of it) each, and larger
 batches gain nothing. So an output depends neither on the number of threads nor on other windows,
-and an interrupted run ends soon. Any other model, and every one on a GPU, runs in one thread, on
-the windows of several segments together, or on whole segments of one length.
+and an interrupted run ends soon. On a GPU two threads, and for any other model one, take the
+windows of several segments together, or whole segments of one length.
 """
 
 import threading
@@ -39,6 +39,7 @@ class Workers:
         self.limit = _SampleLimit(MOST_SAMPLES)
         has_batches = encoder.spec.windowing is not None or encoder.batches_segments
         self.batching = Batching(settled=not has_batches)
+        self.lock = threading.Lock()  # of `batching`
         self.batch: list[PreparedSegment] = []
         self.batch_outputs: Future[list[Float32Array | InputError]] = Future()
 
@@ -118,7 +119,8 @@ class Workers:
             outputs.set_exception(error)
             return
         duration_s = time.perf_counter() - start_s
-        self.batching.record(*_count(batch), duration_s)
+        with self.lock:
+            self.batching.record(*_count(batch), duration_s)
         outputs.set_result(results)
 
 
