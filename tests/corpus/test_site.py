@@ -15,15 +15,14 @@ import pytest
 import soundfile
 
 from callshot import score_detections, segment, synthesise_soundscape
-from callshot.corpus.synthetic.site_background import (
+from callshot.corpus.synthetic.site_background import draw_site, make_background
+from callshot.corpus.synthetic.site_conditions import (
     BLOCK_S,
     FADE_S,
     Conditions,
     Engine,
     count_blocks,
     draw_conditions,
-    draw_site,
-    make_background,
 )
 from callshot.corpus.synthetic.site_plan import (
     ACTIVITY,
@@ -133,7 +132,7 @@ def test_blocks_are_added_where_they_fade_into_each_other() -> None:
     plan = SiteRecording("recordings", 0, "SITE", start, 2.5 * BLOCK_S, ())
     with Pool(2) as pool:
         pieces = list(generate_recording(site, plan, pool))
-    conditions = draw_conditions(site, plan)
+    conditions = draw_conditions(0, plan)
     size = round(plan.duration_s * RATE_HZ)
     expected = np.zeros((count_blocks(plan) * BLOCK_S + FADE_S) * RATE_HZ)
     for block in range(count_blocks(plan)):
@@ -150,8 +149,8 @@ def test_an_engine_passes_from_block_to_block_without_a_step() -> None:
     plan = SiteRecording("recordings", 0, "SITE", start, 2.0 * BLOCK_S, ())
     silent = np.zeros(3 * BLOCK_S, np.float32)
     engine = Engine(BLOCK_S + 3.0, 20.0, 40.0, 0.04, 0.1)
-    quiet = Conditions(silent, silent, silent, silent, ())
-    loud = Conditions(silent, silent, silent, silent, (engine,))
+    quiet = Conditions({"rain": silent}, silent)
+    loud = Conditions({"rain": silent}, silent, (engine,))
     size = BLOCK_S * RATE_HZ
     parts = []
     for block in range(2):

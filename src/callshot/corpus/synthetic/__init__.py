@@ -8,7 +8,8 @@ corpus           recordings and annotations, written to a folder   plans → fil
 Long recordings of a site, to find calls in (`callshot synth --soundscape`):
 
 site_plan        recordings with clock times, and their calls      options → plans
-site_background  wind, rain, insects, birds and engines, in blocks plan → noise
+site_conditions  weather and engines by day and hour                plan → levels
+site_background  noise, birds and engines, in blocks               levels → noise
 site_recordings  calls at their signal-to-noise ratio              blocks → samples
 site             recordings, annotations and examples in a folder  options → files
 

@@ -1,6 +1,6 @@
 """A synthetic site in a folder: options → long recordings, their calls, and examples of them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -126,34 +126,50 @@ def synthesise_soundscape(
     chosen = _make_options(start, snr_db, options)
     if threads is not None and threads < 1:
         raise OptionError(f"threads: expected 1 or more, got {threads}")
-    recordings = plan_recordings(chosen)
-    examples = plan_examples(chosen)
-    summary = SiteSummary(
+    plans = {
+        "examples": plan_examples(chosen),
+        ".": plan_recordings(chosen),
+    }
+    summary = _summarise(plans["."], plans["examples"])
+    folder = Path(folder)
+    readme = _format_readme(chosen, summary)
+    prepare_folder(folder, readme, FOLDERS)
+    write_atomic(folder / "README.md", readme)
+    site = draw_site(chosen.seed, chosen.rate_hz)
+    with Pool(threads) as pool:
+        _write_recordings(folder, site, plans, pool, progress)
+    _write_clips(folder / "clips", site, plans["examples"])
+    return summary
+
+
+def _write_recordings(
+    folder: Path,
+    site: Site,
+    plans: Mapping[str, Sequence[SiteRecording]],
+    pool: Pool,
+    progress: Progress,
+) -> None:
+    """Write the annotations and the recordings of each part to its folder."""
+    total_s = sum(plan.duration_s for part in plans.values() for plan in part)
+    for name, part in plans.items():
+        _write_annotations(folder / name, part)
+        for plan in part:
+            path = folder / name / "recordings" / f"{plan.name}.wav"
+            pieces = generate_recording(site, plan, pool)
+            _write_audio(path, pieces, plan, site.rate_hz)
+            progress(plan.duration_s / total_s, plan.name)
+
+
+def _summarise(
+    recordings: Sequence[SiteRecording], examples: Sequence[SiteRecording]
+) -> SiteSummary:
+    return SiteSummary(
         recordings=len(recordings),
         calls=sum(len(plan.calls) for plan in recordings),
         duration_s=sum(plan.duration_s for plan in recordings),
         example_recordings=len(examples),
         clips=sum(len(plan.calls) for plan in examples),
     )
-    folder = Path(folder)
-    readme = _format_readme(chosen, summary)
-    prepare_folder(folder, readme, FOLDERS)
-    write_atomic(folder / "README.md", readme)
-    site = draw_site(chosen.seed, chosen.rate_hz)
-    total_s = sum(plan.duration_s for plan in (*recordings, *examples))
-    with Pool(threads) as pool:
-        for part, plans in (
-            (folder / "examples", examples),
-            (folder, recordings),
-        ):
-            _write_annotations(part, plans)
-            for plan in plans:
-                path = part / "recordings" / f"{plan.name}.wav"
-                samples = generate_recording(site, plan, pool)
-                _write_audio(path, samples, plan, site.rate_hz)
-                progress(plan.duration_s / total_s, plan.name)
-    _write_clips(folder / "clips", site, examples)
-    return summary
 
 
 def _make_options(

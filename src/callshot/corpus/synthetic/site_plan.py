@@ -156,32 +156,25 @@ def plan_recordings(options: SiteOptions) -> list[SiteRecording]:
     (['SITE0_20260302_000000', 'SITE0_20260302_010000'], 12)
     """
     hours = list(_list_hours(options))
-    weights = np.array([hour.weight for hour in hours])
-    total_s = 60 * options.minutes * options.recordings
-    count = round(options.calls_per_hour * total_s / 3600)
-    if weights.sum() == 0:  # an hour of the day in which nobody calls
-        count = 0
-    counts = _share_calls(stream(options.seed, "hours"), count, weights)
+    counts = _share_calls(options, [hour.weight for hour in hours])
     calls: list[list[SiteCall]] = [[] for _ in range(options.recordings)]
-    for number, (hour, hour_count) in enumerate(zip(hours, counts, strict=True)):
+    for number, (hour, count) in enumerate(zip(hours, counts, strict=True)):
         random = stream(options.seed, "site calls", number)
+        labels = random.choice(options.labels, count).tolist()
         first = len(calls[hour.recording])
-        calls[hour.recording] += _place_calls(options, hour, hour_count, first, random)
-    plans = []
-    for number in range(options.recordings):
-        start = options.start + number * options.interval
-        length_s = 60 * options.minutes
-        plans.append(
-            SiteRecording(
-                part="recordings",
-                number=number,
-                name=_name_recording(options, start),
-                start=start,
-                duration_s=length_s,
-                calls=tuple(calls[number]),
-            )
-        )
-    return plans
+        calls[hour.recording] += _draw_calls(options, labels, hour, random, first=first)
+    return [
+        _plan_recording(options, number, tuple(recording_calls))
+        for number, recording_calls in enumerate(calls)
+    ]
+
+
+def _plan_recording(
+    options: SiteOptions, number: int, calls: tuple[SiteCall, ...]
+) -> SiteRecording:
+    start = options.start + number * options.interval
+    name = _name_recording(options, start)
+    return SiteRecording("recordings", number, name, start, 60 * options.minutes, calls)
 
 
 def _name_recording(options: SiteOptions, start: datetime) -> str:
@@ -203,20 +196,17 @@ def _list_hours(options: SiteOptions) -> Iterator[_Hour]:
             clock = next_hour
 
 
-def _share_calls(random: Random, count: int, weights: FloatArray) -> list[int]:
+def _share_calls(options: SiteOptions, weights: Sequence[float]) -> list[int]:
     """Return how many calls each piece gets, at random but by its weight."""
-    if count == 0:
+    hours = options.recordings * options.minutes / 60
+    count = round(options.calls_per_hour * hours)
+    total = sum(weights)
+    if total == 0:  # only hours of the day in which nobody calls
         return [0] * len(weights)
-    counts: list[int] = random.multinomial(count, weights / weights.sum()).tolist()
+    shares = np.array(weights) / total
+    random = stream(options.seed, "hours")
+    counts: list[int] = random.multinomial(count, shares).tolist()
     return counts
-
-
-def _place_calls(
-    options: SiteOptions, hour: _Hour, count: int, first: int, random: Random
-) -> list[SiteCall]:
-    """Draw the calls of one hour."""
-    labels = random.choice(options.labels, count).tolist()
-    return _draw_calls(options, labels, hour, random, first=first)
 
 
 def _draw_calls(
@@ -230,20 +220,18 @@ def _draw_calls(
     """Draw lengths, times, ratios and bands of calls; their numbers begin with `first`."""
     lengths_s = [_draw_length(label, random) for label in labels]
     if options.overlap:
-        latest_s = hour.end_s - GAP_S - np.array(lengths_s)
-        starts_s = random.uniform(hour.start_s, latest_s)
+        starts_s = random.uniform(hour.start_s, hour.end_s - np.array(lengths_s))
     else:
         starts_s = _draw_starts(hour, lengths_s, random)
     snrs_db = _draw_snrs(options, len(labels), random)
     calls = []
-    order = np.argsort(starts_s, kind="stable")
-    for number, index in enumerate(order.tolist(), start=first):
-        start_s = float(starts_s[index])
+    order = np.argsort(starts_s, kind="stable").tolist()
+    for number, index in enumerate(order, start=first):
         low_hz, high_hz = draw_band_hz(labels[index], random)
         call = SiteCall(
             number=number,
-            start_s=round(start_s, 3),
-            end_s=round(start_s + lengths_s[index], 3),
+            start_s=_round_ms(starts_s[index]),
+            end_s=_round_ms(starts_s[index] + lengths_s[index]),
             label=labels[index],
             snr_db=snrs_db[index],
             low_freq_hz=round(low_hz, 1),
@@ -251,6 +239,10 @@ def _draw_calls(
         )
         calls.append(call)
     return calls
+
+
+def _round_ms(time_s: float) -> float:
+    return round(float(time_s), 3)
 
 
 def _draw_length(label: str, random: Random) -> float:

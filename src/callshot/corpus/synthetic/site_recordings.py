@@ -7,7 +7,7 @@ time, so a call beside a passing engine is louder.
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -17,16 +17,19 @@ from scipy import fft
 from callshot.corpus.synthetic.call_synthesis import Random, Samples, synthesise_call
 from callshot.corpus.synthetic.plan import stream
 from callshot.corpus.synthetic.site_background import (
-    BLOCK_S,
-    Conditions,
     Site,
-    count_blocks,
-    draw_conditions,
     draw_place,
     make_background,
 )
+from callshot.corpus.synthetic.site_conditions import (
+    BLOCK_S,
+    Conditions,
+    count_blocks,
+    draw_conditions,
+)
 from callshot.corpus.synthetic.site_plan import SiteCall, SiteRecording
 from callshot.corpus.synthetic.soundscape import (
+    NOISES_DB,
     draw_soundscape,
     mix_soundscape,
     record_call,
@@ -41,11 +44,15 @@ CLIP_NOISE_DB = -15.0  # against the recordings of `callshot synth`
 
 @dataclass(frozen=True, slots=True)
 class _RecordedCall:
-    """A call as the microphone records it; `gain` is still to be found."""
+    """A call as the microphone records it, from sample `first` of the recording on."""
 
     call: SiteCall
     first: int
     samples: Samples
+
+    @property
+    def end(self) -> int:
+        return self.first + self.samples.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +67,7 @@ def generate_recording(
     site: Site, recording: SiteRecording, pool: Pool
 ) -> Iterator[Pcm]:
     """Yield the samples of a recording in pieces; threads of the pool work ahead."""
-    conditions = draw_conditions(site, recording)
+    conditions = draw_conditions(site.seed, recording)
     make = partial(_make_block, site, recording, conditions)
     blocks = _work_ahead(pool, make, count_blocks(recording))
     size = round(recording.duration_s * site.rate_hz)
@@ -121,61 +128,67 @@ def _synthesise(site: Site, call: SiteCall, random: Random) -> Samples:
 
 def _join_blocks(blocks: Iterator[_Block], site: Site, size: int) -> Iterator[_Block]:
     """Yield blocks without their fades, which are added to the next block; `size` cuts the last."""
-    block_size = BLOCK_S * site.rate_hz
-    tail = np.zeros(site.size - block_size, np.float32)
+    tail = np.zeros(site.fade_size, np.float32)
     rest = size
     for block in blocks:
-        background = block.background[:block_size]
+        background = block.background[: site.block_size]
         background[: tail.size] += tail
-        tail = block.background[block_size:]
+        tail = block.background[site.block_size :]
         yield replace(block, background=background[:rest])
-        rest -= block_size
+        rest -= site.block_size
+
+
+@dataclass
+class _Mixture:
+    """The part of a recording that is being mixed: background and calls from sample `begin` on."""
+
+    rate_hz: int
+    begin: int = 0
+    background: Samples = field(default_factory=partial(np.zeros, 0, np.float32))
+    calls: Samples = field(default_factory=partial(np.zeros, 0, np.float32))
+
+    @property
+    def end(self) -> int:
+        return self.begin + self.background.size
+
+    def append(self, background: Samples) -> None:
+        """Add background to the end."""
+        self.background = np.concatenate([self.background, background])
+        self.calls = np.concatenate([self.calls, np.zeros_like(background)])
+
+    def add(self, recorded: _RecordedCall) -> None:
+        """Add a call, at its signal-to-noise ratio against the background."""
+        call = recorded.call
+        first = recorded.first - self.begin
+        size = round(call.end_s * self.rate_hz) - recorded.first
+        noise = self.background[first : first + size]
+        band_hz = (call.low_freq_hz, call.high_freq_hz)
+        noise_power = band_power(noise, self.rate_hz, band_hz)
+        call_power = band_power(recorded.samples[:size], self.rate_hz, band_hz)
+        gain = np.sqrt(10 ** (call.snr_db / 10) * noise_power / call_power)
+        place = self.calls[first : first + recorded.samples.size]
+        place += np.float32(gain) * recorded.samples[: place.size]
+
+    def take(self, end: int) -> Samples:
+        """Remove what lies before sample `end`, and return it."""
+        size = min(end, self.end) - self.begin
+        samples = self.background[:size] + self.calls[:size]
+        self.background = self.background[size:]
+        self.calls = self.calls[size:]
+        self.begin += size
+        return samples
 
 
 def _mix_calls(blocks: Iterator[_Block], rate_hz: int, size: int) -> Iterator[Samples]:
     """Yield background with calls; what a call that is not complete covers waits for its end."""
-    background = np.zeros(0, np.float32)
-    calls = np.zeros(0, np.float32)
+    mixture = _Mixture(rate_hz)
     waiting = deque[_RecordedCall]()
-    begin = 0  # of what was not yet yielded
     for block in blocks:
-        background = np.concatenate([background, block.background])
-        calls = np.concatenate([calls, np.zeros_like(block.background)])
+        mixture.append(block.background)
         waiting.extend(block.calls)
-        end = begin + background.size
-        while waiting and _last_sample(waiting[0], size) <= end:
-            _add_call(calls, background, waiting.popleft(), begin, rate_hz)
-        ready = background.size
-        if waiting:
-            ready = min(ready, waiting[0].first - begin)
-        yield background[:ready] + calls[:ready]
-        background = background[ready:]
-        calls = calls[ready:]
-        begin += ready
-
-
-def _last_sample(recorded: _RecordedCall, size: int) -> int:
-    return min(recorded.first + recorded.samples.size, size)
-
-
-def _add_call(
-    calls: Samples,
-    background: Samples,
-    recorded: _RecordedCall,
-    begin: int,
-    rate_hz: int,
-) -> None:
-    """Add a call to the others, at its signal-to-noise ratio against the background."""
-    call = recorded.call
-    first = recorded.first - begin
-    span = round(call.end_s * rate_hz) - recorded.first
-    band_hz = (call.low_freq_hz, call.high_freq_hz)
-    noise_power = band_power(background[first : first + span], rate_hz, band_hz)
-    call_power = band_power(recorded.samples[:span], rate_hz, band_hz)
-    ratio = 10 ** (call.snr_db / 10)
-    gain = np.sqrt(ratio * noise_power / call_power)
-    place = calls[first : first + recorded.samples.size]
-    place += np.float32(gain) * recorded.samples[: place.size]
+        while waiting and min(waiting[0].end, size) <= mixture.end:
+            mixture.add(waiting.popleft())
+        yield mixture.take(waiting[0].first if waiting else size)
 
 
 def band_power(samples: Samples, rate_hz: int, band_hz: tuple[float, float]) -> float:
@@ -185,27 +198,20 @@ def band_power(samples: Samples, rate_hz: int, band_hz: tuple[float, float]) -> 
     >>> round(band_power(wave, 8000, (90, 110)), 6), round(band_power(wave, 8000, (200, 300)), 6)
     (0.5, 0.0)
     """
-    spectrum = fft.rfft(samples)
     frequency_hz = fft.rfftfreq(samples.size, 1 / rate_hz)
     inside = (frequency_hz >= band_hz[0]) & (frequency_hz <= band_hz[1])
-    energy = np.sum(np.abs(spectrum[inside]) ** 2, dtype=np.float64)
+    size = np.abs(fft.rfft(samples)[inside])
+    energy = np.sum(size**2, dtype=np.float64)
     return float(2 * energy / samples.size**2)
 
 
 def make_clip(site: Site, recording: SiteRecording, call: SiteCall) -> Pcm:
     """Make the clean clip of an example: the same call at another place, by another microphone."""
-    random = _call_stream(site, recording, call)
-    dry = _synthesise(site, call, random)
+    dry = _synthesise(site, call, _call_stream(site, recording, call))
     margin = round(CLIP_MARGIN_S * site.rate_hz)
-    padded = np.pad(dry, margin)
-    clip_random = stream(site.seed, "clips", recording.number, call.number)
-    soundscape = draw_soundscape(clip_random)
-    quiet = replace(
-        soundscape,
-        distance_m=10.0,
-        wind_db=soundscape.wind_db + CLIP_NOISE_DB,
-        floor_db=soundscape.floor_db + CLIP_NOISE_DB,
-        insects_db=soundscape.insects_db + CLIP_NOISE_DB,
-        birds_per_s=0.0,
-    )
-    return to_pcm(mix_soundscape(padded, quiet, site.rate_hz, clip_random))
+    random = stream(site.seed, "clips", recording.number, call.number)
+    soundscape = draw_soundscape(random)
+    noises_db = {name: getattr(soundscape, name) + CLIP_NOISE_DB for name in NOISES_DB}
+    quiet = replace(soundscape, distance_m=10.0, birds_per_s=0.0, **noises_db)
+    clip = mix_soundscape(np.pad(dry, margin), quiet, site.rate_hz, random)
+    return to_pcm(clip)
