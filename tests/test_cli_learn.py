@@ -43,6 +43,15 @@ def test_learn_model_scan_and_export_work_one_after_the_other(
     assert "18 segments named" in shown.out
     frame = pl.read_csv(labels / "labels.csv")
     assert (frame["label"] == frame["annotated"]).all()
+    found = tmp_path / "found"
+    shown = run("scan", model, site, "--out", found, "--to", "raven,audacity")
+    assert "next: callshot score" in shown.out
+    assert "aim: 1 false alarms per hour and class" in shown.out
+    events = pl.read_csv(found / "events.csv")
+    assert set(events["label"]) <= {"hoot", "bark", "trill"}
+    again = tmp_path / "again"
+    run("scan", model, found / "index", "--out", again, "--quiet")
+    assert (again / "events.csv").read_bytes() == (found / "events.csv").read_bytes()
     shown = run("export", model, "--onnx", tmp_path / "model.onnx")
     assert "takes vectors of mfcc" in shown.out
     assert (tmp_path / "model.onnx").stat().st_size > 0
@@ -55,4 +64,21 @@ def test_bad_input_is_one_line(tmp_path, site, run):
     assert shown.err.startswith("callshot: encoder: name one")
     shown = run("model", site / "a.wav", code=2)
     assert "expected a model of callshot learn" in shown.err
+    assert shown.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--false-alarms", "0"), "false_alarms: expected more than 0"),
+        (("--to", "ravn"), "to: 'ravn': did you mean raven?"),
+        (("--gap", "-1"), "gap: expected 0 or more seconds, got -1"),
+        (("--segments", "s.parquet"), "segments: name recordings or an index to scan"),
+    ],
+)
+def test_bad_options_of_scan_are_one_line(tmp_path, site, run, options, message):
+    model = tmp_path / "model.npz"
+    run("learn", site, "--encoder", "mfcc", "--out", model, "--quiet")
+    shown = run("scan", model, site, "--out", tmp_path / "out", *options, code=2)
+    assert message in shown.err
     assert shown.err.count("\n") == 1

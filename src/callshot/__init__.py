@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from callshot.detection.index_recordings import index_recordings
     from callshot.detection.learn import learn
     from callshot.detection.model_file import load_model
+    from callshot.detection.scan import ScanResult, scan
     from callshot.detection.score import DetectionScores, score_detections
     from callshot.encoders.availability import list_encoders
     from callshot.errors import CallshotError
@@ -60,6 +61,7 @@ _MODULES = {
     "Hints": "corpus.annotations",
     "Index": "detection.index_files",
     "Protocol": "fewshot.protocol",
+    "ScanResult": "detection.scan",
     "SegmentationOptions": "corpus.options",
     "Segmentation": "records",
     "check_folds": "fewshot.folds",
@@ -79,6 +81,7 @@ _MODULES = {
     "read_segments": "corpus.segment_table",
     "read_tables": "tables.embedding_tables",
     "rerun_episode": "fewshot.single_episode",
+    "scan": "detection.scan",
     "score_detections": "detection.score",
     "segment": "api",
     "synthesise_soundscape": "corpus.synthetic.site",
@@ -98,6 +101,7 @@ __all__ = [
     "Hints",
     "Index",
     "Protocol",
+    "ScanResult",
     "Segmentation",
     "SegmentationOptions",
     "__version__",
@@ -118,6 +122,7 @@ __all__ = [
     "read_segments",
     "read_tables",
     "rerun_episode",
+    "scan",
     "score_detections",
     "segment",
     "synthesise_soundscape",

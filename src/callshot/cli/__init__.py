@@ -9,7 +9,8 @@ encoders       embed, encoders
 index          index, find
 evaluate       evaluate
 baselines      baselines
-learn          learn, model, scan, export
+learn          learn, model, export
+scan           scan
 score          score, convert
 imports        import
 synth          synth
@@ -18,7 +19,7 @@ verify         verify
 
 from callshot.cli import study  # isort: skip  (the order here is the order of --help)
 from callshot.cli import corpus, encoders, index, evaluate, baselines  # isort: skip
-from callshot.cli import learn  # isort: skip
+from callshot.cli import learn, scan  # isort: skip
 from callshot.cli import score  # isort: skip
 from callshot.cli import imports, synth, verify
 from callshot.cli.app import app, main
@@ -33,6 +34,7 @@ __all__ = [
     "index",
     "learn",
     "main",
+    "scan",
     "score",
     "study",
     "synth",

@@ -1,4 +1,4 @@
-"""Commands for models: learn, model, scan, export."""
+"""Commands for models: learn, model, export."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,6 @@ from callshot.cli.option_groups import with_groups
 from callshot.cli.options import (
     AnnotationOptions,
     Device,
-    Out,
     Quiet,
     SourceRate,
     Threads,
@@ -141,7 +140,7 @@ def learn(
         )
     if quiet:
         return
-    _print_rejects(result.rejects)
+    print_rejects(result.rejects)
     for note in [*result.notes, *describe_limits(result.model)]:
         print(printable(f"note: {note}"))
     model = result.model
@@ -154,7 +153,8 @@ def learn(
     print(f"next: callshot model {out}")
 
 
-def _print_rejects(rejects: "Sequence[Reject]") -> None:
+def print_rejects(rejects: "Sequence[Reject]") -> None:
+    """Print what was left out, the first of many."""
     for reject in rejects[:MOST_REJECTS]:
         place = reject.file if reject.row is None else f"{reject.file}, {reject.row}"
         print(printable(f"left out: {place}: {reject.reason}"))
@@ -177,56 +177,6 @@ def model(path: ModelFile) -> None:
 
     for line in describe_model(read_model(path)):
         print(printable(line))
-
-
-@app.command(rich_help_panel=FIELD)
-@with_groups
-def scan(
-    path: ModelFile,
-    out: Out,
-    encoder: EncoderOptions,
-    segments: Annotated[
-        Path,
-        typer.Option(
-            metavar="SEGMENTS",
-            help="The segments.parquet of callshot segment: calls to name.",
-        ),
-    ],
-    audio: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Folder of the recordings.",
-            show_default="as in the table of segments",
-        ),
-    ] = None,
-    quiet: Quiet = False,
-) -> None:
-    """Name given segments with a model.
-
-    Writes labels.csv and labels.parquet (label, score in log-odds, runner-up and distance for each
-    segment), rejects.csv and scan.json to DIR. Every segment gets one of the model's labels.
-
-    Example: callshot scan calls.npz --segments segments/segments.parquet --out labels
-    """
-    from callshot.detection.segment_labels import scan_segment_files
-
-    with run_with_progress("opening the encoder", quiet=quiet) as progress:
-        result = scan_segment_files(
-            path,
-            segments,
-            out,
-            encoder.embedding(),
-            encoder=encoder.encoder,
-            audio=audio,
-            progress=progress,
-        )
-    if quiet:
-        return
-    _print_rejects(result.rejects)
-    for note in result.notes:
-        print(printable(f"note: {note}"))
-    print(f"{len(result.frame)} segments named, in {out / 'labels.csv'}")
 
 
 @app.command(rich_help_panel=FIELD)

@@ -56,6 +56,18 @@ def _choose_clock(
     return by_header if is_same else by_name
 
 
+def shift_clock(clock: str | None, seconds: float) -> str | None:
+    """Return the clock time some seconds into a recording, None if its clock is not known.
+
+    >>> shift_clock("2026-03-14T05:30:00", 61.5)
+    '2026-03-14T05:31:01.500'
+    """
+    if clock is None:
+        return None
+    moment = datetime.fromisoformat(clock) + timedelta(seconds=seconds)
+    return moment.isoformat(timespec="milliseconds")
+
+
 def parse_name(name: str) -> datetime | None:
     """Return the time in the name of a file.
 

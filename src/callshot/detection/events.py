@@ -32,6 +32,7 @@ REQUIRED = ("recording", "start_s", "end_s", "label")
 NUMBERS = {
     "score": ("score", "confidence", "probability"),
     "distance": ("distance", "top1dist"),
+    "runner_up_score": ("runnerupscore",),
     "low_freq_hz": ("lowfreqhz",),
     "high_freq_hz": ("highfreqhz",),
 }
@@ -54,7 +55,13 @@ class RecordingFolder:
 
     library: Library
     recordings: Mapping[str, Recording]
-    errors: Mapping[str, InputError]
+    errors: Mapping[str, InputError] = field(default_factory=dict)
+    roots: Mapping[str, Path] = field(default_factory=dict)
+
+    def find_file(self, name: str) -> Path:
+        """Return the absolute path of a recording; `roots` has folders of some."""
+        root = self.roots.get(name, self.library.root)
+        return root.absolute() / name
 
     @property
     def durations_s(self) -> dict[str, float]:
@@ -171,6 +178,7 @@ def _parse_cells(extra: Mapping[str, Cell]) -> Row:
         known = [cells[synonym] for synonym in synonyms if synonym in cells]
         row[name] = _parse_number(next(iter(known), None), name)
     row["runner_up"] = cells.get("runnerup")
+    row["clock"] = cells.get("clock")
     row["confirmed"] = _parse_verdict(cells.get("confirmed"))
     return row
 

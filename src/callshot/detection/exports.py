@@ -85,27 +85,32 @@ def _write_events(
     format: str,
     recordings: RecordingFolder | None,
 ) -> list[Path]:
-    make_files = EXPORTS[format]
-
     def make(folder: Path) -> list[str]:
-        names = []
-        for name, content in make_files(events, recordings):
-            if not is_inside(folder, name):
-                raise InputError(
-                    f"{name}: a recording outside the folder of recordings; "
-                    "give that folder (--recordings)"
-                )
-            if name in names:
-                raise InputError(
-                    f"{name}: two recordings would share this file; export them apart"
-                )
-            path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-            names.append(name)
-        return names
+        return write_files(events, format, folder, recordings)
 
     return output.write(make, {"format": format})
+
+
+def write_files(
+    events: Frame, format: str, folder: Path, recordings: RecordingFolder | None
+) -> list[str]:
+    """Write events to a folder in one of EXPORTS; return the names of the files."""
+    names: list[str] = []
+    for name, content in EXPORTS[format](events, recordings):
+        if not is_inside(folder, name):
+            raise InputError(
+                f"{name}: a recording outside the folder of recordings; "
+                "give that folder (--recordings)"
+            )
+        if name in names:
+            raise InputError(
+                f"{name}: two recordings would share this file; export them apart"
+            )
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        names.append(name)
+    return names
 
 
 def to_annotations(events: Frame) -> list[Annotation]:
@@ -140,11 +145,10 @@ def _export_raven_all(events: Frame, recordings: RecordingFolder | None) -> File
             "to: raven-all is one table for all recordings and needs their lengths; "
             "give their folder (--recordings)"
         )
-    root = recordings.library.root.absolute()
     sound = {}
     begin_s = 0.0
     for name, recording in sorted(recordings.recordings.items()):
-        path = str(root / name)
+        path = str(recordings.find_file(name))
         sound[name] = raven.SoundFile(path, round(begin_s, DIGITS))
         begin_s += recording.duration_s
     file = f"all{TABLE_SUFFIX}"

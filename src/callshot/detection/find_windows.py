@@ -4,13 +4,13 @@ import json
 import math
 import re
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
+from callshot.detection.clock import shift_clock
 from callshot.detection.index_files import (
     Index,
     IndexedRecording,
@@ -240,12 +240,8 @@ def _search(
 
 def _add_seconds(frame: pl.DataFrame) -> pl.Series:
     """Return the clock times of windows from those of their recordings."""
-    clocks = []
-    for clock, start_s in frame.select("clock", "start_s").iter_rows():
-        if clock is not None:
-            moment = datetime.fromisoformat(clock) + timedelta(seconds=start_s)
-            clock = moment.isoformat(timespec="milliseconds")
-        clocks.append(clock)
+    pairs = frame.select("clock", "start_s").iter_rows()
+    clocks = [shift_clock(clock, start_s) for clock, start_s in pairs]
     return pl.Series(clocks, dtype=pl.String)
 
 

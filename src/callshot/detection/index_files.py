@@ -157,9 +157,8 @@ class Index:
         self, recording: IndexedRecording, *, verify: bool = True
     ) -> Iterator[WindowBlock]:
         """Yield the windows of one recording."""
-        folder = recording_folder(self.folder, recording.path)
-        for name in recording.spans:
-            rows = read_span(folder / name, self.settings, verify=verify)
+        for path in span_paths(self.folder, recording):
+            rows = read_span(path, self.settings, verify=verify)
             yield WindowBlock(recording, rows)
 
     def to_frame(self) -> pl.DataFrame:
@@ -278,6 +277,12 @@ def _format_json(content: Mapping[str, Any]) -> str:
 def recording_folder(index: Path, path: str) -> Path:
     """Return the folder of a recording in an index."""
     return index / RECORDINGS / sha256_text(path)[:16]
+
+
+def span_paths(index: Path, recording: IndexedRecording) -> list[Path]:
+    """Return the files of windows of a recording, in order of time."""
+    folder = recording_folder(index, recording.path)
+    return [folder / name for name in recording.spans]
 
 
 def read_indexed(index: Path, path: str) -> IndexedRecording | None:

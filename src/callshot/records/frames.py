@@ -220,6 +220,8 @@ EVENTS: Schema = {
     "score": pl.Float64,
     "distance": pl.Float64,
     "runner_up": pl.String,
+    "runner_up_score": pl.Float64,
+    "clock": pl.String,  # when it begins, ISO 8601
     "low_freq_hz": pl.Float64,
     "high_freq_hz": pl.Float64,
     "confirmed": pl.Boolean,

@@ -1,0 +1,169 @@
+"""The command that uses a model: scan."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from callshot.cli.app import FIELD, app, run_with_progress
+from callshot.cli.learn import EncoderOptions, ModelFile, print_rejects
+from callshot.cli.option_groups import with_groups
+from callshot.cli.options import Out, Quiet, parse_names, parse_pairs
+from callshot.cli.score import parse_rate
+from callshot.errors import OptionError, printable
+
+
+@dataclass
+class EventOptions:
+    """How windows become events, and which files are written."""
+
+    false_alarms: Annotated[
+        str,
+        typer.Option(
+            metavar="N/h",
+            help="The aim for each class, e.g. 1/h or 2/d; thresholds follow from it.",
+        ),
+    ] = "1/h"
+    gap: Annotated[
+        float,
+        typer.Option(
+            metavar="S",
+            help="Pauses between active windows that do not end an event, in seconds.",
+        ),
+    ] = 0.0
+    hop: Annotated[
+        float | None,
+        typer.Option(
+            metavar="S",
+            help="Seconds from the start of one window to the next: less than the window gives "
+            "more precise edges, and takes longer.",
+            show_default="the encoder's, or the window",
+        ),
+    ] = None
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES",
+            help="Files for other programs: raven, audacity, kaleidoscope; several with commas.",
+        ),
+    ] = "raven"
+    follow_links: Annotated[
+        bool,
+        typer.Option(
+            "--follow-links",
+            help="Read files behind links that lead outside the folder (git-annex, DVC).",
+        ),
+    ] = False
+
+
+@app.command(rich_help_panel=FIELD)
+@with_groups
+def scan(
+    path: ModelFile,
+    out: Out,
+    encoder: EncoderOptions,
+    events: EventOptions,
+    recordings: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[RECORDINGS|INDEX]",
+            help="A folder of recordings, one recording, or the index of callshot index.",
+        ),
+    ] = None,
+    segments: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="SEGMENTS",
+            help="Name given calls instead: the segments.parquet of callshot segment.",
+        ),
+    ] = None,
+    audio: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="With --segments: the folder of the recordings.",
+            show_default="as in the table of segments",
+        ),
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Find calls in recordings with a model, or name given segments.
+
+    Every window of the recordings gets a score for each class; it counts as a call of its best
+    class if the score reaches that class's threshold, and as none of them otherwise. Neighbouring
+    windows become one event, named by the strongest. Writes events.csv, events.parquet, tables for
+    other programs, rejects.csv and scan.json to DIR. The windows of recordings are embedded once,
+    into DIR/index; run the command again after a crash or with new recordings, and only what is
+    missing is embedded.
+
+    Example: callshot scan calls.npz recordings --out detections
+    """
+    if (recordings is None) == (segments is None):
+        raise OptionError(
+            "segments: name recordings or an index to scan, or --segments to name given calls, "
+            "one of the two"
+        )
+    if segments is not None:
+        _name_segments(path, segments, out, encoder, audio, quiet)
+    elif recordings is not None:
+        _scan_recordings(path, recordings, out, encoder, events, quiet)
+
+
+def _scan_recordings(
+    path: Path,
+    recordings: Path,
+    out: Path,
+    encoder: EncoderOptions,
+    events: EventOptions,
+    quiet: bool,
+) -> None:
+    from rich.console import Console
+
+    from callshot.detection.scan_files import ScanOutput, scan_files
+    from callshot.detection.scan_source import EmbeddingOptions, ScanOptions
+    from callshot.detection.scan_terminal import show_scan
+
+    embedding = EmbeddingOptions(
+        encoder.encoder,
+        parse_pairs("set", encoder.choices, "speed=2"),
+        events.follow_links,
+        encoder.device,
+        encoder.threads,
+    )
+    aim = parse_rate(events.false_alarms)
+    assert aim is not None  # there is a default
+    options = ScanOptions(aim, events.gap, events.hop)
+    wanted = ScanOutput(parse_names(events.to))
+    with run_with_progress("opening the encoder", quiet=quiet) as progress:
+        result = scan_files(path, recordings, out, options, embedding, wanted, progress)
+    if not quiet:
+        show_scan(result, out, Console())
+
+
+def _name_segments(
+    path: Path,
+    segments: Path,
+    out: Path,
+    encoder: EncoderOptions,
+    audio: Path | None,
+    quiet: bool,
+) -> None:
+    from callshot.detection.segment_labels import scan_segment_files
+
+    with run_with_progress("opening the encoder", quiet=quiet) as progress:
+        result = scan_segment_files(
+            path,
+            segments,
+            out,
+            encoder.embedding(),
+            encoder=encoder.encoder,
+            audio=audio,
+            progress=progress,
+        )
+    if quiet:
+        return
+    print_rejects(result.rejects)
+    for note in result.notes:
+        print(printable(f"note: {note}"))
+    print(f"{len(result.frame)} segments named, in {out / 'labels.csv'}")

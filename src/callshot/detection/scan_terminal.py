@@ -1,0 +1,56 @@
+"""What a scan found → lines on a terminal."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from callshot.detection.scan import ScanResult
+from callshot.detection.scan_files import INDEX_FOLDER, TABLES
+from callshot.detection.score_terminal import show_rejects
+from callshot.errors import printable
+from callshot.report.terminal import make_table, print_lines
+
+MOST_NOTES = 8
+
+
+def show_scan(result: ScanResult, out: Path, console: Console) -> None:
+    """Print the events of each class, what was left out, and what to do next."""
+    table = make_table("class", "events", "per hour", "threshold")
+    for row in result.per_class.iter_rows(named=True):
+        table.add_row(
+            Text(printable(row["label"])),
+            f"{row['events']:,}",
+            f"{row['events_per_hour']:.3g}",
+            f"{row['threshold']:.4g}",
+        )
+    console.print(table)
+    print_lines(console, _describe(result))
+    show_rejects(result.rejects, console)
+    notes = [f"note: {note}" for note in result.notes]
+    print_lines(console, notes[:MOST_NOTES], "yellow")
+    if len(notes) > MOST_NOTES:
+        print_lines(console, [f"and {len(notes) - MOST_NOTES} more notes"], "yellow")
+    print_lines(console, _describe_next(result, out))
+
+
+def _describe(result: ScanResult) -> Iterator[str]:
+    yield (
+        f"{len(result.events):,} events in {result.hours:.2f} h of {len(result.recordings):,} "
+        f"recordings; {result.active:,} of {result.windows:,} windows have a call"
+    )
+    yield (
+        f"aim: {result.options.false_alarms:g} false alarms per hour and class; "
+        f"thresholds from {result.detector.origin}"
+    )
+
+
+def _describe_next(result: ScanResult, out: Path) -> Iterator[str]:
+    yield f"events in {out / TABLES['csv']}; Raven tables and more in {out}"
+    yield f"next: callshot score {out / TABLES['csv']} ANNOTATIONS --out scores"
+    if result.index.folder == out / INDEX_FOLDER:
+        yield (
+            f"next time, with another model: callshot scan MODEL {result.index.folder} --out DIR "
+            "(seconds: nothing is embedded again)"
+        )

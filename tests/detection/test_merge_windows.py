@@ -1,0 +1,115 @@
+"""Neighbouring active windows become events: which, what they are called, and their edges."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from callshot.detection.active_windows import ActiveWindows
+from callshot.detection.merge_windows import Spacing, merge_windows
+from literal_events import NONE, literal_events
+
+CALL_S = np.array([1.0, 0.25, 5.0])
+
+
+def make_windows(labels, scores, window_s, hop_s, duration_s):
+    """Return the active windows of a recording; −1 is a window without a call."""
+    starts = [n * hop_s for n in range(len(labels))]
+    active = [n for n, label in enumerate(labels) if label != NONE]
+    count = len(active)
+    start_s = np.array([starts[n] for n in active])
+    return ActiveWindows(
+        start_s=start_s,
+        end_s=np.minimum(start_s + window_s, duration_s),
+        label=np.array([labels[n] for n in active], int),
+        score=np.array([scores[n] for n in active], float),
+        distance=np.zeros(count),
+        runner_up=np.full(count, -1),
+        runner_up_score=np.full(count, np.nan),
+        scanned=len(labels),
+        silent=0,
+    )
+
+
+def merge(labels, scores=None, *, window_s=3.0, hop_s=3.0, gap_s=0.0):
+    """Return start, end, label and score of the events in windows of some labels."""
+    scores = scores or [1.0] * len(labels)
+    duration_s = len(labels) * hop_s + window_s + 1
+    windows = make_windows(labels, scores, window_s, hop_s, duration_s)
+    spacing = Spacing(window_s, hop_s, CALL_S, gap_s)
+    events = merge_windows(windows, spacing, duration_s)
+    return [
+        (
+            one.start_s,
+            one.end_s,
+            int(windows.label[one.strongest]),
+            float(windows.score[one.strongest]),
+        )
+        for one in events
+    ]
+
+
+def test_neighbouring_windows_are_one_event_with_the_edges_of_windows():
+    assert merge([NONE, 0, 0, NONE, 0]) == [(3.0, 9.0, 0, 1.0), (12.0, 15.0, 0, 1.0)]
+
+
+def test_a_pause_up_to_the_gap_does_not_end_an_event():
+    assert merge([0, NONE, 0], gap_s=3.0) == [(0.0, 9.0, 0, 1.0)]
+    assert len(merge([0, NONE, 0], gap_s=2.9)) == 2
+
+
+def test_an_event_is_named_by_its_strongest_window():
+    assert merge([NONE, 0, 1, 0], [0, 1.0, 3.0, 2.0]) == [(6.0, 9.0, 1, 3.0)]
+    assert merge([NONE, 0, 1, 0], [0, 5.0, 3.0, 4.0]) == [(3.0, 12.0, 0, 5.0)]
+
+
+def test_a_call_beside_a_stronger_one_is_kept_if_it_is_more_than_a_part_of_it():
+    events = merge([NONE, 0, 1, 1], [0, 5.0, 3.0, 4.0])
+    assert events == [(3.0, 6.0, 0, 5.0), (6.0, 12.0, 1, 4.0)]
+
+
+def test_with_overlap_a_short_call_is_in_the_middle_of_its_windows():
+    # A call of 1 s at 12.5 s is whole in the windows that begin at 11 and 12 s.
+    labels = [NONE] * 20
+    labels[11] = labels[12] = 0
+    assert merge(labels, hop_s=1.0) == [(12.0, 14.0, 0, 1.0)]
+
+
+def test_with_overlap_a_long_call_makes_a_long_event():
+    labels = [NONE] * 5 + [0] * 12 + [NONE] * 5
+    (event,) = merge(labels, hop_s=1.0)
+    assert event[:2] == (6.5, 17.5)
+
+
+def test_an_event_at_the_start_of_a_recording_begins_with_it():
+    (event,) = merge([0] + [NONE] * 9, hop_s=1.0)
+    assert event[:2] == (0.0, 2.5)
+
+
+def test_no_windows_give_no_events():
+    assert merge([NONE, NONE]) == []
+
+
+@given(
+    labels=st.lists(st.sampled_from([NONE, 0, 1, 2]), max_size=40),
+    hops=st.sampled_from([(3.0, 3.0), (3.0, 1.0), (2.0, 0.5), (1.0, 0.75)]),
+    gap_s=st.sampled_from([0.0, 1.0, 3.5]),
+    tail_s=st.sampled_from([0.0, 10.0]),
+    seed=st.integers(0, 5),
+)
+def test_events_are_those_of_the_literal_rules(labels, hops, gap_s, tail_s, seed):
+    window_s, hop_s = hops
+    scores = np.random.default_rng(seed).integers(0, 6, len(labels)).astype(float)
+    duration_s = (len(labels) - 1) * hop_s + window_s + tail_s
+    windows = make_windows(labels, scores, window_s, hop_s, duration_s)
+    spacing = Spacing(window_s, hop_s, CALL_S, gap_s)
+    events = merge_windows(windows, spacing, duration_s)
+    expected = literal_events(
+        labels, scores, window_s, hop_s, gap_s, duration_s, CALL_S
+    )
+    assert len(events) == len(expected)
+    for event, (start_s, end_s, label, score) in zip(events, expected, strict=True):
+        assert (event.start_s, event.end_s) == pytest.approx((start_s, end_s))
+        assert windows.label[event.strongest] == label
+        assert windows.score[event.strongest] == score
+        assert 0 <= event.start_s < event.end_s <= duration_s

@@ -1,0 +1,408 @@
+"""A model finds calls in recordings and indexes, whatever happens to files and processes."""
+
+import json
+import shutil
+import warnings
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import soundfile as sf
+
+import callshot
+from callshot.detection import index_recordings as indexing
+from callshot.detection import span_writer
+from callshot.detection.events import open_recordings, read_events
+from callshot.detection.index_recordings import index_recordings
+from callshot.detection.learn import learn
+from callshot.detection.scan import scan, typical_lengths
+from callshot.detection.scan_files import ScanOutput, scan_files
+from callshot.detection.scan_source import EmbeddingOptions, ScanOptions
+from callshot.errors import InputError, OptionError
+from callshot.report import output_folder
+from field_recordings import write_site
+from killed_runs import kill_self, run_killed
+from literal_events import literal_events
+from sounds import record, record_badly
+
+HOP_S = 0.25
+STATES = (".lock", ".callshot-lock")
+
+
+@pytest.fixture(scope="module")
+def field(tmp_path_factory) -> Path:
+    """Return a folder with a model, recordings, and an index of these."""
+    folder = tmp_path_factory.mktemp("field")
+    examples = write_site(folder / "examples", names=("a", "b"))
+    result = learn(examples, "mfcc", window_s=0.5, store=folder / "store")
+    result.write(folder / "model.npz")
+    write_site(folder / "site", names=("x", "y", "z"), seed=7)
+    index_recordings(
+        folder / "site",
+        folder / "index",
+        "mfcc",
+        window_s=0.5,
+        hop_s=HOP_S,
+        dtype="float32",
+    )
+    return folder
+
+
+def list_files(folder: Path) -> dict[str, bytes]:
+    """Return the content of every file of a folder, except locks."""
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in paths
+        if path.name not in STATES
+    }
+
+
+def run_scan(folder: Path, source: Path, out: Path, **options):
+    """Scan as the command does, with all files."""
+    return scan_files(
+        folder / "model.npz",
+        source,
+        out,
+        ScanOptions(**{"hop_s": HOP_S} | options),
+        EmbeddingOptions(),
+        ScanOutput(("raven", "audacity", "kaleidoscope")),
+    )
+
+
+# Numbers
+
+
+def literal_decisions(rows, detector):
+    """Return label and score of each window, one by one; −1 is none of the classes."""
+    labels = []
+    scores = []
+    for row in rows:
+        (values,) = detector.score(row["vector"][None]).tolist()
+        best = values.index(max(values))
+        is_call = values[best] >= detector.thresholds[best]
+        labels.append(best if is_call and row["level_dbfs"] > -120 else -1)
+        scores.append(values[best])
+    return labels, scores
+
+
+def test_events_are_those_of_literal_loops(field):
+    result = scan(field / "model.npz", field / "index")
+    call_s = typical_lengths(result.model)
+    expected = []
+    for recording in result.index.recordings:
+        (block,) = result.index.read_recording(recording)
+        labels, scores = literal_decisions(block.rows, result.detector)
+        duration_s = recording.duration_s
+        events = literal_events(labels, scores, 0.5, HOP_S, 0.0, duration_s, call_s)
+        expected += [(recording.path, *event) for event in events]
+    names = ("recording", "start_s", "end_s", "label", "score")
+    events = list(result.events.select(names).iter_rows())
+    assert len(events) == len(expected) > 5
+    for event, (path, start_s, end_s, label, score) in zip(
+        events, expected, strict=True
+    ):
+        assert event[0] == path
+        assert event[1:3] == pytest.approx((start_s, end_s), abs=1e-6)
+        assert event[3] == result.detector.classes[label]
+        assert event[4] == pytest.approx(score, rel=1e-9)
+
+
+def test_distance_and_runner_up_are_those_of_the_strongest_window(field):
+    result = scan(field / "model.npz", field / "index")
+    index = result.index
+    for event in result.events.iter_rows(named=True):
+        (recording,) = [r for r in index.recordings if r.path == event["recording"]]
+        (block,) = index.read_recording(recording)
+        scores = result.detector.score(block.vectors)
+        row = int(np.argmin(np.abs(scores.max(axis=1) - event["score"])))
+        order = np.argsort(-scores[row])
+        assert event["label"] == result.detector.classes[order[0]]
+        assert event["runner_up"] == result.detector.classes[order[1]]
+        assert event["runner_up_score"] == pytest.approx(scores[row, order[1]])
+        mean = result.model.means[order[0]]
+        distance = np.linalg.norm(block.vectors[row].astype(float) - mean)
+        assert event["distance"] == pytest.approx(distance)
+
+
+def test_events_do_not_depend_on_threads(field):
+    one = scan(field / "model.npz", field / "index", threads=1)
+    two = scan(field / "model.npz", field / "index", threads=2)
+    assert one.events.equals(two.events)
+
+
+def test_recordings_and_their_index_give_the_same_events(field, tmp_path):
+    indexed = scan(field / "model.npz", field / "index")
+    direct = scan(field / "model.npz", field / "site", tmp_path / "i", hop_s=HOP_S)
+    names = ("recording", "start_s", "end_s", "label", "runner_up")
+    assert direct.events.select(names).equals(indexed.events.select(names))
+
+
+def test_calls_are_found_and_named(field, tmp_path):
+    """Two of the three tones: the third sounds like the noise to a model without background."""
+    site = field / "site"
+    result = scan(field / "model.npz", site / "x.wav", tmp_path / "index", hop_s=0.1)
+    events = result.events
+    for line in (site / "x.txt").read_text().splitlines():
+        start_s, end_s, label = line.split("\t")
+        overlaps = (pl.col("start_s") < float(end_s)) & (
+            pl.col("end_s") > float(start_s)
+        )
+        if label != "trill":
+            assert len(events.filter(overlaps, label=label)) == 1
+
+
+def test_one_class_is_enough(tmp_path):
+    examples = write_site(tmp_path / "examples", names=("a", "b"), labels=("hoot",))
+    model = learn(examples, "mfcc", window_s=0.5, store=tmp_path / "store").model
+    result = scan(model, examples, tmp_path / "index", hop_s=0.1)
+    assert set(result.events["label"]) == {"hoot"}
+    assert result.events["runner_up"].is_null().all()
+
+
+def test_clock_times_are_those_of_events(tmp_path, field):
+    shutil.copy(field / "site" / "x.wav", tmp_path / "20260314_053000.wav")
+    result = scan(field / "model.npz", tmp_path, tmp_path / "index", hop_s=HOP_S)
+    for start_s, clock in result.events.select("start_s", "clock").iter_rows():
+        seconds = np.datetime64(clock) - np.datetime64("2026-03-14T05:30:00.000")
+        assert seconds / np.timedelta64(1, "s") == pytest.approx(start_s, abs=1e-3)
+
+
+# Files
+
+
+def test_all_files_are_written_and_read_back_to_the_same_events(field, tmp_path):
+    out = tmp_path / "out"
+    result = run_scan(field, field / "site", out)
+    facts = json.loads((out / "scan.json").read_text())
+    assert facts["events"] == len(result.events)
+    assert facts["recordings"] == 3
+    assert facts["hours"] == pytest.approx(result.hours)
+    assert {one["label"] for one in facts["classes"]} == {"hoot", "bark", "trill"}
+    expected = result.events
+    for name in ("events.csv", "events.parquet", "raven", "audacity"):
+        events = read_back(out / name, field / "site")
+        span = ("recording", "start_s", "end_s", "label")
+        assert events.select(span).equals(expected.select(span)), name
+    for name in ("events.csv", "events.parquet"):
+        assert read_back(out / name, field / "site").equals(expected)
+    assert len(list((out / "raven").iterdir())) == 3
+    table = pl.read_csv(out / "kaleidoscope" / "kaleidoscope.csv")
+    assert len(table) == len(expected)
+
+
+def read_back(path: Path, recordings: Path) -> pl.DataFrame:
+    return read_events(path, open_recordings(recordings)).events
+
+
+def test_crowsetta_reads_the_raven_tables(field, tmp_path):
+    crowsetta = pytest.importorskip("crowsetta")
+    column = {"annot_col": "Annotation"}
+    result = run_scan(field, field / "index", tmp_path / "out")
+    for path in sorted((tmp_path / "out" / "raven").iterdir()):
+        name = path.name.removesuffix(".Table.1.selections.txt") + ".wav"
+        expected = result.events.filter(recording=name)
+        if expected.is_empty():
+            continue
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            raven = crowsetta.formats.by_name("raven").from_file(path, **column)
+        boxes = raven.to_bbox()
+        spans = [(box.onset, box.offset, box.label) for box in boxes]
+        assert spans == list(expected.select("start_s", "end_s", "label").iter_rows())
+
+
+def test_a_second_scan_writes_the_same_bytes_and_embeds_nothing(
+    field, tmp_path, monkeypatch
+):
+    out = tmp_path / "out"
+    run_scan(field, field / "site", out)
+    first = list_files(out)
+    monkeypatch.setattr(span_writer, "write_span", None)
+    run_scan(field, field / "site", out)
+    assert list_files(out) == first
+
+
+def test_recordings_that_are_gone_are_not_scanned(field, tmp_path):
+    site = shutil.copytree(field / "site", tmp_path / "site")
+    run_scan(field, site, tmp_path / "out")
+    (site / "y.wav").unlink()
+    result = run_scan(field, site, tmp_path / "out")
+    assert [one.path for one in result.recordings] == ["x.wav", "z.wav"]
+
+
+# What goes wrong
+
+
+def test_a_corrupt_recording_is_a_reject_and_the_scan_goes_on(field, tmp_path):
+    site = shutil.copytree(field / "site", tmp_path / "site")
+    record_badly(site / "bad.wav", "text")
+    result = run_scan(field, site, tmp_path / "out")
+    assert [reject.file for reject in result.rejects] == ["bad.wav"]
+    assert len(result.recordings) == 3
+    assert "bad.wav" in (tmp_path / "out" / "rejects.csv").read_text()
+
+
+def test_a_damaged_file_of_an_index_is_a_reject_and_the_scan_goes_on(field, tmp_path):
+    folder = shutil.copytree(field / "index", tmp_path / "index")
+    path = next(folder.rglob("*.npy"))
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    result = scan(field / "model.npz", folder)
+    assert len(result.rejects) == 1
+    assert "differs from the checksum" in result.rejects[0].reason
+    assert len(result.recordings) == 2
+
+
+def test_a_recording_that_grows_while_it_is_read_is_a_reject_until_it_is_complete(
+    field, tmp_path, monkeypatch
+):
+    site = shutil.copytree(field / "site", tmp_path / "site")
+    growing = site / "y.wav"
+    find_stamp = indexing.find_stamp
+    calls = []
+
+    def find_stamp_of_growing(path):
+        if path.name == "y.wav":
+            calls.append(path)
+            record(growing, 5.0 + len(calls), 16000)
+        return find_stamp(path)
+
+    monkeypatch.setattr(indexing, "find_stamp", find_stamp_of_growing)
+    result = run_scan(field, site, tmp_path / "out")
+    assert [reject.file for reject in result.rejects] == ["y.wav"]
+    assert "changed while it was read" in result.rejects[0].reason
+    monkeypatch.undo()
+    result = run_scan(field, site, tmp_path / "out")
+    assert not result.rejects
+    assert len(result.recordings) == 3
+
+
+def test_silent_windows_have_no_call(field, tmp_path):
+    sf.write(tmp_path / "silent.wav", np.zeros(32000), 16000)
+    result = scan(field / "model.npz", tmp_path, tmp_path / "index")
+    assert result.events.is_empty()
+    assert "silent.wav: silent from start to end" in result.notes
+
+
+def test_short_recordings_and_low_rates_are_noted(field, tmp_path):
+    record(tmp_path / "short.wav", 0.2, 16000)
+    record(tmp_path / "low.wav", 2.0, 8000)
+    result = scan(field / "model.npz", tmp_path, tmp_path / "index")
+    notes = " ".join(result.notes)
+    assert "short.wav: 0.2 s is shorter than the window" in notes
+    assert "low.wav: at 8000 Hz it has nothing above 4000 Hz" in notes
+
+
+@pytest.mark.parametrize("aim", [0.0, -1.0, float("nan")])
+def test_an_aim_must_be_positive(field, aim):
+    with pytest.raises(OptionError, match="false_alarms: expected more than 0"):
+        scan(field / "model.npz", field / "index", false_alarms=aim)
+
+
+def test_a_gap_must_not_be_negative(field):
+    with pytest.raises(OptionError, match="gap: expected 0 or more seconds, got -1"):
+        scan(field / "model.npz", field / "index", gap_s=-1)
+
+
+def test_recordings_need_a_folder_for_their_windows(field):
+    with pytest.raises(OptionError, match="index: name the folder"):
+        scan(field / "model.npz", field / "site")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"choices": {"n_fft": "512"}},
+            r"an index of mfcc\[n_fft=512\], but .* with mfcc",
+        ),
+        ({"window_s": 1.0}, "an index with windows of 1 s, but .* windows of 0.5 s"),
+        ({"channel": "mean"}, "an index of channel mean, but .* from channel first"),
+    ],
+)
+def test_an_index_must_be_made_as_the_model_was_learned(
+    field, tmp_path, options, message
+):
+    settings = {"window_s": 0.5} | options
+    index_recordings(field / "site" / "x.wav", tmp_path / "index", "mfcc", **settings)
+    with pytest.raises(InputError, match=message):
+        scan(field / "model.npz", tmp_path / "index")
+
+
+def test_a_hop_must_be_that_of_the_index(field):
+    with pytest.raises(OptionError, match=r"has a window every 0.25 s; leave the opt"):
+        scan(field / "model.npz", field / "index", hop_s=0.1)
+
+
+def test_a_model_of_another_encoder_is_refused_before_any_work(field, tmp_path):
+    with pytest.raises(InputError, match="learned with mfcc, got random"):
+        scan(field / "model.npz", field / "site", tmp_path / "i", encoder="random")
+    assert not (tmp_path / "i").exists()
+
+
+def test_a_model_of_one_example_without_background_is_refused(tmp_path):
+    examples = write_site(tmp_path / "a", names=("a",), calls=1, labels=("hoot",))
+    model = learn(examples, "mfcc", window_s=0.5, store=tmp_path / "store").model
+    if getattr(model, "background", None) is not None:
+        pytest.skip("the model has background")
+    with pytest.raises(InputError, match="hoot has one example and there is no back"):
+        scan(model, examples, tmp_path / "index")
+
+
+# Kills
+
+
+def scan_until_written(folder: str, out: str, count: int) -> None:
+    """Scan, and die when some files of windows are written."""
+    write_span = span_writer.write_span
+    written = []
+
+    def write_or_die(*arguments):
+        written.append(write_span(*arguments))
+        if len(written) == count:
+            kill_self()
+        return written[-1]
+
+    span_writer.write_span = write_or_die
+    span_writer.SPAN_WINDOWS = 16
+    run_scan(Path(folder), Path(folder) / "site", Path(out))
+
+
+def scan_until_moved(folder: str, out: str, count: int) -> None:
+    """Scan, and die when some results are in place."""
+    move = output_folder._move
+    moved = []
+
+    def move_or_die(*paths):
+        move(*paths)
+        moved.append(paths)
+        if len(moved) == count:
+            kill_self()
+
+    output_folder._move = move_or_die
+    span_writer.SPAN_WINDOWS = 16
+    run_scan(Path(folder), Path(folder) / "site", Path(out))
+
+
+@pytest.mark.parametrize(
+    ("run", "count"), [(scan_until_written, 5), (scan_until_moved, 2)]
+)
+def test_a_killed_scan_goes_on_to_the_same_bytes(
+    field, tmp_path, monkeypatch, run, count
+):
+    monkeypatch.setattr(span_writer, "SPAN_WINDOWS", 16)
+    out = tmp_path / "out"
+    run_scan(field, field / "site", out)
+    expected = list_files(out)
+    shutil.rmtree(out)
+    run_killed(run, str(field), str(out), count)
+    assert list_files(out) != expected
+    run_scan(field, field / "site", out)
+    assert list_files(out) == expected
+
+
+def test_scan_is_in_the_api(field):
+    result = callshot.scan(field / "model.npz", callshot.open_index(field / "index"))
+    assert isinstance(result, callshot.ScanResult)
+    assert result.per_class["events"].sum() == len(result.events)
