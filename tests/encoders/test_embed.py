@@ -348,7 +348,7 @@ def test_progress_adds_up_to_one_and_shows_the_pace(library):
 
 def test_batches_grow_while_the_model_gets_faster():
     batching = Batching()
-    for speed in (1, 1.9, 3.5, 3.4):  # windows a second at sizes 1, 2, 4, 8
+    for speed in (1, 1.9, 3.5, 3.4, 3.0):  # windows a second at sizes 1, 2, 4, 8, 16
         for _ in range(3):
             batching.record(batching.size, 100 * batching.size, batching.size / speed)
     assert (batching.size, batching.settled) == (4, True)

@@ -22,6 +22,7 @@ Prepared = Future[tuple[str, PreparedSegment]]
 """The key of a segment's audio, and what the model gets."""
 
 LARGEST_BATCH = 64  # windows
+SLOWER = 0.9  # of the highest speed: no larger batch is tried
 TRIALS = 3  # batches of one size before the next size is tried
 MOST_AHEAD = 64  # segments that are prepared while the model works
 MOST_AHEAD_SAMPLES = 2**24  # of these segments together, at the model's rate
@@ -64,12 +65,16 @@ def _count_ahead(segments: Sequence[Segment], samples_per_s: float) -> int:
 
 @dataclass
 class Batching:
-    """The number of windows in one batch: doubled as long as that makes the model faster."""
+    """The number of windows in one batch: doubled until that makes the model slower.
+
+    The fastest size is kept.
+    """
 
     size: int = 1
     settled: bool = False
     _speeds: list[float] = field(default_factory=list)
     _best: float = 0.0
+    _best_size: int = 1
 
     def record(self, windows: int, samples: int, seconds: float) -> None:
         """Record the duration of a batch; after some of one size, change the size or settle.
@@ -85,10 +90,8 @@ class Batching:
             return
         speed = median(self._speeds)
         self._speeds.clear()
-        if speed < 1.05 * self._best:
-            self.size = max(1, self.size // 2)
-            self.settled = True
-        else:
+        if speed > 1.05 * self._best:
             self._best = speed
-            self.settled = self.size * 2 > LARGEST_BATCH
-            self.size = min(self.size * 2, LARGEST_BATCH)
+            self._best_size = self.size
+        self.settled = speed < SLOWER * self._best or self.size * 2 > LARGEST_BATCH
+        self.size = self._best_size if self.settled else self.size * 2
