@@ -349,7 +349,7 @@ def test_progress_adds_up_to_one_and_shows_the_pace(library):
 def test_batches_grow_while_the_model_gets_faster():
     batching = Batching()
     for speed in (1, 1.9, 3.5, 3.4, 3.0):  # windows a second at sizes 1, 2, 4, 8, 16
-        for _ in range(3):
+        for _ in range(5):
             batching.record(batching.size, 100 * batching.size, batching.size / speed)
     assert (batching.size, batching.settled) == (4, True)
     batching.record(4, 400, 1e-9)
@@ -358,7 +358,7 @@ def test_batches_grow_while_the_model_gets_faster():
 
 def test_batches_are_no_smaller_than_what_one_segment_has():
     batching = Batching()
-    for _ in range(3):
+    for _ in range(5):
         batching.record(5, 500, 1.0)
     assert (batching.size, batching.settled) == (10, False)
 

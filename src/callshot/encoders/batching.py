@@ -5,7 +5,6 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from statistics import median
 
 from callshot.encoders.encode import Encoder, PreparedSegment
 from callshot.encoders.store.store import audio_key
@@ -23,7 +22,7 @@ Prepared = Future[tuple[str, PreparedSegment]]
 
 LARGEST_BATCH = 64  # windows
 SLOWER = 0.9  # of the highest speed: no larger batch is tried
-TRIALS = 3  # batches of one size before the next size is tried
+TRIALS = 5  # batches of one size before the next size is tried
 MOST_AHEAD = 64  # segments that are prepared while the model works
 MOST_AHEAD_SAMPLES = 2**24  # of these segments together, at the model's rate
 
@@ -88,7 +87,7 @@ class Batching:
         self._speeds.append(samples / max(seconds, 1e-9))
         if len(self._speeds) < TRIALS:
             return
-        speed = median(self._speeds)
+        speed = max(self._speeds)  # the first batches of a size take longer
         self._speeds.clear()
         if speed > 1.05 * self._best:
             self._best = speed
