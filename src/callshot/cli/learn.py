@@ -115,7 +115,8 @@ def learn(
 
     Example: callshot learn recordings -a selections --encoder birdnet-v2.4 --out calls.npz
     """
-    from callshot.detection.learn import LearningOptions, learn_files
+    from callshot.detection.example_calls import LearningOptions
+    from callshot.detection.learn import learn_files
     from callshot.detection.model_summary import describe_limits
 
     if source.corpus is not None:

@@ -10,11 +10,8 @@ import polars as pl
 
 from callshot.corpus.segment_table import REJECTS, write_rejects
 from callshot.detection.embed_calls import EmbeddedCalls, embed_calls
-from callshot.detection.learn import (
-    plain_fingerprint,
-    read_call_table,
-    segment_settings,
-)
+from callshot.detection.example_calls import read_call_table, segment_settings
+from callshot.detection.learn import plain_fingerprint
 from callshot.detection.model import (
     SEGMENT,
     Model,
