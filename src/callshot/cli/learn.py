@@ -81,6 +81,14 @@ class ExampleOptions:
         typer.Option(help="first, mean, or a number from 1.", show_default="first"),
     ] = None
     source_rate_hz: SourceRate = None
+    background: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|none|DIR",
+            help="Windows without calls, from which thresholds are found: those of the annotated "
+            "recordings that no annotation touches, none, or a folder of recordings without calls.",
+        ),
+    ] = "auto"
 
 
 @app.command(rich_help_panel=FIELD)
@@ -128,6 +136,7 @@ def learn(
         audio.window,
         audio.channel,
         audio.source_rate_hz,
+        audio.background,
     )
     with run_with_progress("reading examples", quiet=quiet) as progress:
         result = learn_files(

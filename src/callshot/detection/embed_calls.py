@@ -135,7 +135,10 @@ class _ViewRun:
 
     def embed(self, progress: Progress) -> Vectors:
         """Return the mean of the vectors of each call, in float64; zeros where there is none."""
-        rows, vectors = self._embed_pieces(progress)
+        rows, vectors, rejects = embed_pieces(
+            self.audio, self.pieces, self.options, progress
+        )
+        self._add_errors(rejects)
         owner = self.pieces.row[rows]
         count = len(self.audio.calls)
         sums = np.zeros((count, self.pieces.spec.dimension))
@@ -143,30 +146,31 @@ class _ViewRun:
         counts = np.bincount(owner, minlength=count)
         return (sums / np.maximum(counts, 1)[:, None]).astype(np.float32)
 
-    def _embed_pieces(self, progress: Progress) -> tuple[list[int], Vectors]:
-        """Return which pieces have a vector, and the vectors."""
-        spec = self.pieces.spec
-        options = self.options
-        check_segments(spec, self.pieces.segments, self.audio.source)
-        threads = options.threads or default_threads()
-        encoder = open_encoder(spec, device=options.device, threads=threads)
-        folder = default_store() if options.store is None else options.store
-        audio = self.audio.segment_audio(self.pieces.segments)
-        with open_store(folder, encoder.fingerprint, sequences=False) as store:
-            keys, rejects = embed_segments(audio, encoder, store, progress)
-            known = [key for key in keys if key is not None]
-            vectors = np.zeros((0, spec.dimension), np.float32)
-            if known:
-                vectors = store.vectors(known)
-        self._add_errors(rejects)
-        rows = [row for row, key in enumerate(keys) if key is not None]
-        return rows, vectors
-
     def _add_errors(self, rejects: Sequence[Reject]) -> None:
         for reject in rejects:
             assert reject.row is not None  # it is a piece, not a file
             row = int(self.pieces.row[reject.row - 1])
             self.errors.setdefault(row, InputError(reject.reason))
+
+
+def embed_pieces(
+    source: CallAudio, pieces: Pieces, options: EmbedOptions, progress: Progress
+) -> tuple[list[int], Vectors, list[Reject]]:
+    """Return which pieces have a vector, the vectors, and a reject for each other piece."""
+    spec = pieces.spec
+    check_segments(spec, pieces.segments, source.source)
+    threads = options.threads or default_threads()
+    encoder = open_encoder(spec, device=options.device, threads=threads)
+    folder = default_store() if options.store is None else options.store
+    audio = source.segment_audio(pieces.segments)
+    with open_store(folder, encoder.fingerprint, sequences=False) as store:
+        keys, rejects = embed_segments(audio, encoder, store, progress)
+        known = [key for key in keys if key is not None]
+        vectors = np.zeros((0, spec.dimension), np.float32)
+        if known:
+            vectors = store.vectors(known)
+    rows = [row for row, key in enumerate(keys) if key is not None]
+    return rows, vectors, rejects
 
 
 def _make_rejects(audio: CallAudio, errors: Errors) -> list[Reject]:

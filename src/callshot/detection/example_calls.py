@@ -17,6 +17,8 @@ from callshot.files import explain_unreadable, sha256_file
 from callshot.records import Reject, Segment, Segmentation
 
 TABLE_SUFFIX = ".parquet"
+AUTO = "auto"
+NONE = "none"
 WINDOWS_S = (0.01, 3600.0)
 Inputs = tuple[tuple[str, str, str], ...]
 
@@ -29,6 +31,8 @@ class LearningOptions:
     window_s                    for encoders without a window; by default the median of the calls
     channel                     "first", "mean", or the number of a channel
     source_rate_hz              true rate of time-expanded recordings
+    background                  "auto": windows of annotated recordings that no annotation touches;
+                                "none"; or a folder of recordings without calls
     """
 
     annotations: Path | None = None
@@ -37,6 +41,7 @@ class LearningOptions:
     window_s: float | None = None
     channel: str | None = None
     source_rate_hz: float | None = None
+    background: str = AUTO
 
     def __post_init__(self) -> None:
         shortest, longest = WINDOWS_S
@@ -59,12 +64,16 @@ class LearningOptions:
 
 @dataclass(frozen=True)
 class Calls:
-    """Labelled calls, how their audio is cut, and the files that they come from."""
+    """Labelled calls, how their audio is cut, and the files that they come from.
+
+    `segmentation` has all annotations, also those that are no examples; None for a table.
+    """
 
     audio: CallAudio
     settings: AudioSettings
     rejects: Sequence[Reject]
     inputs: Inputs
+    segmentation: Segmentation | None = None
 
 
 def read_calls(examples: Path, options: LearningOptions) -> Calls:
@@ -90,7 +99,7 @@ def read_calls(examples: Path, options: LearningOptions) -> Calls:
     )
     rejects = [*result.rejects, *result.skipped_files]
     audio = CallAudio(result.segments, Path(result.audio), str(examples))
-    return Calls(audio, settings, rejects, _input_files(result))
+    return Calls(audio, settings, rejects, _input_files(result), result)
 
 
 def _input_files(segmentation: Segmentation) -> Inputs:

@@ -8,6 +8,7 @@ from typing import Any
 
 from callshot.corpus.renaming import Renames, make_hints
 from callshot.detection.call_windows import default_window_s
+from callshot.detection.embed_background import find_background
 from callshot.detection.embed_calls import EmbeddedCalls, check_views, embed_calls
 from callshot.detection.example_calls import Calls, LearningOptions, read_calls
 from callshot.detection.model import (
@@ -61,6 +62,7 @@ def learn(
     window_s: float | None = None,
     channel: str | None = None,
     source_rate_hz: float | None = None,
+    background: Path | str = "auto",
     store: Path | None = None,
     device: str = "cpu",
     threads: int | None = None,
@@ -89,6 +91,9 @@ def learn(
         "first" (the default), "mean" or the number of a channel.
     source_rate_hz : float, optional
         True rate of time-expanded recordings.
+    background : "auto", "none" or path
+        Windows without calls, from which thresholds are found: those of the annotated recordings
+        that no annotation touches, none, or all windows of a folder of recordings without calls.
     store, device, threads, progress
         As in `embed`.
     **choices
@@ -126,6 +131,7 @@ def learn(
         window_s,
         channel,
         source_rate_hz,
+        str(background),
     )
     texts = {name: str(value) for name, value in choices.items()}
     return learn_examples(
@@ -181,6 +187,7 @@ def learn_examples(
     embedded = embed_calls(
         calls.audio, views, settings, embedding, refuse_silence=True, progress=progress
     )
+    background = find_background(calls, views, settings, options, embedding, progress)
     model = make_model(
         _make_examples(embedded),
         embedded.vectors,
@@ -188,13 +195,28 @@ def learn_examples(
         fingerprint=fingerprint,
         settings=settings,
         provenance=Provenance(views.licence, calls.inputs),
+        background=background,
     )
     rejects = [*calls.rejects, *embedded.rejects]
-    if earlier is None:
-        return LearningResult(model, len(model.examples), rejects, embedded.notes)
-    merged = merge_models(earlier, model)
-    new = len(merged.examples) - len(earlier.examples)
-    return LearningResult(merged, new, rejects, embedded.notes)
+    new = len(model.examples)
+    if earlier is not None:
+        model = merge_models(earlier, model)
+        new = len(model.examples) - len(earlier.examples)
+    notes = [*embedded.notes, *_describe_background(model)]
+    return LearningResult(model, new, rejects, notes)
+
+
+def _describe_background(model: Model) -> list[str]:
+    """Return a note if thresholds cannot come from background."""
+    background = model.background
+    if background is not None and len(background.vectors) > 0:
+        return []
+    if model.settings.source == SEGMENT:
+        return []
+    return [
+        "no windows without calls: thresholds will come from the distances of the examples; "
+        "--background FOLDER names recordings without calls"
+    ]
 
 
 def _choose_encoder(name: str | None, earlier: Model | None) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from callshot.detection.background import Background, merge_backgrounds
 from callshot.errors import InputError
 from callshot.fewshot.centroid import LinearLayer
 from callshot.fewshot.estimator import CentroidClassifier
@@ -92,6 +93,7 @@ class Model:
     encoder      its name, with options, by which it is found again
     fingerprint  everything that decides its vectors, with the checksums of its weights
     vectors      one row per example, as the encoder gave them
+    background   windows without calls, by which thresholds are found; None if there are none
     source       the file that it was read from, for messages
     """
 
@@ -101,6 +103,7 @@ class Model:
     examples: tuple[Example, ...]
     vectors: Vectors
     provenance: Provenance
+    background: Background | None = None
     source: str = "memory"
 
     @cached_property
@@ -156,6 +159,7 @@ def make_model(
     fingerprint: Mapping[str, Any],
     settings: AudioSettings,
     provenance: Provenance,
+    background: Background | None = None,
 ) -> Model:
     """Return a model with its examples in a fixed order; the same example twice counts once."""
     unique: dict[tuple[Example, bytes], int] = {}
@@ -169,6 +173,7 @@ def make_model(
         tuple(examples[row] for row in rows),
         np.ascontiguousarray(vectors[rows], np.float32),
         provenance,
+        background,
     )
 
 
@@ -184,6 +189,7 @@ def merge_models(first: Model, second: Model) -> Model:
         fingerprint=first.fingerprint,
         settings=first.settings,
         provenance=Provenance(first.provenance.licence, tuple(sorted(inputs))),
+        background=merge_backgrounds(first.background, second.background),
     )
 
 

@@ -7,6 +7,8 @@
     start_s, end_s, windows, distance
                    of each example; the distance from the mean of the others of its class
     mean, count    of each class; they follow from the examples, for readers of other tools
+    background_vectors, background_recording, background_start_s
+                   windows without calls: float32, number of the recording in the facts, start
 
 Readers ignore entries that they do not know; a change that they must know increases the version.
 The same examples give the same bytes.
@@ -16,13 +18,14 @@ import json
 import struct
 import zipfile
 import zlib
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from callshot.detection.background import ORIGINS, Background, BackgroundRecording
 from callshot.detection.model import (
     SOURCES,
     AudioSettings,
@@ -62,6 +65,12 @@ READ_ERRORS = (
     zlib.error,
 )
 
+BACKGROUND_ARRAYS = (
+    "background_vectors",
+    "background_recording",
+    "background_start_s",
+)
+
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -92,7 +101,7 @@ def write_model(model: Model, path: Path) -> None:
 
 
 def _facts(model: Model) -> dict[str, Any]:
-    return {
+    facts = {
         "format": FORMAT,
         "version": VERSION,
         "callshot": __version__,
@@ -106,11 +115,19 @@ def _facts(model: Model) -> dict[str, Any]:
         "licence": model.provenance.licence,
         "inputs": model.provenance.inputs,
     }
+    background = model.background
+    if background is not None:
+        facts["background"] = {
+            "window_s": background.window_s,
+            "hop_s": background.hop_s,
+            "recordings": [asdict(one) for one in background.recordings],
+        }
+    return facts
 
 
 def _arrays(model: Model) -> Arrays:
     examples = model.examples
-    return {
+    arrays: Arrays = {
         "vectors": model.vectors,
         "label": model.label.astype(np.int64),
         "start_s": np.array([example.start_s for example in examples]),
@@ -120,6 +137,12 @@ def _arrays(model: Model) -> Arrays:
         "mean": model.means,
         "count": model.counts.astype(np.int64),
     }
+    background = model.background
+    if background is not None:
+        arrays["background_vectors"] = background.vectors
+        arrays["background_recording"] = background.number
+        arrays["background_start_s"] = background.start_s
+    return arrays
 
 
 def read_model(path: Path) -> Model:
@@ -151,10 +174,12 @@ def read_model(path: Path) -> Model:
 
 def _read_entries(path: Path) -> tuple[dict[str, Any], Arrays]:
     check_regular_file(path)
-    names = ("vectors", "label", "start_s", "end_s", "windows")
+    names = ["vectors", "label", "start_s", "end_s", "windows"]
     with path.open("rb") as stream:
         entries = np.lib.npyio.NpzFile(stream, allow_pickle=False)
         facts = json.loads(entries["facts"].astype(np.uint8).tobytes())
+        if "background" in facts:
+            names += BACKGROUND_ARRAYS
         arrays = {name: entries[name] for name in names}
     return facts, arrays
 
@@ -166,6 +191,9 @@ def _build_model(path: Path, facts: dict[str, Any], arrays: Arrays) -> Model:
         raise ValueError(f"vectors have shape {vectors.shape} for {count} examples")
     if not np.isfinite(vectors).all() or vectors.size == 0:
         raise ValueError("vectors: expected finite numbers")
+    background = None
+    if "background" in facts:
+        background = _build_background(facts["background"], arrays)
     settings = AudioSettings(**facts["settings"])
     if settings.source not in SOURCES:
         raise ValueError(f"source: {settings.source!r}")
@@ -177,8 +205,37 @@ def _build_model(path: Path, facts: dict[str, Any], arrays: Arrays) -> Model:
         fingerprint=dict(facts["fingerprint"]),
         settings=settings,
         provenance=Provenance(str(facts["licence"]), inputs),
+        background=background,
     )
     return replace(model, source=str(path))
+
+
+def _build_background(facts: dict[str, Any], arrays: Arrays) -> Background:
+    recordings = []
+    for entry in facts["recordings"]:
+        calls_s = tuple((float(start), float(end)) for start, end in entry["calls_s"])
+        origin = ORIGINS[ORIGINS.index(entry["origin"])]
+        recordings.append(
+            BackgroundRecording(
+                str(entry["sha256"]), int(entry["windows"]), calls_s, origin
+            )
+        )
+    vectors, number, start_s = (arrays[name] for name in BACKGROUND_ARRAYS)
+    dimension = arrays["vectors"].shape[1]
+    if vectors.dtype != np.float32 or vectors.shape != (len(start_s), dimension):
+        raise ValueError(f"background vectors have shape {vectors.shape}")
+    if len(number) != len(start_s) or not np.isfinite(vectors).all():
+        raise ValueError("background vectors: expected finite numbers")
+    if not np.isin(number, np.arange(len(recordings))).all():
+        raise ValueError("background: a window is of no recording")
+    return Background(
+        tuple(recordings),
+        vectors,
+        number.astype(np.int64),
+        start_s.astype(np.float64),
+        float(facts["window_s"]),
+        float(facts["hop_s"]),
+    )
 
 
 def _build_examples(facts: dict[str, Any], arrays: Arrays) -> list[Example]:

@@ -1,0 +1,158 @@
+"""Background: vectors of windows without calls, and the recordings that they come from.
+
+A model keeps a sample of at most about 4096 windows. Whether a window belongs to it depends on a
+hash of its recording and start, and on how many windows all recordings have. So background that is
+collected in parts, in any order, is the same as if it had been collected at once. An annotation
+that is added later removes the windows that it touches.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from callshot.fewshot.kernels import streams
+from callshot.records import FloatArray, IntArray
+
+Vectors = NDArray[np.float32]
+Span = tuple[float, float]
+
+MOST_WINDOWS = 4096
+ANNOTATED = "annotated"
+WITHOUT_CALLS = "without calls"
+ORIGINS = (ANNOTATED, WITHOUT_CALLS)
+
+
+@dataclass(frozen=True, order=True)
+class BackgroundRecording:
+    """A recording with windows of background.
+
+    sha256   of the file, by which the recording is known
+    windows  the number of its windows, with those that have calls
+    calls_s  starts and ends of all annotations on it
+    origin   "annotated": what is not annotated is background; "without calls": all of it is
+    """
+
+    sha256: str
+    windows: int
+    calls_s: tuple[Span, ...] = ()
+    origin: str = ANNOTATED
+
+
+@dataclass(frozen=True, eq=False)
+class Background:
+    """Windows without calls.
+
+    number   of the recording of each window
+    start_s  of each window
+    hop_s    from the start of one window to the next
+    """
+
+    recordings: tuple[BackgroundRecording, ...]
+    vectors: Vectors
+    number: IntArray
+    start_s: FloatArray
+    window_s: float
+    hop_s: float
+
+    @property
+    def hours(self) -> float:
+        """The length of the recordings that the windows stand for."""
+        return len(self.vectors) * self.hop_s / 3600
+
+    @property
+    def is_annotated(self) -> NDArray[np.bool_]:
+        """Whether each window is of an annotated recording, where calls may have been missed."""
+        origins = np.array([one.origin == ANNOTATED for one in self.recordings], bool)
+        return origins[self.number]
+
+
+def find_free(
+    start_s: FloatArray, window_s: float, calls_s: Iterable[Span]
+) -> NDArray[np.bool_]:
+    """Return which windows no call touches.
+
+    >>> find_free(np.array([0.0, 3.0, 6.0]), 3.0, [(2.0, 3.0)])
+    array([False,  True,  True])
+    """
+    free = np.ones(len(start_s), bool)
+    for call_start_s, call_end_s in calls_s:
+        starts_before_end = start_s < call_end_s
+        ends_after_start = start_s + window_s > call_start_s
+        free &= ~(starts_before_end & ends_after_start)
+    return free
+
+
+def find_sampled(
+    sha256: str, start_s: FloatArray, windows_of_all: int
+) -> NDArray[np.bool_]:
+    """Return which windows of a recording are in the sample: every one, every second, fourth, …"""
+    parts = 1
+    while windows_of_all > MOST_WINDOWS * parts:
+        parts *= 2
+    keys = [streams.key(f"background {sha256} {time_s:.6f}") for time_s in start_s]
+    limit = np.uint64((2**64 - 1) // parts)
+    return np.array(keys, np.uint64) <= limit
+
+
+def merge_backgrounds(
+    first: Background | None, second: Background | None
+) -> Background | None:
+    """Return the background of all recordings of two, which must have the same windows."""
+    if first is None or second is None:
+        return first or second
+    recordings = _merge_recordings([*first.recordings, *second.recordings])
+    rows: dict[tuple[str, float], NDArray[np.float32]] = {}
+    for background in (first, second):
+        columns = zip(background.number, background.start_s, strict=True)
+        for row, (number, start_s) in enumerate(columns):
+            sha256 = background.recordings[number].sha256
+            rows.setdefault((sha256, float(start_s)), background.vectors[row])
+    dimension = first.vectors.shape[1]
+    return select_windows(recordings, rows, dimension, first.window_s, first.hop_s)
+
+
+def _merge_recordings(
+    recordings: Sequence[BackgroundRecording],
+) -> list[BackgroundRecording]:
+    merged: dict[str, BackgroundRecording] = {}
+    for one in recordings:
+        other = merged.get(one.sha256, one)
+        calls_s = {*one.calls_s, *other.calls_s}
+        origin = min(one.origin, other.origin)
+        merged[one.sha256] = BackgroundRecording(
+            one.sha256, one.windows, tuple(sorted(calls_s)), origin
+        )
+    return sorted(merged.values())
+
+
+def select_windows(
+    recordings: Sequence[BackgroundRecording],
+    rows: dict[tuple[str, float], NDArray[np.float32]],
+    dimension: int,
+    window_s: float,
+    hop_s: float,
+) -> Background:
+    """Return the background of recordings, from vectors by recording and start."""
+    total = sum(one.windows for one in recordings)
+    kept: list[tuple[str, float]] = []
+    numbers: list[int] = []
+    for number, one in enumerate(recordings):
+        starts = sorted(start_s for sha256, start_s in rows if sha256 == one.sha256)
+        start_s = np.array(starts, np.float64)
+        keep = find_free(start_s, window_s, one.calls_s)
+        keep &= find_sampled(one.sha256, start_s, total)
+        kept += [(one.sha256, float(time_s)) for time_s in start_s[keep]]
+        numbers += [number] * int(keep.sum())
+    vectors = np.zeros((len(kept), dimension), np.float32)
+    for row, key in enumerate(kept):
+        vectors[row] = rows[key]
+    return Background(
+        tuple(recordings),
+        vectors,
+        np.array(numbers, np.int64),
+        np.array([time_s for _, time_s in kept], np.float64),
+        window_s,
+        hop_s,
+    )
