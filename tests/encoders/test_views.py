@@ -165,7 +165,7 @@ def test_views_without_a_common_segment_are_an_error():
     left = Embeddings("a", [[1.0]], ["s"], ["r"], ["x"], [()], source="here")
     right = replace(left, segment=("t",))
     with pytest.raises(InputError, match="here: no segment could be embedded by all"):
-        join_tables([left, right], "a+b")
+        join_tables([left, right], "a+b", find_views("mfcc"))
 
 
 def test_joined_views_have_no_sequences(audio):

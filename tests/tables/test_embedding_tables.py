@@ -5,6 +5,7 @@ import io
 import json
 import zipfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -459,6 +460,24 @@ def other_order(folder: Path, name: str = "perch.parquet", **changes: Any) -> Pa
         "embedding": [[4.0], [3.0], [2.0], [1.0]]
     }
     return parquet(folder, name, **(columns | changes))
+
+
+def test_several_tables_keep_their_own_views_notes_and_fingerprints(
+    tmp_path: Path,
+) -> None:
+    facts = {"views": "1,2", "note": "made by hand", "fingerprint": "abc"}
+    other = parquet(tmp_path, "other.parquet", {"encoder": "joined", **facts})
+    first, second = read_tables([parquet(tmp_path), other])
+    assert (first.views, first.note, first.fingerprint) == ((), "", "")
+    kept = (second.views, second.note, second.fingerprint)
+    assert kept == ((1, 2), "made by hand", "abc")
+
+
+def test_the_fingerprint_of_an_encoder_is_in_its_table(tmp_path: Path) -> None:
+    path = tmp_path / "new.parquet"
+    table = read_table(parquet(tmp_path))
+    write_table(replace(table, fingerprint="abc"), path)
+    assert read_table(path).fingerprint == "abc"
 
 
 def test_several_tables_come_in_the_order_of_the_first(tmp_path: Path) -> None:

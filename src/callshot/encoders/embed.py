@@ -143,7 +143,7 @@ def embed(
         )
         tables.append(table)
         rejects = {reject.row: reject for reject in rejected} | rejects
-    joined = join_tables(tables, asked.name, views.scaled_dimensions)
+    joined = join_tables(tables, asked.name, views, options.device)
     if views != asked:
         note = f"{asked.name}: chosen from where the energy of the calls lies: {views.name}"
         joined = replace(joined, note=note)

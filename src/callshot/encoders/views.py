@@ -12,6 +12,7 @@ their views is divided by the root mean square of its distances (`scale` equal);
 evaluation, by the support side of each split, without labels. `scale=none` leaves them as they are.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ from callshot.encoders.encode import encoder_fingerprint
 from callshot.encoders.spec import EncoderSpec, format_option
 from callshot.encoders.validation import check_choice
 from callshot.errors import InputError, OptionError
+from callshot.files import sha256_text
 from callshot.records import Embeddings
 from callshot.records.terms import NO_LICENCE
 
@@ -185,7 +187,7 @@ def _group_options(specs: Sequence[EncoderSpec]) -> dict[str, str]:
 
 
 def join_tables(
-    tables: Sequence[Embeddings], encoder: str, scaled_dimensions: tuple[int, ...] = ()
+    tables: Sequence[Embeddings], encoder: str, views: Views, device: str = "cpu"
 ) -> Embeddings:
     """Return the vectors of several views side by side, of the segments that all of them have."""
     names = frozenset(tables[0].segment)
@@ -197,4 +199,11 @@ def join_tables(
         )
     shared = [table.only(names) for table in tables]
     vectors = np.concatenate([table.vectors for table in shared], axis=1)
-    return replace(shared[0], encoder=encoder, vectors=vectors, views=scaled_dimensions)
+    fingerprint = json.dumps(views_fingerprint(views, device), sort_keys=True)
+    return replace(
+        shared[0],
+        encoder=encoder,
+        vectors=vectors,
+        views=views.scaled_dimensions,
+        fingerprint=sha256_text(fingerprint)[:32],
+    )

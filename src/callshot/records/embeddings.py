@@ -25,7 +25,8 @@ class Embeddings:
     label at the segment's centre, `labels` all that overlap it (the centre label among them).
     `fold` is None where no folds were given. `views` are the dimensions of views side by side that
     an evaluation scales to equal distances; it is empty where vectors are taken as they are. `note`
-    says what people should know about how the vectors were made.
+    says what people should know about how the vectors were made. `fingerprint` is the same in all
+    tables of one encoder with one set of options and weights, whatever its name; empty if unknown.
     """
 
     encoder: str
@@ -38,6 +39,7 @@ class Embeddings:
     source: str = "memory"
     views: tuple[int, ...] = ()
     note: str = ""
+    fingerprint: str = ""
 
     def __post_init__(self) -> None:
         vectors = _float_matrix(self.source, self.vectors)

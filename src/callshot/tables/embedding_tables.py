@@ -70,7 +70,12 @@ def read_table(path: Path, *, need_segment: bool = False) -> Embeddings:
         )
     name = encoder if encoder.strip() else path.stem
     table = Embeddings.from_frame(frame, encoder=name, source=str(path))
-    return replace(table, views=views, note=metadata.get("note", ""))
+    return replace(
+        table,
+        views=views,
+        note=metadata.get("note", ""),
+        fingerprint=metadata.get("fingerprint", ""),
+    )
 
 
 def read_tables(paths: Sequence[Path]) -> list[Embeddings]:
@@ -106,8 +111,9 @@ def write_table(
     metadata = {"encoder": embeddings.encoder}
     if embeddings.views:
         metadata["views"] = ",".join(map(str, embeddings.views))
-    if embeddings.note:
-        metadata["note"] = embeddings.note
+    for name in ("note", "fingerprint"):
+        if getattr(embeddings, name):
+            metadata[name] = getattr(embeddings, name)
     if corpus is not None:
         metadata["corpus"] = corpus
     frame = embeddings.to_frame()
@@ -318,8 +324,15 @@ def _align_rows(first: Embeddings, other: Embeddings) -> Embeddings:
                     f"{other.source}: column {name}, row {row + 1}: expected {expected[name]!r} "
                     f"as in {first.source}, got {value!r}; all tables must agree"
                 )
-    vectors = other.vectors[rows]
-    return replace(first, encoder=other.encoder, vectors=vectors, source=other.source)
+    return replace(
+        other,
+        vectors=other.vectors[rows],
+        segment=first.segment,
+        recording=first.recording,
+        label=first.label,
+        labels=first.labels,
+        fold=first.fold,
+    )
 
 
 def _check_same_segments(first: Embeddings, other: Embeddings) -> None:
