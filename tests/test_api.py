@@ -261,3 +261,44 @@ def test_segment_takes_the_options_of_the_command_line(tmp_path: Path) -> None:
     )
     (one,) = result.segments
     assert (one.label, one.start_s, one.end_s) == ("rumble", 1.0, 3.0)
+
+
+def test_queries_of_another_corpus_have_the_difference_beside_the_curves() -> None:
+    site = (make_vectors(1) + 1.0, Y, GROUPS)
+    result = evaluate(queries=site, corpus="north", centre=True)
+    assert isinstance(result, callshot.MovedEvaluation)
+    assert result.encoders == ["X", "X, centred"]
+    assert result.corpus == "north"
+    assert set(result.costs["other"]) == {"examples of north"}
+    assert result.queries == 40
+    alone = callshot.evaluate(*site[:2], groups=GROUPS, **FEW)
+    assert result.at_site.folds.fold.tolist() == alone.folds.fold.tolist()
+    axes = result.plot()
+    assert len(axes.get_legend().get_texts()) == 5
+
+
+def test_queries_may_be_tables() -> None:
+    segment = [f"s{i}" for i in range(40)]
+    tables = [
+        callshot.Embeddings(
+            "X",
+            make_vectors(seed),
+            segment,
+            [f"{seed} {g}" for g in GROUPS],
+            Y,
+            [()] * 40,
+        )
+        for seed in (0, 1)
+    ]
+    result = callshot.evaluate(tables[0], queries=tables[1], folds=3, **FEW)
+    assert isinstance(result, callshot.MovedEvaluation)
+    assert result.at_site.folds.count == 3
+    assert result.in_library is not None
+    assert result.in_library.folds.count == 3
+
+
+def test_wrong_queries_are_one_clear_line() -> None:
+    with pytest.raises(InputError, match="queries: expected embeddings, or arrays"):
+        evaluate(queries=make_vectors(1))
+    with pytest.raises(OptionError, match="centre: needs queries"):
+        evaluate(centre=True)

@@ -45,7 +45,13 @@ if TYPE_CHECKING:
     from callshot.fewshot.label_target import labels_for_target
     from callshot.fewshot.protocol import Protocol
     from callshot.fewshot.single_episode import rerun_episode
-    from callshot.records import Embeddings, Evaluation, Folds, Segmentation
+    from callshot.records import (
+        Embeddings,
+        Evaluation,
+        Folds,
+        MovedEvaluation,
+        Segmentation,
+    )
     from callshot.tables.embedding_tables import read_tables, write_table
 
 # Loaded when first used: `import callshot` and `callshot --help` must not wait for numba.
@@ -60,6 +66,7 @@ _MODULES = {
     "Folds": "records",
     "Hints": "corpus.annotations",
     "Index": "detection.index_files",
+    "MovedEvaluation": "records",
     "Protocol": "fewshot.protocol",
     "ScanResult": "detection.scan",
     "SegmentationOptions": "corpus.options",
@@ -100,6 +107,7 @@ __all__ = [
     "Folds",
     "Hints",
     "Index",
+    "MovedEvaluation",
     "Protocol",
     "ScanResult",
     "Segmentation",

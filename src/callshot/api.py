@@ -24,6 +24,7 @@ from callshot.encoders.embed import embed as embed_with_encoder
 from callshot.errors import OptionError, check_options
 from callshot.fewshot.differences import compare_baselines, compare_encoders
 from callshot.fewshot.evaluate import evaluate_tables
+from callshot.fewshot.moved_examples import evaluate_moved
 from callshot.fewshot.protocol import Protocol, make_protocol
 from callshot.records import (
     Embeddings,
@@ -34,12 +35,13 @@ from callshot.records import (
     Segmentation,
     no_progress,
 )
-from callshot.records.duplicates import describe_grouping
 from callshot.records.frames import unique_values
 from callshot.tables.arrays import (
     Data,
     check_same_data,
+    collect_queries,
     collect_tables,
+    make_corpus,
     resolve_folds,
 )
 from callshot.tables.dataset import Dataset, group_tables
@@ -212,6 +214,8 @@ def evaluate(
     shots: str | Sequence[int] = "1-40",
     spread: str = "all",
     folds: Folds | int | None = None,
+    queries: Data | None = None,
+    centre: bool = False,
     categories: Mapping[str, str] | None = None,
     group_duplicates: bool = False,
     corpus: str = "corpus",
@@ -236,13 +240,18 @@ def evaluate(
         Where intervals come from: per-query (the paper's bootstrap), shared (which calls were
         labelled), total (which calls were labelled, and which recorded), or all.
     folds : Folds or int, optional
-        Given folds, or how many to build; 5 by default.
+        Given folds, or how many to build; 5 by default. With queries, given folds are theirs.
+    queries : Embeddings, sequence of Embeddings, or tuple of arrays (X, y) or (X, y, groups)
+        Another corpus that the queries are from, by the same encoders; X has the examples. The
+        result is a `MovedEvaluation`, with the curves inside both corpora and the difference.
+    centre : bool
+        With queries: add curves on vectors less the mean of their own corpus.
     categories : mapping, optional
         Label → category: adds the reduced scoring over categories.
     group_duplicates : bool
         Whether recordings that share a segment with the same vector count as one recording.
     corpus : str
-        Name of the corpus in the results.
+        Name of the corpus in the results; with queries, of theirs.
     threads, progress
         Threads, all cores by default; they change the time, not the numbers. A function that gets
         shares of the work.
@@ -275,20 +284,28 @@ def evaluate(
     """
     protocol = make_protocol(shots=shots, spread=spread, **options)
     tables = collect_tables(X, y, groups)
-    recordings = tables[0].recording
-    if group_duplicates:
-        tables = group_tables(tables)
-    result = evaluate_tables(
-        tables,
-        protocol,
-        folds=resolve_folds(tables, folds),
-        categories=categories,
-        corpus=corpus,
-        threads=threads,
-        progress=progress,
+    run: dict[str, Any] = {
+        "protocol": protocol,
+        "categories": categories,
+        "threads": threads,
+        "progress": progress,
+    }
+    if queries is None:
+        if centre:
+            raise OptionError(
+                "centre: needs queries; inside one corpus it does nothing"
+            )
+        data, notes = make_corpus(corpus, tables, folds, group_duplicates)
+        result = evaluate_tables(data.tables, folds=data.folds, corpus=corpus, **run)
+        return replace(result, notes=[*notes, *result.notes])
+    own_folds = None if isinstance(folds, Folds) else folds
+    library, notes = make_corpus("library", tables, own_folds, group_duplicates)
+    name = "site" if corpus == "corpus" else corpus
+    site, site_notes = make_corpus(
+        name, collect_queries(queries), folds, group_duplicates
     )
-    notes = describe_grouping(recordings, tables[0].recording)
-    return replace(result, notes=[*notes, *result.notes])
+    moved = evaluate_moved(library, site, centre=centre, **run)
+    return replace(moved, notes=[*notes, *site_notes, *moved.notes])
 
 
 def compare(

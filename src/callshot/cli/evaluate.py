@@ -1,7 +1,9 @@
 """The command that measures: evaluate."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -21,6 +23,35 @@ Tables = Annotated[
 ]
 
 
+@dataclass
+class MovedOptions:
+    """Queries of another table than the examples."""
+
+    queries: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="TABLE",
+            help="Take queries from this table, examples from TABLE...: what are examples from "
+            "elsewhere worth here? By the same encoder; repeatable, one table per encoder.",
+            show_default=False,
+        ),
+    ] = None
+    centre: Annotated[
+        bool,
+        typer.Option(
+            "--centre",
+            help="With --queries: add curves on vectors less the mean of their own table.",
+        ),
+    ] = False
+
+    def check(self) -> None:
+        """Check that options which need queries have them."""
+        if self.centre and not self.queries:
+            raise OptionError(
+                "centre: needs --queries; inside one table it changes nothing"
+            )
+
+
 @app.command(rich_help_panel=STEPS)
 @with_groups
 def evaluate(
@@ -28,6 +59,7 @@ def evaluate(
     out: Out,
     protocol: ProtocolOptions,
     dataset: DatasetOptions,
+    moved: MovedOptions,
     memory: Annotated[
         float | None,
         typer.Option(
@@ -57,34 +89,47 @@ def evaluate(
     classes.csv, folds.csv, ties.csv, chance_test.csv, partitions.csv, budget.csv, all samples
     (Parquet) and provenance.json to DIR. An interrupted run leaves earlier results unchanged.
 
+    With --queries, examples come from TABLE... and queries from another table, of another site or
+    recorder; the curves inside both tables stand beside it, and differences.csv has what moving
+    the examples costs.
+
     Example: callshot evaluate perch.parquet mfcc.parquet --out results --shots 1-10
     """
     from rich.console import Console
 
     from callshot.fewshot.label_target import check_target, labels_for_target
+    from callshot.records import Evaluation, MovedEvaluation
+    from callshot.report.moved_terminal import show_moved
     from callshot.report.summary.targets import describe_targets
     from callshot.report.terminal import print_lines, show_evaluation
     from callshot.study.file_steps import evaluate_files
+    from callshot.study.moved_files import evaluate_moved_files
 
     checked = protocol.protocol()
     if target is not None:
         check_target(target, checked.spreads)
+    moved.check()
+    options: dict[str, Any] = {
+        "choice": dataset.choice(),
+        "threads": threads,
+        "memory": _bytes(memory),
+        "figure": figure,
+    }
+    run: Callable[..., Evaluation] = evaluate_files
+    if moved.queries:
+        run = evaluate_moved_files
+        options |= vars(moved)
     with run_with_progress(quiet=quiet) as progress:
-        result = evaluate_files(
-            tables,
-            out,
-            checked,
-            choice=dataset.choice(),
-            threads=threads,
-            memory=_bytes(memory),
-            figure=figure,
-            progress=progress,
-        )
-    if not quiet:
+        result = run(tables, out, checked, progress=progress, **options)
+    if quiet:
+        return
+    if isinstance(result, MovedEvaluation):
+        show_moved(result, Console())
+    else:
         show_evaluation(result.name_classifiers(checked.reference), Console())
-        if target is not None:
-            print_lines(Console(), describe_targets(labels_for_target(result, target)))
-        print(f"results in {out}")
+    if target is not None:
+        print_lines(Console(), describe_targets(labels_for_target(result, target)))
+    print(f"results in {out}")
 
 
 def _bytes(gib: float | None) -> int | None:

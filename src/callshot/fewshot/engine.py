@@ -156,7 +156,7 @@ def fit_split(episodes: Episodes, classifier: Classifier, number: int) -> Episod
 
     Views are scaled first.
     """
-    outside = episodes.fold != number
+    outside = episodes.is_support(number)
     if episodes.views:
         transform = equalise_views(episodes.vectors[outside], episodes.views)
         episodes = replace(episodes.transformed(transform), views=())

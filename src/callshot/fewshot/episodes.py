@@ -16,7 +16,14 @@ from callshot.errors import InputError
 from callshot.fewshot.folds import evaluated_classes
 from callshot.fewshot.kernels.ranks import Truth
 from callshot.fewshot.kernels.streams import key
-from callshot.records import ClassCount, Embeddings, FloatArray, Folds, IntArray
+from callshot.records import (
+    COMMON_FOLD,
+    ClassCount,
+    Embeddings,
+    FloatArray,
+    Folds,
+    IntArray,
+)
 
 Keys = NDArray[np.uint64]
 Mask = NDArray[np.bool_]
@@ -31,7 +38,8 @@ class Episodes:
 
     `rows` are the rows of the table, `segment` and `recording` their names. `vectors` are centred:
     the table's less `origin`. Class n begins at row class_start[n]. `relevant` is (rows, classes).
-    `views` are the dimensions of views that each split scales to equal distances.
+    `views` are the dimensions of views that each split scales to equal distances. With
+    `only_common`, supports come from the common fold alone.
     """
 
     classes: tuple[str, ...]
@@ -47,6 +55,7 @@ class Episodes:
     class_key: Keys
     origin: FloatArray | float = 0.0
     views: tuple[int, ...] = ()
+    only_common: bool = False
 
     @cached_property
     def label(self) -> IntArray:
@@ -75,6 +84,12 @@ class Episodes:
         numbers, place = np.unique(index[rows], return_inverse=True)
         return vectors[numbers], place
 
+    def is_support(self, number: int) -> Mask:
+        """Return whether each row is on the support side of a fold."""
+        if self.only_common:
+            return np.asarray(self.fold == COMMON_FOLD)
+        return np.asarray(self.fold != number)
+
     def transformed(self, transform: Transform) -> "Episodes":
         """Return the episodes on other vectors; equal vectors stay equal."""
         vectors, index = self.distinct
@@ -95,7 +110,8 @@ class Episodes:
 class Split:
     """One fold of queries, and the pools of its supports.
 
-    `outside` is whether each row of the episodes is outside the fold. The pool of class n is
+    `outside` is whether each row of the episodes is on the support side: outside the fold, and in
+    the common fold if all supports come from that. The pool of class n is
     pool[pool_start[n] : pool_start[n + 1]], as row numbers inside the class.
     """
 
@@ -158,13 +174,14 @@ def plan_episodes(
         class_key=np.array([key(name) for name in classes], np.uint64),
         origin=origin,
         views=embeddings.views,
+        only_common=folds.only_common,
     )
 
 
 def split(episodes: Episodes, number: int) -> Split:
-    """Return the queries of one fold and the pools outside it."""
-    outside = episodes.fold != number
-    rows = np.flatnonzero(~outside)
+    """Return the queries of one fold and the pools of its support side."""
+    outside = episodes.is_support(number)
+    rows = np.flatnonzero(episodes.fold == number)
     label = episodes.label[outside]
     return Split(
         number=number,

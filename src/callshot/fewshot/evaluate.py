@@ -183,7 +183,7 @@ def evaluate_tables(
         step = partial(_report_share, progress, table.encoder, total)
         queries = run.evaluate_table(table, results, step)
     frames = results.joined()
-    results.notes += describe_leaks(frames["duplicates"])
+    results.notes += describe_leaks(frames["duplicates"], folds)
     reference = pl.col("classifier") == protocol.reference
     per_class = frames["per_class"].filter(reference)
     values = frames["values"].filter(reference)

@@ -163,7 +163,10 @@ def count_classes(
     for name in set(label):
         per_fold = [exemplars[name, number] for number in range(folds.count)]
         common = exemplars[name, COMMON_FOLD]
-        counts.append(_count_class(name, per_fold, common, carriers.get(name)))
+        if folds.only_common:
+            counts.append(_count_moved_class(name, per_fold, common))
+        else:
+            counts.append(_count_class(name, per_fold, common, carriers.get(name)))
     return sorted(counts, key=lambda c: (-c.exemplars, c.label))
 
 
@@ -193,6 +196,17 @@ def _count_class(
         reason,
         tuple(per_fold),
     )
+
+
+def _count_moved_class(label: str, per_fold: list[int], common: int) -> ClassCount:
+    """Count a class whose examples all come from the common fold."""
+    reason = ""
+    if common == 0:
+        reason = "no example"
+    elif 0 in per_fold:
+        reason = "no query in some folds"
+    exemplars = sum(per_fold) + common
+    return ClassCount(label, exemplars, common, not reason, reason, tuple(per_fold))
 
 
 def evaluated_classes(counts: Sequence[ClassCount]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import polars as pl
 
-from callshot.records import ClassCount, Embeddings, Folds
+from callshot.records import COMMON_FOLD, ClassCount, Embeddings, Folds
 from callshot.records.duplicates import (
     NO_GROUP,
     describe_duplicates,
@@ -28,13 +28,13 @@ def describe_doubtful_labels(table: Embeddings) -> Iterator[str]:
     for names in similar.values():
         if len(names) > 1:
             yield (
-                f"the labels {_quote_names(names)} differ only in space or case; "
+                f"the labels {quote_names(names)} differ only in space or case; "
                 "they count as different classes"
             )
     extra = {name for names in table.labels for name in names} - set(table.label)
     if extra:
         yield (
-            f"only in the column labels, never a segment's own label: {_quote_names(sorted(extra))}"
+            f"only in the column labels, never a segment's own label: {quote_names(sorted(extra))}"
         )
 
 
@@ -53,11 +53,24 @@ def list_duplicates(corpus: str, table: Embeddings, folds: Folds) -> Frame:
     return grouped.sort("group", maintain_order=True)
 
 
-def describe_leaks(duplicates: Frame) -> Iterator[str]:
-    """Yield a note on equal vectors in different folds, if there are any."""
-    is_leak = pl.col("fold").n_unique().over("encoder", "group") > 1
+def describe_leaks(duplicates: Frame, folds: Folds) -> Iterator[str]:
+    """Yield a note on equal vectors in different folds, if there are any.
+
+    Where all examples come from the common fold, that is vectors in it and in another fold.
+    """
+    is_query = pl.col("fold") != COMMON_FOLD
+    side = is_query if folds.only_common else pl.col("fold")
+    is_leak = side.n_unique().over("encoder", "group") > 1
     leaks = duplicates.filter(is_leak)
     for (encoder,), rows in leaks.group_by("encoder", maintain_order=True):
+        if folds.only_common:
+            queries = rows.filter(is_query)
+            yield (
+                f"{encoder}: {len(queries)} queries have the same vector as an example (the first: "
+                f"{queries['segment'][0]}), so the scores are too high; remove these calls from "
+                "one of the tables; duplicates.csv lists them"
+            )
+            continue
         groups = rows["group"].to_numpy()
         segments = rows["segment"].to_list()
         for note in describe_duplicates(groups, segments, "vector"):
@@ -77,10 +90,11 @@ def describe_uncategorised(
     ]
     if not names:
         return []
-    return [f"without a category, so not in the reduced scoring: {_quote_names(names)}"]
+    return [f"without a category, so not in the reduced scoring: {quote_names(names)}"]
 
 
-def _quote_names(names: Sequence[str], most: int = 8) -> str:
+def quote_names(names: Sequence[str], most: int = 8) -> str:
+    """Return names in quotes; of many, the first ones and how many more there are."""
     text = ", ".join(repr(name) for name in names[:most])
     if len(names) > most:
         text += f" and {len(names) - most} more"

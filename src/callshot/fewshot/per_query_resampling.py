@@ -241,7 +241,7 @@ def per_query_support(
     protocol: Protocol,
 ) -> IntArray:
     """Return the rows of class n's support in one draw of a query, in the order of the draw."""
-    outside = episodes.fold != episodes.fold[query]
+    outside = episodes.is_support(int(episodes.fold[query]))
     pool = np.flatnonzero((episodes.label == n) & outside)
     words = (episodes.segment_key[query], draw, episodes.class_key[n])
     stream = streams.make_stream(protocol.seed, "support", *words)

@@ -51,7 +51,8 @@ def draw_support(
 ) -> Rows:
     """Return the rows of class n's support that a query meets in one draw."""
     rows = np.flatnonzero(episodes.label == n).tolist()
-    pool = [row for row in rows if episodes.fold[row] != episodes.fold[query]]
+    is_support = episodes.is_support(int(episodes.fold[query]))
+    pool = [row for row in rows if is_support[row]]
     words = (number, episodes.class_key[n])
     if spread == "shared":
         stream = make_stream(protocol.seed, spread, *words)

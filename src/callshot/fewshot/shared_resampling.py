@@ -113,7 +113,7 @@ def pool_evidence(engine: Engine, part: Split) -> FloatArray:
         shots = np.array([part.largest_pool])  # any draw of so many is the pool
         products = fold_products(engine, part)
         return shared_evidence(engine, part, shots, products, slice(0, 1))
-    outside = np.flatnonzero(engine.episodes.fold != part.number)
+    outside = np.flatnonzero(part.outside)
     pools = np.split(outside, part.pool_start[1:-1])
     means = np.stack([engine.episodes.vectors[pool].mean(axis=0) for pool in pools])
     return mean_evidence(engine, part, means[None])[None]
@@ -263,4 +263,4 @@ def shared_support(
     """Return the rows of class n's support outside a fold in one shared draw, in its order."""
     rows = np.flatnonzero(episodes.label == n)
     stream = streams.make_stream(protocol.seed, "shared", draw, episodes.class_key[n])
-    return draw_rows(stream, rows, episodes.fold[rows] != fold, k, protocol)
+    return draw_rows(stream, rows, episodes.is_support(fold)[rows], k, protocol)

@@ -123,7 +123,7 @@ def _evidence(
         episodes = episodes.uncentred()
     vectors = fit_split(episodes, classifier, fold).vectors
     z = vectors[query]
-    pool_sizes = np.bincount(episodes.label[episodes.fold != fold])
+    pool_sizes = np.bincount(episodes.label[episodes.is_support(fold)])
     supports = []
     for support, size in zip(rows, pool_sizes, strict=True):
         whole = protocol.distinct and len(support) == size

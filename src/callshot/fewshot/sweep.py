@@ -9,7 +9,7 @@ import numpy as np
 
 from callshot.fewshot.accumulate import MetricSums, WeightedMetricSums
 from callshot.fewshot.engine import Engine
-from callshot.fewshot.episodes import Episodes, splits
+from callshot.fewshot.episodes import Episodes, Mask, splits
 from callshot.fewshot.per_query_resampling import sweep_per_query
 from callshot.fewshot.prediction import predict, small_sample_inflation
 from callshot.fewshot.shared_resampling import sweep_pool, sweep_shared
@@ -108,6 +108,19 @@ def predict_all(sums: MetricSums, shared: MetricSums, episodes: Episodes) -> Non
 
 
 def count_recordings(episodes: Episodes) -> IntArray:
-    """Return the number of recordings of each class."""
-    pairs = set(zip(episodes.label.tolist(), episodes.recording, strict=True))
+    """Return the number of recordings of each class.
+
+    Where supports come from another corpus, that of the corpus with fewer: either side varies.
+    """
+    if not episodes.only_common:
+        return _count_recordings(episodes, np.full(len(episodes.fold), True))
+    is_query = episodes.fold >= 0
+    supports = _count_recordings(episodes, ~is_query)
+    queries = _count_recordings(episodes, is_query)
+    return np.minimum(supports, queries)
+
+
+def _count_recordings(episodes: Episodes, counted: Mask) -> IntArray:
+    rows = np.flatnonzero(counted).tolist()
+    pairs = {(int(episodes.label[row]), episodes.recording[row]) for row in rows}
     return np.bincount([n for n, _ in pairs])

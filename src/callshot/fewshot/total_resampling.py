@@ -199,7 +199,7 @@ def ordered_pool(rank: Ranks, episodes: Episodes, fold: int, n: int) -> IntArray
     begin = episodes.class_start[n]
     end = episodes.class_start[n + 1]
     rows = begin + rank[begin:end].astype(np.int64)
-    return np.asarray(rows[episodes.fold[rows] != fold])
+    return np.asarray(rows[episodes.is_support(fold)[rows]])
 
 
 def measure_weighted(

@@ -13,6 +13,7 @@ ClassCount    one class: its exemplars, its complete shots, whether it is eligib
 Episode       one query against one draw
 Inspection    what a folder holds, before anything is decided
 Evaluation    the result of the protocol; its tables are data frames (see `records.frames`)
+MovedEvaluation   that of examples from another corpus than the queries
 CorpusResults everything that one corpus's part of a report is made from
 """
 
@@ -27,6 +28,7 @@ from callshot.records.evaluation import (
 )
 from callshot.records.findings import FAILURES, STATES, Finding
 from callshot.records.fold_numbers import given_folds, number_folds
+from callshot.records.moved_evaluation import MovedEvaluation
 from callshot.records.recordings import (
     Annotation,
     Call,
@@ -74,6 +76,7 @@ __all__ = [
     "Folds",
     "Inspection",
     "IntArray",
+    "MovedEvaluation",
     "Progress",
     "Recording",
     "Reject",

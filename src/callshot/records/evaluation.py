@@ -20,12 +20,15 @@ class Folds:
     """The fold of each segment, 0 to count − 1, or −1 for the common fold.
 
     `origin` is "given" or "built"; `proof` says in words how good built folds are known to be.
+    With `only_common`, all examples come from the common fold: folds 0 to count − 1 are queries of
+    another corpus.
     """
 
     fold: IntArray
     count: int
     origin: str
     proof: str = ""
+    only_common: bool = False
 
 
 @dataclass(frozen=True)

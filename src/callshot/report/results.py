@@ -154,7 +154,7 @@ def write_evaluation(evaluation: Evaluation, folder: Path) -> None:
         compression="zstd",
         row_group_size=ROW_GROUP,
     )
-    _write_values(evaluation.values, folder / "values.parquet")
+    write_values(evaluation.values, folder / "values.parquet", list(CURVE_KEY))
     classes = pl.DataFrame(evaluation.classes)
     write_frame(classes.select(list(CLASSES)), folder / "classes.csv")
     write_folds(evaluation.segments, evaluation.folds, folder / "folds.csv")
@@ -167,13 +167,13 @@ def write_folds(table: Embeddings, folds: Folds, path: Path) -> str:
     return path.name
 
 
-def _write_values(values: Frame, path: Path) -> None:
+def write_values(values: Frame, path: Path, key: Sequence[str]) -> None:
     """Write one row per sample, streaming: all the key columns at once would fill the memory."""
     counts = pl.col("value").list.len()
     indices = pl.int_ranges(counts, dtype=pl.Int64)
     samples = values.lazy().with_columns(index=indices)
     rows = samples.explode("index", "value")
-    ordered = rows.select(*CURVE_KEY, "k", "index", "value")
+    ordered = rows.select(*key, "k", "index", "value")
     write_parquet(ordered, path, compression="zstd", row_group_size=ROW_GROUP)
 
 

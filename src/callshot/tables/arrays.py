@@ -9,26 +9,49 @@ import numpy as np
 from callshot.errors import InputError
 from callshot.fewshot.evaluate import check_tables
 from callshot.fewshot.folds import choose_folds
+from callshot.fewshot.joined_corpora import CorpusTables
 from callshot.records import Embeddings, Evaluation, Folds
+from callshot.records.duplicates import describe_grouping
+from callshot.tables.dataset import group_tables
 
 Data = Embeddings | Sequence[Embeddings] | Any
 
 
 def collect_tables(
-    X: Data, y: Sequence[str] | None, groups: Sequence[Any] | None
+    X: Data,
+    y: Sequence[str] | None,
+    groups: Sequence[Any] | None,
+    prefix: str = "",
 ) -> Sequence[Embeddings]:
-    """Return tables of embeddings, from tables or from arrays."""
+    """Return tables of embeddings, from tables or from arrays.
+
+    `prefix` begins the names of rows of an array.
+    """
     if isinstance(X, Embeddings):
         return [X]
     if isinstance(X, Sequence) and len(X) > 0 and isinstance(X[0], Embeddings):
         return X
     if y is None:
         raise InputError("y: an array X needs the label of each row")
-    names = [f"{row:08}" for row in range(len(y))]
+    names = [f"{prefix}{row:08}" for row in range(len(y))]
     recordings = _texts("groups", names if groups is None else groups)
     labels = _texts("y", y)
     vectors: Any = X
     return [Embeddings("X", vectors, names, recordings, labels, [()] * len(y))]
+
+
+def collect_queries(queries: Any) -> Sequence[Embeddings]:
+    """Return tables of queries, from tables, or from arrays (X, y) or (X, y, groups)."""
+    is_arrays = isinstance(queries, tuple) and len(queries) in (2, 3)
+    if is_arrays and not isinstance(queries[0], Embeddings):
+        X, y, groups = (*queries, None)[:3]
+        return collect_tables(X, y, groups, prefix="query ")
+    try:
+        return collect_tables(queries, None, None)
+    except InputError:
+        raise InputError(
+            "queries: expected embeddings, or arrays in a tuple: (X, y) or (X, y, groups)"
+        ) from None
 
 
 def _texts(name: str, values: Iterable[Any]) -> list[str]:
@@ -51,6 +74,20 @@ def resolve_folds(tables: Sequence[Embeddings], folds: Folds | int | None) -> Fo
         check_tables(tables, Folds(one_fold, 1, "given"))
         folds = choose_folds(tables[0], count)
     return check_tables(tables, folds)
+
+
+def make_corpus(
+    name: str,
+    tables: Sequence[Embeddings],
+    folds: Folds | int | None,
+    group_duplicates: bool,
+) -> tuple[CorpusTables, list[str]]:
+    """Return checked tables with their folds, and notes on recordings that were grouped."""
+    recordings = tables[0].recording
+    if group_duplicates:
+        tables = group_tables(tables)
+    notes = list(describe_grouping(recordings, tables[0].recording))
+    return CorpusTables(name, tables, resolve_folds(tables, folds)), notes
 
 
 def check_same_data(tables: Sequence[Embeddings], against: Evaluation) -> None:

@@ -1,0 +1,151 @@
+"""Tables of a library and of a site → one table, in which the library is the common fold.
+
+All supports come from the library, and the folds of the site only query.
+"""
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from callshot.errors import InputError
+from callshot.fewshot.folds import count_classes, evaluated_classes
+from callshot.fewshot.notes import quote_names
+from callshot.fewshot.same_encoder import find_partner
+from callshot.records import COMMON_FOLD, Embeddings, Folds
+
+CENTRED = "{}, centred"
+PREFIX = "library: "  # of names in the library that the site has too
+
+Names = AbstractSet[str]
+
+
+@dataclass(frozen=True)
+class CorpusTables:
+    """The tables of one corpus, one per encoder over the same segments, and its folds."""
+
+    name: str
+    tables: Sequence[Embeddings]
+    folds: Folds
+
+    @property
+    def first(self) -> Embeddings:
+        """The table of the first encoder."""
+        return self.tables[0]
+
+    @property
+    def encoders(self) -> list[str]:
+        """The names of the encoders."""
+        return [table.encoder for table in self.tables]
+
+    @property
+    def labels(self) -> Names:
+        """The labels of all segments."""
+        return frozenset(self.first.label)
+
+    @property
+    def eligible_labels(self) -> Names:
+        """The labels that every fold has; there must be two."""
+        first = self.first
+        counts = count_classes(first.label, self.folds, first.recording)
+        try:
+            return frozenset(evaluated_classes(counts))
+        except InputError as error:
+            raise InputError(f"{first.source}: {error}") from None
+
+    def only(self, labels: Names) -> "CorpusTables":
+        """Return the segments with some labels."""
+        kept = [label in labels for label in self.first.label]
+        return CorpusTables(
+            self.name,
+            tables=[_only_labels(table, labels) for table in self.tables],
+            folds=replace(self.folds, fold=self.folds.fold[kept]),
+        )
+
+    def only_queries(self) -> "CorpusTables":
+        """Return the segments outside the common fold."""
+        is_query = self.folds.fold != COMMON_FOLD
+        rows = np.flatnonzero(is_query).tolist()
+        names = {self.first.segment[row] for row in rows}
+        return CorpusTables(
+            self.name,
+            tables=[table.only(names) for table in self.tables],
+            folds=replace(self.folds, fold=self.folds.fold[is_query]),
+        )
+
+
+def _only_labels(table: Embeddings, labels: Names) -> Embeddings:
+    """Return the segments with some labels; others are dropped from the overlapping ones too."""
+    rows = zip(table.segment, table.label, strict=True)
+    part = table.only({segment for segment, label in rows if label in labels})
+    overlapping = [tuple(filter(labels.__contains__, names)) for names in part.labels]
+    return replace(part, labels=overlapping)
+
+
+def pair_tables(library: CorpusTables, site: CorpusTables) -> CorpusTables:
+    """Return the site with one table for each of the library, by the same encoder."""
+    tables = [find_partner(table, site.tables) for table in library.tables]
+    return replace(site, tables=tables)
+
+
+def add_centred(corpus: CorpusTables, library: CorpusTables) -> CorpusTables:
+    """Return a corpus with further tables: every vector less the mean of its table.
+
+    Their names are those of the library's tables. Labels are not used.
+    """
+    tables = list(corpus.tables)
+    for table, named in zip(corpus.tables, library.tables, strict=True):
+        vectors = np.asarray(table.vectors, np.float64)
+        centred = vectors - vectors.mean(axis=0)
+        name = CENTRED.format(named.encoder)
+        tables.append(replace(table, encoder=name, vectors=centred))
+    return replace(corpus, tables=tables)
+
+
+def common_labels(library: CorpusTables, site: CorpusTables) -> Names:
+    """Return the labels that both corpora have; there must be two."""
+    common = library.labels & site.labels
+    if len(common) < 2:
+        raise InputError(
+            f"{site.first.source}: expected two labels or more that {library.first.source} has "
+            f"too, got {quote_names(sorted(common)) or 'none'} (here "
+            f"{quote_names(sorted(site.labels))}; there {quote_names(sorted(library.labels))}); "
+            "rename labels with callshot segment --rename"
+        )
+    return common
+
+
+def join_corpora(library: CorpusTables, site: CorpusTables) -> CorpusTables:
+    """Return the tables of the library, each followed by the queries of its partner at the site.
+
+    Segments that the site has in a common fold of its own are left out.
+    """
+    queries = site.only_queries()
+    pairs = zip(library.tables, queries.tables, strict=True)
+    tables = [_join_tables(examples, query) for examples, query in pairs]
+    example_fold = np.full(len(library.first), COMMON_FOLD)
+    fold = np.concatenate([example_fold, queries.folds.fold])
+    folds = replace(site.folds, fold=fold, only_common=True)
+    return CorpusTables(site.name, tables, folds)
+
+
+def _join_tables(library: Embeddings, site: Embeddings) -> Embeddings:
+    """Return the rows of both; no segment or recording is in both.
+
+    Random numbers depend on names, so only names that both have are changed, in the library.
+    """
+    return replace(
+        library,
+        vectors=np.concatenate([library.vectors, site.vectors]),
+        segment=[*_rename(library.segment, site.segment), *site.segment],
+        recording=[*_rename(library.recording, site.recording), *site.recording],
+        label=[*library.label, *site.label],
+        labels=[*library.labels, *site.labels],
+        fold=None,
+    )
+
+
+def _rename(names: Sequence[str], taken: Sequence[str]) -> list[str]:
+    used = set(taken)
+    return [PREFIX + name if name in used else name for name in names]

@@ -1,0 +1,87 @@
+"""Moved examples → their k-shot curve beside those inside both corpora, a panel per encoder."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from callshot.records import MovedEvaluation
+from callshot.records.frames import Frame, unique_values
+from callshot.records.terms import preferred_spread
+from callshot.report.figures.figure_io import FigurePage, render
+from callshot.report.figures.layout import (
+    Frames,
+    Legend,
+    PageLayout,
+    add_legend,
+    area_handle,
+    axis_limits,
+    draw_band,
+    draw_line,
+    line_handle,
+    mark_last_complete,
+    set_titles,
+)
+from callshot.report.figures.style import CHANCE, series_style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PANELS = PageLayout(columns=2, rows=3, row_in=2.3, left_in=0.5, above_in=0.8)
+BAND_ALPHA = 0.16
+
+
+def draw_moved(result: MovedEvaluation, path_stem: Path) -> list[Path]:
+    """Draw mAP against k for every encoder, and write it as PDF and PNG."""
+    spread = preferred_spread(result.spreads)
+    panels = [make_panel(result, encoder, spread) for encoder in result.encoders]
+    page = FigurePage(path_stem.name, _compose, (panels, f"mAP ({spread})"))
+    return render(page, path_stem.parent)
+
+
+def make_panel(result: MovedEvaluation, encoder: str, spread: str) -> Frame:
+    """Return the curves of one panel; the column `source` has what the legend calls them.
+
+    All have the shots of the moved curve; a curve is null at a k that it does not have.
+    """
+    curves = result.list_curves(encoder)
+    shots = next(iter(curves.values())).select("k").unique().sort("k")
+    parts = []
+    for source, curve in curves.items():
+        rows = curve.filter(metric="map", scoring="all", spread=spread)
+        aligned = shots.join(rows, on="k", how="left", maintain_order="left")
+        names = {"source": pl.lit(source), "panel": pl.lit(encoder)}
+        parts.append(aligned.with_columns(**names))
+    return pl.concat(parts)
+
+
+def _compose(figure: "Figure", panels: Frames, label: str) -> None:
+    rows = pl.concat(panels)
+    shots = unique_values(rows, "k")
+    limits = axis_limits(rows.select("p01", "p99", "chance").drop_nulls())
+    axes, width_in = PANELS.draw_panels(figure, panels, _draw, shots, [limits])
+    set_titles(axes, [panel["panel"][0] for panel in panels], width_in - 0.3)
+    figure.supylabel(label)
+    add_legend(figure, _legend(unique_values(rows, "source")))
+
+
+def _legend(sources: list[str]) -> Legend:
+    legend: Legend = {}
+    for number, source in enumerate(sources):
+        style = series_style(number)
+        band = area_handle({"facecolor": style["color"], "alpha": BAND_ALPHA})
+        legend[source] = (band, line_handle(style))
+    legend["chance"] = line_handle(CHANCE)
+    return legend
+
+
+def _draw(panel: Frame, ax: "Axes") -> None:
+    curves = panel.partition_by("source", maintain_order=True)
+    for number, curve in enumerate(curves):
+        style = series_style(number)
+        draw_band(ax, curve, style["color"], BAND_ALPHA)
+        draw_line(ax, curve["mean"], style)
+    first = curves[0]
+    ax.axhline(first["chance"][0], **CHANCE)
+    mark_last_complete(ax, first["complete"])

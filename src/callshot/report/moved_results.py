@@ -1,0 +1,82 @@
+"""Moved examples → plain files in a folder, all of them or none.
+
+Every file has the columns `supports` and `queries`: where the examples and the queries are from.
+"""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from callshot.records import Evaluation, MovedEvaluation
+from callshot.records.frames import CURVE_KEY, Frame
+from callshot.report.output_folder import OutputFolder, open_output_folder
+from callshot.report.results import (
+    CLASSES,
+    FOLDS,
+    PROVENANCE,
+    DrawFigures,
+    write_frame,
+    write_values,
+)
+
+MARK = "evaluate --queries"
+JOINED_FRAMES = ("curve", "per_class", "confusion", "ties", "chance_test", "duplicates")
+MOVED_FILES = (
+    *(f"{name}.csv" for name in JOINED_FRAMES),
+    "differences.csv",
+    "classes.csv",
+    "folds.csv",
+    "values.parquet",
+)
+FIGURE_FILES = ("moved.pdf", "moved.png")
+
+
+def open_moved_results(folder: Path) -> AbstractContextManager[OutputFolder]:
+    """Open a folder for results; those of other commands are not replaced."""
+    return open_output_folder(
+        folder, (*MOVED_FILES, *FIGURE_FILES), PROVENANCE, mark=MARK
+    )
+
+
+def write_moved_results(
+    output: OutputFolder,
+    result: MovedEvaluation,
+    provenance: Mapping[str, Any],
+    draw: DrawFigures | None = None,
+) -> list[Path]:
+    """Write the files, all or none; `draw` makes figures, by a path without suffix."""
+
+    def make(folder: Path) -> list[str]:
+        names = list(MOVED_FILES)
+        if draw is not None:
+            names += [path.name for path in draw(folder / "moved")]
+        _write_files(result, folder)
+        return names
+
+    return output.write(make, provenance)
+
+
+def _write_files(result: MovedEvaluation, folder: Path) -> None:
+    for name in JOINED_FRAMES:
+        write_frame(result.join_frames(name), folder / f"{name}.csv")
+    write_frame(result.differences, folder / "differences.csv")
+    write_frame(result.join_frames(list_classes), folder / "classes.csv")
+    write_frame(result.join_frames(list_folds), folder / "folds.csv")
+    key = [name for name in CURVE_KEY if name != "corpus"]
+    values = result.join_frames("values")
+    write_values(values, folder / "values.parquet", ["supports", "queries", *key])
+
+
+def list_classes(evaluation: Evaluation) -> Frame:
+    """Return the exemplars of each class, and whether it is evaluated."""
+    return pl.DataFrame(evaluation.classes).select(list(CLASSES))
+
+
+def list_folds(evaluation: Evaluation) -> Frame:
+    """Return the fold of each segment; examples of a library are in the common fold, −1."""
+    table = evaluation.segments
+    columns = (table.segment, table.recording, table.label, evaluation.folds.fold)
+    return pl.DataFrame(columns, schema=dict(FOLDS))

@@ -1,0 +1,332 @@
+"""Examples of one table on the queries of another, against a slow literal twin."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import literal
+from callshot.errors import InputError, OptionError
+from callshot.fewshot.evaluate import check_tables, evaluate_tables
+from callshot.fewshot.joined_corpora import CorpusTables
+from callshot.fewshot.moved_examples import evaluate_moved, plan_task
+from callshot.fewshot.prediction import predict, small_sample_inflation
+from callshot.fewshot.protocol import Protocol
+from callshot.fewshot.same_encoder import find_partner
+from callshot.fewshot.single_episode import rerun_episode
+from callshot.records.frames import value_matrix
+from corpora import random_corpus
+from literal_moved import MovedTwin
+
+FEW = Protocol(
+    shots=(1, 2, 4),
+    draws=3,
+    bootstraps=5,
+    shared_draws=4,
+    total_samples=6,
+    permutations=5,
+)
+SHARED = replace(FEW, spreads=("shared",), permutations=0)
+
+
+def make_table(seed, prefix="", **options):
+    options = {"classes": 3, "folds": 3, "size": 3, "integers": False, **options}
+    table = random_corpus(seed, **options)
+    return replace(
+        table,
+        segment=[prefix + name for name in table.segment],
+        recording=[prefix + name for name in table.recording],
+    )
+
+
+def corpus(*tables, name="herd"):
+    return CorpusTables(name, tables, check_tables(tables, None))
+
+
+def library_of(table):
+    return corpus(table, name="library")
+
+
+def site_of(table):
+    return corpus(table, name="site")
+
+
+def moved_pair():
+    return library_of(make_table(4, "lib ")), site_of(make_table(7, offset=0.5))
+
+
+def rename_labels(table, names):
+    labels = [tuple(names.get(name, name) for name in row) for row in table.labels]
+    label = [names.get(name, name) for name in table.label]
+    return replace(table, label=label, labels=labels)
+
+
+def classes_of(result):
+    return {count.label for count in result.eligible_classes}
+
+
+@pytest.mark.parametrize("memory", [0, 2**30], ids=["directly", "by Gram matrix"])
+@pytest.mark.parametrize("sampler", ["distinct", "replacement"])
+@pytest.mark.parametrize("spread", ["per-query", "shared"])
+def test_samples_are_those_of_the_literal_twin(spread, sampler, memory):
+    library, site = moved_pair()
+    protocol = replace(FEW, sampler=sampler, permutations=0)
+    result = evaluate_moved(library, site, protocol, memory=memory)
+    twin = MovedTwin(library.first, site.first, classes_of(result))
+    for k in protocol.shots:
+        golden = twin.values(protocol, spread, k)
+        rows = result.values.filter(spread=spread, k=k, scoring="all")
+        for n, metric in enumerate(("map", "auroc", "accuracy")):
+            samples = value_matrix(rows.filter(metric=metric))[0]
+            assert samples == pytest.approx(golden[:, n], abs=1e-12)
+
+
+def test_samples_of_total_are_those_of_the_literal_twin_stretched_for_few_recordings():
+    library, site = moved_pair()
+    result = evaluate_moved(library, site, FEW)
+    names = sorted(classes_of(result))
+    twin = MovedTwin(library.first, site.first, names)
+    fewer = [min(map(len, twin.recordings(name))) for name in names]
+    inflation = small_sample_inflation(np.array(fewer)).mean()
+    for k in FEW.shots:
+        rows = result.values.filter(metric="map", k=k)
+        shared = value_matrix(rows.filter(spread="shared"))[0]
+        raw = twin.total_map(FEW, k)
+        golden = predict(raw, shared, inflation=inflation, bounded=True)
+        samples = value_matrix(rows.filter(spread="total"))[0]
+        assert samples == pytest.approx(golden, abs=1e-9)
+
+
+def test_all_is_the_whole_library_without_the_site():
+    library, site = moved_pair()
+    protocol = replace(SHARED, shots=(1,), whole_pool=True)
+    result = evaluate_moved(library, site, protocol)
+    twin = MovedTwin(library.first, site.first, classes_of(result))
+    sizes = [len(twin.members(name, fold=-1)) for name in twin.classes]
+    last = result.values.filter(metric="map", k=max(sizes))
+    golden = twin.values(protocol, "shared", max(sizes))[:, 0]
+    assert value_matrix(last)[0] == pytest.approx(golden, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("classifier", "transform"),
+    [("cl2n", literal.centre_and_normalise), ("whitened", literal.whiten)],
+)
+def test_classifiers_are_fitted_to_the_library_alone(classifier, transform):
+    library, site = moved_pair()
+    protocol = replace(SHARED, classifiers=("centroid", classifier))
+    result = evaluate_moved(library, site, protocol)
+    support = library.only(classes_of(result)).first.vectors
+    fitted = [
+        replace(one.first, vectors=transform(one.first.vectors, support))
+        for one in (library, site)
+    ]
+    golden = evaluate_moved(library_of(fitted[0]), site_of(fitted[1]), SHARED)
+    samples = value_matrix(result.values.filter(classifier=classifier, metric="map"))
+    expected = value_matrix(golden.values.filter(metric="map"))
+    np.testing.assert_allclose(samples, expected, atol=1e-9)
+    names = result.costs["one"].unique(maintain_order=True).to_list()
+    assert names == ["test", f"test, {classifier}"]
+
+
+def test_an_episode_can_be_repeated_alone_and_its_support_is_of_the_library():
+    library, site = moved_pair()
+    joined = plan_task(library, site, centre=False).joined
+    query = joined.first.segment[-1]
+    episode = rerun_episode(joined.first, joined.folds, query, 2, 0, FEW, "shared")
+    support = {name for names in episode.support.values() for name in names}
+    assert all(name.startswith("lib ") for name in support)
+
+
+def test_the_curves_inside_are_those_of_ordinary_evaluations():
+    library, site = moved_pair()
+    result = evaluate_moved(library, site, FEW)
+    for corpus_tables, inside in (
+        (site, result.at_site),
+        (library, result.in_library),
+    ):
+        part = corpus_tables.only(classes_of(result))
+        alone = evaluate_tables(part.tables, FEW, folds=part.folds, corpus=part.name)
+        assert inside.curve.equals(alone.curve)
+
+
+def test_the_difference_is_that_of_samples_on_the_same_queries():
+    library, site = moved_pair()
+    result = evaluate_moved(library, site, FEW)
+    key = {"metric": "map", "spread": "total", "scoring": "all", "k": 2}
+    moved = value_matrix(result.values.filter(**key))
+    at_site = value_matrix(result.at_site.values.filter(**key))
+    row = result.costs.filter(**key).row(0, named=True)
+    assert row["one"] == "test"
+    assert row["other"] == "examples of site"
+    assert row["mean"] == pytest.approx(float((moved - at_site).mean()), abs=1e-12)
+    assert result.queries == result.at_site.queries
+
+
+def test_centring_takes_the_mean_of_each_table_away_whatever_the_labels():
+    library, site = moved_pair()
+    far = replace(site.first, vectors=site.first.vectors + 30.0)
+    plain = evaluate_moved(library, site, SHARED, centre=True)
+    moved = evaluate_moved(library, site_of(far), SHARED, centre=True)
+    for result in (plain, moved):
+        assert result.encoders == ["test", "test, centred"]
+    samples = [
+        value_matrix(result.values.filter(encoder="test, centred", metric="map"))
+        for result in (plain, moved)
+    ]
+    np.testing.assert_allclose(*samples, atol=1e-9)
+    centred = replace(
+        library.first, vectors=library.first.vectors - library.first.vectors.mean(0)
+    )
+    centred_site = replace(
+        site.first, vectors=site.first.vectors - site.first.vectors.mean(0)
+    )
+    golden = evaluate_moved(library_of(centred), site_of(centred_site), SHARED)
+    np.testing.assert_allclose(
+        samples[0], value_matrix(golden.values.filter(metric="map")), atol=1e-9
+    )
+
+
+def test_several_tables_of_the_library_have_a_curve_each_against_one_of_the_site():
+    first = replace(make_table(4, "lib "), fingerprint="abc")
+    second = replace(first, encoder="test at site", vectors=first.vectors + 0.5)
+    site = site_of(replace(make_table(7, offset=0.5), fingerprint="abc"))
+    result = evaluate_moved(corpus(first, second, name="library"), site, SHARED)
+    assert result.encoders == ["test", "test at site"]
+    assert result.at_site.encoders == ["test"]
+    assert result.costs["one"].unique(maintain_order=True).to_list() == result.encoders
+    pairs = result.differences.select("one", "other").unique().rows()
+    assert ("test", "test at site") in pairs
+
+
+def test_names_that_both_tables_have_stay_apart_and_are_noted():
+    library = library_of(make_table(4))
+    site = site_of(make_table(7))
+    result = evaluate_moved(library, site, SHARED)
+    twin = evaluate_moved(*moved_pair(), SHARED)
+    assert result.queries == twin.queries
+    (note,) = [note for note in result.notes if "the same name" in note]
+    assert "recordings have the same name in library and site" in note
+    assert not any("the same name" in note for note in twin.notes)
+
+
+def test_the_same_vector_in_both_tables_is_a_leak():
+    site = make_table(7, dimensions=3)
+    library = replace(make_table(7, "lib ", dimensions=3), fold=None)
+    result = evaluate_moved(
+        CorpusTables("library", [library], site_of(site).folds), site_of(site), SHARED
+    )
+    (note,) = [note for note in result.notes if "same vector as an example" in note]
+    assert f"{result.queries} queries have the same vector" in note
+    leaks = result.duplicates
+    assert set(leaks["fold"]) > {-1}
+
+
+def test_vectors_that_the_site_alone_has_twice_are_no_leak_of_moved_examples():
+    table = make_table(7)
+    vectors = table.vectors.copy()
+    first, second = (np.flatnonzero(table.fold == fold)[0] for fold in (0, 1))
+    vectors[first] = vectors[second]
+    library, _ = moved_pair()
+    result = evaluate_moved(library, site_of(replace(table, vectors=vectors)), SHARED)
+    notes = [note for note in result.notes if "same vector" in note]
+    assert all(note.startswith("inside site: ") for note in notes)
+    assert notes
+
+
+def test_labels_of_one_table_alone_are_left_out_and_named():
+    library, site = moved_pair()
+    two = rename_labels(library.first, {"c2": "roar"})
+    result = evaluate_moved(library_of(two), site, SHARED)
+    assert classes_of(result) == {"c0", "c1"}
+    assert "left out, because only library has them: 'roar'" in result.notes
+    assert "left out, because only site has them: 'c2'" in result.notes
+    assert set(result.at_site.segments.label) == {"c0", "c1"}
+
+
+def test_fewer_than_two_common_labels_are_an_error():
+    library, site = moved_pair()
+    one = rename_labels(library.first, {"c1": "roar", "c2": "bark"})
+    with pytest.raises(InputError, match=r"expected two labels or more .* got 'c0'"):
+        evaluate_moved(library_of(one), site, SHARED)
+
+
+def test_a_library_that_has_each_label_in_one_recording_has_no_curve_of_its_own():
+    library, site = moved_pair()
+    table = replace(library.first, recording=library.first.label, fold=None)
+    result = evaluate_moved(library_of(table), site, SHARED)
+    assert result.in_library is None
+    assert any(note.startswith("no curve inside library: ") for note in result.notes)
+    assert set(result.join_frames("curve")["supports"]) == {"library", "site"}
+
+
+def test_the_common_fold_of_a_site_is_no_example():
+    library, site = moved_pair()
+    assert (site.folds.fold == -1).any()
+    joined = plan_task(library, site, centre=False).joined
+    is_common = (joined.folds.fold == -1).tolist()
+    names = [
+        name
+        for name, common in zip(joined.first.segment, is_common, strict=True)
+        if common
+    ]
+    assert all(name.startswith("lib ") for name in names)
+
+
+def test_frames_say_where_examples_and_queries_are_from():
+    result = evaluate_moved(*moved_pair(), SHARED)
+    curve = result.join_frames("curve")
+    assert curve.columns[:3] == ["supports", "queries", "encoder"]
+    places = curve.select("supports", "queries").unique(maintain_order=True).rows()
+    assert places == [("library", "site"), ("site", "site"), ("library", "library")]
+    moved = curve.filter(supports="library", queries="site").drop("supports", "queries")
+    assert moved.equals(result.curve.drop("corpus"))
+    assert "examples from library, queries from site" in repr(result)
+
+
+def test_threads_change_nothing():
+    one = evaluate_moved(*moved_pair(), FEW, centre=True, threads=1)
+    four = evaluate_moved(*moved_pair(), FEW, centre=True, threads=4)
+    assert one.values.equals(four.values)
+    assert one.differences.equals(four.differences)
+
+
+def test_repeated_folds_are_an_error():
+    with pytest.raises(OptionError, match="repeat-folds: expected 1"):
+        evaluate_moved(*moved_pair(), replace(SHARED, repeat_folds=2))
+
+
+class TestSameEncoder:
+    def partner(self, table, other):
+        return find_partner(table, [other])
+
+    def test_one_name_is_one_encoder(self):
+        table = make_table(4)
+        assert self.partner(table, table) is table
+
+    def test_another_name_is_an_error(self):
+        table = make_table(4)
+        other = replace(table, encoder="perch")
+        with pytest.raises(InputError, match=r"encoder is 'test', that of .* 'perch'"):
+            self.partner(table, other)
+
+    def test_one_fingerprint_is_one_encoder_whatever_its_name(self):
+        table = replace(make_table(4), fingerprint="abc")
+        other = replace(table, encoder="test at site")
+        assert self.partner(other, table) is table
+
+    def test_another_fingerprint_of_one_name_is_an_error(self):
+        table = replace(make_table(4), fingerprint="abc")
+        other = replace(table, fingerprint="def")
+        with pytest.raises(InputError, match="with other weights, speeds or options"):
+            self.partner(table, other)
+
+    def test_another_dimension_is_an_error(self):
+        table = make_table(4)
+        with pytest.raises(InputError, match=r"vectors of 3 dimensions.* got 2"):
+            self.partner(table, make_table(4, dimensions=3))
+
+    def test_a_table_that_is_named_by_its_file_has_no_name_to_differ(self):
+        table = replace(make_table(4), encoder="here", source="a/here.csv")
+        other = replace(make_table(4), encoder="there", source="b/there.csv")
+        assert self.partner(table, other) is other
