@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from callshot.detection.background import Background
 from callshot.detection.model import Model
 from callshot.errors import InputError, OptionError
 from callshot.records import FloatArray
@@ -17,14 +18,6 @@ from callshot.records import FloatArray
 Vectors = NDArray[np.floating]
 HIGHEST_AIM = 3600.0
 TAIL = 50  # of the highest background scores, from which thresholds are extrapolated
-
-
-@dataclass(frozen=True, eq=False)
-class Background:
-    """Vectors of windows without calls, and how many hours of recordings they stand for."""
-
-    vectors: NDArray[np.float32]
-    hours: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +54,7 @@ def make_detector(
             f"false_alarms: expected more than 0 and at most {HIGHEST_AIM:g} per hour, "
             f"got {false_alarms_per_h:g}"
         )
-    if background is None:
+    if background is None or len(background.vectors) == 0:
         thresholds = _thresholds_of_examples(model)
         no_means = np.zeros((0, model.means.shape[1]))
         origin = "distances of the examples from the mean of the others of their label"

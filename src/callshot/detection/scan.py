@@ -164,8 +164,7 @@ def scan_recordings(
 ) -> ScanResult:
     """Find calls in recordings or in an index of them; see `scan`."""
     check_scannable(model)
-    background = getattr(model, "background", None)
-    detector = make_detector(model, background, options.false_alarms)
+    detector = make_detector(model, model.background, options.false_alarms)
     source = open_source(model, recordings, index, options, embedding, progress)
     run = _ScanRun(source, detector, _make_spacing(model, source.index, options))
     run.scan_all(embedding.threads, progress)
