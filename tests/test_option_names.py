@@ -28,6 +28,7 @@ OTHER_NAMES = {
     "count",
     "encoders",
     "hop_s",
+    "margin_s",
     "n_fft",
     "onnx",
     "top_db",

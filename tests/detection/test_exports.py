@@ -5,11 +5,18 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
+import soundfile
 from polars.testing import assert_frame_equal
 
-from callshot.detection.events import RecordingFolder, open_recordings, read_events
+from callshot.detection.events import (
+    RecordingFolder,
+    events_frame,
+    open_recordings,
+    read_events,
+)
 from callshot.detection.exports import export_events
 from callshot.errors import InputError, OptionError, OutputError
 from recordings_with_events import DURATIONS_S, RATE_HZ, make_events, make_recordings
@@ -71,7 +78,7 @@ def test_kaleidoscope_has_its_columns_and_is_read_back(
     file, _ = export_events(make_events(), "kaleidoscope", tmp_path / "out", folder)
     with file.open(newline="", encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
-    names = "INDIR,FOLDER,IN FILE,CHANNEL,OFFSET,DURATION,TOP1MATCH*,TOP1DIST"
+    names = "INDIR,FOLDER,IN FILE,CHANNEL,OFFSET,DURATION,DATE,TIME,HOUR,TOP1MATCH*,TOP1DIST"
     assert list(rows[0]) == names.split(",")
     assert rows[2] == {
         "INDIR": str(tmp_path / "audio"),
@@ -80,12 +87,44 @@ def test_kaleidoscope_has_its_columns_and_is_read_back(
         "CHANNEL": "0",
         "OFFSET": "7.123456",
         "DURATION": "1.876544",
+        "DATE": "",
+        "TIME": "",
+        "HOUR": "",
         "TOP1MATCH*": "rumble",
         "TOP1DIST": "2.25",
     }
     events = read_events(file, folder).events
     columns = ["recording", "start_s", "end_s", "label", "distance"]
     assert_frame_equal(events.select(columns), make_events().select(columns))
+
+
+@pytest.mark.parametrize("has_folder", [True, False])
+def test_kaleidoscope_has_the_clock_time_of_the_start_of_an_event(
+    has_folder: bool, tmp_path: Path
+) -> None:
+    name = "night/SM4_20260314_235950.wav"
+    (tmp_path / "night").mkdir()
+    soundfile.write(tmp_path / name, np.zeros(20 * 100), 100)
+    span = {"recording": name, "label": "roar", "end_s": 19.0}
+    clock = "2026-03-20T01:02:03.500+02:00"  # of a header, as a scan gives it
+    events = events_frame(
+        [
+            span | {"start_s": 9.5},
+            span | {"start_s": 10.25},
+            span | {"start_s": 11.0, "clock": clock},
+            span | {"start_s": 12.0, "clock": "dawn"},
+        ]
+    )
+    folder = open_recordings(tmp_path) if has_folder else None
+    file, _ = export_events(events, "kaleidoscope", tmp_path / "out", folder)
+    with file.open(newline="", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [(row["DATE"], row["TIME"], row["HOUR"]) for row in rows] == [
+        ("2026-03-14", "23:59:59", "23"),
+        ("2026-03-15", "00:00:00", "00"),
+        ("2026-03-20", "01:02:03", "01"),
+        ("2026-03-15", "00:00:02", "00"),
+    ]
 
 
 def test_one_table_for_all_has_times_for_both_ways_of_opening_it(

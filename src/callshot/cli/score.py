@@ -2,13 +2,18 @@
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from callshot.cli.app import FIELD, app, run_with_progress
 from callshot.cli.options import Out, Quiet, Seed, parse_pairs
 from callshot.errors import OptionError
+
+if TYPE_CHECKING:
+    from callshot.detection.clips import ClipOptions
+    from callshot.records import Progress, Reject
+    from callshot.records.frames import Frame
 
 HOURS = {"h": 1.0, "d": 24.0}
 RATE = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*(?:/\s*(h|d))?\s*")
@@ -155,26 +160,67 @@ def convert(
     ],
     recordings: Recordings = None,
     columns: Columns = None,
+    clips: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Also cut clips with spectrograms: of each class the N best, the N most "
+            "uncertain, and a sample of N over all scores.",
+        ),
+    ] = None,
+    top_hz: Annotated[
+        float | None,
+        typer.Option(
+            metavar="HZ",
+            help="The highest frequency in spectrograms.",
+            show_default="all",
+        ),
+    ] = None,
+    seed: Seed = 0,
     quiet: Quiet = False,
 ) -> None:
     """Convert detections or annotations to files that other programs open.
 
     raven-all needs the recordings: its times run on over all of them, as Raven counts them.
+    --clips needs them too, and writes to the folder clips in DIR.
 
     Example: callshot convert detections.csv --to raven --recordings audio --out raven
     """
     from rich.console import Console
 
     from callshot.corpus.renaming import make_hints
+    from callshot.detection.clips import ClipOptions
     from callshot.detection.exports import convert_files
     from callshot.detection.score_terminal import show_rejects
 
     hints = make_hints(columns=parse_pairs("columns", columns, "label=Species"))
-    with run_with_progress("converting", quiet=quiet):
+    if clips is not None and recordings is None:
+        raise OptionError("clips: give the folder of the recordings (--recordings)")
+    cut = None if clips is None else ClipOptions(clips, top_hz=top_hz, seed=seed)
+    with run_with_progress("converting", quiet=quiet) as progress:
         reading, files = convert_files(events, to, out, recordings, hints)
+        rejects = reading.rejects
+        if cut is not None and recordings is not None:
+            rejects += _cut_clips(reading.events, recordings, out, cut, progress)
     if not quiet:
-        show_rejects(reading.rejects, Console())
+        show_rejects(rejects, Console())
         print(f"{len(reading.events)} events in {len(files) - 1} files in {out}")
+
+
+def _cut_clips(
+    events: "Frame",
+    recordings: Path,
+    out: Path,
+    options: "ClipOptions",
+    progress: "Progress",
+) -> "list[Reject]":
+    """Cut clips into the folder clips; return the events that could not be read."""
+    from callshot.detection.clips import write_clips
+    from callshot.detection.events import open_recordings
+
+    folder = open_recordings(recordings)
+    result = write_clips(events, folder, out / "clips", options, progress=progress)
+    return result.rejects
 
 
 def parse_rate(text: str | None) -> float | None:

@@ -14,6 +14,7 @@ give the same time, the offset comes from the header.
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
@@ -31,6 +32,33 @@ BROADCAST_DATE = slice(320, 338)  # of a bext chunk: date and time
 MOST_CHUNKS = 100
 MOST_BYTES = 2**16  # of a chunk
 TEXT_CHUNKS = (b"LIST", b"guan", b"bext")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTime:
+    """When a recording began by the clock of its recorder, and how long it is."""
+
+    start: datetime
+    duration_s: float
+
+    @property
+    def end(self) -> datetime:
+        """When it ended."""
+        return self.start + timedelta(seconds=self.duration_s)
+
+
+def parse_clock(clock: str | None) -> datetime | None:
+    """Return a time in the format of ISO 8601 without its offset from UTC, None if it is none.
+
+    >>> parse_clock("2026-03-14T05:30:00+02:00"), parse_clock("dawn")
+    (datetime.datetime(2026, 3, 14, 5, 30), None)
+    """
+    if clock is None:
+        return None
+    try:
+        return datetime.fromisoformat(clock).replace(tzinfo=None)
+    except ValueError:
+        return None
 
 
 def find_clock_time(path: Path, name: str) -> str | None:

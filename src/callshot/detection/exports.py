@@ -3,7 +3,7 @@
 raven         a selection table for each recording, also for those without events
 raven-all     one selection table for all recordings, right in both ways of opening it
 audacity      a label track for each recording that has events
-kaleidoscope  kaleidoscope.csv
+kaleidoscope  kaleidoscope.csv; date, time and hour are those of the start of the event
 csv, parquet  events.csv, events.parquet: all columns
 """
 
@@ -17,6 +17,7 @@ import polars as pl
 from callshot.corpus.annotations import Hints, audacity, raven
 from callshot.corpus.annotations.cells import add_times
 from callshot.corpus.audio import SUFFIXES
+from callshot.detection.clock import find_clock_time, parse_clock, shift_clock
 from callshot.detection.events import (
     EventReading,
     RecordingFolder,
@@ -40,6 +41,9 @@ KALEIDOSCOPE = (
     "CHANNEL",
     "OFFSET",
     "DURATION",
+    "DATE",
+    "TIME",
+    "HOUR",
     "TOP1MATCH*",
     "TOP1DIST",
 )
@@ -180,8 +184,9 @@ def _export_kaleidoscope(events: Frame, recordings: RecordingFolder | None) -> F
     folder = ""
     if recordings is not None:
         folder = str(recordings.library.root.absolute())
+    clocks = _find_clocks(events, recordings)
     rows: list[Iterable[Any]] = [KALEIDOSCOPE]
-    for event in events.iter_rows(named=True):
+    for event, clock in zip(events.iter_rows(named=True), clocks, strict=True):
         path = PurePosixPath(event["recording"])
         parent = path.parent.as_posix()
         if parent == ".":
@@ -189,8 +194,25 @@ def _export_kaleidoscope(events: Frame, recordings: RecordingFolder | None) -> F
         duration_s = add_times(event["end_s"], -event["start_s"])
         span = (event["start_s"], duration_s)
         match = (event["label"], event["distance"])
-        rows.append((folder, parent, path.name, 0, *span, *match))
+        rows.append((folder, parent, path.name, 0, *span, *clock, *match))
     yield "kaleidoscope.csv", format_csv(map(tuple, rows)).encode()
+
+
+def _find_clocks(
+    events: Frame, recordings: RecordingFolder | None
+) -> Iterator[tuple[str, str, str]]:
+    """Yield the date, time and hour at which each event starts; empty where no clock says it."""
+    starts = {}
+    for name in set(events["recording"]):
+        path = Path(name) if recordings is None else recordings.find_file(name)
+        starts[name] = find_clock_time(path, name)
+    for event in events.iter_rows(named=True):
+        shifted = shift_clock(starts[event["recording"]], event["start_s"])
+        time = parse_clock(event["clock"]) or parse_clock(shifted)
+        if time is None:
+            yield "", "", ""
+        else:
+            yield f"{time:%Y-%m-%d}", f"{time:%H:%M:%S}", f"{time:%H}"
 
 
 def _export_csv(events: Frame, recordings: RecordingFolder | None) -> Files:

@@ -226,6 +226,29 @@ EVENTS: Schema = {
     "high_freq_hz": pl.Float64,
     "confirmed": pl.Boolean,
 }
+# Clips of events: the files in the folder of clips, the span of the clip in the recording, and why
+# the event was chosen. `confirmed` is for the verdict of a person.
+CLIPS: Schema = {
+    "clip": pl.String,
+    "picture": pl.String,
+    "recording": pl.String,
+    "start_s": pl.Float64,
+    "end_s": pl.Float64,
+    "label": pl.String,
+    "score": pl.Float64,
+    "why": pl.String,
+    "confirmed": pl.String,
+    "clip_start_s": pl.Float64,
+    "clip_end_s": pl.Float64,
+}
+# Events of a class that start in an hour of a day, and for how long there is a recording of it.
+ACTIVITY: Schema = {
+    "date": pl.Date,
+    "hour": pl.Int64,
+    "label": pl.String,
+    "detections": pl.Int64,
+    "recorded_minutes": pl.Float64,
+}
 # Scores of detections against annotations, per class; the row without a label is on all classes,
 # its average precision is the mean over classes. `by` is "events" or "windows". p01 and p99 are
 # percentiles over samples of recordings. False alarms are null where lengths are not known.

@@ -1,0 +1,251 @@
+"""Clips of events: which are chosen, what they contain, and what the table says of them."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import soundfile
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from callshot.detection.choose_clips import choose_events
+from callshot.detection.clip_pictures import draw_spectrogram, measure_spectrogram
+from callshot.detection.clips import ClipOptions, write_clips
+from callshot.detection.events import (
+    RecordingFolder,
+    events_frame,
+    open_recordings,
+    read_events,
+)
+from callshot.errors import OptionError, OutputError
+from test_cli import run
+
+RATE_HZ = 500
+LENGTH_S = 30.0
+
+
+def make_event(start_s: float, label: str, score: float | None, **cells: Any) -> Any:
+    row = {"recording": "SITE_20260302_053000.wav", "end_s": start_s + 2}
+    return row | {"start_s": start_s, "label": label, "score": score} | cells
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RecordingFolder:
+    """Two recordings at a low rate; sample n of the first is n / 32768."""
+    audio = tmp_path / "audio"
+    audio.mkdir()
+    ramp = np.arange(round(LENGTH_S * RATE_HZ), dtype=np.int16)
+    soundfile.write(audio / "SITE_20260302_053000.wav", ramp, RATE_HZ)
+    soundfile.write(audio / "b.wav", np.stack([ramp, ramp + 2], axis=1), RATE_HZ)
+    return open_recordings(audio)
+
+
+def literal_choice(scores: list[float], count: int) -> tuple[set[float], set[float]]:
+    """Return the scores of the best and of the most uncertain."""
+    falling = sorted(scores, reverse=True)
+    return set(falling[:count]), set(falling[-count:])
+
+
+@given(
+    st.lists(st.integers(0, 1000), min_size=1, max_size=40, unique=True),
+    st.integers(1, 12),
+    st.integers(0, 3),
+)
+def test_the_best_the_most_uncertain_and_one_of_each_part_are_chosen(
+    numbers: list[int], count: int, seed: int
+) -> None:
+    scores = [number / 8 for number in numbers]
+    events = events_frame(
+        make_event(float(n), "roar", score) for n, score in enumerate(scores)
+    )
+    chosen = choose_events(events, count, seed=seed)
+    best, uncertain = literal_choice(scores, count)
+    why = {row["score"]: row["why"].split(", ") for row in chosen.iter_rows(named=True)}
+    assert {score for score in why if "best" in why[score]} == best
+    assert {score for score in why if "uncertain" in why[score]} == uncertain
+    sample = sorted((s for s in why if "sample" in why[s]), reverse=True)
+    falling = sorted(scores, reverse=True)
+    assert len(sample) == min(count, len(scores))
+    for number, score in enumerate(sample):
+        first = number * len(scores) // len(sample)
+        end = (number + 1) * len(scores) // len(sample)
+        assert score in falling[first:end]
+    ranks = [falling.index(score) + 1 for score in why]
+    assert chosen["rank"].to_list() == ranks
+
+
+def test_every_event_is_drawn_for_the_sample_equally_often() -> None:
+    events = events_frame(make_event(float(n), "roar", n / 8) for n in range(6))
+    counts = np.zeros(6)
+    for seed in range(300):
+        chosen = choose_events(events, 2, seed=seed)
+        sample = chosen.filter(pl.col("why").str.contains("sample"))
+        counts[(sample["score"] * 8).cast(int)] += 1
+    assert counts.sum() == 600
+    np.testing.assert_allclose(counts, 100, atol=5 * 100**0.5)
+
+
+def test_events_without_scores_are_sampled_only() -> None:
+    events = events_frame(make_event(float(n), "roar", None) for n in range(9))
+    assert choose_events(events, 3)["why"].to_list() == ["sample"] * 3
+    assert choose_events(events.clear(), 3).is_empty()
+
+
+def test_a_clip_has_the_samples_of_the_recording_at_its_own_rate(
+    folder: RecordingFolder, tmp_path: Path
+) -> None:
+    events = events_frame(
+        [
+            make_event(10.0, "low rumble", 0.75),
+            make_event(0.5, "low rumble", 0.5),
+            make_event(28.0, "象", 0.25),
+            make_event(3.0, "象", 0.5, recording="b.wav"),
+        ]
+    )
+    result = write_clips(events, folder, tmp_path / "clips", ClipOptions(1))
+    rows = {row["start_s"]: row for row in result.clips.iter_rows(named=True)}
+    assert rows[10.0]["clip"] == "low-rumble/001_SITE_20260302_053000_10.0s.flac"
+    assert rows[28.0]["clip"] == "class/002_SITE_20260302_053000_28.0s.flac"
+    spans = {
+        start_s: (row["clip_start_s"], row["clip_end_s"])
+        for start_s, row in rows.items()
+    }
+    assert spans == {
+        10.0: (9.0, 13.0),
+        0.5: (0.0, 3.5),
+        28.0: (27.0, 30.0),
+        3.0: (2.0, 6.0),
+    }
+    for start_s, row in rows.items():
+        pcm, rate_hz = soundfile.read(tmp_path / "clips" / row["clip"], dtype="int32")
+        assert rate_hz == RATE_HZ
+        first, last = (round(time_s * RATE_HZ) for time_s in spans[start_s])
+        offset = 1 if row["recording"] == "b.wav" else 0  # the mean of two channels
+        np.testing.assert_array_equal(pcm >> 16, np.arange(first, last) + offset)
+        with Image.open(tmp_path / "clips" / row["picture"]) as image:
+            assert image.size[0] > 400
+
+
+def test_the_table_is_read_as_events_to_review(
+    folder: RecordingFolder, tmp_path: Path
+) -> None:
+    events = events_frame(make_event(float(n), "roar", n / 8) for n in range(5))
+    write_clips(events, folder, tmp_path / "clips", ClipOptions(2))
+    table = tmp_path / "clips" / "clips.csv"
+    text = table.read_text("utf-8")
+    assert text.splitlines()[0] == (
+        "clip,picture,recording,start_s,end_s,label,score,why,confirmed,clip_start_s,clip_end_s"
+    )
+    reviewed = pl.read_csv(table).with_columns(confirmed=pl.lit("yes"))
+    reviewed.write_csv(tmp_path / "reviewed.csv")
+    read = read_events(tmp_path / "reviewed.csv", folder).events
+    assert read.select("start_s", "label", "score", "confirmed").rows() == [
+        (row[0], "roar", row[0] / 8, True)
+        for row in sorted(reviewed.select("start_s").rows())
+    ]
+
+
+def test_clips_are_the_same_bytes_again_and_replace_earlier_ones(
+    folder: RecordingFolder, tmp_path: Path
+) -> None:
+    events = events_frame(make_event(float(n), "roar", n / 8) for n in range(3))
+    out = tmp_path / "clips"
+
+    def write(count: int) -> dict[str, bytes]:
+        write_clips(events, folder, out, ClipOptions(count))
+        files = [path for path in out.rglob("*") if path.is_file()]
+        return {path.relative_to(out).as_posix(): path.read_bytes() for path in files}
+
+    first = write(1)
+    assert len(write(2)) > len(first)
+    assert write(1) == first
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "clips.csv").write_text("mine")
+    with pytest.raises(OutputError, match="was not written by callshot"):
+        write_clips(events, folder, tmp_path / "mine", ClipOptions(1))
+
+
+def test_an_event_that_cannot_be_read_is_a_reject_and_the_others_are_cut(
+    folder: RecordingFolder, tmp_path: Path
+) -> None:
+    events = events_frame(
+        [
+            make_event(1.0, "roar", 0.5),
+            make_event(99.0, "roar", 0.75),
+            make_event(1.0, "roar", 0.25, recording="absent.wav"),
+        ]
+    )
+    result = write_clips(events, folder, tmp_path / "clips", ClipOptions(3))
+    assert result.clips["start_s"].to_list() == [1.0]
+    assert [reject.file for reject in result.rejects] == [
+        "SITE_20260302_053000.wav",
+        "absent.wav",
+    ]
+    assert "nothing to read from 98.000 s" in result.rejects[0].reason
+
+
+def test_a_spectrogram_has_a_tone_at_its_frequency_and_time() -> None:
+    rate_hz = 8000
+    time_s = np.arange(4 * rate_hz) / rate_hz
+    tone = np.sin(2 * np.pi * 300 * time_s).astype(np.float32)
+    tone[: 2 * rate_hz] = 0
+    for top_hz in (4000.0, 500.0):
+        frequency_hz, times_s, level_db = measure_spectrogram(tone, rate_hz, top_hz)
+        assert frequency_hz[-1] <= top_hz
+        assert 200 < len(frequency_hz) < 400
+        strongest, late = np.unravel_index(level_db.argmax(), level_db.shape)
+        step_hz = frequency_hz[1]
+        assert frequency_hz[strongest] == pytest.approx(300, abs=step_hz)
+        assert times_s[late] > 2
+        # Literally: the power of one window at one frequency.
+        size = round(rate_hz / step_hz)
+        window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(size) / size)
+        middle = round(times_s[-1] * rate_hz) - size // 2
+        part = tone[middle : middle + size] * window
+        turns = np.exp(-2j * np.pi * strongest * np.arange(size) / size)
+        power = 2 * abs(np.sum(part * turns)) ** 2 / (rate_hz * np.sum(window**2))
+        assert level_db[strongest, -1] == pytest.approx(10 * np.log10(power), abs=0.01)
+
+
+@pytest.mark.parametrize("size", [1, 40, 5000])
+def test_silence_and_very_short_clips_have_a_picture(size: int) -> None:
+    event = make_event(0.0, "roar\n$x$", None)
+    content = draw_spectrogram(np.zeros(size, np.float32), RATE_HZ, 0.0, event)
+    with Image.open(io.BytesIO(content)) as image:
+        assert image.format == "PNG"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"count": 0}, "clips: expected 1 or more, got 0"),
+        ({"count": 1, "margin_s": -1}, "margin_s: expected 0 to 60 s, got -1"),
+        ({"count": 1, "top_hz": 0}, "top_hz: expected more than 0 Hz, got 0"),
+    ],
+)
+def test_options_out_of_range_are_one_line(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(OptionError, match=message):
+        ClipOptions(**options)
+
+
+def test_convert_cuts_clips(
+    folder: RecordingFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    events = events_frame(make_event(float(n), "roar", n / 8) for n in range(9))
+    events.write_parquet(tmp_path / "events.parquet")
+    command = ["convert", tmp_path / "events.parquet", "--to", "csv", "--out"]
+    command += [tmp_path / "out", "--clips", 1]
+    run(*command, code=2)
+    assert "clips: give the folder of the recordings (--recordings)" in (
+        capsys.readouterr().err
+    )
+    run(*command, "--recordings", folder.library.root, "--top-hz", 100)
+    assert len(list((tmp_path / "out" / "clips" / "roar").glob("*.flac"))) == 3
+    # The table of clips is no second file of events.
+    assert len(read_events(tmp_path / "out", folder).events) == 9
