@@ -37,8 +37,21 @@ COMMANDS = {
     "baselines: logistic": "baselines table.parquet --C 1 --out DISK/results",
     "baselines: recurrent": "baselines table.parquet --train recurrent --cell gru --seeds 1 "
     "--out DISK/results",
+    "encoders fit": "encoders fit segments/segments.parquet -e mfcc --out DISK/fit",
+    "index": "index corpus/recordings -e mfcc --window 1 --out DISK/index",
+    "find": "find corpus/recordings/RECORDING.flac@1-2 index --out DISK/similar.csv",
+    "learn": "learn segments/segments.parquet -e mfcc --store store --out DISK/model.npz",
+    "learn --store": "learn segments/segments.parquet -e mfcc --store DISK/store "
+    "--out other.npz",
+    "export": "export model.npz --onnx DISK/model.onnx",
+    "scan --segments": "scan model.npz --segments segments/segments.parquet "
+    "--store store --out DISK/labels",
+    "score": "score detections.csv corpus/raven --recordings corpus/recordings "
+    "--samples 20 --out DISK/scores",
+    "convert": "convert detections.csv --to raven --out DISK/raven",
     "run": "run DISK/study.toml",
 }
+NO_QUIET = ("export", "encoders")  # commands without this option
 STUDY = """
 out = "results"
 store = "store"
@@ -74,8 +87,9 @@ def small_disk(folder: Path) -> Iterator[Path]:
 
 def call(words: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a command in a folder."""
+    quiet = [] if words.startswith(NO_QUIET) else ["--quiet"]
     return subprocess.run(
-        [sys.executable, "-m", "callshot", *words.split(), "--quiet"],
+        [sys.executable, "-m", "callshot", *words.split(), *quiet],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -83,11 +97,14 @@ def call(words: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def make_inputs(folder: Path) -> None:
-    """Make a small corpus, its segments, a table with sequences and an array."""
+    """Make a small corpus and what the commands read that come after segment."""
     steps = (
         "synth corpus --scale 0.2",
         "segment corpus/recordings -a corpus/raven --out segments",
-        "embed segments/segments.parquet -e mfcc --sequence --out table.parquet",
+        "embed segments/segments.parquet -e mfcc --sequence --store store "
+        "--out table.parquet",
+        "learn segments/segments.parquet -e mfcc --store store --out model.npz",
+        "index corpus/recordings -e mfcc --window 1 --out index",
     )
     for words in steps:
         done = call(words, folder)
@@ -96,6 +113,10 @@ def make_inputs(folder: Path) -> None:
     table = pl.read_parquet(folder / "table.parquet")
     np.savez(folder / "array.npz", np.array(table["embedding"].to_list(), np.float32))
     table.select("segment", "recording", "label").write_csv(folder / "array.csv")
+    calls = pl.read_parquet(folder / "segments" / "segments.parquet")
+    scores = np.linspace(0, 1, len(calls))
+    detections = calls.select("recording", "start_s", "end_s", "label")
+    detections.with_columns(score=scores).write_csv(folder / "detections.csv")
 
 
 def is_readable(path: Path) -> bool:
@@ -154,10 +175,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         make_inputs(folder)
+        recording = min(folder.glob("corpus/recordings/*")).stem
         for command in arguments.command or COMMANDS:
             outcomes = []
             for free_kb in FREE_KB:
-                is_done, found = try_command(COMMANDS[command], folder, free_kb)
+                words = COMMANDS[command].replace("RECORDING", recording)
+                is_done, found = try_command(words, folder, free_kb)
                 outcomes.append((is_done, found))
                 problems += [f"{command}, {free_kb} kB free: {text}" for text in found]
             rows.append(
