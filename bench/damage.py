@@ -9,6 +9,7 @@ one line that names the file. All runs in child processes, so that an abort is c
 import io
 import json
 import random
+import resource
 import subprocess
 import sys
 import tempfile
@@ -266,15 +267,16 @@ def count_outcomes(kind: str, count: int) -> Counter[str]:
     return outcomes
 
 
-def measure_cost() -> dict[str, object]:
-    """Return the CPU time to read 82 MB of vectors, with and without verification.
+Times = list[tuple[float, float]]
+"""CPU and wall seconds of repeated runs."""
 
-    Wall time would depend on the number of cores, and on what else they do.
-    """
+
+def measure_store() -> dict[str, object]:
+    """Return the cost of verifying 82 MB of vectors, beside opening the store and reading."""
     names = [sha256(str(n).encode()).hexdigest() for n in range(20_000)]
     block = np.random.default_rng(0).normal(size=(1000, 1024)).astype(np.float32)
     verify = stores.verify_shards
-    seconds: dict[bool, list[float]] = {True: [], False: []}
+    times: dict[bool, Times] = {True: [], False: []}
     with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
         with open_store(Path(folder), FINGERPRINT) as store:
             for number, name in enumerate(names):
@@ -282,19 +284,73 @@ def measure_cost() -> dict[str, object]:
         for is_verified in (True, False) * 7:
             stores.verify_shards = verify if is_verified else lambda shards, _: shards
             shards._whole_shards.clear()
-            start_s = time.process_time()
+            start = (time.process_time(), time.perf_counter())
             with open_store(Path(folder), FINGERPRINT) as store:
                 store.vectors(names)
-            seconds[is_verified].append(time.process_time() - start_s)
+            end = (time.process_time(), time.perf_counter())
+            times[is_verified].append((end[0] - start[0], end[1] - start[1]))
     stores.verify_shards = verify
-    with_s = min(seconds[True])
-    without_s = min(seconds[False])
-    return {
-        "trial": "read 82 MB from the store",
-        "without checksums, CPU s": without_s,
-        "with, CPU s": with_s,
-        "cost %": 100 * (with_s / without_s - 1),
-    }
+    return describe_cost("open the store, read 82 MB", times)
+
+
+UNVERIFIED = """
+import sys
+from callshot.encoders.store import store
+store.verify_shards = lambda shards, notes: shards
+from callshot.__main__ import main
+main()
+"""
+
+
+def measure_command(calls: int = 20_000) -> dict[str, object]:
+    """Return what it costs to verify 82 MB in `callshot embed` if the store has all segments."""
+    program = {True: ["-m", "callshot"], False: ["-c", UNVERIFIED]}
+    times: dict[bool, Times] = {True: [], False: []}
+    with tempfile.TemporaryDirectory(dir=memory_folder()) as name:
+        folder = Path(name)
+        table = make_long_corpus(folder, calls)
+        words = ["embed", str(table), "-e", "random", "--set", "dimension=1024"]
+        words += ["--store", str(folder / "store"), "--quiet"]
+        words += ["--out", str(folder / "table.parquet")]
+        subprocess.run([sys.executable, "-m", "callshot", *words], check=True)
+        for is_verified in (True, False) * 5:
+            command = [sys.executable, *program[is_verified], *words]
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            start_s = time.perf_counter()
+            subprocess.run(command, check=True)
+            wall_s = time.perf_counter() - start_s
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            times[is_verified].append((cpu_s, wall_s))
+    return describe_cost(f"callshot embed, {calls:,} segments in the store", times)
+
+
+def make_long_corpus(folder: Path, calls: int) -> Path:
+    """Write noise with an annotation every 0.1 s; return the table of its segments."""
+    audio = folder / "audio"
+    audio.mkdir()
+    per_file = 1000
+    for number in range(calls // per_file):
+        noise = np.random.default_rng(number).normal(0, 0.1, per_file * RATE_HZ // 10)
+        sf.write(audio / f"{number}.wav", noise, RATE_HZ)
+        lines = [f"{n / 10}\t{(n + 1) / 10}\tcall {n % 5}\n" for n in range(per_file)]
+        (audio / f"{number}.txt").write_text("".join(lines))
+    command = [sys.executable, "-m", "callshot", "segment", str(audio), "--quiet"]
+    command += ["--min-length-s", "0", "--out", str(folder / "segments")]
+    subprocess.run(command, check=True)
+    return folder / "segments" / "segments.parquet"
+
+
+def describe_cost(trial: str, times: dict[bool, Times]) -> dict[str, object]:
+    """Return a row of the table: the fastest of the runs that took turns."""
+    row: dict[str, object] = {"trial": trial}
+    for column, unit in enumerate(("CPU s", "wall s")):
+        with_s = min(one[column] for one in times[True])
+        without_s = min(one[column] for one in times[False])
+        row[f"without checksums, {unit}"] = without_s
+        row[f"with, {unit}"] = with_s
+        row[f"cost, {unit} %"] = 100 * (with_s / without_s - 1)
+    return row
 
 
 def main() -> None:
@@ -312,9 +368,10 @@ def main() -> None:
         outcomes = count_outcomes(kind, arguments.count)
         for outcome, number in outcomes.most_common():
             rows.append({"trial": kind, "outcome": outcome, "count": number})
-    rows.append(measure_cost())
+    costs = [measure_store(), measure_command()]
     title = f"bench/damage: {arguments.count:,} damaged stores, and as many tables"
     show(title, rows, arguments.json)
+    show("bench/damage: the cost of checksums", costs, None)
     good = ("noticed", "same table", "error of one line", "read")
     bad = [row for row in rows if "outcome" in row and row["outcome"] not in good]
     if bad:
