@@ -38,9 +38,9 @@ COMMANDS = {
     "baselines: per k": "baselines table.parquet --train  --per-k --shots 1-20 "
     "--out OUT/results",
     "baselines: recurrent": "baselines table.parquet --train recurrent --cell gru "
-    "--seeds 1 --folds 2 --keep OUT/networks --out OUT/results",
+    "--seeds 1 --folds 4 --keep OUT/networks --out OUT/results",
     "baselines: end-to-end": "baselines table.parquet --train end-to-end "
-    "--segments segments/segments.parquet --folds 2 --keep OUT/networks --out OUT/results",
+    "--segments segments/segments.parquet --folds 4 --keep OUT/networks --out OUT/results",
     "index": "index corpus/recordings -e ENCODER --window 1 --out OUT/index",
     "scan --segments": "scan model.npz --segments segments/segments.parquet "
     "--store OUT/store --out OUT/labels",

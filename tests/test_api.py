@@ -247,6 +247,7 @@ def test_equal_vectors_in_one_fold_are_listed_without_a_note() -> None:
 def test_options_of_annotations_have_the_same_names_everywhere() -> None:
     names = {option.name for option in fields(AnnotationOptions)}
     assert names <= set(signature(callshot.segment).parameters)
+    assert names - {"corpus"} <= set(signature(callshot.learn).parameters)
     assert names - {"corpus"} <= set(KEYS["corpus"])
 
 
@@ -302,3 +303,13 @@ def test_wrong_queries_are_one_clear_line() -> None:
         evaluate(queries=make_vectors(1))
     with pytest.raises(OptionError, match="centre: needs queries"):
         evaluate(centre=True)
+
+
+def test_learn_reads_recordings_behind_links(tmp_path: Path) -> None:
+    record(tmp_path / "kept" / "a.wav", seconds=5)
+    audio = tmp_path / "audio"
+    audio.mkdir()
+    (audio / "a.wav").symlink_to(tmp_path / "kept" / "a.wav")
+    (audio / "a.txt").write_text("1\t2\troar\n2\t3\trumble\n")
+    result = callshot.learn(audio, "mfcc", store=tmp_path / "store", follow_links=True)
+    assert result.model.classes == ("roar", "rumble")

@@ -444,7 +444,7 @@ def test_a_place_that_cannot_be_written_is_an_output_error(tmp_path: Path) -> No
     table = read_table(npz(tmp_path))
     (tmp_path / "folder.parquet").mkdir()
     for name in ("mfcc.npz/a/x.parquet", "mfcc.npz/x.parquet", "folder.parquet"):
-        with pytest.raises(OutputError, match="cannot be (made|written)"):
+        with pytest.raises(OutputError, match=r"cannot be (made|written)"):
             write_table(table, tmp_path / name)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "folder.parquet",

@@ -264,3 +264,35 @@ def test_fold_numbers_other_than_those_of_folds_json_are_an_error(
 ) -> None:
     with pytest.raises(InputError, match=r"folds\.csv: expected 2 folds"):
         read_folds_dir(write_folds(tmp_path, INFO, folds), table())
+
+
+def herd() -> Embeddings:
+    label = ("Brüllen", "Grollen")
+    vectors = np.zeros((2, 1), np.float32)
+    labels = [(name,) for name in label]
+    return Embeddings(
+        "mfcc", vectors, ("a#1", "b#1"), ("a.wav", "b.wav"), label, labels
+    )
+
+
+FOLDS = "recording,fold\na.wav,1\nb.wav,2\n"
+AS_PEOPLE_HAVE_THEM = {
+    "semicolons": (FOLDS.replace(",", ";"), "utf-8"),
+    "tabs": (FOLDS.replace(",", "\t"), "utf-8"),
+    "Excel": ("sep=;\r\n" + FOLDS.replace(",", ";").replace("\n", "\r\n"), "utf-16"),
+    "R": ('"recording" "fold"\n"1" "a.wav" 1\n"2" "b.wav" 2\n', "utf-8"),
+}
+
+
+@pytest.mark.parametrize("name", AS_PEOPLE_HAVE_THEM)
+def test_folds_are_read_as_people_have_them(name: str, tmp_path: Path) -> None:
+    text, encoding = AS_PEOPLE_HAVE_THEM[name]
+    path = tmp_path / "folds.csv"
+    path.write_bytes(text.encode(encoding))
+    assert read_folds(path, herd()).tolist() == [1, 2]
+
+
+def test_categories_are_read_as_excel_writes_them_on_windows(tmp_path: Path) -> None:
+    path = tmp_path / "categories.csv"
+    path.write_bytes("label;category\r\nBrüllen;tönend\r\n".encode("cp1252"))
+    assert read_categories(path, herd()) == {"Brüllen": "tönend"}

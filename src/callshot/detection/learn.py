@@ -59,6 +59,7 @@ def learn(
     label: str | None = None,
     rename: Renames | None = None,
     time_unit: str | None = None,
+    follow_links: bool = False,
     window_s: float | None = None,
     channel: str | None = None,
     source_rate_hz: float | None = None,
@@ -82,7 +83,7 @@ def learn(
         Annotation file or folder; found beside the recordings by default.
     add : path, optional
         A model to which the examples are added; its encoder and settings are used.
-    format, columns, tiers, label, rename, time_unit
+    format, columns, tiers, label, rename, time_unit, follow_links
         How annotations are read, as in `segment`.
     window_s : float, optional
         Length of a window, for encoders without one of their own; by default the median length of
@@ -122,7 +123,12 @@ def learn(
     ('roar', 'rumble')
     """
     hints = make_hints(
-        columns=columns, tiers=tiers, label=label, rename=rename, time_unit=time_unit
+        columns=columns,
+        tiers=tiers,
+        label=label,
+        rename=rename,
+        time_unit=time_unit,
+        follow_links=follow_links,
     )
     options = LearningOptions(
         None if annotations is None else Path(annotations),

@@ -18,7 +18,8 @@ import numpy as np
 
 from callshot.errors import InputError
 from callshot.records import FloatArray
-from callshot.tables.embedding_tables import explain_read_errors, read_csv_records
+from callshot.tables.embedding_tables import explain_read_errors
+from callshot.tables.text_tables import read_csv_records
 from callshot.tables.window_pooling import WindowReaders, Windows
 
 Line = tuple[str, list[str]]  # where it is, and its start, end and vector

@@ -40,7 +40,7 @@ from callshot.records.columns import (
     parse_dimensions,
     select_columns,
 )
-from callshot.records.csv_cells import restore_frame, restore_text
+from callshot.records.csv_cells import restore_frame
 from callshot.records.parquet import describe_parquet, read_parquet, write_parquet
 
 CHECKSUM = "sha256"  # the metadata that callshot verify compares
@@ -221,7 +221,7 @@ def _read_csv(path: Path) -> pl.DataFrame:
     header = next(_csv_rows(path), [])
     check_columns(path, header, ["e0"])
     names = select_columns(path, [name for name in header if name != "embedding"])
-    _check_repeated(path, header, names)
+    check_repeated(path, header, names)
     try:
         frame = pl.read_csv(path.absolute(), infer_schema=False, glob=False)
     except POLARS_ERRORS:
@@ -255,19 +255,8 @@ def _csv_rows(path: Path) -> Iterator[list[str]]:
             yield cells
 
 
-def read_csv_records(path: Path, required: Sequence[str]) -> list[dict[str, str]]:
-    """Return the rows of a CSV file by column; raise if it has none, or a column is missing."""
-    with explain_read_errors(path):
-        header, *rows = list(_csv_rows(path)) or [[]]
-    check_columns(path, header, required)
-    named = list(filter(None, header))  # columns without a name are not read
-    _check_repeated(path, header, named)
-    if not rows:
-        raise InputError(f"{path}: the file has no rows")
-    return [dict(zip(header, map(restore_text, cells), strict=True)) for cells in rows]
-
-
-def _check_repeated(path: Path, header: Sequence[str], names: Sequence[str]) -> None:
+def check_repeated(path: Path, header: Sequence[str], names: Sequence[str]) -> None:
+    """Check that each of the names is in a header once."""
     for name in names:
         count = header.count(name)
         if count > 1:

@@ -28,7 +28,7 @@ from callshot.records import (
 )
 from callshot.records.columns import check_columns, check_rows
 from callshot.records.frames import BASELINES
-from callshot.tables.embedding_tables import read_csv_records
+from callshot.tables.text_tables import read_csv_records
 
 Rows = list[dict[str, str]]
 

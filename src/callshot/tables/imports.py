@@ -30,8 +30,9 @@ from callshot.records.columns import (
 )
 from callshot.records.parquet import describe_parquet, read_parquet
 from callshot.tables.birdnet_analyzer import TEXT_SUFFIX, read_analyzer
-from callshot.tables.embedding_tables import explain_read_errors, read_csv_records
+from callshot.tables.embedding_tables import explain_read_errors
 from callshot.tables.hoplite import find_hoplite, read_hoplite
+from callshot.tables.text_tables import read_csv_records
 from callshot.tables.window_pooling import (
     Span,
     Vector,

@@ -228,6 +228,19 @@ def test_the_first_line_may_name_the_separator_as_for_excel(tmp_path: Path) -> N
     check_error(tmp_path, f'sep=,\n{HEADER}\na.wav,0,1,"roar\n', "line 3: the row")
 
 
+def test_quotes_inside_cells_are_read_as_r_escapes_them(tmp_path: Path) -> None:
+    for mark in ",\t; ":
+        header = mark.join(f'"{name}"' for name in HEADER.split(","))
+        row = mark.join(['"a.wav"', "0", "1", r'"a \"low\" call"'])
+        reading = read(tmp_path, f"{header}\n{row}\n")
+        assert facts(reading) == [("a.wav", 0.0, 1.0, 'a "low" call')]
+
+
+def test_a_backslash_at_the_end_of_a_quoted_cell_stays(tmp_path: Path) -> None:
+    reading = read(tmp_path, f'{HEADER}\na.wav,0,1,"roar\\"\n"a.wav",1,2,"bark"\n')
+    assert [one.label for one in reading.annotations] == ["roar\\", "bark"]
+
+
 def test_quoted_decimal_commas_are_read_between_commas(tmp_path: Path) -> None:
     text = f'{HEADER},low_freq_hz\na.wav,"0,5","1,250",roar,"9,5"\nb.wav,1,2,roar,\n'
     reading = read(tmp_path, text)

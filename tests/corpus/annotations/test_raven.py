@@ -334,6 +334,14 @@ def test_quotes_of_a_label_are_kept_unless_excel_or_r_wrote_them(
     assert read_labels(tmp_path, '"a, b"', end="\n") == ['"a, b"']
 
 
+def test_quotes_inside_cells_are_read_as_r_escapes_them(tmp_path: Path) -> None:
+    header = '"Selection"\t"Begin Time (s)"\t"End Time (s)"\t"Label"'
+    path = tmp_path / "y.txt"
+    path.write_text(f'{header}\n1\t0\t1\t"a \\"low\\" call"\n2\t1\t2\t"C:\\"\n')
+    labels = [one.label for one in read_annotations(path).annotations]
+    assert labels == ['a "low" call', "C:\\"]
+
+
 def read_labels(folder: Path, *labels: str, end: str) -> list[str]:
     lines = ["Selection\tBegin Time (s)\tEnd Time (s)\tLabel"]
     lines += [f"{n}\t{n}\t{n + 1}\t{label}" for n, label in enumerate(labels)]

@@ -87,7 +87,7 @@ REWRITTEN = {
 # fmt: on
 # Times of so few files may happen to increase from file to file.
 MAX_FILES_BY_CHANCE = 4
-QUOTED = re.compile(r'"(?:[^"]|"")*"')
+QUOTED = re.compile(r'"(?:[^"]|""|(?<=\\)")*"')  # R may put a backslash before a quote
 MARKED = re.compile('[,"]')
 UNIT = re.compile(r"\([^()]*\)$")
 
@@ -163,7 +163,8 @@ def _is_quoted(rows: Sequence[Sequence[str]], *, is_windows: bool) -> bool:
 def _unquote(cell: str) -> str:
     if QUOTED.fullmatch(cell.strip()) is None:
         return cell
-    return cell.strip()[1:-1].replace('""', '"')
+    inner = cell.strip()[1:-1]
+    return inner.replace('""', '"').replace('\\"', '"')
 
 
 def _assign_columns(

@@ -6,6 +6,7 @@ Separators are commas, semicolons or tabs, spaces in tables of R, or what the fi
 import csv
 import io
 import re
+from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from callshot.records.csv_cells import restore_text
 
 DELIMITERS = ("\t", ";", ",")
 SEPARATOR_LINE = re.compile(r'"?sep=([^"\r\n])"?(?:\r\n|\r|\n|$)', re.IGNORECASE)
+ESCAPED_QUOTE = '\\"'  # as R writes it
 QUOTED_BY_SPACES = re.compile(r'(?:"[^"\r\n]*" )+"[^"\r\n]*"[\r\n]')
 
 
@@ -26,11 +28,27 @@ def split_off_separator(text: str) -> tuple[str, str, int]:
     """
     line = SEPARATOR_LINE.match(text)
     if line is not None:
-        return line[1], text[line.end() :], 2
-    if QUOTED_BY_SPACES.match(text):
-        return " ", text, 1
-    delimiter = max(DELIMITERS, key=lambda mark: len(first_row(text, mark)))
-    return delimiter, text, 1
+        delimiter = line[1]
+        return delimiter, _double_quotes(text[line.end() :], delimiter), 2
+    delimiter = " "
+    if QUOTED_BY_SPACES.match(text) is None:
+        delimiter = max(DELIMITERS, key=lambda mark: len(first_row(text, mark)))
+    return delimiter, _double_quotes(text, delimiter), 1
+
+
+def _double_quotes(text: str, delimiter: str) -> str:
+    r"""Double the quotes inside quoted cells before which R puts a backslash.
+
+    >>> _double_quotes(r'"a \"low\" call",1', ",")
+    '"a ""low"" call",1'
+    """
+    if ESCAPED_QUOTE not in text:
+        return text
+    try:
+        deque(_open_reader(text, delimiter), maxlen=0)
+    except csv.Error:
+        return text.replace(ESCAPED_QUOTE, '""')
+    return text  # a backslash at the end of a cell, as in a path
 
 
 def first_row(text: str, delimiter: str) -> list[str]:
