@@ -246,6 +246,6 @@ def test_convert_cuts_clips(
         capsys.readouterr().err
     )
     run(*command, "--recordings", folder.library.root, "--top-hz", 100)
-    assert len(list((tmp_path / "out" / "clips" / "roar").glob("*.flac"))) == 3
+    assert "3 clips in" in capsys.readouterr().out
     # The table of clips is no second file of events.
     assert len(read_events(tmp_path / "out", folder).events) == 9

@@ -1,6 +1,7 @@
 """Commands on events: score, convert."""
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,9 +12,11 @@ from callshot.cli.options import Out, Quiet, Seed, parse_pairs
 from callshot.errors import OptionError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from callshot.detection.clips import ClipOptions
-    from callshot.records import Progress, Reject
-    from callshot.records.frames import Frame
+    from callshot.detection.events import EventReading
+    from callshot.records import Progress
 
 HOURS = {"h": 1.0, "d": 24.0}
 RATE = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*(?:/\s*(h|d))?\s*")
@@ -177,12 +180,20 @@ def convert(
         ),
     ] = None,
     seed: Seed = 0,
+    activity: Annotated[
+        bool,
+        typer.Option(
+            "--activity",
+            help="Also count and draw the events by day and hour, where recordings have clock "
+            "times.",
+        ),
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Convert detections or annotations to files that other programs open.
 
     raven-all needs the recordings: its times run on over all of them, as Raven counts them.
-    --clips needs them too, and writes to the folder clips in DIR.
+    --clips and --activity need them too, and write to the folders clips and activity in DIR.
 
     Example: callshot convert detections.csv --to raven --recordings audio --out raven
     """
@@ -194,33 +205,61 @@ def convert(
     from callshot.detection.score_terminal import show_rejects
 
     hints = make_hints(columns=parse_pairs("columns", columns, "label=Species"))
-    if clips is not None and recordings is None:
-        raise OptionError("clips: give the folder of the recordings (--recordings)")
-    cut = None if clips is None else ClipOptions(clips, top_hz=top_hz, seed=seed)
+    more = _MoreFiles(recordings, activity)
+    if clips is not None:
+        more.clips = ClipOptions(clips, top_hz=top_hz, seed=seed)
+    more.check()
     with run_with_progress("converting", quiet=quiet) as progress:
         reading, files = convert_files(events, to, out, recordings, hints)
-        rejects = reading.rejects
-        if cut is not None and recordings is not None:
-            rejects += _cut_clips(reading.events, recordings, out, cut, progress)
-    if not quiet:
-        show_rejects(rejects, Console())
-        print(f"{len(reading.events)} events in {len(files) - 1} files in {out}")
+        notes = list(more.write(reading, out, progress))
+    if quiet:
+        return
+    show_rejects(reading.rejects, Console())
+    print(f"{len(reading.events)} events in {len(files) - 1} files in {out}")
+    for note in notes:
+        print(note)
 
 
-def _cut_clips(
-    events: "Frame",
-    recordings: Path,
-    out: Path,
-    options: "ClipOptions",
-    progress: "Progress",
-) -> "list[Reject]":
-    """Cut clips into the folder clips; return the events that could not be read."""
-    from callshot.detection.clips import write_clips
-    from callshot.detection.events import open_recordings
+@dataclass
+class _MoreFiles:
+    """What convert writes beside the events, from their recordings."""
 
-    folder = open_recordings(recordings)
-    result = write_clips(events, folder, out / "clips", options, progress=progress)
-    return result.rejects
+    recordings: Path | None
+    activity: bool
+    clips: "ClipOptions | None" = None
+
+    def check(self) -> None:
+        """Check that there are recordings if they are needed."""
+        for name in ("clips", "activity"):
+            if getattr(self, name) and self.recordings is None:
+                raise OptionError(
+                    f"{name}: give the folder of the recordings (--recordings)"
+                )
+
+    def write(
+        self, reading: "EventReading", out: Path, progress: "Progress"
+    ) -> "Iterator[str]":
+        """Write the files to folders in `out`; yield what was written."""
+        from callshot.detection.activity import write_activity
+        from callshot.detection.clips import write_clips
+        from callshot.detection.events import open_recordings
+
+        if self.recordings is None:
+            return
+        folder = open_recordings(self.recordings)
+        if self.clips is not None:
+            place = out / "clips"
+            result = write_clips(
+                reading.events, folder, place, self.clips, progress=progress
+            )
+            reading.rejects.extend(result.rejects)
+            yield f"{len(result.clips)} clips in {place}"
+        if self.activity:
+            place = out / "activity"
+            activity = write_activity(reading.events, folder, place)
+            yield f"detections by day and hour in {place}"
+            if activity.undated:
+                yield f"note: {activity.undated} events have no clock time"
 
 
 def parse_rate(text: str | None) -> float | None:

@@ -1,0 +1,237 @@
+"""Detections by day and hour: literal counts, recorded minutes, and what the picture shows."""
+
+from collections import Counter
+from datetime import date, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import soundfile
+from hypothesis import given
+from hypothesis import strategies as st
+
+from callshot.detection.activity import (
+    Activity,
+    count_activity,
+    find_recorded_times,
+    make_activity_files,
+    write_activity,
+)
+from callshot.detection.activity_picture import find_short, make_map, plan_activity
+from callshot.detection.clock import RecordedTime
+from callshot.detection.events import events_frame, open_recordings, read_events
+from callshot.errors import InputError
+from callshot.report.figures.figure_io import open_figure
+from test_cli import run
+
+START = datetime(2026, 3, 1, 22)
+
+
+def make_event(recording: str, start_s: float, label: str) -> dict[str, object]:
+    span = {"start_s": start_s, "end_s": start_s + 5.0}
+    return {"recording": recording, "label": label, **span}
+
+
+def literal_activity(
+    events: list[tuple[str, float, str]], times: dict[str, RecordedTime]
+) -> list[tuple[date, int, str, int, float]]:
+    """Count every second of every recording, and every event, one by one."""
+    seconds: Counter[tuple[date, int]] = Counter()
+    for time in times.values():
+        for second in range(int(time.duration_s)):
+            moment = time.start + timedelta(seconds=second)
+            seconds[moment.date(), moment.hour] += 1
+    rows = []
+    labels = sorted({label for _, _, label in events})
+    for day, hour in sorted(seconds):
+        for label in labels:
+            count = 0
+            for name, start_s, one in events:
+                moment = times[name].start + timedelta(seconds=start_s)
+                is_here = (moment.date(), moment.hour) == (day, hour)
+                count += one == label and is_here
+            minutes = round(seconds[day, hour] / 60, 3)
+            rows.append((day, hour, label, count, minutes))
+    return rows
+
+
+spans = st.tuples(st.integers(0, 3 * 3600), st.integers(1, 5000))
+
+
+@given(
+    st.lists(spans, min_size=1, max_size=4),
+    st.lists(
+        st.tuples(st.integers(0, 3), st.floats(0, 0.999), st.sampled_from("ab")),
+        max_size=8,
+    ),
+)
+def test_counts_and_minutes_are_those_of_a_literal_count(
+    spans_s: list[tuple[int, int]], drawn: list[tuple[int, float, str]]
+) -> None:
+    times = {
+        f"r{n}": RecordedTime(START + timedelta(seconds=start_s), float(length_s))
+        for n, (start_s, length_s) in enumerate(spans_s)
+    }
+    events = []
+    for number, share, label in drawn:
+        name = f"r{number % len(times)}"
+        start_s = float(int(share * times[name].duration_s))
+        events.append((name, start_s, label))
+    frame = events_frame(make_event(*event) for event in events)
+    activity = count_activity(frame, times)
+    assert activity.undated == 0
+    assert activity.counts.rows() == literal_activity(events, times)
+
+
+def test_an_event_over_midnight_counts_on_the_day_and_in_the_hour_of_its_start() -> (
+    None
+):
+    times = {"a": RecordedTime(datetime(2026, 3, 1, 23, 30), 3600.0)}
+    events = events_frame(
+        [make_event("a", 1798.0, "roar"), make_event("a", 1800, "roar")]
+    )
+    assert count_activity(events, times).counts.rows() == [
+        (date(2026, 3, 1), 23, "roar", 1, 30.0),
+        (date(2026, 3, 2), 0, "roar", 1, 30.0),
+    ]
+
+
+def test_events_without_a_clock_are_not_counted_but_reported() -> None:
+    times = {"a": RecordedTime(START, 60.0)}
+    events = events_frame([make_event("a", 1.0, "roar"), make_event("b", 1.0, "roar")])
+    activity = count_activity(events, times)
+    assert (activity.undated, activity.counts["detections"].sum()) == (1, 1)
+
+
+def test_labels_without_events_have_rows_if_they_are_given() -> None:
+    times = {"a": RecordedTime(START, 60.0)}
+    counts = count_activity(events_frame([]), times, ["roar", "rumble"]).counts
+    assert counts["label"].to_list() == ["roar", "rumble"]
+    assert counts["detections"].to_list() == [0, 0]
+    assert count_activity(events_frame([]), times).counts.is_empty()
+
+
+def test_hours_without_a_recording_are_not_zero() -> None:
+    times = {
+        "a": RecordedTime(datetime(2026, 3, 1, 5), 3600.0),
+        "b": RecordedTime(datetime(2026, 3, 3, 6), 3600.0),
+    }
+    events = events_frame([make_event("b", 1.0, "roar")])
+    counts = count_activity(events, times).counts
+    days = [date(2026, 3, day) for day in (1, 2, 3)]
+    values = make_map("roar", counts, days).counts
+    expected = np.full((3, 24), np.nan)
+    expected[0, 5] = 0
+    expected[2, 6] = 1
+    np.testing.assert_array_equal(values, expected)
+
+
+def test_hours_recorded_for_less_than_half_as_long_as_usual_are_marked() -> None:
+    minutes = np.full((2, 24), np.nan)
+    minutes[0, :10] = 10
+    minutes[0, 3] = 4.9
+    minutes[0, 4] = 5
+    assert find_short(minutes).tolist() == [[0, 3]]
+
+
+def make_activity(days: int, labels: list[str]) -> Activity:
+    rows = [make_event("a", 3600.0 * n, label) for n, label in enumerate(labels)]
+    times = {"a": RecordedTime(START, 86400.0 * days)}
+    return count_activity(events_frame(rows), times)
+
+
+@pytest.mark.parametrize(
+    ("days", "labels", "pages"),
+    [(1, ["roar"], 1), (7, ["roar", "$\\frac"], 1), (400, list("abcdefg"), 2)],
+)
+def test_every_class_has_a_heat_map_with_days_and_hours(
+    days: int, labels: list[str], pages: int
+) -> None:
+    planned = list(plan_activity(make_activity(days, labels).counts))
+    assert len(planned) == pages
+    titles = []
+    for page in planned:
+        with open_figure() as figure:
+            page.draw(figure)
+            figure.draw_without_rendering()
+            maps = [ax for ax in figure.axes if ax.get_title(loc="left")]
+            titles += [ax.get_title(loc="left") for ax in maps]
+            for ax in maps:
+                assert ax.get_xlim() == (0, 24)
+                assert ax.get_ylim()[0] >= days
+                assert ax.get_yticklabels()[0].get_text() == "2026-03-01"
+                assert len(ax.get_yticks()) <= 14
+    expected = [f"{label}: 1" for label in sorted(labels)]
+    if len(labels) > 1:
+        expected.insert(0, f"all classes: {len(labels)}")
+    assert titles == expected
+
+
+def test_the_same_activity_gives_the_same_bytes(tmp_path: Path) -> None:
+    activity = make_activity(2, ["roar"])
+    contents = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        files = make_activity_files(activity, tmp_path / name)
+        assert files == ["activity.csv", "activity.pdf", "activity.png"]
+        contents.append([(tmp_path / name / file).read_bytes() for file in files])
+    assert contents[0] == contents[1]
+
+
+@pytest.fixture
+def recordings(tmp_path: Path) -> Path:
+    folder = tmp_path / "audio"
+    folder.mkdir()
+    for name in ("S_20260301_055950.wav", "S_20260301_070000+0200.wav", "other.wav"):
+        soundfile.write(folder / name, np.zeros(30 * 100), 100)
+    return folder
+
+
+def test_times_come_from_names_and_headers(recordings: Path) -> None:
+    times = find_recorded_times(open_recordings(recordings))
+    assert times == {
+        "S_20260301_055950.wav": RecordedTime(datetime(2026, 3, 1, 5, 59, 50), 30.0),
+        "S_20260301_070000+0200.wav": RecordedTime(datetime(2026, 3, 1, 7), 30.0),
+    }
+
+
+def test_convert_writes_table_and_picture(
+    recordings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    events = events_frame(
+        [
+            make_event("S_20260301_055950.wav", 12.0, "roar"),
+            make_event("other.wav", 1, "roar"),
+        ]
+    )
+    events.write_parquet(tmp_path / "events.parquet")
+    command = ["convert", tmp_path / "events.parquet", "--to", "csv", "--activity"]
+    command += ["--out", tmp_path / "out"]
+    run(*command, code=2)
+    assert "activity: give the folder of the recordings" in capsys.readouterr().err
+    run(*command, "--recordings", recordings)
+    assert "note: 1 events have no clock time" in capsys.readouterr().out
+    out = tmp_path / "out" / "activity"
+    assert sorted(path.name for path in out.iterdir()) == [
+        "activity.csv",
+        "activity.pdf",
+        "activity.png",
+        "provenance.json",
+    ]
+    counts = pl.read_csv(out / "activity.csv")
+    assert counts.rows() == [
+        ("2026-03-01", 5, "roar", 0, 0.167),
+        ("2026-03-01", 6, "roar", 1, 0.333),
+        ("2026-03-01", 7, "roar", 0, 0.5),
+    ]
+    # The table is no file of events.
+    folder = open_recordings(recordings)
+    assert len(read_events(tmp_path / "out", folder).events) == 2
+
+
+def test_recordings_without_clock_times_are_an_error(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.wav", np.zeros(100), 100)
+    folder = open_recordings(tmp_path)
+    with pytest.raises(InputError, match="no recording has a clock time in its name"):
+        write_activity(events_frame([]), folder, tmp_path / "out")
