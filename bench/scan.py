@@ -1,11 +1,9 @@
-"""Scans: a month from an index, kills, memory, and windows per second beside BirdNET's own package.
+"""Scans: a month from an index, kills, and BirdNET on long recordings.
 
     python bench/scan.py rescan                 864,000 windows × 1024, with 1 and 2 threads
     python bench/scan.py kills [--kills 10]     killed scans of recordings, resumed, byte by byte
     python bench/scan.py embedding [--hours 1]  BirdNET on one long recording: memory, and the time
                                                 beside reading and running the model alone
-    python bench/scan.py birdnet [--hours 1] --other PYTHON
-                                                the package birdnet in another environment
 
 Every run is a process of its own.
 """
@@ -19,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -35,9 +34,22 @@ from callshot.detection.index_files import (
     write_record,
     write_span,
 )
+from callshot.detection.index_recordings import index_recordings
+from callshot.detection.learn import learn
 from callshot.detection.model import AudioSettings, Example, Provenance, make_model
 from callshot.detection.model_file import write_model
 from callshot.detection.scan import scan
+from callshot.detection.scan_files import ScanOutput, scan_files
+from callshot.detection.scan_source import EmbeddingOptions, ScanOptions
+from callshot.detection.windows import (
+    PlayedRecording,
+    Vectors,
+    WindowEncoder,
+    find_spec,
+    make_grid,
+    read_windows,
+    split_range,
+)
 from callshot.files import sha256_text
 from table import parser, show
 
@@ -146,6 +158,158 @@ def measure_rescan(folder: Path) -> list[Row]:
     return rows
 
 
+# Kills
+
+
+def make_recording(path: Path, seconds: float, rate_hz: int, calls: bool) -> None:
+    """Write noise, a minute at a time, with a tone of half a second every 10 s."""
+    generator = np.random.default_rng(len(path.stem))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tone = 0.3 * np.sin(2 * np.pi * 1000 * np.arange(rate_hz // 2) / rate_hz)
+    with soundfile.SoundFile(path, "w", rate_hz, 1) as file:
+        for first_s in range(0, round(seconds), 60):
+            length_s = min(60, round(seconds) - first_s)
+            signal = generator.normal(0, 0.02, length_s * rate_hz)
+            for start_s in range(2, length_s - 1, 10) if calls else ():
+                begin = start_s * rate_hz
+                signal[begin : begin + len(tone)] += tone
+            file.write(signal.astype(np.float32))
+
+
+def make_mfcc_model(folder: Path) -> None:
+    """Learn a model from two recordings with tones."""
+    for name in ("a", "b"):
+        make_recording(folder / "examples" / f"{name}.wav", 60, 16000, calls=True)
+        lines = [f"{start_s}\t{start_s + 0.5}\ttone\n" for start_s in (2, 12, 22)]
+        (folder / "examples" / f"{name}.txt").write_text("".join(lines))
+    learned = learn(folder / "examples", "mfcc", window_s=1.0, store=folder / "store")
+    learned.write(folder / "model.npz")
+
+
+def list_files(folder: Path) -> dict[str, bytes]:
+    """Return the content of every file of a folder, except locks."""
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in paths
+        if path.name not in (".lock", ".callshot-lock")
+    }
+
+
+def count_files(folder: Path) -> int:
+    """Return the number of files of a folder, except locks."""
+    return sum(path.is_file() and "lock" not in path.name for path in folder.rglob("*"))
+
+
+def run_scan(folder: str, out: str) -> None:
+    """Scan recordings as the command does."""
+    scan_files(
+        Path(folder) / "model.npz",
+        Path(folder) / "recordings",
+        Path(out),
+        ScanOptions(hop_s=0.5),
+        EmbeddingOptions(),
+        ScanOutput(("raven", "audacity", "kaleidoscope")),
+    )
+
+
+def measure_kills(folder: Path, count: int) -> list[Row]:
+    """Kill scans once they have written some files, resume them, and compare."""
+    make_mfcc_model(folder)
+    for number in range(6):
+        path = folder / "recordings" / f"{number}.wav"
+        make_recording(path, 60, 16000, calls=True)
+    start_child("run_scan", folder, folder / "whole").communicate()
+    expected = list_files(folder / "whole")
+    rows: list[Row] = []
+    for number in range(count):
+        out = folder / "whole"  # its name is in scan.json
+        shutil.rmtree(out)
+        process = start_child("run_scan", folder, out)
+        wanted = 1 + number * (len(expected) - 2) // count
+        while process.poll() is None and count_files(out) < wanted:
+            time.sleep(0.001)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        left = list_files(out)
+        start_child("run_scan", folder, out).communicate()
+        is_same = list_files(out) == expected
+        rows.append(
+            {
+                "run": f"kill {number + 1}",
+                "files left": f"{len(left)} of {len(expected)}",
+                "unfinished": "yes" if left != expected else "NO: not a test",
+                "resumed": "the same" if is_same else "DIFFERENT",
+            }
+        )
+    return rows
+
+
+# BirdNET on long recordings
+
+
+def run_index(recording: str, out: str, threads: str) -> None:
+    """Index a recording; print seconds and memory."""
+    before_s = time.perf_counter()
+    before_cpu_s = time.process_time()
+    result = index_recordings(recording, out, "birdnet-v2.4", threads=int(threads))
+    print_figures(before_s, before_cpu_s, len(result.index))
+
+
+def run_model_alone(recording: str, threads: str) -> None:
+    """Read a recording and run the model on its windows, without an index."""
+    spec = find_spec("birdnet-v2.4")
+    grid = make_grid(spec)
+    before_s = time.perf_counter()
+    before_cpu_s = time.process_time()
+    count = 0
+    waiting: deque[Vectors] = deque()
+    path = Path(recording)
+    with (
+        WindowEncoder(spec, device="cpu", threads=int(threads)) as model,
+        PlayedRecording(path, path.name, spec, "first") as played,
+    ):
+        starts = grid.find_starts(played.samples)
+        for part in split_range(len(starts), grid.block_windows):
+            windows = read_windows(played, starts[part], grid.window)
+            waiting.append(model.submit(windows))
+            if len(waiting) > 2:
+                count += len(waiting.popleft()())
+        while waiting:
+            count += len(waiting.popleft()())
+    print_figures(before_s, before_cpu_s, count)
+
+
+def print_figures(before_s: float, before_cpu_s: float, windows: int) -> None:
+    """Print what a run took, as JSON."""
+    seconds = time.perf_counter() - before_s
+    figures = {
+        "seconds": seconds,
+        "CPU seconds": time.process_time() - before_cpu_s,
+        "windows": windows,
+        "windows/s": windows / seconds,
+        "peak_mb": peak_mb(),
+    }
+    print(json.dumps(figures))
+
+
+def measure_embedding(folder: Path, hours: float) -> list[Row]:
+    """Index a minute and some hours of one recording, beside the model alone."""
+    long = folder / "long.wav"
+    short = folder / "short.wav"
+    make_recording(long, hours * 3600, 48000, calls=False)
+    make_recording(short, 60, 48000, calls=False)
+    rows: list[Row] = []
+    for name, path in (("1 minute", short), (f"{hours:g} h", long)):
+        figures = run_child("run_index", path, folder / f"{path.stem} index", 2)
+        rows.append({"run": f"index, {name}", **figures})
+    figures = run_child("run_model_alone", long, 2)
+    rows.append({"run": f"model alone, {hours:g} h", **figures})
+    for name in ("seconds", "CPU seconds"):
+        rows[-2][f"{name} / alone"] = rows[-2][name] / figures[name]  # type: ignore[operator]
+    return rows
+
+
 # Processes
 
 
@@ -171,8 +335,11 @@ def run_child(function: str, *arguments: object) -> dict[str, Any]:
 def main() -> None:
     """Measure, and print one table."""
     options = parser(__doc__)
-    options.add_argument("what", nargs="?", choices=["rescan"], default="rescan")
+    kinds = ["rescan", "kills", "embedding"]
+    options.add_argument("what", nargs="?", choices=kinds, default="rescan")
     options.add_argument("--folder", type=Path, help="kept, for the next run")
+    options.add_argument("--kills", type=int, default=10)
+    options.add_argument("--hours", type=float, default=1.0)
     options.add_argument("--child", nargs="+")
     arguments = options.parse_args()
     if arguments.child:
@@ -181,7 +348,12 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as name:
         folder = arguments.folder or Path(name)
-        rows = measure_rescan(folder)
+        if arguments.what == "rescan":
+            rows = measure_rescan(folder)
+        elif arguments.what == "kills":
+            rows = measure_kills(folder, arguments.kills)
+        else:
+            rows = measure_embedding(folder, arguments.hours)
     show(f"callshot scan, {os.cpu_count()} cores", rows, arguments.json)
 
 

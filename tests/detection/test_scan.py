@@ -13,6 +13,7 @@ import soundfile as sf
 import callshot
 from callshot.detection import index_recordings as indexing
 from callshot.detection import span_writer
+from callshot.detection.clips import ClipOptions
 from callshot.detection.events import open_recordings, read_events
 from callshot.detection.index_recordings import index_recordings
 from callshot.detection.learn import learn
@@ -230,6 +231,17 @@ def test_recordings_that_are_gone_are_not_scanned(field, tmp_path):
     (site / "y.wav").unlink()
     result = run_scan(field, site, tmp_path / "out")
     assert [one.path for one in result.recordings] == ["x.wav", "z.wav"]
+
+
+def test_clips_are_cut_and_not_scanned(field, tmp_path):
+    wanted = ScanOutput((), ClipOptions(1))
+    arguments = (ScanOptions(), EmbeddingOptions(), wanted)
+    model = field / "model.npz"
+    scan_files(model, field / "index", tmp_path / "out", *arguments)
+    clips = pl.read_csv(tmp_path / "out" / "clips" / "clips.csv")
+    assert {"best", "uncertain"} <= {why.split(",")[0] for why in clips["why"]}
+    with pytest.raises(OptionError, match="the next scan would take clips for record"):
+        scan_files(model, field / "site", field / "site" / "out", *arguments)
 
 
 # What goes wrong

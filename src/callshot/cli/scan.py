@@ -2,16 +2,20 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from callshot.cli.app import FIELD, app, run_with_progress
 from callshot.cli.learn import EncoderOptions, ModelFile, print_rejects
 from callshot.cli.option_groups import with_groups
-from callshot.cli.options import Out, Quiet, parse_names, parse_pairs
+from callshot.cli.options import Out, Quiet, Seed, parse_names, parse_pairs
 from callshot.cli.score import parse_rate
 from callshot.errors import OptionError, printable
+
+if TYPE_CHECKING:
+    from callshot.detection.scan_files import ScanOutput
+    from callshot.detection.scan_source import ScanOptions
 
 
 @dataclass
@@ -48,6 +52,23 @@ class EventOptions:
             help="Files for other programs: raven, audacity, kaleidoscope; several with commas.",
         ),
     ] = "raven"
+    clips: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Also cut clips with spectrograms: of each class the N best, the N most "
+            "uncertain, and a sample of N over all scores.",
+        ),
+    ] = None
+    top_hz: Annotated[
+        float | None,
+        typer.Option(
+            metavar="HZ",
+            help="The highest frequency in spectrograms.",
+            show_default="all",
+        ),
+    ] = None
+    seed: Seed = 0
     follow_links: Annotated[
         bool,
         typer.Option(
@@ -55,6 +76,24 @@ class EventOptions:
             help="Read files behind links that lead outside the folder (git-annex, DVC).",
         ),
     ] = False
+
+    def scan_options(self) -> "ScanOptions":
+        """Return how windows become events."""
+        from callshot.detection.scan_source import ScanOptions
+
+        aim = parse_rate(self.false_alarms)
+        assert aim is not None  # there is a default
+        return ScanOptions(aim, self.gap, self.hop)
+
+    def output(self) -> "ScanOutput":
+        """Return which files are written."""
+        from callshot.detection.clips import ClipOptions
+        from callshot.detection.scan_files import ScanOutput
+
+        clips = None
+        if self.clips is not None:
+            clips = ClipOptions(self.clips, top_hz=self.top_hz, seed=self.seed)
+        return ScanOutput(parse_names(self.to), clips)
 
 
 @app.command(rich_help_panel=FIELD)
@@ -120,8 +159,8 @@ def _scan_recordings(
 ) -> None:
     from rich.console import Console
 
-    from callshot.detection.scan_files import ScanOutput, scan_files
-    from callshot.detection.scan_source import EmbeddingOptions, ScanOptions
+    from callshot.detection.scan_files import scan_files
+    from callshot.detection.scan_source import EmbeddingOptions
     from callshot.detection.scan_terminal import show_scan
 
     embedding = EmbeddingOptions(
@@ -131,10 +170,8 @@ def _scan_recordings(
         encoder.device,
         encoder.threads,
     )
-    aim = parse_rate(events.false_alarms)
-    assert aim is not None  # there is a default
-    options = ScanOptions(aim, events.gap, events.hop)
-    wanted = ScanOutput(parse_names(events.to))
+    options = events.scan_options()
+    wanted = events.output()
     with run_with_progress("opening the encoder", quiet=quiet) as progress:
         result = scan_files(path, recordings, out, options, embedding, wanted, progress)
     if not quiet:

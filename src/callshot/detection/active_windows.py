@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from callshot.detection.detector import Detector
 from callshot.detection.index_files import (
@@ -22,6 +23,7 @@ from callshot.detection.index_files import (
     read_span,
     span_paths,
 )
+from callshot.detection.windows import split_range
 from callshot.encoders.embed import default_threads
 from callshot.errors import InputError
 from callshot.pools import Pool
@@ -29,6 +31,7 @@ from callshot.records import FloatArray, IntArray
 
 SILENCE_DBFS = -120.0  # the level of windows without any sound, see `measure_levels`
 FILES_AHEAD = 4  # for each thread
+BLOCK_WINDOWS = 64  # that are scored at once
 ARRAYS = (
     "start_s",
     "end_s",
@@ -69,7 +72,7 @@ class ActiveWindows:
 def decide(rows: Rows, detector: Detector) -> ActiveWindows:
     """Return which windows are active, and what they are."""
     vectors = np.asarray(rows["vector"])
-    scores = detector.score(vectors)
+    scores = _score_in_blocks(vectors, detector)
     label, score = _take_best(scores)
     is_silent = np.asarray(rows["level_dbfs"]) <= SILENCE_DBFS
     is_active = (score >= detector.thresholds[label]) & ~is_silent
@@ -87,6 +90,15 @@ def decide(rows: Rows, detector: Detector) -> ActiveWindows:
         scanned=len(rows),
         silent=int(is_silent.sum()),
     )
+
+
+def _score_in_blocks(vectors: NDArray[np.floating], detector: Detector) -> FloatArray:
+    """Return the scores of windows; a few at a time stay in the processor's cache."""
+    parts = []
+    for part in split_range(len(vectors), BLOCK_WINDOWS):
+        block = vectors[part].astype(np.float64)
+        parts.append(detector.score(block))
+    return np.concatenate(parts)
 
 
 def _take_best(scores: FloatArray) -> tuple[IntArray, FloatArray]:
@@ -136,7 +148,8 @@ def find_active_windows(
     """Yield the active windows of each recording, or why its windows cannot be read."""
     threads = threads or default_threads()
     waiting: deque[Scored] = deque()
-    with Pool(threads) as pool:
+    # Files are the parallel work; threads inside each product would only wait for each other.
+    with threadpool_limits(1, "blas"), Pool(threads) as pool:
         for recording in recordings:
             paths = span_paths(index.folder, recording)
             tasks = [pool.submit(_decide_file, path, index, detector) for path in paths]

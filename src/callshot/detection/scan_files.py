@@ -10,7 +10,7 @@ index/                        windows of recordings, made once; only if no index
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from callshot.corpus.recordings import Library
 from callshot.corpus.segment_table import REJECTS, write_rejects
+from callshot.detection.clips import ClipOptions, ClipResult, write_clips
 from callshot.detection.events import RecordingFolder
 from callshot.detection.exports import write_files
 from callshot.detection.model_file import read_model
@@ -31,6 +32,7 @@ from callshot.version import __version__
 
 PROVENANCE = "scan.json"
 INDEX_FOLDER = "index"
+CLIPS_FOLDER = "clips"
 TABLES = {"csv": "events.csv", "parquet": "events.parquet"}
 # What a user may ask for, and the formats of `exports` that it means; each has a folder.
 FORMATS = {
@@ -42,14 +44,24 @@ FORMATS = {
 
 @dataclass(frozen=True)
 class ScanOutput:
-    """Which files a scan writes beside the events: names of FORMATS."""
+    """Which files a scan writes beside the events: names of FORMATS, and clips."""
 
     formats: Sequence[str] = ("raven",)
+    clips: ClipOptions | None = None
 
     def __post_init__(self) -> None:
         for name in self.formats:
             if name not in FORMATS:
                 raise OptionError(f"to: {name!r}: {suggest_name(name, FORMATS)}")
+
+    def check_place(self, recordings: Path, out: Path) -> None:
+        """Raise OptionError if clips would be among the recordings of the next scan."""
+        is_inside = out.resolve().is_relative_to(recordings.resolve())
+        if self.clips is not None and is_inside:
+            raise OptionError(
+                f"out: {out} is in the folder of the recordings, and the next scan would take "
+                "clips for recordings; choose another folder"
+            )
 
 
 def scan_files(
@@ -62,6 +74,7 @@ def scan_files(
     progress: Progress = no_progress,
 ) -> ScanResult:
     """Scan recordings or an index with a model, and write what was found."""
+    wanted.check_place(recordings, out)
     model = read_model(model_path)
     names = (*TABLES.values(), REJECTS)
     with open_output_folder(out, names, PROVENANCE) as output:
@@ -73,7 +86,17 @@ def scan_files(
             return _write_events(result, folder, wanted)
 
         output.write(make_files, describe_scan(result, model_path))
-    return result
+    if wanted.clips is None:
+        return result
+    clips = _write_clips(result, out, wanted.clips)
+    return replace(result, rejects=[*result.rejects, *clips.rejects])
+
+
+def _write_clips(result: ScanResult, out: Path, options: ClipOptions) -> ClipResult:
+    """Cut clips of some events, from the channel that was scanned."""
+    options = replace(options, channel=result.index.settings.channel)
+    recordings = list_recordings(result)
+    return write_clips(result.events, recordings, out / CLIPS_FOLDER, options)
 
 
 def _write_events(result: ScanResult, folder: Path, wanted: ScanOutput) -> list[str]:
