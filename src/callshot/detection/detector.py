@@ -1,10 +1,16 @@
 """Windows → a score for each class, and the threshold that a score must reach.
 
-A score says how much nearer a window is to the mean of a class than to the background, windows
-without calls: |z − b|² − |z − c|², with b the nearest background mean. Without background it is
-−|z − c|². A window whose scores are all below their thresholds is none of the classes.
+With background, windows without calls of mean b and covariance S, the score of a window z is how
+many standard deviations of the background it lies from b in the direction of the class mean c:
+
+    (z − b) · S⁻¹ (c − b) / √((c − b) · S⁻¹ (c − b))
+
+S is that of Ledoit and Wolf, which has an inverse for any number of windows. So what varies in the
+background counts little: wind, rain, other animals. Without background the score is −|z − c|². A
+window whose scores are all below their thresholds is none of the classes.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,32 +19,38 @@ from numpy.typing import NDArray
 from callshot.detection.background import Background
 from callshot.detection.model import Model
 from callshot.errors import InputError, OptionError
-from callshot.records import FloatArray
+from callshot.records import FloatArray, IntArray
 
 Vectors = NDArray[np.floating]
 HIGHEST_AIM = 3600.0
 TAIL = 50  # of the highest background scores, from which thresholds are extrapolated
+MOST_PARTS = 5  # of background, each scored without itself
+LEAST_WINDOWS = 2
 
 
 @dataclass(frozen=True, eq=False)
 class Detector:
     """What decides whether a window has a call, and of which class.
 
-    means             classes × dimensions
-    background_means  any number × dimensions; none where there is no background
-    thresholds        the score that a window of each class must reach
-    origin            what the thresholds were found from, in words
+    means       classes × dimensions
+    weights     classes × dimensions, and `bias` of each class: the score of a window z is
+                weights · z + bias. None without background: the score is −|z − c|².
+    thresholds  the score that a window of each class must reach
+    origin      what the thresholds were found from, in words
     """
 
     classes: tuple[str, ...]
     means: FloatArray
-    background_means: FloatArray
+    weights: FloatArray | None
+    bias: FloatArray
     thresholds: FloatArray
     origin: str
 
     def score(self, vectors: Vectors) -> FloatArray:
         """Return the score of each class for each window, windows × classes."""
-        return score_windows(vectors, self.means, self.background_means)
+        if self.weights is None:
+            return -_squared_distances(vectors, self.means)
+        return np.asarray(vectors @ self.weights.T + self.bias, np.float64)
 
     def distances(self, vectors: Vectors) -> FloatArray:
         """Return the distance of each window from each class mean, windows × classes."""
@@ -54,30 +66,88 @@ def make_detector(
             f"false_alarms: expected more than 0 and at most {HIGHEST_AIM:g} per hour, "
             f"got {false_alarms_per_h:g}"
         )
-    if background is None or len(background.vectors) == 0:
-        thresholds = _thresholds_of_examples(model)
-        no_means = np.zeros((0, model.means.shape[1]))
-        origin = "distances of the examples from the mean of the others of their label"
-        return Detector(model.classes, model.means, no_means, thresholds, origin)
-    background_means = background.vectors.mean(axis=0, dtype=np.float64)[None]
-    scores = score_windows(background.vectors, model.means, background_means)
+    if background is None or len(background.vectors) < LEAST_WINDOWS:
+        return _make_detector_of_examples(model)
+    weights, bias = find_directions(model.means, background.vectors)
+    scores = score_held_out(model.means, background)
     allowed = false_alarms_per_h * background.hours
-    thresholds = thresholds_of_background(scores, allowed)
+    thresholds = find_thresholds(scores, allowed)
+    origin = describe_origin(background, allowed)
+    return Detector(model.classes, model.means, weights, bias, thresholds, origin)
+
+
+def describe_origin(background: Background, allowed: float) -> str:
+    """Return in words what thresholds come from."""
     origin = (
         f"{len(background.vectors)} windows without calls, {background.hours:.2f} hours"
     )
-    return Detector(model.classes, model.means, background_means, thresholds, origin)
+    if allowed < 1:
+        origin += ", extrapolated beyond the highest score"
+    return origin
 
 
-def score_windows(
-    vectors: Vectors, means: FloatArray, background_means: FloatArray
-) -> FloatArray:
-    """Return |z − b|² − |z − c|² for each class; −|z − c|² without background means."""
-    to_classes = _squared_distances(vectors, means)
-    if not len(background_means):
-        return -to_classes
-    to_background = _squared_distances(vectors, background_means).min(axis=1)
-    return np.asarray(to_background[:, None] - to_classes)
+def find_directions(
+    means: FloatArray, background: Vectors
+) -> tuple[FloatArray, FloatArray]:
+    """Return weights and bias of each class, so that background has mean 0 and deviation 1."""
+    rows = np.asarray(background, np.float64)
+    centre = rows.mean(axis=0)
+    covariance = shrink_covariance(rows - centre)
+    difference = means - centre
+    solved = np.linalg.solve(covariance, difference.T).T
+    squares = np.einsum("nd,nd->n", solved, difference)
+    lengths = np.sqrt(np.maximum(squares, np.finfo(np.float64).tiny))
+    weights = solved / lengths[:, None]
+    return weights, -weights @ centre
+
+
+def shrink_covariance(centred: FloatArray) -> FloatArray:
+    """Return the covariance of rows of mean zero, shrunk as Ledoit and Wolf (2004) do.
+
+    It is a mean of the covariance and of a multiple of the identity, by a weight that minimises the
+    expected squared error. Rows that are all equal have the identity.
+    """
+    count, dimension = centred.shape
+    covariance = centred.T @ centred / count
+    variance = np.trace(covariance) / dimension
+    if variance == 0:
+        return np.eye(dimension)
+    squares = np.einsum("nd,nd->n", centred, centred)
+    total = (covariance**2).sum()
+    distance = total - dimension * variance**2
+    error = ((squares**2).mean() - total) / count
+    share = 1.0
+    if error < distance:
+        share = error / distance
+    shrunk = (1 - share) * covariance
+    shrunk.flat[:: dimension + 1] += share * variance
+    return np.asarray(shrunk)
+
+
+def score_held_out(means: FloatArray, background: Background) -> FloatArray:
+    """Return the scores of background windows, each by the background of other recordings.
+
+    Windows that a covariance was made of score lower than others, and thresholds would be too low.
+    """
+    scores = np.empty((len(background.vectors), len(means)))
+    for inside in _split_background(background):
+        weights, bias = find_directions(means, background.vectors[~inside])
+        scores[inside] = background.vectors[inside] @ weights.T + bias
+    return scores
+
+
+def _split_background(background: Background) -> Iterator[NDArray[np.bool_]]:
+    """Yield which windows are in each part: whole recordings, or stretches if there are few."""
+    part = background.number % MOST_PARTS
+    if len(np.unique(part)) < MOST_PARTS:
+        part = _number_stretches(len(background.vectors))
+    for number in np.unique(part):
+        yield part == number
+
+
+def _number_stretches(count: int) -> IntArray:
+    parts = min(MOST_PARTS, count)
+    return np.arange(count) * parts // count
 
 
 def _squared_distances(vectors: Vectors, means: FloatArray) -> FloatArray:
@@ -87,32 +157,34 @@ def _squared_distances(vectors: Vectors, means: FloatArray) -> FloatArray:
     return np.asarray(np.maximum(squares, 0.0))
 
 
-def thresholds_of_background(scores: FloatArray, allowed: float) -> FloatArray:
+def find_thresholds(scores: FloatArray, allowed: float) -> FloatArray:
     """Return for each class the score that `allowed` background windows reach.
 
-    Only windows of which a class is the best count for it. Beyond the highest scores, and between
-    them, they are taken to fall off exponentially, with the mean excess of the highest 50.
+    Beyond the highest scores, and between them, they are taken to fall off exponentially, with the
+    mean excess of the highest 50.
     """
-    best = scores.argmax(axis=1)
-    thresholds = []
-    for number in range(scores.shape[1]):
-        own = np.sort(scores[best == number, number])[::-1]
-        thresholds.append(_tail_threshold(own, allowed))
-    return np.array(thresholds)
+    falling = -np.sort(-scores, axis=0)
+    columns = range(scores.shape[1])
+    return np.array([_tail_threshold(falling[:, n], allowed) for n in columns])
 
 
 def _tail_threshold(falling: FloatArray, allowed: float) -> float:
-    """Return the score that `allowed` of these scores reach; −inf where there are none."""
+    """Return the score that `allowed` of these scores reach; −inf if that is all of them."""
     if len(falling) <= allowed:
         return float(-np.inf)
-    if len(falling) < 2:
-        return float(falling[0])
     count = min(TAIL, len(falling) - 1)
     base = falling[count]
     excess = float((falling[:count] - base).mean())
     if allowed >= count:
         return float(falling[int(allowed)])
     return float(base + excess * np.log(count / allowed))
+
+
+def _make_detector_of_examples(model: Model) -> Detector:
+    origin = "distances of the examples from the mean of the others of their label"
+    thresholds = _thresholds_of_examples(model)
+    no_bias = np.zeros(len(model.classes))
+    return Detector(model.classes, model.means, None, no_bias, thresholds, origin)
 
 
 def _thresholds_of_examples(model: Model) -> FloatArray:

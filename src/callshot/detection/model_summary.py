@@ -6,6 +6,7 @@ from itertools import combinations
 import numpy as np
 import polars as pl
 
+from callshot.detection.expected_recall import expect_recall
 from callshot.detection.leave_one_out import (
     LabelledVectors,
     decide_by_others,
@@ -14,10 +15,12 @@ from callshot.detection.leave_one_out import (
     recall_by_class,
 )
 from callshot.detection.model import SEGMENT, Example, Model
+from callshot.errors import InputError
 from callshot.records import FloatArray, IntArray
 
 Cells = tuple[str, str, str, str, str]
 
+DEFAULT_AIM = 1.0  # false alarms per hour and label, as in a scan
 FAR = 3.0  # times the median distance of a class
 DOUBTFUL_FROM = 1.5  # times that median, if another class is nearer
 LEAST_GAIN = 0.0005  # of recall that is shown
@@ -131,6 +134,9 @@ def describe_model(model: Model) -> Iterator[str]:
     yield from _describe_input(model)
     yield ""
     yield from _describe_classes(class_table(model))
+    if model.settings.source != SEGMENT:
+        yield ""
+        yield from describe_thresholds(model)
     pairs = similar_pairs(model)
     if len(pairs) > 0:
         yield ""
@@ -192,6 +198,38 @@ def _class_cells(
     if one_more is not None:
         gain = f"+{100 * one_more:.1f} points" if one_more > LEAST_GAIN else "none"
     return label, str(examples), str(recordings), right, gain
+
+
+def describe_thresholds(model: Model) -> Iterator[str]:
+    """Yield the thresholds of a scan at its default aim, and the recall to expect there."""
+    try:
+        expected = expect_recall(model, DEFAULT_AIM)
+    except InputError as error:
+        yield f"thresholds: {str(error).removeprefix(f'{model.source}: ')}"
+        return
+    detector = expected.detector
+    yield f"thresholds at {DEFAULT_AIM:g} false alarm per hour and label, from {detector.origin}:"
+    rows = [("label", "threshold", "found")]
+    columns = zip(
+        model.classes,
+        detector.thresholds.tolist(),
+        expected.found.tolist(),
+        expected.judged.tolist(),
+        strict=True,
+    )
+    for label, threshold, found, judged in columns:
+        share = f"{found} of {judged}" if judged > 0 else "–"
+        rows.append((label, f"{threshold:.3g}", share))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for cells in rows:
+        padded = map(str.ljust, cells, widths)
+        yield "  ".join(padded).rstrip()
+    recalls = expected.recall[expected.judged > 0]
+    if len(recalls) > 0:
+        yield (
+            f"expected recall at these thresholds: {recalls.mean():.0%} on average over "
+            f"{len(recalls)} labels (each example searched with those of other recordings)"
+        )
 
 
 def _describe_doubts(doubts: pl.DataFrame) -> Iterator[str]:

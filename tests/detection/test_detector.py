@@ -1,0 +1,199 @@
+"""Scores are standard deviations of the background; thresholds meet an aim on other background."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from sklearn.covariance import ledoit_wolf
+
+from callshot.detection.background import Background, BackgroundRecording
+from callshot.detection.detector import (
+    find_directions,
+    find_thresholds,
+    make_detector,
+    score_held_out,
+    shrink_covariance,
+)
+from callshot.detection.model import AudioSettings, Example, Provenance, make_model
+from callshot.errors import InputError, OptionError
+
+DIMENSION = 6
+
+
+def make_background(vectors, recordings=5, hop_s=3.0):
+    number = np.arange(len(vectors)) * recordings // max(len(vectors), 1)
+    names = tuple(BackgroundRecording(str(n), len(vectors)) for n in range(recordings))
+    start_s = hop_s * np.arange(len(vectors))
+    rows = np.asarray(vectors, np.float32)
+    return Background(names, rows, number, start_s, hop_s, hop_s)
+
+
+def make_small_model(rng, counts=(3, 4), shift=4.0):
+    examples = []
+    vectors = []
+    for number, count in enumerate(counts):
+        for n in range(count):
+            path = f"{number}-{n}.wav"
+            examples.append(Example("ab"[number], path, path, 0.0, 1.0))
+            vector = rng.normal(0, 1, DIMENSION)
+            vector[number] += shift
+            vectors.append(vector)
+    return make_model(
+        examples,
+        np.array(vectors, np.float32),
+        encoder="mfcc",
+        fingerprint={},
+        settings=AudioSettings(),
+        provenance=Provenance("none"),
+    )
+
+
+def draw_noise(rng, count):
+    mixing = np.random.default_rng(7).normal(0, 1, (DIMENSION, DIMENSION))
+    return rng.normal(0, 1, (count, DIMENSION)) @ mixing + 3.0
+
+
+@pytest.mark.parametrize("count", [3, 10, 200])
+def test_the_covariance_is_that_of_scikit_learn(count):
+    rows = draw_noise(np.random.default_rng(count), count)
+    centred = rows - rows.mean(axis=0)
+    expected, _ = ledoit_wolf(rows)
+    np.testing.assert_allclose(shrink_covariance(centred), expected, rtol=1e-9)
+
+
+def test_equal_rows_have_the_identity():
+    np.testing.assert_array_equal(shrink_covariance(np.zeros((5, 3))), np.eye(3))
+
+
+def test_scores_are_the_definition_written_out():
+    rng = np.random.default_rng(0)
+    model = make_small_model(rng)
+    background = make_background(draw_noise(rng, 60))
+    detector = make_detector(model, background, 1.0)
+    rows = background.vectors.astype(np.float64)
+    centre = rows.mean(axis=0)
+    covariance, _ = ledoit_wolf(rows)
+    inverse = np.linalg.inv(covariance)
+    windows = rng.normal(0, 3, (5, DIMENSION))
+    for window, scores in zip(windows, detector.score(windows), strict=True):
+        for mean, score in zip(model.means, scores, strict=True):
+            total = 0.0
+            length = 0.0
+            for i in range(DIMENSION):
+                for j in range(DIMENSION):
+                    difference = mean[j] - centre[j]
+                    total += (window[i] - centre[i]) * inverse[i, j] * difference
+                    length += (mean[i] - centre[i]) * inverse[i, j] * difference
+            assert score == pytest.approx(total / length**0.5)
+
+
+def test_background_has_mean_0_and_deviation_1_in_the_direction_of_every_class():
+    rng = np.random.default_rng(1)
+    model = make_small_model(rng)
+    noise = draw_noise(rng, 20000)
+    weights, bias = find_directions(model.means, noise)
+    scores = noise @ weights.T + bias
+    np.testing.assert_allclose(scores.mean(axis=0), 0.0, atol=1e-9)
+    np.testing.assert_allclose(scores.std(axis=0), 1.0, atol=0.03)
+
+
+def test_held_out_scores_never_use_the_recording_of_the_window():
+    """The literal way: for each window, fit on all windows of other parts."""
+    rng = np.random.default_rng(2)
+    model = make_small_model(rng)
+    background = make_background(draw_noise(rng, 40), recordings=5)
+    scores = score_held_out(model.means, background)
+    for row, number in enumerate(background.number):
+        others = background.vectors[background.number != number]
+        weights, bias = find_directions(model.means, others)
+        expected = weights @ background.vectors[row] + bias
+        np.testing.assert_allclose(scores[row], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("dimension_noise", [200, 2000])
+def test_false_alarms_on_other_background_are_within_a_factor_of_two(dimension_noise):
+    rng = np.random.default_rng(3)
+    model = make_small_model(rng)
+    aim = 20.0
+    rates = []
+    for _ in range(20):
+        background = make_background(draw_noise(rng, dimension_noise))
+        detector = make_detector(model, background, aim)
+        unseen = draw_noise(rng, 20000)
+        alarms = (detector.score(unseen) >= detector.thresholds).sum(axis=0)
+        rates.append(alarms / (20000 * 3.0 / 3600))
+    assert aim / 2 < np.mean(rates) < 2 * aim
+
+
+def test_thresholds_are_those_of_an_exponential_tail():
+    """Twin: the 50 highest of a class, beyond the next one, have a mean excess."""
+    rng = np.random.default_rng(4)
+    scores = rng.exponential(2.0, (5000, 2))
+    for allowed in (0.1, 1.0, 30.0):
+        thresholds = find_thresholds(scores, allowed)
+        for column, threshold in zip(scores.T, thresholds, strict=True):
+            ordered = sorted(column.tolist(), reverse=True)
+            excess = sum(one - ordered[50] for one in ordered[:50]) / 50
+            expected = ordered[50] + excess * np.log(50 / allowed)
+            assert threshold == pytest.approx(expected)
+    thresholds = find_thresholds(scores, 120.5)
+    assert thresholds[0] == sorted(scores[:, 0].tolist(), reverse=True)[120]
+
+
+def test_a_higher_aim_never_raises_a_threshold():
+    scores = np.random.default_rng(5).normal(0, 1, (800, 1))
+    aims = [0.01, 0.1, 1, 5, 20, 49, 50, 51, 200, 799, 800]
+    thresholds = [float(find_thresholds(scores, aim)[0]) for aim in aims]
+    assert all(a >= b for a, b in pairwise(thresholds))
+    assert thresholds[-1] == -np.inf
+
+
+def test_without_background_the_score_is_the_distance_to_the_class_mean():
+    rng = np.random.default_rng(6)
+    model = make_small_model(rng)
+    for background in (None, make_background(np.zeros((0, DIMENSION)))):
+        detector = make_detector(model, background, 1.0)
+        window = rng.normal(0, 1, (1, DIMENSION))
+        expected = [-((window[0] - mean) ** 2).sum() for mean in model.means]
+        np.testing.assert_allclose(detector.score(window)[0], expected)
+        np.testing.assert_allclose(
+            detector.distances(window)[0] ** 2, -np.array(expected)
+        )
+        for number, threshold in enumerate(detector.thresholds):
+            own = model.distances[model.label == number]
+            assert threshold == -(own.max() ** 2)
+
+
+def test_one_example_without_background_is_an_error():
+    model = make_small_model(np.random.default_rng(7), counts=(1, 3))
+    with pytest.raises(
+        InputError, match="a has one example and there is no background"
+    ):
+        make_detector(model, None, 1.0)
+
+
+@pytest.mark.parametrize("aim", [0.0, -1.0, 4000.0, np.nan])
+def test_an_aim_out_of_range_is_an_error(aim):
+    model = make_small_model(np.random.default_rng(8))
+    with pytest.raises(OptionError, match="false_alarms: expected more than 0"):
+        make_detector(model, None, aim)
+
+
+def test_the_origin_says_whether_thresholds_are_extrapolated():
+    rng = np.random.default_rng(9)
+    model = make_small_model(rng)
+    background = make_background(draw_noise(rng, 600))
+    assert make_detector(model, background, 1.0).origin == (
+        "600 windows without calls, 0.50 hours, extrapolated beyond the highest score"
+    )
+    assert make_detector(model, background, 10.0).origin == (
+        "600 windows without calls, 0.50 hours"
+    )
+
+
+def test_silence_as_background_does_not_fail():
+    model = make_small_model(np.random.default_rng(10))
+    background = make_background(np.zeros((30, DIMENSION)))
+    detector = make_detector(model, background, 1.0)
+    assert np.isfinite(detector.score(model.vectors)).all()
+    assert (detector.thresholds == 0.0).all()

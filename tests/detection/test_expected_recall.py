@@ -1,0 +1,70 @@
+"""Examples are searched with those of other recordings, at the thresholds of a scan."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from callshot.detection.detector import make_detector
+from callshot.detection.expected_recall import expect_recall
+from callshot.detection.learn import learn
+from callshot.detection.model_summary import describe_model
+from field_recordings import write_site
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("recall")
+    site = write_site(folder / "site", calls=3)
+    return learn(site, "mfcc", window_s=0.5, store=folder / "store").model
+
+
+def test_recall_is_what_leaving_one_recording_out_gives(model):
+    expected = expect_recall(model, 60.0)
+    found = dict.fromkeys(model.classes, 0)
+    for row, example in enumerate(model.examples):
+        others = [
+            n
+            for n, other in enumerate(model.examples)
+            if other.recording != example.recording
+        ]
+        part = replace(
+            model,
+            examples=tuple(model.examples[n] for n in others),
+            vectors=model.vectors[others],
+        )
+        detector = make_detector(part, model.background, 60.0)
+        [scores] = detector.score(model.vectors[row : row + 1])
+        best = int(np.argmax(scores))
+        if scores[best] >= detector.thresholds[best]:
+            found[example.label] += detector.classes[best] == example.label
+    assert expected.found.tolist() == [found[name] for name in model.classes]
+    assert expected.judged.tolist() == model.counts.tolist()
+    assert expected.recall.max() > 0
+
+
+def test_a_class_of_one_recording_is_not_judged(model):
+    rows = [
+        n
+        for n, example in enumerate(model.examples)
+        if example.label != "hoot" or example.path == "a.wav"
+    ]
+    part = replace(
+        model,
+        examples=tuple(model.examples[n] for n in rows),
+        vectors=model.vectors[rows],
+    )
+    expected = expect_recall(part, 60.0)
+    hoot = part.classes.index("hoot")
+    assert expected.judged[hoot] == 0
+    assert np.isnan(expected.recall[hoot])
+
+
+def test_the_summary_shows_thresholds_and_their_origin(model):
+    text = "\n".join(describe_model(model))
+    assert "thresholds at 1 false alarm per hour and label, from " in text
+    assert "extrapolated beyond the highest score" in text
+    assert "expected recall at these thresholds: " in text
+    without = replace(model, background=None)
+    text = "\n".join(describe_model(without))
+    assert "from distances of the examples" in text
