@@ -294,3 +294,35 @@ def test_a_name_is_the_name_in_results_and_folders_are_made(segments, tmp_path, 
     assert "make one of them again with --name NAME (callshot embed)" in error
     run("embed", segments, "-e", "mfcc", "--name", " ", "-o", tables[0], code=2)
     assert "name: expected printable text, got ' '" in capsys.readouterr().err
+
+
+def test_calls_in_the_background_of_a_site_are_compared_with_the_site(
+    segments, tmp_path, capsys
+):
+    site = record(tmp_path / "site" / "night.wav", seconds=20, rate=16000, seed=9)
+    words = ("embed", segments, "--encoder", "mfcc", "--quiet", "--out")
+    run(*words, tmp_path / "library.parquet")
+    run(*words, tmp_path / "at-site.parquet", "--site", site.parent)
+    table = read_table(tmp_path / "at-site.parquet")
+    assert table.encoder == "mfcc, at site"
+    assert len(table) == 12
+    out = tmp_path / "moved"
+    run(
+        "evaluate",
+        tmp_path / "library.parquet",
+        tmp_path / "at-site.parquet",
+        "--queries",
+        tmp_path / "library.parquet",
+        "--folds",
+        "3",
+        "--no-figure",
+        "--out",
+        out,
+        *FEW,
+    )
+    text = capsys.readouterr().out
+    assert "mfcc, at site: with 4 examples per call type from" in text
+    assert "calls were laid into background" in text
+    sequence = ("--sequence", "--site", site)
+    run(*words, tmp_path / "no.parquet", *sequence, code=2)
+    assert "sequence: calls in the background" in capsys.readouterr().err

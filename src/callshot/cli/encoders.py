@@ -80,6 +80,15 @@ def embed(
             "--sequence", help="Also write frames or windows, beside the table."
         ),
     ] = False,
+    site: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RECORDINGS",
+            help="Lay the calls into background of these recordings first: examples from "
+            "elsewhere, as they would sound at this site.",
+            show_default=False,
+        ),
+    ] = None,
     store: Annotated[
         Path | None,
         typer.Option(
@@ -112,6 +121,7 @@ def embed(
             name=name,
             audio=audio,
             sequences=sequence,
+            site=site,
             store=store,
             device=device,
             threads=threads,

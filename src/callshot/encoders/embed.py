@@ -55,20 +55,34 @@ AUDIO_OPTIONS = attrgetter(
 )
 
 
+def segment_source(root: Path, segment: Segment) -> str:
+    """Name where a segment's audio comes from: file, size, time, span, and how it is read."""
+    path = root / segment.path
+    try:
+        status = path.stat()
+        identity = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    except OSError:
+        identity = (-1, -1, -1)
+    parts = (str(path.absolute()), *identity, *AUDIO_OPTIONS(segment))
+    return sha256_text(repr(parts))[:32]
+
+
 @dataclass(frozen=True)
 class SegmentAudio:
     """Segments, and how to read their audio.
 
-    segments  for example of `read_segments`
-    root      folder of the recordings
-    load      reads the audio of segments, as `callshot.corpus.audio.load_audio` does
-    source    name of the segments in error messages
+    segments     for example of `read_segments`
+    root         folder of the recordings
+    load         reads the audio of segments, as `callshot.corpus.audio.load_audio` does
+    source       name of the segments in error messages
+    name_source  names where the audio of a segment comes from, for the store
     """
 
     segments: Sequence[Segment]
     root: Path
     load: LoadAudio
     source: Source = "memory"
+    name_source: Callable[[Path, Segment], str] = segment_source
 
 
 @dataclass(frozen=True)
@@ -202,7 +216,7 @@ def embed_segments(
     Return the key of each segment, None for rejects, and the rejects.
     """
     segments = audio.segments
-    sources = [segment_source(audio.root, segment) for segment in segments]
+    sources = [audio.name_source(audio.root, segment) for segment in segments]
     known = store.find(sources)
     keys = [known.get(source) for source in sources]
     workers = Workers(encoder)
@@ -331,18 +345,6 @@ class _EmbeddingRun:
         """Count a segment among the rejects."""
         path = self.segments[n].path
         self.rejects.append(Reject(path, n + 1, str(error)))
-
-
-def segment_source(root: Path, segment: Segment) -> str:
-    """Name where a segment's audio comes from: file, size, time, span, and how it is read."""
-    path = root / segment.path
-    try:
-        status = path.stat()
-        identity = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-    except OSError:
-        identity = (-1, -1, -1)
-    parts = (str(path.absolute()), *identity, *AUDIO_OPTIONS(segment))
-    return sha256_text(repr(parts))[:32]
 
 
 def default_threads() -> int:

@@ -32,6 +32,7 @@ from callshot.corpus.segment_table import (
     write_segmentation,
 )
 from callshot.corpus.segments import segment_corpus
+from callshot.detection.embed_at_site import embed_at_site
 from callshot.encoders.embed import (
     EmbedOptions,
     SegmentAudio,
@@ -171,6 +172,7 @@ def embed_files(
     name: str | None = None,
     audio: Path | None = None,
     sequences: bool = False,
+    site: Path | None = None,
     store: Path | None = None,
     device: str = "cpu",
     threads: int | None = None,
@@ -178,8 +180,11 @@ def embed_files(
 ) -> tuple[Embeddings, list[Reject]]:
     """Embed the segments of a table; write the embeddings, and the rejects beside them.
 
-    `name` is the name of the encoder in results, instead of its own.
+    `name` is the name of the encoder in results, instead of its own. With recordings of a `site`,
+    calls are laid into their background first.
     """
+    if site is not None and sequences:
+        raise OptionError("sequence: calls in the background of a site have none")
     check_new_table(out)
     _check_beside(out)
     if sequences:
@@ -193,14 +198,21 @@ def embed_files(
     facts = segments.metadata
     root = Path(facts.get("audio", "")) if audio is None else audio
     load = partial(load_audio, root, threads=threads or default_threads())
-    write = partial(write_sequences, sequences_path(out))
-    table, rejects = embed(
-        SegmentAudio(segments, root, load, source),
-        encoder,
-        EmbedOptions(choices, store, device, threads),
-        write_sequences=write if sequences else None,
-        progress=progress,
-    )
+    audio_of_segments = SegmentAudio(segments, root, load, source)
+    options = EmbedOptions(choices, store, device, threads)
+    if site is not None:
+        table, rejects = embed_at_site(
+            audio_of_segments, site, encoder, options, progress=progress
+        )
+    else:
+        write = partial(write_sequences, sequences_path(out))
+        table, rejects = embed(
+            audio_of_segments,
+            encoder,
+            options,
+            write_sequences=write if sequences else None,
+            progress=progress,
+        )
     if name is not None:
         table = replace(table, encoder=name)
     make_folder(out.absolute().parent)

@@ -1,0 +1,111 @@
+"""Recordings of a site → spans that are probably without calls.
+
+Nobody says where the site has calls, so background is the quieter half of short spans that are
+taken at random.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from callshot.corpus.audio import load_audio
+from callshot.corpus.recordings import find_recordings, probe_recordings
+from callshot.errors import InputError
+from callshot.records import Recording, Segment, no_progress
+
+SPANS = 256  # from which the quieter half is taken
+SPAN_S = 2.0
+FEWEST_SPANS = 8
+SEED = 0
+
+
+@dataclass(frozen=True)
+class SiteBackground:
+    """Spans of a site's recordings that are probably without calls, and their recordings."""
+
+    root: Path
+    recordings: Mapping[str, Recording]
+    spans: Sequence[tuple[str, float]]  # path and start
+
+    def cut(self, number: int, call: Segment) -> Segment:
+        """Return the background of one call: from a span on, as long as the call."""
+        path, start_s = self.spans[number]
+        duration_s = self.recordings[path].duration_s
+        length_s = call.end_s - call.start_s + 2 * call.collar_s
+        start_s = max(0.0, min(start_s, duration_s - length_s))
+        end_s = min(start_s + length_s, duration_s)
+        return _make_span(path, start_s, end_s, call.rate_hz, call.channel_rule)
+
+
+def find_background(site: Path, like: Segment) -> SiteBackground:
+    """Return the quieter half of spans at random places; audio is read as that of a segment."""
+    library = find_recordings(site)
+    readable, errors = probe_recordings(library, None, no_progress)
+    recordings = {
+        path: one for path, one in readable.items() if one.duration_s >= SPAN_S
+    }
+    if not recordings:
+        reason = next(iter(errors.values()), f"no recording of at least {SPAN_S:g} s")
+        raise InputError(f"site: {site}: {reason}")
+    places = draw_spans(recordings)
+    powers = measure_spans(library.root, places, like)
+    if len(powers) < FEWEST_SPANS:
+        raise InputError(
+            f"site: {site}: {len(powers)} of {len(places)} spans have sound that can be read; "
+            "give recordings with background"
+        )
+    quietest = sorted(powers, key=lambda number: powers[number])
+    chosen = sorted(quietest[: (len(powers) + 1) // 2])
+    return SiteBackground(
+        library.root, recordings, [places[number] for number in chosen]
+    )
+
+
+def measure_spans(
+    root: Path, places: Sequence[tuple[str, float]], like: Segment
+) -> dict[int, float]:
+    """Return the mean power of the spans that can be read and are not silent, by number."""
+    spans = [
+        _make_span(path, start_s, start_s + SPAN_S, like.rate_hz, like.channel_rule)
+        for path, start_s in places
+    ]
+    powers = {}
+    with closing(load_audio(root, spans)) as signals:
+        for number, signal in signals:
+            if not isinstance(signal, InputError) and signal.any():
+                powers[number] = float(np.mean(np.square(signal, dtype=np.float64)))
+    return powers
+
+
+def draw_spans(recordings: Mapping[str, Recording]) -> list[tuple[str, float]]:
+    """Return the path and start of spans; long recordings have more of them."""
+    paths = sorted(recordings)
+    room_s = np.array([recordings[path].duration_s - SPAN_S for path in paths])
+    ends_s = np.cumsum(room_s)
+    random = np.random.Generator(np.random.Philox(SEED))
+    times_s = np.sort(random.uniform(0, ends_s[-1], SPANS))
+    numbers = np.minimum(np.searchsorted(ends_s, times_s), len(paths) - 1)
+    starts_s = times_s - (ends_s - room_s)[numbers]
+    places = zip(numbers.tolist(), starts_s.tolist(), strict=True)
+    return [(paths[number], start_s) for number, start_s in places]
+
+
+def _make_span(
+    path: str, start_s: float, end_s: float, rate_hz: int, channel_rule: str
+) -> Segment:
+    return Segment(
+        segment=f"{path}@{start_s:.3f}",
+        recording=path,
+        path=path,
+        start_s=start_s,
+        end_s=end_s,
+        collar_s=0.0,
+        label="background",
+        labels=("background",),
+        rate_hz=rate_hz,
+        channel_rule=channel_rule,
+        level_dbfs=None,
+    )

@@ -1,0 +1,193 @@
+"""Calls are embedded as they would sound in the background of a site."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from callshot.corpus.audio import load_audio, normalise_peak
+from callshot.detection.embed_at_site import embed_at_site, load_copies, plan_copies
+from callshot.detection.site import SNRS_DB, choose_backgrounds, mix_call
+from callshot.detection.site_background import SPAN_S, find_background
+from callshot.encoders.catalogue import find_encoder
+from callshot.encoders.embed import EmbedOptions, SegmentAudio, embed
+from callshot.encoders.encode import open_encoder
+from callshot.errors import InputError
+from callshot.records import Segment
+from sounds import record, record_badly
+
+RATE_HZ = 16000
+
+
+def make_segment(name, start_s=0.5, end_s=1.75, level_dbfs=-3.0):
+    return Segment(
+        f"{name}@{start_s}",
+        name,
+        name,
+        start_s,
+        end_s,
+        0.0,
+        "roar",
+        ("roar",),
+        RATE_HZ,
+        "mean",
+        level_dbfs,
+    )
+
+
+@pytest.fixture
+def calls(tmp_path):
+    for seed, name in enumerate(("a.wav", "b.wav")):
+        record(tmp_path / "calls" / name, 3.0, RATE_HZ, seed=seed)
+    segments = [
+        make_segment("a.wav"),
+        make_segment("a.wav", 1.25, 2.5),
+        make_segment("b.wav"),
+    ]
+    root = tmp_path / "calls"
+    return SegmentAudio(segments, root, partial(load_audio, root), "calls")
+
+
+@pytest.fixture
+def site(tmp_path):
+    """A minute of weak noise; its second half has loud sounds."""
+    random = np.random.default_rng(5)
+    quiet = random.normal(0, 0.01, 30 * RATE_HZ)
+    loud = random.normal(0, 0.2, 30 * RATE_HZ)
+    folder = tmp_path / "site"
+    folder.mkdir()
+    soundfile.write(folder / "night.wav", np.concatenate([quiet, loud]), RATE_HZ)
+    return folder
+
+
+def options(tmp_path):
+    return EmbedOptions(store=tmp_path / "store")
+
+
+def literal_vector(calls, site, segment):
+    """The mean vector of the call in four backgrounds, one after the other."""
+    background = find_background(site, segment)
+    numbers = choose_backgrounds(segment.segment, len(SNRS_DB), len(background.spans))
+    encoder = open_encoder(find_encoder("mfcc"))
+    vectors = []
+    for number, snr_db in zip(numbers, SNRS_DB, strict=True):
+        path, start_s = background.spans[number]
+        samples, _ = soundfile.read(site / path, dtype="float32")
+        first = round(start_s * RATE_HZ)
+        length = round((segment.end_s - segment.start_s) * RATE_HZ)
+        ((_, call),) = load_audio(calls.root, [segment])
+        mixed = mix_call(call, samples[first : first + length], snr_db, RATE_HZ)
+        prepared = encoder.prepare(normalise_peak(mixed, -3.0), RATE_HZ)
+        (output,) = encoder.encode([prepared])
+        vectors.append(encoder.pool(prepared, output))
+    return np.mean(vectors, axis=0)
+
+
+def test_a_vector_is_the_mean_of_the_call_in_several_backgrounds(calls, site, tmp_path):
+    table, rejects = embed_at_site(calls, site, "mfcc", options(tmp_path))
+    assert rejects == []
+    assert list(table.segment) == [one.segment for one in calls.segments]
+    for segment, vector in zip(calls.segments, table.vectors, strict=True):
+        golden = literal_vector(calls, site, segment)
+        np.testing.assert_allclose(vector, golden, rtol=1e-3, atol=1e-3)
+
+
+def test_background_is_quiet_and_as_long_as_the_call(calls, site):
+    background = find_background(site, calls.segments[0])
+    assert len(background.spans) == 128
+    assert max(start_s for _, start_s in background.spans) < 30 - SPAN_S / 2
+    for number in range(len(background.spans)):
+        span = background.cut(number, calls.segments[0])
+        assert span.end_s - span.start_s == pytest.approx(1.25)
+
+
+def test_levels_are_those_of_the_segments(calls, site):
+    background = find_background(site, calls.segments[0])
+    for level_dbfs, peak in ((-3.0, 0.70795), (None, 0.2)):
+        segment = replace(calls.segments[0], level_dbfs=level_dbfs)
+        copies = plan_copies([segment], background, (0.0,))
+        named = [replace(segment, segment=name) for name in copies]
+        ((_, signal),) = load_copies(copies, calls.root, site, named)
+        found = float(np.abs(signal).max())
+        if level_dbfs is None:
+            assert found < peak
+        else:
+            assert found == pytest.approx(peak, abs=1e-4)
+
+
+def test_the_order_of_segments_changes_nothing(calls, site, tmp_path):
+    table, _ = embed_at_site(calls, site, "mfcc", options(tmp_path))
+    turned = replace(calls, segments=calls.segments[::-1])
+    other, _ = embed_at_site(turned, site, "mfcc", EmbedOptions(store=tmp_path / "b"))
+    assert np.array_equal(table.vectors, other.vectors[::-1])
+
+
+def test_the_store_keeps_calls_and_their_copies_apart(calls, site, tmp_path):
+    plain, _ = embed(calls, "mfcc", options(tmp_path))
+    moved, _ = embed_at_site(calls, site, "mfcc", options(tmp_path))
+    again, _ = embed(calls, "mfcc", options(tmp_path))
+    assert np.array_equal(plain.vectors, again.vectors)
+    assert not np.allclose(plain.vectors, moved.vectors, atol=0.1)
+
+    def fail(segments):
+        raise AssertionError("everything is in the store")
+
+    known = replace(calls, load=fail)
+    repeated, _ = embed_at_site(known, site, "mfcc", options(tmp_path))
+    assert np.array_equal(moved.vectors, repeated.vectors)
+
+
+def test_name_note_and_fingerprint_say_what_the_table_is(calls, site, tmp_path):
+    plain, _ = embed(calls, "mfcc", options(tmp_path))
+    table, _ = embed_at_site(calls, site, "mfcc", options(tmp_path))
+    assert table.encoder == "mfcc, at site"
+    assert table.fingerprint == plain.fingerprint != ""
+    assert f"background of {site} at 0, 5, 10, 15 dB" in table.note
+
+
+def test_a_call_that_cannot_be_read_is_one_reject(calls, site, tmp_path):
+    record_badly(calls.root / "c.wav", "text")
+    segments = [*calls.segments[:1], make_segment("c.wav"), *calls.segments[1:]]
+    table, (reject,) = embed_at_site(
+        replace(calls, segments=segments), site, "mfcc", options(tmp_path)
+    )
+    assert len(table) == 3
+    assert (reject.file, reject.row) == ("c.wav", 2)
+
+
+def test_a_silent_call_is_a_reject(calls, site, tmp_path):
+    soundfile.write(calls.root / "d.wav", np.zeros(3 * RATE_HZ), RATE_HZ)
+    segments = [*calls.segments, make_segment("d.wav")]
+    _, (reject,) = embed_at_site(
+        replace(calls, segments=segments), site, "mfcc", options(tmp_path)
+    )
+    assert "a silent example cannot be laid into the background" in reject.reason
+
+
+def make_site(folder: Path, kind: str) -> Path:
+    folder.mkdir()
+    if kind == "short":
+        record(folder / "x.wav", 1.0, RATE_HZ)
+    elif kind == "silent":
+        soundfile.write(folder / "x.wav", np.zeros(10 * RATE_HZ), RATE_HZ)
+    elif kind == "text":
+        record_badly(folder / "x.wav", "text")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("empty", "no recording of at least 2 s"),
+        ("short", "no recording of at least 2 s"),
+        ("silent", "0 of 256 spans have sound that can be read"),
+        ("text", "x.wav"),
+    ],
+)
+def test_a_site_without_background_is_one_clear_line(kind, message, calls, tmp_path):
+    folder = make_site(tmp_path / kind, kind)
+    with pytest.raises(InputError, match=f"^site: .*{message}"):
+        embed_at_site(calls, folder, "mfcc", options(tmp_path))
