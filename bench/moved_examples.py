@@ -22,7 +22,8 @@ from scipy import fft
 import callshot
 from callshot.corpus.audio import load_audio
 from callshot.corpus.synthetic import make_corpus
-from callshot.detection.embed_at_site import embed_at_site
+from callshot.detection.embed_at_site import Site, embed_at_site
+from callshot.detection.site import SNRS_DB
 from callshot.encoders.embed import EmbedOptions, SegmentAudio
 from callshot.records import MovedEvaluation, Segmentation
 from table import parser, show
@@ -148,11 +149,18 @@ def describe(
 
 
 def measure(
-    library: SegmentAudio, site: SegmentAudio, encoder: str, store: Path, shots: str
+    library: SegmentAudio,
+    site: SegmentAudio,
+    encoder: str,
+    store: Path,
+    shots: str,
+    snr_db: tuple[float, ...] = SNRS_DB,
 ) -> MovedEvaluation:
     """Evaluate examples of the library at the site, as they are and in its background."""
     plain = embed(library, encoder, store)
-    mixed, _ = embed_at_site(library, site.root, encoder, EmbedOptions(store=store))
+    options = EmbedOptions(store=store)
+    place = Site(site.root, snr_db)
+    mixed, _ = embed_at_site(library, encoder, options, site=place)
     result = callshot.evaluate(
         [plain, mixed],
         queries=embed(site, encoder, store),
@@ -172,7 +180,9 @@ def main() -> None:
     arguments.add_argument("--changes", default="all", help=", ".join(CHANGES))
     arguments.add_argument("--scale", type=float, default=1.0)
     arguments.add_argument("--k", type=int, default=5)
+    arguments.add_argument("--snr-db", default=",".join(f"{x:g}" for x in SNRS_DB))
     options = arguments.parse_args()
+    snr_db = tuple(map(float, options.snr_db.split(",")))
     rows = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -188,9 +198,9 @@ def main() -> None:
             library = segment_audio(clips, labels)
             site = segment_audio(calls, labels)
             for encoder in options.encoders.split(","):
-                result = measure(
-                    library, site, encoder, folder / "store", f"1,{options.k}"
-                )
+                store = folder / "store"
+                shots = f"1,{options.k}"
+                result = measure(library, site, encoder, store, shots, snr_db)
                 rows += describe(result, encoder, change, options.k)
     title = (
         f"bench/moved_examples: {len(labels)} call types, {len(library.segments)} calls in the "

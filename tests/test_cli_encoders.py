@@ -302,7 +302,8 @@ def test_calls_in_the_background_of_a_site_are_compared_with_the_site(
     site = record(tmp_path / "site" / "night.wav", seconds=20, rate=16000, seed=9)
     words = ("embed", segments, "--encoder", "mfcc", "--quiet", "--out")
     run(*words, tmp_path / "library.parquet")
-    run(*words, tmp_path / "at-site.parquet", "--site", site.parent)
+    where = ("--site", site.parent, "--snr-db", "5,10")
+    run(*words, tmp_path / "at-site.parquet", *where)
     table = read_table(tmp_path / "at-site.parquet")
     assert table.encoder == "mfcc, at site"
     assert len(table) == 12
@@ -323,6 +324,9 @@ def test_calls_in_the_background_of_a_site_are_compared_with_the_site(
     text = capsys.readouterr().out
     assert "mfcc, at site: with 4 examples per call type from" in text
     assert "calls were laid into background" in text
+    assert "at 5, 10 dB" in text
     sequence = ("--sequence", "--site", site)
     run(*words, tmp_path / "no.parquet", *sequence, code=2)
     assert "sequence: calls in the background" in capsys.readouterr().err
+    run(*words, tmp_path / "no.parquet", "--snr-db", "5", code=2)
+    assert "snr_db: needs --site" in capsys.readouterr().err

@@ -9,13 +9,18 @@ import pytest
 import soundfile
 
 from callshot.corpus.audio import load_audio, normalise_peak
-from callshot.detection.embed_at_site import embed_at_site, load_copies, plan_copies
+from callshot.detection.embed_at_site import (
+    Site,
+    embed_at_site,
+    load_copies,
+    plan_copies,
+)
 from callshot.detection.site import SNRS_DB, choose_backgrounds, mix_call
 from callshot.detection.site_background import SPAN_S, find_background
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.embed import EmbedOptions, SegmentAudio, embed
 from callshot.encoders.encode import open_encoder
-from callshot.errors import InputError
+from callshot.errors import InputError, OptionError
 from callshot.records import Segment
 from sounds import record, record_badly
 
@@ -67,6 +72,10 @@ def options(tmp_path):
     return EmbedOptions(store=tmp_path / "store")
 
 
+def embed_mfcc(calls, site, folder):
+    return embed_at_site(calls, "mfcc", options(folder), site=Site(site))
+
+
 def literal_vector(calls, site, segment):
     """The mean vector of the call in four backgrounds, one after the other."""
     background = find_background(site, segment)
@@ -87,7 +96,7 @@ def literal_vector(calls, site, segment):
 
 
 def test_a_vector_is_the_mean_of_the_call_in_several_backgrounds(calls, site, tmp_path):
-    table, rejects = embed_at_site(calls, site, "mfcc", options(tmp_path))
+    table, rejects = embed_mfcc(calls, site, tmp_path)
     assert rejects == []
     assert list(table.segment) == [one.segment for one in calls.segments]
     for segment, vector in zip(calls.segments, table.vectors, strict=True):
@@ -119,15 +128,15 @@ def test_levels_are_those_of_the_segments(calls, site):
 
 
 def test_the_order_of_segments_changes_nothing(calls, site, tmp_path):
-    table, _ = embed_at_site(calls, site, "mfcc", options(tmp_path))
+    table, _ = embed_mfcc(calls, site, tmp_path)
     turned = replace(calls, segments=calls.segments[::-1])
-    other, _ = embed_at_site(turned, site, "mfcc", EmbedOptions(store=tmp_path / "b"))
+    other, _ = embed_mfcc(turned, site, tmp_path / "b")
     assert np.array_equal(table.vectors, other.vectors[::-1])
 
 
 def test_the_store_keeps_calls_and_their_copies_apart(calls, site, tmp_path):
     plain, _ = embed(calls, "mfcc", options(tmp_path))
-    moved, _ = embed_at_site(calls, site, "mfcc", options(tmp_path))
+    moved, _ = embed_mfcc(calls, site, tmp_path)
     again, _ = embed(calls, "mfcc", options(tmp_path))
     assert np.array_equal(plain.vectors, again.vectors)
     assert not np.allclose(plain.vectors, moved.vectors, atol=0.1)
@@ -136,13 +145,13 @@ def test_the_store_keeps_calls_and_their_copies_apart(calls, site, tmp_path):
         raise AssertionError("everything is in the store")
 
     known = replace(calls, load=fail)
-    repeated, _ = embed_at_site(known, site, "mfcc", options(tmp_path))
+    repeated, _ = embed_mfcc(known, site, tmp_path)
     assert np.array_equal(moved.vectors, repeated.vectors)
 
 
 def test_name_note_and_fingerprint_say_what_the_table_is(calls, site, tmp_path):
     plain, _ = embed(calls, "mfcc", options(tmp_path))
-    table, _ = embed_at_site(calls, site, "mfcc", options(tmp_path))
+    table, _ = embed_mfcc(calls, site, tmp_path)
     assert table.encoder == "mfcc, at site"
     assert table.fingerprint == plain.fingerprint != ""
     assert f"background of {site} at 0, 5, 10, 15 dB" in table.note
@@ -151,9 +160,7 @@ def test_name_note_and_fingerprint_say_what_the_table_is(calls, site, tmp_path):
 def test_a_call_that_cannot_be_read_is_one_reject(calls, site, tmp_path):
     record_badly(calls.root / "c.wav", "text")
     segments = [*calls.segments[:1], make_segment("c.wav"), *calls.segments[1:]]
-    table, (reject,) = embed_at_site(
-        replace(calls, segments=segments), site, "mfcc", options(tmp_path)
-    )
+    table, (reject,) = embed_mfcc(replace(calls, segments=segments), site, tmp_path)
     assert len(table) == 3
     assert (reject.file, reject.row) == ("c.wav", 2)
 
@@ -161,9 +168,7 @@ def test_a_call_that_cannot_be_read_is_one_reject(calls, site, tmp_path):
 def test_a_silent_call_is_a_reject(calls, site, tmp_path):
     soundfile.write(calls.root / "d.wav", np.zeros(3 * RATE_HZ), RATE_HZ)
     segments = [*calls.segments, make_segment("d.wav")]
-    _, (reject,) = embed_at_site(
-        replace(calls, segments=segments), site, "mfcc", options(tmp_path)
-    )
+    _, (reject,) = embed_mfcc(replace(calls, segments=segments), site, tmp_path)
     assert "a silent example cannot be laid into the background" in reject.reason
 
 
@@ -190,4 +195,10 @@ def make_site(folder: Path, kind: str) -> Path:
 def test_a_site_without_background_is_one_clear_line(kind, message, calls, tmp_path):
     folder = make_site(tmp_path / kind, kind)
     with pytest.raises(InputError, match=f"^site: .*{message}"):
-        embed_at_site(calls, folder, "mfcc", options(tmp_path))
+        embed_mfcc(calls, folder, tmp_path)
+
+
+@pytest.mark.parametrize("ratios", [(), (5.0, 5.0), (100.0,)])
+def test_signal_to_noise_ratios_are_different_numbers_in_their_range(ratios, site):
+    with pytest.raises(OptionError, match=r"^snr_db: expected"):
+        Site(site, ratios)

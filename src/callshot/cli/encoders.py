@@ -1,7 +1,7 @@
 """Commands about encoders: embed; encoders, which lists them, with show, get, check and fit."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,7 +14,11 @@ from callshot.cli.options import (
     parse_names,
     parse_pairs,
 )
+from callshot.cli.synth import parse_numbers
 from callshot.errors import OptionError, printable
+
+if TYPE_CHECKING:
+    from callshot.detection.embed_at_site import Site
 
 MOST_REJECTS = 8  # shown on screen
 
@@ -89,6 +93,15 @@ def embed(
             show_default=False,
         ),
     ] = None,
+    snr_db: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DB",
+            help="With --site: signal-to-noise ratios, separated by commas; the vector of a call "
+            "is the mean over all of them.",
+            show_default="0,5,10,15",
+        ),
+    ] = None,
     store: Annotated[
         Path | None,
         typer.Option(
@@ -121,7 +134,7 @@ def embed(
             name=name,
             audio=audio,
             sequences=sequence,
-            site=site,
+            site=_make_site(site, snr_db),
             store=store,
             device=device,
             threads=threads,
@@ -144,6 +157,18 @@ def embed(
             printable(f"note: {note}; {out.with_suffix('.duplicates.csv')} lists them")
         )
     print(f"next: callshot evaluate {out} --out results")
+
+
+def _make_site(recordings: Path | None, snr_db: str | None) -> "Site | None":
+    from callshot.detection.embed_at_site import Site
+
+    if recordings is None:
+        if snr_db is not None:
+            raise OptionError("snr_db: needs --site, recordings with background")
+        return None
+    if snr_db is None:
+        return Site(recordings)
+    return Site(recordings, tuple(parse_numbers("snr_db", snr_db)))
 
 
 @encoders.callback()

@@ -14,11 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from callshot.corpus.audio import load_audio, normalise_peak
+from callshot.corpus.options import check_range
 from callshot.detection.site import SNRS_DB, choose_backgrounds, mix_call
 from callshot.detection.site_background import SiteBackground, find_background
 from callshot.encoders.batching import Loaded
 from callshot.encoders.embed import EmbedOptions, SegmentAudio, embed, segment_source
-from callshot.errors import InputError
+from callshot.errors import InputError, OptionError
 from callshot.files import sha256_text
 from callshot.records import (
     Embeddings,
@@ -28,8 +29,27 @@ from callshot.records import (
     no_progress,
 )
 
+RATIOS_DB = (-30, 60)
 AT_SITE = "{}, at site"  # the name of an encoder on calls in background
 NOTE = "{}: calls were laid into background of {} at {} dB before they were embedded"
+
+
+@dataclass(frozen=True)
+class Site:
+    """Recordings of a site, a folder or a file, and at which ratios calls are laid into them."""
+
+    recordings: Path
+    snr_db: Sequence[float] = SNRS_DB
+
+    def __post_init__(self) -> None:
+        values = self.snr_db
+        if not values or len(set(values)) < len(values):
+            listed = ",".join(f"{value:g}" for value in values)
+            raise OptionError(
+                f"snr_db: expected values in dB, each once, got {listed!r}"
+            )
+        for value in values:
+            check_range("snr_db", value, RATIOS_DB, "dB")
 
 
 @dataclass(frozen=True)
@@ -59,25 +79,20 @@ class Copy:
 
 def embed_at_site(
     audio: SegmentAudio,
-    site: Path,
     encoder: str,
     options: EmbedOptions,
     *,
-    snrs_db: Sequence[float] = SNRS_DB,
+    site: Site,
     progress: Progress = no_progress,
 ) -> tuple[Embeddings, list[Reject]]:
     """Embed segments as if they had been recorded at a site.
 
     Parameters
     ----------
-    audio
-        The segments, and how to read their audio.
-    site
-        Recordings of the site: a folder, or one file.
-    encoder, options, progress
+    audio, encoder, options, progress
         As in `embed`.
-    snrs_db
-        Signal-to-noise ratios; each call is laid into another background at each of them.
+    site
+        Each call is laid into another background of it at each signal-to-noise ratio.
 
     Returns
     -------
@@ -89,8 +104,8 @@ def embed_at_site(
     InputError
         If the site has too little audio, or no segment could be embedded.
     """
-    background = find_background(site, audio.segments[0])
-    copies = plan_copies(audio.segments, background, snrs_db)
+    background = find_background(site.recordings, audio.segments[0])
+    copies = plan_copies(audio.segments, background, site.snr_db)
     mixed = SegmentAudio(
         [replace(copy.call, segment=name) for name, copy in copies.items()],
         audio.root,
@@ -100,29 +115,30 @@ def embed_at_site(
     )
     table, rejects = embed(mixed, encoder, options, progress=progress)
     names = {name: copy.call.segment for name, copy in copies.items()}
-    averaged = average_copies(table, names, len(snrs_db))
-    note = _describe(averaged, site, snrs_db)
-    return replace(averaged, note=note), _merge_rejects(rejects, len(snrs_db))
+    count = len(site.snr_db)
+    averaged = average_copies(table, names, count)
+    note = _describe(averaged, site)
+    return replace(averaged, note=note), _merge_rejects(rejects, count)
 
 
-def _describe(table: Embeddings, site: Path, snrs_db: Sequence[float]) -> str:
+def _describe(table: Embeddings, site: Site) -> str:
     """Return the note of a table, with how its calls were changed."""
-    levels = ", ".join(f"{snr_db:g}" for snr_db in snrs_db)
-    note = NOTE.format(table.encoder, site, levels)
+    levels = ", ".join(f"{value:g}" for value in site.snr_db)
+    note = NOTE.format(table.encoder, site.recordings, levels)
     return f"{table.note}; {note}" if table.note else note
 
 
 def plan_copies(
-    segments: Sequence[Segment], background: SiteBackground, snrs_db: Sequence[float]
+    segments: Sequence[Segment], background: SiteBackground, ratios_db: Sequence[float]
 ) -> dict[str, Copy]:
     """Return the copies of all segments, by names of their own, one segment after the other."""
     copies = {}
     for segment in segments:
         numbers = choose_backgrounds(
-            segment.segment, len(snrs_db), len(background.spans)
+            segment.segment, len(ratios_db), len(background.spans)
         )
-        for number, snr_db in zip(numbers, snrs_db, strict=True):
-            name = f"{segment.segment} at {snr_db:g} dB"
+        for number, snr_db in zip(numbers, ratios_db, strict=True):
+            name = f"{segment.segment} at {snr_db!r} dB"
             noise = background.cut(number, segment)
             copies[name] = Copy(segment, noise, snr_db)
     return copies

@@ -32,7 +32,7 @@ from callshot.corpus.segment_table import (
     write_segmentation,
 )
 from callshot.corpus.segments import segment_corpus
-from callshot.detection.embed_at_site import embed_at_site
+from callshot.detection.embed_at_site import Site, embed_at_site
 from callshot.encoders.embed import (
     EmbedOptions,
     SegmentAudio,
@@ -172,7 +172,7 @@ def embed_files(
     name: str | None = None,
     audio: Path | None = None,
     sequences: bool = False,
-    site: Path | None = None,
+    site: Site | None = None,
     store: Path | None = None,
     device: str = "cpu",
     threads: int | None = None,
@@ -180,8 +180,8 @@ def embed_files(
 ) -> tuple[Embeddings, list[Reject]]:
     """Embed the segments of a table; write the embeddings, and the rejects beside them.
 
-    `name` is the name of the encoder in results, instead of its own. With recordings of a `site`,
-    calls are laid into their background first.
+    `name` is the name of the encoder in results, instead of its own. With a `site`, calls are laid
+    into its background first.
     """
     if site is not None and sequences:
         raise OptionError("sequence: calls in the background of a site have none")
@@ -200,19 +200,13 @@ def embed_files(
     load = partial(load_audio, root, threads=threads or default_threads())
     audio_of_segments = SegmentAudio(segments, root, load, source)
     options = EmbedOptions(choices, store, device, threads)
+    run: Callable[..., tuple[Embeddings, list[Reject]]] = embed
     if site is not None:
-        table, rejects = embed_at_site(
-            audio_of_segments, site, encoder, options, progress=progress
-        )
-    else:
+        run = partial(embed_at_site, site=site)
+    elif sequences:
         write = partial(write_sequences, sequences_path(out))
-        table, rejects = embed(
-            audio_of_segments,
-            encoder,
-            options,
-            write_sequences=write if sequences else None,
-            progress=progress,
-        )
+        run = partial(embed, write_sequences=write)
+    table, rejects = run(audio_of_segments, encoder, options, progress=progress)
     if name is not None:
         table = replace(table, encoder=name)
     make_folder(out.absolute().parent)
