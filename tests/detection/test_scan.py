@@ -163,11 +163,17 @@ def test_one_class_is_enough(tmp_path):
 
 
 def test_clock_times_are_those_of_events(tmp_path, field):
-    shutil.copy(field / "site" / "x.wav", tmp_path / "20260314_053000.wav")
-    result = scan(field / "model.npz", tmp_path, tmp_path / "index", hop_s=HOP_S)
+    site = tmp_path / "site"
+    site.mkdir()
+    shutil.copy(field / "site" / "x.wav", site / "20260314_053000.wav")
+    result = run_scan(field, site, tmp_path / "out")
     for start_s, clock in result.events.select("start_s", "clock").iter_rows():
         seconds = np.datetime64(clock) - np.datetime64("2026-03-14T05:30:00.000")
         assert seconds / np.timedelta64(1, "s") == pytest.approx(start_s, abs=1e-3)
+    activity = pl.read_csv(tmp_path / "out" / "activity" / "activity.csv")
+    assert activity["hour"].unique().to_list() == [5]
+    assert activity["detections"].sum() == len(result.events)
+    assert set(activity["label"]) == set(result.detector.classes)
 
 
 # Files

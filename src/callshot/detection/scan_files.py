@@ -18,14 +18,16 @@ import numpy as np
 
 from callshot.corpus.recordings import Library
 from callshot.corpus.segment_table import REJECTS, write_rejects
+from callshot.detection.activity import count_activity, make_activity_files
 from callshot.detection.clips import ClipOptions, ClipResult, write_clips
+from callshot.detection.clock import RecordedTime, parse_clock
 from callshot.detection.events import RecordingFolder
 from callshot.detection.exports import write_files
 from callshot.detection.model_file import read_model
 from callshot.detection.scan import ScanResult, scan_recordings
 from callshot.detection.scan_source import EmbeddingOptions, ScanOptions
 from callshot.errors import OptionError, suggest_name
-from callshot.files import describe_file, sha256_text
+from callshot.files import describe_file, make_folder, sha256_text
 from callshot.records import Progress, Recording, no_progress
 from callshot.report.output_folder import open_output_folder
 from callshot.version import __version__
@@ -33,6 +35,7 @@ from callshot.version import __version__
 PROVENANCE = "scan.json"
 INDEX_FOLDER = "index"
 CLIPS_FOLDER = "clips"
+ACTIVITY_FOLDER = "activity"
 TABLES = {"csv": "events.csv", "parquet": "events.parquet"}
 # What a user may ask for, and the formats of `exports` that it means; each has a folder.
 FORMATS = {
@@ -109,8 +112,24 @@ def _write_events(result: ScanResult, folder: Path, wanted: ScanOutput) -> list[
         for format in FORMATS[name]:
             files = write_files(result.events, format, folder / format, recordings)
             names += [f"{format}/{file}" for file in files]
+    names += _write_activity(result, folder)
     write_rejects(result.rejects, folder / REJECTS)
     return [*names, REJECTS]
+
+
+def _write_activity(result: ScanResult, folder: Path) -> list[str]:
+    """Write events by day and hour; nothing if no recording has a clock time."""
+    times = {}
+    for one in result.recordings:
+        start = parse_clock(one.clock)
+        if start is not None:
+            times[one.path] = RecordedTime(start, one.duration_s)
+    if not times:
+        return []
+    activity = count_activity(result.events, times, result.detector.classes)
+    make_folder(folder / ACTIVITY_FOLDER)
+    names = make_activity_files(activity, folder / ACTIVITY_FOLDER)
+    return [f"{ACTIVITY_FOLDER}/{name}" for name in names]
 
 
 def list_recordings(result: ScanResult) -> RecordingFolder:
