@@ -5,7 +5,11 @@
     python bench/scan.py embedding [--hours 1]  BirdNET on one long recording: memory, and the time
                                                 beside reading and running the model alone
 
-Every run is a process of its own.
+    python bench/scan.py birdnet [--hours 1] --other PYTHON
+                                                callshot beside the package birdnet, which is in
+                                                the environment of PYTHON, with the same weights
+
+Every run is a process of its own. CPU seconds are those of all its threads and processes.
 """
 
 import json
@@ -50,6 +54,7 @@ from callshot.detection.windows import (
     read_windows,
     split_range,
 )
+from callshot.encoders.weights.weight_files import home
 from callshot.files import sha256_text
 from table import parser, show
 
@@ -310,6 +315,65 @@ def measure_embedding(folder: Path, hours: float) -> list[Row]:
     return rows
 
 
+# BirdNET's own package
+
+OTHER = """
+import sys
+import birdnet
+if __name__ == "__main__":
+    recording, workers, weights, species = sys.argv[1:]
+    with open(species, "w") as file:
+        file.writelines(f"Genus species{n}_Name {n}\\n" for n in range(6522))
+    model = birdnet.load_custom(
+        "acoustic", "2.4", "tf", weights, species, check_validity=False, library="litert"
+    )
+    result = model.encode(recording, n_workers=int(workers))
+    assert result.embeddings.shape[-1] == 1024
+"""
+
+
+def measure_birdnet(folder: Path, hours: float, other: str) -> list[Row]:
+    """Embed the windows of one recording with callshot and with birdnet, in turn."""
+    recording = folder / "recording.wav"
+    make_recording(recording, hours * 3600, 48000, calls=False)
+    windows = round(hours * 3600 / WINDOW_S)
+    script = folder / "other.py"
+    script.write_text(OTHER)
+    weights = weight_path("birdnet-v2.4")
+    rows: list[Row] = []
+    for count in (1, 2):
+        index = folder / f"index {count}"
+        ours = [sys.executable, __file__, "--child", "run_index", recording, index]
+        theirs = [other, script, recording, count, weights, folder / "species.txt"]
+        rows.append(time_command(f"callshot, {count} threads", [*ours, count], windows))
+        rows.append(time_command(f"birdnet, {count} processes", theirs, windows))
+    return rows
+
+
+def weight_path(encoder: str) -> Path:
+    """Return the file with the weights of an encoder."""
+    (path,) = (home() / "weights" / encoder).glob("*.tflite")
+    return path
+
+
+def time_command(name: str, words: list[object], windows: int) -> Row:
+    """Run a command, and return what it took, with all its processes."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before_s = time.perf_counter()
+    command = [str(word) for word in words]
+    subprocess.run(command, check=True, capture_output=True)
+    seconds = time.perf_counter() - before_s
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {
+        "run": name,
+        "seconds": seconds,
+        "windows/s": windows / seconds,
+        "CPU seconds": cpu_s,
+        "windows per CPU second": windows / cpu_s,
+    }
+
+
 # Processes
 
 
@@ -335,11 +399,12 @@ def run_child(function: str, *arguments: object) -> dict[str, Any]:
 def main() -> None:
     """Measure, and print one table."""
     options = parser(__doc__)
-    kinds = ["rescan", "kills", "embedding"]
+    kinds = ["rescan", "kills", "embedding", "birdnet"]
     options.add_argument("what", nargs="?", choices=kinds, default="rescan")
     options.add_argument("--folder", type=Path, help="kept, for the next run")
     options.add_argument("--kills", type=int, default=10)
     options.add_argument("--hours", type=float, default=1.0)
+    options.add_argument("--other", help="Python of the environment with birdnet")
     options.add_argument("--child", nargs="+")
     arguments = options.parse_args()
     if arguments.child:
@@ -352,6 +417,8 @@ def main() -> None:
             rows = measure_rescan(folder)
         elif arguments.what == "kills":
             rows = measure_kills(folder, arguments.kills)
+        elif arguments.what == "birdnet":
+            rows = measure_birdnet(folder, arguments.hours, arguments.other)
         else:
             rows = measure_embedding(folder, arguments.hours)
     show(f"callshot scan, {os.cpu_count()} cores", rows, arguments.json)
