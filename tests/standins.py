@@ -1,4 +1,4 @@
-"""Small models with the inputs and outputs of Perch 1, Perch 2 and HuBERT, and references.
+"""Small models with the inputs and outputs of Perch, BirdNET and HuBERT, and references.
 
 `unpinned` is the catalogue without checksums, so that a stand-in can take the place of a model.
 """
@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from callshot.encoders.catalogue import ENCODERS
+from callshot.encoders.onnx import cut_graph
 from callshot.encoders.spec import EncoderSpec
+from callshot.encoders.weights.weight_files import Weight
 
 SAMPLES = 160_000
 WIDTH = 768
@@ -28,13 +30,17 @@ def unpinned(*names: str) -> tuple[EncoderSpec, ...]:
     """Return the catalogue; the weights of these encoders have no size and no checksum."""
     specs = []
     for spec in ENCODERS:
-        weights = spec.weights
         if spec.name in names:
-            weights = tuple(
-                replace(weight, size=None, sha256=None) for weight in weights
-            )
-        specs.append(replace(spec, weights=weights))
+            weights = tuple(map(unpin, spec.weights))
+            alternatives = tuple(map(unpin, spec.alternatives))
+            spec = replace(spec, weights=weights, alternatives=alternatives)
+        specs.append(spec)
     return tuple(specs)
+
+
+def unpin(weight: Weight) -> Weight:
+    """Return a weight without size and checksum."""
+    return replace(weight, size=None, sha256=None)
 
 
 class Graph:
@@ -130,6 +136,65 @@ def perch_v2(path: Path, dimension: int = 1536) -> Path:
         "label": ["batch", 14795],
     }
     return graph.save(path, {"inputs": ["batch", SAMPLES]}, outputs)
+
+
+def perch_v2_headless(path: Path) -> Path:
+    """Write a model as OpenSoundscape's zoo has it: Perch 2 with its embedding alone."""
+    whole = perch_v2(path.with_name("whole.onnx"))
+    cut_graph(whole, path, ["embedding"])
+    return path
+
+
+def birdnet_v2(path: Path, tensor: str = "Mean_reduced_0") -> Path:
+    """Write a model with the names of a converted BirdNET 2.4: the embedding is no output.
+
+    As BirdNET does, it scales each window first.
+    """
+    graph = Graph()
+    graph.node("Abs", ["input"], "size")
+    graph.node("ReduceMax", ["size"], "peak", axes=[1], keepdims=1)
+    graph.node("Add", ["peak", graph.weight("floor", np.float32(1e-6))], "scale")
+    graph.node("Div", ["input", "scale"], "scaled")
+    graph.node("Reshape", ["scaled", graph.weight("cut", [-1, 100, 1440])], "blocks")
+    graph.node("ReduceL1", ["blocks"], "sizes", axes=[2], keepdims=0)
+    body = graph.random_weight("body", 100, 1024)
+    graph.node("MatMul", ["sizes", body], "features")
+    embedding = graph.node("Relu", ["features"], f"model/GLOBAL_AVG_POOL/{tensor}")
+    head = graph.random_weight("head", 1024, 6522)
+    graph.node("MatMul", [embedding, head], "output")
+    return graph.save(path, {"input": ["batch", 144_000]}, {"output": ["batch", 6522]})
+
+
+def reference_birdnet_v2(path: Path, windows: NDArray[Any]) -> NDArray[np.float64]:
+    """Compute the embedding of the stand-in for BirdNET 2.4."""
+    scaled = windows / (np.abs(windows).max(axis=1, keepdims=True) + 1e-6)
+    blocks = scaled.astype(np.float64).reshape(len(windows), 100, 1440)
+    sizes = np.abs(blocks).sum(axis=2)
+    return np.maximum(sizes @ read_weights(path)["body"].astype(np.float64), 0)
+
+
+def birdnet_v3(path: Path) -> Path:
+    """Write a model with the outputs of BirdNET 3.0; windows may have any number of 10 ms."""
+    graph = Graph()
+    graph.node("Unsqueeze", ["input", graph.weight("axis", [1])], "signal")
+    bands = graph.random_weight("bands", 40, 1, 320)
+    graph.node("Conv", ["signal", bands], "frames", strides=[320])
+    graph.node("Abs", ["frames"], "levels")
+    graph.node("ReduceMean", ["levels"], "means", axes=[2], keepdims=0)
+    body = graph.random_weight("body", 40, 1280)
+    graph.node("MatMul", ["means", body], "embeddings")
+    graph.node("MatMul", ["embeddings", graph.random_weight("head", 1280, 11560)], "x")
+    graph.node("Sigmoid", ["x"], "predictions")
+    outputs: Shapes = {"predictions": ["batch", 11560], "embeddings": ["batch", 1280]}
+    return graph.save(path, {"input": ["batch", "samples"]}, outputs)
+
+
+def reference_birdnet_v3(path: Path, windows: NDArray[Any]) -> NDArray[np.float64]:
+    """Compute the embedding of the stand-in for BirdNET 3.0."""
+    weights = read_weights(path)
+    frames = windows.astype(np.float64).reshape(len(windows), -1, 320)
+    levels = np.abs(frames @ weights["bands"][:, 0].T.astype(np.float64))
+    return levels.mean(axis=1) @ weights["body"].astype(np.float64)
 
 
 def reference_perch_v2(path: Path, windows: NDArray[np.float32]) -> NDArray[np.float64]:

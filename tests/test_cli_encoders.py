@@ -103,8 +103,15 @@ def test_the_list_tells_what_is_ready_and_what_is_not(capsys):
     run("encoders")
     said = " ".join(capsys.readouterr().out.split())
     assert "mfcc 40 whole segments at 16 kHz ready" in said
-    assert "CC BY-NC-SA 4.0: not for commercial use (birdnet-v2.4)" in said
+    assert (
+        "CC BY-NC-SA 4.0: not for commercial use (birdnet-v2.4, birdnet-v2.4-onnx)"
+        in said
+    )
     assert "callshot encoders get birdnet-v2.4" in said
+    untried = said.partition("not on published weights: ")[2]
+    assert untried.startswith("hubert-base-l2, perch-v2, perch-v1, birdnet-v2.4-onnx")
+    run("encoders", "show", "birdnet-v3.0")
+    assert "not on published weights; callshot" in capsys.readouterr().out
     run("encoders", "show", "perch-v2", "--set", "padding=right")
     assert "padding=right" in capsys.readouterr().out
     run("encoders", "check", "mfcc")

@@ -119,7 +119,8 @@ def test_on_a_gpu_torch_runs_its_weights_and_they_are_in_the_fingerprint(
     encoder = open_encoder(
         find_encoder("hubert-base-l5", {"normalise": "false"}), device="cuda", threads=3
     )
-    assert opened == [(SAFE, 5, {"normalise": False, "threads": 3})]
+    options = {"normalise": False, "mean": True, "threads": 3}
+    assert opened == [(SAFE, 5, options)]
     assert encoder.fingerprint["weights"] == {
         SAFE: hashlib.sha256(files[SAFE].read_bytes()).hexdigest()
     }

@@ -79,10 +79,6 @@ def list_status() -> list[EncoderStatus]:
 
 def encoder_status(spec: EncoderSpec) -> EncoderStatus:
     """Return what an encoder takes, what it still needs, and where its weights come from."""
-    weights = _weight_status(spec, spec.weights)
-    torch_weights = _weight_status(spec, spec.torch_weights, " (for torch, instead)")
-    has_weights = all(state != MISSING for _, _, state in weights)
-    has_torch_weights = any(state != MISSING for _, _, state in torch_weights)
     segments = "whole segments"
     if spec.windowing is not None:
         segments = f"windows of {spec.windowing.window_s:g} s"
@@ -93,24 +89,22 @@ def encoder_status(spec: EncoderSpec) -> EncoderStatus:
         input=f"{segments} at {spec.rate_hz / 1000:g} kHz",
         licence=spec.licence,
         level=spec.level,
-        needs=tuple(_missing_parts(spec, has_weights, has_torch_weights)),
-        weights=weights + torch_weights,
+        needs=tuple(_missing_parts(spec)),
+        weights=tuple(_weight_status(spec)),
+        only_standins=spec.only_standins,
     )
 
 
-def _weight_status(
-    spec: EncoderSpec,
-    weights: Sequence[Weight],
-    note: str = "",
-) -> tuple[tuple[str, str, str], ...]:
-    """Return the name, the source and the state of each file."""
-    status = []
-    for weight in weights:
+def _weight_status(spec: EncoderSpec) -> Iterator[tuple[str, str, str]]:
+    """Yield the name, the source and the state of each file."""
+    for weight in (*spec.weights, *spec.alternatives):
+        source = weight.source
+        if weight in spec.alternatives:
+            source += " (for torch, instead)" if weight.is_for_torch else " (instead)"
         state = MISSING
         if find_weight(spec.weights_name, weight) is not None:
             state = _describe_trust(spec, weight)
-        status.append((weight.file, weight.source + note, state))
-    return tuple(status)
+        yield weight.file, source, state
 
 
 def _describe_trust(spec: EncoderSpec, weight: Weight) -> str:
@@ -121,14 +115,16 @@ def _describe_trust(spec: EncoderSpec, weight: Weight) -> str:
     return f"installed, trusted because it came first (sha256 {sha256})"
 
 
-def _missing_parts(
-    spec: EncoderSpec,
-    has_weights: bool,
-    has_torch_weights: bool,
-) -> Iterator[str]:
+def _missing_parts(spec: EncoderSpec) -> Iterator[str]:
     """Yield what must be done before an encoder runs."""
-    yield from missing_packages(spec, torch=has_torch_weights and not has_weights)
-    if not has_weights and not has_torch_weights:
+    present = {
+        weight
+        for weight in (*spec.weights, *spec.alternatives)
+        if find_weight(spec.weights_name, weight) is not None
+    }
+    needs_torch = bool(present) and all(weight.is_for_torch for weight in present)
+    yield from missing_packages(spec, torch=needs_torch)
+    if not present.issuperset(spec.weights) and present.isdisjoint(spec.alternatives):
         yield f"callshot encoders get {spec.name}"
     path = spec.options.get("path")
     if isinstance(path, str) and not Path(path).is_file():
@@ -150,31 +146,35 @@ def match_files(spec: EncoderSpec, files: Sequence[Path]) -> list[tuple[Weight, 
     """Pair the weights of an encoder with a user's files.
 
     Files are in the order of the weights; the last one serves all weights that follow (an archive
-    or a folder). If there are weights for torch too, the suffix or the content of a folder decides.
+    or a folder). If there are alternatives, the name or the content of a folder decides, or else
+    the suffix.
 
     >>> pairs = match_files(find_encoder("hubert-base-l2"), [Path("my.onnx")])
     >>> [(weight.file, path.name) for weight, path in pairs]
     [('model.onnx', 'my.onnx')]
     """
-    if not spec.torch_weights:
+    if not spec.alternatives:
         repeated = [*files, *[files[-1]] * len(spec.weights)]
         return list(zip(spec.weights, repeated, strict=False))
-    weights = (*spec.weights, *spec.torch_weights)
+    weights = (*spec.weights, *spec.alternatives)
     pairs = []
     for file in files:
-        matches = [(weight, file) for weight in weights if _holds_weight(file, weight)]
+        matches = [weight for weight in weights if _holds_weight(file, weight)]
+        if not matches:
+            suffix = file.suffix
+            matches = [one for one in weights if Path(one.file).suffix == suffix][:1]
         if not matches:
             names = ", ".join(weight.file for weight in weights)
             raise InputError(
                 f"{file}: expected one of {names}, or a folder with one of them"
             )
-        pairs += matches
+        pairs += [(weight, file) for weight in matches]
     return pairs
 
 
 def _holds_weight(file: Path, weight: Weight) -> bool:
-    """Return whether a file is a weight by its suffix, or a folder that contains it."""
-    return file.suffix == Path(weight.file).suffix or (file / weight.file).is_file()
+    """Return whether a file is a weight by its name, or a folder that contains it."""
+    return file.name == weight.file or (file / weight.file).is_file()
 
 
 def check_encoder(spec: EncoderSpec, *, device: str = "cpu") -> Iterator[str]:

@@ -36,7 +36,10 @@ HUGGING_FACE = "https://huggingface.co"
 HUBERT = f"{HUGGING_FACE}/facebook/hubert-base-ls960/resolve"
 HUBERT_REVISION = "dba3bb02fda4248b6e082697eee756de8fe8aa8a"
 HUBERT_ONNX_REVISION = "6d40b9586c1c5106a6f7da2d6e465175afeb0fbb"
+PERCH_V2 = f"{HUGGING_FACE}/justinchuby/Perch-onnx/resolve"
 PERCH_V2_REVISION = "da88bf8c37c0b3068fc706fe509f633b9fbd28c1"
+PERCH_V2_HEADLESS = f"{HUGGING_FACE}/sammlapp/Perch_v2_headless/resolve/main"
+BIRDNET_V3 = "BirdNET+_V3.0-preview3.1_Global_11K_FP32.onnx"
 PERCH_V1 = "kaggle:google/bird-vocalization-classifier/tensorFlow2/bird-vocalization-classifier/8"
 PERCH_LEVEL = (
     "does not change it: each window is scaled to one peak, unless normalisation=none"
@@ -87,7 +90,7 @@ ENCODERS = (
                 "/onnx/model.onnx",
             ),
         ),
-        torch_weights=(
+        alternatives=(
             Weight(
                 "pytorch_model.bin",
                 f"{HUBERT}/{HUBERT_REVISION}/pytorch_model.bin",
@@ -99,6 +102,7 @@ ENCODERS = (
         weights_of="hubert-base-l2",
         gpu=True,
         parallel=True,
+        only_standins=True,
     ),
     EncoderSpec(
         name="perch-v2",
@@ -115,12 +119,28 @@ ENCODERS = (
         weights=(
             Weight(
                 "perch_v2_no_dft.onnx",
-                f"{HUGGING_FACE}/justinchuby/Perch-onnx/resolve/{PERCH_V2_REVISION}"
-                "/perch_v2_no_dft.onnx",
+                f"{PERCH_V2}/{PERCH_V2_REVISION}/perch_v2_no_dft.onnx",
                 size=413_350_933,
                 sha256="4dcf71c18a147198545944bb5149697e89e3ad2e16637fa8f0edf6d13035a017",
             ),
         ),
+        # The file of perch-hoplite, then those of OpenSoundscape's zoo, without the classes.
+        alternatives=(
+            Weight(
+                "perch_v2.onnx",
+                f"{PERCH_V2}/{PERCH_V2_REVISION}/perch_v2.onnx",
+                size=409_148_616,
+                sha256="bf0c8467a924cb074663970ca4a0ab1e143602121930209657d0dff5d5cefa1f",
+            ),
+            *(
+                Weight(file, f"{PERCH_V2_HEADLESS}/{file}")
+                for file in (
+                    "perch_v2_no_dft_embedding_only.onnx",
+                    "perch_v2_embedding_only.onnx",
+                )
+            ),
+        ),
+        only_standins=True,
         gpu=True,
         parallel=True,
     ),
@@ -141,6 +161,7 @@ ENCODERS = (
         ),
         gpu=True,
         parallel=True,
+        only_standins=True,
     ),
     EncoderSpec(
         name="birdnet-v2.4",
@@ -163,6 +184,49 @@ ENCODERS = (
                 sha256="55f3e4055b1a13bfa9a2452731d0d34f6a02d6b775a334362665892794165e4c",
             ),
         ),
+    ),
+    EncoderSpec(
+        name="birdnet-v2.4-onnx",
+        title="BirdNET 2.4 from an ONNX file, which a GPU can run",
+        dimension=1024,
+        rate_hz=48000,
+        band_hz=(500, 15000),
+        load="callshot.encoders.loaders:load_birdnet_onnx",
+        licence="CC BY-NC-SA 4.0: not for commercial use",
+        level="hardly changes it",
+        windowing=WindowOptions(rate_hz=48000, window_s=3.0, normalisation="none"),
+        extra="onnx",
+        weights=(
+            Weight(
+                "birdnet.onnx",
+                f"{HUGGING_FACE}/justinchuby/BirdNET-onnx/resolve/main/birdnet.onnx",
+            ),
+        ),
+        gpu=True,
+        parallel=True,
+        only_standins=True,
+    ),
+    EncoderSpec(
+        name="birdnet-v3.0",
+        title="BirdNET 3.0, preview 3.1; windows of any length",
+        dimension=1280,
+        rate_hz=32000,
+        load="callshot.encoders.loaders:load_birdnet_v3",
+        licence="CC BY-SA 4.0, a preview with terms of use",
+        level="not measured",
+        windowing=WindowOptions(rate_hz=32000, window_s=3.0, normalisation="none"),
+        extra="onnx",
+        weights=(
+            Weight(
+                BIRDNET_V3,
+                f"https://zenodo.org/records/20703646/files/{BIRDNET_V3}",
+                size=541_598_502,
+                sha256="999bb627e8954516d6a222eb76438b896fafc3791c2d10e72f02147ccd562c05",
+            ),
+        ),
+        gpu=True,
+        parallel=True,
+        only_standins=True,
     ),
     EncoderSpec(
         name="yamnet",

@@ -87,7 +87,7 @@ def _install(
 ) -> list[str]:
     """Fetch weights, run the encoder with them, and keep them."""
     name = spec.weights_name
-    is_torch = not set(weights).isdisjoint(spec.torch_weights)
+    is_torch = any(weight.is_for_torch for weight in weights)
     packages = list(missing_packages(spec, torch=is_torch))
     if packages:
         raise InputError(

@@ -32,16 +32,17 @@ from callshot.errors import OptionError
 def used_weights(spec: EncoderSpec, device: str) -> tuple[Weight, ...]:
     """Return the weights that an encoder is opened with; they must be on this machine.
 
-    Weights for torch are used on a GPU that torch finds, and if there are no others.
+    Alternatives are used if its own are missing; those for torch also on a GPU that torch finds.
     """
     from callshot.encoders.hubert import torch_has_cuda
 
     name = spec.weights_name
     missing = [weight for weight in spec.weights if find_weight(name, weight) is None]
-    for weight in spec.torch_weights:
+    for weight in spec.alternatives:
         if find_weight(name, weight) is None:
             continue
-        if missing or (device == "cuda" and torch_has_cuda()):
+        is_for_gpu = weight.is_for_torch and device == "cuda"
+        if missing or (is_for_gpu and torch_has_cuda()):
             return (weight,)
     for weight in missing:
         require_weight(name, weight)
@@ -81,6 +82,36 @@ def load_birdnet(spec: EncoderSpec, *, threads: int, **_: object) -> Model:
 
     path = _derive(spec, "embedding-1.tflite", rewrite_birdnet)
     return open_birdnet(path, threads=threads)
+
+
+def load_birdnet_onnx(spec: EncoderSpec, *, device: str, **_: object) -> Model:
+    """Open BirdNET 2.4 from an ONNX file, cut once to its embedding."""
+    from callshot.encoders.birdnet import cut_birdnet
+    from callshot.encoders.onnx import open_windows
+
+    assert spec.windowing is not None
+    path = _derive(spec, "embedding-1.onnx", cut_birdnet)
+    return open_windows(
+        path,
+        samples=spec.windowing.window,
+        dimension=spec.dimension,
+        device=device,
+    )
+
+
+def load_birdnet_v3(spec: EncoderSpec, *, device: str, **_: object) -> Model:
+    """Open BirdNET 3.0, cut once to its embedding: four fifths of the file are species."""
+    from callshot.encoders.onnx import cut_graph, open_windows
+
+    assert spec.windowing is not None
+    cut = partial(cut_graph, outputs=["embeddings"])
+    path = _derive(spec, "embeddings-1.onnx", cut)
+    return open_windows(
+        path,
+        samples=spec.windowing.window,
+        dimension=spec.dimension,
+        device=device,
+    )
 
 
 def load_yamnet(spec: EncoderSpec, *, threads: int, **_: object) -> Model:

@@ -41,10 +41,12 @@ class EncoderSpec:
     band_hz        the band of frequencies that it was trained on, or that its filters cover
     top_hz         the highest frequency that the model gets, as played; None: all
     extra          extra of callshot that must be installed
-    torch_weights  alternatives to `weights` that torch reads; one of them is enough
+    alternatives   files that can take the place of `weights`: for torch, or of other toolkits; one
+                   of them is enough
     weights_of     encoder whose weights it shares
     gpu            whether it can run on a GPU
     parallel       whether several threads may call the model at once, on the CPU
+    only_standins  whether it was tested only on small models with the same inputs and outputs
     version        of our code; a change of the vectors increases it
     """
 
@@ -63,17 +65,23 @@ class EncoderSpec:
     top_hz: float | None = None
     extra: str | None = None
     weights: tuple[Weight, ...] = ()
-    torch_weights: tuple[Weight, ...] = ()
+    alternatives: tuple[Weight, ...] = ()
     weights_of: str | None = None
     gpu: bool = False
     band_hz: tuple[float, float] | None = None
     parallel: bool = False
+    only_standins: bool = False
     version: int = 1
 
     @property
     def weights_name(self) -> str:
         """The name under which its weights are stored."""
         return self.weights_of or self.name
+
+    @property
+    def torch_weights(self) -> tuple[Weight, ...]:
+        """The alternatives that torch reads."""
+        return tuple(weight for weight in self.alternatives if weight.is_for_torch)
 
     def choices(self) -> dict[str, Option]:
         """Return every option that `apply_choices` can change, with its value."""

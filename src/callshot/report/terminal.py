@@ -32,6 +32,9 @@ Line = tuple[str, str]  # text and style
 Block = list[str]  # lines of equal width, from the heading down to chance
 
 EMPTY_LINE = ("", "")
+ONLY_STANDINS = (
+    "Tested on small models with the same inputs and outputs, not on published weights"
+)
 
 
 def print_lines(console: Console, lines: Iterable[str], style: str = "") -> None:
@@ -67,6 +70,9 @@ def show_encoders(encoders: Sequence[EncoderStatus], console: Console) -> None:
     console.print(table)
     licences = {encoder.name: encoder.licence for encoder in encoders}
     print_lines(console, describe_licences(licences))
+    untried = [encoder.name for encoder in encoders if encoder.only_standins]
+    if untried:
+        print_lines(console, [f"{ONLY_STANDINS}: {', '.join(untried)}"])
     advice = (
         "callshot encoders show NAME prints the details of one encoder; "
         "onnx:PATH and hubert-base-lN are encoders too"
@@ -90,6 +96,8 @@ def show_encoder(
     ]
     for file, source, state in encoder.weights:
         lines.append(f"weights: {file} from {source}, {state}")
+    if encoder.only_standins:
+        lines.append(f"{ONLY_STANDINS}; callshot encoders check {encoder.name}")
     lines.append(_describe_needs(encoder))
     print_lines(console, lines)
 

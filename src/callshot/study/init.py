@@ -31,7 +31,14 @@ GENERIC_NAMES = frozenset(
         "files",
     )
 )
-PRETRAINED = ("yamnet", "birdnet-v2.4", "perch-v2", "hubert-base-l2", "perch-v1")
+PRETRAINED = (
+    "yamnet",
+    "birdnet-v2.4",
+    "birdnet-v3.0",
+    "perch-v2",
+    "hubert-base-l2",
+    "perch-v1",
+)
 COMPARE_SPEEDS = ("birdnet-v2.4",)  # those of which `auto` was measured
 SPEED_LINE = 'speed = [1, "auto"]             # as recorded, and as the band of the calls suggests'
 PAPER_MINIMUM_S = 1.0

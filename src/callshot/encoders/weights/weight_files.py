@@ -47,6 +47,7 @@ ByteProgress = Callable[[int, int | None], None]
 """Called with the bytes so far, and in all (None: not known)."""
 Record = dict[str, Any]
 
+TORCH_SUFFIXES = (".bin", ".safetensors")
 RECORD_KEYS = {"source", "size", "sha256", "mtime_ns"}
 
 
@@ -78,6 +79,11 @@ class Weight:
                 f"{self.file}: source: expected https://…, pypi:…!… or kaggle:…!…, "
                 f"got {self.source!r}"
             )
+
+    @property
+    def is_for_torch(self) -> bool:
+        """Whether torch reads it."""
+        return Path(self.file).suffix in TORCH_SUFFIXES
 
     @property
     def member(self) -> str | None:
