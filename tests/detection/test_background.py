@@ -76,7 +76,7 @@ def test_a_folder_without_calls_is_background_from_start_to_end(tmp_path, site, 
     sf.write(quiet / "q.wav", noise, 16000, subtype="FLOAT")
     model = learn_site(site, store, background=quiet)
     assert len(model.background.vectors) == 10
-    assert not model.background.is_annotated.any()
+    assert set(model.background.origins) == {"without calls"}
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=r"background: .*: no recordings"):
         learn_site(site, store, background=tmp_path / "empty")

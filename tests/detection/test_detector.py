@@ -9,10 +9,12 @@ from sklearn.covariance import ledoit_wolf
 from callshot.detection.background import Background, BackgroundRecording
 from callshot.detection.detector import (
     find_directions,
+    find_robust_thresholds,
     find_thresholds,
     make_detector,
     score_held_out,
     shrink_covariance,
+    trim_background,
 )
 from callshot.detection.model import AudioSettings, Example, Provenance, make_model
 from callshot.errors import InputError, OptionError
@@ -20,9 +22,11 @@ from callshot.errors import InputError, OptionError
 DIMENSION = 6
 
 
-def make_background(vectors, recordings=5, hop_s=3.0):
+def make_background(vectors, recordings=5, hop_s=3.0, origin="without calls"):
     number = np.arange(len(vectors)) * recordings // max(len(vectors), 1)
-    names = tuple(BackgroundRecording(str(n), len(vectors)) for n in range(recordings))
+    names = tuple(
+        BackgroundRecording(str(n), len(vectors), (), origin) for n in range(recordings)
+    )
     start_s = hop_s * np.arange(len(vectors))
     rows = np.asarray(vectors, np.float32)
     return Background(names, rows, number, start_s, hop_s, hop_s)
@@ -102,7 +106,7 @@ def test_held_out_scores_never_use_the_recording_of_the_window():
     rng = np.random.default_rng(2)
     model = make_small_model(rng)
     background = make_background(draw_noise(rng, 40), recordings=5)
-    scores = score_held_out(model.means, background)
+    scores = score_held_out(model.means, background, np.ones(40, bool))
     for row, number in enumerate(background.number):
         others = background.vectors[background.number != number]
         weights, bias = find_directions(model.means, others)
@@ -138,6 +142,48 @@ def test_thresholds_are_those_of_an_exponential_tail():
             assert threshold == pytest.approx(expected)
     thresholds = find_thresholds(scores, 120.5)
     assert thresholds[0] == sorted(scores[:, 0].tolist(), reverse=True)[120]
+
+
+@pytest.mark.parametrize("allowed", [0.3, 5.0, 400.0])
+def test_robust_thresholds_are_extrapolated_from_two_quantiles(allowed):
+    scores = np.random.default_rng(11).exponential(2.0, (4000, 1))
+    ordered = np.sort(scores[:, 0])
+    median = (ordered[1999] + ordered[2000]) / 2
+    ninth = ordered[3599] + 0.1 * (ordered[3600] - ordered[3599])
+    # half of the windows lie above the median, a fifth of these above the quantile 0.9
+    scale = (ninth - median) / np.log(5)
+    expected = median + scale * np.log(2000 / allowed)
+    [threshold] = find_robust_thresholds(scores, allowed)
+    assert threshold == pytest.approx(expected, rel=1e-3)
+    exact = 2.0 * np.log(4000 / allowed)
+    assert threshold == pytest.approx(exact, rel=0.1)
+
+
+def test_calls_among_unlabelled_windows_are_found_all_the_same():
+    """With the tail of the highest scores, no call would reach the threshold."""
+    rng = np.random.default_rng(12)
+    model = make_small_model(rng, shift=40.0)
+    noise = draw_noise(rng, 1000)
+    noise[::20] = model.means[0] + rng.normal(0, 1, (50, DIMENSION))
+    calls = noise[::20]
+    found = {}
+    for origin in ("without calls", "annotated", "unlabelled"):
+        background = make_background(noise, origin=origin)
+        detector = make_detector(model, background, 1.0)
+        found[origin] = (detector.score(calls) >= detector.thresholds)[:, 0].mean()
+    assert found["without calls"] < 0.1
+    assert found["annotated"] == found["unlabelled"] == 1.0
+
+
+def test_a_tenth_of_the_windows_is_trimmed_those_with_the_highest_scores():
+    rng = np.random.default_rng(13)
+    model = make_small_model(rng, shift=40.0)
+    noise = draw_noise(rng, 400)
+    noise[:20] = model.means[1]
+    keep = trim_background(model.means, make_background(noise, origin="annotated"))
+    assert not keep[:20].any()
+    assert keep.sum() == 360
+    assert trim_background(model.means, make_background(noise)).all()
 
 
 def test_a_higher_aim_never_raises_a_threshold():

@@ -89,6 +89,15 @@ class ExampleOptions:
             "recordings that no annotation touches, none, or a folder of recordings without calls.",
         ),
     ] = "auto"
+    site: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RECORDINGS",
+            help="Recordings of the site to be scanned: examples from elsewhere are laid into "
+            "their background.",
+            show_default="what is scanned",
+        ),
+    ] = None
 
 
 @app.command(rich_help_panel=FIELD)
@@ -137,6 +146,7 @@ def learn(
         audio.channel,
         audio.source_rate_hz,
         audio.background,
+        audio.site,
     )
     with run_with_progress("reading examples", quiet=quiet) as progress:
         result = learn_files(

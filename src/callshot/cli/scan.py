@@ -45,6 +45,14 @@ class EventOptions:
             show_default="the encoder's, or the window",
         ),
     ] = None
+    site: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|always|none",
+            help="Lay examples into background of these recordings: those that are clips, all, or "
+            "none.",
+        ),
+    ] = "auto"
     to: Annotated[
         str,
         typer.Option(

@@ -20,8 +20,9 @@ Span = tuple[float, float]
 
 MOST_WINDOWS = 4096
 ANNOTATED = "annotated"
+UNLABELLED = "unlabelled"
 WITHOUT_CALLS = "without calls"
-ORIGINS = (ANNOTATED, WITHOUT_CALLS)
+ORIGINS = (ANNOTATED, UNLABELLED, WITHOUT_CALLS)
 
 
 @dataclass(frozen=True, order=True)
@@ -31,7 +32,8 @@ class BackgroundRecording:
     sha256   of the file, by which the recording is known
     windows  the number of its windows, with those that have calls
     calls_s  starts and ends of all annotations on it
-    origin   "annotated": what is not annotated is background; "without calls": all of it is
+    origin   "annotated": what is not annotated is background, unless a call was missed;
+             "unlabelled": most of it is; "without calls": all of it is
     """
 
     sha256: str
@@ -62,10 +64,10 @@ class Background:
         return len(self.vectors) * self.hop_s / 3600
 
     @property
-    def is_annotated(self) -> NDArray[np.bool_]:
-        """Whether each window is of an annotated recording, where calls may have been missed."""
-        origins = np.array([one.origin == ANNOTATED for one in self.recordings], bool)
-        return origins[self.number]
+    def origins(self) -> NDArray[np.str_]:
+        """The origin of each window."""
+        origins = np.array([one.origin for one in self.recordings], np.str_)
+        return np.asarray(origins[self.number])
 
 
 def find_free(

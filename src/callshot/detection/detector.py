@@ -8,6 +8,10 @@ many standard deviations of the background it lies from b in the direction of th
 S is that of Ledoit and Wolf, which has an inverse for any number of windows. So what varies in the
 background counts little: wind, rain, other animals. Without background the score is −|z − c|². A
 window whose scores are all below their thresholds is none of the classes.
+
+Background that was not listened to has calls: some that annotators missed, all of them in windows
+of a site without labels. There b and S leave out the tenth of windows with the highest scores, and
+thresholds do not depend on the highest scores.
 """
 
 from collections.abc import Iterator
@@ -16,7 +20,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.detection.background import Background
+from callshot.detection.background import (
+    ANNOTATED,
+    UNLABELLED,
+    WITHOUT_CALLS,
+    Background,
+)
 from callshot.detection.model import Model
 from callshot.errors import InputError, OptionError
 from callshot.records import FloatArray, IntArray
@@ -26,6 +35,9 @@ HIGHEST_AIM = 3600.0
 TAIL = 50  # of the highest background scores, from which thresholds are extrapolated
 MOST_PARTS = 5  # of background, each scored without itself
 LEAST_WINDOWS = 2
+TRIMMED_SHARE = 0.1  # of windows that may have calls
+TRIMMINGS = 2
+QUANTILES = (0.5, 0.9)  # of scores, from which thresholds are extrapolated past calls
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,29 +73,53 @@ def make_detector(
     model: Model, background: Background | None, false_alarms_per_h: float
 ) -> Detector:
     """Return the detector of a model whose thresholds meet an aim of false alarms per class."""
+    check_aim(false_alarms_per_h)
+    if background is None or len(background.vectors) < LEAST_WINDOWS:
+        return _make_detector_of_examples(model)
+    keep = trim_background(model.means, background)
+    weights, bias = find_directions(model.means, background.vectors[keep])
+    scores = score_held_out(model.means, background, keep)
+    allowed = false_alarms_per_h * background.hours
+    thresholds = choose_thresholds(scores, allowed, background)
+    origin = describe_origin(background, allowed)
+    return Detector(model.classes, model.means, weights, bias, thresholds, origin)
+
+
+def check_aim(false_alarms_per_h: float) -> None:
+    """Raise OptionError unless thresholds can meet an aim."""
     if not 0 < false_alarms_per_h <= HIGHEST_AIM:
         raise OptionError(
             f"false_alarms: expected more than 0 and at most {HIGHEST_AIM:g} per hour, "
             f"got {false_alarms_per_h:g}"
         )
-    if background is None or len(background.vectors) < LEAST_WINDOWS:
-        return _make_detector_of_examples(model)
-    weights, bias = find_directions(model.means, background.vectors)
-    scores = score_held_out(model.means, background)
-    allowed = false_alarms_per_h * background.hours
-    thresholds = find_thresholds(scores, allowed)
-    origin = describe_origin(background, allowed)
-    return Detector(model.classes, model.means, weights, bias, thresholds, origin)
 
 
 def describe_origin(background: Background, allowed: float) -> str:
     """Return in words what thresholds come from."""
-    origin = (
-        f"{len(background.vectors)} windows without calls, {background.hours:.2f} hours"
-    )
+    kind = "windows without calls"
+    if (background.origins == UNLABELLED).any():
+        kind = "windows without labels"
+    origin = f"{len(background.vectors)} {kind}, {background.hours:.2f} hours"
     if allowed < 1:
         origin += ", extrapolated beyond the highest score"
     return origin
+
+
+def trim_background(means: FloatArray, background: Background) -> NDArray[np.bool_]:
+    """Return the windows that are background: all but the highest tenth of those not listened to.
+
+    The highest are found by their scores, twice.
+    """
+    is_certain = background.origins == WITHOUT_CALLS
+    keep = np.ones(len(is_certain), bool)
+    if is_certain.all():
+        return keep
+    for _ in range(TRIMMINGS):
+        weights, bias = find_directions(means, background.vectors[keep])
+        highest = (background.vectors @ weights.T + bias).max(axis=1)
+        limit = np.quantile(highest[~is_certain], 1 - TRIMMED_SHARE)
+        keep = is_certain | (highest <= limit)
+    return keep
 
 
 def find_directions(
@@ -124,14 +160,16 @@ def shrink_covariance(centred: FloatArray) -> FloatArray:
     return np.asarray(shrunk)
 
 
-def score_held_out(means: FloatArray, background: Background) -> FloatArray:
-    """Return the scores of background windows, each by the background of other recordings.
+def score_held_out(
+    means: FloatArray, background: Background, keep: NDArray[np.bool_]
+) -> FloatArray:
+    """Return the scores of all windows, each by those that are kept of other recordings.
 
     Windows that a covariance was made of score lower than others, and thresholds would be too low.
     """
     scores = np.empty((len(background.vectors), len(means)))
     for inside in _split_background(background):
-        weights, bias = find_directions(means, background.vectors[~inside])
+        weights, bias = find_directions(means, background.vectors[~inside & keep])
         scores[inside] = background.vectors[inside] @ weights.T + bias
     return scores
 
@@ -155,6 +193,32 @@ def _squared_distances(vectors: Vectors, means: FloatArray) -> FloatArray:
     squares = np.einsum("nd,nd->n", rows, rows)[:, None]
     squares = squares - 2 * rows @ means.T + np.einsum("nd,nd->n", means, means)
     return np.asarray(np.maximum(squares, 0.0))
+
+
+def choose_thresholds(
+    scores: FloatArray, allowed: float, background: Background
+) -> FloatArray:
+    """Return thresholds that are as sure as the background is."""
+    origins = set(background.origins)
+    if UNLABELLED in origins:
+        return find_robust_thresholds(scores, allowed)
+    thresholds = find_thresholds(scores, allowed)
+    if ANNOTATED in origins:
+        robust = find_robust_thresholds(scores, allowed)
+        thresholds = np.minimum(thresholds, robust)
+    return thresholds
+
+
+def find_robust_thresholds(scores: FloatArray, allowed: float) -> FloatArray:
+    """Return for each class the score that `allowed` windows would reach if none had a call.
+
+    Scores above the median are taken to fall off exponentially, as they do up to the quantile 0.9.
+    """
+    low, high = QUANTILES
+    low_score, high_score = np.quantile(scores, QUANTILES, axis=0)
+    scale = (high_score - low_score) / np.log((1 - low) / (1 - high))
+    expected = (1 - low) * len(scores)
+    return np.asarray(low_score + scale * np.log(expected / allowed))
 
 
 def find_thresholds(scores: FloatArray, allowed: float) -> FloatArray:

@@ -9,6 +9,7 @@ import numpy as np
 from callshot.corpus.recordings import find_recordings, probe_recordings
 from callshot.detection.background import (
     ANNOTATED,
+    UNLABELLED,
     WITHOUT_CALLS,
     Background,
     BackgroundRecording,
@@ -65,7 +66,10 @@ def find_background(
     spec = views.specs[0]
     grid = find_grid(spec, settings)
     if options.background != AUTO:
-        audio = read_folder(Path(options.background), grid, settings)
+        folder = Path(options.background)
+        audio = read_folder(folder, grid, settings, WITHOUT_CALLS)
+    elif options.site is not None:
+        audio = read_folder(options.site, grid, settings, UNLABELLED)
     elif calls.segmentation is None:
         return None
     else:
@@ -99,9 +103,9 @@ def read_annotated(
 
 
 def read_folder(
-    folder: Path, grid: WindowGrid, settings: AudioSettings
+    folder: Path, grid: WindowGrid, settings: AudioSettings, origin: str
 ) -> BackgroundAudio:
-    """Return the recordings of a folder, all of them without calls."""
+    """Return the recordings of a folder, without calls or without labels."""
     library = find_recordings(folder)
     readable, errors = probe_recordings(library, settings.source_rate_hz, no_progress)
     recordings = list(readable.values())
@@ -112,7 +116,7 @@ def read_folder(
     for one in recordings:
         sha256 = _find_checksum(library.root / one.path)
         windows = len(_find_starts(one, grid))
-        descriptions.append(BackgroundRecording(sha256, windows, (), WITHOUT_CALLS))
+        descriptions.append(BackgroundRecording(sha256, windows, (), origin))
     return BackgroundAudio(library.root, recordings, descriptions)
 
 

@@ -33,6 +33,7 @@ class LearningOptions:
     source_rate_hz              true rate of time-expanded recordings
     background                  "auto": windows of annotated recordings that no annotation touches;
                                 "none"; or a folder of recordings without calls
+    site                        recordings in whose background the examples are laid
     """
 
     annotations: Path | None = None
@@ -42,6 +43,7 @@ class LearningOptions:
     channel: str | None = None
     source_rate_hz: float | None = None
     background: str = AUTO
+    site: Path | None = None
 
     def __post_init__(self) -> None:
         shortest, longest = WINDOWS_S

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from callshot.corpus.renaming import Renames, make_hints
-from callshot.detection.call_windows import default_window_s
+from callshot.detection.call_windows import default_window_s, find_grid
 from callshot.detection.embed_background import find_background
 from callshot.detection.embed_calls import EmbeddedCalls, check_views, embed_calls
 from callshot.detection.example_calls import Calls, LearningOptions, read_calls
+from callshot.detection.example_clips import Clips
 from callshot.detection.model import (
     SEGMENT,
     AudioSettings,
@@ -23,6 +24,7 @@ from callshot.detection.model import (
     merge_models,
 )
 from callshot.detection.model_file import check_model_path, read_model, write_model
+from callshot.detection.site_examples import lay_into_site, read_clips
 from callshot.encoders.embed import EmbedOptions, choose_views
 from callshot.encoders.views import Views, find_views, views_fingerprint
 from callshot.errors import OptionError
@@ -64,6 +66,7 @@ def learn(
     channel: str | None = None,
     source_rate_hz: float | None = None,
     background: Path | str = "auto",
+    site: Path | str | None = None,
     store: Path | None = None,
     device: str = "cpu",
     threads: int | None = None,
@@ -95,6 +98,9 @@ def learn(
     background : "auto", "none" or path
         Windows without calls, from which thresholds are found: those of the annotated recordings
         that no annotation touches, none, or all windows of a folder of recordings without calls.
+    site : path, optional
+        Recordings of the site to be scanned. The examples, which come from elsewhere, are laid into
+        its background before they are embedded, and its windows are the background by default.
     store, device, threads, progress
         As in `embed`.
     **choices
@@ -138,6 +144,7 @@ def learn(
         channel,
         source_rate_hz,
         str(background),
+        None if site is None else Path(site),
     )
     texts = {name: str(value) for name, value in choices.items()}
     return learn_examples(
@@ -194,14 +201,22 @@ def learn_examples(
         calls.audio, views, settings, embedding, refuse_silence=True, progress=progress
     )
     background = find_background(calls, views, settings, options, embedding, progress)
+    new_examples = _make_examples(embedded)
+    vectors = embedded.vectors
+    clips = _read_clips(calls, embedded, views, settings)
+    if options.site is not None:
+        vectors = lay_into_site(
+            new_examples, clips, views, settings, options.site, embedding
+        )
     model = make_model(
-        _make_examples(embedded),
-        embedded.vectors,
+        new_examples,
+        vectors,
         encoder=views.name,
         fingerprint=fingerprint,
         settings=settings,
         provenance=Provenance(views.licence, calls.inputs),
         background=background,
+        clips=clips,
     )
     rejects = [*calls.rejects, *embedded.rejects]
     new = len(model.examples)
@@ -210,6 +225,16 @@ def learn_examples(
         new = len(model.examples) - len(earlier.examples)
     notes = [*embedded.notes, *_describe_background(model)]
     return LearningResult(model, new, rejects, notes)
+
+
+def _read_clips(
+    calls: Calls, embedded: EmbeddedCalls, views: Views, settings: AudioSettings
+) -> Clips | None:
+    """Return the audio of examples; None for models that cannot be used in a scan."""
+    if settings.source == SEGMENT or len(views.specs) > 1:
+        return None
+    grid = find_grid(views.specs[0], settings)
+    return read_clips(calls.audio, embedded.calls, grid, settings)
 
 
 def _describe_background(model: Model) -> list[str]:

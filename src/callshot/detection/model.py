@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callshot.detection.background import Background, merge_backgrounds
+from callshot.detection.example_clips import Clips, bound_clips, join_clips
 from callshot.errors import InputError
 from callshot.fewshot.centroid import LinearLayer
 from callshot.fewshot.estimator import CentroidClassifier
@@ -94,6 +95,7 @@ class Model:
     fingerprint  everything that decides its vectors, with the checksums of its weights
     vectors      one row per example, as the encoder gave them
     background   windows without calls, by which thresholds are found; None if there are none
+    clips        audio of examples, to lay them into background of another site
     source       the file that it was read from, for messages
     """
 
@@ -104,6 +106,7 @@ class Model:
     vectors: Vectors
     provenance: Provenance
     background: Background | None = None
+    clips: Clips | None = None
     source: str = "memory"
 
     @cached_property
@@ -160,20 +163,27 @@ def make_model(
     settings: AudioSettings,
     provenance: Provenance,
     background: Background | None = None,
+    clips: Clips | None = None,
 ) -> Model:
     """Return a model with its examples in a fixed order; the same example twice counts once."""
     unique: dict[tuple[Example, bytes], int] = {}
     for row, example in enumerate(examples):
         unique.setdefault((example, vectors[row].tobytes()), row)
     rows = [unique[key] for key in sorted(unique)]
+    ordered = tuple(examples[row] for row in rows)
+    if clips is not None:
+        labels = [example.label for example in ordered]
+        places = [example.place for example in ordered]
+        clips = bound_clips(clips.select(rows), labels, places)
     return Model(
         encoder,
         fingerprint,
         settings,
-        tuple(examples[row] for row in rows),
+        ordered,
         np.ascontiguousarray(vectors[rows], np.float32),
         provenance,
         background,
+        clips,
     )
 
 
@@ -190,6 +200,9 @@ def merge_models(first: Model, second: Model) -> Model:
         settings=first.settings,
         provenance=Provenance(first.provenance.licence, tuple(sorted(inputs))),
         background=merge_backgrounds(first.background, second.background),
+        clips=join_clips(
+            first.clips, len(first.examples), second.clips, len(second.examples)
+        ),
     )
 
 

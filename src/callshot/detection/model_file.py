@@ -9,6 +9,8 @@
     mean, count    of each class; they follow from the examples, for readers of other tools
     background_vectors, background_recording, background_start_s
                    windows without calls: float32, number of the recording in the facts, start
+    clip_samples, clip_length
+                   plain audio of examples, 16 bit, one after the other; 0: not kept
 
 Readers ignore entries that they do not know; a change that they must know increases the version.
 The same examples give the same bytes.
@@ -26,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callshot.detection.background import ORIGINS, Background, BackgroundRecording
+from callshot.detection.example_clips import Clips
 from callshot.detection.model import (
     SOURCES,
     AudioSettings,
@@ -70,6 +73,7 @@ BACKGROUND_ARRAYS = (
     "background_recording",
     "background_start_s",
 )
+CLIP_ARRAYS = ("clip_samples", "clip_length")
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -122,6 +126,8 @@ def _facts(model: Model) -> dict[str, Any]:
             "hop_s": background.hop_s,
             "recordings": [asdict(one) for one in background.recordings],
         }
+    if model.clips is not None:
+        facts["clip_rate_hz"] = model.clips.rate_hz
     return facts
 
 
@@ -142,6 +148,11 @@ def _arrays(model: Model) -> Arrays:
         arrays["background_vectors"] = background.vectors
         arrays["background_recording"] = background.number
         arrays["background_start_s"] = background.start_s
+    if model.clips is not None:
+        silence = np.zeros(0, np.int16)
+        samples = [silence if one is None else one for one in model.clips.samples]
+        arrays["clip_samples"] = np.concatenate(samples)
+        arrays["clip_length"] = np.array([len(one) for one in samples], np.int64)
     return arrays
 
 
@@ -180,6 +191,8 @@ def _read_entries(path: Path) -> tuple[dict[str, Any], Arrays]:
         facts = json.loads(entries["facts"].astype(np.uint8).tobytes())
         if "background" in facts:
             names += BACKGROUND_ARRAYS
+        if "clip_rate_hz" in facts:
+            names += CLIP_ARRAYS
         arrays = {name: entries[name] for name in names}
     return facts, arrays
 
@@ -194,6 +207,9 @@ def _build_model(path: Path, facts: dict[str, Any], arrays: Arrays) -> Model:
     background = None
     if "background" in facts:
         background = _build_background(facts["background"], arrays)
+    clips = None
+    if "clip_rate_hz" in facts:
+        clips = _build_clips(facts["clip_rate_hz"], arrays)
     settings = AudioSettings(**facts["settings"])
     if settings.source not in SOURCES:
         raise ValueError(f"source: {settings.source!r}")
@@ -206,6 +222,7 @@ def _build_model(path: Path, facts: dict[str, Any], arrays: Arrays) -> Model:
         settings=settings,
         provenance=Provenance(str(facts["licence"]), inputs),
         background=background,
+        clips=clips,
     )
     return replace(model, source=str(path))
 
@@ -236,6 +253,15 @@ def _build_background(facts: dict[str, Any], arrays: Arrays) -> Background:
         float(facts["window_s"]),
         float(facts["hop_s"]),
     )
+
+
+def _build_clips(rate_hz: int, arrays: Arrays) -> Clips:
+    samples, length = (arrays[name] for name in CLIP_ARRAYS)
+    is_whole = (length >= 0).all() and length.sum() == len(samples)
+    if samples.dtype != np.int16 or len(length) != len(arrays["label"]) or not is_whole:
+        raise ValueError(f"clips: {len(samples)} samples for {len(length)} examples")
+    parts = np.split(samples, np.cumsum(length)[:-1])
+    return Clips(int(rate_hz), tuple(one if len(one) > 0 else None for one in parts))
 
 
 def _build_examples(facts: dict[str, Any], arrays: Arrays) -> list[Example]:

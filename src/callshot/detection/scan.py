@@ -10,12 +10,13 @@ import polars as pl
 
 from callshot.detection.active_windows import ActiveWindows, find_active_windows
 from callshot.detection.clock import shift_clock
-from callshot.detection.detector import Detector, make_detector
+from callshot.detection.detector import Detector, check_aim, make_detector
 from callshot.detection.events import Row, events_frame
 from callshot.detection.index_files import Index, IndexedRecording
 from callshot.detection.merge_windows import Event, Spacing, merge_windows
 from callshot.detection.model import Model
 from callshot.detection.model_file import read_model
+from callshot.detection.scan_site import suit_site
 from callshot.detection.scan_source import (
     EmbeddingOptions,
     ScanOptions,
@@ -85,6 +86,7 @@ def scan(
     false_alarms: float = 1.0,
     gap_s: float = 0.0,
     hop_s: float | None = None,
+    site: str = "auto",
     encoder: str | None = None,
     choices: Mapping[str, str] | None = None,
     follow_links: bool = False,
@@ -114,6 +116,9 @@ def scan(
     hop_s : float, optional
         Seconds from the start of one window to the next; by default as the encoder has it,
         otherwise the window. With overlapping windows the edges of events are more precise.
+    site : str
+        "auto": examples that are clips, without recordings around them, are laid into background of
+        what is scanned, and thresholds come from there; "always": all examples; "none".
     encoder, choices
         Where the model cannot find its encoder by name, as with `onnx:PATH`.
     follow_links, device, threads, progress
@@ -147,7 +152,7 @@ def scan(
     ['rumble']
     """
     learned = model if isinstance(model, Model) else read_model(Path(model))
-    options = ScanOptions(false_alarms, gap_s, hop_s)
+    options = ScanOptions(false_alarms, gap_s, hop_s, site)
     embedding = EmbeddingOptions(
         encoder, dict(choices or {}), follow_links, device, threads
     )
@@ -164,8 +169,10 @@ def scan_recordings(
 ) -> ScanResult:
     """Find calls in recordings or in an index of them; see `scan`."""
     check_scannable(model)
-    detector = make_detector(model, model.background, options.false_alarms)
+    check_aim(options.false_alarms)
     source = open_source(model, recordings, index, options, embedding, progress)
+    suited = suit_site(model, source, options.site, embedding)
+    detector = make_detector(suited.model, suited.background, options.false_alarms)
     run = _ScanRun(source, detector, _make_spacing(model, source.index, options))
     run.scan_all(embedding.threads, progress)
     return ScanResult(
@@ -178,7 +185,7 @@ def scan_recordings(
         run.windows,
         run.active,
         [*source.rejects, *run.rejects],
-        [*source.notes, *run.notes],
+        [*source.notes, *suited.notes, *run.notes],
     )
 
 

@@ -16,10 +16,12 @@ from callshot.detection.index_files import (
 from callshot.detection.index_recordings import IndexResult, index_recordings
 from callshot.detection.learn import plain_fingerprint
 from callshot.detection.model import SEGMENT, Model, check_fingerprint
+from callshot.encoders.validation import check_choice
 from callshot.encoders.views import find_views
 from callshot.errors import InputError, OptionError
 from callshot.records import Progress, Reject
 
+SITES = ("auto", "always", "none")
 INDEXING = 0.98  # of the work, where recordings are embedded first
 ROUNDING_S = 1e-3  # windows and hops are whole numbers of samples
 
@@ -31,13 +33,17 @@ class ScanOptions:
     false_alarms  aim for each class, per hour
     gap_s         pauses up to this do not end an event
     hop_s         seconds from one window to the next; None: those of the encoder or the index
+    site          "auto": examples without recordings around them are laid into background of what
+                  is scanned; "always": all examples are; "none"
     """
 
     false_alarms: float = 1.0
     gap_s: float = 0.0
     hop_s: float | None = None
+    site: str = "auto"
 
     def __post_init__(self) -> None:
+        check_choice("site", self.site, SITES)
         if not 0 <= self.gap_s < math.inf:
             raise OptionError(f"gap: expected 0 or more seconds, got {self.gap_s:g}")
 
