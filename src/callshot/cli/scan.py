@@ -10,7 +10,6 @@ from callshot.cli.app import FIELD, app, run_with_progress
 from callshot.cli.learn import EncoderOptions, ModelFile, print_rejects
 from callshot.cli.option_groups import with_groups
 from callshot.cli.options import Out, Quiet, Seed, parse_names, parse_pairs
-from callshot.cli.score import parse_rate
 from callshot.errors import OptionError, printable
 
 if TYPE_CHECKING:
@@ -87,6 +86,7 @@ class EventOptions:
 
     def scan_options(self) -> "ScanOptions":
         """Return how windows become events."""
+        from callshot.cli.score import parse_rate  # later: --help lists scan first
         from callshot.detection.scan_source import ScanOptions
 
         aim = parse_rate(self.false_alarms)

@@ -34,7 +34,7 @@ from callshot.detection.index_files import (
     write_indexed,
     write_record,
 )
-from callshot.detection.span_writer import SpanWriter, describe_recording
+from callshot.detection.span_writer import SpanWriter, describe_recording, group_notes
 from callshot.detection.windows import (
     PlayedRecording,
     WindowEncoder,
@@ -173,7 +173,7 @@ def index_recordings(
         raise InputError(
             f"{recordings}: no recording could be indexed (the first: {run.rejects[0].reason})"
         )
-    return IndexResult(index, run.added, run.rejects, run.notes)
+    return IndexResult(index, run.added, run.rejects, group_notes(run.notes))
 
 
 def check_index_folder(folder: Path) -> None:

@@ -24,6 +24,7 @@ from callshot.detection.scan_source import (
     check_scannable,
     open_source,
 )
+from callshot.detection.span_writer import group_notes
 from callshot.errors import InputError
 from callshot.records import FloatArray, Progress, Reject, no_progress
 from callshot.records.frames import Frame
@@ -185,7 +186,7 @@ def scan_recordings(
         run.windows,
         run.active,
         [*source.rejects, *run.rejects],
-        [*source.notes, *suited.notes, *run.notes],
+        [*source.notes, *suited.notes, *group_notes(run.notes)],
     )
 
 

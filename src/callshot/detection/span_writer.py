@@ -4,7 +4,7 @@ Blocks are read while the model works. What was written before a crash is used a
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -114,6 +114,23 @@ def _store_first(waiting: deque[tuple[slice, Vectors]], rows: Rows) -> None:
     part, vectors = waiting.popleft()
     with np.errstate(over="ignore"):  # checked when all are there
         rows["vector"][part] = vectors()
+
+
+def group_notes(notes: Iterable[str]) -> list[str]:
+    """Return notes that begin with the name of a recording, each text once.
+
+    >>> group_notes(["a.wav: is silent", "b.wav: is silent", "c.wav: is short"])
+    ['a.wav and 1 more: is silent', 'c.wav: is short']
+    """
+    names: dict[str, list[str]] = {}
+    for note in notes:
+        name, _, text = note.partition(": ")
+        names.setdefault(text, []).append(name)
+    grouped = []
+    for text, (first, *others) in names.items():
+        more = f" and {len(others)} more" if others else ""
+        grouped.append(f"{first}{more}: {text}")
+    return grouped
 
 
 def describe_recording(
