@@ -11,6 +11,7 @@ back` is the share of the cost that matching saves.
 """
 
 import shutil
+import sys
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -202,6 +203,7 @@ def main() -> None:
                 shots = f"1,{options.k}"
                 result = measure(library, site, encoder, store, shots, snr_db)
                 rows += describe(result, encoder, change, options.k)
+                print(encoder, change, rows[-len(MATCHING) :], file=sys.stderr)
     title = (
         f"bench/moved_examples: {len(labels)} call types, {len(library.segments)} calls in the "
         f"library, {len(site.segments)} at the site, k = {options.k}"

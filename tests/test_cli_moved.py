@@ -84,7 +84,7 @@ def test_numbers_of_the_sentence_are_those_of_the_files(
     library, site, tmp_path, capsys
 ):
     out = tmp_path / "out"
-    run("evaluate", library, "--queries", site, "--out", out, *FEW)
+    run("evaluate", library, "--queries", site, "--out", out, "--no-figure", *FEW)
     key = {"metric": "map", "spread": "total", "k": "2", "scoring": "all"}
     (cost,) = [
         row
@@ -98,7 +98,8 @@ def test_numbers_of_the_sentence_are_those_of_the_files(
 
 def test_provenance_names_both_tables_and_their_folds(library, site, tmp_path):
     out = tmp_path / "out"
-    run("evaluate", library, "--queries", site, "--out", out, "--quiet", *FEW)
+    words = ("--queries", site, "--out", out, "--quiet", "--no-figure")
+    run("evaluate", library, *words, *FEW)
     provenance = json.loads((out / "provenance.json").read_text())
     roles = {file["file"]: file["role"] for file in provenance["inputs"]}
     assert roles == {"library.parquet": "library", "site.parquet": "queries"}
@@ -119,7 +120,8 @@ def test_the_same_seed_gives_the_same_bytes(library, site, tmp_path):
 
 def test_centred_vectors_have_a_curve_of_their_own(library, site, tmp_path, capsys):
     out = tmp_path / "out"
-    run("evaluate", library, "--queries", site, "--centre", "--out", out, *FEW)
+    words = ("--queries", site, "--centre", "--out", out, "--no-figure")
+    run("evaluate", library, *words, *FEW)
     encoders = {row["encoder"] for row in rows(out / "curve.csv")}
     assert encoders == {"mfcc", "mfcc, centred"}
     lines = capsys.readouterr().out.splitlines()

@@ -15,6 +15,7 @@ from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.same_encoder import find_partner
 from callshot.fewshot.single_episode import rerun_episode
 from callshot.records.frames import value_matrix
+from callshot.report.moved_terminal import describe_moved
 from corpora import random_corpus
 from literal_moved import MovedTwin
 
@@ -100,12 +101,34 @@ def test_samples_of_total_are_those_of_the_literal_twin_stretched_for_few_record
 def test_all_is_the_whole_library_without_the_site():
     library, site = moved_pair()
     protocol = replace(SHARED, shots=(1,), whole_pool=True)
+    only_all = replace(SHARED, shots=(), whole_pool=True)
     result = evaluate_moved(library, site, protocol)
     twin = MovedTwin(library.first, site.first, classes_of(result))
     sizes = [len(twin.members(name, fold=-1)) for name in twin.classes]
     last = result.values.filter(metric="map", k=max(sizes))
     golden = twin.values(protocol, "shared", max(sizes))[:, 0]
     assert value_matrix(last)[0] == pytest.approx(golden, abs=1e-12)
+    at_site = value_matrix(result.at_site.values.filter(metric="map"))[-1]
+    cost = result.costs.filter(metric="map")["mean"][-1]
+    assert cost == pytest.approx(float((golden - at_site).mean()), abs=1e-12)
+    (sentence,) = describe_moved(evaluate_moved(library, site, only_all))
+    assert sentence.startswith(f"With {max(sizes)} examples")
+
+
+def test_where_the_site_has_no_row_for_all_there_is_no_difference():
+    library, site = moved_pair()
+    part = site.only(classes_of(evaluate_moved(library, site, SHARED)))
+    folds = part.folds.fold
+    pools = [
+        sum(name == label and fold != other for name, fold in rows)
+        for rows in [list(zip(part.first.label, folds.tolist(), strict=True))]
+        for label in part.labels
+        for other in range(part.folds.count)
+    ]
+    protocol = replace(SHARED, shots=(1, max(pools)), whole_pool=True)
+    result = evaluate_moved(library, site, protocol)
+    assert result.curve.filter(metric="map").height == 3
+    assert result.costs.filter(metric="map")["k"].to_list() == [1, max(pools)]
 
 
 @pytest.mark.parametrize(

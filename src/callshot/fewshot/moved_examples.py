@@ -12,11 +12,7 @@ from typing import Any
 import polars as pl
 
 from callshot.errors import InputError, OptionError
-from callshot.fewshot.differences import (
-    Comparison,
-    align_draws,
-    summarise_comparisons,
-)
+from callshot.fewshot.differences import Comparison, summarise_comparisons
 from callshot.fewshot.evaluate import Categories, evaluate_tables
 from callshot.fewshot.joined_corpora import (
     CorpusTables,
@@ -28,7 +24,7 @@ from callshot.fewshot.joined_corpora import (
 from callshot.fewshot.notes import quote_names
 from callshot.fewshot.protocol import Protocol
 from callshot.records import Evaluation, MovedEvaluation, Progress, no_progress
-from callshot.records.frames import Frame, split_curves
+from callshot.records.frames import Frame, split_curves, value_matrix
 from callshot.records.moved_evaluation import SITE_EXAMPLES
 
 EVALUATIONS = 3  # for progress
@@ -205,10 +201,11 @@ def compare_with_site(
         _, partner = sources[encoder]
         other = curves[(partner, classifier, *key)]
         name = encoder if classifier == reference else f"{encoder}, {classifier}"
-        k, samples, other_samples = align_draws(curve, other)
-        shown = curve.filter(pl.col("k").is_in(k.tolist())).sort("k")
-        shown = shown.with_columns(encoder=pl.lit(name))
-        comparisons.append(Comparison(shown, other_name, samples - other_samples))
+        # The row `all`, the last, has the sizes of different pools as k; one may not have it.
+        common = min(len(curve), len(other))
+        shown = curve.head(common).with_columns(encoder=pl.lit(name))
+        difference = value_matrix(shown) - value_matrix(other.head(common))
+        comparisons.append(Comparison(shown, other_name, difference))
     last = min(moved.complete_shots, at_site.complete_shots)
     return pl.concat(summarise_comparisons(comparisons, last))
 

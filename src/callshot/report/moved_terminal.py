@@ -61,8 +61,10 @@ def sentence_shots(result: MovedEvaluation) -> int:
 
 
 def _mean(curve: Frame, metric: str, spread: str, k: int) -> float:
-    points = curve.filter(metric=metric, spread=spread, scoring="all", k=k)
-    return float(points["mean"][0])
+    """Return the mean at k, or at the last shot of a curve that does not have this k."""
+    points = curve.filter(metric=metric, spread=spread, scoring="all")
+    at_k = points.filter(k=k)
+    return float((points if at_k.is_empty() else at_k)["mean"][-1])
 
 
 def _costs(result: MovedEvaluation, encoder: str, spread: str) -> Frame:
