@@ -46,9 +46,18 @@ COMMANDS = {
     "export": "export model.npz --onnx DISK/model.onnx",
     "scan --segments": "scan model.npz --segments segments/segments.parquet "
     "--store store --out DISK/labels",
+    "scan": "scan model.npz index --out DISK/detections",
+    "scan, recordings": "scan model.npz corpus/recordings --clips 1 --out DISK/detections",
+    "synth --soundscape": "synth DISK/site --soundscape --recordings 2 --minutes 1",
+    "evaluate --queries": f"evaluate table.parquet --queries table.parquet {FEW} "
+    "--permutations 9 --out DISK/results",
+    "embed --site": "embed segments/segments.parquet -e mfcc --site corpus/recordings "
+    "--store store --out DISK/table.parquet",
     "score": "score detections.csv corpus/raven --recordings corpus/recordings "
     "--samples 20 --out DISK/scores",
     "convert": "convert detections.csv --to raven --out DISK/raven",
+    "convert --clips": "convert detections.csv --to csv --recordings corpus/recordings "
+    "--clips 1 --out DISK/clips",
     "run": "run DISK/study.toml",
 }
 NO_QUIET = ("export", "encoders")  # commands without this option
@@ -103,7 +112,8 @@ def make_inputs(folder: Path) -> None:
         "segment corpus/recordings -a corpus/raven --out segments",
         "embed segments/segments.parquet -e mfcc --sequence --store store "
         "--out table.parquet",
-        "learn segments/segments.parquet -e mfcc --store store --out model.npz",
+        "learn corpus/recordings -a corpus/raven -e mfcc --window 1 --store store "
+        "--out model.npz",
         "index corpus/recordings -e mfcc --window 1 --out index",
     )
     for words in steps:

@@ -44,6 +44,8 @@ COMMANDS = {
     "index": "index corpus/recordings -e ENCODER --window 1 --out OUT/index",
     "scan --segments": "scan model.npz --segments segments/segments.parquet "
     "--store OUT/store --out OUT/labels",
+    "scan": "scan scan_model.npz corpus/recordings --clips 2 --out OUT/detections",
+    "synth --soundscape": "synth OUT/site --soundscape --recordings 8 --minutes 2",
     "run": "run OUT/study.toml",
     "verify": "verify large_store",
 }
@@ -206,6 +208,8 @@ def make_inputs(folder: Path, encoder: str, scale: float) -> None:
         f"embed segments/segments.parquet -e {encoder} --sequence --store store "
         "--out table.parquet",
         f"learn segments/segments.parquet -e {encoder} --store store --out model.npz",
+        f"learn corpus/recordings -a corpus/raven -e {encoder} --window 1 --store store "
+        "--out scan_model.npz",
     )
     for words in steps:
         run_whole(words.split(), folder)

@@ -159,7 +159,14 @@ def birdnet_v2(path: Path, tensor: str = "Mean_reduced_0") -> Path:
     graph.node("ReduceL1", ["blocks"], "sizes", axes=[2], keepdims=0)
     body = graph.random_weight("body", 100, 1024)
     graph.node("MatMul", ["sizes", body], "features")
-    embedding = graph.node("Relu", ["features"], f"model/GLOBAL_AVG_POOL/{tensor}")
+    graph.node("Relu", ["features"], "active")
+    pool = "model/GLOBAL_AVG_POOL"
+    cells = graph.weight("cells", [-1, 1, 1, 1024])
+    graph.node("Reshape", ["active", cells], f"{pool}/Mean__1640:0")
+    flat = graph.weight("flat", [-1, 1024])
+    embedding = graph.node(
+        "Reshape", [f"{pool}/Mean__1640:0", flat], f"{pool}/{tensor}"
+    )
     head = graph.random_weight("head", 1024, 6522)
     graph.node("MatMul", [embedding, head], "output")
     return graph.save(path, {"input": ["batch", 144_000]}, {"output": ["batch", 6522]})

@@ -19,11 +19,24 @@ FOLDER = {
     "baselines": ("baselines missing.parquet --out OUT", "baselines.csv"),
     "index": ("index missing -e mfcc --window 1 --out OUT", "rejects.csv"),
     "index, index.json": ("index missing -e mfcc --window 1 --out OUT", "index.json"),
-    "scan": ("scan missing.npz --segments missing.parquet --out OUT", "labels.csv"),
+    "scan": ("scan missing.npz missing --out OUT", "events.csv"),
+    "scan --segments": (
+        "scan missing.npz --segments missing.parquet --out OUT",
+        "labels.csv",
+    ),
+    "evaluate --queries": (
+        "evaluate missing.parquet --queries missing.parquet --out OUT",
+        "curve.csv",
+    ),
     "score": ("score missing.csv --out OUT", "scores.csv"),
     "convert": ("convert missing.csv --to csv --out OUT", "export.json"),
+    "convert --clips": (
+        "convert missing.csv --to csv --recordings missing --clips 1 --out OUT",
+        "export.json",
+    ),
     "fit": ("encoders fit missing.parquet --out OUT", "encoder-fit.csv"),
     "synth": ("synth OUT", "mine.txt"),
+    "synth --soundscape": ("synth OUT --soundscape", "mine.txt"),
 }
 
 
@@ -81,6 +94,15 @@ def test_files_of_others_beside_a_table_are_not_replaced(suffix, tmp_path, capsy
     mine.write_text("mine")
     try_command(f"{FILE['embed']} --sequence", tmp_path / "table")
     assert f"table{suffix}: exists" in capsys.readouterr().err
+    assert mine.read_text() == "mine"
+
+
+def test_a_file_of_others_among_clips_is_found_before_the_scan(tmp_path, capsys):
+    mine = tmp_path / "out" / "clips" / "clips.csv"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    try_command("scan missing.npz missing --clips 3 --out OUT", tmp_path / "out")
+    assert "clips.csv exists and was not written by callshot" in capsys.readouterr().err
     assert mine.read_text() == "mine"
 
 

@@ -108,6 +108,12 @@ def write_clips(
     return ClipResult(_to_frame(rows), paths, rejects)
 
 
+def check_clips_folder(out: Path) -> None:
+    """Check, before any work, that clips can be written to a folder."""
+    with open_output_folder(out, [TABLE], PROVENANCE, mark=SET):
+        pass
+
+
 def _write_table(rows: list[Row], folder: Path) -> list[str]:
     """Write the table of all clips; return the names of all files."""
     write_csv_frame(_to_frame(rows), folder / TABLE)

@@ -19,7 +19,12 @@ import numpy as np
 from callshot.corpus.recordings import Library
 from callshot.corpus.segment_table import REJECTS, write_rejects
 from callshot.detection.activity import count_activity, make_activity_files
-from callshot.detection.clips import ClipOptions, ClipResult, write_clips
+from callshot.detection.clips import (
+    ClipOptions,
+    ClipResult,
+    check_clips_folder,
+    write_clips,
+)
 from callshot.detection.clock import RecordedTime, parse_clock
 from callshot.detection.events import RecordingFolder
 from callshot.detection.exports import write_files
@@ -78,9 +83,11 @@ def scan_files(
 ) -> ScanResult:
     """Scan recordings or an index with a model, and write what was found."""
     wanted.check_place(recordings, out)
-    model = read_model(model_path)
     names = (*TABLES.values(), REJECTS)
     with open_output_folder(out, names, PROVENANCE) as output:
+        if wanted.clips is not None:
+            check_clips_folder(out / CLIPS_FOLDER)
+        model = read_model(model_path)
         result = scan_recordings(
             model, recordings, out / INDEX_FOLDER, options, embedding, progress
         )
