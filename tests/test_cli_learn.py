@@ -1,9 +1,11 @@
 """From a folder of recordings with labels to a model, labels of segments, and an ONNX file."""
 
+import numpy as np
 import polars as pl
 import pytest
+import soundfile as sf
 
-from field_recordings import write_site
+from field_recordings import add_tone, write_site
 from test_cli import run as run_command
 
 
@@ -82,3 +84,32 @@ def test_bad_options_of_scan_are_one_line(tmp_path, site, run, options, message)
     shown = run("scan", model, site, "--out", tmp_path / "out", *options, code=2)
     assert message in shown.err
     assert shown.err.count("\n") == 1
+
+
+def test_scan_lays_clips_into_the_site_unless_told_otherwise(
+    tmp_path, monkeypatch, run
+):
+    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
+    clips = tmp_path / "clips"
+    calls = write_site(tmp_path / "calls", ("a",))
+    rng = np.random.default_rng(0)
+    for label in ("hoot", "bark"):
+        (clips / label).mkdir(parents=True)
+        for n in range(2):
+            signal = rng.normal(0, 0.001, 8000)
+            add_tone(signal, label, 0.0, 0.5, 16000, rng)
+            sf.write(clips / label / f"{n}.wav", signal, 16000)
+    noise = rng.normal(0, 0.01, 60 * 16000)
+    sf.write(calls / "noise.wav", noise, 16000)
+    model = tmp_path / "model.npz"
+    run("learn", clips, "--encoder", "mfcc", "--out", model)
+    site = calls / "noise.wav"
+    shown = run("scan", model, site, "--out", tmp_path / "auto")
+    assert "4 examples were laid into background" in shown.out
+    index = tmp_path / "auto" / "index"
+    shown = run("scan", model, index, "--site", "none", "--out", tmp_path / "plain")
+    assert "laid into" not in shown.out
+    assert "thresholds from distances of the examples" in shown.out
+    shown = run("learn", clips, "--encoder", "mfcc", "--site", site, "--out", model)
+    shown = run("scan", model, index, "--out", tmp_path / "learned")
+    assert "windows without labels" in shown.out

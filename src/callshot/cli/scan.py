@@ -91,7 +91,7 @@ class EventOptions:
 
         aim = parse_rate(self.false_alarms)
         assert aim is not None  # there is a default
-        return ScanOptions(aim, self.gap, self.hop)
+        return ScanOptions(aim, self.gap, self.hop, self.site)
 
     def output(self) -> "ScanOutput":
         """Return which files are written."""
