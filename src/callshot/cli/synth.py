@@ -174,6 +174,8 @@ def _make_site(
         f"{summary.recordings} recordings, {summary.calls} calls, {hours:.1f} hours in "
         f"{folder / 'recordings'}; the calls in {folder / 'raven'}"
     )
+    if not summary.clips:
+        return
     examples = folder / "examples"
     print(
         f"next: callshot learn {examples / 'recordings'} --annotations {examples / 'raven'} "

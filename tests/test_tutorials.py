@@ -1,0 +1,66 @@
+"""The tutorials run as they are written, on less data."""
+
+import re
+import shlex
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from test_cli import run
+
+DOCS = Path(__file__).parents[1] / "docs"
+BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# A smaller week, and an encoder that every installation has.
+SMALLER = {
+    "callshot encoders get yamnet\n": "",
+    "--encoder yamnet": "--encoder mfcc",
+    "--recordings 168 --minutes 2 --calls-per-hour 40": (
+        "--recordings 6 --every-minutes 240 --minutes 1 --calls-per-hour 240"
+    ),
+    "--recordings 6 --minutes 10 --every-minutes 240": (
+        "--recordings 2 --minutes 2 --every-minutes 600"
+    ),
+    "--clips 3": "--clips 1",
+    "--out density": "--no-figure --out density",
+    "--out more-scores": "--no-figure --samples 10 --out more-scores",
+}
+
+
+def read_blocks(name: str, changes: dict[str, str]) -> list[tuple[str, str]]:
+    """Return the code of a page as (language, text), with some texts replaced."""
+    text = (DOCS / name).read_text(encoding="utf-8")
+    for old, new in changes.items():
+        assert old in text, f"{name} has no {old!r} any more"
+        text = text.replace(old, new)
+    return BLOCK.findall(text)
+
+
+@pytest.mark.skipif(not DOCS.exists(), reason="the documentation is not installed")
+def test_the_tutorial_on_a_week_of_recordings_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
+    for language, text in read_blocks("tutorial-field.md", SMALLER):
+        if language == "python":
+            exec(text, {})
+            continue
+        for line in text.splitlines():
+            program, *words = shlex.split(line)
+            assert program == "callshot"
+            run(*words)
+    # Files that the page names exist, and what it promises holds.
+    named = re.findall(
+        r"`((?:detections|scores)/[\w./]+)`",
+        (DOCS / "tutorial-field.md").read_text("utf-8"),
+    )
+    assert len(named) >= 7
+    assert [name for name in named if not Path(name).exists()] == []
+    events = pl.read_parquet("detections/events.parquet")
+    assert set(events["label"]) <= {path.name for path in Path("week/clips").iterdir()}
+    scores = pl.read_csv("scores/scores.csv").filter(pl.col("label").is_null())
+    by_events = scores.filter(by="events")
+    assert by_events["annotated"].to_list() == [24]
+    assert by_events["recall"][0] > 0.1
+    assert set(pl.read_csv("reviewed.csv")["confirmed"]) <= {"yes", "no"}
