@@ -20,6 +20,7 @@ from callshot.detection.events import (
 from callshot.detection.exports import export_events
 from callshot.errors import InputError, OptionError, OutputError
 from recordings_with_events import DURATIONS_S, RATE_HZ, make_events, make_recordings
+from sounds import record
 
 BAND = ["low_freq_hz", "high_freq_hz"]
 
@@ -218,12 +219,21 @@ def test_no_file_is_written_outside_the_folder(name: str, tmp_path: Path) -> Non
     assert list(tmp_path.rglob("*.txt")) == []
 
 
-def test_two_recordings_that_would_share_a_file_are_an_error(tmp_path: Path) -> None:
-    events = (
-        make_events().head(2).with_columns(recording=pl.Series(["x.wav", "x.flac"]))
-    )
-    with pytest.raises(InputError, match="two recordings would share this file"):
-        export_events(events, "audacity", tmp_path / "out")
+@pytest.mark.parametrize("format", ["raven", "audacity"])
+def test_recordings_that_differ_in_their_suffix_have_files_of_their_own(
+    tmp_path: Path, format: str
+) -> None:
+    names = ["x.wav", "x.flac"]
+    events = make_events().head(2).with_columns(recording=pl.Series(names))
+    for name in names:
+        record(tmp_path / "audio" / name, seconds=9.0)
+    export_events(events, format, tmp_path / "out")
+    stems = {path.name.split(".")[1] for path in (tmp_path / "out").glob("x*")}
+    assert stems == {"wav", "flac"}
+    folder = open_recordings(tmp_path / "audio")
+    back = read_events(tmp_path / "out", folder).events
+    columns = ["recording", "start_s", "end_s", "label"]
+    assert back.select(columns).equals(events.sort(columns).select(columns))
 
 
 def test_one_table_for_all_needs_the_recordings(tmp_path: Path) -> None:

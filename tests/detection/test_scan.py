@@ -1,5 +1,6 @@
 """A model finds calls in recordings and indexes, whatever happens to files and processes."""
 
+import errno
 import json
 import shutil
 import warnings
@@ -12,6 +13,7 @@ import soundfile as sf
 
 import callshot
 from callshot.detection import index_recordings as indexing
+from callshot.detection import scan_files as scan_output
 from callshot.detection import span_writer
 from callshot.detection.clips import ClipOptions
 from callshot.detection.events import open_recordings, read_events
@@ -20,8 +22,10 @@ from callshot.detection.learn import learn
 from callshot.detection.scan import scan, typical_lengths
 from callshot.detection.scan_files import ScanOutput, scan_files
 from callshot.detection.scan_source import EmbeddingOptions, ScanOptions
-from callshot.errors import InputError, OptionError
+from callshot.errors import InputError, OptionError, OutputError
+from callshot.records import FAILURES, Finding
 from callshot.report import output_folder
+from callshot.study.verify import verify_path
 from field_recordings import write_site
 from killed_runs import kill_self, run_killed
 from literal_events import literal_events
@@ -262,6 +266,50 @@ def test_a_corrupt_recording_is_a_reject_and_the_scan_goes_on(field, tmp_path):
     assert "bad.wav" in (tmp_path / "out" / "rejects.csv").read_text()
 
 
+def test_what_was_left_out_of_an_index_is_left_out_of_its_scans(field, tmp_path):
+    shutil.copy(field / "site" / "x.wav", tmp_path)
+    record_badly(tmp_path / "bad.wav", "text")
+    made = index_recordings(tmp_path, tmp_path / "index", "mfcc", window_s=0.5)
+    result = scan(field / "model.npz", made.index)
+    assert result.rejects == made.rejects
+    assert result.rejects[0].file == "bad.wav"
+
+
+def test_a_full_disk_is_one_line_and_leaves_the_earlier_results(
+    field, tmp_path, monkeypatch
+):
+    out = tmp_path / "out"
+    run_scan(field, field / "site", out)
+    before = list_files(out)
+
+    def write_nothing(events, format, folder, recordings):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(scan_output, "write_files", write_nothing)
+        with pytest.raises(OutputError, match="the disk is full; free some space"):
+            run_scan(field, field / "site", out, gap_s=1.0)
+    assert list_files(out) == before
+
+
+@pytest.mark.parametrize("speed", [2, 0.5])
+def test_times_are_real_seconds_at_any_speed(tmp_path, speed):
+    examples = write_site(tmp_path / "examples", names=("a", "b"), labels=("hoot",))
+    model = learn(
+        examples, "mfcc", window_s=0.5, store=tmp_path / "store", speed=speed
+    ).model
+    result = scan(model, examples, tmp_path / "index", hop_s=0.1)
+    assert result.index.settings.window_s == pytest.approx(0.5, abs=1e-3)
+    lines = (examples / "a.txt").read_text().splitlines()
+    events = result.events.filter(recording="a.wav")
+    for line in lines:
+        start_s, end_s, _ = line.split("\t")
+        centre_s = (float(start_s) + float(end_s)) / 2
+        distance_s = (events["start_s"] + events["end_s"]) / 2 - centre_s
+        assert distance_s.abs().min() < 0.15
+    assert events["end_s"].max() <= result.recordings[0].duration_s
+
+
 def test_a_damaged_file_of_an_index_is_a_reject_and_the_scan_goes_on(field, tmp_path):
     folder = shutil.copytree(field / "index", tmp_path / "index")
     path = next(folder.rglob("*.npy"))
@@ -418,6 +466,19 @@ def test_a_killed_scan_goes_on_to_the_same_bytes(
     assert list_files(out) != expected
     run_scan(field, field / "site", out)
     assert list_files(out) == expected
+
+
+def test_results_are_verified_with_their_index(field, tmp_path):
+    run_scan(field, field / "site", tmp_path / "out")
+    states = {one.state for one in verify_path(tmp_path / "out")}
+    assert states == {"whole", "unverified"}
+    (tmp_path / "out" / "events.csv").write_text("edited")
+    next((tmp_path / "out" / "index").rglob("*.npy")).write_bytes(b"")
+    (tmp_path / "out" / "mine.txt").write_text("mine")
+    findings = list(verify_path(tmp_path / "out"))
+    failed = sorted(one.path.suffix for one in findings if one.state in FAILURES)
+    assert failed == [".csv", ".npy"]
+    assert Finding(tmp_path / "out" / "mine.txt", "foreign") in findings
 
 
 def test_scan_is_in_the_api(field):

@@ -59,7 +59,8 @@ class Library:
                 ending = "/".join(parts[n:])
                 self._by_ending[ending].append(path)
                 self._by_ending[_drop_suffix(ending)].append(path)
-            self._by_stem[_drop_suffix(parts[-1])].append(path)
+            for stem in {parts[-1], _drop_suffix(parts[-1])}:
+                self._by_stem[stem].append(path)
 
     def find(self, name: str) -> str:
         """Return the recording that a name means; one of the two ends in the other.
@@ -90,9 +91,10 @@ class Library:
     def pair(self, file: PurePosixPath) -> str:
         """Return the recording of an annotation file, by its name: `x.wav` for `x.Table.1.txt`.
 
-        The longest stem wins, then a recording in a folder of the same name. `file` is relative to
-        the folder of annotations, or a name alone if all of them are in one folder. If annotations
-        and recordings are both in several folders, those of the folders must match too.
+        The recording may have its suffix there: `x.wav.txt`. The longest stem wins, then a
+        recording in a folder of the same name. `file` is relative to the folder of annotations, or
+        a name alone if all of them are in one folder. If annotations and recordings are both in
+        several folders, those of the folders must match too.
 
         >>> library = Library(Path("."), ("x.wav", "x.1.wav"))
         >>> library.pair(PurePosixPath("labels/x.1.Table.1.selections.txt"))

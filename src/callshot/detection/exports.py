@@ -7,6 +7,7 @@ kaleidoscope  kaleidoscope.csv; date, time and hour are those of the start of th
 csv, parquet  events.csv, events.parquet: all columns
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from io import BytesIO
 from pathlib import Path, PurePosixPath
@@ -136,8 +137,8 @@ def _export_raven(events: Frame, recordings: RecordingFolder | None) -> Files:
     names = set(events["recording"])
     if recordings is not None:
         names |= recordings.recordings.keys()
-    for name in sorted(names):
-        file = f"{_stem(name)}{TABLE_SUFFIX}"
+    for name, stem in _find_stems(names).items():
+        file = f"{stem}{TABLE_SUFFIX}"
         annotations = to_annotations(events.filter(recording=name))
         yield file, raven.write(annotations, Path(file)).encode()
 
@@ -174,8 +175,8 @@ def _fill_band(events: Frame, recordings: RecordingFolder | None) -> Frame:
 
 
 def _export_audacity(events: Frame, recordings: RecordingFolder | None) -> Files:
-    for name in sorted(set(events["recording"])):
-        file = f"{_stem(name)}.txt"
+    for name, stem in _find_stems(set(events["recording"])).items():
+        file = f"{stem}.txt"
         annotations = to_annotations(events.filter(recording=name))
         yield file, audacity.write(annotations, Path(file)).encode()
 
@@ -227,6 +228,16 @@ def _export_parquet(events: Frame, recordings: RecordingFolder | None) -> Files:
     buffer = BytesIO()
     events.write_parquet(buffer, compression="zstd")
     yield "events.parquet", buffer.getvalue()
+
+
+def _find_stems(names: Iterable[str]) -> dict[str, str]:
+    """Return the names of recordings without suffix; those that would be the same keep theirs."""
+    stems = {name: _stem(name) for name in sorted(names)}
+    counts = Counter(stem.casefold() for stem in stems.values())
+    return {
+        name: stem if counts[stem.casefold()] == 1 else name
+        for name, stem in stems.items()
+    }
 
 
 def _stem(name: str) -> str:

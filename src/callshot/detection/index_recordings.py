@@ -15,6 +15,7 @@ from pathlib import Path
 from callshot.corpus.audio import probe
 from callshot.corpus.options import check_channel_rule
 from callshot.corpus.recordings import Library, find_recordings
+from callshot.corpus.segment_table import write_rejects
 from callshot.detection.clock import find_clock_time
 from callshot.detection.index_files import (
     DTYPES,
@@ -54,7 +55,6 @@ from callshot.files import (
     sha256_text,
 )
 from callshot.records import Progress, Reject, no_progress
-from callshot.records.csv_cells import write_csv
 
 
 @dataclass(frozen=True)
@@ -220,10 +220,8 @@ def check_settings(folder: Path, settings: IndexSettings) -> None:
 
 
 def _write_rejects(folder: Path, rejects: list[Reject]) -> None:
-    rows = [("file", "reason")]
-    rows += [(reject.file, reject.reason) for reject in rejects]
     with hold_lock(folder / LOCK), atomic_path(folder / REJECTS) as temporary:
-        write_csv(rows, temporary)
+        write_rejects(rejects, temporary)
 
 
 @dataclass

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from callshot.corpus.recordings import find_recordings
+from callshot.corpus.segment_table import read_rejects
 from callshot.detection.index_files import (
+    REJECTS,
     Index,
     IndexedRecording,
     find_differences,
@@ -123,7 +125,10 @@ def _use_index(model: Model, index: Index, options: ScanOptions) -> ScanSource:
         raise InputError(
             f"{index.folder}: the index has no recordings; run callshot index"
         )
-    return ScanSource(index, index.recordings)
+    rejects = []
+    if (index.folder / REJECTS).is_file():
+        rejects = read_rejects(index.folder / REJECTS)
+    return ScanSource(index, index.recordings, rejects)
 
 
 def check_index(model: Model, index: Index) -> None:

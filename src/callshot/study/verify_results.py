@@ -6,6 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from callshot.corpus.input_files import verify_inputs
+from callshot.detection.exports import MANIFEST as EXPORT_INFO
+from callshot.detection.index_files import is_index
+from callshot.detection.scan_files import PROVENANCE as SCAN_INFO
+from callshot.detection.verify_index import verify_index
 from callshot.files import is_inside, sha256_file
 from callshot.records import Finding
 from callshot.report.results import PROVENANCE
@@ -13,7 +17,13 @@ from callshot.study.file_steps import SEGMENTS_INFO
 from callshot.study.steps import NOTE_FILE
 from callshot.tables.fold_files import FOLDS_INFO
 
-MANIFESTS = (PROVENANCE, SEGMENTS_INFO, FOLDS_INFO)  # files that list the others
+MANIFESTS = (  # files that list the others
+    PROVENANCE,
+    SEGMENTS_INFO,
+    FOLDS_INFO,
+    SCAN_INFO,
+    EXPORT_INFO,
+)
 NO_MANIFEST = "not a provenance that callshot wrote; run again"
 CHANGED = "differs from the checksum in {}: damaged, or edited since"
 DAMAGED_MANIFEST = (
@@ -51,8 +61,14 @@ def verify_results(folder: Path, audio: Path | None = None) -> Iterator[Finding]
         known.update(finding.path for finding in findings)
         yield Finding(path, "unverified", "has no checksum")
         yield from findings
+    parts = [path for path in sorted(folder.iterdir()) if path.is_dir()]
+    nested = [path for path in parts if is_index(path) or is_results(path)]
+    for path in nested:
+        yield from verify_index(path) if is_index(path) else verify_results(path)
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and path not in known and not path.name.startswith("."):
+        is_nested = any(path.is_relative_to(part) for part in nested)
+        is_visible = path.is_file() and not path.name.startswith(".")
+        if is_visible and not is_nested and path not in known:
             yield Finding(path, "foreign")
 
 
