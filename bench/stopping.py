@@ -21,11 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 from callshot.encoders.store.store import open_store
 from table import parser, show
 
 LIMIT_S = 2.0
+FEW_TYPES = ("conflict roar", "trumpet blast")
 STORE_ROWS = 100_000
 STORE_DIMENSIONS = 1024
 COMMANDS = {
@@ -39,8 +41,8 @@ COMMANDS = {
     "--out OUT/results",
     "baselines: recurrent": "baselines table.parquet --train recurrent --cell gru "
     "--seeds 1 --folds 4 --keep OUT/networks --out OUT/results",
-    "baselines: end-to-end": "baselines table.parquet --train end-to-end "
-    "--segments segments/segments.parquet --folds 4 --keep OUT/networks --out OUT/results",
+    "baselines: end-to-end": "baselines few.parquet --train end-to-end "
+    "--segments few/segments.parquet --folds 3 --keep OUT/networks --out OUT/results",
     "index": "index corpus/recordings -e ENCODER --window 1 --out OUT/index",
     "scan --segments": "scan model.npz --segments segments/segments.parquet "
     "--store OUT/store --out OUT/labels",
@@ -213,7 +215,23 @@ def make_inputs(folder: Path, encoder: str, scale: float) -> None:
     )
     for words in steps:
         run_whole(words.split(), folder)
+    list_few_types(folder)
+    steps = (
+        "segment corpus/recordings -a corpus/raven --rename few.csv --out few",
+        f"embed few/segments.parquet -e {encoder} --store store --out few.parquet",
+    )
+    for words in steps:
+        run_whole(words.split(), folder)
     fill_store(folder / "large_store")
+
+
+def list_few_types(folder: Path) -> None:
+    """Write a list that leaves most call types out: training on audio is slow."""
+    table = pl.read_parquet(folder / "segments" / "segments.parquet")
+    labels = sorted(set(table["label"]))
+    lines = ["label,new_label"]
+    lines += [f"{name},{name if name in FEW_TYPES else ''}" for name in labels]
+    (folder / "few.csv").write_text("\n".join(lines))
 
 
 def fill_store(folder: Path) -> None:

@@ -1,5 +1,6 @@
 """Clips of events: which are chosen, what they contain, and what the table says of them."""
 
+import errno
 import io
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from callshot.detection import clips
 from callshot.detection.choose_clips import choose_events
 from callshot.detection.clip_pictures import draw_spectrogram, measure_spectrogram
 from callshot.detection.clips import ClipOptions, write_clips
@@ -249,3 +251,37 @@ def test_convert_cuts_clips(
     assert "3 clips in" in capsys.readouterr().out
     # The table of clips is no second file of events.
     assert len(read_events(tmp_path / "out", folder).events) == 9
+
+
+@pytest.mark.parametrize("suffix", [".flac", ".png"])
+def test_a_full_disk_is_an_error_and_not_a_clip_less(
+    suffix: str,
+    folder: RecordingFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    events = events_frame([make_event(1.0, "roar", 0.5)])
+    write = Path.write_bytes
+
+    def write_some(path: Path, content: bytes) -> int:
+        if path.suffix == suffix:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", write_some)
+    with pytest.raises(OutputError, match="the disk is full"):
+        write_clips(events, folder, tmp_path / "clips", ClipOptions(1))
+    assert not (tmp_path / "clips").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_and_not_a_clip_less(
+    folder: RecordingFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = events_frame([make_event(1.0, "roar", 0.5)])
+
+    def refuse(place: Path) -> None:
+        raise OutputError(f"{place}: cannot be made (No space left on device)")
+
+    monkeypatch.setattr(clips, "make_folder", refuse)
+    with pytest.raises(OutputError, match="cannot be made"):
+        write_clips(events, folder, tmp_path / "clips", ClipOptions(1))

@@ -7,6 +7,7 @@ A clip has the sample rate of its recording, and every sample as it is there. cl
 to `callshot score --reviewed`, once its column `confirmed` has been filled with yes or no.
 """
 
+import io
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from callshot.corpus.audio_files import Signal
 from callshot.detection.choose_clips import choose_events
 from callshot.detection.clip_pictures import draw_spectrogram
 from callshot.detection.events import RecordingFolder, complete_events
-from callshot.errors import CallshotError, OptionError
+from callshot.errors import CallshotError, OptionError, OutputError
 from callshot.files import make_folder
 from callshot.records import Progress, Reject, no_progress
 from callshot.records.csv_cells import write_csv_frame
@@ -97,6 +98,8 @@ def write_clips(
             path = recordings.find_file(event["recording"])
             try:
                 rows.append(_cut_clip(event, path, folder, stem, options))
+            except OutputError:
+                raise
             except CallshotError as error:
                 rejects.append(Reject(event["recording"], None, f"no clip: {error}"))
             progress(1 / len(chosen), stem)
@@ -148,9 +151,11 @@ def _cut_clip(
     row["confirmed"] = None
     row["clip_start_s"] = start_s
     row["clip_end_s"] = start_s + signal.size / rate_hz
-    make_folder((folder / stem).parent)
-    soundfile.write(folder / row["clip"], signal, rate_hz, SUBTYPE)
+    audio = io.BytesIO()  # libsndfile has errors of its own on a full disk
+    soundfile.write(audio, signal, rate_hz, SUBTYPE, format=suffix)
     picture = draw_spectrogram(signal, rate_hz, start_s, event, options.top_hz)
+    make_folder((folder / stem).parent)
+    (folder / row["clip"]).write_bytes(audio.getbuffer())
     (folder / row["picture"]).write_bytes(picture)
     return row
 
