@@ -17,6 +17,8 @@ from callshot.records import FloatArray, IntArray
 
 Vectors = NDArray[np.float32]
 Span = tuple[float, float]
+Windows = dict[tuple[str, float], NDArray[np.float32]]
+"""Vectors by the sha256 of a recording and the start of a window."""
 
 MOST_WINDOWS = 4096
 ANNOTATED = "annotated"
@@ -105,14 +107,19 @@ def merge_backgrounds(
     if first is None or second is None:
         return first or second
     recordings = _merge_recordings([*first.recordings, *second.recordings])
-    rows: dict[tuple[str, float], NDArray[np.float32]] = {}
-    for background in (first, second):
-        columns = zip(background.number, background.start_s, strict=True)
-        for row, (number, start_s) in enumerate(columns):
-            sha256 = background.recordings[number].sha256
-            rows.setdefault((sha256, float(start_s)), background.vectors[row])
-    dimension = first.vectors.shape[1]
-    return select_windows(recordings, rows, dimension, first.window_s, first.hop_s)
+    windows = _index_windows(first) | _index_windows(second)
+    return select_windows(
+        recordings, windows, first.vectors.shape[1], first.window_s, first.hop_s
+    )
+
+
+def _index_windows(background: Background) -> Windows:
+    columns = zip(background.number, background.start_s, strict=True)
+    windows = {}
+    for row, (number, start_s) in enumerate(columns):
+        key = background.recordings[number].sha256, float(start_s)
+        windows[key] = background.vectors[row]
+    return windows
 
 
 def _merge_recordings(
@@ -131,30 +138,40 @@ def _merge_recordings(
 
 def select_windows(
     recordings: Sequence[BackgroundRecording],
-    rows: dict[tuple[str, float], NDArray[np.float32]],
+    windows: Windows,
     dimension: int,
     window_s: float,
     hop_s: float,
 ) -> Background:
     """Return the background of recordings, from vectors by recording and start."""
     total = sum(one.windows for one in recordings)
-    kept: list[tuple[str, float]] = []
+    starts: dict[str, list[float]] = {one.sha256: [] for one in recordings}
+    for sha256, time_s in sorted(windows):
+        starts[sha256].append(time_s)
+    keys: list[tuple[str, float]] = []
     numbers: list[int] = []
     for number, one in enumerate(recordings):
-        starts = sorted(start_s for sha256, start_s in rows if sha256 == one.sha256)
-        start_s = np.array(starts, np.float64)
-        keep = find_free(start_s, window_s, one.calls_s)
-        keep &= find_sampled(one.sha256, start_s, total)
-        kept += [(one.sha256, float(time_s)) for time_s in start_s[keep]]
+        start_s = np.array(starts[one.sha256], np.float64)
+        keep = find_kept(one, start_s, window_s, total)
+        keys += [(one.sha256, float(time_s)) for time_s in start_s[keep]]
         numbers += [number] * int(keep.sum())
-    vectors = np.zeros((len(kept), dimension), np.float32)
-    for row, key in enumerate(kept):
-        vectors[row] = rows[key]
+    vectors = [windows[key] for key in keys]
     return Background(
         tuple(recordings),
-        vectors,
+        np.array(vectors, np.float32).reshape(len(keys), dimension),
         np.array(numbers, np.int64),
-        np.array([time_s for _, time_s in kept], np.float64),
+        np.array([time_s for _, time_s in keys], np.float64),
         window_s,
         hop_s,
     )
+
+
+def find_kept(
+    recording: BackgroundRecording,
+    start_s: FloatArray,
+    window_s: float,
+    windows_of_all: int,
+) -> NDArray[np.bool_]:
+    """Return which windows of a recording are background, and in the sample."""
+    free = find_free(start_s, window_s, recording.calls_s)
+    return free & find_sampled(recording.sha256, start_s, windows_of_all)

@@ -14,14 +14,14 @@ from callshot.detection.background import (
     Background,
     BackgroundRecording,
     Span,
-    find_free,
-    find_sampled,
+    Windows,
+    find_kept,
     select_windows,
 )
 from callshot.detection.call_windows import find_grid
 from callshot.detection.embed_calls import Pieces, embed_pieces
 from callshot.detection.example_calls import AUTO, NONE, Calls, LearningOptions
-from callshot.detection.model import RECORDING, AudioSettings, Vectors
+from callshot.detection.model import RECORDING, AudioSettings
 from callshot.detection.recording_checks import CallAudio
 from callshot.detection.windows import WindowGrid
 from callshot.encoders.embed import EmbedOptions
@@ -65,20 +65,28 @@ def find_background(
         return None
     spec = views.specs[0]
     grid = find_grid(spec, settings)
-    if options.background != AUTO:
-        folder = Path(options.background)
-        audio = read_folder(folder, grid, settings, WITHOUT_CALLS)
-    elif options.site is not None:
-        audio = read_folder(options.site, grid, settings, UNLABELLED)
-    elif calls.segmentation is None:
+    audio = _read_audio(calls, grid, settings, options)
+    if audio is None:
         return None
-    else:
-        checksums = {file: sha256 for _, file, sha256 in calls.inputs}
-        audio = read_annotated(calls.segmentation, grid, checksums)
     device = views.device(spec, embedding.device)
     return embed_background(
         audio, spec, settings, replace(embedding, device=device), progress
     )
+
+
+def _read_audio(
+    calls: Calls, grid: WindowGrid, settings: AudioSettings, options: LearningOptions
+) -> BackgroundAudio | None:
+    """Return the recordings that options ask for."""
+    if options.background != AUTO:
+        folder = Path(options.background)
+        return read_folder(folder, grid, settings, WITHOUT_CALLS)
+    if options.site is not None:
+        return read_folder(options.site, grid, settings, UNLABELLED)
+    if calls.segmentation is None:
+        return None
+    checksums = {file: sha256 for _, file, sha256 in calls.inputs}
+    return read_annotated(calls.segmentation, grid, checksums)
 
 
 def read_annotated(
@@ -145,25 +153,32 @@ def embed_background(
     Windows that cannot be read are left out: an example from there is a reject already.
     """
     grid = find_grid(spec, settings)
-    total = sum(one.windows for one in audio.descriptions)
-    segments: list[Segment] = []
-    keys: list[tuple[str, float]] = []
-    for recording, one in zip(audio.recordings, audio.descriptions, strict=True):
-        start_s = _find_starts(recording, grid)
-        keep = find_free(start_s, grid.window_s, one.calls_s)
-        keep &= find_sampled(one.sha256, start_s, total)
-        for time_s in start_s[keep]:
-            segments.append(_make_segment(recording, float(time_s), grid, settings))
-            keys.append((one.sha256, float(time_s)))
-    rows: dict[tuple[str, float], Vectors] = {}
+    segments, keys = _cut_windows(audio, grid, settings)
+    windows: Windows = {}
     if segments:
         source = CallAudio(segments, audio.root, str(audio.root))
         pieces = Pieces(replace(spec, speed=1.0), segments, np.arange(len(segments)))
-        found, vectors, _ = embed_pieces(source, pieces, options, progress)
-        rows = {keys[n]: vector for n, vector in zip(found, vectors, strict=True)}
+        rows, vectors, _ = embed_pieces(source, pieces, options, progress)
+        windows = {keys[row]: one for row, one in zip(rows, vectors, strict=True)}
     return select_windows(
-        sorted(audio.descriptions), rows, spec.dimension, grid.window_s, grid.hop_s
+        sorted(audio.descriptions), windows, spec.dimension, grid.window_s, grid.hop_s
     )
+
+
+def _cut_windows(
+    audio: BackgroundAudio, grid: WindowGrid, settings: AudioSettings
+) -> tuple[list[Segment], list[tuple[str, float]]]:
+    """Return the windows that may be background, with the recording and start of each."""
+    total = sum(one.windows for one in audio.descriptions)
+    segments = []
+    keys = []
+    for recording, one in zip(audio.recordings, audio.descriptions, strict=True):
+        start_s = _find_starts(recording, grid)
+        keep = find_kept(one, start_s, grid.window_s, total)
+        for time_s in start_s[keep].tolist():
+            segments.append(_make_segment(recording, time_s, grid, settings))
+            keys.append((one.sha256, time_s))
+    return segments, keys
 
 
 def _make_segment(

@@ -201,9 +201,9 @@ def learn_examples(
         calls.audio, views, settings, embedding, refuse_silence=True, progress=progress
     )
     background = find_background(calls, views, settings, options, embedding, progress)
+    clips = _read_clips(calls, embedded, views, settings)
     new_examples = _make_examples(embedded)
     vectors = embedded.vectors
-    clips = _read_clips(calls, embedded, views, settings)
     if options.site is not None:
         vectors = lay_into_site(
             new_examples, clips, views, settings, options.site, embedding
@@ -218,11 +218,18 @@ def learn_examples(
         background=background,
         clips=clips,
     )
-    rejects = [*calls.rejects, *embedded.rejects]
+    return _make_result(model, earlier, calls, embedded)
+
+
+def _make_result(
+    model: Model, earlier: Model | None, calls: Calls, embedded: EmbeddedCalls
+) -> LearningResult:
+    """Return a model, merged with an earlier one, and what became of the examples."""
     new = len(model.examples)
     if earlier is not None:
         model = merge_models(earlier, model)
         new = len(model.examples) - len(earlier.examples)
+    rejects = [*calls.rejects, *embedded.rejects]
     notes = [*embedded.notes, *_describe_background(model)]
     return LearningResult(model, new, rejects, notes)
 
@@ -245,8 +252,8 @@ def _describe_background(model: Model) -> list[str]:
     if model.settings.source == SEGMENT:
         return []
     return [
-        "no windows without calls: thresholds will come from the distances of the examples; "
-        "--background FOLDER names recordings without calls"
+        "no windows without calls: scan lays the examples into background of what it scans, and "
+        "takes thresholds from there; --background names recordings without calls"
     ]
 
 

@@ -20,15 +20,13 @@ import json
 import struct
 import zipfile
 import zlib
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.detection.background import ORIGINS, Background, BackgroundRecording
-from callshot.detection.example_clips import Clips
 from callshot.detection.model import (
     SOURCES,
     AudioSettings,
@@ -37,6 +35,17 @@ from callshot.detection.model import (
     Provenance,
     make_model,
     settings_facts,
+)
+from callshot.detection.model_parts import (
+    BACKGROUND_ARRAYS,
+    CLIP_ARRAYS,
+    Arrays,
+    background_arrays,
+    build_background,
+    build_clips,
+    clip_arrays,
+    describe_background,
+    describe_clips,
 )
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.estimator import CentroidClassifier
@@ -67,15 +76,6 @@ READ_ERRORS = (
     zipfile.BadZipFile,
     zlib.error,
 )
-
-BACKGROUND_ARRAYS = (
-    "background_vectors",
-    "background_recording",
-    "background_start_s",
-)
-CLIP_ARRAYS = ("clip_samples", "clip_length")
-
-Arrays = dict[str, NDArray[Any]]
 
 
 def check_model_path(path: Path) -> None:
@@ -119,15 +119,8 @@ def _facts(model: Model) -> dict[str, Any]:
         "licence": model.provenance.licence,
         "inputs": model.provenance.inputs,
     }
-    background = model.background
-    if background is not None:
-        facts["background"] = {
-            "window_s": background.window_s,
-            "hop_s": background.hop_s,
-            "recordings": [asdict(one) for one in background.recordings],
-        }
-    if model.clips is not None:
-        facts["clip_rate_hz"] = model.clips.rate_hz
+    facts |= describe_background(model.background)
+    facts |= describe_clips(model.clips)
     return facts
 
 
@@ -143,16 +136,8 @@ def _arrays(model: Model) -> Arrays:
         "mean": model.means,
         "count": model.counts.astype(np.int64),
     }
-    background = model.background
-    if background is not None:
-        arrays["background_vectors"] = background.vectors
-        arrays["background_recording"] = background.number
-        arrays["background_start_s"] = background.start_s
-    if model.clips is not None:
-        silence = np.zeros(0, np.int16)
-        samples = [silence if one is None else one for one in model.clips.samples]
-        arrays["clip_samples"] = np.concatenate(samples)
-        arrays["clip_length"] = np.array([len(one) for one in samples], np.int64)
+    arrays |= background_arrays(model.background)
+    arrays |= clip_arrays(model.clips)
     return arrays
 
 
@@ -199,17 +184,7 @@ def _read_entries(path: Path) -> tuple[dict[str, Any], Arrays]:
 
 def _build_model(path: Path, facts: dict[str, Any], arrays: Arrays) -> Model:
     vectors = arrays["vectors"]
-    count = len(facts["path"])
-    if vectors.dtype != np.float32 or vectors.ndim != 2 or len(vectors) != count:
-        raise ValueError(f"vectors have shape {vectors.shape} for {count} examples")
-    if not np.isfinite(vectors).all() or vectors.size == 0:
-        raise ValueError("vectors: expected finite numbers")
-    background = None
-    if "background" in facts:
-        background = _build_background(facts["background"], arrays)
-    clips = None
-    if "clip_rate_hz" in facts:
-        clips = _build_clips(facts["clip_rate_hz"], arrays)
+    _check_vectors(vectors, len(facts["path"]))
     settings = AudioSettings(**facts["settings"])
     if settings.source not in SOURCES:
         raise ValueError(f"source: {settings.source!r}")
@@ -221,47 +196,18 @@ def _build_model(path: Path, facts: dict[str, Any], arrays: Arrays) -> Model:
         fingerprint=dict(facts["fingerprint"]),
         settings=settings,
         provenance=Provenance(str(facts["licence"]), inputs),
-        background=background,
-        clips=clips,
+        background=build_background(facts, arrays),
+        clips=build_clips(facts, arrays),
     )
     return replace(model, source=str(path))
 
 
-def _build_background(facts: dict[str, Any], arrays: Arrays) -> Background:
-    recordings = []
-    for entry in facts["recordings"]:
-        calls_s = tuple((float(start), float(end)) for start, end in entry["calls_s"])
-        origin = ORIGINS[ORIGINS.index(entry["origin"])]
-        recordings.append(
-            BackgroundRecording(
-                str(entry["sha256"]), int(entry["windows"]), calls_s, origin
-            )
-        )
-    vectors, number, start_s = (arrays[name] for name in BACKGROUND_ARRAYS)
-    dimension = arrays["vectors"].shape[1]
-    if vectors.dtype != np.float32 or vectors.shape != (len(start_s), dimension):
-        raise ValueError(f"background vectors have shape {vectors.shape}")
-    if len(number) != len(start_s) or not np.isfinite(vectors).all():
-        raise ValueError("background vectors: expected finite numbers")
-    if not np.isin(number, np.arange(len(recordings))).all():
-        raise ValueError("background: a window is of no recording")
-    return Background(
-        tuple(recordings),
-        vectors,
-        number.astype(np.int64),
-        start_s.astype(np.float64),
-        float(facts["window_s"]),
-        float(facts["hop_s"]),
-    )
-
-
-def _build_clips(rate_hz: int, arrays: Arrays) -> Clips:
-    samples, length = (arrays[name] for name in CLIP_ARRAYS)
-    is_whole = (length >= 0).all() and length.sum() == len(samples)
-    if samples.dtype != np.int16 or len(length) != len(arrays["label"]) or not is_whole:
-        raise ValueError(f"clips: {len(samples)} samples for {len(length)} examples")
-    parts = np.split(samples, np.cumsum(length)[:-1])
-    return Clips(int(rate_hz), tuple(one if len(one) > 0 else None for one in parts))
+def _check_vectors(vectors: NDArray[Any], count: int) -> None:
+    """Raise ValueError unless there is a finite vector for each example."""
+    if vectors.dtype != np.float32 or vectors.ndim != 2 or len(vectors) != count:
+        raise ValueError(f"vectors have shape {vectors.shape} for {count} examples")
+    if not np.isfinite(vectors).all() or vectors.size == 0:
+        raise ValueError("vectors: expected finite numbers")
 
 
 def _build_examples(facts: dict[str, Any], arrays: Arrays) -> list[Example]:

@@ -1,12 +1,12 @@
 """A model → what people should know of it: its classes, doubtful examples, what to expect."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 import numpy as np
 import polars as pl
 
-from callshot.detection.expected_recall import expect_recall
+from callshot.detection.expected_recall import ExpectedRecall, expect_recall
 from callshot.detection.leave_one_out import (
     LabelledVectors,
     decide_by_others,
@@ -169,10 +169,7 @@ def _describe_classes(table: pl.DataFrame) -> Iterator[str]:
     """Yield a table of the classes, and the recall to expect."""
     rows = [("label", "examples", "recordings", "named right", "one more example")]
     rows += [_class_cells(**row) for row in table.iter_rows(named=True)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for cells in rows:
-        padded = map(str.ljust, cells, widths)
-        yield "  ".join(padded).rstrip()
+    yield from _align(rows)
     recalls = table["recall"].drop_nulls().to_numpy()
     if len(recalls) == 0:
         yield "expected recall: unknown; it needs labels with examples in two recordings"
@@ -209,27 +206,31 @@ def describe_thresholds(model: Model) -> Iterator[str]:
         return
     detector = expected.detector
     yield f"thresholds at {DEFAULT_AIM:g} false alarm per hour and label, from {detector.origin}:"
-    rows = [("label", "threshold", "found")]
-    columns = zip(
-        model.classes,
-        detector.thresholds.tolist(),
-        expected.found.tolist(),
-        expected.judged.tolist(),
-        strict=True,
-    )
-    for label, threshold, found, judged in columns:
-        share = f"{found} of {judged}" if judged > 0 else "–"
-        rows.append((label, f"{threshold:.3g}", share))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for cells in rows:
-        padded = map(str.ljust, cells, widths)
-        yield "  ".join(padded).rstrip()
+    yield from _align(_threshold_cells(model, expected))
     recalls = expected.recall[expected.judged > 0]
     if len(recalls) > 0:
         yield (
             f"expected recall at these thresholds: {recalls.mean():.0%} on average over "
             f"{len(recalls)} labels (each example searched with those of other recordings)"
         )
+
+
+def _threshold_cells(model: Model, expected: ExpectedRecall) -> list[tuple[str, ...]]:
+    rows = [("label", "threshold", "found")]
+    for number, label in enumerate(model.classes):
+        judged = expected.judged[number]
+        found = "–" if judged == 0 else f"{expected.found[number]} of {judged}"
+        threshold = f"{expected.detector.thresholds[number]:.3g}"
+        rows.append((label, threshold, found))
+    return list(rows)
+
+
+def _align(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """Yield rows as lines, with their cells below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for cells in rows:
+        padded = map(str.ljust, cells, widths)
+        yield "  ".join(padded).rstrip()
 
 
 def _describe_doubts(doubts: pl.DataFrame) -> Iterator[str]:

@@ -20,7 +20,7 @@ from callshot.detection.background import (
 )
 from callshot.detection.call_windows import find_grid, read_as
 from callshot.detection.example_clips import FULL_SCALE, LONGEST_S, Clips, Pcm, to_pcm
-from callshot.detection.index_files import Index
+from callshot.detection.index_files import Index, IndexedRecording, Rows
 from callshot.detection.model import AudioSettings, Example, Model, Vectors
 from callshot.detection.recording_checks import CallAudio, read_headers
 from callshot.detection.site import mix_example
@@ -221,31 +221,32 @@ def move_to_site(
 
 def sample_index(index: Index) -> Background | None:
     """Return windows of an index as background without labels; None if there are too few."""
-    step = -(-len(index) // MOST_WINDOWS)
-    recordings = []
-    vectors = []
-    starts = []
-    numbers = []
-    first = 0  # number of the block's first window in the index
-    for number, recording in enumerate(index.recordings):
-        recordings.append(
-            BackgroundRecording(recording.path, recording.windows, (), UNLABELLED)
-        )
-        for block in index.read_recording(recording, verify=False):
-            chosen = np.arange(-first % step, len(block.rows), step)
-            chosen = chosen[block.level_dbfs[chosen] > SILENCE_DBFS]
-            vectors.append(block.vectors[chosen].astype(np.float32))
-            starts.append(block.start_s[chosen])
-            numbers += [number] * len(chosen)
-            first += len(block.rows)
-    if len(numbers) < LEAST_SITE_WINDOWS:
+    sampled = [_sample_recording(index, one) for one in index.recordings]
+    counts = [len(rows) for rows in sampled]
+    if sum(counts) < LEAST_SITE_WINDOWS:
         return None
-    settings = index.settings
+    rows = np.concatenate(sampled)
+    recordings = [
+        BackgroundRecording(one.path, one.windows, (), UNLABELLED)
+        for one in index.recordings
+    ]
     return Background(
         tuple(recordings),
-        np.concatenate(vectors),
-        np.array(numbers, np.int64),
-        np.concatenate(starts),
-        settings.window_s,
-        settings.hop_s,
+        rows["vector"].astype(np.float32),
+        np.repeat(np.arange(len(counts)), counts),
+        rows["start_s"],
+        index.settings.window_s,
+        index.settings.hop_s,
     )
+
+
+def _sample_recording(index: Index, recording: IndexedRecording) -> Rows:
+    """Return every n-th window of a recording that is not silent, so that all are not too many."""
+    step = -(-len(index) // MOST_WINDOWS)
+    parts = [np.zeros(0, index.settings.row_dtype())]
+    first = 0  # window of the next block to take
+    for block in index.read_recording(recording, verify=False):
+        rows = block.rows[first::step]
+        parts.append(rows[rows["level_dbfs"] > SILENCE_DBFS])
+        first = (first - len(block.rows)) % step
+    return np.concatenate(parts)
