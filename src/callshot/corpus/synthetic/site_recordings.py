@@ -5,8 +5,8 @@ in the span and in the frequency band of its annotation. It is met by the backgr
 time, so a call beside a passing engine is louder.
 """
 
-from collections import deque
-from collections.abc import Iterator
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -68,7 +68,10 @@ def generate_recording(
 ) -> Iterator[Pcm]:
     """Yield the samples of a recording in pieces; threads of the pool work ahead."""
     conditions = draw_conditions(site.seed, recording)
-    make = partial(_make_block, site, recording, conditions)
+    calls = defaultdict[int, list[SiteCall]](list)
+    for call in recording.calls:
+        calls[int(call.start_s // BLOCK_S)].append(call)
+    make = partial(_make_block, site, recording, conditions, calls)
     blocks = _work_ahead(pool, make, count_blocks(recording))
     size = round(recording.duration_s * site.rate_hz)
     for samples in _mix_calls(_join_blocks(blocks, site, size), site.rate_hz, size):
@@ -93,16 +96,16 @@ def _work_ahead(pool: Pool, make: "partial[_Block]", count: int) -> Iterator[_Bl
 
 
 def _make_block(
-    site: Site, recording: SiteRecording, conditions: Conditions, number: int
+    site: Site,
+    recording: SiteRecording,
+    conditions: Conditions,
+    calls: Mapping[int, Sequence[SiteCall]],
+    number: int,
 ) -> _Block:
+    """Make a block and the calls that begin in it; `calls` has those of every block."""
     background = make_background(site, recording, conditions, number)
-    start_s = number * BLOCK_S
-    calls = [
-        _record(site, recording, call)
-        for call in recording.calls
-        if start_s <= call.start_s < start_s + BLOCK_S
-    ]
-    return _Block(background, calls)
+    recorded = [_record(site, recording, call) for call in calls.get(number, ())]
+    return _Block(background, recorded)
 
 
 def _record(site: Site, recording: SiteRecording, call: SiteCall) -> _RecordedCall:
