@@ -18,8 +18,8 @@ SMALLER = {
     "--recordings 168 --minutes 2 --calls-per-hour 40": (
         "--recordings 6 --every-minutes 240 --minutes 1 --calls-per-hour 240"
     ),
-    "--recordings 6 --minutes 10 --every-minutes 240": (
-        "--recordings 2 --minutes 2 --every-minutes 600"
+    "--recordings 56 --minutes 1 --every-minutes 180": (
+        "--recordings 3 --minutes 1 --every-minutes 500"
     ),
     "--clips 3": "--clips 1",
     "--out density": "--no-figure --out density",
