@@ -67,7 +67,7 @@ def _write_files(result: MovedEvaluation, folder: Path) -> None:
     write_frame(result.join_frames(list_folds), folder / "folds.csv")
     key = [name for name in CURVE_KEY if name != "corpus"]
     values = result.join_frames("values")
-    write_values(values, folder / "values.parquet", ["supports", "queries", *key])
+    write_values(values, ["supports", "queries", *key], folder / "values.parquet")
 
 
 def list_classes(evaluation: Evaluation) -> Frame:

@@ -154,7 +154,7 @@ def write_evaluation(evaluation: Evaluation, folder: Path) -> None:
         compression="zstd",
         row_group_size=ROW_GROUP,
     )
-    write_values(evaluation.values, folder / "values.parquet", list(CURVE_KEY))
+    write_values(evaluation.values, list(CURVE_KEY), folder / "values.parquet")
     classes = pl.DataFrame(evaluation.classes)
     write_frame(classes.select(list(CLASSES)), folder / "classes.csv")
     write_folds(evaluation.segments, evaluation.folds, folder / "folds.csv")
@@ -167,7 +167,7 @@ def write_folds(table: Embeddings, folds: Folds, path: Path) -> str:
     return path.name
 
 
-def write_values(values: Frame, path: Path, key: Sequence[str]) -> None:
+def write_values(values: Frame, key: Sequence[str], path: Path) -> None:
     """Write one row per sample, streaming: all the key columns at once would fill the memory."""
     counts = pl.col("value").list.len()
     indices = pl.int_ranges(counts, dtype=pl.Int64)
