@@ -1,7 +1,8 @@
-"""Scans: a month from an index, kills, and BirdNET on long recordings.
+"""Scans: a month from an index, and what may happen to files and processes.
 
     python bench/scan.py rescan                 864,000 windows × 1024, with 1 and 2 threads
     python bench/scan.py kills [--kills 10]     killed scans of recordings, resumed, byte by byte
+    python bench/scan.py survival               a corrupt and a growing recording, two processes
     python bench/scan.py embedding [--hours 1]  BirdNET on one long recording: memory, and the time
                                                 beside reading and running the model alone
 
@@ -14,17 +15,12 @@ Every run is a process of its own. CPU seconds are those of all its threads and 
 
 import json
 import os
-import resource
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 import time
-from collections import deque
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import soundfile
@@ -45,17 +41,9 @@ from callshot.detection.model_file import write_model
 from callshot.detection.scan import scan
 from callshot.detection.scan_files import ScanOutput, scan_files
 from callshot.detection.scan_source import EmbeddingOptions, ScanOptions
-from callshot.detection.windows import (
-    PlayedRecording,
-    Vectors,
-    WindowEncoder,
-    find_spec,
-    make_grid,
-    read_windows,
-    split_range,
-)
-from callshot.encoders.weights.weight_files import home
 from callshot.files import sha256_text
+from child_processes import peak_mb, run_child, run_to_end, start_child
+from noise import make_recording
 from table import parser, show
 
 HOURS = 720
@@ -166,21 +154,6 @@ def measure_rescan(folder: Path) -> list[Row]:
 # Kills
 
 
-def make_recording(path: Path, seconds: float, rate_hz: int, calls: bool) -> None:
-    """Write noise, a minute at a time, with a tone of half a second every 10 s."""
-    generator = np.random.default_rng(len(path.stem))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    tone = 0.3 * np.sin(2 * np.pi * 1000 * np.arange(rate_hz // 2) / rate_hz)
-    with soundfile.SoundFile(path, "w", rate_hz, 1) as file:
-        for first_s in range(0, round(seconds), 60):
-            length_s = min(60, round(seconds) - first_s)
-            signal = generator.normal(0, 0.02, length_s * rate_hz)
-            for start_s in range(2, length_s - 1, 10) if calls else ():
-                begin = start_s * rate_hz
-                signal[begin : begin + len(tone)] += tone
-            file.write(signal.astype(np.float32))
-
-
 def make_mfcc_model(folder: Path) -> None:
     """Learn a model from two recordings with tones."""
     for name in ("a", "b"):
@@ -250,161 +223,74 @@ def measure_kills(folder: Path, count: int) -> list[Row]:
     return rows
 
 
-# BirdNET on long recordings
+# Damaged and growing files, two processes
 
 
-def run_index(recording: str, out: str, threads: str) -> None:
-    """Index a recording; print seconds and memory."""
-    before_s = time.perf_counter()
-    before_cpu_s = time.process_time()
-    result = index_recordings(recording, out, "birdnet-v2.4", threads=int(threads))
-    print_figures(before_s, before_cpu_s, len(result.index))
-
-
-def run_model_alone(recording: str, threads: str) -> None:
-    """Read a recording and run the model on its windows, without an index."""
-    spec = find_spec("birdnet-v2.4")
-    grid = make_grid(spec)
-    before_s = time.perf_counter()
-    before_cpu_s = time.process_time()
-    count = 0
-    waiting: deque[Vectors] = deque()
-    path = Path(recording)
-    with (
-        WindowEncoder(spec, device="cpu", threads=int(threads)) as model,
-        PlayedRecording(path, path.name, spec, "first") as played,
-    ):
-        starts = grid.find_starts(played.samples)
-        for part in split_range(len(starts), grid.block_windows):
-            windows = read_windows(played, starts[part], grid.window)
-            waiting.append(model.submit(windows))
-            if len(waiting) > 2:
-                count += len(waiting.popleft()())
-        while waiting:
-            count += len(waiting.popleft()())
-    print_figures(before_s, before_cpu_s, count)
-
-
-def print_figures(before_s: float, before_cpu_s: float, windows: int) -> None:
-    """Print what a run took, as JSON."""
-    seconds = time.perf_counter() - before_s
-    figures = {
-        "seconds": seconds,
-        "CPU seconds": time.process_time() - before_cpu_s,
-        "windows": windows,
-        "windows/s": windows / seconds,
-        "peak_mb": peak_mb(),
-    }
-    print(json.dumps(figures))
-
-
-def measure_embedding(folder: Path, hours: float) -> list[Row]:
-    """Index a minute and some hours of one recording, beside the model alone."""
-    long = folder / "long.wav"
-    short = folder / "short.wav"
-    make_recording(long, hours * 3600, 48000, calls=False)
-    make_recording(short, 60, 48000, calls=False)
-    rows: list[Row] = []
-    for name, path in (("1 minute", short), (f"{hours:g} h", long)):
-        figures = run_child("run_index", path, folder / f"{path.stem} index", 2)
-        rows.append({"run": f"index, {name}", **figures})
-    figures = run_child("run_model_alone", long, 2)
-    rows.append({"run": f"model alone, {hours:g} h", **figures})
-    for name in ("seconds", "CPU seconds"):
-        rows[-2][f"{name} / alone"] = rows[-2][name] / figures[name]  # type: ignore[operator]
+def measure_survival(folder: Path) -> list[Row]:
+    """Scan 200 recordings, one of them corrupt; one that grows; an index of two processes."""
+    make_mfcc_model(folder)
+    recordings = folder / "recordings"
+    for number in range(200):
+        make_recording(recordings / f"{number:03d}.wav", 4, 16000, calls=True)
+    (recordings / "100.wav").write_bytes(b"RIFF this is no recording" * 1000)
+    run_to_end("run_scan", folder, folder / "out")
+    facts = json.loads((folder / "out" / "scan.json").read_text())
+    result = f"{facts['recordings']} scanned, {facts['rejects']} left out"
+    rows: list[Row] = [{"run": "1 corrupt recording in 200", "result": result}]
+    (recordings / "100.wav").unlink()
+    rows.append({"run": "2 processes on one index", "result": index_twice(folder)})
+    rows.append({"run": "a growing recording", "result": scan_while_growing(folder)})
     return rows
 
 
-# BirdNET's own package
-
-OTHER = """
-import sys
-import birdnet
-if __name__ == "__main__":
-    recording, workers, weights, species = sys.argv[1:]
-    with open(species, "w") as file:
-        file.writelines(f"Genus species{n}_Name {n}\\n" for n in range(6522))
-    model = birdnet.load_custom(
-        "acoustic", "2.4", "tf", weights, species, check_validity=False, library="litert"
-    )
-    result = model.encode(recording, n_workers=int(workers))
-    assert result.embeddings.shape[-1] == 1024
-"""
+def index_twice(folder: Path) -> str:
+    """Index with two processes at once; compare with the index of one."""
+    out = folder / "two"
+    processes = [start_child("run_mfcc_index", folder, out) for _ in range(2)]
+    for process in processes:
+        process.communicate()
+    run_to_end("run_mfcc_index", folder, folder / "one")
+    is_same = list_files(out) == list_files(folder / "one")
+    return "the same as by one" if is_same else "DIFFERENT"
 
 
-def measure_birdnet(folder: Path, hours: float, other: str) -> list[Row]:
-    """Embed the windows of one recording with callshot and with birdnet, in turn."""
-    recording = folder / "recording.wav"
-    make_recording(recording, hours * 3600, 48000, calls=False)
-    windows = round(hours * 3600 / WINDOW_S)
-    script = folder / "other.py"
-    script.write_text(OTHER)
-    weights = weight_path("birdnet-v2.4")
-    rows: list[Row] = []
-    for count in (1, 2):
-        index = folder / f"index {count}"
-        ours = [sys.executable, __file__, "--child", "run_index", recording, index]
-        theirs = [other, script, recording, count, weights, folder / "species.txt"]
-        rows.append(time_command(f"callshot, {count} threads", [*ours, count], windows))
-        rows.append(time_command(f"birdnet, {count} processes", theirs, windows))
-    return rows
+def run_mfcc_index(folder: str, out: str) -> None:
+    """Index the recordings of a folder."""
+    index_recordings(Path(folder) / "recordings", out, "mfcc", window_s=1.0, hop_s=0.5)
 
 
-def weight_path(encoder: str) -> Path:
-    """Return the file with the weights of an encoder."""
-    (path,) = (home() / "weights" / encoder).glob("*.tflite")
-    return path
-
-
-def time_command(name: str, words: list[object], windows: int) -> Row:
-    """Run a command, and return what it took, with all its processes."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    before_s = time.perf_counter()
-    command = [str(word) for word in words]
-    subprocess.run(command, check=True, capture_output=True)
-    seconds = time.perf_counter() - before_s
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {
-        "run": name,
-        "seconds": seconds,
-        "windows/s": windows / seconds,
-        "CPU seconds": cpu_s,
-        "windows per CPU second": windows / cpu_s,
-    }
-
-
-# Processes
-
-
-def peak_mb() -> float:
-    """Return the largest memory of this process so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def start_child(function: str, *arguments: object) -> subprocess.Popen[str]:
-    """Call a function of this file in another process."""
-    words = [function, *map(str, arguments)]
-    command = [sys.executable, __file__, "--child", *words]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
-
-def run_child(function: str, *arguments: object) -> dict[str, Any]:
-    """Call a function of this file in another process; return what it printed as JSON."""
-    out, _ = start_child(function, *arguments).communicate()
-    figures: dict[str, Any] = json.loads(out)
-    return figures
+def scan_while_growing(folder: Path) -> str:
+    """Scan while one recording is written; then again, and compare with a fresh scan."""
+    growing = folder / "recordings" / "growing.wav"
+    make_recording(folder / "source.wav", 60, 16000, calls=True)
+    signal, rate_hz = soundfile.read(folder / "source.wav", dtype="float32")
+    process = start_child("run_scan", folder, folder / "out")
+    with soundfile.SoundFile(growing, "w", rate_hz, 1) as file:
+        for block in np.array_split(signal, 600):
+            file.write(block)
+            file.flush()
+            time.sleep(0.05)
+            if process.poll() is not None:
+                break
+        process.communicate()
+    first = json.loads((folder / "out" / "scan.json").read_text())
+    soundfile.write(growing, signal, rate_hz)
+    run_to_end("run_scan", folder, folder / "out")
+    again = list_files(folder / "out")
+    shutil.rmtree(folder / "out")
+    run_to_end("run_scan", folder, folder / "out")
+    is_same = list_files(folder / "out") == again
+    state = f"first {first['rejects']} left out of {first['recordings']} scanned"
+    return f"{state}; when complete " + ("as afresh" if is_same else "DIFFERENT")
 
 
 def main() -> None:
     """Measure, and print one table."""
     options = parser(__doc__)
-    kinds = ["rescan", "kills", "embedding", "birdnet"]
+    kinds = ["rescan", "kills", "survival"]
     options.add_argument("what", nargs="?", choices=kinds, default="rescan")
     options.add_argument("--folder", type=Path, help="kept, for the next run")
     options.add_argument("--kills", type=int, default=10)
-    options.add_argument("--hours", type=float, default=1.0)
-    options.add_argument("--other", help="Python of the environment with birdnet")
     options.add_argument("--child", nargs="+")
     arguments = options.parse_args()
     if arguments.child:
@@ -417,10 +303,8 @@ def main() -> None:
             rows = measure_rescan(folder)
         elif arguments.what == "kills":
             rows = measure_kills(folder, arguments.kills)
-        elif arguments.what == "birdnet":
-            rows = measure_birdnet(folder, arguments.hours, arguments.other)
         else:
-            rows = measure_embedding(folder, arguments.hours)
+            rows = measure_survival(folder)
     show(f"callshot scan, {os.cpu_count()} cores", rows, arguments.json)
 
 

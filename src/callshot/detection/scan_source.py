@@ -125,9 +125,10 @@ def _use_index(model: Model, index: Index, options: ScanOptions) -> ScanSource:
         raise InputError(
             f"{index.folder}: the index has no recordings; run callshot index"
         )
-    rejects = []
-    if (index.folder / REJECTS).is_file():
+    try:
         rejects = read_rejects(index.folder / REJECTS)
+    except InputError as error:
+        return ScanSource(index, index.recordings, notes=[str(error)])
     return ScanSource(index, index.recordings, rejects)
 
 
