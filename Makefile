@@ -37,6 +37,7 @@ bench: $(VENV)/ready-to-test
 	$(BIN)/python bench/damage.py $(ARGS)
 	$(BIN)/python bench/encoders.py $(ARGS)
 	$(BIN)/python bench/index.py $(ARGS)
+	$(BIN)/python bench/scan.py $(ARGS)
 	$(BIN)/python bench/baselines.py $(ARGS)
 
 # The lowest versions that pyproject.toml allows, in an environment of its own.

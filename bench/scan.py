@@ -25,6 +25,7 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
+from callshot.detection.background import Background, BackgroundRecording
 from callshot.detection.index_files import (
     INDEX,
     IndexedRecording,
@@ -114,8 +115,22 @@ def make_synthetic_model(path: Path) -> None:
         fingerprint=FINGERPRINT,
         settings=AudioSettings(),
         provenance=Provenance("none"),
+        background=make_background(generator),
     )
     write_model(model, path)
+
+
+def make_background(generator: np.random.Generator) -> Background:
+    """Return an hour without calls."""
+    count = round(3600 / WINDOW_S)
+    return Background(
+        (BackgroundRecording("0" * 64, count),),
+        generator.normal(0, 1, (count, DIMENSION)).astype(np.float32),
+        np.zeros(count, np.int64),
+        np.arange(count) * WINDOW_S,
+        WINDOW_S,
+        WINDOW_S,
+    )
 
 
 def run_rescan(folder: str, threads: str) -> None:
