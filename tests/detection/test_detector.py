@@ -8,6 +8,7 @@ from sklearn.covariance import ledoit_wolf
 
 from callshot.detection.background import Background, BackgroundRecording
 from callshot.detection.detector import (
+    choose_thresholds,
     find_directions,
     find_robust_thresholds,
     find_thresholds,
@@ -175,14 +176,24 @@ def test_calls_among_unlabelled_windows_are_found_all_the_same():
     assert found["annotated"] == found["unlabelled"] == 1.0
 
 
-def test_a_tenth_of_the_windows_is_trimmed_those_with_the_highest_scores():
+def test_thresholds_of_annotated_background_are_lower_only_where_examples_are_missed():
+    scores = np.random.default_rng(14).normal(0, 1, (1000, 2))
+    scores[:50] += 20
+    background = make_background(np.zeros((1000, 1)), origin="annotated")
+    typical = np.array([15.0, 1000.0])
+    low, high = choose_thresholds(scores, 1.0, background, typical)
+    assert low == find_robust_thresholds(scores, 1.0)[0]
+    assert high == find_thresholds(scores, 1.0)[1] > 20
+
+
+def test_the_windows_with_the_highest_scores_are_trimmed():
     rng = np.random.default_rng(13)
     model = make_small_model(rng, shift=40.0)
     noise = draw_noise(rng, 400)
     noise[:20] = model.means[1]
     keep = trim_background(model.means, make_background(noise, origin="annotated"))
     assert not keep[:20].any()
-    assert keep.sum() == 360
+    assert keep.sum() == 240
     assert trim_background(model.means, make_background(noise)).all()
 
 

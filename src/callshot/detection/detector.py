@@ -10,8 +10,8 @@ background counts little: wind, rain, other animals. Without background the scor
 window whose scores are all below their thresholds is none of the classes.
 
 Background that was not listened to has calls: some that annotators missed, all of them in windows
-of a site without labels. There b and S leave out the tenth of windows with the highest scores, and
-thresholds do not depend on the highest scores.
+of a site without labels. There b and S leave out the 40 % of windows with the highest scores, and
+thresholds do not depend on the highest tenth.
 """
 
 from collections.abc import Iterator
@@ -35,8 +35,8 @@ HIGHEST_AIM = 3600.0
 TAIL = 50  # of the highest background scores, from which thresholds are extrapolated
 MOST_PARTS = 5  # of background, each scored without itself
 LEAST_WINDOWS = 2
-TRIMMED_SHARE = 0.1  # of windows that may have calls
-TRIMMINGS = 2
+TRIMMED_SHARE = 0.4  # of windows that may have calls
+TRIMMINGS = 3
 QUANTILES = (0.5, 0.9)  # of scores, from which thresholds are extrapolated past calls
 
 
@@ -80,7 +80,8 @@ def make_detector(
     weights, bias = find_directions(model.means, background.vectors[keep])
     scores = score_held_out(model.means, background, keep)
     allowed = false_alarms_per_h * background.hours
-    thresholds = choose_thresholds(scores, allowed, background)
+    typical = _typical_scores(model, weights, bias)
+    thresholds = choose_thresholds(scores, allowed, background, typical)
     origin = describe_origin(background, allowed)
     return Detector(model.classes, model.means, weights, bias, thresholds, origin)
 
@@ -106,9 +107,9 @@ def describe_origin(background: Background, allowed: float) -> str:
 
 
 def trim_background(means: FloatArray, background: Background) -> NDArray[np.bool_]:
-    """Return the windows that are background: all but the highest tenth of those not listened to.
+    """Return the windows that are background: the lower 60 % of those that may have calls.
 
-    The highest are found by their scores, twice.
+    They are found by their scores, which are computed again without the others.
     """
     is_certain = background.origins == WITHOUT_CALLS
     keep = np.ones(len(is_certain), bool)
@@ -195,17 +196,30 @@ def _squared_distances(vectors: Vectors, means: FloatArray) -> FloatArray:
     return np.asarray(np.maximum(squares, 0.0))
 
 
+def _typical_scores(model: Model, weights: FloatArray, bias: FloatArray) -> FloatArray:
+    """Return the median score of the examples of each class, for that class."""
+    scores = model.vectors @ weights.T + bias
+    numbers = range(len(model.classes))
+    medians = [np.median(scores[model.label == one, one]) for one in numbers]
+    return np.array(medians)
+
+
 def choose_thresholds(
-    scores: FloatArray, allowed: float, background: Background
+    scores: FloatArray, allowed: float, background: Background, typical: FloatArray
 ) -> FloatArray:
-    """Return thresholds that are as sure as the background is."""
+    """Return thresholds that depend on the highest scores only where these are background.
+
+    In annotated recordings they are, unless half of the examples would not reach the threshold:
+    then calls were missed. `typical` are the median scores of examples.
+    """
     origins = set(background.origins)
     if UNLABELLED in origins:
         return find_robust_thresholds(scores, allowed)
     thresholds = find_thresholds(scores, allowed)
     if ANNOTATED in origins:
         robust = find_robust_thresholds(scores, allowed)
-        thresholds = np.minimum(thresholds, robust)
+        lower = np.minimum(thresholds, robust)
+        thresholds = np.where(thresholds > typical, lower, thresholds)
     return thresholds
 
 
