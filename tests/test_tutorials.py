@@ -16,7 +16,7 @@ SMALLER = {
     "callshot encoders get yamnet\n": "",
     "--encoder yamnet": "--encoder mfcc",
     "--recordings 168 --minutes 2 --calls-per-hour 40": (
-        "--recordings 6 --every-minutes 240 --minutes 1 --calls-per-hour 240"
+        "--types 2 --recordings 6 --every-minutes 240 --minutes 1 --calls-per-hour 240"
     ),
     "--recordings 56 --minutes 1 --every-minutes 180": (
         "--recordings 3 --minutes 1 --every-minutes 500"
