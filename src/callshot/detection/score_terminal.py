@@ -84,7 +84,8 @@ def _show_density(density: Frame, console: Console) -> None:
         scores = f"{row['lowest_score']:.3g} to {row['highest_score']:.3g}"
         name = Text(printable(row["label"]))
         if row["bin"] is None:
-            name = Text(f"{printable(row['label'])}, in all", "bold")
+            scores = "all"
+            name.stylize("bold")
         counts = [str(row[one]) for one in ("detections", "reviewed", "confirmed")]
         interval = f"{row['calls_p01']:.0f}–{row['calls_p99']:.0f}"
         table.add_row(name, scores, *counts, f"{row['calls']:.0f} ({interval})")
