@@ -1,0 +1,182 @@
+"""Recordings and clips → windows, calls, and vectors of examples, for bench/detectors.py."""
+
+from argparse import Namespace
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from callshot.corpus.options import SegmentationOptions
+from callshot.corpus.segments import segment_corpus
+from callshot.detection.background import find_free
+from callshot.detection.call_windows import place_windows
+from callshot.detection.index_files import open_index
+from callshot.detection.index_recordings import index_recordings
+from callshot.detection.site import mix_example
+from callshot.detection.site_examples import (
+    SiteFile,
+    find_site_windows,
+    split_call,
+)
+from callshot.detection.windows import (
+    PlayedRecording,
+    WindowEncoder,
+    find_spec,
+    make_grid,
+)
+
+Array = np.ndarray
+
+
+@dataclass
+class Windows:
+    """Vectors of windows in order, with the recording and start of each."""
+
+    vectors: Array
+    start_s: Array
+    path: Array
+    window_s: float
+    hop_s: float
+
+    @property
+    def hours(self) -> float:
+        """The length that the windows stand for."""
+        return len(self.vectors) * self.hop_s / 3600
+
+
+@dataclass
+class Examples:
+    """Vectors of examples of one kind."""
+
+    vectors: Array
+    label: Array
+
+
+def read_windows(recordings: Path, folder: Path, options: Namespace) -> Windows:
+    """Embed the windows of recordings, once, and return them."""
+    index_recordings(
+        recordings,
+        folder,
+        options.encoder,
+        window_s=options.window,
+        hop_s=options.hop,
+        dtype="float32",
+    )
+    index = open_index(folder)
+    blocks = list(index.read_blocks())
+    return Windows(
+        np.concatenate([np.asarray(one.vectors, np.float64) for one in blocks]),
+        np.concatenate([one.start_s for one in blocks]),
+        np.concatenate([[one.recording.path] * len(one.start_s) for one in blocks]),
+        index.settings.window_s,
+        index.settings.hop_s,
+    )
+
+
+def read_calls(recordings: Path, annotations: Path | None) -> pl.DataFrame:
+    """Return the annotated calls."""
+    found = segment_corpus(
+        recordings,
+        annotations,
+        options=SegmentationOptions(min_length_s=0.0),
+        check=False,
+    )
+    rows = [(one.path, one.start_s, one.end_s, one.label) for one in found.segments]
+    return pl.DataFrame(rows, ["path", "start_s", "end_s", "label"], orient="row")
+
+
+class Embedder:
+    """Turns signals at the encoder's rate into vectors; long ones are means of their windows."""
+
+    def __init__(self, options: Namespace) -> None:
+        self.spec = find_spec(options.encoder)
+        self.grid = make_grid(self.spec, options.window)
+        self.model = WindowEncoder(self.spec, device="cpu", threads=options.threads)
+
+    def read(self, path: Path) -> Array:
+        """Return a whole recording."""
+        with PlayedRecording(path, path.name, self.spec, "first") as played:
+            return played.read(0, played.samples)
+
+    def read_call(self, path: Path, start_s: float, end_s: float) -> list[Array]:
+        """Return the windows of a call in a recording, as `learn` has them."""
+        with PlayedRecording(path, path.name, self.spec, "first") as played:
+            length_s = played.recording.duration_s
+            window_s = self.grid.window_s
+            places = place_windows(start_s, end_s, window_s, length_s)
+            firsts = [self.grid.to_samples(place) for place in places]
+            return [
+                played.read(one, min(one + self.grid.window, played.samples))
+                for one in firsts
+            ]
+
+    def embed(self, windows: list[list[Array]]) -> Array:
+        """Return the mean vector of each list of windows."""
+        flat = [window for one in windows for window in one]
+        parts = [self.model.submit(flat[n : n + 32])() for n in range(0, len(flat), 32)]
+        vectors = np.concatenate(parts).astype(np.float64)
+        ends = np.cumsum([len(one) for one in windows])[:-1]
+        return np.stack([part.mean(axis=0) for part in np.split(vectors, ends)])
+
+
+def embed_clips(
+    clips: Path, recordings: Path, embedder: Embedder
+) -> dict[str, Examples]:
+    """Return clips as they are, and laid into background of the recordings."""
+    files = [
+        SiteFile(recordings, path.name) for path in sorted(recordings.glob("*.wav"))
+    ]
+    spec = embedder.spec
+    site = find_site_windows(files, spec, embedder.grid, "first")
+    window = embedder.grid.window
+    plain = []
+    mixed = []
+    labels = []
+    for path in sorted(clips.glob("*/*.wav")):
+        signal = embedder.read(path)
+        name = f"{path.parent.name}/{path.name}"
+        labels.append(path.parent.name)
+        is_short = len(signal) <= window
+        plain.append([signal] if is_short else split_call(signal, window))
+        laid = mix_example(signal, site, name, spec.rate_hz)
+        mixed.append([part for one in laid for part in split_call(one, window)])
+    label = np.array(labels)
+    return {
+        "plain": Examples(embedder.embed(plain), label),
+        "mixed": Examples(embedder.embed(mixed), label),
+    }
+
+
+def embed_own(
+    recordings: Path, annotations: Path | None, embedder: Embedder
+) -> Examples:
+    """Return the examples that are annotated in recordings of the site."""
+    calls = read_calls(recordings, annotations)
+    windows = [
+        embedder.read_call(recordings / path, start_s, end_s)
+        for path, start_s, end_s, _ in calls.iter_rows()
+    ]
+    return Examples(embedder.embed(windows), calls["label"].to_numpy())
+
+
+def find_annotations(folder: Path) -> Path:
+    """Return the annotations of a site, or of its examples."""
+    tables = folder / "raven"
+    return tables if tables.exists() else folder / "annotations.csv"
+
+
+def select_free(windows: Windows, calls: pl.DataFrame) -> Windows:
+    """Return the windows that no call touches."""
+    keep = np.ones(len(windows.start_s), bool)
+    for path in np.unique(windows.path):
+        rows = windows.path == path
+        spans = calls.filter(path=str(path)).select("start_s", "end_s").rows()
+        keep[rows] = find_free(windows.start_s[rows], windows.window_s, spans)
+    return Windows(
+        windows.vectors[keep],
+        windows.start_s[keep],
+        windows.path[keep],
+        windows.window_s,
+        windows.hop_s,
+    )

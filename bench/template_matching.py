@@ -1,0 +1,79 @@
+"""Template matching: normalised cross-correlation of spectrograms (scikit-image).
+
+The score of a class in a window is the highest correlation of any example whose middle is there.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import soundfile
+from scipy.signal import ShortTimeFFT
+from skimage.feature import match_template
+
+from detector_examples import Array, Windows
+
+FFT_S = 0.128
+HOP_S = 0.064
+BANDS = 32
+TOP_HZ = 4000.0
+
+
+def make_spectrogram(signal: Array, rate_hz: int, scale: float) -> Array:
+    """Return bands × frames in dB; `scale` shortens windows for short calls."""
+    length = max(32, round(FFT_S * scale * rate_hz))
+    hop = max(1, round(HOP_S * scale * rate_hz))
+    transform = ShortTimeFFT(np.hanning(length), hop, rate_hz)
+    power = np.abs(transform.stft(signal)) ** 2
+    top_hz = TOP_HZ if scale == 1.0 else rate_hz / 2
+    rows = power[transform.f <= top_hz]
+    edges = np.linspace(0, len(rows), min(BANDS, len(rows)) + 1).astype(int)
+    bands = np.add.reduceat(rows, edges[:-1], axis=0)
+    return np.asarray(10 * np.log10(bands + 1e-10), np.float32)
+
+
+def read_spectrogram(
+    path: Path, scale: float, span_s: tuple[float, float] | None = None
+) -> Array:
+    """Return the spectrogram of a recording, or of a span of it."""
+    signal, rate_hz = soundfile.read(path, dtype="float32")
+    if span_s is not None:
+        first, last = (round(time_s * rate_hz) for time_s in span_s)
+        signal = signal[first:last]
+    return make_spectrogram(signal, rate_hz, scale)
+
+
+def match_templates(
+    templates: dict[str, list[Array]],
+    recordings: Path,
+    windows: Windows,
+    classes: list[str],
+    scale: float,
+) -> Array:
+    """Return the score of each class in each window."""
+    scores = np.zeros((len(windows.start_s), len(classes)))
+    for path in np.unique(windows.path):
+        spectrogram = read_spectrogram(recordings / str(path), scale)
+        rows = np.flatnonzero(windows.path == path)
+        for number, name in enumerate(classes):
+            best = _match_class(templates[name], spectrogram)
+            for row in rows:
+                first = round(windows.start_s[row] / (HOP_S * scale))
+                last = round(
+                    (windows.start_s[row] + windows.window_s) / (HOP_S * scale)
+                )
+                part = best[first : max(last, first + 1)]
+                scores[row, number] = part.max() if len(part) else 0.0
+    return scores
+
+
+def _match_class(templates: list[Array], spectrogram: Array) -> Array:
+    """Return the highest correlation of any template whose middle is at each frame."""
+    best = np.zeros(spectrogram.shape[1])
+    for template in templates:
+        length = template.shape[1]
+        if length > spectrogram.shape[1]:
+            continue
+        found = match_template(spectrogram, template)[0]
+        middle = slice(length // 2, length // 2 + len(found))
+        best[middle] = np.maximum(best[middle], found)
+    return best
