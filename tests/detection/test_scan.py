@@ -158,6 +158,19 @@ def test_calls_are_found_and_named(field, tmp_path):
             assert len(events.filter(overlaps, label=label)) == 1
 
 
+def test_windows_that_overlap_are_false_alarms_less_often(field, tmp_path):
+    site = field / "site" / "x.wav"
+    model = field / "model.npz"
+    apart = scan(model, site, tmp_path / "apart", false_alarms=10)
+    overlapping = scan(
+        model, site, tmp_path / "overlapping", hop_s=0.25, false_alarms=20
+    )
+    background = apart.model.background
+    assert background is not None
+    assert background.hop_s == apart.index.settings.hop_s == 0.5
+    assert (apart.detector.thresholds == overlapping.detector.thresholds).all()
+
+
 def test_one_class_is_enough(tmp_path):
     examples = write_site(tmp_path / "examples", names=("a", "b"), labels=("hoot",))
     model = learn(examples, "mfcc", window_s=0.5, store=tmp_path / "store").model

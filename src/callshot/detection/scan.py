@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from callshot.detection.active_windows import ActiveWindows, find_active_windows
+from callshot.detection.background import Background
 from callshot.detection.clock import shift_clock
 from callshot.detection.detector import Detector, check_aim, make_detector
 from callshot.detection.events import Row, events_frame
@@ -173,7 +174,8 @@ def scan_recordings(
     check_aim(options.false_alarms)
     source = open_source(model, recordings, index, options, embedding, progress)
     suited = suit_site(model, source, options.site, embedding)
-    detector = make_detector(suited.model, suited.background, options.false_alarms)
+    aim = find_window_aim(options.false_alarms, source.index, suited.background)
+    detector = make_detector(suited.model, suited.background, aim)
     run = _ScanRun(source, detector, _make_spacing(model, source.index, options))
     run.scan_all(embedding.threads, progress)
     return ScanResult(
@@ -188,6 +190,19 @@ def scan_recordings(
         [*source.rejects, *run.rejects],
         [*source.notes, *suited.notes, *group_notes(run.notes)],
     )
+
+
+def find_window_aim(
+    false_alarms: float, index: Index, background: Background | None
+) -> float:
+    """Return how many windows per hour may be false alarms, as background counts windows.
+
+    Where windows of an index follow each other faster than those of the background, there are more
+    of them in an hour, and each must be a false alarm less often.
+    """
+    if background is None:
+        return false_alarms
+    return false_alarms * min(1.0, index.settings.hop_s / background.hop_s)
 
 
 def _make_spacing(model: Model, index: Index, options: ScanOptions) -> Spacing:
