@@ -4,6 +4,7 @@ import errno
 import json
 import shutil
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import callshot
 from callshot.detection import index_recordings as indexing
 from callshot.detection import scan_files as scan_output
 from callshot.detection import span_writer
+from callshot.detection.active_windows import decide
 from callshot.detection.clips import ClipOptions
 from callshot.detection.events import open_recordings, read_events
 from callshot.detection.index_recordings import index_recordings
@@ -362,6 +364,17 @@ def test_silent_windows_have_no_call(field, tmp_path):
     result = scan(field / "model.npz", tmp_path, tmp_path / "index")
     assert result.events.is_empty()
     assert "silent.wav: silent from start to end" in result.notes
+
+
+def test_a_silent_window_is_none_of_the_classes_whatever_its_score(field):
+    result = scan(field / "model.npz", field / "index")
+    detector = replace(result.detector, thresholds=np.full(3, -np.inf))
+    (block,) = result.index.read_recording(result.recordings[0])
+    rows = block.rows.copy()
+    rows["level_dbfs"][4:9] = -120
+    windows = decide(rows, detector)
+    assert windows.silent == 5
+    assert windows.start_s.tolist() == np.delete(rows["start_s"], range(4, 9)).tolist()
 
 
 def test_short_recordings_and_low_rates_are_noted(field, tmp_path):
