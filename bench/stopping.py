@@ -183,6 +183,7 @@ def measure(
         moment_s = chosen.uniform(0.1, 0.95 * whole_s)
         stop = stop_once(words, folder, encoder, moment_s, number, expected)
         stops.append(stop)
+        print(name, stop, file=sys.stderr)
     problems = [
         f"{name}, {stop.moment_s:.2f} s: {stop.problem}"
         for stop in stops
