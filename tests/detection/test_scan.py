@@ -442,6 +442,15 @@ def test_a_model_of_one_example_without_background_is_refused(tmp_path):
         scan(model, examples, tmp_path / "index")
 
 
+def test_labels_with_the_same_examples_are_refused(tmp_path):
+    examples = write_site(tmp_path / "a", names=("a",), labels=("hoot",))
+    lines = (examples / "a.txt").read_text()
+    (examples / "a.txt").write_text(lines + lines.replace("hoot", "bark"))
+    model = learn(examples, "mfcc", window_s=0.5, store=tmp_path / "store").model
+    with pytest.raises(InputError, match="examples of bark and hoot are identical"):
+        scan(model, examples, tmp_path / "index")
+
+
 # Kills
 
 

@@ -18,6 +18,7 @@ from callshot.detection.index_files import (
 from callshot.detection.index_recordings import IndexResult, index_recordings
 from callshot.detection.learn import plain_fingerprint
 from callshot.detection.model import SEGMENT, Model, check_fingerprint
+from callshot.detection.segment_labels import check_different
 from callshot.encoders.validation import check_choice
 from callshot.encoders.views import find_views
 from callshot.errors import InputError, OptionError
@@ -79,7 +80,8 @@ class ScanSource:
 
 
 def check_scannable(model: Model) -> None:
-    """Raise InputError unless windows of recordings can be made as the examples of a model."""
+    """Raise InputError unless a model has different classes, of windows as recordings have them."""
+    check_different(model)
     if model.settings.source == SEGMENT:
         raise InputError(
             f"{model.source}: learned from segments as they were cut, which windows of recordings "

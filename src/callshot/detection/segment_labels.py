@@ -94,6 +94,11 @@ def check_classes(model: Model) -> None:
             f"{model.source}: expected examples of two labels or more, got only "
             f"{model.classes[0]}; add examples with callshot learn --add"
         )
+    check_different(model)
+
+
+def check_different(model: Model) -> None:
+    """Raise InputError if two labels have the same mean."""
     first: dict[bytes, str] = {}
     for name, mean in zip(model.classes, model.means, strict=True):
         other = first.setdefault(mean.tobytes(), name)
