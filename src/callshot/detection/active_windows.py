@@ -74,14 +74,15 @@ def decide(rows: Rows, detector: Detector) -> ActiveWindows:
     vectors = np.asarray(rows["vector"])
     scores = _score_in_blocks(vectors, detector)
     label, score = _take_best(scores)
-    is_silent = np.asarray(rows["level_dbfs"]) <= SILENCE_DBFS
+    is_silent = rows["level_dbfs"] <= SILENCE_DBFS
     is_active = (score >= detector.thresholds[label]) & ~is_silent
     active = np.flatnonzero(is_active)
     label = label[active]
     runner_up, runner_up_score = _find_runner_up(scores[active], label)
+    chosen = rows[["start_s", "end_s"]][active]
     return ActiveWindows(
-        start_s=np.asarray(rows["start_s"][active]),
-        end_s=np.asarray(rows["end_s"][active]),
+        start_s=chosen["start_s"],
+        end_s=chosen["end_s"],
         label=label,
         score=score[active],
         distance=_measure_distances(vectors[active], label, detector),

@@ -178,18 +178,7 @@ def scan_recordings(
     detector = make_detector(suited.model, suited.background, aim)
     run = _ScanRun(source, detector, _make_spacing(model, source.index, options))
     run.scan_all(embedding.threads, progress)
-    return ScanResult(
-        model,
-        options,
-        events_frame(run.rows),
-        detector,
-        source.index,
-        run.scanned,
-        run.windows,
-        run.active,
-        [*source.rejects, *run.rejects],
-        [*source.notes, *suited.notes, *group_notes(run.notes)],
-    )
+    return run.make_result(model, options, suited.notes)
 
 
 def find_window_aim(
@@ -251,6 +240,23 @@ class _ScanRun:
                 f"{source.index.folder}: no recording could be scanned "
                 f"(the first: {self.rejects[0].reason})"
             )
+
+    def make_result(
+        self, model: Model, options: ScanOptions, notes: Sequence[str]
+    ) -> ScanResult:
+        """Return what was found; `notes` are on the model."""
+        return ScanResult(
+            model,
+            options,
+            events_frame(self.rows),
+            self.detector,
+            self.source.index,
+            self.scanned,
+            self.windows,
+            self.active,
+            [*self.source.rejects, *self.rejects],
+            [*self.source.notes, *notes, *group_notes(self.notes)],
+        )
 
     def _add(self, recording: IndexedRecording, windows: ActiveWindows) -> None:
         self.scanned.append(recording)
