@@ -26,7 +26,7 @@ from callshot.detection.events import (
     read_events,
 )
 from callshot.errors import InputError, OptionError, suggest_name
-from callshot.files import is_inside
+from callshot.files import is_inside, sha256_text
 from callshot.records import Annotation
 from callshot.records.csv_cells import format_csv
 from callshot.records.frames import Frame
@@ -34,6 +34,7 @@ from callshot.report.output_folder import OutputFolder, open_output_folder
 
 MANIFEST = "export.json"  # readers of annotations do not skip the files that it lists
 TABLE_SUFFIX = ".Table.1.selections.txt"
+LONGEST_STEM = 220  # bytes; file systems have names of up to 255
 SPAN = ("recording", "start_s", "end_s", "label")
 KALEIDOSCOPE = (
     "INDIR",
@@ -235,9 +236,20 @@ def _find_stems(names: Iterable[str]) -> dict[str, str]:
     stems = {name: _stem(name) for name in sorted(names)}
     counts = Counter(stem.casefold() for stem in stems.values())
     return {
-        name: stem if counts[stem.casefold()] == 1 else name
+        name: _shorten(stem if counts[stem.casefold()] == 1 else name)
         for name, stem in stems.items()
     }
+
+
+def _shorten(stem: str) -> str:
+    """Return a name with room for our suffixes; a checksum stands for what is cut off."""
+    parent, slash, name = stem.rpartition("/")
+    encoded = name.encode()
+    if len(encoded) <= LONGEST_STEM:
+        return stem
+    checksum = sha256_text(name)[:8]
+    kept = encoded[: LONGEST_STEM - 9].decode(errors="ignore")
+    return f"{parent}{slash}{kept}_{checksum}"
 
 
 def _stem(name: str) -> str:

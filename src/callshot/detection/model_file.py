@@ -17,6 +17,7 @@ The same examples give the same bytes.
 """
 
 import json
+import math
 import struct
 import zipfile
 import zlib
@@ -43,6 +44,9 @@ from callshot.detection.model_parts import (
     background_arrays,
     build_background,
     build_clips,
+    check_number,
+    check_spans,
+    check_texts,
     clip_arrays,
     describe_background,
     describe_clips,
@@ -61,6 +65,14 @@ from callshot.version import __version__
 FORMAT = "callshot model"
 VERSION = 1
 SUFFIX = ".npz"
+# What each number among the settings is greater than
+LOWEST = {
+    "window_s": 0.0,
+    "source_rate_hz": 0.0,
+    "rate_hz": 0.0,
+    "collar_s": -1.0,
+    "level_dbfs": -math.inf,
+}
 # What numpy, zipfile and json raise for files that are damaged, or of another kind
 READ_ERRORS = (
     ArithmeticError,
@@ -186,8 +198,7 @@ def _build_model(path: Path, facts: dict[str, Any], arrays: Arrays) -> Model:
     vectors = arrays["vectors"]
     _check_vectors(vectors, len(facts["path"]))
     settings = AudioSettings(**facts["settings"])
-    if settings.source not in SOURCES:
-        raise ValueError(f"source: {settings.source!r}")
+    _check_settings(settings)
     inputs = tuple(sorted((role, file, sha) for role, file, sha in facts["inputs"]))
     model = make_model(
         _build_examples(facts, arrays),
@@ -202,6 +213,17 @@ def _build_model(path: Path, facts: dict[str, Any], arrays: Arrays) -> Model:
     return replace(model, source=str(path))
 
 
+def _check_settings(settings: AudioSettings) -> None:
+    """Raise ValueError unless settings have the types and ranges that `learn` writes."""
+    if settings.source not in SOURCES:
+        raise ValueError(f"source: {settings.source!r}")
+    check_texts("channel_rule", [settings.channel_rule])
+    for name, lowest in LOWEST.items():
+        value = getattr(settings, name)
+        if value is not None:
+            check_number(name, value, lowest)
+
+
 def _check_vectors(vectors: NDArray[Any], count: int) -> None:
     """Raise ValueError unless there is a finite vector for each example."""
     if vectors.dtype != np.float32 or vectors.ndim != 2 or len(vectors) != count:
@@ -211,6 +233,12 @@ def _check_vectors(vectors: NDArray[Any], count: int) -> None:
 
 
 def _build_examples(facts: dict[str, Any], arrays: Arrays) -> list[Example]:
+    classes = facts["classes"]
+    for name in ("classes", "recording", "path"):
+        check_texts(name, facts[name])
+    check_spans(arrays["start_s"], arrays["end_s"])
+    if (arrays["label"] < 0).any():
+        raise ValueError("label: expected numbers of classes")
     columns = zip(
         arrays["label"].tolist(),
         facts["recording"],
@@ -220,7 +248,6 @@ def _build_examples(facts: dict[str, Any], arrays: Arrays) -> list[Example]:
         arrays["windows"].tolist(),
         strict=True,
     )
-    classes = facts["classes"]
     return [
         Example(classes[number], recording, path, start_s, end_s, windows)
         for number, recording, path, start_s, end_s, windows in columns

@@ -1,5 +1,7 @@
 """Background and clips of a model ↔ facts and arrays of its file; absent ones have no entries."""
 
+import math
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -17,6 +19,28 @@ BACKGROUND_ARRAYS = (
     "background_start_s",
 )
 CLIP_ARRAYS = ("clip_samples", "clip_length")
+
+
+def check_number(name: str, value: Any, lowest: float = 0.0) -> None:
+    """Raise ValueError unless a value of a file is a finite number greater than `lowest`."""
+    if type(value) not in (int, float) or not lowest < value < math.inf:
+        raise ValueError(f"{name}: {value!r}")
+
+
+def check_texts(name: str, values: Iterable[Any]) -> None:
+    """Raise ValueError unless all values of a file are text that can be written again."""
+    for value in values:
+        if not isinstance(value, str):
+            raise ValueError(f"{name}: expected text, got {value!r}")
+        value.encode()
+
+
+def check_spans(start_s: NDArray[Any], end_s: NDArray[Any]) -> None:
+    """Raise ValueError unless times are finite and no end is before its start."""
+    if not np.isfinite(start_s).all() or not np.isfinite(end_s).all():
+        raise ValueError("start_s, end_s: expected finite numbers")
+    if (end_s < start_s).any():
+        raise ValueError("end_s: before start_s")
 
 
 def describe_background(background: Background | None) -> dict[str, Any]:
@@ -51,6 +75,8 @@ def build_background(facts: dict[str, Any], arrays: Arrays) -> Background | None
         raise ValueError(f"background vectors have shape {vectors.shape}")
     if len(number) != len(start_s) or not np.isfinite(vectors).all():
         raise ValueError("background vectors: expected finite numbers")
+    for name in ("window_s", "hop_s"):
+        check_number(name, entries[name])
     if not np.isin(number, np.arange(len(recordings))).all():
         raise ValueError("background: a window is of no recording")
     return Background(
@@ -66,6 +92,7 @@ def build_background(facts: dict[str, Any], arrays: Arrays) -> Background | None
 def _build_recording(entry: dict[str, Any]) -> BackgroundRecording:
     calls_s = tuple((float(start), float(end)) for start, end in entry["calls_s"])
     origin = ORIGINS[ORIGINS.index(entry["origin"])]
+    check_number("windows", entry["windows"], -1)
     return BackgroundRecording(
         str(entry["sha256"]), int(entry["windows"]), calls_s, origin
     )
@@ -90,6 +117,7 @@ def build_clips(facts: dict[str, Any], arrays: Arrays) -> Clips | None:
     """Return the clips of a file; raise ValueError if they are damaged."""
     if "clip_rate_hz" not in facts:
         return None
+    check_number("clip_rate_hz", facts["clip_rate_hz"])
     samples, length = (arrays[name] for name in CLIP_ARRAYS)
     is_whole = (length >= 0).all() and length.sum() == len(samples)
     if samples.dtype != np.int16 or len(length) != len(arrays["label"]) or not is_whole:

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from callshot.detection.scan import ScanResult
-from callshot.detection.scan_files import INDEX_FOLDER, TABLES
+from callshot.detection.scan_files import FORMATS, INDEX_FOLDER, TABLES
 from callshot.detection.score_terminal import show_rejects
 from callshot.errors import printable
 from callshot.records.frames import Frame
@@ -74,10 +74,16 @@ def _describe_next(result: ScanResult, out: Path) -> Iterator[str]:
         aim = 10 * result.options.false_alarms
         yield f"nothing was found; --false-alarms {aim:g}/h lowers the thresholds"
     else:
-        yield f"events in {table}; for Raven in {out / 'raven'}"
+        yield "; ".join([f"events in {table}", *_describe_formats(out)])
         yield f"next: callshot score {table} ANNOTATIONS --out scores"
     if result.index.folder == out / INDEX_FOLDER:
         yield (
             f"next time in seconds: callshot scan MODEL {result.index.folder} --out DIR "
             "(another model or aim; --clips 5 to listen)"
         )
+
+
+def _describe_formats(out: Path) -> Iterator[str]:
+    for name in FORMATS:
+        if (out / name).is_dir():
+            yield f"for {name.capitalize()} in {out / name}"
