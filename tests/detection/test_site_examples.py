@@ -129,6 +129,20 @@ def test_site_windows_are_the_quieter_half_spread_over_the_recordings(field):
     np.testing.assert_allclose(sorted(found), sorted(levels)[:100], rtol=1e-4)
 
 
+def test_silent_windows_of_a_site_do_not_count(field, tmp_path):
+    folder, _ = field
+    spec = find_spec("mfcc")
+    grid = make_grid(spec, 0.5)
+    sf.write(tmp_path / "silent.wav", np.zeros(8 * 16000), 16000)
+    silent = SiteFile(tmp_path, "silent.wav")
+    with pytest.raises(InputError, match="site: 1 recordings are silent"):
+        find_site_windows([silent], spec, grid, "first")
+    files = [SiteFile(folder / "site", "x.wav"), *3 * [silent]]
+    windows = find_site_windows(files, spec, grid, "first")
+    assert windows
+    assert all(window.any() for window in windows)
+
+
 def test_a_missing_site_is_one_line(field):
     folder, _ = field
     spec = find_spec("mfcc")

@@ -100,12 +100,14 @@ def find_site_windows(
             "laid into their background"
         )
     levels = measure_levels(windows)
-    median = np.median(levels)
-    return [
-        window
-        for window, level in zip(windows, levels, strict=True)
-        if SILENCE_DBFS < level <= median
-    ]
+    audible = levels > SILENCE_DBFS
+    if not audible.any():
+        raise InputError(
+            f"site: {len(files)} recordings are silent where they were read; the examples cannot "
+            "be laid into their background"
+        )
+    is_quiet = audible & (levels <= np.median(levels[audible]))
+    return [windows[number] for number in np.flatnonzero(is_quiet)]
 
 
 def _share(number: int, files: int) -> int:
