@@ -132,22 +132,21 @@ def _has_whole_frames(frame: pl.DataFrame) -> bool:
     return bool((rest == 0).all())
 
 
-def verify_shards(shards: Sequence[Path], notes: list[str]) -> list[Path]:
-    """Return the shards that are as they were written; the others are set aside, with a note.
+def verify_shards(shards: Sequence[Path], notes: list[str]) -> Iterator[Path]:
+    """Yield the shards that are as they were written; the others are set aside, with a note.
 
-    A process verifies a shard once, unless the file is replaced or written to.
+    A process verifies a shard once, unless the file is replaced or written to. The next ones are
+    verified while the caller works: SHA-256 frees the GIL.
     """
-    with Pool() as pool:  # SHA-256 frees the GIL
-        damages = list(pool.map(_find_damage_or_absence, shards))
-    whole = []
-    for shard, damage in zip(shards, damages, strict=True):
-        if damage is None:
-            notes.append(f"{shard}: the shard is gone")
-        elif damage:
-            set_aside(shard, damage, notes)
-        else:
-            whole.append(shard)
-    return whole
+    with Pool() as pool:
+        damages = pool.map(_find_damage_or_absence, shards)
+        for shard, damage in zip(shards, damages, strict=True):
+            if damage is None:
+                notes.append(f"{shard}: the shard is gone")
+            elif damage:
+                set_aside(shard, damage, notes)
+            else:
+                yield shard
 
 
 def _find_damage_or_absence(shard: Path) -> str | None:
