@@ -73,24 +73,31 @@ def decide(rows: Rows, detector: Detector) -> ActiveWindows:
     """Return which windows are active, and what they are."""
     vectors = np.asarray(rows["vector"])
     scores = _score_in_blocks(vectors, detector)
-    label, score = _take_best(scores)
     is_silent = rows["level_dbfs"] <= SILENCE_DBFS
-    is_active = (score >= detector.thresholds[label]) & ~is_silent
-    active = np.flatnonzero(is_active)
-    label = label[active]
+    active = _find_calls(scores, detector, is_silent)
+    label, score = _take_best(scores[active])
     runner_up, runner_up_score = _find_runner_up(scores[active], label)
     chosen = rows[["start_s", "end_s"]][active]
     return ActiveWindows(
         start_s=chosen["start_s"],
         end_s=chosen["end_s"],
         label=label,
-        score=score[active],
+        score=score,
         distance=_measure_distances(vectors[active], label, detector),
         runner_up=runner_up,
         runner_up_score=runner_up_score,
         scanned=len(rows),
         silent=int(is_silent.sum()),
     )
+
+
+def _find_calls(
+    scores: FloatArray, detector: Detector, is_silent: NDArray[np.bool_]
+) -> IntArray:
+    """Return the windows whose best class reaches its threshold, without silent ones."""
+    best, score = _take_best(scores)
+    reaches = score >= detector.thresholds[best]
+    return np.flatnonzero(reaches & ~is_silent)
 
 
 def _score_in_blocks(vectors: NDArray[np.floating], detector: Detector) -> FloatArray:
