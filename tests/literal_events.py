@@ -23,11 +23,11 @@ def literal_events(labels, scores, window_s, hop_s, gap_s, duration_s, call_s):
             if not stretches or stretches[-1][-1][2] != window[2]:
                 stretches.append([])
             stretches[-1].append(window)
-        events += literal_run(stretches, window_s, hop_s, gap_s, duration_s, call_s)
+        events += literal_run(stretches, window_s, hop_s, duration_s, call_s)
     return events
 
 
-def literal_run(stretches, window_s, hop_s, gap_s, duration_s, call_s):
+def literal_run(stretches, window_s, hop_s, duration_s, call_s):
     def strength(number):
         return max(window[3] for window in stretches[number])
 
@@ -40,9 +40,9 @@ def literal_run(stretches, window_s, hop_s, gap_s, duration_s, call_s):
         for start_s, end_s, _, _ in stretches[number]:
             touches = False
             if before:
-                touches |= start_s <= stretches[max(before)][-1][1] + gap_s + 1e-6
+                touches |= start_s <= stretches[max(before)][-1][1] + 1e-6
             if after:
-                touches |= end_s >= stretches[min(after)][0][0] - gap_s - 1e-6
+                touches |= end_s >= stretches[min(after)][0][0] - 1e-6
             is_part &= touches
         if not is_part:
             kept.append(number)

@@ -68,6 +68,11 @@ def test_a_call_beside_a_stronger_one_is_kept_if_it_is_more_than_a_part_of_it():
     assert events == [(3.0, 6.0, 0, 5.0), (6.0, 12.0, 1, 4.0)]
 
 
+def test_a_call_of_another_class_after_a_pause_is_kept_whatever_the_gap():
+    events = merge([NONE, 0, NONE, 1, NONE], [0, 5.0, 0, 3.0, 0], gap_s=3.0)
+    assert events == [(3.0, 6.0, 0, 5.0), (9.0, 12.0, 1, 3.0)]
+
+
 def test_with_overlap_a_short_call_is_in_the_middle_of_its_windows():
     # A call of 1 s at 12.5 s is whole in the windows that begin at 11 and 12 s.
     labels = [NONE] * 20

@@ -5,8 +5,8 @@ Neighbours    Two active windows that follow each other, with a pause of at most
 Stretch       Neighbouring windows of the same class.
 Part of a call
               A window that contains half a call may be taken for another class. So a stretch is
-              dropped if each of its windows overlaps or touches (up to `gap_s`) a neighbouring
-              stretch with a higher score that is not dropped itself.
+              dropped if each of its windows overlaps or touches a neighbouring stretch with a
+              higher score that is not dropped itself. A pause, whatever `gap_s`, parts calls.
 Event         Stretches of one class with nothing but dropped ones between them. Its name, score,
               distance and runner-up are those of its strongest window.
 Edges         See `refine_edges`.
@@ -65,7 +65,7 @@ def merge_windows(
     """Return the events of a recording, in order of time."""
     events = []
     for run in _find_runs(windows, spacing):
-        kept = _drop_parts_of_calls(run, windows, spacing)
+        kept = _drop_parts_of_calls(run, windows)
         calls = _join_same_class(kept)
         events += [_make_event(one, windows, spacing, duration_s) for one in calls]
     return events
@@ -93,7 +93,7 @@ def _make_stretch(windows: ActiveWindows, first: int, last: int) -> _Stretch:
 
 
 def _drop_parts_of_calls(
-    run: Sequence[_Stretch], windows: ActiveWindows, spacing: Spacing
+    run: Sequence[_Stretch], windows: ActiveWindows
 ) -> list[_Stretch]:
     """Return the stretches of a run that are calls of their own, in order of time."""
     kept: list[_Stretch] = []
@@ -101,7 +101,7 @@ def _drop_parts_of_calls(
         place = bisect(kept, stretch.first, key=lambda one: one.first)
         before = kept[place - 1] if place > 0 else None
         after = kept[place] if place < len(kept) else None
-        if not _is_covered(stretch, before, after, windows, spacing.gap_s):
+        if not _is_covered(stretch, before, after, windows):
             kept.insert(place, stretch)
     return kept
 
@@ -111,16 +111,14 @@ def _is_covered(
     before: _Stretch | None,
     after: _Stretch | None,
     windows: ActiveWindows,
-    gap_s: float,
 ) -> bool:
     """Return whether each window of a stretch overlaps or touches the one before or after it."""
     rows = slice(stretch.first, stretch.last + 1)
-    reach_s = gap_s + ROUNDING_S
     touches = np.zeros(stretch.last + 1 - stretch.first, bool)
     if before is not None:
-        touches |= windows.start_s[rows] <= windows.end_s[before.last] + reach_s
+        touches |= windows.start_s[rows] <= windows.end_s[before.last] + ROUNDING_S
     if after is not None:
-        touches |= windows.end_s[rows] >= windows.start_s[after.first] - reach_s
+        touches |= windows.end_s[rows] >= windows.start_s[after.first] - ROUNDING_S
     return bool(touches.all())
 
 
