@@ -53,7 +53,7 @@ def score(
         Path | None,
         typer.Argument(
             metavar="[ANNOTATIONS]",
-            help="All calls in the recordings, as a person heard them; a file or a folder.",
+            help="All calls in the recordings, as a person annotated them; a file or a folder.",
         ),
     ] = None,
     recordings: Recordings = None,

@@ -1,4 +1,4 @@
-"""Events → those that a person should hear first, of each class, and why."""
+"""Events → those to listen to first, of each class, and why."""
 
 from collections import defaultdict
 from collections.abc import Mapping
