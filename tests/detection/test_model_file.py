@@ -1,6 +1,7 @@
 """Model files: what is damaged or made by hand is one line, whatever it contains."""
 
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -101,3 +102,19 @@ def test_examples_at_no_time_or_of_no_class_are_one_line(
 
     with pytest.raises(InputError, match=name):
         read_model(change_file(path, change))
+
+
+def test_many_labels_with_one_example_each_give_no_warning(path: Path) -> None:
+    def change(facts: Facts, arrays: Facts) -> None:
+        count = 30
+        facts["classes"] = [f"label {number}" for number in range(count)]
+        facts["path"] = facts["recording"] = count * ["a.wav"]
+        del facts["clip_rate_hz"]
+        arrays["vectors"] = np.eye(count, 40, dtype=np.float32)
+        arrays["label"] = np.arange(count)
+        arrays["start_s"] = arrays["end_s"] = np.arange(count, dtype=float)
+        arrays["windows"] = np.ones(count, np.int64)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(read_model(change_file(path, change)).means) == 30

@@ -4,6 +4,7 @@ Class means, counts and distances follow from the examples, which are kept in a 
 models merge into the one that all their examples give at once, whatever the order.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
@@ -129,7 +130,10 @@ class Model:
     def classifier(self) -> CentroidClassifier:
         """The nearest class mean; its sums are exact, so the order of examples has no effect."""
         labels = [example.label for example in self.examples]
-        return CentroidClassifier().fit(self.vectors, labels)
+        with warnings.catch_warnings():
+            # scikit-learn takes many labels with one example each for numbers.
+            warnings.filterwarnings("ignore", "The number of unique classes")
+            return CentroidClassifier().fit(self.vectors, labels)
 
     @property
     def means(self) -> FloatArray:
