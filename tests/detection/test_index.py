@@ -597,3 +597,10 @@ def test_top_hz_cuts_what_lies_above_it_in_every_block(tmp_path, small_spans):
     levels = read_all(cut.index)["a.wav"]["level_dbfs"]
     loss = read_all(plain.index)["a.wav"]["level_dbfs"] - levels
     assert np.all(np.abs(loss - 9.03) < 0.6)  # an eighth of the band is left
+
+
+@pytest.mark.parametrize("text", ["[]", "1", "null", "{}", "{", '"sha256"'])
+def test_settings_that_are_other_json_are_one_line(tmp_path, text):
+    (tmp_path / "index.json").write_text(text)
+    with pytest.raises(InputError, match=r"index\.json: not a file of an index"):
+        open_index(tmp_path)

@@ -263,7 +263,7 @@ def read_record(path: Path, advice: str = MAKE_AGAIN) -> dict[str, Any]:
     try:
         record = json.loads(text)
         checksum = record.pop("sha256")
-    except (ValueError, AttributeError, KeyError, RecursionError):
+    except (ValueError, AttributeError, LookupError, TypeError, RecursionError):
         raise InputError(f"{path}: not a file of an index; {advice}") from None
     if sha256_text(_format_json(record)) != checksum:
         raise InputError(f"{path}: differs from its checksum; {advice}")

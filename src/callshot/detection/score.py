@@ -92,6 +92,8 @@ class ScoreOptions:
                 f"false_alarms: expected more than 0 per hour, got {aim}; no threshold "
                 "promises none at all"
             )
+        if self.threshold is not None and np.isnan(self.threshold):
+            raise OptionError("threshold: expected a number, got nan")
         if self.bins < 1:
             raise OptionError(f"bins: expected 1 or more, got {self.bins}")
         if self.samples < 1:
