@@ -139,6 +139,12 @@ def test_bad_input_is_one_line(folder, example, options, error, message):
         find_windows(f"{folder}/{example}", folder / "index", **options)
 
 
+def test_a_silent_example_is_one_line(folder, tmp_path):
+    sf.write(tmp_path / "silent.wav", np.zeros(32000), 16000)
+    with pytest.raises(InputError, match="the example is silent"):
+        callshot.find_windows(tmp_path / "silent.wav", folder / "index")
+
+
 def test_an_index_of_another_version_of_the_encoder_is_refused(folder, tmp_path):
     record(tmp_path / "a.wav", 2, RATE_HZ)
     index = callshot.index_recordings(

@@ -172,10 +172,15 @@ def _embed_mean(
 ) -> Float32Array:
     """Return the mean of the vectors of windows, block by block."""
     total = np.zeros(model.spec.dimension)
+    is_silent = True
     for part in split_range(len(starts), grid.block_windows):
         windows = read_windows(played, starts[part], grid.window)
+        is_silent &= not any(window.any() for window in windows)
         vectors = model.submit(windows)()
         total += vectors.sum(axis=0, dtype=np.float64)
+    if is_silent:
+        name = played.recording.path
+        raise InputError(f"{name}: the example is silent; give a span with a sound")
     mean = total / len(starts)
     return mean.astype(np.float32)
 
