@@ -18,7 +18,12 @@ from callshot.detection.activity import (
     make_activity_files,
     write_activity,
 )
-from callshot.detection.activity_picture import find_short, make_map, plan_activity
+from callshot.detection.activity_picture import (
+    choose_labels,
+    find_short,
+    make_map,
+    plan_activity,
+)
 from callshot.detection.clock import RecordedTime
 from callshot.detection.events import events_frame, open_recordings, read_events
 from callshot.errors import InputError
@@ -166,6 +171,12 @@ def test_every_class_has_a_heat_map_with_days_and_hours(
     if len(labels) > 1:
         expected.insert(0, f"all classes: {len(labels)}")
     assert titles == expected
+
+
+def test_of_many_classes_those_with_the_most_detections_are_drawn() -> None:
+    labels = [f"class {n:02d}" for n in range(40)]
+    counts = pl.DataFrame({"label": labels, "detections": range(40)})
+    assert choose_labels(counts) == labels[28:]
 
 
 def test_the_same_activity_gives_the_same_bytes(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Detections by day and hour → heat maps, one for each class and one for all.
 
-Colours are counts. Hours without a recording are hatched; a dot marks hours that were recorded for
-less than half as long as usual, in which there may have been more calls than were detected.
+Of many classes, those with the most detections are drawn. Colours are counts. Hours without a
+recording are hatched; a dot marks hours that were recorded for less than half as long as usual, in
+which there may have been more calls than were detected.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from callshot.records import FloatArray
-from callshot.records.frames import Frame, unique_values
+from callshot.records.frames import Frame
 from callshot.report.figures.figure_io import Pages, make_pages
 from callshot.report.figures.layout import (
     Legend,
@@ -46,6 +47,7 @@ ROW_IN = 0.17  # of one day
 PANEL_IN = (0.9, 2.4)  # the heights that a panel may have
 TITLE_IN = 0.45
 ABOVE_IN = 0.5
+MOST_MAPS = 12  # of single classes
 MOST_DATES = 14  # beside a panel
 FEW = 0.5  # of the usual minutes
 NOT_RECORDED: Style = {
@@ -72,7 +74,7 @@ def plan_activity(counts: Frame) -> Pages:
     if counts.is_empty():
         return
     days = _list_days(counts)
-    labels = unique_values(counts, "label")
+    labels = choose_labels(counts)
     maps = [make_map(label, counts.filter(label=label), days) for label in labels]
     if len(maps) > 1:
         total = counts.group_by("date", "hour").agg(pl.col("detections").sum())
@@ -81,6 +83,18 @@ def plan_activity(counts: Frame) -> Pages:
     rows = int((PAGE_HEIGHT_IN - ABOVE_IN) // (_panel_height(days) + TITLE_IN))
     most = COLUMNS * max(1, rows)
     yield from make_pages("activity", maps, most, _compose, days, find_short(minutes))
+
+
+def choose_labels(counts: Frame) -> list[str]:
+    """Return the classes to draw, by name: all, or those with the most detections.
+
+    >>> rows = {"label": ["b", "a", "b"], "detections": [1, 5, 2]}
+    >>> choose_labels(pl.DataFrame(rows))
+    ['a', 'b']
+    """
+    totals = counts.group_by("label").agg(pl.col("detections").sum())
+    ordered = totals.sort("detections", "label", descending=[True, False])
+    return sorted(ordered["label"].head(MOST_MAPS))
 
 
 def _list_days(counts: Frame) -> list[date]:

@@ -24,7 +24,7 @@ DEFAULT_AIM = 1.0  # false alarms per hour and label, as in a scan
 FAR = 3.0  # times the median distance of a class
 DOUBTFUL_FROM = 1.5  # times that median, if another class is nearer
 LEAST_GAIN = 0.0005  # of recall that is shown
-MOST_LISTED = 8  # doubtful examples, or pairs
+MOST_LISTED = 8  # doubtful examples, pairs or names
 PAIRS = {
     "one": pl.String,
     "other": pl.String,
@@ -263,8 +263,21 @@ def describe_limits(model: Model) -> Iterator[str]:
         if count == 1
     ]
     if single:
-        yield f"one example only: {', '.join(single)}; two or more are safer"
+        yield f"one example only: {shorten_list(single)}; two or more are safer"
     yield from _describe_identical(model)
+
+
+def shorten_list(names: Sequence[str]) -> str:
+    """Return names as text, the first ones if there are many.
+
+    >>> shorten_list(["a", "b"])
+    'a, b'
+    >>> shorten_list([str(n) for n in range(20)])
+    '0, 1, 2, 3, 4, 5, 6, 7 and 12 more'
+    """
+    text = ", ".join(names[:MOST_LISTED])
+    more = len(names) - MOST_LISTED
+    return f"{text} and {more} more" if more > 0 else text
 
 
 def _describe_identical(model: Model) -> Iterator[str]:
