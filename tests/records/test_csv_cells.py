@@ -27,7 +27,8 @@ from callshot.records.csv_cells import (
 from callshot.report.results import read_frame, write_frame
 from callshot.report.tables.csv import to_csv
 from callshot.report.tables.table import Cell, Column, Table
-from callshot.tables.embedding_tables import read_csv_records, read_table
+from callshot.tables.embedding_tables import read_table
+from callshot.tables.text_tables import read_csv_records
 
 FORMULAS = ("=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "'=1")
 TEXTS = st.text(st.sampled_from("'=+-@\t\r1.e,\" x"), max_size=6)
