@@ -9,18 +9,18 @@ and compared, byte by byte, with an index that was made without a kill.
 import json
 import os
 import resource
-import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import soundfile
 
 from callshot.detection.index_recordings import index_recordings
+from kills import kill_and_resume
 from table import parser, show
 
 RATE_HZ = 16000
@@ -37,16 +37,6 @@ def make_recording(path: Path, seconds: float) -> None:
             count = min(left, 60 * RATE_HZ)
             file.write(generator.normal(0, 0.1, count).astype(np.float32))
             left -= count
-
-
-def list_files(folder: Path) -> dict[str, bytes]:
-    """Return the content of every file of an index, except locks."""
-    paths = [path for path in folder.rglob("*") if path.is_file()]
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in paths
-        if path.name != ".lock"
-    }
 
 
 def start(recordings: Path, out: Path) -> subprocess.Popen[str]:
@@ -93,35 +83,8 @@ def measure_kills(folder: Path, count: int) -> list[dict[str, object]]:
     recordings = folder / "recordings"
     for number in range(count):
         make_recording(recordings / f"{number}.wav", 600)
-    start(recordings, folder / "whole").communicate()
-    expected = list_files(folder / "whole")
-    rows: list[dict[str, object]] = []
-    for number in range(count):
-        out = folder / f"killed{number}"
-        process = start(recordings, out)
-        wanted = 1 + number * (len(expected) - 2) // count
-        while process.poll() is None and count_files(out) < wanted:
-            time.sleep(0.001)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        left = list_files(out)
-        start(recordings, out).communicate()
-        is_same = list_files(out) == expected
-        rows.append(
-            {
-                "run": f"kill {number + 1}",
-                "files left": f"{len(left)} of {len(expected)}",
-                "unfinished": "yes" if left != expected else "NO: not a test",
-                "resumed": "the same" if is_same else "DIFFERENT",
-            }
-        )
-        shutil.rmtree(out)
-    return rows
-
-
-def count_files(folder: Path) -> int:
-    """Return the number of files of an index, except locks."""
-    return sum(path.is_file() and path.name != ".lock" for path in folder.rglob("*"))
+    out = folder / "whole"
+    return kill_and_resume(partial(start, recordings, out), out, count)
 
 
 def main() -> None:

@@ -3,12 +3,6 @@
     python bench/scan.py rescan                 864,000 windows × 1024, with 1 and 2 threads
     python bench/scan.py kills [--kills 10]     killed scans of recordings, resumed, byte by byte
     python bench/scan.py survival               a corrupt and a growing recording, two processes
-    python bench/scan.py embedding [--hours 1]  BirdNET on one long recording: memory, and the time
-                                                beside reading and running the model alone
-
-    python bench/scan.py birdnet [--hours 1] --other PYTHON
-                                                callshot beside the package birdnet, which is in
-                                                the environment of PYTHON, with the same weights
 
 Every run is a process of its own. CPU seconds are those of all its threads and processes.
 """
@@ -16,10 +10,10 @@ Every run is a process of its own. CPU seconds are those of all its threads and 
 import json
 import os
 import shutil
-import signal
 import tempfile
 import time
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +38,7 @@ from callshot.detection.scan_files import ScanOutput, scan_files
 from callshot.detection.scan_source import EmbeddingOptions, ScanOptions
 from callshot.files import sha256_text
 from child_processes import peak_mb, run_child, run_to_end, start_child
+from kills import kill_and_resume, list_files
 from noise import make_recording
 from table import parser, show
 
@@ -179,21 +174,6 @@ def make_mfcc_model(folder: Path) -> None:
     learned.write(folder / "model.npz")
 
 
-def list_files(folder: Path) -> dict[str, bytes]:
-    """Return the content of every file of a folder, except locks."""
-    paths = [path for path in folder.rglob("*") if path.is_file()]
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in paths
-        if path.name not in (".lock", ".callshot-lock")
-    }
-
-
-def count_files(folder: Path) -> int:
-    """Return the number of files of a folder, except locks."""
-    return sum(path.is_file() and "lock" not in path.name for path in folder.rglob("*"))
-
-
 def run_scan(folder: str, out: str) -> None:
     """Scan recordings as the command does."""
     scan_files(
@@ -212,30 +192,8 @@ def measure_kills(folder: Path, count: int) -> list[Row]:
     for number in range(6):
         path = folder / "recordings" / f"{number}.wav"
         make_recording(path, 60, 16000, calls=True)
-    start_child("run_scan", folder, folder / "whole").communicate()
-    expected = list_files(folder / "whole")
-    rows: list[Row] = []
-    for number in range(count):
-        out = folder / "whole"  # its name is in scan.json
-        shutil.rmtree(out)
-        process = start_child("run_scan", folder, out)
-        wanted = 1 + number * (len(expected) - 2) // count
-        while process.poll() is None and count_files(out) < wanted:
-            time.sleep(0.001)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        left = list_files(out)
-        start_child("run_scan", folder, out).communicate()
-        is_same = list_files(out) == expected
-        rows.append(
-            {
-                "run": f"kill {number + 1}",
-                "files left": f"{len(left)} of {len(expected)}",
-                "unfinished": "yes" if left != expected else "NO: not a test",
-                "resumed": "the same" if is_same else "DIFFERENT",
-            }
-        )
-    return rows
+    out = folder / "whole"
+    return kill_and_resume(partial(start_child, "run_scan", folder, out), out, count)
 
 
 # Damaged and growing files, two processes
