@@ -7,7 +7,7 @@ import typer
 
 from callshot.cli.app import STEPS, app, run_with_progress
 from callshot.cli.encoders import Choices
-from callshot.cli.options import Device, Quiet, Threads, parse_pairs
+from callshot.cli.options import Device, FollowLinks, Quiet, Threads, parse_pairs
 from callshot.errors import printable
 
 if TYPE_CHECKING:
@@ -63,13 +63,7 @@ def index(
     dtype: Annotated[
         str, typer.Option(help="Precision of the vectors: float16 or float32.")
     ] = "float16",
-    follow_links: Annotated[
-        bool,
-        typer.Option(
-            "--follow-links",
-            help="Read files behind links that lead outside the folder (git-annex, DVC).",
-        ),
-    ] = False,
+    follow_links: FollowLinks = False,
     device: Device = "cpu",
     threads: Threads = None,
     quiet: Quiet = False,

@@ -79,6 +79,13 @@ Threads = Annotated[
         show_default="all cores",
     ),
 ]
+FollowLinks = Annotated[
+    bool,
+    typer.Option(
+        "--follow-links",
+        help="Read files behind links that lead outside the folder (git-annex, DVC).",
+    ),
+]
 Device = Annotated[str, typer.Option(help="Where networks run: cpu or cuda.")]
 FoldCount = Annotated[
     int | None,
@@ -167,13 +174,7 @@ class AnnotationOptions:
             show_default="by the names of columns, or s",
         ),
     ] = None
-    follow_links: Annotated[
-        bool,
-        typer.Option(
-            "--follow-links",
-            help="Read files behind links that lead outside the folder (git-annex, DVC).",
-        ),
-    ] = False
+    follow_links: FollowLinks = False
 
     def known_corpus(self) -> "Corpus | None":
         """Return the known corpus, if one is named."""

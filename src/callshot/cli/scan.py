@@ -9,7 +9,7 @@ import typer
 from callshot.cli.app import FIELD, app, run_with_progress
 from callshot.cli.learn import EncoderOptions, ModelFile, print_rejects
 from callshot.cli.option_groups import with_groups
-from callshot.cli.options import Out, Quiet, Seed, parse_names, parse_pairs
+from callshot.cli.options import FollowLinks, Out, Quiet, Seed, parse_names, parse_pairs
 from callshot.errors import OptionError, printable
 
 if TYPE_CHECKING:
@@ -76,13 +76,7 @@ class EventOptions:
         ),
     ] = None
     seed: Seed = 0
-    follow_links: Annotated[
-        bool,
-        typer.Option(
-            "--follow-links",
-            help="Read files behind links that lead outside the folder (git-annex, DVC).",
-        ),
-    ] = False
+    follow_links: FollowLinks = False
 
     def scan_options(self) -> "ScanOptions":
         """Return how windows become events."""

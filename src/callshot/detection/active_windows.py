@@ -23,13 +23,12 @@ from callshot.detection.index_files import (
     read_span,
     span_paths,
 )
-from callshot.detection.windows import split_range
+from callshot.detection.windows import SILENCE_DBFS, split_range
 from callshot.encoders.embed import default_threads
 from callshot.errors import InputError
 from callshot.pools import Pool
 from callshot.records import FloatArray, IntArray
 
-SILENCE_DBFS = -120.0  # the level of windows without any sound, see `measure_levels`
 FILES_AHEAD = 4  # for each thread
 BLOCK_WINDOWS = 64  # that are scored at once
 ARRAYS = (

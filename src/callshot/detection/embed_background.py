@@ -23,6 +23,7 @@ from callshot.detection.embed_calls import Pieces, embed_pieces
 from callshot.detection.example_calls import AUTO, NONE, Calls, LearningOptions
 from callshot.detection.model import RECORDING, AudioSettings
 from callshot.detection.recording_checks import CallAudio
+from callshot.detection.site_background import make_span
 from callshot.detection.windows import WindowGrid
 from callshot.encoders.embed import EmbedOptions
 from callshot.encoders.spec import EncoderSpec
@@ -186,17 +187,11 @@ def _make_segment(
 ) -> Segment:
     """Return a window as a segment of the recording played at the encoder's speed."""
     start = grid.to_samples(start_s)
-    return Segment(
-        segment=f"{recording.path}@{start_s:.3f}",
-        recording=recording.path,
-        path=recording.path,
-        start_s=start / grid.rate_hz,
-        end_s=(start + grid.window) / grid.rate_hz,
-        collar_s=0.0,
-        label="background",
-        labels=("background",),
-        rate_hz=grid.rate_hz,
-        channel_rule=settings.channel_rule,
-        level_dbfs=None,
-        source_rate_hz=recording.rate_hz * grid.speed,
+    span = make_span(
+        recording.path,
+        start / grid.rate_hz,
+        (start + grid.window) / grid.rate_hz,
+        grid.rate_hz,
+        settings.channel_rule,
     )
+    return replace(span, source_rate_hz=recording.rate_hz * grid.speed)

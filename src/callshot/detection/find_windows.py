@@ -15,7 +15,6 @@ from callshot.detection.index_files import (
     Index,
     IndexedRecording,
     IndexSettings,
-    find_differences,
     open_index,
 )
 from callshot.detection.windows import (
@@ -27,6 +26,7 @@ from callshot.detection.windows import (
     read_windows,
     split_range,
 )
+from callshot.encoders.spec import find_differences
 from callshot.encoders.validation import Float32Array, check_choice, check_whole_number
 from callshot.errors import InputError
 from callshot.files import atomic_path, check_new_file, has_header, make_folder

@@ -240,16 +240,6 @@ def read_settings(folder: Path) -> IndexSettings:
     return IndexSettings(**record)
 
 
-def find_differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Return the names of entries that are not the same in two fingerprints.
-
-    >>> find_differences({"encoder": "mfcc", "version": 1}, {"encoder": "mfcc", "version": 2})
-    ['version']
-    """
-    names = sorted({*one, *other})
-    return [name for name in names if one.get(name) != other.get(name)]
-
-
 def write_record(path: Path, content: Mapping[str, Any]) -> None:
     """Write a JSON file that contains the SHA-256 of its content."""
     record = {"sha256": sha256_text(_format_json(content)), **content}

@@ -26,7 +26,6 @@ from callshot.detection.index_files import (
     Index,
     IndexedRecording,
     IndexSettings,
-    find_differences,
     is_index,
     open_index,
     read_indexed,
@@ -43,6 +42,7 @@ from callshot.detection.windows import (
     find_spec,
     make_grid,
 )
+from callshot.encoders.spec import find_differences
 from callshot.encoders.validation import check_choice
 from callshot.errors import InputError, OutputError
 from callshot.files import (

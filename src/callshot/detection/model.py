@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from callshot.detection.background import Background, merge_backgrounds
 from callshot.detection.example_clips import Clips, bound_clips, join_clips
+from callshot.encoders.spec import find_differences
 from callshot.errors import InputError
 from callshot.fewshot.centroid import LinearLayer
 from callshot.fewshot.estimator import CentroidClassifier
@@ -220,16 +221,11 @@ def check_fingerprint(
             f"use --encoder '{model.encoder}', or learn a model with {encoder}"
         )
     if fingerprint != model.fingerprint:
-        changed = _changed_keys(model.fingerprint, fingerprint)
+        changed = ", ".join(find_differences(model.fingerprint, fingerprint))
         raise InputError(
             f"{model.source}: {encoder} has changed since the model was learned ({changed}); "
             "use the same weights and version, or learn the model again"
         )
-
-
-def _changed_keys(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    names = sorted({*one, *other})
-    return ", ".join(name for name in names if one.get(name) != other.get(name))
 
 
 def check_settings(model: Model, settings: AudioSettings, source: str) -> None:

@@ -11,7 +11,6 @@ from callshot.detection.index_files import (
     REJECTS,
     Index,
     IndexedRecording,
-    find_differences,
     is_index,
     open_index,
 )
@@ -19,6 +18,7 @@ from callshot.detection.index_recordings import IndexResult, index_recordings
 from callshot.detection.learn import plain_fingerprint
 from callshot.detection.model import SEGMENT, Model, check_fingerprint
 from callshot.detection.segment_labels import check_different
+from callshot.encoders.spec import find_differences
 from callshot.encoders.validation import check_choice
 from callshot.encoders.views import find_views
 from callshot.errors import InputError, OptionError

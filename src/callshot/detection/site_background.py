@@ -37,7 +37,7 @@ class SiteBackground:
         length_s = call.end_s - call.start_s + 2 * call.collar_s
         start_s = max(0.0, min(start_s, duration_s - length_s))
         end_s = min(start_s + length_s, duration_s)
-        return _make_span(path, start_s, end_s, call.rate_hz, call.channel_rule)
+        return make_span(path, start_s, end_s, call.rate_hz, call.channel_rule)
 
 
 def find_background(site: Path, like: Segment) -> SiteBackground:
@@ -69,7 +69,7 @@ def measure_spans(
 ) -> dict[int, float]:
     """Return the mean power of the spans that can be read and are not silent, by number."""
     spans = [
-        _make_span(path, start_s, start_s + SPAN_S, like.rate_hz, like.channel_rule)
+        make_span(path, start_s, start_s + SPAN_S, like.rate_hz, like.channel_rule)
         for path, start_s in places
     ]
     powers = {}
@@ -93,9 +93,10 @@ def draw_spans(recordings: Mapping[str, Recording]) -> list[tuple[str, float]]:
     return [(paths[number], start_s) for number, start_s in places]
 
 
-def _make_span(
+def make_span(
     path: str, start_s: float, end_s: float, rate_hz: int, channel_rule: str
 ) -> Segment:
+    """Return background as a segment, at the level of the recording."""
     return Segment(
         segment=f"{path}@{start_s:.3f}",
         recording=path,

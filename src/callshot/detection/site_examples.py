@@ -25,7 +25,7 @@ from callshot.detection.model import AudioSettings, Example, Model, Vectors
 from callshot.detection.recording_checks import CallAudio, read_headers
 from callshot.detection.site import mix_example
 from callshot.detection.windows import (
-    SILENCE,
+    SILENCE_DBFS,
     PlayedRecording,
     WindowEncoder,
     WindowGrid,
@@ -40,7 +40,6 @@ from callshot.records import Segment
 
 DRAWN_WINDOWS = 200
 LEAST_SITE_WINDOWS = 100
-SILENCE_DBFS = 10 * np.log10(SILENCE)
 
 
 @dataclass(frozen=True)

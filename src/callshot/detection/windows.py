@@ -28,7 +28,8 @@ from callshot.errors import OptionError
 from callshot.records import FloatArray, IntArray, Recording
 
 BLOCK_SAMPLES = 2**22  # of the windows that are read and encoded at once
-SILENCE = 1e-12  # power; so silence is −120 dBFS
+SILENCE_DBFS = -120.0  # the level of windows without any sound
+SILENCE = 10 ** (SILENCE_DBFS / 10)  # power
 
 Vectors = Callable[[], Float32Array]
 """Waits for the vectors of windows, a row for each."""

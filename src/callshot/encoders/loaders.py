@@ -87,31 +87,18 @@ def load_birdnet(spec: EncoderSpec, *, threads: int, **_: object) -> Model:
 def load_birdnet_onnx(spec: EncoderSpec, *, device: str, **_: object) -> Model:
     """Open BirdNET 2.4 from an ONNX file, cut once to its embedding."""
     from callshot.encoders.birdnet import cut_birdnet
-    from callshot.encoders.onnx import open_windows
 
-    assert spec.windowing is not None
     path = _derive(spec, "embedding-1.onnx", cut_birdnet)
-    return open_windows(
-        path,
-        samples=spec.windowing.window,
-        dimension=spec.dimension,
-        device=device,
-    )
+    return _open_onnx(path, spec, device)
 
 
 def load_birdnet_v3(spec: EncoderSpec, *, device: str, **_: object) -> Model:
     """Open BirdNET 3.0, cut once to its embedding: four fifths of the file are species."""
-    from callshot.encoders.onnx import cut_graph, open_windows
+    from callshot.encoders.onnx import cut_graph
 
-    assert spec.windowing is not None
     cut = partial(cut_graph, outputs=["embeddings"])
     path = _derive(spec, "embeddings-1.onnx", cut)
-    return open_windows(
-        path,
-        samples=spec.windowing.window,
-        dimension=spec.dimension,
-        device=device,
-    )
+    return _open_onnx(path, spec, device)
 
 
 def load_yamnet(spec: EncoderSpec, *, threads: int, **_: object) -> Model:
@@ -185,15 +172,24 @@ def load_perch_v1(spec: EncoderSpec, *, device: str, **_: object) -> Model:
 
 def load_onnx(spec: EncoderSpec, *, device: str, **_: object) -> Model:
     """Open a user's own model of waveforms."""
-    from callshot.encoders.onnx import check_single_file, open_windows
+    from callshot.encoders.onnx import check_single_file
 
-    assert spec.windowing is not None
     path = Path(str(spec.options["path"]))
     check_single_file(path)
+    return _open_onnx(path, spec, device, str(spec.options["output"]) or None)
+
+
+def _open_onnx(
+    path: Path, spec: EncoderSpec, device: str, output: str | None = None
+) -> Model:
+    """Open a file that maps windows to vectors; `output` may be None if that is clear."""
+    from callshot.encoders.onnx import open_windows
+
+    assert spec.windowing is not None
     return open_windows(
         path,
-        output=str(spec.options["output"]) or None,
         samples=spec.windowing.window,
         dimension=spec.dimension,
+        output=output,
         device=device,
     )

@@ -181,6 +181,16 @@ def fingerprint(spec: EncoderSpec, weights: Mapping[str, str]) -> dict[str, Any]
     }
 
 
+def find_differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Return the names of entries that are not the same in two fingerprints.
+
+    >>> find_differences({"encoder": "mfcc", "version": 1}, {"encoder": "mfcc", "version": 2})
+    ['version']
+    """
+    names = sorted({*one, *other})
+    return [name for name in names if one.get(name) != other.get(name)]
+
+
 def _parse_choices(spec: EncoderSpec, choices: Mapping[str, str]) -> dict[str, Option]:
     """Return the value of every option, with those that the user chose."""
     values = spec.choices()

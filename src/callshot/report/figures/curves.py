@@ -25,7 +25,9 @@ from callshot.report.figures.layout import (
     axis_limits,
     draw_band,
     draw_line,
+    draw_series,
     line_handle,
+    list_series,
     mark_last_complete,
     set_titles,
 )
@@ -46,7 +48,6 @@ if TYPE_CHECKING:
 
 CLASSES = PageLayout(columns=5, rows=6, row_in=1.35, left_in=0.6, above_in=0.7)
 CLASSIFIERS = PageLayout(columns=3, rows=3, row_in=2.3, left_in=0.5, above_in=0.8)
-BAND_ALPHA = 0.16
 
 
 def plan_classes(results: CorpusResults) -> Pages:
@@ -88,11 +89,7 @@ def _compose_classes(
 
 
 def _class_legend(rows: Frame) -> Legend:
-    legend: Legend = {}
-    for number, encoder in enumerate(unique_values(rows, "encoder")):
-        style = series_style(number)
-        band = area_handle({"facecolor": style["color"], "alpha": BAND_ALPHA})
-        legend[encoder] = (band, line_handle(style))
+    legend = list_series(unique_values(rows, "encoder"))
     if not rows["complete"].all():
         legend["last k at which the class is complete"] = line_handle(LAST_COMPLETE)
     return legend
@@ -100,9 +97,7 @@ def _class_legend(rows: Frame) -> Legend:
 
 def _draw_class(panel: Frame, ax: "Axes") -> None:
     for number, curve in enumerate(panel.partition_by("encoder")):
-        style = series_style(number)
-        draw_band(ax, curve, style["color"], BAND_ALPHA)
-        draw_line(ax, curve["mean"], style)
+        draw_series(ax, number, curve)
     mark_last_complete(ax, curve["complete"])
 
 

@@ -22,6 +22,7 @@ from callshot.report.figures.style import (
     TICK_FONT,
     TITLE_FONT,
     Style,
+    series_style,
 )
 from callshot.report.figures.text_fit import shorten, shorten_all, text_width_pt
 
@@ -40,6 +41,7 @@ TICK_STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 TICK_ROOM_PT = 22.0
 TICK_GAP_PT = 3.0
 SCALE_MARGIN_IN = 0.4
+BAND_ALPHA = 0.16  # of the bands of several curves
 
 AxesArray = NDArray[Any]
 Frames = Sequence[Frame]
@@ -271,3 +273,20 @@ def mark_last_complete(ax: "Axes", is_complete: pl.Series) -> None:
     """Draw a line behind the last complete shot, if some are not complete."""
     if not is_complete.all():
         ax.axvline(sum(is_complete) - 0.5, **LAST_COMPLETE)
+
+
+def draw_series(ax: "Axes", number: int, curve: Frame) -> None:
+    """Draw one of several curves: its mean, and its interval as a band."""
+    style = series_style(number)
+    draw_band(ax, curve, style["color"], BAND_ALPHA)
+    draw_line(ax, curve["mean"], style)
+
+
+def list_series(names: Iterable[str]) -> Legend:
+    """Return the legend of several curves with bands, in the order in which they are drawn."""
+    legend: Legend = {}
+    for number, name in enumerate(names):
+        style = series_style(number)
+        band = area_handle({"facecolor": style["color"], "alpha": BAND_ALPHA})
+        legend[name] = (band, line_handle(style))
+    return legend

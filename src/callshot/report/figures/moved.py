@@ -11,25 +11,22 @@ from callshot.records.terms import preferred_spread
 from callshot.report.figures.figure_io import FigurePage, render
 from callshot.report.figures.layout import (
     Frames,
-    Legend,
     PageLayout,
     add_legend,
-    area_handle,
     axis_limits,
-    draw_band,
-    draw_line,
+    draw_series,
     line_handle,
+    list_series,
     mark_last_complete,
     set_titles,
 )
-from callshot.report.figures.style import CHANCE, series_style
+from callshot.report.figures.style import CHANCE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 PANELS = PageLayout(columns=2, rows=3, row_in=2.3, left_in=0.5, above_in=0.8)
-BAND_ALPHA = 0.16
 
 
 def draw_moved(result: MovedEvaluation, path_stem: Path) -> list[Path]:
@@ -63,25 +60,15 @@ def _compose(figure: "Figure", panels: Frames, label: str) -> None:
     axes, width_in = PANELS.draw_panels(figure, panels, _draw, shots, [limits])
     set_titles(axes, [panel["panel"][0] for panel in panels], width_in - 0.3)
     figure.supylabel(label)
-    add_legend(figure, _legend(unique_values(rows, "source")))
-
-
-def _legend(sources: list[str]) -> Legend:
-    legend: Legend = {}
-    for number, source in enumerate(sources):
-        style = series_style(number)
-        band = area_handle({"facecolor": style["color"], "alpha": BAND_ALPHA})
-        legend[source] = (band, line_handle(style))
+    legend = list_series(unique_values(rows, "source"))
     legend["chance"] = line_handle(CHANCE)
-    return legend
+    add_legend(figure, legend)
 
 
 def _draw(panel: Frame, ax: "Axes") -> None:
     curves = panel.partition_by("source", maintain_order=True)
     for number, curve in enumerate(curves):
-        style = series_style(number)
-        draw_band(ax, curve, style["color"], BAND_ALPHA)
-        draw_line(ax, curve["mean"], style)
+        draw_series(ax, number, curve)
     first = curves[0]
     ax.axhline(first["chance"][0], **CHANCE)
     mark_last_complete(ax, first["complete"])
