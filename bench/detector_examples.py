@@ -9,22 +9,22 @@ import polars as pl
 
 from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.segments import segment_corpus
-from callshot.detection.background import find_free
-from callshot.detection.call_windows import place_windows
-from callshot.detection.index_files import open_index
-from callshot.detection.index_recordings import index_recordings
-from callshot.detection.site import mix_example
-from callshot.detection.site_examples import (
-    SiteFile,
-    find_site_windows,
-    split_call,
-)
-from callshot.detection.windows import (
+from callshot.detection.index.index_files import open_index
+from callshot.detection.index.index_recordings import index_recordings
+from callshot.detection.index.windows import (
     PlayedRecording,
     WindowEncoder,
     find_spec,
     make_grid,
 )
+from callshot.detection.learning.call_windows import place_windows
+from callshot.detection.learning.site import mix_example
+from callshot.detection.learning.site_examples import (
+    SiteFile,
+    find_site_windows,
+    split_call,
+)
+from callshot.detection.models.background import find_free
 
 Array = np.ndarray
 

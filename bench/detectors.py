@@ -21,20 +21,25 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from callshot.detection.active_windows import ActiveWindows
-from callshot.detection.background import (
+from callshot.detection.models.background import (
     Background,
     BackgroundRecording,
 )
-from callshot.detection.detector import (
+from callshot.detection.models.detector import (
     HIGHEST_AIM,
     Detector,
     find_thresholds,
     make_detector,
 )
-from callshot.detection.event_matching import match_events
-from callshot.detection.merge_windows import Spacing, merge_windows
-from callshot.detection.model import AudioSettings, Example, Provenance, make_model
+from callshot.detection.models.model import (
+    AudioSettings,
+    Example,
+    Provenance,
+    make_model,
+)
+from callshot.detection.scans.active_windows import ActiveWindows
+from callshot.detection.scans.merge_windows import Spacing, merge_windows
+from callshot.detection.scores.event_matching import match_events
 from detector_examples import (
     Array,
     Embedder,

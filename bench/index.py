@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from callshot.detection.index_recordings import index_recordings
+from callshot.detection.index.index_recordings import index_recordings
 from kills import kill_and_resume
 from table import parser, show
 

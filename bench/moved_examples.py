@@ -23,8 +23,8 @@ from scipy import fft
 import callshot
 from callshot.corpus.audio import load_audio
 from callshot.corpus.synthetic import make_corpus
-from callshot.detection.embed_at_site import Site, embed_at_site
-from callshot.detection.site import SNRS_DB
+from callshot.detection.learning.embed_at_site import Site, embed_at_site
+from callshot.detection.learning.site import SNRS_DB
 from callshot.encoders.embed import EmbedOptions, SegmentAudio
 from callshot.records import MovedEvaluation, Segmentation
 from table import parser, show

@@ -19,8 +19,7 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from callshot.detection.background import Background, BackgroundRecording
-from callshot.detection.index_files import (
+from callshot.detection.index.index_files import (
     INDEX,
     IndexedRecording,
     IndexSettings,
@@ -29,13 +28,19 @@ from callshot.detection.index_files import (
     write_record,
     write_span,
 )
-from callshot.detection.index_recordings import index_recordings
-from callshot.detection.learn import learn
-from callshot.detection.model import AudioSettings, Example, Provenance, make_model
-from callshot.detection.model_file import write_model
-from callshot.detection.scan import scan
-from callshot.detection.scan_files import ScanOutput, scan_files
-from callshot.detection.scan_source import EmbeddingOptions, ScanOptions
+from callshot.detection.index.index_recordings import index_recordings
+from callshot.detection.learning.learn import learn
+from callshot.detection.models.background import Background, BackgroundRecording
+from callshot.detection.models.model import (
+    AudioSettings,
+    Example,
+    Provenance,
+    make_model,
+)
+from callshot.detection.models.model_file import write_model
+from callshot.detection.scans.scan import scan
+from callshot.detection.scans.scan_files import ScanOutput, scan_files
+from callshot.detection.scans.scan_source import EmbeddingOptions, ScanOptions
 from callshot.files import sha256_text
 from child_processes import peak_mb, run_child, run_to_end, start_child
 from kills import kill_and_resume, list_files

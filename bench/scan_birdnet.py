@@ -22,8 +22,8 @@ import time
 from collections import deque
 from pathlib import Path
 
-from callshot.detection.index_recordings import index_recordings
-from callshot.detection.windows import (
+from callshot.detection.index.index_recordings import index_recordings
+from callshot.detection.index.windows import (
     PlayedRecording,
     Vectors,
     WindowEncoder,

@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from callshot.corpus.options import SegmentationOptions
     from callshot.corpus.segment_table import read_segments
     from callshot.corpus.synthetic.site import synthesise_soundscape
-    from callshot.detection.find_windows import find_windows
-    from callshot.detection.index_files import Index, open_index
-    from callshot.detection.index_recordings import index_recordings
-    from callshot.detection.learn import learn
-    from callshot.detection.model_file import load_model
-    from callshot.detection.scan import ScanResult, scan
-    from callshot.detection.score import DetectionScores, score_detections
+    from callshot.detection.index.find_windows import find_windows
+    from callshot.detection.index.index_files import Index, open_index
+    from callshot.detection.index.index_recordings import index_recordings
+    from callshot.detection.learning.learn import learn
+    from callshot.detection.models.model_file import load_model
+    from callshot.detection.scans.scan import ScanResult, scan
+    from callshot.detection.scores.score import DetectionScores, score_detections
     from callshot.encoders.availability import list_encoders
     from callshot.errors import CallshotError
     from callshot.fewshot.estimator import CentroidClassifier
@@ -60,36 +60,36 @@ _MODULES = {
     "BaselineResults": "baselines.run",
     "CallshotError": "errors",
     "CentroidClassifier": "fewshot.estimator",
-    "DetectionScores": "detection.score",
+    "DetectionScores": "detection.scores.score",
     "Embeddings": "records",
     "Evaluation": "records",
     "Folds": "records",
     "Hints": "corpus.annotations",
-    "Index": "detection.index_files",
+    "Index": "detection.index.index_files",
     "MovedEvaluation": "records",
     "Protocol": "fewshot.protocol",
-    "ScanResult": "detection.scan",
+    "ScanResult": "detection.scans.scan",
     "SegmentationOptions": "corpus.options",
     "Segmentation": "records",
     "check_folds": "fewshot.folds",
     "compare": "api",
     "embed": "api",
     "evaluate": "api",
-    "find_windows": "detection.find_windows",
-    "index_recordings": "detection.index_recordings",
+    "find_windows": "detection.index.find_windows",
+    "index_recordings": "detection.index.index_recordings",
     "labels_for_target": "fewshot.label_target",
-    "learn": "detection.learn",
+    "learn": "detection.learning.learn",
     "list_encoders": "encoders.availability",
     "load_audio": "corpus.audio",
-    "load_model": "detection.model_file",
+    "load_model": "detection.models.model_file",
     "make_folds": "fewshot.folds",
-    "open_index": "detection.index_files",
+    "open_index": "detection.index.index_files",
     "read_annotations": "corpus.annotations",
     "read_segments": "corpus.segment_table",
     "read_tables": "tables.embedding_tables",
     "rerun_episode": "fewshot.single_episode",
-    "scan": "detection.scan",
-    "score_detections": "detection.score",
+    "scan": "detection.scans.scan",
+    "score_detections": "detection.scores.score",
     "segment": "api",
     "synthesise_soundscape": "corpus.synthetic.site",
     "train_baselines": "api",

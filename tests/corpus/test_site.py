@@ -33,7 +33,7 @@ from callshot.corpus.synthetic.site_plan import (
     plan_recordings,
 )
 from callshot.corpus.synthetic.site_recordings import generate_recording
-from callshot.detection.clock import find_clock_time
+from callshot.detection.index.clock import find_clock_time
 from callshot.errors import OptionError, OutputError
 from callshot.pools import Pool
 from test_cli import run

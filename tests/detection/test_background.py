@@ -8,11 +8,11 @@ import pytest
 import soundfile as sf
 
 import callshot
-from callshot.detection import background as background_module
-from callshot.detection.background import find_free, find_sampled
-from callshot.detection.learn import learn
-from callshot.detection.model import merge_models
-from callshot.detection.model_file import read_model, write_model
+from callshot.detection.learning.learn import learn
+from callshot.detection.models import background as background_module
+from callshot.detection.models.background import find_free, find_sampled
+from callshot.detection.models.model import merge_models
+from callshot.detection.models.model_file import read_model, write_model
 from callshot.errors import InputError
 from field_recordings import write_site
 

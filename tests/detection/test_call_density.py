@@ -5,8 +5,8 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from callshot.detection.call_density import estimate_density, quantile_edges
-from callshot.detection.events import complete_events
+from callshot.detection.events.events import complete_events
+from callshot.detection.scores.call_density import estimate_density, quantile_edges
 from callshot.errors import InputError
 
 

@@ -13,11 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from callshot.detection import clips
-from callshot.detection.choose_clips import choose_events
-from callshot.detection.clip_pictures import draw_spectrogram, measure_spectrogram
-from callshot.detection.clips import ClipOptions, write_clips
-from callshot.detection.events import (
+from callshot.detection.events import clips
+from callshot.detection.events.choose_clips import choose_events
+from callshot.detection.events.clip_pictures import (
+    draw_spectrogram,
+    measure_spectrogram,
+)
+from callshot.detection.events.clips import ClipOptions, write_clips
+from callshot.detection.events.events import (
     RecordingFolder,
     events_frame,
     open_recordings,

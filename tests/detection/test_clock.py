@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import soundfile as sf
 
-from callshot.detection.clock import find_clock_time
+from callshot.detection.index.clock import find_clock_time
 
 
 @pytest.mark.parametrize(

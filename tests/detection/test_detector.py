@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.covariance import ledoit_wolf
 
-from callshot.detection.background import Background, BackgroundRecording
-from callshot.detection.detector import (
+from callshot.detection.models.background import Background, BackgroundRecording
+from callshot.detection.models.detector import (
     choose_thresholds,
     find_directions,
     find_robust_thresholds,
@@ -17,7 +17,12 @@ from callshot.detection.detector import (
     shrink_covariance,
     trim_background,
 )
-from callshot.detection.model import AudioSettings, Example, Provenance, make_model
+from callshot.detection.models.model import (
+    AudioSettings,
+    Example,
+    Provenance,
+    make_model,
+)
 from callshot.errors import InputError, OptionError
 
 DIMENSION = 6

@@ -9,14 +9,14 @@ import pytest
 import soundfile
 
 from callshot.corpus.audio import load_audio, normalise_peak
-from callshot.detection.embed_at_site import (
+from callshot.detection.learning.embed_at_site import (
     Site,
     embed_at_site,
     load_copies,
     plan_copies,
 )
-from callshot.detection.site import SNRS_DB, choose_backgrounds, mix_call
-from callshot.detection.site_background import SPAN_S, find_background
+from callshot.detection.learning.site import SNRS_DB, choose_backgrounds, mix_call
+from callshot.detection.learning.site_background import SPAN_S, find_background
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.embed import EmbedOptions, SegmentAudio, embed
 from callshot.encoders.encode import open_encoder

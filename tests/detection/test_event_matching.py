@@ -7,7 +7,11 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
-from callshot.detection.event_matching import UNMATCHED, interval_iou, match_events
+from callshot.detection.scores.event_matching import (
+    UNMATCHED,
+    interval_iou,
+    match_events,
+)
 from callshot.records import FloatArray
 
 TIMES = st.tuples(st.integers(0, 30), st.integers(1, 12))

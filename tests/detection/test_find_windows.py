@@ -9,14 +9,14 @@ import pytest
 import soundfile as sf
 
 import callshot
-from callshot.detection.find_windows import (
+from callshot.detection.index.find_windows import (
     Example,
     choose_apart,
     embed_example,
     find_windows,
     parse_example,
 )
-from callshot.detection.index_files import write_record
+from callshot.detection.index.index_files import write_record
 from callshot.errors import InputError, OptionError
 from sounds import record
 

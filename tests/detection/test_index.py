@@ -12,11 +12,11 @@ import pytest
 
 import callshot
 from callshot.corpus.audio import open_recording
-from callshot.detection import index_recordings as indexing
-from callshot.detection import span_writer
-from callshot.detection.index_files import Index, open_index, read_record
-from callshot.detection.index_recordings import index_recordings
-from callshot.detection.windows import WindowGrid
+from callshot.detection.index import index_recordings as indexing
+from callshot.detection.index import span_writer
+from callshot.detection.index.index_files import Index, open_index, read_record
+from callshot.detection.index.index_recordings import index_recordings
+from callshot.detection.index.windows import WindowGrid
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.encode import open_encoder
 from callshot.errors import InputError, OptionError
@@ -164,7 +164,7 @@ def test_an_index_is_mapped_not_loaded(tmp_path):
 
 def test_windows_of_an_encoder_with_a_window_of_its_own(tmp_path, monkeypatch):
     """A stand-in: the mean and the largest value of each window."""
-    from callshot.detection import windows as module
+    from callshot.detection.index import windows as module
 
     spec = find_encoder("birdnet-v2.4", {"speed": "2"})
 
@@ -260,8 +260,9 @@ def test_a_corrupt_file_is_a_reject_and_the_rest_goes_on(tmp_path, kind):
 CHILD = """
 import os, signal, sys
 from callshot import files
-from callshot.detection import index_recordings as indexing, span_writer
-from callshot.detection.windows import WindowGrid
+from callshot.detection.index import index_recordings as indexing
+from callshot.detection.index import span_writer
+from callshot.detection.index.windows import WindowGrid
 span_writer.SPAN_WINDOWS = 4
 WindowGrid.block_windows = 2
 kill_at = int(sys.argv[3])

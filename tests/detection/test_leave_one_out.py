@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callshot.detection.leave_one_out import (
+from callshot.detection.models.leave_one_out import (
     LabelledVectors,
     decide_by_others,
     find_judged,

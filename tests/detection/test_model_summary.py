@@ -2,8 +2,13 @@
 
 import numpy as np
 
-from callshot.detection.model import AudioSettings, Example, Provenance, make_model
-from callshot.detection.model_summary import (
+from callshot.detection.models.model import (
+    AudioSettings,
+    Example,
+    Provenance,
+    make_model,
+)
+from callshot.detection.models.model_summary import (
     class_table,
     describe_limits,
     describe_model,

@@ -5,9 +5,14 @@ import json
 import numpy as np
 import pytest
 
-from callshot.detection.model import AudioSettings, Example, Provenance, make_model
-from callshot.detection.onnx_export import export_onnx
-from callshot.detection.segment_labels import score_vectors
+from callshot.detection.models.model import (
+    AudioSettings,
+    Example,
+    Provenance,
+    make_model,
+)
+from callshot.detection.scans.onnx_export import export_onnx
+from callshot.detection.scans.segment_labels import score_vectors
 from callshot.errors import InputError, OptionError
 
 onnxruntime = pytest.importorskip("onnxruntime")

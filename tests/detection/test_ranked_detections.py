@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 
-from callshot.detection.ranked_detections import (
+from callshot.detection.scores.ranked_detections import (
     RankedDetections,
     average_precision,
     find_threshold,
@@ -15,7 +15,7 @@ from callshot.detection.ranked_detections import (
     precision_recall_curve,
     sample_weights,
 )
-from callshot.detection.ranking import Task, rank_windows
+from callshot.detection.scores.ranking import Task, rank_windows
 from callshot.records.frames import EVENTS
 
 RECORDINGS = 4

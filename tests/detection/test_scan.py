@@ -13,17 +13,17 @@ import pytest
 import soundfile as sf
 
 import callshot
-from callshot.detection import index_recordings as indexing
-from callshot.detection import scan_files as scan_output
-from callshot.detection import span_writer
-from callshot.detection.active_windows import decide
-from callshot.detection.clips import ClipOptions
-from callshot.detection.events import open_recordings, read_events
-from callshot.detection.index_recordings import index_recordings
-from callshot.detection.learn import learn
-from callshot.detection.scan import scan, typical_lengths
-from callshot.detection.scan_files import ScanOutput, scan_files
-from callshot.detection.scan_source import EmbeddingOptions, ScanOptions
+from callshot.detection.events.clips import ClipOptions
+from callshot.detection.events.events import open_recordings, read_events
+from callshot.detection.index import index_recordings as indexing
+from callshot.detection.index import span_writer
+from callshot.detection.index.index_recordings import index_recordings
+from callshot.detection.learning.learn import learn
+from callshot.detection.scans import scan_files as scan_output
+from callshot.detection.scans.active_windows import decide
+from callshot.detection.scans.scan import scan, typical_lengths
+from callshot.detection.scans.scan_files import ScanOutput, scan_files
+from callshot.detection.scans.scan_source import EmbeddingOptions, ScanOptions
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.records import FAILURES, Finding
 from callshot.report import output_folder

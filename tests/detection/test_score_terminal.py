@@ -5,8 +5,8 @@ import io
 import polars as pl
 from rich.console import Console
 
-from callshot.detection.score import DetectionScores
-from callshot.detection.score_terminal import show_scores
+from callshot.detection.scores.score import DetectionScores
+from callshot.detection.scores.score_terminal import show_scores
 from callshot.records.frames import CALL_DENSITY
 
 

@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-from callshot.detection.site import choose_backgrounds, find_band, mix_call, mix_example
+from callshot.detection.learning.site import (
+    choose_backgrounds,
+    find_band,
+    mix_call,
+    mix_example,
+)
 from callshot.errors import InputError
 
 RATE_HZ = 8000

@@ -7,19 +7,19 @@ import pytest
 import soundfile as sf
 
 import callshot
-from callshot.detection.background import MOST_WINDOWS
-from callshot.detection.example_clips import MOST_CLIPS, to_pcm
-from callshot.detection.learn import learn
-from callshot.detection.model import merge_models
-from callshot.detection.model_file import read_model, write_model
-from callshot.detection.scan import scan
-from callshot.detection.site import mix_example
-from callshot.detection.site_examples import (
+from callshot.detection.index.windows import WindowEncoder, find_spec, make_grid
+from callshot.detection.learning.learn import learn
+from callshot.detection.learning.site import mix_example
+from callshot.detection.learning.site_examples import (
     SiteFile,
     find_site_windows,
     sample_index,
 )
-from callshot.detection.windows import WindowEncoder, find_spec, make_grid
+from callshot.detection.models.background import MOST_WINDOWS
+from callshot.detection.models.example_clips import MOST_CLIPS, to_pcm
+from callshot.detection.models.model import merge_models
+from callshot.detection.models.model_file import read_model, write_model
+from callshot.detection.scans.scan import scan
 from callshot.errors import InputError, OptionError
 from field_recordings import RATE_HZ, add_tone, write_site
 
@@ -229,9 +229,9 @@ def test_a_large_index_is_sampled_evenly(field, tmp_path, monkeypatch):
     ).index
     background = sample_index(index)
     assert len(background.vectors) == len(index) == 240 <= MOST_WINDOWS
-    monkeypatch.setattr("callshot.detection.site_examples.MOST_WINDOWS", 120)
+    monkeypatch.setattr("callshot.detection.learning.site_examples.MOST_WINDOWS", 120)
     sampled = sample_index(index)
     np.testing.assert_array_equal(sampled.vectors, background.vectors[::2])
     assert sampled.hours == pytest.approx(120 * 0.5 / 3600)
-    monkeypatch.setattr("callshot.detection.site_examples.MOST_WINDOWS", 50)
+    monkeypatch.setattr("callshot.detection.learning.site_examples.MOST_WINDOWS", 50)
     assert sample_index(index) is None

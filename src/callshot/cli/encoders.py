@@ -18,7 +18,7 @@ from callshot.cli.synth import parse_numbers
 from callshot.errors import OptionError, printable
 
 if TYPE_CHECKING:
-    from callshot.detection.embed_at_site import Site
+    from callshot.detection.learning.embed_at_site import Site
 
 MOST_REJECTS = 8  # shown on screen
 
@@ -160,7 +160,7 @@ def embed(
 
 
 def _make_site(recordings: Path | None, snr_db: str | None) -> "Site | None":
-    from callshot.detection.embed_at_site import Site
+    from callshot.detection.learning.embed_at_site import Site
 
     if recordings is None:
         if snr_db is not None:

@@ -13,7 +13,7 @@ from callshot.errors import printable
 if TYPE_CHECKING:
     import polars as pl
 
-    from callshot.detection.index_recordings import IndexResult
+    from callshot.detection.index.index_recordings import IndexResult
 
 MOST_LINES = 8  # of rejects and of notes, on screen
 
@@ -77,7 +77,7 @@ def index(
 
     Example: callshot index recordings --encoder birdnet-v2.4 --out index
     """
-    from callshot.detection.index_recordings import index_recordings
+    from callshot.detection.index.index_recordings import index_recordings
 
     with run_with_progress(f"opening {encoder}", quiet=quiet) as progress:
         result = index_recordings(
@@ -99,7 +99,7 @@ def index(
 
 
 def _print_result(result: "IndexResult", out: Path) -> None:
-    from callshot.detection.index_files import REJECTS
+    from callshot.detection.index.index_files import REJECTS
 
     rejects = [f"left out: {reject.reason}" for reject in result.rejects]
     notes = [f"note: {note}" for note in result.notes]
@@ -156,7 +156,7 @@ def find(
 
     Example: callshot find night.wav@12.5-14 index --out similar.csv
     """
-    from callshot.detection.find_windows import (
+    from callshot.detection.index.find_windows import (
         check_window_list,
         find_windows,
         write_window_list,

@@ -132,9 +132,9 @@ def learn(
 
     Example: callshot learn recordings -a selections --encoder birdnet-v2.4 --out calls.npz
     """
-    from callshot.detection.example_calls import LearningOptions
-    from callshot.detection.learn import learn_files
-    from callshot.detection.model_summary import describe_limits
+    from callshot.detection.learning.example_calls import LearningOptions
+    from callshot.detection.learning.learn import learn_files
+    from callshot.detection.models.model_summary import describe_limits
 
     if source.corpus is not None:
         raise OptionError("corpus: learn has no use for it; leave the option out")
@@ -192,8 +192,8 @@ def model(path: ModelFile) -> None:
 
     Example: callshot model calls.npz
     """
-    from callshot.detection.model_file import read_model
-    from callshot.detection.model_summary import describe_model
+    from callshot.detection.models.model_file import read_model
+    from callshot.detection.models.model_summary import describe_model
 
     for line in describe_model(read_model(path)):
         print(printable(line))
@@ -215,8 +215,8 @@ def export(
 
     Example: callshot export calls.npz --onnx calls.onnx
     """
-    from callshot.detection.model_file import read_model
-    from callshot.detection.onnx_export import check_onnx_path, export_onnx
+    from callshot.detection.models.model_file import read_model
+    from callshot.detection.scans.onnx_export import check_onnx_path, export_onnx
 
     check_onnx_path(onnx)
     learned = read_model(path)

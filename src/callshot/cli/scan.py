@@ -13,8 +13,8 @@ from callshot.cli.options import FollowLinks, Out, Quiet, Seed, parse_names, par
 from callshot.errors import OptionError, printable
 
 if TYPE_CHECKING:
-    from callshot.detection.scan_files import ScanOutput
-    from callshot.detection.scan_source import ScanOptions
+    from callshot.detection.scans.scan_files import ScanOutput
+    from callshot.detection.scans.scan_source import ScanOptions
 
 
 @dataclass
@@ -81,7 +81,7 @@ class EventOptions:
     def scan_options(self) -> "ScanOptions":
         """Return how windows become events."""
         from callshot.cli.score import parse_rate  # later: --help lists scan first
-        from callshot.detection.scan_source import ScanOptions
+        from callshot.detection.scans.scan_source import ScanOptions
 
         aim = parse_rate(self.false_alarms)
         assert aim is not None  # there is a default
@@ -89,8 +89,8 @@ class EventOptions:
 
     def output(self) -> "ScanOutput":
         """Return which files are written."""
-        from callshot.detection.clips import ClipOptions
-        from callshot.detection.scan_files import ScanOutput
+        from callshot.detection.events.clips import ClipOptions
+        from callshot.detection.scans.scan_files import ScanOutput
 
         clips = None
         if self.clips is not None:
@@ -161,9 +161,9 @@ def _scan_recordings(
 ) -> None:
     from rich.console import Console
 
-    from callshot.detection.scan_files import scan_files
-    from callshot.detection.scan_source import EmbeddingOptions
-    from callshot.detection.scan_terminal import show_scan
+    from callshot.detection.scans.scan_files import scan_files
+    from callshot.detection.scans.scan_source import EmbeddingOptions
+    from callshot.detection.scans.scan_terminal import show_scan
 
     embedding = EmbeddingOptions(
         encoder.encoder,
@@ -188,7 +188,7 @@ def _name_segments(
     audio: Path | None,
     quiet: bool,
 ) -> None:
-    from callshot.detection.segment_labels import scan_segment_files
+    from callshot.detection.scans.segment_labels import scan_segment_files
 
     with run_with_progress("opening the encoder", quiet=quiet) as progress:
         result = scan_segment_files(

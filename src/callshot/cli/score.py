@@ -14,8 +14,8 @@ from callshot.errors import OptionError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from callshot.detection.clips import ClipOptions
-    from callshot.detection.events import EventReading
+    from callshot.detection.events.clips import ClipOptions
+    from callshot.detection.events.events import EventReading
     from callshot.records import Progress
 
 HOURS = {"h": 1.0, "d": 24.0}
@@ -114,9 +114,9 @@ def score(
     """
     from rich.console import Console
 
-    from callshot.detection.score import score_detections
-    from callshot.detection.score_files import open_scores, write_scores
-    from callshot.detection.score_terminal import show_scores
+    from callshot.detection.scores.score import score_detections
+    from callshot.detection.scores.score_files import open_scores, write_scores
+    from callshot.detection.scores.score_terminal import show_scores
 
     options = {
         "iou": iou,
@@ -200,9 +200,9 @@ def convert(
     from rich.console import Console
 
     from callshot.corpus.renaming import make_hints
-    from callshot.detection.clips import ClipOptions
-    from callshot.detection.exports import convert_files
-    from callshot.detection.score_terminal import show_rejects
+    from callshot.detection.events.clips import ClipOptions
+    from callshot.detection.events.exports import convert_files
+    from callshot.detection.scores.score_terminal import show_rejects
 
     hints = make_hints(columns=parse_pairs("columns", columns, "label=Species"))
     more = _MoreFiles(recordings, activity)
@@ -240,9 +240,9 @@ class _MoreFiles:
         self, reading: "EventReading", out: Path, progress: "Progress"
     ) -> "Iterator[str]":
         """Write the files to folders in `out`; yield what was written."""
-        from callshot.detection.activity import write_activity
-        from callshot.detection.clips import write_clips
-        from callshot.detection.events import open_recordings
+        from callshot.detection.events.activity import write_activity
+        from callshot.detection.events.clips import write_clips
+        from callshot.detection.events.events import open_recordings
 
         if self.recordings is None:
             return

@@ -32,7 +32,7 @@ from callshot.corpus.segment_table import (
     write_segmentation,
 )
 from callshot.corpus.segments import segment_corpus
-from callshot.detection.embed_at_site import Site, embed_at_site
+from callshot.detection.learning.embed_at_site import Site, embed_at_site
 from callshot.encoders.embed import (
     EmbedOptions,
     SegmentAudio,

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from callshot.corpus.segments import audio_root
-from callshot.detection.index_files import is_index
-from callshot.detection.verify_index import verify_index
+from callshot.detection.index.index_files import is_index
+from callshot.detection.index.verify_index import verify_index
 from callshot.encoders.embed import default_store
 from callshot.encoders.store.verify_store import is_store, verify_store
 from callshot.errors import InputError, OptionError

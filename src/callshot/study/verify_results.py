@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from callshot.corpus.input_files import verify_inputs
-from callshot.detection.exports import MANIFEST as EXPORT_INFO
-from callshot.detection.index_files import is_index
-from callshot.detection.scan_files import PROVENANCE as SCAN_INFO
-from callshot.detection.verify_index import verify_index
+from callshot.detection.events.exports import MANIFEST as EXPORT_INFO
+from callshot.detection.index.index_files import is_index
+from callshot.detection.index.verify_index import verify_index
+from callshot.detection.scans.scan_files import PROVENANCE as SCAN_INFO
 from callshot.files import is_inside, sha256_file
 from callshot.records import Finding
 from callshot.report.results import PROVENANCE

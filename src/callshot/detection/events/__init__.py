@@ -1,0 +1,1 @@
+"""Tables of events, and the files and pictures made from them."""

@@ -1,0 +1,177 @@
+"""Events and their recordings → clips to listen to, with pictures, in a folder.
+
+clips.csv                                       what each clip is, and why it was chosen
+LABEL/001_RECORDING_12.3s.flac, .png            sound and spectrogram; 001 has the highest score
+
+A clip has the sample rate of its recording, and every sample as it is there. clips.csv can be given
+to `callshot score --reviewed`, once its column `confirmed` has been filled with yes or no.
+"""
+
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import polars as pl
+import soundfile
+
+from callshot.corpus.audio import open_recording
+from callshot.corpus.audio_files import Signal
+from callshot.detection.events.choose_clips import choose_events
+from callshot.detection.events.clip_pictures import draw_spectrogram
+from callshot.detection.events.events import RecordingFolder, complete_events
+from callshot.errors import CallshotError, OptionError, OutputError
+from callshot.files import make_folder
+from callshot.records import Progress, Reject, no_progress
+from callshot.records.csv_cells import write_csv_frame
+from callshot.records.frames import CLIPS, Frame, unique_values
+from callshot.report.output_folder import open_output_folder
+from callshot.report.tables.file_names import safe_names
+from callshot.version import __version__
+
+Row = dict[str, Any]
+
+TABLE = "clips.csv"
+PROVENANCE = "provenance.json"
+SET = "callshot clips"
+UNSAFE = re.compile(r"[^\w.+-]+")
+LONGEST_STEM = 60
+MOST_FLAC_HZ = 655_350
+SUBTYPE = "PCM_24"  # holds samples of 8, 16 and 24 bit as they are
+
+
+@dataclass(frozen=True, slots=True)
+class ClipOptions:
+    """How clips are chosen and cut.
+
+    count    of each class, for each of three reasons: the best, the most uncertain, a sample
+    margin_s audio before and after the event
+    top_hz   the highest frequency in pictures; None is all that the recording has
+    channel  first, mean, or the number of a channel from 1
+    seed     of the sample
+    """
+
+    count: int
+    margin_s: float = 1.0
+    top_hz: float | None = None
+    channel: str = "mean"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise OptionError(f"clips: expected 1 or more, got {self.count}")
+        if not 0 <= self.margin_s <= 60:
+            raise OptionError(f"margin_s: expected 0 to 60 s, got {self.margin_s}")
+        if self.top_hz is not None and not 0 < self.top_hz < 1e7:
+            raise OptionError(f"top_hz: expected more than 0 Hz, got {self.top_hz}")
+
+
+@dataclass(frozen=True)
+class ClipResult:
+    """The files that were written, and the events whose audio could not be read."""
+
+    clips: Frame
+    paths: list[Path]
+    rejects: list[Reject] = field(default_factory=list)
+
+
+def write_clips(
+    events: Frame,
+    recordings: RecordingFolder,
+    out: Path,
+    options: ClipOptions,
+    *,
+    progress: Progress = no_progress,
+) -> ClipResult:
+    """Cut clips of chosen events into a folder, all of them or none; see `choose_events`.
+
+    Clips that an earlier run wrote there are replaced; other files are never touched.
+    """
+    chosen = choose_events(complete_events(events), options.count, seed=options.seed)
+    rows: list[Row] = []
+    rejects: list[Reject] = []
+
+    def make(folder: Path) -> list[str]:
+        for event, stem in _name_clips(chosen):
+            path = recordings.find_file(event["recording"])
+            try:
+                rows.append(_cut_clip(event, path, folder, stem, options))
+            except OutputError:
+                raise
+            except CallshotError as error:
+                rejects.append(Reject(event["recording"], None, f"no clip: {error}"))
+            progress(1 / len(chosen), stem)
+        return _write_table(rows, folder)
+
+    facts = {"version": __version__, "clips": options.count, "seed": options.seed}
+    with open_output_folder(out, [TABLE], PROVENANCE, mark=SET) as output:
+        paths = output.write(make, facts)
+    return ClipResult(_to_frame(rows), paths, rejects)
+
+
+def check_clips_folder(out: Path) -> None:
+    """Check, before any work, that clips can be written to a folder."""
+    with open_output_folder(out, [TABLE], PROVENANCE, mark=SET):
+        pass
+
+
+def _write_table(rows: list[Row], folder: Path) -> list[str]:
+    """Write the table of all clips; return the names of all files."""
+    write_csv_frame(_to_frame(rows), folder / TABLE)
+    names = [row[name] for row in rows for name in ("clip", "picture")]
+    return [*names, TABLE]
+
+
+def _to_frame(rows: list[Row]) -> Frame:
+    return pl.DataFrame(rows, schema=dict(CLIPS))
+
+
+def _name_clips(chosen: Frame) -> Iterator[tuple[Row, str]]:
+    """Yield events and the paths of their clips: class, rank, recording and time, no suffix."""
+    labels = unique_values(chosen, "label")
+    folders = dict(zip(labels, safe_names(labels, "class"), strict=True))
+    for event in chosen.iter_rows(named=True):
+        stem = PurePosixPath(event["recording"]).stem
+        safe = UNSAFE.sub("_", stem)[:LONGEST_STEM]
+        name = f"{event['rank']:03d}_{safe}_{event['start_s']:.1f}s"
+        yield event, f"{folders[event['label']]}/{name}"
+
+
+def _cut_clip(
+    event: Row, path: Path, folder: Path, stem: str, options: ClipOptions
+) -> Row:
+    """Write the clip of an event and its picture to a folder; return its row of the table."""
+    signal, rate_hz, start_s = _read_clip(event, path, options)
+    suffix = "flac" if rate_hz <= MOST_FLAC_HZ else "wav"
+    row: Row = {column: event.get(column) for column in CLIPS}
+    row["clip"] = f"{stem}.{suffix}"
+    row["picture"] = f"{stem}.png"
+    row["confirmed"] = None
+    row["clip_start_s"] = start_s
+    row["clip_end_s"] = start_s + signal.size / rate_hz
+    audio = io.BytesIO()  # libsndfile has errors of its own on a full disk
+    soundfile.write(audio, signal, rate_hz, SUBTYPE, format=suffix)
+    picture = draw_spectrogram(signal, rate_hz, start_s, event, options.top_hz)
+    make_folder((folder / stem).parent)
+    (folder / row["clip"]).write_bytes(audio.getbuffer())
+    (folder / row["picture"]).write_bytes(picture)
+    return row
+
+
+def _read_clip(
+    event: Row, path: Path, options: ClipOptions
+) -> tuple[Signal, int, float]:
+    """Return the samples of a clip, their rate, and the time in the recording of the first."""
+    start_s = max(0.0, event["start_s"] - options.margin_s)
+    end_s = event["end_s"] + options.margin_s
+    with open_recording(path, event["recording"]) as reader:
+        rate_hz = round(reader.recording.rate_hz)
+        duration_s = reader.recording.duration_s
+        if start_s < duration_s:
+            end_s = min(end_s, duration_s)
+        signal = reader.read(
+            start_s, end_s, rate_hz=rate_hz, channel_rule=options.channel
+        )
+    return signal, rate_hz, round(start_s * rate_hz) / rate_hz

@@ -1,0 +1,270 @@
+"""Events → files that other programs open.
+
+raven         a selection table for each recording, also for those without events
+raven-all     one selection table for all recordings, right in both ways of opening it
+audacity      a label track for each recording that has events
+kaleidoscope  kaleidoscope.csv; date, time and hour are those of the start of the event
+csv, parquet  events.csv, events.parquet: all columns
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from io import BytesIO
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import polars as pl
+
+from callshot.corpus.annotations import Hints, audacity, raven
+from callshot.corpus.annotations.cells import add_times
+from callshot.corpus.audio import SUFFIXES
+from callshot.detection.events.events import (
+    EventReading,
+    RecordingFolder,
+    open_recordings,
+    read_events,
+)
+from callshot.detection.index.clock import find_clock_time, parse_clock, shift_clock
+from callshot.errors import InputError, OptionError, suggest_name
+from callshot.files import is_inside, sha256_text
+from callshot.records import Annotation
+from callshot.records.csv_cells import format_csv
+from callshot.records.frames import Frame
+from callshot.report.output_folder import OutputFolder, open_output_folder
+
+MANIFEST = "export.json"  # readers of annotations do not skip the files that it lists
+TABLE_SUFFIX = ".Table.1.selections.txt"
+LONGEST_STEM = 220  # bytes; file systems have names of up to 255
+SPAN = ("recording", "start_s", "end_s", "label")
+KALEIDOSCOPE = (
+    "INDIR",
+    "FOLDER",
+    "IN FILE",
+    "CHANNEL",
+    "OFFSET",
+    "DURATION",
+    "DATE",
+    "TIME",
+    "HOUR",
+    "TOP1MATCH*",
+    "TOP1DIST",
+)
+VERDICTS = {True: "yes", False: "no"}
+DIGITS = 6  # of the times at which files begin in a sound: microseconds
+
+Files = Iterator[tuple[str, bytes]]  # name and content
+
+
+def convert_files(
+    source: Path, format: str, out: Path, recordings: Path | None, hints: Hints
+) -> tuple[EventReading, list[Path]]:
+    """Write the events of a file or folder in one of EXPORTS; see `export_events`."""
+    check_format(format)
+    with open_output_folder(out, (), MANIFEST) as output:
+        folder = None if recordings is None else open_recordings(recordings)
+        reading = read_events(source, folder, hints)
+        files = _write_events(output, reading.events, format, folder)
+    return reading, files
+
+
+def export_events(
+    events: Frame, format: str, out: Path, recordings: RecordingFolder | None = None
+) -> list[Path]:
+    """Write events to a folder in one of EXPORTS: all files, or none; return their paths.
+
+    Files that an earlier export wrote there are replaced; others are an error.
+    """
+    check_format(format)
+    with open_output_folder(out, (), MANIFEST) as output:
+        return _write_events(output, events, format, recordings)
+
+
+def check_format(format: str) -> None:
+    """Check that events can be written in a format."""
+    if format not in EXPORTS:
+        raise OptionError(f"unknown format {format!r}; {suggest_name(format, EXPORTS)}")
+
+
+def _write_events(
+    output: OutputFolder,
+    events: Frame,
+    format: str,
+    recordings: RecordingFolder | None,
+) -> list[Path]:
+    def make(folder: Path) -> list[str]:
+        return write_files(events, format, folder, recordings)
+
+    return output.write(make, {"format": format})
+
+
+def write_files(
+    events: Frame, format: str, folder: Path, recordings: RecordingFolder | None
+) -> list[str]:
+    """Write events to a folder in one of EXPORTS; return the names of the files."""
+    names: list[str] = []
+    for name, content in EXPORTS[format](events, recordings):
+        if not is_inside(folder, name):
+            raise InputError(
+                f"{name}: a recording outside the folder of recordings; "
+                "give that folder (--recordings)"
+            )
+        if name in names:
+            raise InputError(
+                f"{name}: two recordings would share this file; export them apart"
+            )
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        names.append(name)
+    return names
+
+
+def to_annotations(events: Frame) -> list[Annotation]:
+    """Return events as annotations; what they have beside span and label are extra cells."""
+    annotations = []
+    for event in events.iter_rows(named=True):
+        recording, start_s, end_s, label = [event.pop(name) for name in SPAN]
+        event["confirmed"] = VERDICTS.get(event["confirmed"])
+        extra = {name: value for name, value in event.items() if value is not None}
+        annotations.append(
+            Annotation(recording, start_s, end_s, label, "", None, extra=extra)
+        )
+    return annotations
+
+
+def _export_raven(events: Frame, recordings: RecordingFolder | None) -> Files:
+    """Yield the table of each recording; one without rows where a recording has no events."""
+    events = _fill_band(events, recordings)
+    names = set(events["recording"])
+    if recordings is not None:
+        names |= recordings.recordings.keys()
+    for name, stem in _find_stems(names).items():
+        file = f"{stem}{TABLE_SUFFIX}"
+        annotations = to_annotations(events.filter(recording=name))
+        yield file, raven.write(annotations, Path(file)).encode()
+
+
+def _export_raven_all(events: Frame, recordings: RecordingFolder | None) -> Files:
+    """Yield one table; its times run on over all recordings, by name, also over silent ones."""
+    if recordings is None:
+        raise OptionError(
+            "to: raven-all is one table for all recordings and needs their lengths; "
+            "give their folder (--recordings)"
+        )
+    sound = {}
+    begin_s = 0.0
+    for name, recording in sorted(recordings.recordings.items()):
+        path = str(recordings.find_file(name))
+        sound[name] = raven.SoundFile(path, round(begin_s, DIGITS))
+        begin_s += recording.duration_s
+    file = f"all{TABLE_SUFFIX}"
+    annotations = to_annotations(_fill_band(events, recordings))
+    yield file, raven.write(annotations, Path(file), sound).encode()
+
+
+def _fill_band(events: Frame, recordings: RecordingFolder | None) -> Frame:
+    """Give events without frequencies the whole band: Raven draws a selection as a box."""
+    if recordings is None:
+        return events
+    tops_hz = {name: one.rate_hz / 2 for name, one in recordings.recordings.items()}
+    top_hz = pl.col("recording").replace_strict(
+        tops_hz, default=None, return_dtype=pl.Float64
+    )
+    return events.with_columns(
+        pl.col("low_freq_hz").fill_null(0.0), pl.col("high_freq_hz").fill_null(top_hz)
+    )
+
+
+def _export_audacity(events: Frame, recordings: RecordingFolder | None) -> Files:
+    for name, stem in _find_stems(set(events["recording"])).items():
+        file = f"{stem}.txt"
+        annotations = to_annotations(events.filter(recording=name))
+        yield file, audacity.write(annotations, Path(file)).encode()
+
+
+def _export_kaleidoscope(events: Frame, recordings: RecordingFolder | None) -> Files:
+    folder = ""
+    if recordings is not None:
+        folder = str(recordings.library.root.absolute())
+    clocks = _find_clocks(events, recordings)
+    rows: list[Iterable[Any]] = [KALEIDOSCOPE]
+    for event, clock in zip(events.iter_rows(named=True), clocks, strict=True):
+        path = PurePosixPath(event["recording"])
+        parent = path.parent.as_posix()
+        if parent == ".":
+            parent = ""
+        duration_s = add_times(event["end_s"], -event["start_s"])
+        span = (event["start_s"], duration_s)
+        match = (event["label"], event["distance"])
+        rows.append((folder, parent, path.name, 0, *span, *clock, *match))
+    yield "kaleidoscope.csv", format_csv(map(tuple, rows)).encode()
+
+
+def _find_clocks(
+    events: Frame, recordings: RecordingFolder | None
+) -> Iterator[tuple[str, str, str]]:
+    """Yield the date, time and hour at which each event starts; empty where no clock says it."""
+    starts = {}
+    for name in set(events["recording"]):
+        path = Path(name) if recordings is None else recordings.find_file(name)
+        starts[name] = find_clock_time(path, name)
+    for event in events.iter_rows(named=True):
+        shifted = shift_clock(starts[event["recording"]], event["start_s"])
+        time = parse_clock(event["clock"]) or parse_clock(shifted)
+        if time is None:
+            yield "", "", ""
+        else:
+            yield f"{time:%Y-%m-%d}", f"{time:%H:%M:%S}", f"{time:%H}"
+
+
+def _export_csv(events: Frame, recordings: RecordingFolder | None) -> Files:
+    verdicts = pl.col("confirmed").replace_strict(
+        VERDICTS, default=None, return_dtype=pl.String
+    )
+    rows = events.with_columns(confirmed=verdicts).rows()
+    yield "events.csv", format_csv([tuple(events.columns), *rows]).encode()
+
+
+def _export_parquet(events: Frame, recordings: RecordingFolder | None) -> Files:
+    buffer = BytesIO()
+    events.write_parquet(buffer, compression="zstd")
+    yield "events.parquet", buffer.getvalue()
+
+
+def _find_stems(names: Iterable[str]) -> dict[str, str]:
+    """Return the names of recordings without suffix; those that would be the same keep theirs."""
+    stems = {name: _stem(name) for name in sorted(names)}
+    counts = Counter(stem.casefold() for stem in stems.values())
+    return {
+        name: _shorten(stem if counts[stem.casefold()] == 1 else name)
+        for name, stem in stems.items()
+    }
+
+
+def _shorten(stem: str) -> str:
+    """Return a name with room for our suffixes; a checksum stands for what is cut off."""
+    parent, slash, name = stem.rpartition("/")
+    encoded = name.encode()
+    if len(encoded) <= LONGEST_STEM:
+        return stem
+    checksum = sha256_text(name)[:8]
+    kept = encoded[: LONGEST_STEM - 9].decode(errors="ignore")
+    return f"{parent}{slash}{kept}_{checksum}"
+
+
+def _stem(name: str) -> str:
+    """Return the name of a recording without the suffix of an audio file."""
+    path = PurePosixPath(name)
+    if path.suffix.lower() in SUFFIXES:
+        return path.with_suffix("").as_posix()
+    return name
+
+
+EXPORTS: dict[str, Callable[[Frame, RecordingFolder | None], Files]] = {
+    "raven": _export_raven,
+    "raven-all": _export_raven_all,
+    "audacity": _export_audacity,
+    "kaleidoscope": _export_kaleidoscope,
+    "csv": _export_csv,
+    "parquet": _export_parquet,
+}

@@ -1,0 +1,1 @@
+"""Windows of recordings, embedded once and kept in files."""

@@ -1,0 +1,298 @@
+"""A sound and an index come in; the windows that are most similar to it go out, ranked."""
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from callshot.detection.index.clock import shift_clock
+from callshot.detection.index.index_files import (
+    Index,
+    IndexedRecording,
+    IndexSettings,
+    open_index,
+)
+from callshot.detection.index.windows import (
+    PlayedRecording,
+    WindowEncoder,
+    WindowGrid,
+    find_spec,
+    make_grid,
+    read_windows,
+    split_range,
+)
+from callshot.encoders.spec import find_differences
+from callshot.encoders.validation import Float32Array, check_choice, check_whole_number
+from callshot.errors import InputError
+from callshot.files import atomic_path, check_new_file, has_header, make_folder
+from callshot.records import FloatArray, IntArray, Progress, no_progress
+from callshot.records.csv_cells import write_csv_frame
+
+TINY = np.finfo(np.float64).tiny
+DISTANCES = ("euclidean", "cosine")
+EXAMPLE = re.compile(r"(?P<path>.+)@(?P<start>\d+\.?\d*)-(?P<end>\d+\.?\d*)")
+COLUMNS = {
+    "rank": pl.Int64,
+    "recording": pl.String,
+    "start_s": pl.Float64,
+    "end_s": pl.Float64,
+    "clock": pl.String,
+    "level_dbfs": pl.Float32,
+    "distance": pl.Float64,
+}
+
+
+@dataclass(frozen=True)
+class Example:
+    """A sound: a recording, or a span of it."""
+
+    path: Path
+    start_s: float = 0.0
+    end_s: float = math.inf
+
+
+def parse_example(text: str) -> Example:
+    """Return the example that a user names: a file, or FILE@START-END in seconds.
+
+    >>> parse_example("site/a.wav@12.5-14")
+    Example(path=PosixPath('site/a.wav'), start_s=12.5, end_s=14.0)
+    """
+    match = EXAMPLE.fullmatch(text)
+    if match is None or Path(text).exists():
+        return Example(Path(text))
+    path = Path(match["path"])
+    start_s = float(match["start"])
+    end_s = float(match["end"])
+    return Example(path, start_s, end_s)
+
+
+def find_windows(
+    example: str | Path,
+    index: Index | Path | str,
+    *,
+    count: int = 20,
+    per_recording: int = 3,
+    distance: str = "euclidean",
+    device: str = "cpu",
+    threads: int | None = None,
+    progress: Progress = no_progress,
+) -> pl.DataFrame:
+    """Find the windows of an index that are most similar to one sound.
+
+    The sound is embedded as windows of the index are: with what is around it, if it is shorter
+    than a window; as the mean of its windows, if it is longer. Of windows that overlap, the
+    nearest one counts.
+
+    Parameters
+    ----------
+    example : str or path
+        A recording, or a span of one as "FILE@START-END" in seconds.
+    index : Index or path
+        Made by `index_recordings`.
+    count : int
+        Windows to return, at most.
+    per_recording : int
+        Windows of one recording, at most.
+    distance : str
+        "euclidean", or "cosine", which ignores the length of vectors.
+    device, threads, progress
+        As for `index_recordings`.
+
+    Returns
+    -------
+    DataFrame
+        rank, recording, start_s, end_s, clock, level_dbfs, distance; the nearest first.
+
+    Raises
+    ------
+    InputError
+        If the example or the index cannot be read, or if the encoder is not the one of the index.
+
+    Examples
+    --------
+    >>> import soundfile, tempfile
+    >>> from callshot import index_recordings
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> noise = np.random.default_rng(0).normal(0, 0.1, 64000)
+    >>> soundfile.write(folder / "a.wav", noise, 16000)
+    >>> result = index_recordings(folder, folder / "index", "mfcc", window_s=1)
+    >>> found = find_windows(f"{folder}/a.wav@2-3", result.index)
+    >>> found["start_s"][0], found["distance"][0] < 0.2
+    (2.0, True)
+    """
+    check_whole_number("count", count)
+    check_whole_number("per_recording", per_recording)
+    check_choice("distance", distance, DISTANCES)
+    opened = index if isinstance(index, Index) else open_index(index)
+    sound = parse_example(str(example))
+    vector = embed_example(sound, opened, device=device, threads=threads)
+    frames = [pl.DataFrame(schema=COLUMNS)]
+    for recording in opened.recordings:
+        frames.append(_search(opened, recording, vector, distance, per_recording))
+        progress(1 / len(opened.recordings), "comparing windows")
+    ranked = pl.concat(frames).sort("distance", "recording", "start_s").head(count)
+    return ranked.with_columns(rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int64))
+
+
+def check_window_list(path: Path) -> None:
+    """Check, before any work, that a list can be written and replaces no file of others."""
+    check_new_file(path, "list of windows", partial(has_header, columns=COLUMNS))
+
+
+def write_window_list(windows: pl.DataFrame, path: Path) -> None:
+    """Write windows as CSV."""
+    make_folder(path.absolute().parent)
+    with atomic_path(path) as temporary:
+        write_csv_frame(windows, temporary)
+
+
+def embed_example(
+    example: Example, index: Index, *, device: str = "cpu", threads: int | None = None
+) -> Float32Array:
+    """Return the vector of a sound, embedded as the windows of an index are."""
+    settings = index.settings
+    spec = find_spec(settings.encoder, settings.choices)
+    window_s = None if spec.windowing is not None else settings.window_s
+    grid = make_grid(spec, window_s, settings.hop_s)
+    with WindowEncoder(spec, device=device, threads=threads) as model:
+        _check_encoder(index.folder, settings, model)
+        name = str(example.path)
+        with PlayedRecording(example.path, name, spec, settings.channel) as played:
+            starts = _place_windows(example, played, grid)
+            return _embed_mean(played, starts, grid, model)
+
+
+def _embed_mean(
+    played: PlayedRecording, starts: IntArray, grid: WindowGrid, model: WindowEncoder
+) -> Float32Array:
+    """Return the mean of the vectors of windows, block by block."""
+    total = np.zeros(model.spec.dimension)
+    is_silent = True
+    for part in split_range(len(starts), grid.block_windows):
+        windows = read_windows(played, starts[part], grid.window)
+        is_silent &= not any(window.any() for window in windows)
+        vectors = model.submit(windows)()
+        total += vectors.sum(axis=0, dtype=np.float64)
+    if is_silent:
+        name = played.recording.path
+        raise InputError(f"{name}: the example is silent; give a span with a sound")
+    mean = total / len(starts)
+    return mean.astype(np.float32)
+
+
+def _check_encoder(folder: Path, settings: IndexSettings, model: WindowEncoder) -> None:
+    fingerprint = json.loads(json.dumps(model.fingerprint))
+    names = find_differences(settings.fingerprint, fingerprint)
+    if names:
+        raise InputError(
+            f"{folder}: was made with another {' and '.join(names)} of {settings.name} than the "
+            "one installed here; index the recordings again, in another folder"
+        )
+
+
+def _place_windows(
+    example: Example, played: PlayedRecording, grid: WindowGrid
+) -> IntArray:
+    """Return where the windows of an example begin: one around it, or several inside it."""
+    duration_s = played.recording.duration_s
+    end_s = min(example.end_s, duration_s)
+    if not example.start_s < end_s:
+        raise InputError(
+            f"{example.path}: expected a span inside its {duration_s:.3f} s, "
+            f"got {example.start_s:g} s to {example.end_s:g} s"
+        )
+    first = grid.to_samples(example.start_s)
+    last = min(grid.to_samples(end_s), played.samples)
+    if last - first > grid.window:
+        return first + grid.find_starts(last - first)
+    centred = (first + last - grid.window) // 2
+    latest = max(0, played.samples - grid.window)
+    start = min(max(0, centred), latest)
+    return np.array([start])
+
+
+def _search(
+    index: Index,
+    recording: IndexedRecording,
+    vector: Float32Array,
+    distance: str,
+    most: int,
+) -> pl.DataFrame:
+    """Return the nearest windows of a recording, none of which overlap."""
+    blocks = list(index.read_recording(recording))
+    parts = [measure_distances(block.vectors, vector, distance) for block in blocks]
+    distances = np.concatenate(parts)
+    rows = {
+        name: np.concatenate([block.rows[name] for block in blocks])
+        for name in ("start_s", "end_s", "level_dbfs")
+    }
+    chosen = choose_apart(distances, rows["start_s"], rows["end_s"], most)
+    columns = {
+        "rank": np.zeros(len(chosen), np.int64),
+        "recording": [recording.path] * len(chosen),
+        "clock": [recording.clock] * len(chosen),
+        "distance": distances[chosen],
+        **{name: values[chosen] for name, values in rows.items()},
+    }
+    frame = pl.DataFrame(columns, schema_overrides=COLUMNS).select(*COLUMNS)
+    return frame.with_columns(clock=_add_seconds(frame))
+
+
+def _add_seconds(frame: pl.DataFrame) -> pl.Series:
+    """Return the clock times of windows from those of their recordings."""
+    pairs = frame.select("clock", "start_s").iter_rows()
+    clocks = [shift_clock(clock, start_s) for clock, start_s in pairs]
+    return pl.Series(clocks, dtype=pl.String)
+
+
+def measure_distances(
+    vectors: Float32Array, vector: Float32Array, distance: str
+) -> FloatArray:
+    """Return the distance of each row from a vector, in float64.
+
+    >>> rows = np.array([[3, 4], [0, 2]], np.float32)
+    >>> measure_distances(rows, np.array([0, 1], np.float32), "euclidean").round(3).tolist()
+    [4.243, 1.0]
+    >>> measure_distances(rows, np.array([0, 1], np.float32), "cosine").round(3).tolist()
+    [0.2, 0.0]
+    """
+    rows = vectors.astype(np.float64)
+    centre = vector.astype(np.float64)
+    if distance == "euclidean":
+        return _measure_lengths(rows - centre)
+    products = np.einsum("nd,d->n", rows, centre)
+    lengths = _measure_lengths(rows)
+    lengths *= np.linalg.norm(centre)
+    cosines = products / np.maximum(lengths, TINY)
+    return np.asarray(1 - cosines)
+
+
+def _measure_lengths(rows: FloatArray) -> FloatArray:
+    squares = np.einsum("nd,nd->n", rows, rows)
+    return np.asarray(np.sqrt(squares))
+
+
+def choose_apart(
+    distances: FloatArray, start_s: FloatArray, end_s: FloatArray, most: int
+) -> IntArray:
+    """Return the nearest windows, nearest first, without those that overlap a nearer one.
+
+    >>> start_s = np.array([0.0, 1.0, 2.0])
+    >>> choose_apart(np.array([2.0, 1.0, 3.0]), start_s, start_s + 2, 5)
+    array([1])
+    """
+    chosen: list[int] = []
+    is_free = np.ones(len(distances), bool)
+    for row in np.argsort(distances, kind="stable").tolist():
+        if len(chosen) == most:
+            break
+        if is_free[row]:
+            chosen.append(row)
+            overlaps = (start_s < end_s[row]) & (end_s > start_s[row])
+            is_free &= ~overlaps
+    return np.array(chosen, np.int64)

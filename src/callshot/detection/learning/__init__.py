@@ -1,0 +1,1 @@
+"""Examples of calls become a model."""

@@ -1,0 +1,197 @@
+"""Recordings → the vectors of windows without calls: of examples' recordings, or of a folder."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from callshot.corpus.recordings import find_recordings, probe_recordings
+from callshot.detection.index.windows import WindowGrid
+from callshot.detection.learning.call_windows import find_grid
+from callshot.detection.learning.embed_calls import Pieces, embed_pieces
+from callshot.detection.learning.example_calls import AUTO, NONE, Calls, LearningOptions
+from callshot.detection.learning.recording_checks import CallAudio
+from callshot.detection.learning.site_background import make_span
+from callshot.detection.models.background import (
+    ANNOTATED,
+    UNLABELLED,
+    WITHOUT_CALLS,
+    Background,
+    BackgroundRecording,
+    Span,
+    Windows,
+    find_kept,
+    select_windows,
+)
+from callshot.detection.models.model import RECORDING, AudioSettings
+from callshot.encoders.embed import EmbedOptions
+from callshot.encoders.spec import EncoderSpec
+from callshot.encoders.views import Views
+from callshot.errors import InputError
+from callshot.files import explain_unreadable, sha256_file
+from callshot.records import (
+    FloatArray,
+    Progress,
+    Recording,
+    Segment,
+    Segmentation,
+    no_progress,
+)
+
+
+@dataclass(frozen=True)
+class BackgroundAudio:
+    """Recordings with the windows that may be background, and the folder they are in."""
+
+    root: Path
+    recordings: Sequence[Recording]
+    descriptions: Sequence[BackgroundRecording]
+
+
+def find_background(
+    calls: Calls,
+    views: Views,
+    settings: AudioSettings,
+    options: LearningOptions,
+    embedding: EmbedOptions,
+    progress: Progress = no_progress,
+) -> Background | None:
+    """Return the background that options ask for; None where windows of recordings have no use.
+
+    That is so for segments as they were cut, and for joined encoders: neither is scanned.
+    """
+    can_scan = settings.source == RECORDING and len(views.specs) == 1
+    if options.background == NONE or not can_scan:
+        return None
+    spec = views.specs[0]
+    grid = find_grid(spec, settings)
+    audio = _read_audio(calls, grid, settings, options)
+    if audio is None:
+        return None
+    device = views.device(spec, embedding.device)
+    return embed_background(
+        audio, spec, settings, replace(embedding, device=device), progress
+    )
+
+
+def _read_audio(
+    calls: Calls, grid: WindowGrid, settings: AudioSettings, options: LearningOptions
+) -> BackgroundAudio | None:
+    """Return the recordings that options ask for."""
+    if options.background != AUTO:
+        folder = Path(options.background)
+        return read_folder(folder, grid, settings, WITHOUT_CALLS)
+    if options.site is not None:
+        return read_folder(options.site, grid, settings, UNLABELLED)
+    if calls.segmentation is None:
+        return None
+    checksums = {file: sha256 for _, file, sha256 in calls.inputs}
+    return read_annotated(calls.segmentation, grid, checksums)
+
+
+def read_annotated(
+    segmentation: Segmentation, grid: WindowGrid, checksums: Mapping[str, str]
+) -> BackgroundAudio:
+    """Return the annotated recordings, with all annotations on them.
+
+    `checksums` are sha256 by path, as far as they are known.
+    """
+    calls_s: dict[str, set[Span]] = {path: set() for path in segmentation.annotated}
+    for call in segmentation.calls:
+        calls_s.setdefault(call.path, set()).add((call.start_s, call.end_s))
+    recordings = [one for one in segmentation.recordings if one.path in calls_s]
+    root = Path(segmentation.audio)
+    descriptions = []
+    for one in recordings:
+        spans = tuple(sorted(calls_s[one.path]))
+        sha256 = checksums.get(one.path) or _find_checksum(root / one.path)
+        windows = len(_find_starts(one, grid))
+        descriptions.append(BackgroundRecording(sha256, windows, spans, ANNOTATED))
+    return BackgroundAudio(root, recordings, descriptions)
+
+
+def read_folder(
+    folder: Path, grid: WindowGrid, settings: AudioSettings, origin: str
+) -> BackgroundAudio:
+    """Return the recordings of a folder, without calls or without labels."""
+    library = find_recordings(folder)
+    readable, errors = probe_recordings(library, settings.source_rate_hz, no_progress)
+    recordings = list(readable.values())
+    if not recordings:
+        reason = next(iter(errors.values()), "no recordings in this folder")
+        raise InputError(f"background: {folder}: {reason}")
+    descriptions = []
+    for one in recordings:
+        sha256 = _find_checksum(library.root / one.path)
+        windows = len(_find_starts(one, grid))
+        descriptions.append(BackgroundRecording(sha256, windows, (), origin))
+    return BackgroundAudio(library.root, recordings, descriptions)
+
+
+def _find_checksum(path: Path) -> str:
+    with explain_unreadable(path):
+        return sha256_file(path)
+
+
+def _find_starts(recording: Recording, grid: WindowGrid) -> FloatArray:
+    """Return the starts of whole windows in seconds; none if a recording is shorter than one."""
+    samples = grid.to_samples(recording.duration_s)
+    last_start = samples - grid.window
+    starts = np.arange(0, last_start + 1, grid.hop)
+    return grid.to_seconds(starts)
+
+
+def embed_background(
+    audio: BackgroundAudio,
+    spec: EncoderSpec,
+    settings: AudioSettings,
+    options: EmbedOptions,
+    progress: Progress = no_progress,
+) -> Background:
+    """Embed windows without calls, a sample of them if there are many.
+
+    Windows that cannot be read are left out: an example from there is a reject already.
+    """
+    grid = find_grid(spec, settings)
+    segments, keys = _cut_windows(audio, grid, settings)
+    windows: Windows = {}
+    if segments:
+        source = CallAudio(segments, audio.root, str(audio.root))
+        pieces = Pieces(replace(spec, speed=1.0), segments, np.arange(len(segments)))
+        rows, vectors, _ = embed_pieces(source, pieces, options, progress)
+        windows = {keys[row]: one for row, one in zip(rows, vectors, strict=True)}
+    return select_windows(
+        sorted(audio.descriptions), windows, spec.dimension, grid.window_s, grid.hop_s
+    )
+
+
+def _cut_windows(
+    audio: BackgroundAudio, grid: WindowGrid, settings: AudioSettings
+) -> tuple[list[Segment], list[tuple[str, float]]]:
+    """Return the windows that may be background, with the recording and start of each."""
+    total = sum(one.windows for one in audio.descriptions)
+    segments = []
+    keys = []
+    for recording, one in zip(audio.recordings, audio.descriptions, strict=True):
+        start_s = _find_starts(recording, grid)
+        keep = find_kept(one, start_s, grid.window_s, total)
+        for time_s in start_s[keep].tolist():
+            segments.append(_make_segment(recording, time_s, grid, settings))
+            keys.append((one.sha256, time_s))
+    return segments, keys
+
+
+def _make_segment(
+    recording: Recording, start_s: float, grid: WindowGrid, settings: AudioSettings
+) -> Segment:
+    """Return a window as a segment of the recording played at the encoder's speed."""
+    start = grid.to_samples(start_s)
+    span = make_span(
+        recording.path,
+        start / grid.rate_hz,
+        (start + grid.window) / grid.rate_hz,
+        grid.rate_hz,
+        settings.channel_rule,
+    )
+    return replace(span, source_rate_hz=recording.rate_hz * grid.speed)

@@ -1,0 +1,312 @@
+"""Examples and an encoder → a model; or a model and more examples → a larger one."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from callshot.corpus.renaming import Renames, make_hints
+from callshot.detection.learning.call_windows import default_window_s, find_grid
+from callshot.detection.learning.embed_background import find_background
+from callshot.detection.learning.embed_calls import (
+    EmbeddedCalls,
+    check_views,
+    embed_calls,
+)
+from callshot.detection.learning.example_calls import Calls, LearningOptions, read_calls
+from callshot.detection.learning.site_examples import lay_into_site, read_clips
+from callshot.detection.models.example_clips import Clips
+from callshot.detection.models.model import (
+    SEGMENT,
+    AudioSettings,
+    Example,
+    Model,
+    Provenance,
+    check_fingerprint,
+    check_settings,
+    make_model,
+    merge_models,
+)
+from callshot.detection.models.model_file import (
+    check_model_path,
+    read_model,
+    write_model,
+)
+from callshot.encoders.embed import EmbedOptions, choose_views
+from callshot.encoders.views import Views, find_views, views_fingerprint
+from callshot.errors import OptionError
+from callshot.records import (
+    Progress,
+    Reject,
+    no_progress,
+)
+
+
+@dataclass(frozen=True)
+class LearningResult:
+    """A model, how many examples are new, what was left out and why, and notes."""
+
+    model: Model
+    new: int
+    rejects: Sequence[Reject]
+    notes: Sequence[str]
+
+    def write(self, path: Path | str) -> None:
+        """Write the model, .npz."""
+        write_model(self.model, Path(path))
+
+
+def learn(
+    examples: Path | str,
+    encoder: str | None = None,
+    *,
+    annotations: Path | str | None = None,
+    add: Path | str | None = None,
+    format: str = "auto",
+    columns: Mapping[str, str] | None = None,
+    tiers: Sequence[str] = (),
+    label: str | None = None,
+    rename: Renames | None = None,
+    time_unit: str | None = None,
+    follow_links: bool = False,
+    window_s: float | None = None,
+    channel: str | None = None,
+    source_rate_hz: float | None = None,
+    background: Path | str = "auto",
+    site: Path | str | None = None,
+    store: Path | None = None,
+    device: str = "cpu",
+    threads: int | None = None,
+    progress: Progress = no_progress,
+    **choices: Any,
+) -> LearningResult:
+    """Learn a model from labelled examples.
+
+    Parameters
+    ----------
+    examples : path
+        Folder of the recordings, one recording, a folder with one folder of clips per label, or a
+        segments.parquet.
+    encoder : str, optional
+        Name of an encoder; needed unless `add` is given.
+    annotations : path, optional
+        Annotation file or folder; found beside the recordings by default.
+    add : path, optional
+        A model to which the examples are added; its encoder and settings are used.
+    format, columns, tiers, label, rename, time_unit, follow_links
+        How annotations are read, as in `segment`.
+    window_s : float, optional
+        Length of a window, for encoders without one of their own; by default the median length of
+        the examples.
+    channel : str, optional
+        "first" (the default), "mean" or the number of a channel.
+    source_rate_hz : float, optional
+        True rate of time-expanded recordings.
+    background : "auto", "none" or path
+        Windows without calls, from which thresholds are found: those of the annotated recordings
+        that no annotation touches, none, or all windows of a folder of recordings without calls.
+    site : path, optional
+        Recordings of the site to be scanned. The examples, which come from elsewhere, are laid into
+        its background before they are embedded, and its windows are the background by default.
+    store, device, threads, progress
+        As in `embed`.
+    **choices
+        Options of the encoder that differ from its defaults.
+
+    Returns
+    -------
+    LearningResult
+        `.model`, `.rejects`, `.notes`; `.write(path)` writes the model.
+
+    Raises
+    ------
+    InputError
+        If no example can be used, or if the model is of another encoder.
+    OptionError
+        If an option is out of its range.
+
+    Examples
+    --------
+    >>> import soundfile, tempfile
+    >>> import numpy as np
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> soundfile.write(folder / "a.wav", np.sin(np.arange(64000) / 9), 16000)
+    >>> _ = (folder / "a.txt").write_text("0.5\\t1.0\\trumble\\n2.0\\t2.5\\troar\\n")
+    >>> learn(folder, "mfcc", store=folder / "store").model.classes
+    ('roar', 'rumble')
+    """
+    hints = make_hints(
+        columns=columns,
+        tiers=tiers,
+        label=label,
+        rename=rename,
+        time_unit=time_unit,
+        follow_links=follow_links,
+    )
+    options = LearningOptions(
+        None if annotations is None else Path(annotations),
+        format,
+        hints,
+        window_s,
+        channel,
+        source_rate_hz,
+        str(background),
+        None if site is None else Path(site),
+    )
+    texts = {name: str(value) for name, value in choices.items()}
+    return learn_examples(
+        Path(examples),
+        encoder,
+        options,
+        EmbedOptions(texts, store, device, threads),
+        add=None if add is None else Path(add),
+        progress=progress,
+    )
+
+
+def learn_files(
+    examples: Path,
+    out: Path,
+    encoder: str | None,
+    options: LearningOptions,
+    embedding: EmbedOptions,
+    *,
+    add: Path | None = None,
+    progress: Progress = no_progress,
+) -> LearningResult:
+    """Learn a model and write it."""
+    check_model_path(out)
+    result = learn_examples(
+        examples, encoder, options, embedding, add=add, progress=progress
+    )
+    result.write(out)
+    return result
+
+
+def learn_examples(
+    examples: Path,
+    encoder: str | None,
+    options: LearningOptions,
+    embedding: EmbedOptions,
+    *,
+    add: Path | None = None,
+    progress: Progress = no_progress,
+) -> LearningResult:
+    """Learn a model, or add examples to one; see `learn`."""
+    earlier = None if add is None else read_model(add)
+    asked = find_views(_choose_encoder(encoder, earlier), embedding.choices)
+    if earlier is not None:
+        options = options.on_top_of(earlier.settings)
+    calls = read_calls(examples, options)
+    views = choose_views(asked, calls.audio.segment_audio(calls.audio.calls))
+    settings = _complete_settings(calls, views, options)
+    fingerprint = plain_fingerprint(views, embedding.device)
+    if earlier is not None:
+        check_fingerprint(earlier, views.name, fingerprint)
+        check_settings(earlier, settings, str(examples))
+    embedded = embed_calls(
+        calls.audio, views, settings, embedding, refuse_silence=True, progress=progress
+    )
+    background = find_background(calls, views, settings, options, embedding, progress)
+    clips = _read_clips(calls, embedded, views, settings)
+    new_examples = _make_examples(embedded)
+    vectors = embedded.vectors
+    if options.site is not None:
+        vectors = lay_into_site(
+            new_examples, clips, views, settings, options.site, embedding
+        )
+    model = make_model(
+        new_examples,
+        vectors,
+        encoder=views.name,
+        fingerprint=fingerprint,
+        settings=settings,
+        provenance=Provenance(views.licence, calls.inputs),
+        background=background,
+        clips=clips,
+    )
+    return _make_result(model, earlier, calls, embedded)
+
+
+def _make_result(
+    model: Model, earlier: Model | None, calls: Calls, embedded: EmbeddedCalls
+) -> LearningResult:
+    """Return a model, merged with an earlier one, and what became of the examples."""
+    new = len(model.examples)
+    if earlier is not None:
+        model = merge_models(earlier, model)
+        new = len(model.examples) - len(earlier.examples)
+    rejects = [*calls.rejects, *embedded.rejects]
+    notes = [*embedded.notes, *_describe_background(model)]
+    return LearningResult(model, new, rejects, notes)
+
+
+def _read_clips(
+    calls: Calls, embedded: EmbeddedCalls, views: Views, settings: AudioSettings
+) -> Clips | None:
+    """Return the audio of examples; None for models that cannot be used in a scan."""
+    if settings.source == SEGMENT or len(views.specs) > 1:
+        return None
+    grid = find_grid(views.specs[0], settings)
+    return read_clips(calls.audio, embedded.calls, grid, settings)
+
+
+def _describe_background(model: Model) -> list[str]:
+    """Return a note if thresholds cannot come from background."""
+    background = model.background
+    if background is not None and len(background.vectors) > 0:
+        return []
+    if model.settings.source == SEGMENT:
+        return []
+    return [
+        "no windows without calls: scan lays the examples into background of what it scans, and "
+        "takes thresholds from there; --background names recordings without calls"
+    ]
+
+
+def _choose_encoder(name: str | None, earlier: Model | None) -> str:
+    if name is not None:
+        return name
+    if earlier is not None:
+        return earlier.encoder
+    raise OptionError(
+        "encoder: name one, such as --encoder mfcc; see callshot encoders"
+    )
+
+
+def plain_fingerprint(views: Views, device: str) -> dict[str, Any]:
+    """Return the fingerprint of an encoder as a file gives it back."""
+    fingerprint: dict[str, Any] = json.loads(
+        json.dumps(views_fingerprint(views, device))
+    )
+    return fingerprint
+
+
+def _complete_settings(
+    calls: Calls, views: Views, options: LearningOptions
+) -> AudioSettings:
+    """Return the settings with the length of a window, if an encoder has none of its own."""
+    check_views(views)
+    if calls.settings.source == SEGMENT:
+        return calls.settings
+    window_s = options.window_s
+    if all(spec.windowing is not None for spec in views.specs):
+        if window_s is not None:
+            raise OptionError(
+                f"window: {views.name} has a window of its own; leave --window out"
+            )
+        return calls.settings
+    if window_s is None:
+        window_s = default_window_s(calls.audio.calls)
+    return replace(calls.settings, window_s=window_s)
+
+
+def _make_examples(embedded: EmbeddedCalls) -> list[Example]:
+    pairs = zip(embedded.calls, embedded.windows, strict=True)
+    return [
+        Example(
+            call.label, call.recording, call.path, call.start_s, call.end_s, windows
+        )
+        for call, windows in pairs
+    ]

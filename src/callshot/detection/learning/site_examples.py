@@ -1,0 +1,259 @@
+"""A model and recordings of a site → the model with its examples laid into background there.
+
+Without labels, background are the windows that are quieter than the median of 200 windows, which
+are spread over all recordings.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from callshot.corpus.audio import load_audio
+from callshot.corpus.recordings import find_recordings
+from callshot.detection.index.index_files import Index, IndexedRecording, Rows
+from callshot.detection.index.windows import (
+    SILENCE_DBFS,
+    PlayedRecording,
+    WindowEncoder,
+    WindowGrid,
+    measure_levels,
+)
+from callshot.detection.learning.call_windows import find_grid, read_as
+from callshot.detection.learning.recording_checks import CallAudio, read_headers
+from callshot.detection.learning.site import mix_example
+from callshot.detection.models.background import (
+    MOST_WINDOWS,
+    UNLABELLED,
+    Background,
+    BackgroundRecording,
+)
+from callshot.detection.models.example_clips import (
+    FULL_SCALE,
+    LONGEST_S,
+    Clips,
+    Pcm,
+    to_pcm,
+)
+from callshot.detection.models.model import AudioSettings, Example, Model, Vectors
+from callshot.encoders.embed import EmbedOptions
+from callshot.encoders.spec import EncoderSpec
+from callshot.encoders.validation import Float32Array
+from callshot.encoders.views import Views
+from callshot.errors import InputError, OptionError
+from callshot.records import Segment
+
+DRAWN_WINDOWS = 200
+LEAST_SITE_WINDOWS = 100
+
+
+@dataclass(frozen=True)
+class SiteFile:
+    """A recording of a site: its folder, and its path in there."""
+
+    root: Path
+    path: str
+
+
+def read_clips(
+    audio: CallAudio,
+    calls: Sequence[Segment],
+    grid: WindowGrid,
+    settings: AudioSettings,
+) -> Clips:
+    """Return the plain audio of calls, at the rate of the encoder and played at its speed."""
+    headers, _ = read_headers(audio, settings)
+    segments = []
+    for call in calls:
+        played_hz = headers[call.path].rate_hz * grid.speed
+        segments.append(_cut_call(call, played_hz, grid, settings))
+    samples: list[Pcm | None] = []
+    for _, signal in load_audio(audio.root, segments):
+        if isinstance(signal, InputError):
+            samples.append(None)
+        else:
+            samples.append(to_pcm(signal))
+    return Clips(grid.rate_hz, tuple(samples))
+
+
+def _cut_call(
+    call: Segment, played_hz: float, grid: WindowGrid, settings: AudioSettings
+) -> Segment:
+    """Return the middle of a call as a segment of the played recording."""
+    excess_s = max(0.0, call.end_s - call.start_s - LONGEST_S)
+    start = grid.to_samples(call.start_s + excess_s / 2)
+    end = max(start + 1, grid.to_samples(call.end_s - excess_s / 2))
+    return replace(
+        read_as(call, grid.rate_hz, settings),
+        start_s=start / grid.rate_hz,
+        end_s=end / grid.rate_hz,
+        source_rate_hz=played_hz,
+    )
+
+
+def find_site_windows(
+    files: Sequence[SiteFile], spec: EncoderSpec, grid: WindowGrid, channel: str
+) -> list[Float32Array]:
+    """Return the audio of windows of a site that are quieter than the median, and not silent."""
+    windows: list[Float32Array] = []
+    for number, file in enumerate(files):
+        windows += _read_spread(file, spec, grid, channel, _share(number, len(files)))
+    if not windows:
+        raise InputError(
+            f"site: no window could be read from {len(files)} recordings; the examples cannot be "
+            "laid into their background"
+        )
+    levels = measure_levels(windows)
+    audible = levels > SILENCE_DBFS
+    if not audible.any():
+        raise InputError(
+            f"site: {len(files)} recordings are silent where they were read; the examples cannot "
+            "be laid into their background"
+        )
+    is_quiet = audible & (levels <= np.median(levels[audible]))
+    return [windows[number] for number in np.flatnonzero(is_quiet)]
+
+
+def _share(number: int, files: int) -> int:
+    """Return how many of the windows are drawn from one of the files."""
+    return (number + 1) * DRAWN_WINDOWS // files - number * DRAWN_WINDOWS // files
+
+
+def _read_spread(
+    file: SiteFile, spec: EncoderSpec, grid: WindowGrid, channel: str, count: int
+) -> list[Float32Array]:
+    """Return windows that are spread evenly over a recording; none if it cannot be read."""
+    windows: list[Float32Array] = []
+    if count == 0:
+        return windows
+    try:
+        with PlayedRecording(file.root / file.path, file.path, spec, channel) as played:
+            last_start = played.samples - grid.window
+            if last_start < 0:
+                return windows
+            most = last_start // grid.window + 1
+            starts = np.linspace(0, last_start, min(count, most)).astype(np.int64)
+            for start in starts.tolist():
+                window = played.read(start, start + grid.window)
+                windows.append(window)
+    except InputError:
+        return windows
+    return windows
+
+
+def mix_clips(
+    examples: Sequence[Example],
+    clips: Clips,
+    site: Sequence[Float32Array],
+    encoder: WindowEncoder,
+    window: int,
+) -> tuple[list[int], Vectors]:
+    """Lay examples into background; return the rows of those that have audio, and their vectors.
+
+    The vector of an example is the mean over the windows of all its mixtures.
+    """
+    rows = []
+    vectors = []
+    for row, (example, samples) in enumerate(zip(examples, clips.samples, strict=True)):
+        if samples is None:
+            continue
+        call = samples.astype(np.float32) / np.float32(FULL_SCALE)
+        windows: list[Float32Array] = []
+        for mixed in mix_example(call, site, example.place, clips.rate_hz):
+            windows += split_call(mixed, window)
+        rows.append(row)
+        vectors.append(encoder.submit(windows)().mean(axis=0, dtype=np.float64))
+    return rows, np.array(vectors, np.float32)
+
+
+def lay_into_site(
+    examples: Sequence[Example],
+    clips: Clips | None,
+    views: Views,
+    settings: AudioSettings,
+    site: Path,
+    options: EmbedOptions,
+) -> Vectors:
+    """Return the vectors of examples that are laid into background of the recordings of a site."""
+    if clips is None:
+        raise OptionError(
+            "site: segments as they were cut, and joined encoders, cannot be laid into background; "
+            "leave the option out"
+        )
+    library = find_recordings(site)
+    files = [SiteFile(library.root, path) for path in library.paths]
+    spec = views.specs[0]
+    grid = find_grid(spec, settings)
+    windows = find_site_windows(files, spec, grid, settings.channel_rule)
+    device = views.device(spec, options.device)
+    with WindowEncoder(spec, device=device, threads=options.threads) as encoder:
+        rows, vectors = mix_clips(examples, clips, windows, encoder, grid.window)
+    if len(rows) < len(examples):
+        missing = next(n for n in range(len(examples)) if n not in rows)
+        raise InputError(f"{examples[missing].place}: could not be read again")
+    return vectors
+
+
+def split_call(signal: Float32Array, window: int) -> list[Float32Array]:
+    """Return windows side by side that overlap as little as possible.
+
+    >>> [part.tolist() for part in split_call(np.arange(5, dtype=np.float32), 3)]
+    [[0.0, 1.0, 2.0], [2.0, 3.0, 4.0]]
+    """
+    count = -(-len(signal) // window)
+    starts = np.linspace(0, len(signal) - window, count).astype(int)
+    return [signal[start : start + window] for start in starts]
+
+
+def move_to_site(
+    model: Model,
+    files: Sequence[SiteFile],
+    spec: EncoderSpec,
+    grid: WindowGrid,
+    encoder: WindowEncoder,
+) -> Model:
+    """Return a model of the examples that have audio, laid into background of a site."""
+    if model.clips is None or all(one is None for one in model.clips.samples):
+        raise InputError(
+            f"{model.source}: has no audio of its examples, so they cannot be laid into "
+            "background; learn the model again, or use --site none"
+        )
+    site = find_site_windows(files, spec, grid, model.settings.channel_rule)
+    rows, vectors = mix_clips(model.examples, model.clips, site, encoder, grid.window)
+    examples = tuple(model.examples[row] for row in rows)
+    clips = model.clips.select(rows)
+    return replace(model, examples=examples, vectors=vectors, clips=clips)
+
+
+def sample_index(index: Index) -> Background | None:
+    """Return windows of an index as background without labels; None if there are too few."""
+    sampled = [_sample_recording(index, one) for one in index.recordings]
+    counts = [len(rows) for rows in sampled]
+    if sum(counts) < LEAST_SITE_WINDOWS:
+        return None
+    rows = np.concatenate(sampled)
+    recordings = [
+        BackgroundRecording(one.path, one.windows, (), UNLABELLED)
+        for one in index.recordings
+    ]
+    return Background(
+        tuple(recordings),
+        rows["vector"].astype(np.float32),
+        np.repeat(np.arange(len(counts)), counts),
+        rows["start_s"],
+        index.settings.window_s,
+        index.settings.hop_s,
+    )
+
+
+def _sample_recording(index: Index, recording: IndexedRecording) -> Rows:
+    """Return every n-th window of a recording that is not silent, so that all are not too many."""
+    step = -(-len(index) // MOST_WINDOWS)
+    parts = [np.zeros(0, index.settings.row_dtype())]
+    first = 0  # window of the next block to take
+    for block in index.read_recording(recording, verify=False):
+        rows = block.rows[first::step]
+        parts.append(rows[rows["level_dbfs"] > SILENCE_DBFS])
+        first = (first - len(block.rows)) % step
+    return np.concatenate(parts)

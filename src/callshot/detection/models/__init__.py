@@ -1,0 +1,1 @@
+"""A model of calls: class means, background and the thresholds they give."""

@@ -1,0 +1,279 @@
+"""Windows → a score for each class, and the threshold that a score must reach.
+
+With background, windows without calls of mean b and covariance S, the score of a window z is how
+many standard deviations of the background it lies from b in the direction of the class mean c:
+
+    (z − b) · S⁻¹ (c − b) / √((c − b) · S⁻¹ (c − b))
+
+S is that of Ledoit and Wolf, which has an inverse for any number of windows. So what varies in the
+background counts little: wind, rain, other animals. Without background the score is −|z − c|². A
+window whose scores are all below their thresholds is none of the classes.
+
+Background that was not listened to has calls: some that annotators missed, all of them in windows
+of a site without labels. There b and S leave out the 40 % of windows with the highest scores, and
+thresholds do not depend on the highest tenth.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from callshot.detection.models.background import (
+    ANNOTATED,
+    UNLABELLED,
+    WITHOUT_CALLS,
+    Background,
+)
+from callshot.detection.models.model import Model
+from callshot.errors import InputError, OptionError
+from callshot.records import FloatArray, IntArray
+
+Vectors = NDArray[np.floating]
+HIGHEST_AIM = 3600.0
+TAIL = 50  # of the highest background scores, from which thresholds are extrapolated
+MOST_PARTS = 5  # of background, each scored without itself
+LEAST_WINDOWS = 2
+TRIMMED_SHARE = 0.4  # of windows that may have calls
+TRIMMINGS = 3
+QUANTILES = (0.5, 0.9)  # of scores, from which thresholds are extrapolated past calls
+
+
+@dataclass(frozen=True, eq=False)
+class Detector:
+    """What decides whether a window has a call, and of which class.
+
+    means       classes × dimensions
+    weights     classes × dimensions, and `bias` of each class: the score of a window z is
+                weights · z + bias. None without background: the score is −|z − c|².
+    thresholds  the score that a window of each class must reach
+    origin      what the thresholds were found from, in words
+    """
+
+    classes: tuple[str, ...]
+    means: FloatArray
+    weights: FloatArray | None
+    bias: FloatArray
+    thresholds: FloatArray
+    origin: str
+
+    def score(self, vectors: Vectors) -> FloatArray:
+        """Return the score of each class for each window, windows × classes."""
+        if self.weights is None:
+            return -_squared_distances(vectors, self.means)
+        return np.asarray(vectors @ self.weights.T + self.bias, np.float64)
+
+    def distances(self, vectors: Vectors) -> FloatArray:
+        """Return the distance of each window from each class mean, windows × classes."""
+        return np.asarray(np.sqrt(_squared_distances(vectors, self.means)))
+
+
+def make_detector(
+    model: Model, background: Background | None, false_alarms_per_h: float
+) -> Detector:
+    """Return the detector of a model whose thresholds meet an aim of false alarms per class."""
+    check_aim(false_alarms_per_h)
+    if background is None or len(background.vectors) < LEAST_WINDOWS:
+        return _make_detector_of_examples(model)
+    keep = trim_background(model.means, background)
+    weights, bias = find_directions(model.means, background.vectors[keep])
+    scores = score_held_out(model.means, background, keep)
+    allowed = false_alarms_per_h * background.hours
+    typical = _typical_scores(model, weights, bias)
+    thresholds = choose_thresholds(scores, allowed, background, typical)
+    origin = describe_origin(background, allowed)
+    return Detector(model.classes, model.means, weights, bias, thresholds, origin)
+
+
+def check_aim(false_alarms_per_h: float) -> None:
+    """Raise OptionError unless thresholds can meet an aim."""
+    if not 0 < false_alarms_per_h <= HIGHEST_AIM:
+        raise OptionError(
+            f"false_alarms: expected more than 0 and at most {HIGHEST_AIM:g} per hour, "
+            f"got {false_alarms_per_h:g}"
+        )
+
+
+def describe_origin(background: Background, allowed: float) -> str:
+    """Return in words what thresholds come from."""
+    kind = "windows without calls"
+    if (background.origins == UNLABELLED).any():
+        kind = "windows without labels"
+    origin = f"{len(background.vectors)} {kind}, {background.hours:.2f} hours"
+    if allowed < 1:
+        origin += ", extrapolated beyond the highest score"
+    return origin
+
+
+def trim_background(means: FloatArray, background: Background) -> NDArray[np.bool_]:
+    """Return the windows that are background: the lower 60 % of those that may have calls.
+
+    They are found by their scores, which are computed again without the others.
+    """
+    is_certain = background.origins == WITHOUT_CALLS
+    keep = np.ones(len(is_certain), bool)
+    if is_certain.all():
+        return keep
+    for _ in range(TRIMMINGS):
+        weights, bias = find_directions(means, background.vectors[keep])
+        highest = (background.vectors @ weights.T + bias).max(axis=1)
+        limit = np.quantile(highest[~is_certain], 1 - TRIMMED_SHARE)
+        keep = is_certain | (highest <= limit)
+    return keep
+
+
+def find_directions(
+    means: FloatArray, background: Vectors
+) -> tuple[FloatArray, FloatArray]:
+    """Return weights and bias of each class, so that background has mean 0 and deviation 1."""
+    rows = np.asarray(background, np.float64)
+    centre = rows.mean(axis=0)
+    covariance = shrink_covariance(rows - centre)
+    difference = means - centre
+    solved = np.linalg.solve(covariance, difference.T).T
+    squares = np.einsum("nd,nd->n", solved, difference)
+    lengths = np.sqrt(np.maximum(squares, np.finfo(np.float64).tiny))
+    weights = solved / lengths[:, None]
+    return weights, -weights @ centre
+
+
+def shrink_covariance(centred: FloatArray) -> FloatArray:
+    """Return the covariance of rows of mean zero, shrunk as Ledoit and Wolf (2004) do.
+
+    It is a mean of the covariance and of a multiple of the identity, by a weight that minimises the
+    expected squared error. Rows that are all equal have the identity.
+    """
+    count, dimension = centred.shape
+    covariance = centred.T @ centred / count
+    variance = np.trace(covariance) / dimension
+    if variance == 0:
+        return np.eye(dimension)
+    squares = np.einsum("nd,nd->n", centred, centred)
+    total = (covariance**2).sum()
+    distance = total - dimension * variance**2
+    error = ((squares**2).mean() - total) / count
+    share = 1.0
+    if error < distance:
+        share = error / distance
+    shrunk = (1 - share) * covariance
+    shrunk.flat[:: dimension + 1] += share * variance
+    return np.asarray(shrunk)
+
+
+def score_held_out(
+    means: FloatArray, background: Background, keep: NDArray[np.bool_]
+) -> FloatArray:
+    """Return the scores of all windows, each by those that are kept of other recordings.
+
+    Windows that a covariance was made of score lower than others, and thresholds would be too low.
+    """
+    scores = np.empty((len(background.vectors), len(means)))
+    for inside in _split_background(background):
+        weights, bias = find_directions(means, background.vectors[~inside & keep])
+        scores[inside] = background.vectors[inside] @ weights.T + bias
+    return scores
+
+
+def _split_background(background: Background) -> Iterator[NDArray[np.bool_]]:
+    """Yield which windows are in each part: whole recordings, or stretches if there are few."""
+    part = background.number % MOST_PARTS
+    if len(np.unique(part)) < MOST_PARTS:
+        part = _number_stretches(len(background.vectors))
+    for number in np.unique(part):
+        yield part == number
+
+
+def _number_stretches(count: int) -> IntArray:
+    parts = min(MOST_PARTS, count)
+    return np.arange(count) * parts // count
+
+
+def _squared_distances(vectors: Vectors, means: FloatArray) -> FloatArray:
+    rows = np.asarray(vectors, np.float64)
+    squares = np.einsum("nd,nd->n", rows, rows)[:, None]
+    squares = squares - 2 * rows @ means.T + np.einsum("nd,nd->n", means, means)
+    return np.asarray(np.maximum(squares, 0.0))
+
+
+def _typical_scores(model: Model, weights: FloatArray, bias: FloatArray) -> FloatArray:
+    """Return the median score of the examples of each class, for that class."""
+    scores = model.vectors @ weights.T + bias
+    numbers = range(len(model.classes))
+    medians = [np.median(scores[model.label == one, one]) for one in numbers]
+    return np.array(medians)
+
+
+def choose_thresholds(
+    scores: FloatArray, allowed: float, background: Background, typical: FloatArray
+) -> FloatArray:
+    """Return thresholds that depend on the highest scores only where these are background.
+
+    In annotated recordings they are, unless half of the examples would not reach the threshold:
+    then calls were missed. `typical` are the median scores of examples.
+    """
+    origins = set(background.origins)
+    if UNLABELLED in origins:
+        return find_robust_thresholds(scores, allowed)
+    thresholds = find_thresholds(scores, allowed)
+    if ANNOTATED in origins:
+        robust = find_robust_thresholds(scores, allowed)
+        lower = np.minimum(thresholds, robust)
+        thresholds = np.where(thresholds > typical, lower, thresholds)
+    return thresholds
+
+
+def find_robust_thresholds(scores: FloatArray, allowed: float) -> FloatArray:
+    """Return for each class the score that `allowed` windows would reach if none had a call.
+
+    Scores above the median are taken to fall off exponentially, as they do up to the quantile 0.9.
+    """
+    low, high = QUANTILES
+    low_score, high_score = np.quantile(scores, QUANTILES, axis=0)
+    scale = (high_score - low_score) / np.log((1 - low) / (1 - high))
+    expected = (1 - low) * len(scores)
+    return np.asarray(low_score + scale * np.log(expected / allowed))
+
+
+def find_thresholds(scores: FloatArray, allowed: float) -> FloatArray:
+    """Return for each class the score that `allowed` background windows reach.
+
+    Beyond the highest scores, and between them, they are taken to fall off exponentially, with the
+    mean excess of the highest 50.
+    """
+    falling = -np.sort(-scores, axis=0)
+    columns = range(scores.shape[1])
+    return np.array([_tail_threshold(falling[:, n], allowed) for n in columns])
+
+
+def _tail_threshold(falling: FloatArray, allowed: float) -> float:
+    """Return the score that `allowed` of these scores reach; −inf if that is all of them."""
+    if len(falling) <= allowed:
+        return float(-np.inf)
+    count = min(TAIL, len(falling) - 1)
+    base = falling[count]
+    excess = float((falling[:count] - base).mean())
+    if allowed >= count:
+        return float(falling[int(allowed)])
+    return float(base + excess * np.log(count / allowed))
+
+
+def _make_detector_of_examples(model: Model) -> Detector:
+    origin = "distances of the examples from the mean of the others of their label"
+    thresholds = _thresholds_of_examples(model)
+    no_bias = np.zeros(len(model.classes))
+    return Detector(model.classes, model.means, None, no_bias, thresholds, origin)
+
+
+def _thresholds_of_examples(model: Model) -> FloatArray:
+    """Return minus the largest squared distance of an example from the others of its class."""
+    thresholds = np.full(len(model.classes), np.nan)
+    for number, name in enumerate(model.classes):
+        distances = model.distances[model.label == number]
+        if np.isnan(distances).all():
+            raise InputError(
+                f"{model.source}: {name} has one example and there is no background, so no "
+                "threshold can be found; add an example, or learn with --background"
+            )
+        thresholds[number] = -(np.nanmax(distances) ** 2)
+    return thresholds

@@ -1,0 +1,89 @@
+"""A model → the thresholds that a scan would use, and the share of calls that reach them.
+
+The examples of each recording are scored by a detector that was made without them. With many
+recordings, some are left out together.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from callshot.detection.models.detector import Detector, make_detector
+from callshot.detection.models.model import Model
+from callshot.errors import InputError
+from callshot.records import FloatArray, IntArray
+
+MOST_PARTS = 20
+
+
+@dataclass(frozen=True, eq=False)
+class ExpectedRecall:
+    """The detector of a model; of each class, how many examples were judged, and found."""
+
+    detector: Detector
+    judged: IntArray
+    found: IntArray
+
+    @property
+    def recall(self) -> FloatArray:
+        """The share of calls of each class that are found and named right; NaN: unknown."""
+        recall = np.full(len(self.judged), np.nan)
+        np.divide(self.found, self.judged, out=recall, where=self.judged > 0)
+        return recall
+
+
+def expect_recall(model: Model, false_alarms_per_h: float) -> ExpectedRecall:
+    """Return the detector of a model, and how many examples of other recordings it finds.
+
+    Raises
+    ------
+    InputError
+        If no threshold can be found.
+    """
+    detector = make_detector(model, model.background, false_alarms_per_h)
+    judged = np.zeros(len(model.classes), np.int64)
+    found = np.zeros(len(model.classes), np.int64)
+    part = _number_parts(model)
+    for number in range(part.max() + 1):
+        inside = part == number
+        if inside.all():
+            continue
+        try:
+            others = _make_detector_of(model, ~inside, false_alarms_per_h)
+        except InputError:  # a class of one example, and no background
+            continue
+        numbers, hits = _judge(model, inside, others)
+        judged += np.bincount(numbers, minlength=len(judged))
+        found += np.bincount(numbers[hits], minlength=len(judged))
+    return ExpectedRecall(detector, judged, found)
+
+
+def _number_parts(model: Model) -> IntArray:
+    """Return the number of the part in which each example is left out."""
+    names = sorted({example.recording for example in model.examples})
+    numbers = {name: n % MOST_PARTS for n, name in enumerate(names)}
+    return np.array([numbers[example.recording] for example in model.examples])
+
+
+def _make_detector_of(
+    model: Model, rows: np.ndarray, false_alarms_per_h: float
+) -> Detector:
+    examples = [model.examples[row] for row in np.flatnonzero(rows)]
+    part = replace(model, examples=tuple(examples), vectors=model.vectors[rows])
+    return make_detector(part, model.background, false_alarms_per_h)
+
+
+def _judge(
+    model: Model, rows: np.ndarray, detector: Detector
+) -> tuple[IntArray, np.ndarray]:
+    """Return the classes of those examples that the detector knows, and which it finds."""
+    known = np.isin(np.array(model.classes)[model.label], detector.classes)
+    judged = np.flatnonzero(rows & known)
+    if len(judged) == 0:
+        return model.label[judged], np.zeros(0, bool)
+    scores = detector.score(model.vectors[judged])
+    best = scores.argmax(axis=1)
+    reached = scores[np.arange(len(best)), best] >= detector.thresholds[best]
+    names = np.array(detector.classes)[best]
+    is_right = names == np.array(model.classes)[model.label[judged]]
+    return model.label[judged], reached & is_right

@@ -1,0 +1,296 @@
+"""A model → what people should know of it: its classes, doubtful examples, what to expect."""
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+import numpy as np
+import polars as pl
+
+from callshot.detection.models.expected_recall import ExpectedRecall, expect_recall
+from callshot.detection.models.leave_one_out import (
+    LabelledVectors,
+    decide_by_others,
+    find_judged,
+    gain_of_one_more,
+    recall_by_class,
+)
+from callshot.detection.models.model import SEGMENT, Example, Model
+from callshot.errors import InputError
+from callshot.records import FloatArray, IntArray
+
+Cells = tuple[str, str, str, str, str]
+
+DEFAULT_AIM = 1.0  # false alarms per hour and label, as in a scan
+FAR = 3.0  # times the median distance of a class
+DOUBTFUL_FROM = 1.5  # times that median, if another class is nearer
+LEAST_GAIN = 0.0005  # of recall that is shown
+MOST_LISTED = 8  # doubtful examples, pairs or names
+PAIRS = {
+    "one": pl.String,
+    "other": pl.String,
+    "distance": pl.Float64,
+    "ratio": pl.Float64,
+}
+DOUBTFUL = {
+    "path": pl.String,
+    "start_s": pl.Float64,
+    "end_s": pl.Float64,
+    "label": pl.String,
+    "nearer_to": pl.String,
+    "distance": pl.Float64,
+}
+
+
+def labelled_vectors(model: Model) -> LabelledVectors:
+    """Return the examples of a model as arrays; vectors are moved near the origin."""
+    vectors = model.vectors.astype(np.float64)
+    names = sorted({example.recording for example in model.examples})
+    numbers = {name: n for n, name in enumerate(names)}
+    recording = np.array([numbers[example.recording] for example in model.examples])
+    centred = vectors - vectors.mean(axis=0)
+    return LabelledVectors(centred, model.label, recording, len(model.classes))
+
+
+def class_table(model: Model) -> pl.DataFrame:
+    """Return a row per class: examples, recordings, recall by other recordings, one more example.
+
+    `judged` examples have their class in another recording; `recall` is the share of them that the
+    examples of other recordings name right; `one_more` is what one more example of the class would
+    add to the mean recall of all classes.
+    """
+    data = labelled_vectors(model)
+    judged = find_judged(data)
+    recall = recall_by_class(data, judged, decide_by_others(data))
+    pairs = np.unique(np.column_stack([data.label, data.recording]), axis=0)
+    columns = {
+        "label": list(model.classes),
+        "examples": model.counts,
+        "recordings": np.bincount(pairs[:, 0], minlength=data.classes),
+        "judged": np.bincount(data.label[judged], minlength=data.classes),
+        "recall": recall,
+        "one_more": gain_of_one_more(data),
+    }
+    return pl.DataFrame(columns).with_columns(pl.col(pl.Float64).fill_nan(None))
+
+
+def similar_pairs(model: Model) -> pl.DataFrame:
+    """Return the pairs of classes, the most similar first.
+
+    `ratio` is the distance of their means over the typical distance (root mean square) of their
+    examples from the mean; below 1 they overlap much. It is empty if no class has two examples.
+    """
+    squares = _mean_squares(model)
+    rows = []
+    for one, other in combinations(range(len(model.classes)), 2):
+        distance = float(np.linalg.norm(model.means[one] - model.means[other]))
+        within = (squares[one] + squares[other]) / 2
+        ratio = None
+        if within > 0:
+            ratio = distance / float(np.sqrt(within))
+        rows.append((model.classes[one], model.classes[other], distance, ratio))
+    frame = pl.DataFrame(rows, PAIRS, orient="row")
+    return frame.sort("ratio", "distance", "one", "other", nulls_last=True)
+
+
+def _mean_squares(model: Model) -> FloatArray:
+    """Return the mean squared distance of each class's examples from their mean."""
+    deviation = model.vectors - model.means[model.label]
+    squares = np.einsum("nd,nd->n", deviation, deviation)
+    return np.asarray(np.bincount(model.label, squares) / model.counts)
+
+
+def doubtful_examples(model: Model) -> pl.DataFrame:
+    """Return examples that may have the wrong label, the most doubtful first.
+
+    An example is doubtful if it is three times as far from the other examples of its class as the
+    median of that class; or 1.5 times, if the mean of another class is nearer (`nearer_to`).
+    """
+    own = model.distances
+    nearest, distance = _nearest_other_class(model)
+    rows = []
+    for row, example in enumerate(model.examples):
+        median = np.median(own[model.label == model.label[row]])
+        is_nearer = distance[row] < own[row]
+        if own[row] > (DOUBTFUL_FROM if is_nearer else FAR) * median:
+            nearer_to = model.classes[nearest[row]] if is_nearer else None
+            place = (example.path, example.start_s, example.end_s, example.label)
+            rows.append((*place, nearer_to, own[row], own[row] - distance[row]))
+    frame = pl.DataFrame(rows, DOUBTFUL | {"excess": pl.Float64}, orient="row")
+    ordered = frame.sort("excess", "path", "start_s", descending=[True, False, False])
+    return ordered.drop("excess")
+
+
+def _nearest_other_class(model: Model) -> tuple[IntArray, FloatArray]:
+    """Return the nearest mean of another class for each example, and its distance."""
+    vectors = model.vectors.astype(np.float64)
+    columns = [np.linalg.norm(vectors - mean, axis=1) for mean in model.means]
+    distances = np.stack(columns, axis=1)
+    distances[np.arange(len(vectors)), model.label] = np.inf
+    return distances.argmin(axis=1), distances.min(axis=1)
+
+
+def describe_model(model: Model) -> Iterator[str]:
+    """Yield the lines of `callshot model`."""
+    yield from _describe_input(model)
+    yield ""
+    yield from _describe_classes(class_table(model))
+    if model.settings.source != SEGMENT:
+        yield ""
+        yield from describe_thresholds(model)
+    pairs = similar_pairs(model)
+    if len(pairs) > 0:
+        yield ""
+        yield "most similar (distance of the means / typical distance from a mean):"
+    for one, other, distance, ratio in pairs.head(MOST_LISTED).iter_rows():
+        measure = f"{distance:.3g}" if ratio is None else f"{ratio:.2f}"
+        yield f"  {one} – {other}: {measure}"
+    yield ""
+    yield from _describe_doubts(doubtful_examples(model))
+    yield from describe_limits(model)
+
+
+def _describe_input(model: Model) -> Iterator[str]:
+    settings = model.settings
+    examples = len(model.examples)
+    yield (
+        f"{model.source}: {examples} examples of {len(model.classes)} labels, "
+        f"{model.encoder}, {model.vectors.shape[1]} dimensions"
+    )
+    windows = "windows of the recordings, around the calls"
+    if settings.source == SEGMENT:
+        windows = "segments as they were cut"
+    elif settings.window_s is not None:
+        windows = f"windows of {settings.window_s:g} s around the calls"
+    yield f"vectors of {windows}; channel {settings.channel_rule}"
+    yield f"licence of the weights: {model.provenance.licence}"
+
+
+def _describe_classes(table: pl.DataFrame) -> Iterator[str]:
+    """Yield a table of the classes, and the recall to expect."""
+    rows = [("label", "examples", "recordings", "named right", "one more example")]
+    rows += [_class_cells(**row) for row in table.iter_rows(named=True)]
+    yield from _align(rows)
+    recalls = table["recall"].drop_nulls().to_numpy()
+    if len(recalls) == 0:
+        yield "expected recall: unknown; it needs labels with examples in two recordings"
+        return
+    yield (
+        f"expected recall: {recalls.mean():.0%} on average over {len(recalls)} labels "
+        "(each example named by those of other recordings)"
+    )
+
+
+def _class_cells(
+    label: str,
+    examples: int,
+    recordings: int,
+    judged: int,
+    recall: float | None,
+    one_more: float | None,
+) -> Cells:
+    right = "–"
+    if recall is not None:
+        right = f"{round(recall * judged)} of {judged}"
+    gain = "–"
+    if one_more is not None:
+        gain = f"+{100 * one_more:.1f} points" if one_more > LEAST_GAIN else "none"
+    return label, str(examples), str(recordings), right, gain
+
+
+def describe_thresholds(model: Model) -> Iterator[str]:
+    """Yield the thresholds of a scan at its default aim, and the recall to expect there."""
+    try:
+        expected = expect_recall(model, DEFAULT_AIM)
+    except InputError as error:
+        yield f"thresholds: {str(error).removeprefix(f'{model.source}: ')}"
+        return
+    detector = expected.detector
+    yield f"thresholds at {DEFAULT_AIM:g} false alarm per hour and label, from {detector.origin}:"
+    yield from _align(_threshold_cells(model, expected))
+    recalls = expected.recall[expected.judged > 0]
+    if len(recalls) > 0:
+        yield (
+            f"expected recall at these thresholds: {recalls.mean():.0%} on average over "
+            f"{len(recalls)} labels (each example searched with those of other recordings)"
+        )
+
+
+def _threshold_cells(model: Model, expected: ExpectedRecall) -> list[tuple[str, ...]]:
+    rows = [("label", "threshold", "found")]
+    for number, label in enumerate(model.classes):
+        judged = expected.judged[number]
+        found = "–" if judged == 0 else f"{expected.found[number]} of {judged}"
+        threshold = f"{expected.detector.thresholds[number]:.3g}"
+        rows.append((label, threshold, found))
+    return list(rows)
+
+
+def _align(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """Yield rows as lines, with their cells below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for cells in rows:
+        padded = map(str.ljust, cells, widths)
+        yield "  ".join(padded).rstrip()
+
+
+def _describe_doubts(doubts: pl.DataFrame) -> Iterator[str]:
+    if len(doubts) == 0:
+        yield "no example is far from its class"
+        return
+    yield f"far from their class, perhaps mislabelled: {len(doubts)}"
+    for path, start_s, end_s, label, nearer_to, _ in doubts.head(
+        MOST_LISTED
+    ).iter_rows():
+        reason = "far from all others"
+        if nearer_to is not None:
+            reason = f"nearer to {nearer_to}"
+        yield f"  {path} {start_s:.2f}–{end_s:.2f} s: {label}, {reason}"
+    if len(doubts) > MOST_LISTED:
+        yield f"  and {len(doubts) - MOST_LISTED} more"
+
+
+def describe_limits(model: Model) -> Iterator[str]:
+    """Yield a line for each weakness of a model: few labels, single or identical examples."""
+    if len(model.classes) < 2:
+        count = len(model.examples)
+        yield (
+            f"only {model.classes[0]} has examples ({count}): a second label is needed to name "
+            "calls; add examples with --add"
+        )
+    single = [
+        name
+        for name, count in zip(model.classes, model.counts, strict=True)
+        if count == 1
+    ]
+    if single:
+        yield f"one example only: {shorten_list(single)}; two or more are safer"
+    yield from _describe_identical(model)
+
+
+def shorten_list(names: Sequence[str]) -> str:
+    """Return names as text, the first ones if there are many.
+
+    >>> shorten_list(["a", "b"])
+    'a, b'
+    >>> shorten_list([str(n) for n in range(20)])
+    '0, 1, 2, 3, 4, 5, 6, 7 and 12 more'
+    """
+    text = ", ".join(names[:MOST_LISTED])
+    more = len(names) - MOST_LISTED
+    return f"{text} and {more} more" if more > 0 else text
+
+
+def _describe_identical(model: Model) -> Iterator[str]:
+    """Yield a line for each set of examples with the same vector."""
+    groups: dict[bytes, list[Example]] = {}
+    for example, vector in zip(model.examples, model.vectors, strict=True):
+        groups.setdefault(vector.tobytes(), []).append(example)
+    for group in groups.values():
+        if len(group) < 2:
+            continue
+        labels = sorted({example.label for example in group})
+        places = ", ".join(example.place for example in group[:3])
+        advice = "the same sound counts several times; keep one of them"
+        if len(labels) > 1:
+            advice = f"labelled {' and '.join(labels)}; correct the labels"
+        yield f"{len(group)} identical examples ({places}): {advice}"

@@ -1,0 +1,1 @@
+"""A model at work: windows of recordings become events."""

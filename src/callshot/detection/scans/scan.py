@@ -1,0 +1,310 @@
+"""A model and recordings, or an index of them → events with a label, or "none of these"."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from callshot.detection.events.events import Row, events_frame
+from callshot.detection.index.clock import shift_clock
+from callshot.detection.index.index_files import Index, IndexedRecording
+from callshot.detection.index.span_writer import group_notes
+from callshot.detection.models.background import Background
+from callshot.detection.models.detector import Detector, check_aim, make_detector
+from callshot.detection.models.model import Model
+from callshot.detection.models.model_file import read_model
+from callshot.detection.scans.active_windows import ActiveWindows, find_active_windows
+from callshot.detection.scans.merge_windows import Event, Spacing, merge_windows
+from callshot.detection.scans.scan_site import suit_site
+from callshot.detection.scans.scan_source import (
+    EmbeddingOptions,
+    ScanOptions,
+    ScanSource,
+    check_scannable,
+    open_source,
+)
+from callshot.errors import InputError
+from callshot.records import FloatArray, Progress, Reject, no_progress
+from callshot.records.frames import Frame
+
+DIGITS = 6  # of times: microseconds
+
+
+@dataclass(frozen=True, eq=False)
+class ScanResult:
+    """What was found.
+
+    events      a frame with the columns of EVENTS
+    detector    classes, thresholds, and what these were found from
+    index       the windows that were scanned
+    recordings  those of the index that were scanned
+    windows, active
+                how many windows were scanned, and how many had a call
+    rejects     recordings that could not be read, and why
+    notes       what is unusual about recordings
+    """
+
+    model: Model
+    options: ScanOptions
+    events: Frame
+    detector: Detector
+    index: Index
+    recordings: Sequence[IndexedRecording]
+    windows: int
+    active: int
+    rejects: Sequence[Reject]
+    notes: Sequence[str]
+
+    @property
+    def hours(self) -> float:
+        """The length of all recordings that were scanned."""
+        return sum(recording.duration_s for recording in self.recordings) / 3600
+
+    @property
+    def per_class(self) -> Frame:
+        """A row for each class: label, threshold, events, events_per_hour."""
+        counts = dict(self.events["label"].value_counts().iter_rows())
+        classes = self.detector.classes
+        events = [counts.get(name, 0) for name in classes]
+        hours = max(self.hours, 1e-9)
+        return pl.DataFrame(
+            {
+                "label": list(classes),
+                "threshold": self.detector.thresholds,
+                "events": events,
+                "events_per_hour": [count / hours for count in events],
+            }
+        )
+
+
+def scan(
+    model: Path | str | Model,
+    recordings: Path | str | Index,
+    index: Path | str | None = None,
+    *,
+    false_alarms: float = 1.0,
+    gap_s: float = 0.0,
+    hop_s: float | None = None,
+    site: str = "auto",
+    encoder: str | None = None,
+    choices: Mapping[str, str] | None = None,
+    follow_links: bool = False,
+    device: str = "cpu",
+    threads: int | None = None,
+    progress: Progress = no_progress,
+) -> ScanResult:
+    """Find calls in recordings of any length with a model.
+
+    Every window gets a score for each class. Its best class counts if the score reaches the
+    threshold of that class; otherwise the window is none of the classes. Neighbouring windows with
+    a call become one event, named by the strongest of them.
+
+    Parameters
+    ----------
+    model : path or Model
+        The model that `learn` made.
+    recordings : path or Index
+        Folder of the recordings, one recording, or an index of them.
+    index : path, optional
+        Folder in which the windows of recordings are stored; needed unless `recordings` is an
+        index. What it has is not embedded again.
+    false_alarms : float
+        Aim for each class, per hour, by which thresholds are chosen.
+    gap_s : float
+        Pauses up to this, in seconds, do not end an event.
+    hop_s : float, optional
+        Seconds from the start of one window to the next; by default as the encoder has it,
+        otherwise the window. With overlapping windows the edges of events are more precise.
+    site : str
+        "auto": examples that are clips, without recordings around them, are laid into background of
+        what is scanned, and thresholds come from there; "always": all examples; "none".
+    encoder, choices
+        Where the model cannot find its encoder by name, as with `onnx:PATH`.
+    follow_links, device, threads, progress
+        As in `index_recordings`.
+
+    Returns
+    -------
+    ScanResult
+        `.events`, `.per_class`, `.hours`, `.rejects`, `.notes`, `.detector`, `.index`.
+
+    Raises
+    ------
+    InputError
+        If no recording can be scanned, or if the index does not suit the model.
+    OptionError
+        If an option is out of its range.
+
+    Examples
+    --------
+    >>> import soundfile, tempfile
+    >>> from callshot import learn
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> noise = np.random.default_rng(0).normal(0, 0.01, 160000)
+    >>> noise[32000:40000] += np.sin(np.arange(8000) / 9)
+    >>> noise[96000:104000] += np.sin(np.arange(8000) / 9)
+    >>> soundfile.write(folder / "a.wav", noise, 16000)
+    >>> _ = (folder / "a.txt").write_text("2.0\\t2.5\\trumble\\n6.0\\t6.5\\trumble\\n")
+    >>> model = learn(folder, "mfcc", store=folder / "store").model
+    >>> result = scan(model, folder, folder / "index", hop_s=0.25)
+    >>> result.events["label"].unique().to_list()
+    ['rumble']
+    """
+    learned = model if isinstance(model, Model) else read_model(Path(model))
+    options = ScanOptions(false_alarms, gap_s, hop_s, site)
+    embedding = EmbeddingOptions(
+        encoder, dict(choices or {}), follow_links, device, threads
+    )
+    return scan_recordings(learned, recordings, index, options, embedding, progress)
+
+
+def scan_recordings(
+    model: Model,
+    recordings: Path | str | Index,
+    index: Path | str | None,
+    options: ScanOptions,
+    embedding: EmbeddingOptions,
+    progress: Progress = no_progress,
+) -> ScanResult:
+    """Find calls in recordings or in an index of them; see `scan`."""
+    check_scannable(model)
+    check_aim(options.false_alarms)
+    source = open_source(model, recordings, index, options, embedding, progress)
+    suited = suit_site(model, source, options.site, embedding)
+    aim = find_window_aim(options.false_alarms, source.index, suited.background)
+    detector = make_detector(suited.model, suited.background, aim)
+    run = _ScanRun(source, detector, _make_spacing(model, source.index, options))
+    run.scan_all(embedding.threads, progress)
+    return run.make_result(model, options, suited.notes)
+
+
+def find_window_aim(
+    false_alarms: float, index: Index, background: Background | None
+) -> float:
+    """Return how many windows per hour may be false alarms, as background counts windows.
+
+    Where windows of an index follow each other faster than those of the background, there are more
+    of them in an hour, and each must be a false alarm less often.
+    """
+    if background is None:
+        return false_alarms
+    return false_alarms * min(1.0, index.settings.hop_s / background.hop_s)
+
+
+def _make_spacing(model: Model, index: Index, options: ScanOptions) -> Spacing:
+    settings = index.settings
+    lengths_s = typical_lengths(model)
+    return Spacing(settings.window_s, settings.hop_s, lengths_s, options.gap_s)
+
+
+def typical_lengths(model: Model) -> FloatArray:
+    """Return the median length of the examples of each class, in seconds."""
+    lengths_s = np.array([one.end_s - one.start_s for one in model.examples])
+    classes = range(len(model.classes))
+    medians_s = [np.median(lengths_s[model.label == number]) for number in classes]
+    return np.array(medians_s)
+
+
+@dataclass
+class _ScanRun:
+    """The recordings of a scan, and what was found in them so far."""
+
+    source: ScanSource
+    detector: Detector
+    spacing: Spacing
+    rows: list[Row] = field(default_factory=list)
+    scanned: list[IndexedRecording] = field(default_factory=list)
+    rejects: list[Reject] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    windows: int = 0
+    active: int = 0
+
+    def scan_all(self, threads: int | None, progress: Progress) -> None:
+        """Find the events of all recordings; one that cannot be read is a reject."""
+        source = self.source
+        report = _make_report(source, progress)
+        found = find_active_windows(
+            source.index, source.recordings, self.detector, threads=threads
+        )
+        for recording, windows in found:
+            if isinstance(windows, InputError):
+                self.rejects.append(Reject(recording.path, None, str(windows)))
+            else:
+                self._add(recording, windows)
+            report(recording.duration_s)
+        if not self.scanned:
+            raise InputError(
+                f"{source.index.folder}: no recording could be scanned "
+                f"(the first: {self.rejects[0].reason})"
+            )
+
+    def make_result(
+        self, model: Model, options: ScanOptions, notes: Sequence[str]
+    ) -> ScanResult:
+        """Return what was found; `notes` are on the model."""
+        return ScanResult(
+            model,
+            options,
+            events_frame(self.rows),
+            self.detector,
+            self.source.index,
+            self.scanned,
+            self.windows,
+            self.active,
+            [*self.source.rejects, *self.rejects],
+            [*self.source.notes, *notes, *group_notes(self.notes)],
+        )
+
+    def _add(self, recording: IndexedRecording, windows: ActiveWindows) -> None:
+        self.scanned.append(recording)
+        self.windows += windows.scanned
+        self.active += len(windows)
+        if windows.silent == windows.scanned:
+            self.notes.append(f"{recording.path}: silent from start to end")
+        for event in merge_windows(windows, self.spacing, recording.duration_s):
+            row = _make_row(event, recording, windows, self.detector.classes)
+            self.rows.append(row)
+
+
+def _make_report(source: ScanSource, progress: Progress) -> Callable[[float], None]:
+    """Return a function that reports progress when some seconds of audio are scanned."""
+    total_s = sum(one.duration_s for one in source.recordings)
+    start_s = time.monotonic()
+    done_s = 0.0
+
+    def report(audio_s: float) -> None:
+        nonlocal done_s
+        done_s += audio_s
+        speed = done_s / max(time.monotonic() - start_s, 1e-3)
+        share = audio_s / total_s * source.share
+        progress(share, f"scanning: {speed:,.0f} h of audio per hour")
+
+    return report
+
+
+def _make_row(
+    event: Event,
+    recording: IndexedRecording,
+    windows: ActiveWindows,
+    classes: Sequence[str],
+) -> Row:
+    """Return an event by the names of its columns."""
+    strongest = event.strongest
+    start_s = round(event.start_s, DIGITS)
+    row: Row = {
+        "recording": recording.path,
+        "start_s": start_s,
+        "end_s": round(event.end_s, DIGITS),
+        "label": classes[windows.label[strongest]],
+        "score": float(windows.score[strongest]),
+        "distance": float(windows.distance[strongest]),
+        "clock": shift_clock(recording.clock, start_s),
+    }
+    runner_up = int(windows.runner_up[strongest])
+    if runner_up >= 0:
+        row["runner_up"] = classes[runner_up]
+        row["runner_up_score"] = float(windows.runner_up_score[strongest])
+    return row

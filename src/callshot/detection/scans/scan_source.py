@@ -1,0 +1,216 @@
+"""A model, and recordings or an index of them → the windows to scan, which must suit the model."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from callshot.corpus.recordings import find_recordings
+from callshot.corpus.segment_table import read_rejects
+from callshot.detection.index.index_files import (
+    REJECTS,
+    Index,
+    IndexedRecording,
+    is_index,
+    open_index,
+)
+from callshot.detection.index.index_recordings import IndexResult, index_recordings
+from callshot.detection.learning.learn import plain_fingerprint
+from callshot.detection.models.model import SEGMENT, Model, check_fingerprint
+from callshot.detection.scans.segment_labels import check_different
+from callshot.encoders.spec import find_differences
+from callshot.encoders.validation import check_choice
+from callshot.encoders.views import find_views
+from callshot.errors import InputError, OptionError
+from callshot.records import Progress, Reject
+
+SITES = ("auto", "always", "none")
+INDEXING = 0.98  # of the work, where recordings are embedded first
+ROUNDING_S = 1e-3  # windows and hops are whole numbers of samples
+
+
+@dataclass(frozen=True)
+class ScanOptions:
+    """How windows become events.
+
+    false_alarms  aim for each class, per hour
+    gap_s         pauses up to this do not end an event
+    hop_s         seconds from one window to the next; None: those of the encoder or the index
+    site          "auto": examples without recordings around them are laid into background of what
+                  is scanned; "always": all examples are; "none"
+    """
+
+    false_alarms: float = 1.0
+    gap_s: float = 0.0
+    hop_s: float | None = None
+    site: str = "auto"
+
+    def __post_init__(self) -> None:
+        check_choice("site", self.site, SITES)
+        if not 0 <= self.gap_s < math.inf:
+            raise OptionError(f"gap: expected 0 or more seconds, got {self.gap_s:g}")
+
+
+@dataclass(frozen=True)
+class EmbeddingOptions:
+    """How windows of recordings are embedded; only needed where there is no index yet.
+
+    encoder, choices  where the model cannot find its own by name, as with onnx:PATH
+    """
+
+    encoder: str | None = None
+    choices: Mapping[str, str] = field(default_factory=dict)
+    follow_links: bool = False
+    device: str = "cpu"
+    threads: int | None = None
+
+
+@dataclass(frozen=True)
+class ScanSource:
+    """An index, the recordings of it that are scanned, and what is known about the others.
+
+    `share` is how much of the work is left.
+    """
+
+    index: Index
+    recordings: Sequence[IndexedRecording]
+    rejects: Sequence[Reject] = ()
+    notes: Sequence[str] = ()
+    share: float = 1.0
+
+
+def check_scannable(model: Model) -> None:
+    """Raise InputError unless a model has different classes, of windows as recordings have them."""
+    check_different(model)
+    if model.settings.source == SEGMENT:
+        raise InputError(
+            f"{model.source}: learned from segments as they were cut, which windows of recordings "
+            "are not; learn it from recordings with annotations, or use --segments"
+        )
+    if model.settings.source_rate_hz is not None:
+        raise InputError(
+            f"{model.source}: learned with --source-rate-hz, and scan plays recordings only at "
+            "their own rate; convert the recordings, and learn the model from these"
+        )
+
+
+def open_source(
+    model: Model,
+    recordings: Path | str | Index,
+    index: Path | str | None,
+    options: ScanOptions,
+    embedding: EmbeddingOptions,
+    progress: Progress,
+) -> ScanSource:
+    """Return an index as it is, or make one of recordings in the folder `index`."""
+    if isinstance(recordings, Index):
+        return _use_index(model, recordings, options)
+    if is_index(Path(recordings)):
+        return _use_index(model, open_index(recordings), options)
+    if index is None:
+        raise OptionError(
+            "index: name the folder in which the windows of recordings are stored"
+        )
+    run = _IndexFirst(model, Path(recordings), Path(index), embedding)
+    return run.make_source(options.hop_s, progress)
+
+
+def _use_index(model: Model, index: Index, options: ScanOptions) -> ScanSource:
+    check_index(model, index)
+    hop_s = index.settings.hop_s
+    if options.hop_s is not None and abs(options.hop_s - hop_s) > ROUNDING_S:
+        raise OptionError(
+            f"hop: {index.folder} has a window every {hop_s:g} s; leave the option out, or index "
+            "the recordings with that hop"
+        )
+    if not index.recordings:
+        raise InputError(
+            f"{index.folder}: the index has no recordings; run callshot index"
+        )
+    try:
+        rejects = read_rejects(index.folder / REJECTS)
+    except InputError as error:
+        return ScanSource(index, index.recordings, notes=[str(error)])
+    return ScanSource(index, index.recordings, rejects)
+
+
+def check_index(model: Model, index: Index) -> None:
+    """Raise InputError unless the windows of an index are made as the examples of a model."""
+    difference = next(_find_index_differences(model, index), "")
+    if difference:
+        raise InputError(
+            f"{index.folder}: {difference}; index the recordings as the model was learned, or "
+            "learn the model again"
+        )
+
+
+def _find_index_differences(model: Model, index: Index) -> Iterator[str]:
+    settings = index.settings
+    names = find_differences(settings.fingerprint, model.fingerprint)
+    if names:
+        yield (
+            f"an index of {settings.name}, but {model.source} was learned with {model.encoder} "
+            f"(they differ in {', '.join(names)})"
+        )
+    channel = model.settings.channel_rule
+    if settings.channel != channel:
+        yield (
+            f"an index of channel {settings.channel}, but {model.source} was learned from channel "
+            f"{channel}"
+        )
+    window_s = model.settings.window_s
+    if window_s is not None and abs(window_s - settings.window_s) > ROUNDING_S:
+        yield (
+            f"an index with windows of {settings.window_s:g} s, but {model.source} was learned "
+            f"with windows of {window_s:g} s"
+        )
+
+
+@dataclass(frozen=True)
+class _IndexFirst:
+    """Recordings whose windows are embedded before they are scanned, into a folder."""
+
+    model: Model
+    recordings: Path
+    folder: Path
+    options: EmbeddingOptions
+
+    def make_source(self, hop_s: float | None, progress: Progress) -> ScanSource:
+        """Embed the windows that the index does not have; earlier recordings are left out."""
+        encoder = self.options.encoder or self.model.encoder
+        self._check_encoder(encoder)
+        result = index_recordings(
+            self.recordings,
+            self.folder,
+            encoder,
+            choices=self.options.choices,
+            window_s=self.model.settings.window_s,
+            hop_s=hop_s,
+            channel=self.model.settings.channel_rule,
+            follow_links=self.options.follow_links,
+            device=self.options.device,
+            threads=self.options.threads,
+            progress=lambda share, name: progress(share * INDEXING, name),
+        )
+        scanned = self._select(result)
+        share = 1 - INDEXING
+        return ScanSource(result.index, scanned, result.rejects, result.notes, share)
+
+    def _check_encoder(self, encoder: str) -> None:
+        views = find_views(encoder, self.options.choices)
+        fingerprint = plain_fingerprint(views, self.options.device)
+        check_fingerprint(self.model, views.name, fingerprint)
+
+    def _select(self, result: IndexResult) -> list[IndexedRecording]:
+        """Return the recordings of this run: not those that are gone or that failed now."""
+        follow_links = self.options.follow_links
+        library = find_recordings(self.recordings, follow_links=follow_links)
+        rejected = {reject.file for reject in result.rejects}
+        wanted = set(library.paths) - rejected
+        scanned = [one for one in result.index.recordings if one.path in wanted]
+        if not scanned:
+            reason = result.rejects[0].reason
+            raise InputError(
+                f"{self.recordings}: no recording could be scanned (the first: {reason})"
+            )
+        return scanned

@@ -1,0 +1,173 @@
+"""A model and segments → the label of each segment, with its score and the runner-up."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from callshot.corpus.segment_table import REJECTS, write_rejects
+from callshot.detection.learning.embed_calls import EmbeddedCalls, embed_calls
+from callshot.detection.learning.example_calls import read_call_table, segment_settings
+from callshot.detection.learning.learn import plain_fingerprint
+from callshot.detection.models.model import (
+    SEGMENT,
+    Model,
+    check_fingerprint,
+    check_settings,
+)
+from callshot.detection.models.model_file import read_model
+from callshot.encoders.embed import EmbedOptions
+from callshot.encoders.views import find_views
+from callshot.errors import InputError
+from callshot.fewshot.centroid import log_odds
+from callshot.files import describe_file
+from callshot.records import FloatArray, Progress, Reject, no_progress
+from callshot.records.csv_cells import write_csv_frame
+from callshot.report.output_folder import open_output_folder
+from callshot.version import __version__
+
+LABELS_CSV = "labels.csv"
+LABELS = "labels.parquet"
+PROVENANCE = "scan.json"
+SEGMENT_LABELS: dict[str, Any] = {
+    "segment": pl.String,
+    "recording": pl.String,
+    "path": pl.String,
+    "start_s": pl.Float64,
+    "end_s": pl.Float64,
+    "label": pl.String,  # of the nearest class mean
+    "score": pl.Float64,  # its log-odds
+    "runner_up": pl.String,
+    "runner_up_score": pl.Float64,
+    "distance": pl.Float64,  # from the mean of the label
+    "annotated": pl.String,  # the label in the table of segments
+}
+
+
+@dataclass(frozen=True)
+class LabelledSegments:
+    """A row per segment with the columns of SEGMENT_LABELS, and what was left out.
+
+    `scores` are the log-odds of all classes, segments × classes, in the order of `model.classes`.
+    """
+
+    frame: pl.DataFrame
+    scores: FloatArray
+    rejects: Sequence[Reject]
+    notes: Sequence[str]
+
+
+def label_segments(
+    model: Model,
+    segments: Path,
+    options: EmbedOptions,
+    *,
+    encoder: str | None = None,
+    audio: Path | None = None,
+    progress: Progress = no_progress,
+) -> LabelledSegments:
+    """Name each segment of a table by the nearest class mean.
+
+    The segments are embedded as the examples were. `encoder` is only needed where the model cannot
+    find its own by name, as with `onnx:PATH`.
+    """
+    check_classes(model)
+    views = find_views(encoder or model.encoder, options.choices)
+    fingerprint = plain_fingerprint(views, options.device)
+    check_fingerprint(model, views.name, fingerprint)
+    calls = read_call_table(segments, audio)
+    if model.settings.source == SEGMENT:
+        check_settings(model, segment_settings(calls), str(segments))
+    embedded = embed_calls(calls, views, model.settings, options, progress=progress)
+    scores = score_vectors(model, embedded.vectors)
+    frame = _make_frame(model, embedded, scores)
+    return LabelledSegments(frame, scores, embedded.rejects, embedded.notes)
+
+
+def check_classes(model: Model) -> None:
+    """Raise InputError unless a model can name calls by different labels."""
+    if len(model.classes) < 2:
+        raise InputError(
+            f"{model.source}: expected examples of two labels or more, got only "
+            f"{model.classes[0]}; add examples with callshot learn --add"
+        )
+    check_different(model)
+
+
+def check_different(model: Model) -> None:
+    """Raise InputError if two labels have the same mean."""
+    first: dict[bytes, str] = {}
+    for name, mean in zip(model.classes, model.means, strict=True):
+        other = first.setdefault(mean.tobytes(), name)
+        if other != name:
+            raise InputError(
+                f"{model.source}: the examples of {other} and {name} are identical, so no call can "
+                "be named one of them; correct the examples"
+            )
+
+
+def score_vectors(model: Model, vectors: Any) -> FloatArray:
+    """Return the log-odds of all classes for each vector."""
+    return log_odds(model.layer(vectors))
+
+
+def _make_frame(
+    model: Model, embedded: EmbeddedCalls, scores: FloatArray
+) -> pl.DataFrame:
+    order = np.argsort(-scores, axis=1, kind="stable")
+    best = order[:, 0]
+    second = order[:, 1]
+    rows = np.arange(len(scores))
+    calls = embedded.calls
+    columns: dict[str, Any] = {
+        name: [getattr(call, name) for call in calls]
+        for name in ("segment", "recording", "path", "start_s", "end_s")
+    }
+    columns |= {
+        "label": [model.classes[n] for n in best],
+        "score": scores[rows, best],
+        "runner_up": [model.classes[n] for n in second],
+        "runner_up_score": scores[rows, second],
+        "distance": np.linalg.norm(embedded.vectors - model.means[best], axis=1),
+        "annotated": [call.label for call in calls],
+    }
+    return pl.DataFrame(columns, SEGMENT_LABELS)
+
+
+def scan_segment_files(
+    model_path: Path,
+    segments: Path,
+    out: Path,
+    options: EmbedOptions,
+    *,
+    encoder: str | None = None,
+    audio: Path | None = None,
+    progress: Progress = no_progress,
+) -> LabelledSegments:
+    """Name the segments of a table; write labels as CSV and Parquet, and rejects."""
+    names = (LABELS_CSV, LABELS, REJECTS)
+    with open_output_folder(out, names, PROVENANCE) as output:
+        model = read_model(model_path)
+        result = label_segments(
+            model, segments, options, encoder=encoder, audio=audio, progress=progress
+        )
+
+        def make_files(folder: Path) -> Sequence[str]:
+            write_csv_frame(result.frame, folder / LABELS_CSV)
+            result.frame.write_parquet(folder / LABELS)
+            write_rejects(result.rejects, folder / REJECTS)
+            return names
+
+        facts = {
+            "callshot": __version__,
+            "model": describe_file(model_path, encoder=model.encoder),
+            "segments": describe_file(segments),
+            "licence": model.provenance.licence,
+            "labels": len(result.frame),
+            "rejects": len(result.rejects),
+        }
+        output.write(make_files, facts)
+    return result

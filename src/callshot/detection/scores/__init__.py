@@ -1,0 +1,1 @@
+"""Events against annotations: precision, recall and call density."""

@@ -1,0 +1,366 @@
+"""Detections and annotations → precision, recall and false alarms, with intervals.
+
+`score_detections` is the whole of it: read, match, measure; and call density from reviewed events.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from callshot.corpus.renaming import make_hints
+from callshot.detection.events.events import (
+    EventReading,
+    RecordingFolder,
+    complete_events,
+    open_recordings,
+    read_events,
+    rename_recordings,
+)
+from callshot.detection.scores.call_density import estimate_density
+from callshot.detection.scores.ranked_detections import (
+    RankedDetections,
+    Scores,
+    find_threshold,
+    measure,
+    precision_recall_curve,
+    sample_weights,
+    sum_counts,
+)
+from callshot.detection.scores.ranking import (
+    Task,
+    rank_events,
+    rank_windows,
+    sort_outcomes,
+)
+from callshot.errors import InputError, OptionError
+from callshot.records import FloatArray, Reject
+from callshot.records.frames import (
+    AIM_THRESHOLDS,
+    CALL_DENSITY,
+    DETECTION_SCORES,
+    OUTCOMES,
+    PRECISION_RECALL,
+    Frame,
+    concat_frames,
+    empty_default,
+    make_frame,
+)
+
+Events = Frame | Path | str
+Recordings = Mapping[str, float] | Path | str
+
+FEW_RECORDINGS = 5
+INTERVAL = {"_p01": 1, "_p99": 99}
+NO_LENGTHS = (
+    "without the recordings (--recordings) there are no false alarms per hour, no "
+    "scores by windows, and recordings without any event are not counted"
+)
+
+
+@dataclass(frozen=True)
+class DetectionScores:
+    """The scores of detections: frames (see `callshot.records.frames`), rejected rows and notes."""
+
+    scores: Frame = empty_default(DETECTION_SCORES)
+    curve: Frame = empty_default(PRECISION_RECALL)
+    thresholds: Frame = empty_default(AIM_THRESHOLDS)
+    outcomes: Frame = empty_default(OUTCOMES)
+    density: Frame = empty_default(CALL_DENSITY)
+    rejects: Sequence[Reject] = ()
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class ScoreOptions:
+    """How detections are scored."""
+
+    iou: float = 0.3
+    window_s: float = 3.0
+    threshold: float | None = None
+    false_alarms_per_hour: float | None = None
+    unknown: str | None = None
+    bins: int = 4
+    samples: int = 1000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.iou <= 1:
+            raise OptionError(f"iou: expected above 0 and at most 1, got {self.iou}")
+        if not 0 < self.window_s < np.inf:
+            raise OptionError(f"window_s: expected above 0 s, got {self.window_s}")
+        aim = self.false_alarms_per_hour
+        if aim is not None and not 0 < aim < np.inf:
+            raise OptionError(
+                f"false_alarms: expected more than 0 per hour, got {aim}; no threshold "
+                "promises none at all"
+            )
+        if self.threshold is not None and np.isnan(self.threshold):
+            raise OptionError("threshold: expected a number, got nan")
+        if self.bins < 1:
+            raise OptionError(f"bins: expected 1 or more, got {self.bins}")
+        if self.samples < 1:
+            raise OptionError(f"samples: expected 1 or more, got {self.samples}")
+
+
+@dataclass
+class _Input:
+    """What was read: events by the names of recordings, their lengths, rejects and notes."""
+
+    folder: RecordingFolder | None = None
+    durations_s: dict[str, float] = field(default_factory=dict)
+    rejects: list[Reject] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def read(self, events: Events, columns: Mapping[str, str] | None = None) -> Frame:
+        """Return the events of a file, or of a frame."""
+        if isinstance(events, pl.DataFrame):
+            reading = EventReading(complete_events(events))
+        else:
+            hints = make_hints(columns=columns or {})
+            reading = read_events(Path(events), self.folder, hints)
+        self.rejects += reading.rejects
+        self.notes += reading.notes
+        if self.durations_s:
+            return rename_recordings(reading.events, self.durations_s)
+        return reading.events
+
+
+def score_detections(
+    detections: Events,
+    annotations: Events | None = None,
+    *,
+    recordings: Recordings | None = None,
+    reviewed: Events | None = None,
+    columns: Mapping[str, str] | None = None,
+    iou: float = 0.3,
+    window_s: float = 3.0,
+    threshold: float | None = None,
+    false_alarms_per_hour: float | None = None,
+    unknown: str | None = None,
+    bins: int = 4,
+    samples: int = 1000,
+    seed: int = 0,
+) -> DetectionScores:
+    """Score detections against annotations, or estimate how many of them are calls.
+
+    Parameters
+    ----------
+    detections, annotations : frame or path
+        Events: a frame, file or folder with recording, start_s, end_s, label and, for detections,
+        score. Files are CSV, Parquet, or in any format that `callshot.segment` reads.
+    recordings : path or mapping, optional
+        The folder of all recordings that were annotated in full, also of those without any call;
+        or the length in seconds by name. False alarms per hour and scores by windows need it.
+    reviewed : frame or path, optional
+        Some of the detections, with a column `confirmed`; gives the call density.
+    columns : mapping, optional
+        Our name of a column of the annotations → its name in the file, e.g. {"label": "Species"}.
+    iou : float
+        How much of the time that a detection and an annotation cover together they must share.
+    window_s : float
+        The length of windows in the scores by windows.
+    threshold : float, optional
+        Detections with a lower score do not count; average precision uses all.
+    false_alarms_per_hour : float, optional
+        Also find the threshold that would have met this aim, for each class.
+    unknown : str, optional
+        The label of annotations that nobody could name: detections on them are no false alarms.
+    bins : int
+        Bins of scores in the call density.
+    samples, seed : int
+        Samples of recordings from which the intervals come, and their seed.
+
+    Returns
+    -------
+    DetectionScores
+        `.scores`, `.curve`, `.thresholds`, `.outcomes`, `.density`: data frames.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read, or detections are on no recording that is known.
+    OptionError
+        If an option is out of its range.
+
+    Examples
+    --------
+    >>> columns = ["recording", "start_s", "end_s", "label", "score"]
+    >>> found = [("a.wav", 10.0, 12.0, "roar", 0.9), ("a.wav", 51.0, 53.0, "roar", 0.4)]
+    >>> detections = pl.DataFrame(found, columns, orient="row")
+    >>> annotations = pl.DataFrame([("a.wav", 10.2, 11.9, "roar")], columns[:4], orient="row")
+    >>> result = score_detections(detections, annotations, recordings={"a.wav": 3600.0})
+    >>> names = ["by", "precision", "recall", "average_precision", "false_alarms_per_hour"]
+    >>> result.scores.filter(label="roar").select(names).rows()
+    [('events', 0.5, 1.0, 1.0, 1.0), ('windows', 0.5, 1.0, 1.0, 1.0)]
+    """
+    options = ScoreOptions(
+        iou, window_s, threshold, false_alarms_per_hour, unknown, bins, samples, seed
+    )
+    if annotations is None and reviewed is None:
+        raise OptionError("give annotations, or reviewed detections (--reviewed)")
+    source = _open_input(recordings)
+    events = source.read(detections)
+    frames = {}
+    if annotations is not None:
+        truth = source.read(annotations, columns)
+        frames = _score(_make_task(events, truth, source, options), source, options)
+    if reviewed is not None:
+        verdicts = source.read(reviewed)
+        frames["density"] = estimate_density(
+            events, verdicts, options.bins, options.seed
+        )
+    notes = list(dict.fromkeys(source.notes))
+    return DetectionScores(**frames, rejects=source.rejects, notes=notes)
+
+
+def _open_input(recordings: Recordings | None) -> _Input:
+    if recordings is None:
+        return _Input()
+    if isinstance(recordings, Mapping):
+        return _Input(durations_s=dict(recordings))
+    folder = open_recordings(Path(recordings))
+    rejects = [Reject(path, None, str(error)) for path, error in folder.errors.items()]
+    return _Input(folder, folder.durations_s, rejects)
+
+
+def _make_task(
+    detections: Frame, annotations: Frame, source: _Input, options: ScoreOptions
+) -> Task:
+    """Return what is scored; detections and annotations name recordings in the same way."""
+    names = {*annotations["recording"], *source.durations_s}
+    detections = rename_recordings(detections, names)
+    if source.durations_s:
+        unannotated = len(source.durations_s.keys() - set(annotations["recording"]))
+        source.notes.append(
+            f"{unannotated} of {len(source.durations_s)} recordings have no annotated call; "
+            "detections there are false alarms"
+        )
+        _check_known(detections, source.durations_s)
+        _check_known(annotations, source.durations_s)
+    else:
+        source.notes.append(NO_LENGTHS)
+    recordings = sorted(names | set(detections["recording"]))
+    return Task(
+        detections,
+        annotations,
+        recordings,
+        source.durations_s,
+        options.iou,
+        options.unknown,
+    )
+
+
+def _check_known(events: Frame, durations_s: Mapping[str, float]) -> None:
+    for name in events["recording"].unique().sort():
+        if name not in durations_s:
+            raise InputError(
+                f"{name}: not among the {len(durations_s)} recordings whose length is known; add it"
+            )
+
+
+def _score(task: Task, source: _Input, options: ScoreOptions) -> dict[str, Frame]:
+    """Return the frames of all classes, by events and by windows."""
+    labels = task.labels
+    if not labels:
+        raise InputError("there are no detections and no annotations to score")
+    _check_scores(task.detections, options)
+    source.notes += _describe_task(task)
+    weights = sample_weights(len(task.recordings), options.samples, options.seed)
+    matched = [rank_events(task, label) for label in labels]
+    ranked = {"events": [one for one, _ in matched]}
+    if task.durations_s:
+        windows = [rank_windows(task, label, options.window_s) for label in labels]
+        ranked["windows"] = windows
+    scores = []
+    curves = []
+    for by, classes in ranked.items():
+        for one in classes:
+            scores.append(_score_row(by, one.label, [one], weights, options))
+            if one.has_scores:
+                curves.append(precision_recall_curve(one, by))
+        scores.append(_score_row(by, None, classes, weights, options))
+    curve = concat_frames(curves, PRECISION_RECALL)
+    return {
+        "scores": concat_frames(scores, DETECTION_SCORES),
+        "curve": curve,
+        "thresholds": _find_thresholds(curve, labels, task, options),
+        "outcomes": sort_outcomes([outcome for _, outcome in matched]),
+    }
+
+
+def _check_scores(detections: Frame, options: ScoreOptions) -> None:
+    missing = detections["score"].null_count()
+    if 0 < missing < len(detections):
+        raise InputError(
+            f"{missing} of {len(detections)} detections have no score; give all of them one, "
+            "or none"
+        )
+    wants_scores = (options.threshold, options.false_alarms_per_hour) != (None, None)
+    if missing and wants_scores:
+        raise InputError("detections have no scores; a threshold needs them")
+
+
+def _describe_task(task: Task) -> list[str]:
+    """Describe what the user should know before the scores are believed."""
+    notes = []
+    detected = {*task.detections["label"]}
+    annotated = {*task.annotations["label"]}
+    if detected and annotated and detected.isdisjoint(annotated):
+        notes.append(
+            f"no label is both detected ({', '.join(sorted(detected))}) "
+            f"and annotated ({', '.join(sorted(annotated))})"
+        )
+    count = len(task.recordings)
+    if count < FEW_RECORDINGS:
+        notes.append(f"intervals from {count} recordings are too narrow")
+    return notes
+
+
+def _score_row(
+    by: str,
+    label: str | None,
+    classes: Sequence[RankedDetections],
+    weights: FloatArray,
+    options: ScoreOptions,
+) -> Frame:
+    """Return the scores of some classes together, with the percentiles of the samples."""
+    once = np.ones((1, weights.shape[1]))
+    values = measure(classes, once, options.threshold)
+    samples = measure(classes, weights, options.threshold)
+    counts = sum_counts([one.above(options.threshold) for one in classes], once)
+    columns = {name: counts[name] for name in ("annotated", "detected", "correct")}
+    for metric, value in values.items():
+        columns[metric] = value
+        columns |= _percentiles(metric, value, samples)
+    frame = make_frame(DETECTION_SCORES, columns, {"by": by, "label": label})
+    return frame.fill_nan(None)
+
+
+def _percentiles(metric: str, value: FloatArray, samples: Scores) -> Scores:
+    """Return the interval of a metric; NaN where the metric is not defined."""
+    defined = samples[metric][~np.isnan(samples[metric])]
+    if np.isnan(value).any() or len(defined) == 0:
+        return {metric + suffix: np.array([np.nan]) for suffix in INTERVAL}
+    return {
+        metric + suffix: np.percentile(defined, [percent])
+        for suffix, percent in INTERVAL.items()
+    }
+
+
+def _find_thresholds(
+    curve: Frame, labels: Sequence[str], task: Task, options: ScoreOptions
+) -> Frame:
+    """Return the threshold of each class that would have met the aim, by events."""
+    aim = options.false_alarms_per_hour
+    if aim is None:
+        return concat_frames([], AIM_THRESHOLDS)
+    if not task.durations_s:
+        raise OptionError(
+            "false_alarms: an aim per hour needs the lengths of the recordings (--recordings)"
+        )
+    events = curve.filter(by="events")
+    rows = [find_threshold(events.filter(label=label), label, aim) for label in labels]
+    return concat_frames(rows, AIM_THRESHOLDS)

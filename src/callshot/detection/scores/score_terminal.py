@@ -1,0 +1,101 @@
+"""Scores of detections → tables on a terminal."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from callshot.corpus.notes import group_rejects
+from callshot.detection.scores.score import DetectionScores
+from callshot.errors import printable
+from callshot.records import Reject
+from callshot.records.frames import DETECTION_METRICS, Frame
+from callshot.report.corpus import describe_rejects
+from callshot.report.terminal import make_table, print_lines
+
+HEADINGS = ("precision", "recall", "F1", "AP", "false/h")
+ALL_CLASSES = "all classes"
+MISSING = "–"
+MOST_REASONS = 5
+
+
+def show_scores(result: DetectionScores, console: Console) -> None:
+    """Print the scores of every class, thresholds and call density, then rejects and notes."""
+    for by in ("events", "windows"):
+        rows = result.scores.filter(by=by)
+        if len(rows) > 0:
+            _show_scores(rows, by, console)
+    if len(result.scores) > 0:
+        console.print(
+            Text("below each value: 1st–99th percentile over recordings", "dim")
+        )
+    print_lines(console, _describe_thresholds(result.thresholds))
+    _show_density(result.density, console)
+    show_rejects(result.rejects, console)
+    print_lines(console, [f"note: {note}" for note in result.notes], "yellow")
+
+
+def _show_scores(rows: Frame, by: str, console: Console) -> None:
+    table = make_table(f"by {by}", "calls", "detected", *HEADINGS)
+    table.columns[0].no_wrap = False
+    for row in rows.iter_rows(named=True):
+        counts = [str(row[name]) for name in ("annotated", "detected")]
+        cells = [_format_score(row, metric) for metric in DETECTION_METRICS]
+        label = row["label"]
+        name = Text(ALL_CLASSES, "bold") if label is None else Text(printable(label))
+        table.add_row(name, *counts, *cells)
+    console.print(table)
+
+
+def _format_score(row: dict[str, float | None], metric: str) -> str:
+    """Return a value and, on a second line, its interval; of F1 the value only, for its room."""
+    value = row[metric]
+    if value is None:
+        return MISSING
+    digits = ".3g" if metric == "false_alarms_per_hour" else ".2f"
+    text = format(value, digits)
+    if metric == "f1":
+        return text
+    low = format(row[f"{metric}_p01"], digits)
+    high = format(row[f"{metric}_p99"], digits)
+    return f"{text}\n[dim]{low}–{high}[/dim]"
+
+
+def _describe_thresholds(thresholds: Frame) -> Iterator[str]:
+    for row in thresholds.iter_rows(named=True):
+        aim = f"{row['label']}: at most {row['aim_per_hour']:g} false alarms per hour"
+        if row["threshold"] is None:
+            yield f"{aim}: no threshold of these detections meets it"
+            continue
+        lower = ""
+        if row["is_lowest"]:
+            lower = "; all detections meet it, a lower threshold may too"
+        recall = "unknown" if row["recall"] is None else f"{row['recall']:.2f}"
+        yield f"{aim}: score {row['threshold']:.6g} or more, recall {recall}{lower}"
+
+
+def _show_density(density: Frame, console: Console) -> None:
+    if density.is_empty():
+        return
+    table = make_table(
+        "call density", "scores", "detections", "reviewed", "confirmed", "calls"
+    )
+    for row in density.iter_rows(named=True):
+        scores = f"{row['lowest_score']:.3g} to {row['highest_score']:.3g}"
+        name = Text(printable(row["label"]))
+        if row["bin"] is None:
+            scores = "all"
+            name.stylize("bold")
+        counts = [str(row[one]) for one in ("detections", "reviewed", "confirmed")]
+        interval = f"{row['calls_p01']:.0f}–{row['calls_p99']:.0f}"
+        table.add_row(name, scores, *counts, f"{row['calls']:.0f} ({interval})")
+    console.print(table)
+
+
+def show_rejects(rejects: Sequence[Reject], console: Console) -> None:
+    """Print how many rows were left out, and the first of each reason."""
+    if not rejects:
+        return
+    print_lines(console, [f"left out: {len(rejects)} rows or files"])
+    groups = group_rejects(rejects)[:MOST_REASONS]
+    print_lines(console, map(describe_rejects, groups), "dim")
