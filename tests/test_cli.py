@@ -627,3 +627,16 @@ def test_a_study_file_in_a_place_without_folders_is_refused_before_the_scan(
     out = tmp_path / "file" / "study.toml"
     run("init", tmp_path / "missing", "--out", out, code=2)
     assert "cannot be written to (Not a directory)" in capsys.readouterr().err
+
+
+def test_doctor_prints_every_check_and_fails_only_for_a_problem(capsys, monkeypatch):
+    from callshot.study import doctor
+
+    run("doctor")
+    said = capsys.readouterr().out
+    assert "good    encoder mfcc: ready" in said
+    assert " 0 problems, " in said
+    monkeypatch.setattr(doctor, "REQUIRED", ("no-such-package",))
+    run("doctor", code=1)
+    said = capsys.readouterr().out
+    assert "problem packages: missing: no-such-package\n        pip install" in said

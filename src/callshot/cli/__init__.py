@@ -15,19 +15,21 @@ score          score, convert
 imports        import
 synth          synth
 verify         verify
+doctor         doctor
 """
 
 from callshot.cli import study  # isort: skip  (the order here is the order of --help)
 from callshot.cli import corpus, encoders, index, evaluate, baselines  # isort: skip
 from callshot.cli import learn, scan  # isort: skip
 from callshot.cli import score  # isort: skip
-from callshot.cli import imports, synth, verify
+from callshot.cli import imports, synth, verify, doctor  # isort: skip
 from callshot.cli.app import app, main
 
 __all__ = [
     "app",
     "baselines",
     "corpus",
+    "doctor",
     "encoders",
     "evaluate",
     "imports",

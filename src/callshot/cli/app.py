@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from callshot.errors import CallshotError, printable
-from callshot.version import __version__
 
 if TYPE_CHECKING:
     from callshot.records import Progress
@@ -62,7 +61,10 @@ def _fail(message: str) -> NoReturn:
 
 def _print_version(is_asked: bool) -> None:
     if is_asked:
-        print(f"callshot {__version__}")
+        from callshot.study.doctor import describe_version
+
+        for line in describe_version():
+            print(printable(line))
         raise typer.Exit
 
 
@@ -74,7 +76,7 @@ def _callshot(
             "--version",
             callback=_print_version,
             is_eager=True,
-            help="Print the version and exit.",
+            help="Print the version, what is installed and which encoders are ready.",
         ),
     ] = False,
 ) -> None:

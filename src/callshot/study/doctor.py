@@ -1,0 +1,311 @@
+"""What this machine has → a list of checks: what was found, and what to do about it.
+
+Nothing is written except a small file for each folder that is tried, which is removed at once.
+"""
+
+import io
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+from callshot.encoders.availability import PACKAGES, list_status
+from callshot.encoders.embed import default_store, default_threads
+from callshot.encoders.weights.weight_files import home
+from callshot.errors import CallshotError
+from callshot.files import error_reason, make_folder, why_not_writable
+from callshot.version import __version__
+
+GOOD = "good"
+NOTE = "note"  # something is missing that some users need
+PROBLEM = "problem"
+
+REQUIRED = (
+    "numpy",
+    "scipy",
+    "numba",
+    "threadpoolctl",
+    "polars",
+    "soundfile",
+    "soxr",
+    "platformdirs",
+    "filelock",
+    "matplotlib",
+    "typer",
+    "rich",
+)
+# The modules that each extra of the package brings.
+EXTRAS = {**PACKAGES, "annotations": ("crowsetta",)}
+# Names in libsndfile of the containers and codings that recorders and other programs write.
+AUDIO_FORMATS = {
+    "WAV": ("WAV", "PCM_16"),
+    "FLAC": ("FLAC", "PCM_16"),
+    "Ogg Vorbis": ("OGG", "VORBIS"),
+    "Ogg Opus": ("OGG", "OPUS"),
+    "MP3": ("MP3", "MPEG_LAYER_III"),
+}
+TEST_RATE_HZ = 48000
+TEST_TONE_HZ = 440
+LEAST_FREE_GB = 2.0
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+    "POLARS_MAX_THREADS",
+)
+CGROUP_LIMIT = Path("/sys/fs/cgroup/cpu.max")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at.
+
+    state   GOOD, NOTE or PROBLEM
+    found   what is there
+    advice  what to do; empty where nothing is needed
+    """
+
+    subject: str
+    state: str
+    found: str
+    advice: str = ""
+
+
+def check_installation() -> Iterator[Check]:
+    """Check Python, packages, audio, encoders, the GPU, folders and threads, in this order."""
+    yield _check_python()
+    yield _check_packages()
+    yield _check_extras()
+    yield _check_audio_formats()
+    yield _check_resampling()
+    yield from _check_encoders()
+    yield _check_gpu()
+    yield from _check_folders()
+    yield _check_threads()
+
+
+def describe_version() -> list[str]:
+    """Return lines: the version, then Python, extras and encoders that are ready."""
+    extras = [name for name, missing in find_extras().items() if not missing]
+    ready = [status.name for status in list_status() if not status.needs]
+    return [
+        f"callshot {__version__}",
+        f"Python {platform.python_version()}, {platform.system()} {platform.machine()}",
+        f"extras installed: {', '.join(extras) or 'none'}",
+        f"encoders ready: {', '.join(ready)}",
+    ]
+
+
+def find_extras() -> dict[str, list[str]]:
+    """Return the modules of each extra that are not installed."""
+    extras = {}
+    for extra, modules in EXTRAS.items():
+        extras[extra] = [name for name in modules if find_spec(name) is None]
+    return extras
+
+
+def _find_version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _check_python() -> Check:
+    found = f"{platform.python_version()}, {platform.system()} {platform.machine()}"
+    return Check("Python", GOOD, found)
+
+
+def _check_packages() -> Check:
+    """Look for the packages that callshot needs, with their versions."""
+    versions = {name: _find_version(name) for name in REQUIRED}
+    missing = [name for name in REQUIRED if versions[name] is None]
+    if missing:
+        advice = "pip install -U callshot"
+        return Check("packages", PROBLEM, f"missing: {', '.join(missing)}", advice)
+    found = ", ".join(f"{name} {versions[name]}" for name in REQUIRED)
+    return Check("packages", GOOD, found)
+
+
+def _check_extras() -> Check:
+    """Look for the packages that some encoders, formats and baselines need."""
+    extras = find_extras()
+    absent = [name for name, missing in extras.items() if missing]
+    present = [name for name, missing in extras.items() if not missing]
+    found = f"installed: {', '.join(present) or 'none'}"
+    if not absent:
+        return Check("extras", GOOD, found)
+    advice = f"if you need them: pip install 'callshot[{','.join(absent)}]'"
+    return Check("extras", NOTE, f"{found}; not: {', '.join(absent)}", advice)
+
+
+def _check_audio_formats() -> Check:
+    """Write a tone in each format in memory, and read it again."""
+    try:
+        import soundfile
+    except OSError as error:
+        advice = "install libsndfile: apt install libsndfile1, brew install libsndfile"
+        return Check("audio files", PROBLEM, error_reason(error), advice)
+    works = []
+    fails = []
+    for name, (container, coding) in AUDIO_FORMATS.items():
+        if _can_read_format(container, coding):
+            works.append(name)
+        else:
+            fails.append(name)
+    library = soundfile.__libsndfile_version__
+    found = f"libsndfile {library} reads {', '.join(works) or 'nothing'}"
+    if not fails:
+        return Check("audio files", GOOD, found)
+    advice = "pip install -U soundfile"
+    return Check("audio files", PROBLEM, f"{found}; not {', '.join(fails)}", advice)
+
+
+def _can_read_format(container: str, coding: str) -> bool:
+    """Return whether a tone that is written in a format can be read again."""
+    import soundfile
+
+    tone = make_tone()
+    buffer = io.BytesIO()
+    try:
+        soundfile.write(buffer, tone, TEST_RATE_HZ, format=container, subtype=coding)
+        buffer.seek(0)
+        signal, _ = soundfile.read(buffer, dtype="float32")
+    except (soundfile.LibsndfileError, ValueError):
+        return False
+    return abs(_loudness(signal) / _loudness(tone) - 1) < 0.1
+
+
+def make_tone() -> np.ndarray:
+    """Return half a second of a tone."""
+    time_s = np.arange(TEST_RATE_HZ // 2) / TEST_RATE_HZ
+    tone: np.ndarray = 0.5 * np.sin(2 * np.pi * TEST_TONE_HZ * time_s)
+    return tone.astype(np.float32)
+
+
+def _loudness(signal: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(np.square(signal))))
+
+
+def _check_resampling() -> Check:
+    """Resample a tone by soxr, and compare its loudness."""
+    advice = "pip install -U soxr"
+    try:
+        import soxr
+
+        slower = soxr.resample(make_tone(), TEST_RATE_HZ, 16000)
+    except (ImportError, OSError) as error:
+        return Check("resampling", PROBLEM, error_reason(error), advice)
+    if abs(_loudness(slower) / _loudness(make_tone()) - 1) > 0.01:
+        return Check("resampling", PROBLEM, "soxr changes the level of a tone", advice)
+    return Check("resampling", GOOD, f"soxr {_find_version('soxr')}")
+
+
+def _check_encoders() -> Iterator[Check]:
+    """Yield a check for each encoder; one that needs something is a note with the commands."""
+    try:
+        statuses = list_status()
+    except CallshotError as error:
+        advice = "remove or mend the package that adds this encoder"
+        yield Check("encoders", PROBLEM, str(error), advice)
+        return
+    for status in statuses:
+        subject = f"encoder {status.name}"
+        if status.needs:
+            yield Check(subject, NOTE, "not ready", "; then ".join(status.needs))
+        else:
+            yield Check(subject, GOOD, "ready")
+
+
+def _check_gpu() -> Check:
+    """Ask torch and onnxruntime for a GPU; neither is needed."""
+    found = []
+    name = _find_torch_gpu()
+    if name is not None:
+        found.append(f"torch uses {name}")
+    if "CUDAExecutionProvider" in _list_onnx_providers():
+        found.append("onnxruntime uses CUDA")
+    if found:
+        return Check("GPU", GOOD, "; ".join(found))
+    if shutil.which("nvidia-smi") is None:
+        return Check("GPU", GOOD, "none; everything runs on the CPU")
+    advice = "install torch with CUDA, or onnxruntime-gpu, for --device cuda"
+    return Check("GPU", NOTE, "there is one, but no package here can use it", advice)
+
+
+def _find_torch_gpu() -> str | None:
+    try:
+        import torch
+    except (ImportError, OSError):
+        return None
+    if not torch.cuda.is_available():
+        return None
+    return str(torch.cuda.get_device_name(0))
+
+
+def _list_onnx_providers() -> Sequence[str]:
+    try:
+        runtime = import_module("onnxruntime")
+    except (ImportError, OSError):
+        return ()
+    providers: Sequence[str] = runtime.get_available_providers()
+    return providers
+
+
+def _check_folders() -> Iterator[Check]:
+    """Yield a check of each folder that callshot writes to: can it, and is there space?"""
+    yield check_folder("folder of weights", home(), "set CALLSHOT_HOME")
+    yield check_folder("folder of the store", default_store(), "use --store")
+    yield check_folder("this folder", Path.cwd(), "write results elsewhere, with --out")
+    yield check_folder(
+        "temporary files", Path(tempfile.gettempdir()), "set the variable TMPDIR"
+    )
+
+
+def check_folder(subject: str, folder: Path, otherwise: str) -> Check:
+    """Return whether files can be written to a folder, and how much space is left."""
+    try:
+        make_folder(folder)
+        reason = why_not_writable(folder)
+        free_gb = shutil.disk_usage(folder).free / 1e9
+    except (CallshotError, OSError) as error:
+        return Check(subject, PROBLEM, error_reason(error), otherwise)
+    if reason:
+        return Check(subject, PROBLEM, f"{folder}: {reason}", otherwise)
+    found = f"{folder}: {free_gb:.1f} GB free"
+    if free_gb < LEAST_FREE_GB:
+        return Check(subject, NOTE, found, f"make space, or {otherwise}")
+    return Check(subject, GOOD, found)
+
+
+def _check_threads() -> Check:
+    """Compare the cores that callshot would use with what limits them."""
+    threads = default_threads()
+    cores = os.cpu_count() or 1
+    found = [f"{threads} threads by default on {cores} cores"]
+    limit = read_cpu_limit(CGROUP_LIMIT)
+    names = [name for name in THREAD_VARIABLES if name in os.environ]
+    found += [f"{name} is {os.environ[name]}" for name in names]
+    if limit is not None and limit < threads:
+        found.append(f"this container may use {limit:g} cores")
+        advice = f"use --threads {max(1, int(limit))}"
+        return Check("threads", NOTE, "; ".join(found), advice)
+    return Check("threads", GOOD, "; ".join(found))
+
+
+def read_cpu_limit(path: Path) -> float | None:
+    """Return how many cores a container may use; None where nothing limits it."""
+    try:
+        quota, period = path.read_text(encoding="ascii").split()
+        return int(quota) / int(period)
+    except (OSError, ValueError):  # no such file, or "max"
+        return None

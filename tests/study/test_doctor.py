@@ -1,0 +1,113 @@
+"""callshot doctor: what is checked on a machine, and what it says to do."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+import soundfile
+
+from callshot.study import doctor
+from callshot.study.doctor import (
+    EXTRAS,
+    GOOD,
+    NOTE,
+    PROBLEM,
+    REQUIRED,
+    check_folder,
+    check_installation,
+    describe_version,
+    read_cpu_limit,
+)
+
+PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
+FOR_DEVELOPERS = {"all", "test", "check", "bench", "dev"}
+
+
+def find_check(subject):
+    return next(one for one in check_installation() if one.subject == subject)
+
+
+def test_the_packages_and_extras_are_those_of_the_project():
+    project = tomllib.loads(PYPROJECT.read_text())["project"]
+    needed = [line.partition(">=")[0] for line in project["dependencies"]]
+    assert sorted(needed) == sorted(REQUIRED)
+    extras = set(project["optional-dependencies"]) - FOR_DEVELOPERS
+    assert extras == set(EXTRAS)
+
+
+def test_every_part_is_checked_once_and_what_is_not_good_comes_with_advice():
+    checks = list(check_installation())
+    subjects = [one.subject for one in checks]
+    assert len(set(subjects)) == len(subjects)
+    assert {"packages", "audio files", "encoder mfcc", "GPU", "threads"} <= set(
+        subjects
+    )
+    for one in checks:
+        assert bool(one.advice) == (one.state != GOOD), one
+
+
+def test_a_missing_package_is_a_problem(monkeypatch):
+    monkeypatch.setattr(doctor, "REQUIRED", (*REQUIRED, "no-such-package"))
+    check = find_check("packages")
+    assert check.state == PROBLEM
+    assert "no-such-package" in check.found
+
+
+def test_an_audio_format_that_cannot_be_read_is_named(monkeypatch):
+    write = soundfile.write
+
+    def refuse_mp3(*args, format, **kwargs):
+        if format == "MP3":
+            raise soundfile.LibsndfileError(1)
+        return write(*args, format=format, **kwargs)
+
+    monkeypatch.setattr(soundfile, "write", refuse_mp3)
+    check = find_check("audio files")
+    assert check.state == PROBLEM
+    assert check.found.endswith("; not MP3")
+
+
+def test_an_encoder_without_weights_comes_with_the_command_that_gets_them(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path))
+    check = find_check("encoder birdnet-v2.4")
+    assert check.state == NOTE
+    assert "callshot encoders get birdnet-v2.4" in check.advice
+
+
+def test_a_folder_that_cannot_be_written_or_is_full_is_reported(tmp_path, monkeypatch):
+    file = tmp_path / "file"
+    file.touch()
+    below_a_file = check_folder("store", file / "store", "use --store")
+    assert (below_a_file.state, below_a_file.advice) == (PROBLEM, "use --store")
+    monkeypatch.setattr(doctor, "LEAST_FREE_GB", 1e9)
+    full = check_folder("store", tmp_path, "use --store")
+    assert (full.state, full.advice) == (NOTE, "make space, or use --store")
+    assert "GB free" in full.found
+
+
+@pytest.mark.parametrize(
+    ("text", "cores"), [("max 100000", None), ("150000 100000", 1.5), ("x", None)]
+)
+def test_the_limit_of_a_container_is_read(tmp_path, text, cores):
+    path = tmp_path / "cpu.max"
+    path.write_text(text)
+    assert read_cpu_limit(path) == cores
+    assert read_cpu_limit(tmp_path / "absent") is None
+
+
+def test_fewer_cores_in_a_container_are_a_note(tmp_path, monkeypatch):
+    path = tmp_path / "cpu.max"
+    path.write_text("50000 100000")
+    monkeypatch.setattr(doctor, "CGROUP_LIMIT", path)
+    check = find_check("threads")
+    assert (check.state, check.advice) == (NOTE, "use --threads 1")
+
+
+def test_the_version_names_what_is_installed_and_ready(monkeypatch):
+    monkeypatch.setattr(doctor, "EXTRAS", {"onnx": ("no_such_module",), "x": ("os",)})
+    lines = describe_version()
+    assert lines[0].startswith("callshot ")
+    assert lines[2] == "extras installed: x"
+    assert "mfcc" in lines[3]
