@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # numba's cache looks at the age of one file, not of those it calls; a folder per text of the kernels is never stale.
 export NUMBA_CACHE_DIR ?= $(CURDIR)/.numba/$(shell cat src/callshot/fewshot/kernels/*.py src/callshot/baselines/*.py src/callshot/baselines/kernels/*.py | cksum | cut -d' ' -f1)
 
-.PHONY: demo test check bench test-lowest test-full clean
+.PHONY: demo test check docs bench package test-lowest test-full clean
 
 demo: demo/study.toml
 	$(BIN)/callshot run demo/study.toml
@@ -29,6 +29,11 @@ check: $(VENV)/ready-to-check
 	$(BIN)/lint-imports
 	$(BIN)/codespell src tests bench docs examples README.md CHANGELOG.md CONTRIBUTING.md
 
+# The documentation as pages in build/site; a warning, such as a link that leads nowhere, is an error.
+docs: $(VENV)/ready-to-check
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "Open build/site/index.html in a browser."
+
 bench: $(VENV)/ready-to-test
 	$(BIN)/python bench/engine.py $(ARGS)
 	$(BIN)/python bench/folds.py $(ARGS)
@@ -39,6 +44,10 @@ bench: $(VENV)/ready-to-test
 	$(BIN)/python bench/index.py $(ARGS)
 	$(BIN)/python bench/scan.py $(ARGS)
 	$(BIN)/python bench/baselines.py $(ARGS)
+
+# The wheel and the source archive in dist/, each tried in fresh environments.
+package:
+	PYTHON=$(PYTHON) .ci/package
 
 # The lowest versions that pyproject.toml allows, in an environment of its own.
 test-lowest: $(VENV)/ready-to-test
@@ -64,8 +73,8 @@ $(VENV)/ready-to-test: $(VENV)/bin/python pyproject.toml constraints.txt
 	touch $@ $(VENV)/ready
 
 $(VENV)/ready-to-check: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[test,check]'
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[test,check,docs]'
 	touch $@ $(VENV)/ready $(VENV)/ready-to-test
 
 clean:
-	rm -rf $(VENV) $(VENV)-lowest .numba demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-lowest .numba demo dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

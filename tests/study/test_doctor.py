@@ -20,7 +20,7 @@ from callshot.study.doctor import (
 )
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
-FOR_DEVELOPERS = {"all", "test", "check", "bench", "dev"}
+FOR_DEVELOPERS = {"all", "test", "check", "bench", "docs", "dev"}
 
 
 def find_check(subject):

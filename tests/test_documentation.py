@@ -1,0 +1,71 @@
+"""The documentation: pages made from the code, and a reference that names what exists."""
+
+import hashlib
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from callshot.records import frames
+from callshot.study.toml_section import KEYS
+
+DOCS = Path(__file__).parents[1] / "docs"
+pytestmark = pytest.mark.skipif(
+    not DOCS.exists(), reason="the documentation is not installed"
+)
+
+
+@pytest.fixture(scope="module")
+def generated():
+    sys.path.insert(0, str(DOCS))
+    try:
+        import generated_pages
+
+        yield generated_pages
+    finally:
+        sys.path.remove(str(DOCS))
+
+
+def test_the_page_of_options_has_every_command_with_its_options(generated):
+    page = generated.make_pages()["options.md"]
+    names = [name for name, _ in generated.list_commands()]
+    assert {"run", "scan", "encoders get", "doctor"} <= set(names)
+    for name in names:
+        assert f"## callshot {name}\n" in page
+    assert "`--false-alarms`" in page
+
+
+def test_the_page_of_columns_has_every_schema(generated):
+    page = generated.make_pages()["columns.md"]
+    for column in frames.EVENTS:
+        assert f"| `{column}` |" in page
+    assert "## crossovers\n" in page
+
+
+def test_the_page_on_python_has_every_public_function(generated):
+    page = generated.make_pages()["python.md"]
+    assert "::: callshot.api.evaluate\n" in page
+    assert "::: callshot.fewshot.estimator.CentroidClassifier" in page
+
+
+def test_pages_link_to_no_file_outside_the_site(generated):
+    text = "see [examples/a.py](../examples/a.py) and [here](how-to.md)"
+    shown = generated.on_page_markdown(text)
+    assert shown == "see `examples/a.py` and [here](how-to.md)"
+    page = generated.on_post_page(f'<script src="{generated.SEARCH_ADDRESS}"></script>')
+    assert page == f'<script src="{generated.SEARCH_FILE}"></script>'
+
+
+def test_the_script_of_the_search_is_unchanged(generated):
+    content = (DOCS / generated.SEARCH_FILE).read_bytes()
+    assert hashlib.sha256(content).hexdigest() == generated.SEARCH_SHA256
+
+
+def test_the_reference_names_every_key_of_the_study_file():
+    text = (DOCS / "reference.md").read_text(encoding="utf-8")
+    section = text.partition("### The study file")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`(\w+)`", section))
+    tables = {"corpus", "encoder", "protocol", "baselines", "report"}
+    missing = {key for keys in KEYS.values() for key in keys} - named - tables
+    assert not missing
