@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 
 import callshot
 from callshot.corpus.audio import open_recording
@@ -16,7 +17,12 @@ from callshot.detection.index import index_recordings as indexing
 from callshot.detection.index import span_writer
 from callshot.detection.index.index_files import Index, open_index, read_record
 from callshot.detection.index.index_recordings import index_recordings
-from callshot.detection.index.windows import WindowGrid
+from callshot.detection.index.windows import (
+    PlayedRecording,
+    WindowGrid,
+    make_grid,
+    read_windows,
+)
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.encode import open_encoder
 from callshot.errors import InputError, OptionError
@@ -77,6 +83,28 @@ def test_windows_cover_a_recording_to_its_last_sample(window, hop):
         assert len(starts) == len(set(starts.tolist()))
         assert max(starts) + window == max(samples, window)
         assert len(starts) == grid.count_windows(samples)
+
+
+@pytest.mark.parametrize("speed", [0.1, 0.3, 0.5, 1, 2, 3, 7.7, 8, 32])
+def test_a_click_is_found_at_its_time_at_every_speed(tmp_path, speed):
+    spec = find_encoder("birdnet-v2.4", {"speed": str(speed), "window_s": "0.5"})
+    grid = make_grid(spec)
+    samples = round(2.4 * grid.window_s * RATE_HZ)  # three windows
+    sample_s = max(1 / RATE_HZ, speed / spec.rate_hz)
+    found = set()
+    for share in (0, 0.2, 0.5, 0.95, 1):
+        click = round(share * (samples - 1))
+        sound = np.zeros(samples)
+        sound[click] = 0.5
+        soundfile.write(tmp_path / "a.wav", sound, RATE_HZ, subtype="FLOAT")
+        with PlayedRecording(tmp_path / "a.wav", "a.wav", spec, "first") as played:
+            starts = grid.find_starts(played.samples)
+            windows = np.stack(read_windows(played, starts, grid.window))
+        window, sample = np.unravel_index(np.abs(windows).argmax(), windows.shape)
+        time_s = grid.to_seconds(starts[window] + sample)
+        assert abs(time_s - click / RATE_HZ) <= sample_s
+        found.add(int(window))
+    assert found >= {0, 2}
 
 
 def literal_vectors(path, window_s, hop_s, speed, **choices):
@@ -262,7 +290,12 @@ import os, signal, sys
 from callshot import files
 from callshot.detection.index import index_recordings as indexing
 from callshot.detection.index import span_writer
-from callshot.detection.index.windows import WindowGrid
+from callshot.detection.index.windows import (
+    PlayedRecording,
+    WindowGrid,
+    make_grid,
+    read_windows,
+)
 span_writer.SPAN_WINDOWS = 4
 WindowGrid.block_windows = 2
 kill_at = int(sys.argv[3])

@@ -3,7 +3,7 @@
     signal → resample to the model's rate → cut; pad the last window → normalise each window
 
 Played at speed 2, one second of a segment lasts half a second: it is resampled as if its rate were
-twice as high, and a window of 3 s holds 6 s of real time. `window_times` are in real time.
+twice as high, and a window of 3 s holds 6 s of real time.
 
 Public toolkits cut in different ways, and the vectors change with the cut. The options that
 reproduce four of them, for 5 s at 32 kHz:
@@ -28,7 +28,6 @@ from callshot.encoders.validation import (
     check_whole_number,
 )
 from callshot.errors import InputError, OptionError
-from callshot.records import FloatArray
 
 PADDINGS = ("centre", "right", "wrap")
 REMAINDERS = ("pad", "drop", "wrap", "extend", "centre-crop")
@@ -156,24 +155,6 @@ def find_spans(samples: int, options: WindowOptions) -> list[WindowSpan]:
             offset = (options.window - (end - start)) // 2
         spans.append(WindowSpan(start, end, offset))
     return spans
-
-
-def window_times(
-    samples: int, options: WindowOptions, speed: float = 1.0
-) -> FloatArray:
-    """Return when each window begins, in seconds of real time from the start of a segment.
-
-    `samples` is the length of the segment as it is played to the model, at the model's rate. Sample
-    n of a window is n · speed / options.rate_hz later than its first one. A window that begins with
-    padding begins before its audio.
-
-    >>> options = WindowOptions(rate_hz=48000, window_s=3.0, padding="right")
-    >>> window_times(7 * 48000, options, speed=2)
-    array([ 0.,  6., 12.])
-    """
-    spans = find_spans(samples, options)
-    first = np.array([span.start - span.offset for span in spans])
-    return first * (speed / options.rate_hz)
 
 
 def _window_starts(samples: int, options: WindowOptions) -> list[int]:
