@@ -181,6 +181,10 @@ def test_segments_can_be_embedded_from_a_table_and_from_a_list(tmp_path: Path) -
         segments.segments, "mfcc", audio=audio, store=tmp_path / "store", n_fft=512
     )
     assert np.array_equal(table.vectors, listed.vectors)
+    named = callshot.embed(segments, "mfcc", name="cepstra", store=tmp_path / "store")
+    assert named.encoder == "cepstra"
+    with pytest.raises(OptionError, match="name: expected printable text"):
+        callshot.embed(segments, "mfcc", name=" ")
     with pytest.raises(OptionError, match="audio: name the folder"):
         callshot.embed(segments.segments, "mfcc")
     with pytest.raises(

@@ -21,6 +21,7 @@ from callshot.corpus.segment_table import read_segments
 from callshot.corpus.segments import segment_corpus
 from callshot.encoders.embed import EmbedOptions, SegmentAudio
 from callshot.encoders.embed import embed as embed_with_encoder
+from callshot.encoders.views import check_title
 from callshot.errors import OptionError, check_options
 from callshot.fewshot.differences import compare_baselines, compare_encoders
 from callshot.fewshot.evaluate import evaluate_tables
@@ -144,6 +145,7 @@ def embed(
     segments: Segments,
     encoder: str,
     *,
+    name: str | None = None,
     audio: Path | str | None = None,
     store: Path | None = None,
     device: str = "cpu",
@@ -159,6 +161,8 @@ def embed(
         The result of `segment` or `read_segments`, or the path of a segments.parquet.
     encoder : str
         Name of an encoder, such as "birdnet-v2.4"; `list_encoders` lists them.
+    name : str, optional
+        Name of the encoder in results; its own, with options that are not the defaults, if None.
     audio : path, optional
         Folder of the recordings; needed for a sequence of segments that does not name it.
     store : Path, optional
@@ -188,6 +192,8 @@ def embed(
     >>> embed(segment(folder), "mfcc", store=folder / "store").vectors.shape
     (1, 40)
     """
+    if name is not None:
+        check_title(name, "name")
     if isinstance(segments, Path | str):
         segments = read_segments(Path(segments))
     audio = audio or getattr(segments, "audio", None)
@@ -196,14 +202,14 @@ def embed(
     rows = segments.segments if isinstance(segments, Segmentation) else segments
     root = Path(audio)
     load = partial(corpus_audio.load_audio, root, threads=threads)
-    texts = {name: str(value) for name, value in choices.items()}
+    texts = {option: str(value) for option, value in choices.items()}
     table, _ = embed_with_encoder(
         SegmentAudio(rows, root, load),
         encoder,
         EmbedOptions(texts, store, device, threads),
         progress=progress,
     )
-    return table
+    return table if name is None else replace(table, encoder=name)
 
 
 def evaluate(

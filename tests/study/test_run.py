@@ -106,6 +106,14 @@ def test_a_new_encoder_runs_its_own_steps_and_the_report(study: Path) -> None:
     assert pl.read_csv(curve_path(study))["encoder"].n_unique() == 3
 
 
+def test_the_title_of_an_encoder_is_its_name_in_results(study: Path) -> None:
+    replace_text(study, 'name = "mfcc"', 'name = "mfcc"\ntitle = "Cepstra, 40"')
+    name = "Cepstra, 40"
+    assert f"embed here {name}" in run_steps(study)
+    assert set(pl.read_csv(curve_path(study))["encoder"]) == {name, "random"}
+    assert run_steps(study) == []
+
+
 def test_a_changed_label_runs_every_step_but_encodes_no_audio(
     study: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from callshot.errors import OutputError
 from callshot.records import Progress, no_progress
-from callshot.study.steps import NOTE_FILE, Step, fingerprint
+from callshot.study.steps import NOTE_FILE, Step, fingerprint, folder_name
 
 
 def copy_step(folder: Path, source: Path, **options: object) -> Step:
@@ -154,3 +154,16 @@ def test_a_recording_that_is_replaced_by_one_of_the_same_size_and_time_changes(
 def test_a_missing_file_has_the_fingerprint_nothing(tmp_path: Path) -> None:
     assert fingerprint(tmp_path / "gone") == "nothing"
     assert fingerprint(Path("a\0b")) == "nothing"
+
+
+@pytest.mark.parametrize("name", ["..", ".", ".hidden", "a/../b", "x" * 300])
+def test_a_name_becomes_one_folder_inside(tmp_path: Path, name: str) -> None:
+    path = tmp_path / folder_name(name)
+    path.mkdir()
+    assert path.resolve().parent == tmp_path.resolve()
+    assert not path.name.startswith(".")
+
+
+def test_different_names_become_different_folders() -> None:
+    names = ["mfcc", "mfcc[speed=2]", "mfcc_speed_2_", "a b", "a_b", "..", "."]
+    assert len({folder_name(name) for name in names}) == len(names)

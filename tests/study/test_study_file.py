@@ -337,6 +337,29 @@ def test_several_lists_compare_every_combination(folder: Path) -> None:
     ]
 
 
+def test_encoders_can_have_titles(folder: Path) -> None:
+    one = read_study(study(folder, MINIMAL + 'title = "cepstra"\nspeed = 2\n'))
+    assert one.encoder_titles == ["cepstra"]
+    assert one.encoders[0].choices == {"speed": "2"}
+    text = MINIMAL + 'speed = [1, 2]\ntitle = ["slow", "fast"]\n'
+    assert read_study(study(folder, text)).encoder_titles == ["slow", "fast"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        ('title = "a"\nspeed = [1, 2]', "expected a list of 2 titles.* got 1"),
+        ('title = ["a", "b", "c"]\nspeed = [1, 2]', "list of 2 titles.* got 3"),
+        ("title = 5", "expected text in quotes, got 5"),
+        ('title = " "', "title: expected printable text"),
+        ('title = "a"\n[[encoder]]\nname = "random"\ntitle = "a"', "a is given twice"),
+    ],
+)
+def test_wrong_titles_are_explained(folder: Path, lines: str, problem: str) -> None:
+    with pytest.raises(OptionError, match=problem):
+        read_study(study(folder, MINIMAL + lines))
+
+
 def test_joined_views_have_no_sequences_for_a_network(folder: Path) -> None:
     text = MINIMAL + 'speed = "2+4"\n[baselines]\ntrain = ["recurrent"]\n'
     with pytest.raises(OptionError, match=r"mfcc\[speed=2\+4\] has none"):

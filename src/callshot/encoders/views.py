@@ -121,6 +121,12 @@ def find_views(name: str, choices: Mapping[str, str] | None = None) -> Views:
     return Views(tuple(specs), scale)
 
 
+def check_title(title: str, option: str = "title") -> None:
+    """Check a name that an encoder is to have in results."""
+    if not title.strip() or not title.isprintable():
+        raise OptionError(f"{option}: expected printable text, got {title!r}")
+
+
 def views_fingerprint(views: Views, device: str = "cpu") -> dict[str, object]:
     """Return everything that decides the vectors of an encoder, or of several joined."""
     fingerprints = [

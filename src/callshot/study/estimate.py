@@ -68,7 +68,8 @@ def _estimate(study: Study, step: Step) -> float:
         return NETWORK * FOLDS * networks * size.segments
     if step.kind == "end-to-end":
         return END_TO_END * FOLDS * size.seconds
-    family = step.encoder.partition("-")[0].partition("[")[0]
+    names = {encoder.title: encoder.name for encoder in study.encoders}
+    family = names[step.encoder].partition("-")[0].partition("[")[0]
     return ENCODER_PACE.get(family, OTHER_ENCODER_PACE) * size.seconds
 
 

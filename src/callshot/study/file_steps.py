@@ -42,6 +42,7 @@ from callshot.encoders.embed import (
     embed,
     make_table,
 )
+from callshot.encoders.views import check_title
 from callshot.errors import OptionError
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.folds import (
@@ -190,7 +191,7 @@ def embed_files(
     if sequences:
         check_new_sequences(sequences_path(out))
     if name is not None:
-        check_name(name)
+        check_title(name, "name")
     check_store(default_store() if store is None else store)
     if out.absolute() == source.absolute():
         raise OptionError(f"{out}: this is the table of segments; choose another name")
@@ -234,12 +235,6 @@ def _write_beside(
         return
     with atomic_path(path) as temporary:
         write(rows, temporary)
-
-
-def check_name(name: str) -> None:
-    """Check a name for an encoder in results."""
-    if not name.strip() or not name.isprintable():
-        raise OptionError(f"name: expected printable text, got {name!r}")
 
 
 def _list_duplicates(table: Embeddings) -> list[tuple[int, str, str, str]]:

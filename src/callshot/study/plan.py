@@ -156,6 +156,7 @@ class _Planner:
                 out,
                 encoder.name,
                 encoder.choices,
+                name=encoder.title,
                 audio=audio_root(corpus.audio),
                 store=self.study.store,
                 device=device,

@@ -27,6 +27,7 @@ from callshot.version import __version__
 Input = Path | Callable[[], str]
 Value = TypeVar("Value")
 NOTE_FILE = "step.json"
+LONGEST_NAME = 60  # of a folder, without its checksum
 
 
 @dataclass(frozen=True)
@@ -159,10 +160,10 @@ def optional(value: Value | None) -> list[Value]:
 
 def folder_name(name: str) -> str:
     """Return a safe name for a folder, different for different names."""
-    plain = re.sub(r"[^\w.-]+", "_", name)
-    if plain == name:
+    plain = re.sub(r"[^\w.-]+", "_", name).lstrip(".")
+    if plain == name and len(name) <= LONGEST_NAME:
         return name
-    return f"{plain[:60]}-{digest(name)[:8]}"
+    return f"{plain[:LONGEST_NAME]}-{digest(name)[:8]}"
 
 
 @lru_cache(maxsize=4096)

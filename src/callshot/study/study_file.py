@@ -2,7 +2,8 @@
 
 title, out, store         the title, where results go, where embeddings are stored
 [corpus.NAME]             recordings, their annotations, and how segments are cut
-[[encoder]]               a name of the catalogue, and its options; lists of values compare
+[[encoder]]               a name of the catalogue, and its options; lists of values compare;
+                          `title` is its name in results
 [protocol]                shots, draws, seed …
 [baselines]               what is trained, and reference results
 [report]                  which shots tables and figures show, and a target
@@ -22,7 +23,7 @@ from callshot.corpus.known_corpora import CORPORA, Corpus, default_options, find
 from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.renaming import make_hints
 from callshot.encoders.availability import encoder_status
-from callshot.encoders.views import Views, find_views
+from callshot.encoders.views import Views, check_title, find_views
 from callshot.errors import CallshotError, InputError, OptionError
 from callshot.fewshot.label_target import check_target
 from callshot.fewshot.protocol import SPREAD_CHOICES, Protocol, make_protocol
@@ -75,16 +76,12 @@ class CorpusPart:
 
 @dataclass(frozen=True)
 class EncoderPart:
-    """One encoder of a study, with its options."""
+    """One encoder of a study, with its options; `title` is its name in results."""
 
     name: str
     choices: Mapping[str, str]
     views: Views
-
-    @property
-    def title(self) -> str:
-        """Its name in results."""
-        return self.views.name
+    title: str
 
 
 @dataclass(frozen=True)
@@ -295,15 +292,36 @@ def _parse_encoders(number: int, content: Any, base: Path) -> Iterator[EncoderPa
     where = f"[[encoder]] {number}"
     if not isinstance(content, dict) or not isinstance(content.get("name"), str):
         raise OptionError(f'{where}: expected name = "…"; callshot encoders lists them')
-    values = {key: _choice_texts(value) for key, value in content.items()}
+    options = {key: content[key] for key in content if key not in ("name", "title")}
+    values = {key: _choice_texts(value) for key, value in options.items()}
     name = content["name"]
-    del values["name"]
     if name.startswith("onnx:"):
         name = f"onnx:{resolve_path(base, name.removeprefix('onnx:'), where)}"
-    for combination in product(*values.values()):
+    combinations = [*product(*values.values())]
+    titles = _parse_titles(content.get("title"), len(combinations), where)
+    for combination, title in zip(combinations, titles, strict=True):
         choices = dict(zip(values, combination, strict=True))
         with name_errors(f"{where}:"):
-            yield EncoderPart(name, choices, find_views(name, choices))
+            views = find_views(name, choices)
+            yield EncoderPart(name, choices, views, title or views.name)
+
+
+def _parse_titles(value: Any, count: int, where: str) -> list[str | None]:
+    """Return the names in results of so many encoders; None for those without one."""
+    if value is None:
+        return [None] * count
+    titles = value if isinstance(value, list) else [value]
+    if len(titles) != count:
+        raise OptionError(
+            f"{where} title: expected a list of {count} titles, one for each encoder "
+            f"that the lists of options make, got {len(titles)}"
+        )
+    for title in titles:
+        if not isinstance(title, str):
+            raise OptionError(f"{where} title: expected text in quotes, got {title!r}")
+        with name_errors(where):
+            check_title(title)
+    return titles
 
 
 def _choice_texts(value: Any) -> list[str]:
@@ -334,7 +352,8 @@ def _check_encoders(encoders: Sequence[EncoderPart]) -> None:
     for title in titles:
         if titles.count(title) > 1:
             raise OptionError(
-                f"[[encoder]]: {title} is given twice; leave one out, or change an option of it"
+                f"[[encoder]]: {title} is given twice; leave one out, or change an option of it "
+                "or its title"
             )
     for encoder in encoders:
         for spec in encoder.views.specs:
