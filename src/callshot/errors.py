@@ -4,7 +4,8 @@
     ├── InputError      a file, a column, a row or a value is not what it must be   (ValueError)
     │   └── LeakError   a recording is on both sides of a split                     (ValueError)
     ├── OptionError     an option is out of its range, or two options disagree      (ValueError)
-    └── OutputError     a result cannot be written where it was asked for           (OSError)
+    ├── OutputError     a result cannot be written where it was asked for           (OSError)
+    └── RequestError    the page of a review asks for what cannot be
 
 A message is one line: the file, the column and the row it is about, what was wanted, what was
 found, and what mends it.
@@ -53,3 +54,11 @@ class OptionError(CallshotError, ValueError):
 
 class OutputError(CallshotError, OSError):
     """A result cannot be written where it was asked for."""
+
+
+class RequestError(CallshotError):
+    """The page of a review asks for what cannot be; `status` is that of HTTP."""
+
+    def __init__(self, message: str, status: int = 400) -> None:
+        super().__init__(message)
+        self.status = status

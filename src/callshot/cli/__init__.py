@@ -11,6 +11,7 @@ evaluate       evaluate
 baselines      baselines
 learn          learn, model, export
 scan           scan
+review         review
 score          score, convert
 imports        import
 synth          synth
@@ -20,7 +21,7 @@ doctor         doctor
 
 from callshot.cli import study  # isort: skip  (the order here is the order of --help)
 from callshot.cli import corpus, encoders, index, evaluate, baselines  # isort: skip
-from callshot.cli import learn, scan  # isort: skip
+from callshot.cli import learn, scan, review  # isort: skip
 from callshot.cli import score  # isort: skip
 from callshot.cli import imports, synth, verify, doctor  # isort: skip
 from callshot.cli.app import app, main
@@ -36,6 +37,7 @@ __all__ = [
     "index",
     "learn",
     "main",
+    "review",
     "scan",
     "score",
     "study",

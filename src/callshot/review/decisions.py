@@ -1,0 +1,286 @@
+"""Rows of a journal → what stands now: decisions of each reviewer, parts of items, conflicts.
+
+A reviewer's decision on an item is what all that reviewer's rows on it amount to. Undo takes back
+the reviewer's latest batch that stands, redo brings back what the latest undo took.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from callshot.review.items import Items
+from callshot.review.journal import Entry
+
+CONFIRM = "confirm"
+REJECT = "reject"
+RELABEL = "relabel"
+SKIP = "skip"
+SPAN = "span"
+SPLIT = "split"
+SETTLE = "settle"
+ACTIONS = (CONFIRM, REJECT, RELABEL, SKIP, SPAN, SPLIT)
+VERDICTS = (CONFIRM, REJECT, RELABEL)
+UNDO = "undo"
+REDO = "redo"
+LABEL = "label"
+UNDECIDED, DECIDED, SKIPPED = range(3)
+
+Batch = list[Entry]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a reviewer said of an item; the span is None where it was not changed."""
+
+    seq: int
+    action: str
+    label: str | None
+    start_s: float | None
+    end_s: float | None
+    reviewer: str
+    time: str
+
+    @property
+    def is_verdict(self) -> bool:
+        """Whether it says that the item is a call of some label, or none."""
+        return self.action in VERDICTS
+
+    @property
+    def category(self) -> str | None:
+        """The label that the reviewer gave it, None for none of the labels."""
+        return None if self.action == REJECT else self.label
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the decision as the page gets it."""
+        return asdict(self)
+
+
+@dataclass
+class _ReviewerState:
+    """What one reviewer did: batches that stand, and those that were taken back."""
+
+    done: list[Batch] = field(default_factory=list)
+    undone: list[list[Batch]] = field(default_factory=list)
+    status: NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))
+
+
+class Decisions:
+    """What stands after some rows of a journal; `apply` adds a row."""
+
+    def __init__(self, items: Items) -> None:
+        self.items = items
+        self.seq = 0
+        self.added_labels: list[str] = []
+        self.changes: list[tuple[int, frozenset[int]]] = []  # seq, items
+        self.verdicts: dict[
+            int, Decision
+        ] = {}  # on which all who decided agree, by item
+        self.conflicts: set[int] = set()
+        self._parts: dict[str, tuple[int, int]] = {}  # of each split, by uuid
+        self._rows: dict[int, list[Entry]] = defaultdict(list)
+        self._states: dict[str, _ReviewerState] = {}
+
+    @property
+    def reviewers(self) -> list[str]:
+        """All who did anything, in alphabetical order."""
+        return sorted(self._states)
+
+    @property
+    def touched(self) -> list[int]:
+        """All items on which a row stands, in order."""
+        return sorted(item for item, rows in self._rows.items() if rows)
+
+    def apply(self, entry: Entry) -> frozenset[int]:
+        """Add a row; return the items that it changed."""
+        if entry.action == LABEL:
+            self._add_label(entry.body["label"])
+            touched: frozenset[int] = frozenset()
+        elif entry.action == UNDO:
+            touched = self._undo(entry)
+        elif entry.action == REDO:
+            touched = self._redo(entry)
+        else:
+            touched = self._add(entry)
+        self.seq = entry.seq
+        self.changes.append((entry.seq, touched))
+        return touched
+
+    def _add_label(self, name: str) -> None:
+        self.items.number_label(name)
+        if name not in self.added_labels:
+            self.added_labels.append(name)
+
+    def _add(self, entry: Entry) -> frozenset[int]:
+        state = self._state(entry.reviewer)
+        state.undone.clear()
+        if state.done and state.done[-1][0].batch == entry.batch:
+            state.done[-1].append(entry)
+        else:
+            state.done.append([entry])
+        if entry.action == SPLIT and entry.uuid not in self._parts:
+            self._parts[entry.uuid] = self._split(entry)
+        return self._stand(entry, True)
+
+    def _split(self, entry: Entry) -> tuple[int, int]:
+        item = entry.body["item"]
+        at_s = entry.body["at_s"]
+        first = self.items.add_part(item, entry.body["start_s"], at_s)
+        second = self.items.add_part(item, at_s, entry.body["end_s"])
+        return first, second
+
+    def _stand(self, entry: Entry, stands: bool) -> frozenset[int]:
+        """Add a row to those that stand, or take it away; return the items that it changed."""
+        item = int(entry.body["item"])
+        if stands:
+            self._rows[item].append(entry)
+            self._rows[item].sort(key=lambda one: one.seq)
+        else:
+            self._rows[item].remove(entry)
+        parts = self._parts.get(entry.uuid, ())
+        for part in parts:
+            self.items.alive[part] = stands
+        self._set_status(entry.reviewer, item)
+        self._set_verdict(item)
+        return frozenset((item, *parts))
+
+    def _set_status(self, reviewer: str, item: int) -> None:
+        state = self._state(reviewer)
+        decision = self.find(item, reviewer)
+        status = UNDECIDED
+        if decision is not None and decision.action == SKIP:
+            status = SKIPPED
+        elif decision is not None and decision.action != SPAN:
+            status = DECIDED
+        state.status[item] = status
+
+    def _set_verdict(self, item: int) -> None:
+        self.verdicts.pop(item, None)
+        self.conflicts.discard(item)
+        verdict = self.find_verdict(item)
+        if verdict is not None:
+            self.verdicts[item] = verdict
+        elif self.is_conflict(item):
+            self.conflicts.add(item)
+
+    def _undo(self, entry: Entry) -> frozenset[int]:
+        state = self._state(entry.reviewer)
+        group = [
+            state.done.pop() for _ in range(min(entry.body["count"], len(state.done)))
+        ]
+        touched: set[int] = set()
+        for batch in group:
+            for one in reversed(batch):
+                touched |= self._stand(one, False)
+        if group:
+            state.undone.append(group)
+        return frozenset(touched)
+
+    def _redo(self, entry: Entry) -> frozenset[int]:
+        state = self._state(entry.reviewer)
+        group = state.undone.pop() if state.undone else []
+        touched: set[int] = set()
+        for batch in reversed(group):
+            state.done.append(batch)
+            for one in batch:
+                touched |= self._stand(one, True)
+        return frozenset(touched)
+
+    def can_undo(self, reviewer: str) -> bool:
+        """Return whether a reviewer has a batch that stands."""
+        return bool(self._state(reviewer).done)
+
+    def can_redo(self, reviewer: str) -> bool:
+        """Return whether a reviewer took something back and did nothing since."""
+        return bool(self._state(reviewer).undone)
+
+    def _state(self, reviewer: str) -> _ReviewerState:
+        state = self._states.setdefault(reviewer, _ReviewerState())
+        missing = len(self.items) - len(state.status)
+        if missing:
+            more = np.full(missing, UNDECIDED, np.int8)
+            state.status = np.concatenate([state.status, more])
+        return state
+
+    def status(self, reviewer: str) -> NDArray[np.int8]:
+        """Return for each item whether a reviewer decided or skipped it."""
+        if reviewer not in self._states:
+            return np.full(len(self.items), UNDECIDED, np.int8)
+        return self._state(reviewer).status
+
+    def find(self, item: int, reviewer: str) -> Decision | None:
+        """Return what a reviewer said of an item, None if nothing stands."""
+        rows = self._rows.get(item, ())
+        return _fold(one for one in rows if one.reviewer == reviewer)
+
+    def find_all(self, item: int) -> list[Decision]:
+        """Return what everybody said of an item, in order of time."""
+        rows = self._rows.get(item, ())
+        reviewers = dict.fromkeys(one.reviewer for one in rows)
+        decisions = [self.find(item, name) for name in reviewers]
+        return [one for one in decisions if one is not None]
+
+    def find_settled(self, item: int) -> Decision | None:
+        """Return how a conflict was settled, None if it was not."""
+        rows = [one for one in self._rows.get(item, ()) if one.action == SETTLE]
+        if not rows:
+            return None
+        last = rows[-1]
+        label = last.body["verdict"]
+        action = REJECT if label is None else RELABEL
+        return Decision(last.seq, action, label, None, None, last.reviewer, last.time)
+
+    def is_conflict(self, item: int) -> bool:
+        """Return whether reviewers disagree on an item and nobody settled it."""
+        categories = {one.category for one in self.find_all(item) if one.is_verdict}
+        return len(categories) > 1 and self.find_settled(item) is None
+
+    def is_decided(self, item: int) -> bool:
+        """Return whether somebody decided or skipped an item."""
+        return any(one.action != SPAN for one in self.find_all(item))
+
+    def find_verdict(self, item: int, reviewer: str | None = None) -> Decision | None:
+        """Return the verdict on an item: of one reviewer, or that on which all agree.
+
+        A settled conflict counts as settled. None if there is no verdict, or an open conflict.
+        """
+        if reviewer is not None:
+            own = self.find(item, reviewer)
+            return own if own is not None and own.is_verdict else None
+        verdicts = [one for one in self.find_all(item) if one.is_verdict]
+        settled = self.find_settled(item)
+        if settled is not None:
+            spans = [one for one in verdicts if one.start_s is not None]
+            if spans:
+                return replace(
+                    settled, start_s=spans[-1].start_s, end_s=spans[-1].end_s
+                )
+            return settled
+        if not verdicts or self.is_conflict(item):
+            return None
+        return verdicts[-1]
+
+
+def _fold(rows: Iterable[Entry]) -> Decision | None:
+    """Return what the rows of one reviewer on one item amount to."""
+    decision: Decision | None = None
+    for row in rows:
+        if row.action == SETTLE:
+            continue
+        action = row.action
+        label = row.body.get("verdict")
+        start_s = row.body.get("new_start_s")
+        end_s = row.body.get("new_end_s")
+        if decision is not None:
+            start_s = decision.start_s if start_s is None else start_s
+            end_s = decision.end_s if end_s is None else end_s
+            if action == SPAN:
+                action = decision.action
+                label = decision.label
+        decision = Decision(
+            row.seq, action, label, start_s, end_s, row.reviewer, row.time
+        )
+    return decision

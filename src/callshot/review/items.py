@@ -1,0 +1,153 @@
+"""The items of a review: detections or segments, as arrays with an entry for each.
+
+The number of an item is its row. Splitting an item adds two rows at the end, which stay for ever:
+where a split is undone they are only not alive.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from callshot.detection.index.clock import parse_clock
+from callshot.records import FloatArray, IntArray
+
+ARRAYS = (
+    "recording",
+    "start_s",
+    "end_s",
+    "label",
+    "score",
+    "distance",
+    "runner_up",
+    "runner_up_score",
+    "hour",
+    "parent",
+    "row",
+    "alive",
+)
+
+
+@dataclass
+class Items:
+    """Arrays of all items.
+
+    recordings  names; `recording` is a number of one of them
+    labels      names; `label` and `runner_up` are numbers of them, −1 for none
+    hour        time of day at which an item begins, in hours; NaN if no clock says it
+    parent      the item that it was split off, −1 for those of the source
+    row         the item of the source that it comes from: its own number, or that of an ancestor
+    clock       when each item of the source begins, ISO 8601 or None
+    """
+
+    recordings: list[str]
+    labels: list[str]
+    recording: IntArray
+    start_s: FloatArray
+    end_s: FloatArray
+    label: IntArray
+    score: FloatArray
+    distance: FloatArray
+    runner_up: IntArray
+    runner_up_score: FloatArray
+    hour: FloatArray
+    parent: IntArray
+    row: IntArray
+    alive: NDArray[np.bool_]
+    clock: Sequence[str | None]
+    sources: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sources = len(self.start_s)
+
+    def __len__(self) -> int:
+        return len(self.start_s)
+
+    def number_label(self, name: str) -> int:
+        """Return the number of a label, which becomes known if it is not."""
+        if name not in self.labels:
+            self.labels.append(name)
+        return self.labels.index(name)
+
+    def add_part(self, parent: int, start_s: float, end_s: float) -> int:
+        """Add a part of an item; return its number."""
+        for name in ARRAYS:
+            values = getattr(self, name)
+            setattr(self, name, np.append(values, values[parent]))
+        self.start_s[-1] = start_s
+        self.end_s[-1] = end_s
+        self.parent[-1] = parent
+        self.alive[-1] = True
+        return len(self) - 1
+
+    def place(self, item: int) -> dict[str, Any]:
+        """Return where an item is and what it was called, as the journal keeps it."""
+        return {
+            "recording": self.recordings[self.recording[item]],
+            "start_s": float(self.start_s[item]),
+            "end_s": float(self.end_s[item]),
+            "label": self.name(int(self.label[item])),
+        }
+
+    def name(self, number: int) -> str | None:
+        """Return the name of a label, None for −1."""
+        return None if number < 0 else self.labels[number]
+
+    def checksum(self) -> str:
+        """Return a checksum of the places and labels of the items of the source."""
+        digest = sha256("\n".join([*self.recordings, "", *self.labels]).encode())
+        for name in ("recording", "start_s", "end_s", "label"):
+            digest.update(getattr(self, name)[: self.sources].tobytes())
+        return digest.hexdigest()
+
+
+def make_items(events: pl.DataFrame) -> Items:
+    """Return the rows of a frame of the EVENTS schema as items."""
+    recordings = sorted(events["recording"].unique())
+    labels = sorted(_known_labels(events))
+    count = len(events)
+    numbers = np.arange(count)
+    clocks = events["clock"].to_list()
+    return Items(
+        recordings=recordings,
+        labels=labels,
+        recording=_number(events["recording"], recordings),
+        start_s=_floats(events["start_s"]),
+        end_s=_floats(events["end_s"]),
+        label=_number(events["label"], labels),
+        score=_floats(events["score"]),
+        distance=_floats(events["distance"]),
+        runner_up=_number(events["runner_up"], labels),
+        runner_up_score=_floats(events["runner_up_score"]),
+        hour=np.array([_find_hour(clock) for clock in clocks], np.float64),
+        parent=np.full(count, -1),
+        row=numbers,
+        alive=np.ones(count, bool),
+        clock=clocks,
+    )
+
+
+def _known_labels(events: pl.DataFrame) -> set[str]:
+    names = pl.concat([events["label"], events["runner_up"]]).drop_nulls()
+    return set(names.unique())
+
+
+def _number(names: pl.Series, known: list[str]) -> IntArray:
+    numbers = {name: number for number, name in enumerate(known)}
+    column = names.replace_strict(numbers, default=-1, return_dtype=pl.Int64)
+    return column.fill_null(-1).to_numpy().copy()
+
+
+def _floats(column: pl.Series) -> FloatArray:
+    return column.cast(pl.Float64).fill_null(float("nan")).to_numpy().copy()
+
+
+def _find_hour(clock: str | None) -> float:
+    time = parse_clock(clock)
+    if time is None:
+        return float("nan")
+    return time.hour + time.minute / 60 + time.second / 3600

@@ -1,0 +1,287 @@
+"""A review that is open: items, the journal of decisions on them, and what follows from both.
+
+Methods may be called from several threads; one of them at a time reads or changes what stands.
+"""
+
+import math
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from threading import RLock
+from typing import Any
+
+import numpy as np
+
+from callshot.errors import RequestError
+from callshot.records import IntArray
+from callshot.review.decision_requests import (
+    check_decision,
+    check_same,
+    check_settlement,
+    check_undo,
+    finite,
+)
+from callshot.review.decisions import LABEL, REDO, UNDO, Decisions
+from callshot.review.estimates import count_status
+from callshot.review.journal import Entry, Journal, NewEntry
+from callshot.review.orders import (
+    QueueFilter,
+    draw_sample,
+    order_items,
+    select_items,
+)
+from callshot.review.sources import Source
+
+SEED = 0
+MOST_ITEMS = 200
+MOST_CONTEXT_S = 60.0
+LONGEST_LABEL = 200
+
+Answer = dict[str, Any]
+
+
+class Review:
+    """An open review."""
+
+    def __init__(
+        self, source: Source, journal: Journal, *, reviewer: str, blind: bool = False
+    ) -> None:
+        self.source = source
+        self.items = source.items
+        self.journal = journal
+        self.reviewer = reviewer
+        self.blind = blind
+        self.lock = RLock()
+        self.score_version = 0
+        self.sample = draw_sample(self.items, SEED)
+        self.decisions = Decisions(self.items)
+        self._orders: dict[tuple[str, int, int], IntArray] = {}
+        self._once: dict[str, Any] = {}
+        for entry in journal.entries():
+            self.decisions.apply(entry)
+
+    @property
+    def seq(self) -> int:
+        """The number of the latest row of the journal."""
+        return self.decisions.seq
+
+    @property
+    def can_refresh(self) -> bool:
+        """Whether scores follow the decisions."""
+        return False
+
+    def curve(self) -> Answer:
+        """Return the k-shot curve of the labels collected so far, or why there is none."""
+        return {"why": "no vectors"}
+
+    def once(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return what is computed when it is first asked for."""
+        if name not in self._once:
+            self._once[name] = make()
+        return self._once[name]
+
+    def list_queue(
+        self, reviewer: str, order: str, chosen: QueueFilter, offset: int, limit: int
+    ) -> Answer:
+        """Return the numbers of items in an order, those that a filter shows."""
+        with self.lock:
+            keep = select_items(chosen, self.items, self.decisions, reviewer)
+            ordered = self._order(order)
+            ids = ordered[keep[ordered]]
+            return {
+                "total": len(ids),
+                "offset": offset,
+                "ids": ids[offset : offset + limit].tolist(),
+                "seq": self.seq,
+                "score_version": self.score_version,
+            }
+
+    def _order(self, name: str) -> IntArray:
+        """Return all items in an order, which is kept until scores or items change."""
+        key = (name, self.score_version, len(self.items))
+        if key not in self._orders:
+            limits = self.source.thresholds
+            thresholds = [limits.get(label, math.nan) for label in self.items.labels]
+            orders = {
+                known: one
+                for known, one in self._orders.items()
+                if known[1:] == key[1:]
+            }
+            orders[key] = order_items(
+                name, self.items, np.array(thresholds), self.sample
+            )
+            self._orders = orders
+        return self._orders[key]
+
+    def describe_items(self, ids: Sequence[int], reviewer: str) -> list[Answer]:
+        """Return what is known of some items."""
+        with self.lock:
+            return [self._describe_item(self.check_item(one), reviewer) for one in ids]
+
+    def check_item(self, item: int) -> int:
+        """Return the number of an item; raise RequestError if there is none."""
+        if not 0 <= item < len(self.items) or not self.items.alive[item]:
+            raise RequestError(f"item {item}: there is none with this number", 404)
+        return item
+
+    def _describe_item(self, item: int, reviewer: str) -> Answer:
+        items = self.items
+        place = items.place(item)
+        start_s, end_s = self.find_span(item, reviewer)
+        parent = int(items.parent[item])
+        return {
+            "id": item,
+            "recording": place["recording"],
+            "start_s": start_s,
+            "end_s": end_s,
+            "label": place["label"],
+            "score": finite(items.score[item]),
+            "distance": finite(items.distance[item]),
+            "runner_up": items.name(int(items.runner_up[item])),
+            "runner_up_score": finite(items.runner_up_score[item]),
+            "clock": items.clock[items.row[item]],
+            "recording_duration_s": self.source.durations_s.get(place["recording"]),
+            "original": {name: place[name] for name in ("start_s", "end_s", "label")},
+            **self._describe_decisions(item, reviewer),
+            "parent": None if parent < 0 else parent,
+        }
+
+    def _describe_decisions(self, item: int, reviewer: str) -> Answer:
+        """Return what this reviewer said of an item, and what others did unless it is blind."""
+        own = self.decisions.find(item, reviewer)
+        answer: Answer = {"decision": None, "others": [], "settled": None}
+        if own is not None:
+            answer["decision"] = own.to_json()
+        if self.blind:
+            return answer
+        everybody = self.decisions.find_all(item)
+        answer["others"] = [
+            one.to_json() for one in everybody if one.reviewer != reviewer
+        ]
+        settled = self.decisions.find_settled(item)
+        if settled is not None:
+            answer["settled"] = settled.to_json()
+        return answer
+
+    def find_span(self, item: int, reviewer: str) -> tuple[float, float]:
+        """Return the span of an item as a reviewer sees it."""
+        own = self.decisions.find(item, reviewer)
+        if own is not None and own.start_s is not None and own.end_s is not None:
+            return own.start_s, own.end_s
+        return float(self.items.start_s[item]), float(self.items.end_s[item])
+
+    def list_changes(self, after: int) -> Answer:
+        """Return what changed after a row of the journal."""
+        with self.lock:
+            touched: set[int] = set()
+            for seq, changed in reversed(self.decisions.changes):
+                if seq <= after:
+                    break
+                touched |= changed
+            return {
+                "seq": self.seq,
+                "items": sorted(touched),
+                "score_version": self.score_version,
+            }
+
+    def decide(self, reviewer: str, requests: Sequence[Any]) -> Answer:
+        """Save decisions, all of them or none."""
+        if not requests:
+            raise RequestError("decisions: expected one or more")
+        with self.lock:
+            entries = [self._check(one, reviewer) for one in requests]
+            touched = {one.body["item"] for one in entries}
+            touched |= self._save(entries, reviewer)
+            touched |= self._parts_of(touched)
+            return {
+                **self._describe_change(touched, reviewer),
+                "saved": [one.uuid for one in entries],
+            }
+
+    def undo(self, reviewer: str, request: Mapping[str, Any], action: str) -> Answer:
+        """Take back the latest batches of a reviewer, or bring back what was taken last."""
+        entry = check_undo(request, action)
+        with self.lock:
+            possible = {UNDO: self.decisions.can_undo, REDO: self.decisions.can_redo}
+            is_known = bool(self.journal.find([entry.uuid]))
+            nothing = not is_known and not possible[action](reviewer)
+            touched: set[int] = set()
+            if not nothing:
+                touched = self._save([entry], reviewer)
+            gone = [item for item in sorted(touched) if not self.items.alive[item]]
+            answer = self._describe_change(touched, reviewer)
+            return {**answer, "gone": gone, "nothing": nothing}
+
+    def settle(self, reviewer: str, request: Mapping[str, Any]) -> Answer:
+        """Settle a conflict: a label, or None for no call of these labels."""
+        with self.lock:
+            entry = check_settlement(request, self.items)
+            self._save([entry], reviewer)
+            return self._describe_change({entry.body["item"]}, reviewer)
+
+    def add_label(self, reviewer: str, name: Any) -> None:
+        """Add a label, unless there is one of this name."""
+        if not isinstance(name, str) or not 0 < len(name.strip()) <= LONGEST_LABEL:
+            raise RequestError(f"name: expected a text of 1 to {LONGEST_LABEL} letters")
+        name = name.strip()
+        if not name.isprintable():
+            raise RequestError("name: expected a text without control characters")
+        with self.lock:
+            if name not in self.items.labels:
+                entry = NewEntry(str(uuid.uuid4()), LABEL, {"label": name})
+                self._save([entry], reviewer)
+
+    def _check(self, request: Any, reviewer: str) -> NewEntry:
+        return check_decision(
+            request,
+            self.items,
+            self.source.durations_s,
+            lambda item: self.find_span(item, reviewer),
+        )
+
+    def _save(self, entries: Sequence[NewEntry], reviewer: str) -> set[int]:
+        """Save the rows that are not saved yet; return the items that they changed."""
+        touched: set[int] = set()
+        new = self._leave_out_known(entries, reviewer)
+        if new:
+            for entry in self.journal.append(entries[0].uuid, reviewer, new):
+                touched |= self.decisions.apply(entry)
+        return touched
+
+    def _leave_out_known(
+        self, entries: Sequence[NewEntry], reviewer: str
+    ) -> list[NewEntry]:
+        """Return the rows that are not saved yet; raise RequestError if others have a uuid."""
+        names = [one.uuid for one in entries]
+        if len(set(names)) < len(names):
+            raise RequestError("uuid: the same twice in one request")
+        known: dict[str, Entry] = self.journal.find(names)
+        for one in entries:
+            if one.uuid in known:
+                check_same(one, known[one.uuid], reviewer)
+        return [one for one in entries if one.uuid not in known]
+
+    def _parts_of(self, touched: set[int]) -> set[int]:
+        parts = np.flatnonzero(np.isin(self.items.parent, list(touched)))
+        return set(parts.tolist())
+
+    def _describe_change(self, touched: set[int], reviewer: str) -> Answer:
+        alive = [item for item in sorted(touched) if self.items.alive[item]]
+        return {
+            "seq": self.seq,
+            "items": [self._describe_item(item, reviewer) for item in alive],
+            "progress": self.count_progress(reviewer),
+            "changed_scores": self.can_refresh,
+            "score_version": self.score_version,
+        }
+
+    def count_progress(self, reviewer: str) -> dict[str, int]:
+        """Return how many items a reviewer decided, skipped, and has left."""
+        status = self.decisions.status(reviewer)
+        counts = count_status(status, self.items.alive).tolist()
+        undecided, done, skipped = counts
+        return {
+            "done": done,
+            "total": sum(counts),
+            "undecided": undecided,
+            "skipped": skipped,
+        }

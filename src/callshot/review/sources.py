@@ -1,0 +1,210 @@
+"""A scan, a table of segments or a study → the items of a review, and where their sound is."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from callshot.corpus.segment_table import SEGMENTS, SegmentTable, read_segments
+from callshot.detection.events.events import events_frame
+from callshot.detection.index.clock import find_clock_time, shift_clock
+from callshot.detection.index.index_files import Index, is_index, open_index
+from callshot.errors import InputError
+from callshot.files import explain_unreadable, sha256_file
+from callshot.records.frames import EVENTS
+from callshot.records.parquet import read_parquet
+from callshot.review.items import Items, make_items
+from callshot.review.sound import RecordingFiles
+
+SCAN_FACTS = "scan.json"
+EVENTS_FILE = "events.parquet"
+INDEX_FOLDER = "index"
+SCAN = "scan"
+SEGMENTS_KIND = "segments"
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """Where things are, if they are not where the source says."""
+
+    recordings: Path | None = None
+    model: Path | None = None
+    index: Path | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is reviewed.
+
+    thresholds   score that a detection of a label must reach, where it is known
+    durations_s  of recordings, where they are known
+    why          there are no scores, where there are none
+    facts        about the source, for the journal
+    """
+
+    kind: str
+    title: str
+    items: Items
+    files: RecordingFiles
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+    durations_s: Mapping[str, float] = field(default_factory=dict)
+    why: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def examples(self) -> Mapping[str, int]:
+        """How many examples the model has of each label."""
+        return {}
+
+
+def open_source(path: Path, options: SourceOptions) -> Source:
+    """Open what a user wants to review."""
+    if (path / SCAN_FACTS).is_file():
+        return _open_scan(path, options)
+    if path.suffix == ".parquet":
+        return _open_segments(path, options)
+    if (path / SEGMENTS).is_file():
+        return _open_segments(path / SEGMENTS, options)
+    raise InputError(
+        f"{path}: expected the folder of callshot scan (with {SCAN_FACTS}), a table of segments "
+        f"({SEGMENTS}), or a study"
+    )
+
+
+def _open_scan(folder: Path, options: SourceOptions) -> Source:
+    facts = read_scan_facts(folder)
+    events = _read_events(folder, facts)
+    index = _find_index(folder, facts, options)
+    names = events["recording"].unique().to_list()
+    roots = _find_roots(names, facts, index, options)
+    channel = str(facts.get("index", {}).get("channel", "first"))
+    durations = {}
+    if index is not None:
+        durations = {one.path: one.duration_s for one in index.recordings}
+    return Source(
+        SCAN,
+        folder.absolute().name,
+        make_items(events),
+        RecordingFiles(roots, channel),
+        _find_thresholds(facts),
+        durations,
+        facts={"source": str(folder.absolute())},
+    )
+
+
+def read_scan_facts(folder: Path) -> dict[str, Any]:
+    """Return scan.json; raise InputError if it is of no scan."""
+    path = folder / SCAN_FACTS
+    with explain_unreadable(path):
+        text = path.read_bytes()
+    try:
+        facts = json.loads(text)
+        known = {"files", "classes", "folders"} <= facts.keys()
+    except (ValueError, AttributeError, RecursionError):
+        known = False
+    if not known:
+        raise InputError(f"{path}: expected the facts of a scan of recordings")
+    return dict(facts)
+
+
+def _read_events(folder: Path, facts: Mapping[str, Any]) -> pl.DataFrame:
+    """Read the events; what has the checksum of the scan is read without a second process."""
+    path = folder / EVENTS_FILE
+    with explain_unreadable(path):
+        is_known = facts["files"].get(EVENTS_FILE) == sha256_file(path)
+    events = pl.read_parquet(path) if is_known else read_parquet(path)
+    missing = [name for name in EVENTS if name not in events.columns]
+    if missing:
+        raise InputError(f"{path}: expected the events of a scan, with {missing[0]}")
+    if len(events) == 0:
+        raise InputError(
+            f"{path}: the scan found nothing, so there is nothing to review"
+        )
+    return events
+
+
+def _find_thresholds(facts: Mapping[str, Any]) -> dict[str, float]:
+    thresholds = {}
+    for one in facts["classes"]:
+        if one.get("threshold") is not None:
+            thresholds[str(one["label"])] = float(one["threshold"])
+    return thresholds
+
+
+def _find_index(
+    folder: Path, facts: Mapping[str, Any], options: SourceOptions
+) -> Index | None:
+    """Return the index that was scanned, None if it is not there any more."""
+    if options.index is not None:
+        return open_index(options.index)
+    named = Path(str(facts.get("index", {}).get("folder", INDEX_FOLDER)))
+    for place in (folder / INDEX_FOLDER, named, folder.parent / named):
+        if is_index(place):
+            return open_index(place)
+    return None
+
+
+def _find_roots(
+    names: list[str],
+    facts: Mapping[str, Any],
+    index: Index | None,
+    options: SourceOptions,
+) -> dict[str, Path]:
+    """Return the folder of each recording."""
+    if options.recordings is not None:
+        return dict.fromkeys(names, options.recordings)
+    roots = {}
+    folders = [Path(str(one)) for one in facts["folders"]]
+    if folders:
+        roots = dict.fromkeys(names, folders[0])
+    if index is not None:
+        roots |= {one.path: Path(one.root) for one in index.recordings}
+    return {name: roots[name] for name in names if name in roots}
+
+
+def _open_segments(path: Path, options: SourceOptions) -> Source:
+    """Open a table of segments: their labels are those of the annotations."""
+    table = read_segments(path)
+    if not table:
+        raise InputError(f"{path}: the table has no segments")
+    root = options.recordings
+    if root is None and table.audio is not None:
+        root = Path(table.audio)
+    names = sorted({segment.path for segment in table})
+    roots = {} if root is None else dict.fromkeys(names, root)
+    files = RecordingFiles(roots, table[0].channel_rule, table[0].source_rate_hz)
+    return Source(
+        SEGMENTS_KIND,
+        path.absolute().parent.name,
+        make_items(_segment_events(table, files)),
+        files,
+        why="segments have no scores; review what callshot scan found to see scores",
+        facts={"source": str(path.absolute())},
+    )
+
+
+def _segment_events(table: SegmentTable, files: RecordingFiles) -> pl.DataFrame:
+    """Return segments as rows of the EVENTS schema."""
+    clocks = {name: _find_clock(files, name) for name in {one.path for one in table}}
+    rows = [
+        {
+            "recording": segment.path,
+            "start_s": segment.start_s,
+            "end_s": segment.end_s,
+            "label": segment.label,
+            "clock": shift_clock(clocks[segment.path], segment.start_s),
+        }
+        for segment in table
+    ]
+    return events_frame(rows)
+
+
+def _find_clock(files: RecordingFiles, name: str) -> str | None:
+    try:
+        path = files.find(name)
+    except InputError:
+        path = Path(name)
+    return find_clock_time(path, name)

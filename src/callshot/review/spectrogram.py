@@ -1,0 +1,212 @@
+"""A signal → a spectrogram of exactly the pixels that are asked for, as PNG.
+
+Columns   Column x of W stands for the time from start + x·d to start + (x + 1)·d, d = length / W.
+          It is the mean power of m frames, spread evenly over it: m = 1, or as many as are needed
+          so that frames are at most half a window apart (up to 16).
+Frames    n = window_s · rate samples around the middle, by a Hann window; silence beyond the
+          signal. Power is that of a sine: a sine at full scale has 0 dB.
+Rows      Row y of H, from the top, stands for a band of frequencies, linear or logarithmic. It is
+          the mean power of the bins inside the band, or between the two nearest bins if there are
+          none.
+Pixels    round(255 · (dB − floor_db) / range_db), from 0 to 255: a colour of the map.
+"""
+
+import struct
+import zlib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.fft import next_fast_len, rfft
+
+from callshot.corpus.audio_files import Signal
+from callshot.errors import RequestError
+from callshot.records import FloatArray, IntArray
+from callshot.review.sound import Clip
+
+Pixels = NDArray[np.uint8]
+
+LINEAR = "linear"
+LOG = "log"
+MAPS = ("viridis", "magma", "cividis", "grey")
+COLOUR_FILE = Path(__file__).with_name("colour_maps.npz")
+MOST_PIXELS = 4096  # in each direction
+MOST_FRAMES = 16  # in a column
+SHORTEST_WINDOW = 8  # samples
+LONGEST_WINDOW = 2**17
+LOWEST_LOG_HZ = 1.0
+SILENCE = 1e-20  # power
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What a spectrogram shows; see the text of the module."""
+
+    width: int = 600
+    height: int = 200
+    window_s: float = 0.032
+    min_hz: float = 0.0
+    max_hz: float = 1e9
+    scale: str = LINEAR
+    floor_db: float = -100.0
+    range_db: float = 70.0
+    colours: str = "viridis"
+
+    def __post_init__(self) -> None:
+        for name in ("width", "height"):
+            if not 1 <= getattr(self, name) <= MOST_PIXELS:
+                raise RequestError(f"{name}: expected 1 to {MOST_PIXELS} pixels")
+        if not 0 < self.window_s <= 60:
+            raise RequestError("window_s: expected more than 0 and at most 60 s")
+        if not 0 <= self.min_hz < self.max_hz < np.inf:
+            raise RequestError("min_hz, max_hz: expected 0 ≤ min_hz < max_hz")
+        if self.scale not in (LINEAR, LOG):
+            raise RequestError("scale: expected linear or log")
+        if not -300 <= self.floor_db <= 100 or not 0 < self.range_db <= 300:
+            raise RequestError("floor_db, range_db: expected decibels")
+        if self.colours not in MAPS:
+            raise RequestError(f"colours: expected one of {', '.join(MAPS)}")
+
+    def band_hz(self, rate_hz: float) -> tuple[float, float]:
+        """Return the band that is drawn: at most half the rate, above 0 if it is logarithmic."""
+        top_hz = min(self.max_hz, rate_hz / 2)
+        low_hz = min(self.min_hz, 0.999 * top_hz)
+        if self.scale == LOG:
+            low_hz = max(low_hz, min(LOWEST_LOG_HZ, 0.5 * top_hz))
+        return low_hz, top_hz
+
+
+def draw(clip: Clip, picture: Picture) -> bytes:
+    """Return the spectrogram of a clip as PNG."""
+    return write_png(make_pixels(clip, picture), picture.colours)
+
+
+def make_pixels(clip: Clip, picture: Picture) -> Pixels:
+    """Return the number of the colour of each pixel, height × width, high frequencies first."""
+    share = (make_levels(clip, picture) - picture.floor_db) / picture.range_db
+    return np.round(255 * np.clip(share, 0.0, 1.0)).astype(np.uint8)
+
+
+def make_levels(clip: Clip, picture: Picture) -> FloatArray:
+    """Return the level of each pixel in dB."""
+    power, size = _column_power(clip, picture)
+    rows = _to_rows(power, size, clip.rate_hz, picture)
+    return 10 * np.log10(np.maximum(rows, SILENCE))
+
+
+def _column_power(clip: Clip, picture: Picture) -> tuple[FloatArray, int]:
+    """Return the mean power of each bin in each column, columns × bins, and the FFT's length."""
+    window = window_samples(picture.window_s, clip.rate_hz)
+    frames = frames_per_column(len(clip.signal), picture.width, window)
+    middles = frame_middles(len(clip.signal), picture.width, frames)
+    size = fft_size(window)
+    shape = np.hanning(window + 2)[1:-1]
+    scale = (2 / shape.sum()) ** 2
+    power = np.empty((picture.width, size // 2 + 1))
+    columns = max(1, 2**21 // (size * frames))  # at once: a bounded amount of memory
+    for first in range(0, picture.width, columns):
+        part = middles[first : first + columns]
+        spectra = rfft(_cut_frames(clip.signal, part.ravel(), window) * shape, size)
+        squares = np.square(spectra.real) + np.square(spectra.imag)
+        squares = squares.reshape(len(part), frames, -1)
+        power[first : first + columns] = scale * squares.mean(axis=1)
+    return power, size
+
+
+def window_samples(window_s: float, rate_hz: float) -> int:
+    """Return the length of a window in samples."""
+    return int(np.clip(round(window_s * rate_hz), SHORTEST_WINDOW, LONGEST_WINDOW))
+
+
+def fft_size(window: int) -> int:
+    """Return the length of the Fourier transform: the window, padded to twice its length."""
+    return int(next_fast_len(2 * window, real=True))
+
+
+def frames_per_column(samples: int, width: int, window: int) -> int:
+    """Return of how many frames a column is the mean."""
+    needed = -(-samples * 2 // (width * window))
+    return max(1, min(MOST_FRAMES, needed))
+
+
+def frame_middles(samples: int, width: int, frames: int) -> IntArray:
+    """Return the sample in the middle of each frame, columns × frames."""
+    number = np.arange(width * frames)
+    middles = (2 * number + 1) * samples // (2 * width * frames)
+    return middles.reshape(width, frames)
+
+
+def _cut_frames(signal: Signal, middles: IntArray, window: int) -> FloatArray:
+    """Return the samples around each middle; silence beyond the signal."""
+    margin = window
+    padded = np.pad(signal.astype(np.float64), margin)
+    first = middles - window // 2 + margin
+    return np.asarray(np.lib.stride_tricks.sliding_window_view(padded, window)[first])
+
+
+def band_edges(picture: Picture, rate_hz: float) -> FloatArray:
+    """Return the frequencies between rows, from low to high: height + 1 of them."""
+    low_hz, high_hz = picture.band_hz(rate_hz)
+    if picture.scale == LOG:
+        return np.geomspace(low_hz, high_hz, picture.height + 1)
+    return np.linspace(low_hz, high_hz, picture.height + 1)
+
+
+def _to_rows(
+    power: FloatArray, size: int, rate_hz: float, picture: Picture
+) -> FloatArray:
+    """Return the power of each pixel, height × width, high frequencies first."""
+    edges = band_edges(picture, rate_hz) * size / rate_hz  # in bins
+    first = np.ceil(edges[:-1]).astype(int)
+    last = np.ceil(edges[1:]).astype(int)  # a bin on an edge belongs to the upper band
+    bins = power.shape[1]
+    middle = np.clip((edges[:-1] + edges[1:]) / 2, 0, bins - 1)
+    below = np.floor(middle).astype(int)
+    above = np.minimum(below + 1, bins - 1)
+    share = middle - below
+    rows = (1 - share)[:, None] * power.T[below] + share[:, None] * power.T[above]
+    has_bins = np.flatnonzero((last > first) & (first < bins))
+    if len(has_bins) > 0:
+        start = first[has_bins]
+        end = np.minimum(last[has_bins], bins)
+        padded = np.concatenate([power.T, np.zeros((1, len(power)))])
+        sums = np.add.reduceat(padded, np.column_stack([start, end]).ravel())[::2]
+        rows[has_bins] = sums / (end - start)[:, None]
+    return np.asarray(rows[::-1])
+
+
+@cache
+def _colour_table(name: str) -> bytes:
+    """Return red, green and blue of the 256 colours of a map."""
+    if name == "grey":
+        return bytes(value for level in range(256) for value in (level, level, level))
+    with np.load(COLOUR_FILE, allow_pickle=False) as tables:
+        return bytes(tables[name].tobytes())
+
+
+def write_png(pixels: Pixels, colours: str) -> bytes:
+    """Return pixels as a PNG file with a palette.
+
+    >>> write_png(np.zeros((1, 1), np.uint8), "grey")[:4]
+    b'\\x89PNG'
+    """
+    height, width = pixels.shape
+    header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
+    lines = np.zeros((height, width + 1), np.uint8)  # each begins with 0: no filter
+    lines[:, 1:] = pixels
+    parts = (
+        _png_chunk(b"IHDR", header),
+        _png_chunk(b"PLTE", _colour_table(colours)),
+        _png_chunk(b"IDAT", zlib.compress(lines.tobytes(), 1)),
+        _png_chunk(b"IEND", b""),
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+
+def _png_chunk(kind: bytes, content: bytes) -> bytes:
+    checksum = zlib.crc32(kind + content)
+    return (
+        struct.pack(">I", len(content)) + kind + content + struct.pack(">I", checksum)
+    )

@@ -1,0 +1,252 @@
+"""The routes of the page, as a Starlette application."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from mimetypes import guess_type
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from callshot.errors import (
+    CallshotError,
+    InputError,
+    OptionError,
+    OutputError,
+    RequestError,
+)
+from callshot.review.decisions import REDO, UNDO
+from callshot.review.orders import QueueFilter
+from callshot.review.session import MOST_ITEMS, Review
+from callshot.review.session_facts import (
+    describe_progress,
+    describe_session,
+    list_labels,
+)
+from callshot.review.web_query import Query
+from callshot.review.web_safety import (
+    Access,
+    Guard,
+    check_reviewer,
+    find_reviewer,
+    refuse,
+    set_cookie,
+)
+from callshot.review.web_sound import SoundRoutes
+
+ASSETS = Path(__file__).with_name("assets")
+PAGE = "index.html"
+TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css"}
+LONGEST_POLL_S = 25.0
+POLL_STEP_S = 0.1
+STATUS = {InputError: 404, OptionError: 400, OutputError: 500}
+
+
+def make_app(review: Review, access: Access) -> Starlette:
+    """Return the application of a review."""
+    routes = Routes(review, access)
+    sounds = SoundRoutes(review, access)
+    return Starlette(
+        routes=[
+            Route("/", routes.page),
+            Route("/assets/{name:path}", routes.asset),
+            Route("/api/session", routes.session),
+            Route("/api/queue", routes.queue),
+            Route("/api/items", routes.items),
+            Route("/api/progress", routes.progress),
+            Route("/api/sound", sounds.sound),
+            Route("/api/spectrogram", sounds.spectrogram),
+            Route("/api/waveform", sounds.waveform),
+            Route("/api/changes", routes.changes),
+            Route("/api/decisions", routes.decisions, methods=["POST"]),
+            Route("/api/undo", routes.undo, methods=["POST"]),
+            Route("/api/redo", routes.redo, methods=["POST"]),
+            Route("/api/labels", routes.labels, methods=["POST"]),
+            Route("/api/settle", routes.settle, methods=["POST"]),
+            Route("/api/reviewer", routes.reviewer, methods=["POST"]),
+        ],
+        middleware=[Middleware(Guard, access=access)],
+        exception_handlers={
+            CallshotError: _answer_error,
+            HTTPException: _answer_http_error,
+            Exception: _answer_failure,
+        },
+    )
+
+
+async def _answer_error(request: Request, error: Exception) -> Response:
+    if isinstance(error, RequestError):
+        return refuse(error.status, str(error))
+    codes = (code for kind, code in STATUS.items() if isinstance(error, kind))
+    status = next(codes, 500)
+    return refuse(status, str(error))
+
+
+async def _answer_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # as registered
+    return refuse(error.status_code, error.detail)
+
+
+async def _answer_failure(request: Request, error: Exception) -> Response:
+    return refuse(500, f"the server failed ({type(error).__name__})")
+
+
+class Routes:
+    """One method for each route; slow ones run in threads."""
+
+    def __init__(self, review: Review, access: Access) -> None:
+        self.review = review
+        self.access = access
+        self.assets = {path.name: path.read_bytes() for path in _list_assets()}
+
+    def _reviewer(self, request: Request) -> str:
+        return find_reviewer(request.headers, self.access)
+
+    # The page
+
+    async def page(self, request: Request) -> Response:
+        """Answer with the page."""
+        if PAGE not in self.assets:
+            return refuse(
+                404, "the files of the page are missing; install callshot again"
+            )
+        return Response(self.assets[PAGE], media_type="text/html; charset=utf-8")
+
+    async def asset(self, request: Request) -> Response:
+        """Answer with a file of the page; there are no others, whatever the path."""
+        name = request.path_params["name"]
+        if name not in self.assets:
+            return refuse(404, "no such file")
+        suffix = Path(name).suffix
+        kind = TYPES.get(suffix) or guess_type(name)[0] or "application/octet-stream"
+        return Response(self.assets[name], media_type=kind)
+
+    # What it shows
+
+    def session(self, request: Request) -> Response:
+        """Answer with everything that the page needs once."""
+        return JSONResponse(describe_session(self.review, self._reviewer(request)))
+
+    def queue(self, request: Request) -> Response:
+        """Answer with the numbers of items in an order."""
+        query = Query(request)
+        chosen = QueueFilter(
+            query.text("state") or "undecided",
+            query.text("label"),
+            query.number("min_score"),
+            query.number("max_score"),
+            query.text("recording"),
+            query.number("from_hour"),
+            query.number("to_hour"),
+            query.text("reviewer"),
+        )
+        order = query.text("order") or "time"
+        offset = query.integer("offset", 0, 10**9, 0)
+        limit = query.integer("limit", 1, 10_000, MOST_ITEMS)
+        reviewer = self._reviewer(request)
+        return JSONResponse(
+            self.review.list_queue(reviewer, order, chosen, offset, limit)
+        )
+
+    def items(self, request: Request) -> Response:
+        """Answer with what is known of some items."""
+        text = Query(request).text("ids") or ""
+        parts = text.split(",") if text else []
+        if len(parts) > MOST_ITEMS or not all(part.isdecimal() for part in parts):
+            raise RequestError(f"ids: expected up to {MOST_ITEMS} numbers with commas")
+        ids = [int(part) for part in parts]
+        items = self.review.describe_items(ids, self._reviewer(request))
+        return JSONResponse(
+            {"items": items, "score_version": self.review.score_version}
+        )
+
+    def progress(self, request: Request) -> Response:
+        """Answer with what the decisions amount to."""
+        return JSONResponse(describe_progress(self.review, self._reviewer(request)))
+
+    # What it does
+
+    async def decisions(self, request: Request) -> Response:
+        """Save decisions."""
+        body = await _read_body(request)
+        requests = body.get("decisions")
+        if not isinstance(requests, list) or len(requests) > MOST_ITEMS:
+            raise RequestError(f"decisions: expected a list of 1 to {MOST_ITEMS}")
+        return await self._run(request, self.review.decide, requests)
+
+    async def undo(self, request: Request) -> Response:
+        """Take back the latest batch of the reviewer."""
+        return await self._run(
+            request, self.review.undo, await _read_body(request), UNDO
+        )
+
+    async def redo(self, request: Request) -> Response:
+        """Bring back what the latest undo took."""
+        return await self._run(
+            request, self.review.undo, await _read_body(request), REDO
+        )
+
+    async def labels(self, request: Request) -> Response:
+        """Add a label."""
+        body = await _read_body(request)
+        reviewer = self._reviewer(request)
+        await run_in_threadpool(self.review.add_label, reviewer, body.get("name"))
+        return JSONResponse(
+            {"labels": list_labels(self.review), "seq": self.review.seq}
+        )
+
+    async def settle(self, request: Request) -> Response:
+        """Settle a conflict."""
+        return await self._run(request, self.review.settle, await _read_body(request))
+
+    async def reviewer(self, request: Request) -> Response:
+        """Set the name of who asks, for this browser."""
+        name = (await _read_body(request)).get("name")
+        if not isinstance(name, str):
+            raise RequestError("name: expected a text")
+        name = check_reviewer(name)
+        answer = JSONResponse({"reviewer": name})
+        set_cookie(answer, self.access.reviewer_cookie, name.encode().hex())
+        return answer
+
+    async def _run(
+        self, request: Request, method: Callable[..., dict[str, Any]], *arguments: Any
+    ) -> Response:
+        reviewer = self._reviewer(request)
+        return JSONResponse(await run_in_threadpool(method, reviewer, *arguments))
+
+    async def changes(self, request: Request) -> Response:
+        """Wait until something changes, up to 25 s."""
+        after = Query(request).integer("after", 0, 10**12, 0)
+        version = Query(request).integer("score_version", 0, 10**12, None)
+        review = self.review
+        steps = round(LONGEST_POLL_S / POLL_STEP_S)
+        for _ in range(steps):
+            is_new = review.seq > after or version not in (None, review.score_version)
+            if is_new or await request.is_disconnected():
+                break
+            await asyncio.sleep(POLL_STEP_S)
+        return JSONResponse(review.list_changes(after))
+
+
+def _list_assets() -> list[Path]:
+    if not ASSETS.is_dir():
+        return []
+    return sorted(path for path in ASSETS.iterdir() if path.is_file())
+
+
+async def _read_body(request: Request) -> dict[str, Any]:
+    try:
+        body = json.loads(await request.body())
+    except (ValueError, RecursionError):
+        raise RequestError("expected JSON") from None
+    if not isinstance(body, dict):
+        raise RequestError("expected a JSON object")
+    return body

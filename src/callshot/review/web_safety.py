@@ -1,0 +1,231 @@
+"""Who may ask: the token, Host and Origin of every request; and what every answer says.
+
+A page of somebody else, open in the same browser, must neither read nor change anything: it has no
+cookie of ours (SameSite=Strict), its Origin differs, and a name that it lets point to this machine
+(DNS rebinding) is in the Host. Other users of this machine do not have the token.
+"""
+
+import hmac
+import ipaddress
+import re
+import socket
+from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from callshot.errors import OptionError
+
+COOKIE = "callshot_review"
+REVIEWER_COOKIE = "callshot_reviewer"
+JSON_TYPE = "application/json"
+MOST_BODY_BYTES = 2**20
+LONGEST_NAME = 80
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
+CONTENT_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
+    "media-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": CONTENT_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})")
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who may ask: the token, and the address at which the server listens."""
+
+    token: str
+    host: str
+    port: int
+    reviewer: str
+
+    @property
+    def cookie(self) -> str:
+        """The name of the cookie; browsers do not tell ports apart."""
+        return f"{COOKIE}_{self.port}"
+
+    @property
+    def reviewer_cookie(self) -> str:
+        """The name of the cookie with the name of the reviewer."""
+        return f"{REVIEWER_COOKIE}_{self.port}"
+
+    def is_own_host(self, host: str) -> bool:
+        """Return whether a Host header means this server: its address, never a foreign name."""
+        try:
+            parts = urlsplit(f"//{host}")
+            name = parts.hostname or ""
+            port = parts.port
+        except ValueError:
+            return False
+        if "@" in host or port != self.port:
+            return False
+        if name in LOOPBACK:
+            return True
+        if self.host in LOOPBACK:
+            return False
+        return name == self.host or _is_address(name) or name == _machine_name()
+
+    def is_own_origin(self, origin: str, host: str) -> bool:
+        """Return whether an Origin header is that of our own page."""
+        return origin == f"http://{host}"
+
+    def knows(self, token: str) -> bool:
+        """Compare a token in constant time."""
+        return hmac.compare_digest(token.encode(), self.token.encode())
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _machine_name() -> str:
+    return socket.gethostname().lower()
+
+
+class Guard:
+    """Refuses requests that may not come, and adds headers to every answer."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self.app = app
+        self.access = access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        refusal = self._find_refusal(Request(scope))
+        answer = self.app if refusal is None else refusal
+        await answer(scope, receive, send_with_headers)
+
+    def _find_refusal(self, request: Request) -> Response | None:
+        """Return the answer to a request that goes no further, None if it may."""
+        headers = request.headers
+        host = headers.get("host", "")
+        if len(headers.getlist("host")) != 1 or not self.access.is_own_host(host):
+            return refuse(403, "another Host: open the address that callshot printed")
+        origin = headers.get("origin")
+        if origin is not None and not self.access.is_own_origin(origin, host):
+            return refuse(403, "another Origin: only the page of this server may ask")
+        token = request.query_params.get("token")
+        if request.method == "GET" and request.url.path == "/" and token is not None:
+            return self._sign_in(request, token)
+        if not self._has_token(headers):
+            return refuse(403, "no token: open the address that callshot printed")
+        if request.method == "POST":
+            return _check_post(headers)
+        if request.method not in ("GET", "HEAD"):
+            return refuse(405, "expected GET or POST")
+        return None
+
+    def _sign_in(self, request: Request, token: str) -> Response:
+        """Turn the token of the printed address into a cookie."""
+        if not self.access.knows(token):
+            return refuse(403, "another token: open the address that callshot printed")
+        answer = RedirectResponse("/", 303)
+        set_cookie(answer, self.access.cookie, token)
+        reviewer = request.query_params.get("reviewer")
+        if reviewer is not None:
+            name = check_reviewer(reviewer)
+            set_cookie(answer, self.access.reviewer_cookie, name.encode().hex())
+        return answer
+
+    def _has_token(self, headers: Headers) -> bool:
+        return self.access.knows(read_cookie(headers, self.access.cookie))
+
+
+def _check_post(headers: Headers) -> Response | None:
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != JSON_TYPE:
+        return refuse(400, f"Content-Type: expected {JSON_TYPE}")
+    if headers.get("origin") is None:
+        return refuse(403, "no Origin: only the page of this server may ask")
+    length = headers.get("content-length", "")
+    if not length.isdigit() or int(length) > MOST_BODY_BYTES:
+        return refuse(400, f"Content-Length: expected at most {MOST_BODY_BYTES} bytes")
+    return None
+
+
+def refuse(status: int, reason: str) -> Response:
+    """Return an error as JSON."""
+    return JSONResponse({"error": reason}, status)
+
+
+def set_cookie(answer: Response, name: str, value: str) -> None:
+    """Set a cookie that scripts cannot read and other sites cannot send."""
+    answer.set_cookie(name, value, path="/", httponly=True, samesite="strict")
+
+
+def read_cookie(headers: Headers, name: str) -> str:
+    """Return a cookie, empty if there is none."""
+    cookies: SimpleCookie = SimpleCookie()
+    try:
+        cookies.load(headers.get("cookie", ""))
+    except CookieError:
+        return ""
+    return cookies[name].value if name in cookies else ""
+
+
+def find_reviewer(headers: Headers, access: Access) -> str:
+    """Return who asks: the name in the cookie, or that of the command."""
+    text = read_cookie(headers, access.reviewer_cookie)
+    try:
+        return check_reviewer(bytes.fromhex(text).decode()) if text else access.reviewer
+    except ValueError:
+        return access.reviewer
+
+
+def check_reviewer(name: str) -> str:
+    """Return the name of a reviewer; raise OptionError if it is none."""
+    name = name.strip()
+    if not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
+        raise OptionError(
+            f"reviewer: expected a name of 1 to {LONGEST_NAME} letters, got {name!r}"
+        )
+    return name
+
+
+def answer_range(content: bytes, headers: Headers, kind: str) -> Response:
+    """Return bytes, or the part that a Range header asks for; an odd one is ignored."""
+    total = len(content)
+    whole = Response(content, media_type=kind, headers={"Accept-Ranges": "bytes"})
+    match = RANGE.fullmatch(headers.get("range", "").strip())
+    if match is None or match.groups() == ("", ""):
+        return whole
+    first, last = match.groups()
+    if first == "":
+        start = max(0, total - int(last))
+        end = total - 1
+    else:
+        start = int(first)
+        end = total - 1 if last == "" else min(int(last), total - 1)
+        if last != "" and int(last) < start:
+            return whole
+    if start >= total or (first == "" and int(last) == 0):
+        return Response(status_code=416, headers={"Content-Range": f"bytes */{total}"})
+    part = {"Accept-Ranges": "bytes", "Content-Range": f"bytes {start}-{end}/{total}"}
+    return Response(content[start : end + 1], 206, headers=part, media_type=kind)

@@ -1,0 +1,122 @@
+"""A small scan, and a review of it behind a real server in a thread."""
+
+import json
+import shutil
+import threading
+import time
+import uuid
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from pathlib import Path
+
+import uvicorn
+
+from callshot.detection.learning.learn import learn
+from callshot.detection.scans.scan_files import ScanOutput, scan_files
+from callshot.detection.scans.scan_source import EmbeddingOptions, ScanOptions
+from callshot.review.server import LOOPBACK, ServerOptions, listen, open_review
+from callshot.review.sources import SourceOptions
+from callshot.review.web import make_app
+from callshot.review.web_safety import Access
+from field_recordings import write_site
+
+TOKEN = "a-token-of-the-tests"
+
+
+def make_scan(folder: Path) -> Path:
+    """Write recordings of a site, a model of some of them and a scan of the others."""
+    write_site(folder / "examples", ("x", "y"), seed=1)
+    names = ("SITE_20260314_053000", "SITE_20260314_220000", "c")
+    write_site(folder / "recordings", names, calls=4, seed=2)
+    for path in (folder / "recordings").glob("*.txt"):
+        path.rename(folder / path.name)
+    learned = learn(
+        folder / "examples", "mfcc", window_s=0.5, store=folder / "store", threads=1
+    )
+    learned.write(folder / "calls.npz")
+    scan_files(
+        folder / "calls.npz",
+        folder / "recordings",
+        folder / "scan",
+        ScanOptions(false_alarms=60.0, hop_s=0.25),
+        EmbeddingOptions(threads=1),
+        ScanOutput(()),
+    )
+    shutil.rmtree(folder / "store")
+    return folder / "scan"
+
+
+@dataclass
+class Client:
+    """Somebody who asks the server."""
+
+    port: int
+    reviewer: str | None = None
+
+    def ask(self, method, path, body=None, headers=None):
+        """Return the status, the headers and the content of an answer."""
+        host = f"{LOOPBACK}:{self.port}"
+        cookies = [f"callshot_review_{self.port}={TOKEN}"]
+        if self.reviewer is not None:
+            name = self.reviewer.encode().hex()
+            cookies.append(f"callshot_reviewer_{self.port}={name}")
+        sent = {"Cookie": "; ".join(cookies)}
+        if method == "POST":
+            sent |= {"Content-Type": "application/json", "Origin": f"http://{host}"}
+            body = json.dumps(body)
+        sent |= headers or {}
+        kept = {name: value for name, value in sent.items() if value is not None}
+        connection = HTTPConnection(LOOPBACK, self.port, timeout=60)
+        try:
+            connection.request(method, path, body, kept)
+            answer = connection.getresponse()
+            return answer.status, dict(answer.headers), answer.read()
+        finally:
+            connection.close()
+
+    def get(self, path, status=200):
+        """Return an answer in JSON."""
+        code, _, content = self.ask("GET", path)
+        assert code == status, content
+        return json.loads(content)
+
+    def post(self, path, body, status=200):
+        """Send JSON; return the answer."""
+        code, _, content = self.ask("POST", path, body)
+        assert code == status, content
+        return json.loads(content)
+
+    def decide(self, item, action, status=200, **more):
+        """Send one decision."""
+        decision = {"uuid": str(uuid.uuid4()), "item": item, "action": action, **more}
+        return self.post("/api/decisions", {"decisions": [decision]}, status)
+
+
+@contextmanager
+def serve(path: Path, out: Path | None = None, sources=None, **options):
+    """Serve a review in a thread; yield a client and the review."""
+    chosen = ServerOptions(reviewer="ada", **options)
+    with (
+        open_review(path, sources or SourceOptions(), chosen, out) as review,
+        listen(ServerOptions(port=0)) as listener,
+    ):
+        port = listener.getsockname()[1]
+        access = Access(TOKEN, LOOPBACK, port, review.reviewer)
+        config = uvicorn.Config(
+            make_app(review, access),
+            log_level="error",
+            lifespan="off",
+            ws="none",
+            timeout_graceful_shutdown=1,
+        )
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            while not server.started:
+                time.sleep(0.005)
+            yield Client(port), review
+        finally:
+            server.should_exit = True
+            thread.join()
