@@ -1,0 +1,118 @@
+"""Every command and every example of the how-to guides runs, on a small corpus."""
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pytest
+import soundfile
+
+from test_cli import run
+
+HOW_TO = Path(__file__).parents[1] / "docs" / "how-to.md"
+BLOCK = re.compile(r"^```(sh|python)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# Lines that cannot run in a test, and why.
+NOT_RUN = {
+    "pip install": "changes the environment",
+    "callshot encoders get": "downloads",
+    "callshot segment LDC2010S05": "the corpus cannot be had; tests/corpus has one like it",
+    "--device cuda": "needs a GPU",
+    "--train recurrent": "trains networks for minutes; tests/baselines does it",
+    "callshot review": "waits for a person; tests/review does it",
+}
+# An encoder that every installation has, and fewer samples.
+SMALLER = {
+    "--encoder birdnet-v2.4": "--encoder mfcc",
+    "callshot index recordings --encoder mfcc": (
+        "callshot index recordings --encoder mfcc --window 1"
+    ),
+    "callshot evaluate": (
+        "callshot evaluate --shots 1 --bootstraps 20 --shared-draws 110 --draws 5"
+    ),
+    "--per-k": "--per-k --draws 2 --C 1",
+    "scan better.npz": "scan calls.npz",
+    "--hop 1": "--hop 0.5",
+}
+
+
+def make_files() -> None:
+    """Make the files and folders that the guides name, in the current folder."""
+    run("synth", "corpus", "--scale", "0.01", "--quiet")
+    run(
+        *("synth", "week", "--soundscape", "--types", "2", "--recordings", "3"),
+        *("--minutes", "1", "--every-minutes", "60", "--calls-per-hour", "360"),
+        "--quiet",
+    )
+    for name in ("recordings", "audio", "more-recordings", "new-recordings"):
+        shutil.copytree("week/recordings", name)
+    shutil.copytree("week/recordings", "site-recordings")
+    shutil.copytree("week/clips", "clips")
+    shutil.copytree("week/clips", "ElephantVoices")
+    for name in ("selection-tables", "selections", "calls"):
+        shutil.copytree("week/raven", name)
+    for table in Path("week/raven").iterdir():
+        shutil.copy(table, "more-recordings")
+    first = sorted(Path("recordings").iterdir())[0]
+    signal, rate_hz = soundfile.read(first, dtype="float32")
+    soundfile.write("night.wav", signal, rate_hz)
+    clip = next(Path("ElephantVoices").rglob("*.*")).relative_to("ElephantVoices")
+    Path("sheet.csv").write_text(
+        "Selection,Sound_file,Start_time,End_time,Call_type\n"
+        f"1,{clip.as_posix()},0,1,Rumble\n"
+    )
+    for name in ("segments", "library", "site"):
+        run(
+            *("segment", "corpus/recordings", "--annotations", "corpus/raven"),
+            *("--out", name, "--quiet"),
+        )
+    shutil.copytree("week/recordings", "site/recordings")
+    run("embed", "segments/segments.parquet", "-e", "mfcc", "--out", "mfcc.parquet")
+    run(
+        *("convert", "week/raven", "--to", "csv", "--recordings", "audio"),
+        *("--out", "events"),
+    )
+    events = pl.read_csv("events/events.csv")
+    scores = pl.Series("score", range(len(events)), pl.Float64)
+    events.with_columns(scores).write_csv("detections.csv")
+
+
+def list_commands() -> list[str]:
+    """Return all commands of the page, without comments."""
+    text = HOW_TO.read_text(encoding="utf-8")
+    lines = []
+    for _, block in BLOCK.findall(text):
+        for line in block.splitlines():
+            if line.startswith(("callshot ", "pip ")):
+                lines.append(line.partition("  #")[0].strip())
+    return lines
+
+
+@pytest.mark.skipif(not HOW_TO.exists(), reason="the documentation is not installed")
+def test_every_command_of_the_how_to_guides_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
+    make_files()
+    commands = list_commands()
+    assert len(commands) > 25
+    for line in commands:
+        if any(words in line for words in NOT_RUN):
+            continue
+        for old, new in SMALLER.items():
+            line = line.replace(old, new)
+        _, *words = shlex.split(line)
+        run(*words)
+
+
+@pytest.mark.skipif(not HOW_TO.exists(), reason="the documentation is not installed")
+def test_the_code_blocks_without_prompts_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = HOW_TO.read_text(encoding="utf-8")
+    blocks = [code for language, code in BLOCK.findall(text) if language == "python"]
+    plain = [code for code in blocks if ">>>" not in code]
+    assert plain == []  # code with prompts is run as doctests
