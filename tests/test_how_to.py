@@ -81,12 +81,10 @@ def make_files() -> None:
 def list_commands() -> list[str]:
     """Return all commands of the page, without comments."""
     text = HOW_TO.read_text(encoding="utf-8")
-    lines = []
-    for _, block in BLOCK.findall(text):
-        for line in block.splitlines():
-            if line.startswith(("callshot ", "pip ")):
-                lines.append(line.partition("  #")[0].strip())
-    return lines
+    blocks = [block for _, block in BLOCK.findall(text)]
+    lines = "".join(blocks).splitlines()
+    commands = [line for line in lines if line.startswith(("callshot ", "pip "))]
+    return [line.partition("  #")[0].strip() for line in commands]
 
 
 @pytest.mark.skipif(not HOW_TO.exists(), reason="the documentation is not installed")

@@ -43,7 +43,11 @@ REQUIRED = (
     "rich",
 )
 # The modules that each extra of the package brings.
-EXTRAS = {**PACKAGES, "annotations": ("crowsetta",)}
+EXTRAS = {
+    **PACKAGES,
+    "annotations": ("crowsetta",),
+    "review": ("starlette", "uvicorn"),
+}
 # Names in libsndfile of the containers and codings that recorders and other programs write.
 AUDIO_FORMATS = {
     "WAV": ("WAV", "PCM_16"),
