@@ -19,6 +19,8 @@ from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.renaming import Renames, make_hints
 from callshot.corpus.segment_table import read_segments
 from callshot.corpus.segments import segment_corpus
+from callshot.detection.learning.embed_at_site import Site, embed_at_site
+from callshot.detection.learning.site import SNRS_DB
 from callshot.encoders.embed import EmbedOptions, SegmentAudio
 from callshot.encoders.embed import embed as embed_with_encoder
 from callshot.encoders.views import check_title
@@ -147,6 +149,8 @@ def embed(
     *,
     name: str | None = None,
     audio: Path | str | None = None,
+    site: Path | str | None = None,
+    snr_db: Sequence[float] = SNRS_DB,
     store: Path | None = None,
     device: str = "cpu",
     threads: int | None = None,
@@ -165,6 +169,11 @@ def embed(
         Name of the encoder in results; its own, with options that are not the defaults, if None.
     audio : path, optional
         Folder of the recordings; needed for a sequence of segments that does not name it.
+    site : path, optional
+        Recordings of another site. Each segment is laid into background of the site once at each
+        ratio of `snr_db`, and its vector is the mean.
+    snr_db : sequence of float
+        Signal-to-noise ratios in dB, for `site`.
     store : Path, optional
         Folder that stores embeddings; the user's cache by default.
     device, threads, progress
@@ -203,12 +212,15 @@ def embed(
     root = Path(audio)
     load = partial(corpus_audio.load_audio, root, threads=threads)
     texts = {option: str(value) for option, value in choices.items()}
-    table, _ = embed_with_encoder(
-        SegmentAudio(rows, root, load),
-        encoder,
-        EmbedOptions(texts, store, device, threads),
-        progress=progress,
-    )
+    source = SegmentAudio(rows, root, load)
+    options = EmbedOptions(texts, store, device, threads)
+    if site is None:
+        table, _ = embed_with_encoder(source, encoder, options, progress=progress)
+    else:
+        place = Site(Path(site), snr_db)
+        table, _ = embed_at_site(
+            source, encoder, options, site=place, progress=progress
+        )
     return table if name is None else replace(table, encoder=name)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import soundfile
 
+import callshot
 from callshot.corpus.audio import load_audio, normalise_peak
 from callshot.detection.learning.embed_at_site import (
     Site,
@@ -74,6 +75,17 @@ def options(tmp_path):
 
 def embed_mfcc(calls, site, folder):
     return embed_at_site(calls, "mfcc", options(folder), site=Site(site))
+
+
+def test_the_python_function_lays_segments_into_a_site(calls, site, tmp_path):
+    expected, _ = embed_mfcc(calls, site, tmp_path)
+    table = callshot.embed(
+        calls.segments, "mfcc", audio=calls.root, site=site, store=tmp_path / "other"
+    )
+    np.testing.assert_array_equal(table.vectors, expected.vectors)
+    assert table.encoder == "mfcc, at site"
+    with pytest.raises(OptionError, match="snr_db"):
+        callshot.embed(calls.segments, "mfcc", audio=calls.root, site=site, snr_db=[])
 
 
 def literal_vector(calls, site, segment):

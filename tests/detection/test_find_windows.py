@@ -1,5 +1,6 @@
 """The windows nearest to one sound are found, ranked, and few per recording."""
 
+import shutil
 import subprocess
 import sys
 
@@ -16,7 +17,7 @@ from callshot.detection.index.find_windows import (
     find_windows,
     parse_example,
 )
-from callshot.detection.index.index_files import write_record
+from callshot.detection.index.index_files import span_paths, write_record
 from callshot.errors import InputError, OptionError
 from sounds import record
 
@@ -48,7 +49,7 @@ def folder(tmp_path_factory):
 
 
 def test_the_same_sound_is_found_everywhere(folder):
-    found = find_windows(f"{folder}/b.wav@9-10", folder / "index", count=3)
+    found = find_windows(f"{folder}/b.wav@9-10", folder / "index", count=3).windows
     places = list(found.select("recording", "start_s").iter_rows())
     assert places[0] == ("b.wav", 9.0)
     assert set(places) == {
@@ -67,7 +68,7 @@ def test_distances_are_those_of_each_window(folder, distance):
     index = callshot.open_index(folder / "index")
     found = find_windows(
         f"{folder}/b.wav@16.2-16.7", index, count=5, per_recording=2, distance=distance
-    )
+    ).windows
     query = embed_example(parse_example(f"{folder}/b.wav@16.2-16.7"), index)
     literal = {}
     for block in index.read_blocks():
@@ -137,6 +138,39 @@ def test_a_file_name_with_an_at_sign_is_a_file(tmp_path):
 def test_bad_input_is_one_line(folder, example, options, error, message):
     with pytest.raises(error, match=message):
         find_windows(f"{folder}/{example}", folder / "index", **options)
+
+
+def test_a_damaged_file_of_windows_is_a_reject_and_the_search_goes_on(folder, tmp_path):
+    out = shutil.copytree(folder / "index", tmp_path / "index")
+    index = callshot.open_index(out)
+    damage(span_paths(out, index.recordings[0])[0])
+    found = find_windows(f"{folder}/b.wav@9-10", out)
+    assert found.windows["recording"].unique().to_list() == ["b.wav"]
+    assert [reject.file for reject in found.rejects] == ["20260314_053000.wav"]
+    assert "differs from the checksum" in found.rejects[0].reason
+    damage(span_paths(out, index.recordings[1])[0])
+    with pytest.raises(InputError, match="differs from the checksum"):
+        find_windows(f"{folder}/b.wav@9-10", out)
+
+
+def test_a_damaged_entry_of_a_recording_is_a_reject(folder, tmp_path):
+    out = shutil.copytree(folder / "index", tmp_path / "index")
+    entry = span_paths(out, callshot.open_index(out).recordings[0])[0].parent
+    damage(entry / "recording.json")
+    assert "1 recordings, 1 damaged" in repr(callshot.open_index(out))
+    found = find_windows(f"{folder}/b.wav@9-10", out)
+    assert found.windows["recording"].unique().to_list() == ["b.wav"]
+    assert found.rejects[0].file == f"recordings/{entry.name}/recording.json"
+    words = ["find", f"{folder}/b.wav@9-10", str(out), "--count", "1"]
+    command = [sys.executable, "-m", "callshot", *words]
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert process.stdout.startswith("left out: ")
+
+
+def damage(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(bytes(content))
 
 
 def test_a_silent_example_is_one_line(folder, tmp_path):

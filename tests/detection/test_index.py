@@ -443,10 +443,8 @@ def test_damage_is_found_set_aside_and_made_again(tmp_path, audio):
     assert find_faults(out)[span.name] == "damaged"
     with pytest.raises(InputError, match="differs from the checksum in its name"):
         list(index.read_blocks())
-    with pytest.raises(
-        InputError, match=r"recording\.json: .*callshot verify --repair"
-    ):
-        open_index(out)
+    (reject,) = open_index(out).rejects
+    assert "callshot verify --repair" in reject.reason
     states = find_faults(out, repair=True)
     assert states[span.name] == states["recording.json"] == "damaged"
     index_recordings(audio, out, "mfcc", window_s=0.5)
@@ -482,8 +480,12 @@ def test_a_changed_entry_is_found_though_it_can_be_read(
     assert old in text
     path.write_text(text.replace(old, new, 1))
     assert find_faults(out) == {name: "damaged"}
-    with pytest.raises(InputError, match="differs from its checksum"):
-        open_index(out)
+    if name == "recording.json":
+        (reject,) = open_index(out).rejects
+        assert "differs from its checksum" in reject.reason
+    else:
+        with pytest.raises(InputError, match="differs from its checksum"):
+            open_index(out)
 
 
 def test_a_damaged_index_json_is_named(tmp_path, audio):
@@ -501,8 +503,8 @@ def test_names_in_recording_json_cannot_lead_outside(tmp_path, audio):
     path = next(out.rglob("recording.json"))
     record_ = read_record(path)
     indexing.write_record(path, record_ | {"spans": ["../../../etc/passwd"]})
-    with pytest.raises(InputError, match="expected names of files of windows"):
-        open_index(out)
+    (reject,) = open_index(out).rejects
+    assert "expected names of files of windows" in reject.reason
 
 
 # Bad input
@@ -526,6 +528,7 @@ def test_a_short_recording_and_a_low_rate_are_noted(tmp_path):
         ({}, "window: mfcc has no window of its own; .*--window 2"),
         ({"window_s": 0}, "window: expected seconds"),
         ({"window_s": 1, "hop_s": 2}, "hop: expected at most the window of 1 s"),
+        ({"window_s": 1, "hop_s": 0.001}, "hop: expected at least a hundredth of the"),
         ({"window_s": 1, "dtype": "int8"}, "dtype: expected one of float16, float32"),
         ({"window_s": 1, "channel": "left"}, "channel"),
         ({"window_s": 1, "choices": {"speed": "auto"}}, "speed=auto .*give a number"),

@@ -51,6 +51,20 @@ def test_an_example_is_the_vector_of_its_window_with_the_sound_around_it(site, m
         np.testing.assert_allclose(vector, expected, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize("background", ["auto", "none"])
+def test_progress_reaches_the_end_once(site, tmp_path, background):
+    shares = []
+    learn(
+        site,
+        "mfcc",
+        window_s=1.0,
+        background=background,
+        store=tmp_path,
+        progress=lambda share, what: shares.append(share),
+    )
+    assert sum(shares) == pytest.approx(1)
+
+
 @pytest.mark.parametrize("speed", ["1", "2", "3"])
 def test_an_example_has_the_vector_that_an_index_has_there(tmp_path, store, speed):
     """A call in the middle of a window of an index; the window is that of the index."""

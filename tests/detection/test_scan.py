@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import shutil
 import warnings
 from dataclasses import replace
@@ -267,6 +268,34 @@ def test_clips_are_cut_and_not_scanned(field, tmp_path):
     assert {"best", "uncertain"} <= {why.split(",")[0] for why in clips["why"]}
     with pytest.raises(OptionError, match="the next scan would take clips for record"):
         scan_files(model, field / "site", field / "site" / "out", *arguments)
+
+
+def test_clips_of_a_recording_that_changed_are_rejects_in_the_table(field, tmp_path):
+    site = shutil.copytree(field / "site", tmp_path / "site")
+    run_scan(field, site, tmp_path / "first")
+    changed = site / "x.wav"
+    os.utime(changed, ns=(0, 0))
+    wanted = ScanOutput((), ClipOptions(50))
+    arguments = (ScanOptions(), EmbeddingOptions(), wanted)
+    out = tmp_path / "out"
+    result = scan_files(field / "model.npz", tmp_path / "first/index", out, *arguments)
+    assert "x.wav" in result.events["recording"].to_list()
+    assert [reject.file for reject in result.rejects] == ["x.wav"]
+    clips = pl.read_csv(out / "clips" / "clips.csv")
+    assert set(clips["recording"]) == {"y.wav", "z.wav"}
+    assert "changed since it was indexed" in (out / "rejects.csv").read_text()
+    assert json.loads((out / "scan.json").read_text())["rejects"] == 1
+
+
+def test_clips_of_a_recording_that_is_gone_are_rejects_in_the_table(field, tmp_path):
+    site = shutil.copytree(field / "site", tmp_path / "site")
+    run_scan(field, site, tmp_path / "first")
+    (site / "x.wav").unlink()
+    arguments = (ScanOptions(), EmbeddingOptions(), ScanOutput((), ClipOptions(1)))
+    out = tmp_path / "out"
+    result = scan_files(field / "model.npz", tmp_path / "first/index", out, *arguments)
+    assert {reject.file for reject in result.rejects} == {"x.wav"}
+    assert "no clip: x.wav: cannot be opened" in (out / "rejects.csv").read_text()
 
 
 # What goes wrong

@@ -165,7 +165,7 @@ def find(
     if out is not None:
         check_window_list(out)
     with run_with_progress("opening the index", quiet=quiet) as progress:
-        windows = find_windows(
+        found = find_windows(
             example,
             index,
             count=count,
@@ -176,9 +176,11 @@ def find(
             progress=progress,
         )
     if out is not None:
-        write_window_list(windows, out)
+        write_window_list(found.windows, out)
     if not quiet:
-        _show_windows(windows)
+        rejects = [f"left out: {reject.reason}" for reject in found.rejects]
+        _print_first(rejects, f"more; callshot verify {index} lists them")
+        _show_windows(found.windows)
 
 
 def _show_windows(windows: "pl.DataFrame") -> None:

@@ -49,6 +49,7 @@ from callshot.records import (
     Span,
     name_segments,
     no_progress,
+    scale_progress,
 )
 from callshot.records.duplicates import (
     NO_GROUP,
@@ -92,7 +93,7 @@ def segment_corpus(
     library = find_recordings(Path(audio), follow_links=hints.follow_links)
     _check_recordings(library)
     share = 0.1 if check else 0.5  # reading audio takes most of the time
-    step_progress = _scale_progress(progress, share)
+    step_progress = scale_progress(progress, share)
     place = None if annotations is None else Path(annotations)
     sources = read_sources(library, place, format, hints, step_progress)
     rate_hz = options.source_rate_hz
@@ -123,7 +124,7 @@ def segment_corpus(
     )
     if not check:
         return segmentation
-    audio_progress = _scale_progress(progress, 1 - 2 * share)
+    audio_progress = scale_progress(progress, 1 - 2 * share)
     return check_audio(segmentation, cuts, threads, audio_progress)
 
 
@@ -151,11 +152,6 @@ def audio_root(audio: Path) -> Path:
     if audio.is_file():
         return audio.parent
     return audio
-
-
-def _scale_progress(progress: Progress, factor: float) -> Progress:
-    """Return a progress function for a step that is only a part of the work."""
-    return lambda share, task: progress(share * factor, task)
 
 
 def _unused_errors(

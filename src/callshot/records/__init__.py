@@ -49,6 +49,7 @@ from callshot.records.terms import (
     SPREADS,
     Progress,
     no_progress,
+    scale_progress,
 )
 
 __all__ = [
@@ -87,4 +88,5 @@ __all__ = [
     "name_segments",
     "no_progress",
     "number_folds",
+    "scale_progress",
 ]

@@ -23,5 +23,10 @@ def preferred_spread(spreads: Iterable[str]) -> str:
     return max(spreads, key=SPREADS.index)
 
 
+def scale_progress(progress: Progress, factor: float) -> Progress:
+    """Return a progress for a part of the work, of which `factor` is the share."""
+    return lambda share, what: progress(share * factor, what)
+
+
 def no_progress(share: float, what: str) -> None:
     """Ignore progress: the default where nobody watches."""

@@ -30,7 +30,7 @@ from callshot.encoders.spec import find_differences
 from callshot.encoders.validation import Float32Array, check_choice, check_whole_number
 from callshot.errors import InputError
 from callshot.files import atomic_path, check_new_file, has_header, make_folder
-from callshot.records import FloatArray, IntArray, Progress, no_progress
+from callshot.records import FloatArray, IntArray, Progress, Reject, no_progress
 from callshot.records.csv_cells import write_csv_frame
 
 TINY = np.finfo(np.float64).tiny
@@ -45,6 +45,18 @@ COLUMNS = {
     "level_dbfs": pl.Float32,
     "distance": pl.Float64,
 }
+
+
+@dataclass(frozen=True)
+class FoundWindows:
+    """The windows that are most similar to a sound, and the recordings that could not be read.
+
+    `windows` has the columns rank, recording, start_s, end_s, clock, level_dbfs, distance; the
+    nearest window comes first.
+    """
+
+    windows: pl.DataFrame
+    rejects: list[Reject]
 
 
 @dataclass(frozen=True)
@@ -81,7 +93,7 @@ def find_windows(
     device: str = "cpu",
     threads: int | None = None,
     progress: Progress = no_progress,
-) -> pl.DataFrame:
+) -> FoundWindows:
     """Find the windows of an index that are most similar to one sound.
 
     The sound is embedded as windows of the index are: with what is around it, if it is shorter
@@ -105,13 +117,14 @@ def find_windows(
 
     Returns
     -------
-    DataFrame
-        rank, recording, start_s, end_s, clock, level_dbfs, distance; the nearest first.
+    FoundWindows
+        `.windows`, the nearest first, and `.rejects`, recordings whose files are damaged.
 
     Raises
     ------
     InputError
-        If the example or the index cannot be read, or if the encoder is not the one of the index.
+        If the example cannot be read, if no recording of the index can, or if the encoder is not
+        the one of the index.
 
     Examples
     --------
@@ -121,7 +134,7 @@ def find_windows(
     >>> noise = np.random.default_rng(0).normal(0, 0.1, 64000)
     >>> soundfile.write(folder / "a.wav", noise, 16000)
     >>> result = index_recordings(folder, folder / "index", "mfcc", window_s=1)
-    >>> found = find_windows(f"{folder}/a.wav@2-3", result.index)
+    >>> found = find_windows(f"{folder}/a.wav@2-3", result.index).windows
     >>> found["start_s"][0], found["distance"][0] < 0.2
     (2.0, True)
     """
@@ -131,11 +144,23 @@ def find_windows(
     opened = index if isinstance(index, Index) else open_index(index)
     sound = parse_example(str(example))
     vector = embed_example(sound, opened, device=device, threads=threads)
-    frames = [pl.DataFrame(schema=COLUMNS)]
+    frames = []
+    rejects = list(opened.rejects)
     for recording in opened.recordings:
-        frames.append(_search(opened, recording, vector, distance, per_recording))
+        try:
+            frames.append(_search(opened, recording, vector, distance, per_recording))
+        except InputError as error:
+            rejects.append(Reject(recording.path, None, str(error)))
         progress(1 / len(opened.recordings), "comparing windows")
-    ranked = pl.concat(frames).sort("distance", "recording", "start_s").head(count)
+    if rejects and not frames:
+        raise InputError(rejects[0].reason)
+    return FoundWindows(_rank(frames, count), rejects)
+
+
+def _rank(frames: list[pl.DataFrame], count: int) -> pl.DataFrame:
+    """Return the nearest windows of all recordings, with their ranks."""
+    together = pl.concat([pl.DataFrame(schema=COLUMNS), *frames])
+    ranked = together.sort("distance", "recording", "start_s").head(count)
     return ranked.with_columns(rank=pl.int_range(1, pl.len() + 1, dtype=pl.Int64))
 
 

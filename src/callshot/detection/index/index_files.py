@@ -33,7 +33,7 @@ from callshot.files import (
     sha256_text,
     write_atomic,
 )
-from callshot.records import FloatArray
+from callshot.records import FloatArray, Reject
 
 INDEX = "index.json"
 RECORDINGS = "recordings"
@@ -130,18 +130,20 @@ class WindowBlock:
 
 @dataclass(frozen=True)
 class Index:
-    """An open index, made by `open_index`."""
+    """An open index, made by `open_index`; `rejects` are recordings whose entry is damaged."""
 
     folder: Path
     settings: IndexSettings
     recordings: tuple[IndexedRecording, ...]
+    rejects: tuple[Reject, ...] = ()
 
     def __len__(self) -> int:
         return sum(recording.windows for recording in self.recordings)
 
     def __repr__(self) -> str:
+        damaged = f", {len(self.rejects)} damaged" if self.rejects else ""
         return (
-            f"Index({len(self)} windows of {len(self.recordings)} recordings, "
+            f"Index({len(self)} windows of {len(self.recordings)} recordings{damaged}, "
             f"{self.settings.name})"
         )
 
@@ -186,12 +188,12 @@ def open_index(folder: Path | str) -> Index:
     Returns
     -------
     Index
-        `.settings`, `.recordings`, and `.read_blocks()`, which reads the windows.
+        `.settings`, `.recordings`, `.rejects`, and `.read_blocks()`, which reads the windows.
 
     Raises
     ------
     InputError
-        If it is no index, or if one of its files is damaged.
+        If it is no index, or if no recording of it can be read.
 
     Examples
     --------
@@ -210,10 +212,17 @@ def open_index(folder: Path | str) -> Index:
     """
     folder = Path(folder)
     settings = read_settings(folder)
-    paths = folder.glob(f"{RECORDINGS}/*/{RECORDING}")
-    recordings = [_make_recording(path, read_record(path)) for path in paths]
+    recordings = []
+    rejects = []
+    for path in sorted(folder.glob(f"{RECORDINGS}/*/{RECORDING}")):
+        try:
+            recordings.append(_make_recording(path, read_record(path)))
+        except InputError as error:
+            rejects.append(Reject(str(path.relative_to(folder)), None, str(error)))
+    if rejects and not recordings:
+        raise InputError(rejects[0].reason)
     recordings.sort(key=lambda recording: recording.path)
-    return Index(folder, settings, tuple(recordings))
+    return Index(folder, settings, tuple(recordings), tuple(rejects))
 
 
 def is_index(folder: Path) -> bool:

@@ -15,6 +15,7 @@ from callshot.detection.learning.recording_checks import CallAudio
 from callshot.detection.learning.site_background import make_span
 from callshot.detection.models.background import (
     ANNOTATED,
+    MOST_WINDOWS,
     UNLABELLED,
     WITHOUT_CALLS,
     Background,
@@ -26,7 +27,6 @@ from callshot.detection.models.background import (
 )
 from callshot.detection.models.model import RECORDING, AudioSettings
 from callshot.encoders.embed import EmbedOptions
-from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.views import Views
 from callshot.errors import InputError
 from callshot.files import explain_unreadable, sha256_file
@@ -48,37 +48,23 @@ class BackgroundAudio:
     recordings: Sequence[Recording]
     descriptions: Sequence[BackgroundRecording]
 
+    @property
+    def windows(self) -> int:
+        """About how many windows are embedded."""
+        return min(sum(one.windows for one in self.descriptions), MOST_WINDOWS)
 
-def find_background(
-    calls: Calls,
-    views: Views,
-    settings: AudioSettings,
-    options: LearningOptions,
-    embedding: EmbedOptions,
-    progress: Progress = no_progress,
-) -> Background | None:
-    """Return the background that options ask for; None where windows of recordings have no use.
+
+def read_background(
+    calls: Calls, views: Views, settings: AudioSettings, options: LearningOptions
+) -> BackgroundAudio | None:
+    """Return the recordings that options ask for; None where windows of them have no use.
 
     That is so for segments as they were cut, and for joined encoders: neither is scanned.
     """
     can_scan = settings.source == RECORDING and len(views.specs) == 1
     if options.background == NONE or not can_scan:
         return None
-    spec = views.specs[0]
-    grid = find_grid(spec, settings)
-    audio = _read_audio(calls, grid, settings, options)
-    if audio is None:
-        return None
-    device = views.device(spec, embedding.device)
-    return embed_background(
-        audio, spec, settings, replace(embedding, device=device), progress
-    )
-
-
-def _read_audio(
-    calls: Calls, grid: WindowGrid, settings: AudioSettings, options: LearningOptions
-) -> BackgroundAudio | None:
-    """Return the recordings that options ask for."""
+    grid = find_grid(views.specs[0], settings)
     if options.background != AUTO:
         folder = Path(options.background)
         return read_folder(folder, grid, settings, WITHOUT_CALLS)
@@ -144,7 +130,7 @@ def _find_starts(recording: Recording, grid: WindowGrid) -> FloatArray:
 
 def embed_background(
     audio: BackgroundAudio,
-    spec: EncoderSpec,
+    views: Views,
     settings: AudioSettings,
     options: EmbedOptions,
     progress: Progress = no_progress,
@@ -153,6 +139,8 @@ def embed_background(
 
     Windows that cannot be read are left out: an example from there is a reject already.
     """
+    spec = views.specs[0]
+    options = replace(options, device=views.device(spec, options.device))
     grid = find_grid(spec, settings)
     segments, keys = _cut_windows(audio, grid, settings)
     windows: Windows = {}

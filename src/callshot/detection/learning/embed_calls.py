@@ -31,7 +31,14 @@ from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.store.store import open_store
 from callshot.encoders.views import Views
 from callshot.errors import InputError, OptionError
-from callshot.records import IntArray, Progress, Reject, Segment, no_progress
+from callshot.records import (
+    IntArray,
+    Progress,
+    Reject,
+    Segment,
+    no_progress,
+    scale_progress,
+)
 
 
 @dataclass(frozen=True)
@@ -70,11 +77,12 @@ def embed_calls(
         errors |= find_silence(audio, settings, headers)
     columns = []
     windows = np.zeros(len(audio.calls), np.int64)
+    view_progress = scale_progress(progress, 1 / len(views.specs))
     for spec in views.specs:
         device = views.device(spec, options.device)
         pieces = cut_calls(audio, headers, errors, spec, settings)
         run = _ViewRun(audio, pieces, replace(options, device=device), errors)
-        columns.append(run.embed(progress))
+        columns.append(run.embed(view_progress))
         windows = np.maximum(windows, np.bincount(pieces.row, minlength=len(windows)))
     rejects = _make_rejects(audio, errors)
     keep = [row for row in range(len(audio.calls)) if row not in errors]

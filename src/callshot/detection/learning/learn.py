@@ -8,7 +8,11 @@ from typing import Any
 
 from callshot.corpus.renaming import Renames, make_hints
 from callshot.detection.learning.call_windows import default_window_s, find_grid
-from callshot.detection.learning.embed_background import find_background
+from callshot.detection.learning.embed_background import (
+    BackgroundAudio,
+    embed_background,
+    read_background,
+)
 from callshot.detection.learning.embed_calls import (
     EmbeddedCalls,
     check_views,
@@ -40,6 +44,7 @@ from callshot.records import (
     Progress,
     Reject,
     no_progress,
+    scale_progress,
 )
 
 
@@ -205,10 +210,21 @@ def learn_examples(
     if earlier is not None:
         check_fingerprint(earlier, views.name, fingerprint)
         check_settings(earlier, settings, str(examples))
+    audio = read_background(calls, views, settings, options)
+    share = _share_of_calls(calls, audio)
+    calls_progress = scale_progress(progress, share)
     embedded = embed_calls(
-        calls.audio, views, settings, embedding, refuse_silence=True, progress=progress
+        calls.audio,
+        views,
+        settings,
+        embedding,
+        refuse_silence=True,
+        progress=calls_progress,
     )
-    background = find_background(calls, views, settings, options, embedding, progress)
+    background = None
+    if audio is not None:
+        rest = scale_progress(progress, 1 - share)
+        background = embed_background(audio, views, settings, embedding, rest)
     clips = _read_clips(calls, embedded, views, settings)
     new_examples = _make_examples(embedded)
     vectors = embedded.vectors
@@ -227,6 +243,14 @@ def learn_examples(
         clips=clips,
     )
     return _make_result(model, earlier, calls, embedded)
+
+
+def _share_of_calls(calls: Calls, background: BackgroundAudio | None) -> float:
+    """Return how much of the embedding is that of the calls."""
+    count = len(calls.audio.calls)
+    if background is None:
+        return 1.0
+    return count / (count + background.windows)
 
 
 def _make_result(

@@ -15,25 +15,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from callshot.corpus.recordings import Library
 from callshot.corpus.segment_table import REJECTS, write_rejects
 from callshot.detection.events.activity import count_activity, make_activity_files
 from callshot.detection.events.clips import (
     ClipOptions,
-    ClipResult,
     check_clips_folder,
     write_clips,
 )
 from callshot.detection.events.events import RecordingFolder
 from callshot.detection.events.exports import write_files
 from callshot.detection.index.clock import RecordedTime, parse_clock
+from callshot.detection.index.index_recordings import find_stamp
 from callshot.detection.models.model_file import read_model
 from callshot.detection.scans.scan import ScanResult, scan_recordings
 from callshot.detection.scans.scan_source import EmbeddingOptions, ScanOptions
 from callshot.errors import OptionError, suggest_name
 from callshot.files import describe_file, make_folder, sha256_text
-from callshot.records import Progress, Recording, no_progress
+from callshot.records import Progress, Recording, Reject, no_progress
 from callshot.report.output_folder import open_output_folder
 from callshot.version import __version__
 
@@ -88,25 +89,45 @@ def scan_files(
         if wanted.clips is not None:
             check_clips_folder(out / CLIPS_FOLDER)
         model = read_model(model_path)
-        result = scan_recordings(
+        found = scan_recordings(
             model, recordings, out / INDEX_FOLDER, options, embedding, progress
         )
+        rejects = [*found.rejects, *_write_clips(found, out, wanted.clips)]
+        result = replace(found, rejects=rejects)
 
         def make_files(folder: Path) -> list[str]:
             return _write_events(result, folder, wanted)
 
         output.write(make_files, describe_scan(result, model_path))
-    if wanted.clips is None:
-        return result
-    clips = _write_clips(result, out, wanted.clips)
-    return replace(result, rejects=[*result.rejects, *clips.rejects])
+    return result
 
 
-def _write_clips(result: ScanResult, out: Path, options: ClipOptions) -> ClipResult:
-    """Cut clips of some events, from the channel that was scanned."""
+def _write_clips(
+    result: ScanResult, out: Path, options: ClipOptions | None
+) -> list[Reject]:
+    """Cut clips of some events, from the channel that was scanned; return what has none."""
+    if options is None:
+        return []
     options = replace(options, channel=result.index.settings.channel)
-    recordings = list_recordings(result)
-    return write_clips(result.events, recordings, out / CLIPS_FOLDER, options)
+    changed = _find_changed(result)
+    names = [reject.file for reject in changed]
+    events = result.events.filter(~pl.col("recording").is_in(names))
+    clips = write_clips(events, list_recordings(result), out / CLIPS_FOLDER, options)
+    return [*changed, *clips.rejects]
+
+
+def _find_changed(result: ScanResult) -> list[Reject]:
+    """Return a reject for each recording with events that is not as it was indexed."""
+    names = set(result.events["recording"])
+    rejects = []
+    for one in result.recordings:
+        path = Path(one.root) / one.path
+        if one.path not in names or not path.exists():
+            continue
+        if find_stamp(path) != one.stamp:
+            reason = f"no clip: {path} has changed since it was indexed; index it again"
+            rejects.append(Reject(one.path, None, reason))
+    return rejects
 
 
 def _write_events(result: ScanResult, folder: Path, wanted: ScanOutput) -> list[str]:

@@ -22,7 +22,7 @@ from callshot.encoders.spec import find_differences
 from callshot.encoders.validation import check_choice
 from callshot.encoders.views import find_views
 from callshot.errors import InputError, OptionError
-from callshot.records import Progress, Reject
+from callshot.records import Progress, Reject, scale_progress
 
 SITES = ("auto", "always", "none")
 INDEXING = 0.98  # of the work, where recordings are embedded first
@@ -130,8 +130,8 @@ def _use_index(model: Model, index: Index, options: ScanOptions) -> ScanSource:
     try:
         rejects = read_rejects(index.folder / REJECTS)
     except InputError as error:
-        return ScanSource(index, index.recordings, notes=[str(error)])
-    return ScanSource(index, index.recordings, rejects)
+        return ScanSource(index, index.recordings, index.rejects, [str(error)])
+    return ScanSource(index, index.recordings, [*rejects, *index.rejects])
 
 
 def check_index(model: Model, index: Index) -> None:
@@ -190,7 +190,7 @@ class _IndexFirst:
             follow_links=self.options.follow_links,
             device=self.options.device,
             threads=self.options.threads,
-            progress=lambda share, name: progress(share * INDEXING, name),
+            progress=scale_progress(progress, INDEXING),
         )
         scanned = self._select(result)
         share = 1 - INDEXING
