@@ -62,7 +62,8 @@ TOUCHING = 0.05  # IoU from which an event is on a call, whatever its name
 FOLDS = 4  # of background, for thresholds
 
 
-def _background(quiet: Windows, origin: str) -> Background:
+def make_background(quiet: Windows, origin: str) -> Background:
+    """Return windows as the background of a model."""
     paths = np.unique(quiet.path)
     names = tuple(BackgroundRecording(str(path), 0, (), origin) for path in paths)
     number = np.searchsorted(paths, quiet.path)
@@ -199,7 +200,7 @@ class Trial:
         self, examples: Examples, windows: Windows, origin: str
     ) -> dict[str, float]:
         """Return all figures of the detector that a scan uses."""
-        background = _background(windows, origin)
+        background = make_background(windows, origin)
         detector = make_shipped(examples, background, self.aim)
         loose = make_shipped(examples, background, min(LOOSER * self.aim, HIGHEST_AIM))
         scores = detector.score(self.windows.vectors)

@@ -2,12 +2,12 @@
 
     python bench/moved_examples.py --encoders mfcc,yamnet --changes all,noise
 
-A library and a site have the same call types by other callers. The site's recordings are changed:
-noise (wind, rain and a hum), response (of another recorder: low and high cut, and a peak), level
-(15 dB less), or all of these. The examples are used as they are, centred (each table less its
-mean), laid into background of the site before they are embedded, or both. mAP, right names
-(accuracy) and their costs against examples of the site are means of the spread total at --k; `won
-back` is the share of the cost that matching saves.
+A library and a site have the same call types by other callers. The site's recordings, or with
+--reverse those of the library, are changed: noise (wind, rain and a hum), response (of another
+recorder: low and high cut, and a peak), level (15 dB less), or all of these. The examples are used
+as they are, centred (each table less its mean), laid into background of the site before they are
+embedded, or both. mAP, right names (accuracy) and their costs against examples of the site are
+means of the spread total at --k; `won back` is the share of the cost that matching saves.
 """
 
 import shutil
@@ -179,6 +179,7 @@ def main() -> None:
     arguments = parser(__doc__)
     arguments.add_argument("--encoders", default="mfcc,yamnet,birdnet-v2.4")
     arguments.add_argument("--changes", default="all", help=", ".join(CHANGES))
+    arguments.add_argument("--reverse", action="store_true")
     arguments.add_argument("--scale", type=float, default=1.0)
     arguments.add_argument("--k", type=int, default=5)
     arguments.add_argument("--snr-db", default=",".join(f"{x:g}" for x in SNRS_DB))
@@ -187,14 +188,16 @@ def main() -> None:
     rows = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for seed, part in enumerate(("library", "source"), 1):
+        for seed, part in enumerate(("library", "site"), 1):
             make_corpus(folder / part, seed=seed, scale=options.scale)
-        clips = callshot.segment(
-            folder / "library" / "recordings", folder / "library" / "raven"
-        )
+        changed = "library" if options.reverse else "site"
         for change in options.changes.split(","):
-            place = make_site(folder / "source", folder / change, change)
-            calls = callshot.segment(place / "recordings", place / "raven")
+            places = {part: folder / part for part in ("library", "site")}
+            places[changed] = make_site(folder / changed, folder / change, change)
+            clips, calls = (
+                callshot.segment(place / "recordings", place / "raven")
+                for place in places.values()
+            )
             labels = frequent_labels(clips) & frequent_labels(calls)
             library = segment_audio(clips, labels)
             site = segment_audio(calls, labels)
@@ -205,8 +208,9 @@ def main() -> None:
                 rows += describe(result, encoder, change, options.k)
                 print(encoder, change, rows[-len(MATCHING) :], file=sys.stderr)
     title = (
-        f"bench/moved_examples: {len(labels)} call types, {len(library.segments)} calls in the "
-        f"library, {len(site.segments)} at the site, k = {options.k}"
+        f"bench/moved_examples: {changed} changed, {len(labels)} call types, "
+        f"{len(library.segments)} calls in the library, {len(site.segments)} at the site, "
+        f"k = {options.k}"
     )
     show(title, rows, options.json)
 

@@ -236,10 +236,11 @@ def find_robust_thresholds(scores: FloatArray, allowed: float) -> FloatArray:
 
 
 def find_thresholds(scores: FloatArray, allowed: float) -> FloatArray:
-    """Return for each class the score that `allowed` background windows reach.
+    """Return for each class the score that at most `allowed` background windows reach.
 
     Beyond the highest scores, and between them, they are taken to fall off exponentially, with the
-    mean excess of the highest 50.
+    mean excess of the highest 50. Where they fall off more slowly, because of a few loud sounds,
+    the threshold is above all windows that are too many.
     """
     falling = -np.sort(-scores, axis=0)
     columns = range(scores.shape[1])
@@ -247,15 +248,16 @@ def find_thresholds(scores: FloatArray, allowed: float) -> FloatArray:
 
 
 def _tail_threshold(falling: FloatArray, allowed: float) -> float:
-    """Return the score that `allowed` of these scores reach; −inf if that is all of them."""
+    """Return a score that at most `allowed` of these scores reach; −inf if that is all."""
     if len(falling) <= allowed:
         return float(-np.inf)
+    least = float(np.nextafter(falling[int(allowed)], np.inf))
     count = min(TAIL, len(falling) - 1)
+    if allowed >= count:
+        return least
     base = falling[count]
     excess = float((falling[:count] - base).mean())
-    if allowed >= count:
-        return float(falling[int(allowed)])
-    return float(base + excess * np.log(count / allowed))
+    return max(least, float(base + excess * np.log(count / allowed)))
 
 
 def _make_detector_of_examples(model: Model) -> Detector:
