@@ -198,9 +198,10 @@ def _squared_distances(vectors: Vectors, means: FloatArray) -> FloatArray:
 
 def _typical_scores(model: Model, weights: FloatArray, bias: FloatArray) -> FloatArray:
     """Return the median score of the examples of each class, for that class."""
-    scores = model.vectors @ weights.T + bias
+    label = model.label
+    scores = np.einsum("nd,nd->n", model.vectors, weights[label]) + bias[label]
     numbers = range(len(model.classes))
-    medians = [np.median(scores[model.label == one, one]) for one in numbers]
+    medians = [np.median(scores[label == number]) for number in numbers]
     return np.array(medians)
 
 

@@ -1,7 +1,7 @@
 """A model → the thresholds that a scan would use, and the share of calls that reach them.
 
 The examples of each recording are scored by a detector that was made without them. With many
-recordings, some are left out together.
+recordings, some are left out together, and more of them if there are many classes.
 """
 
 from dataclasses import dataclass, replace
@@ -14,6 +14,8 @@ from callshot.errors import InputError
 from callshot.records import FloatArray, IntArray
 
 MOST_PARTS = 20
+FEW_PARTS = 5  # for more classes than MANY_CLASSES
+MANY_CLASSES = 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +63,8 @@ def expect_recall(model: Model, false_alarms_per_h: float) -> ExpectedRecall:
 def _number_parts(model: Model) -> IntArray:
     """Return the number of the part in which each example is left out."""
     names = sorted({example.recording for example in model.examples})
-    numbers = {name: n % MOST_PARTS for n, name in enumerate(names)}
+    parts = FEW_PARTS if len(model.classes) > MANY_CLASSES else MOST_PARTS
+    numbers = {name: n % parts for n, name in enumerate(names)}
     return np.array([numbers[example.recording] for example in model.examples])
 
 

@@ -24,28 +24,62 @@ class LabelledVectors:
     classes: int
 
 
-def decide_by_others(data: LabelledVectors, without: int | None = None) -> IntArray:
-    """Return the class that examples of other recordings give each example.
+@dataclass(frozen=True)
+class Decisions:
+    """The class that examples of other recordings give each example, and the second choice.
 
-    `without` is an example that supports no class, but is named like the others.
+    Evidence is 2 x·c − |c|² for a vector x and a class mean c: the larger, the nearer.
     """
-    support = np.ones(len(data.vectors))
-    if without is not None:
-        support[without] = 0.0
-    is_class = np.eye(data.classes)[data.label] * support[:, None]
-    sums = is_class.T @ data.vectors
-    counts = is_class.sum(axis=0)
-    decided = np.empty(len(data.vectors), np.int64)
+
+    first: IntArray
+    second: IntArray
+    evidence: FloatArray  # of both, examples × 2
+
+    def best_other(self, number: int) -> tuple[IntArray, FloatArray]:
+        """Return the best class but one, and its evidence, for each example."""
+        is_first = self.first == number
+        classes = np.where(is_first, self.second, self.first)
+        return classes, self.evidence[np.arange(len(classes)), is_first.astype(int)]
+
+
+def decide_by_others(data: LabelledVectors) -> Decisions:
+    """Return what examples of other recordings decide about each example."""
+    count = len(data.vectors)
+    sums = _sum_by_class(data.vectors, data.label, data.classes)
+    counts = np.bincount(data.label, minlength=data.classes)
+    means = sums / np.maximum(counts, 1)[:, None]
+    chosen = np.zeros((count, 2), np.int64)
+    values = np.full((count, 2), -np.inf)
     for rows in _rows_by_recording(data.recording):
-        inside = is_class[rows]
-        remaining = counts - inside.sum(axis=0)
-        means = sums - inside.T @ data.vectors[rows]
-        means /= np.maximum(remaining, 1)[:, None]
-        evidence = 2 * data.vectors[rows] @ means.T
-        evidence -= np.einsum("nd,nd->n", means, means)
-        evidence[:, remaining < 1] = -np.inf
-        decided[rows] = evidence.argmax(axis=1)
-    return decided
+        vectors = data.vectors[rows]
+        present, inside = np.unique(data.label[rows], return_inverse=True)
+        remaining = counts[present] - np.bincount(inside)
+        left = sums[present] - _sum_by_class(vectors, inside, len(present))
+        evidence = measure_evidence(vectors, means)
+        evidence[:, present] = measure_evidence(
+            vectors, left / np.maximum(remaining, 1)[:, None]
+        )
+        evidence[:, present[remaining < 1]] = -np.inf
+        for place in (0, 1):
+            best = evidence.argmax(axis=1)
+            here = np.arange(len(rows))
+            chosen[rows, place] = best
+            values[rows, place] = evidence[here, best]
+            evidence[here, best] = -np.inf
+    return Decisions(chosen[:, 0], chosen[:, 1], values)
+
+
+def measure_evidence(vectors: FloatArray, means: FloatArray) -> FloatArray:
+    """Return 2 x·c − |c|², vectors × means."""
+    evidence = 2 * vectors @ means.T
+    evidence -= np.einsum("nd,nd->n", means, means)
+    return np.asarray(evidence)
+
+
+def _sum_by_class(vectors: FloatArray, label: IntArray, classes: int) -> FloatArray:
+    sums = np.zeros((classes, vectors.shape[1]))
+    np.add.at(sums, label, vectors)
+    return sums
 
 
 def _rows_by_recording(recording: IntArray) -> Iterable[IntArray]:
@@ -84,16 +118,63 @@ def gain_of_one_more(data: LabelledVectors) -> FloatArray:
     gains = np.full(data.classes, np.nan)
     if not judged.any():
         return gains
-    full = np.nanmean(recall_by_class(data, judged, decide_by_others(data)))
+    weight = _weigh_examples(data, judged)
+    decisions = decide_by_others(data)
+    is_right = decisions.first == data.label
     for number in range(data.classes):
         rows = np.flatnonzero(data.label == number)
         count = len(rows)
         if count < 3:
             continue
         chosen = np.unique(np.linspace(0, count - 1, MOST_LEFT_OUT).round())
-        without = []
-        for row in rows[chosen.astype(np.int64)]:
-            decided = decide_by_others(data, int(row))
-            without.append(np.nanmean(recall_by_class(data, judged, decided)))
-        gains[number] = (full - np.mean(without)) * (count - 1) / (count + 1)
+        left_out = rows[chosen.astype(np.int64)]
+        stays_right = _decide_without(data, decisions, number, left_out)
+        losses = weight @ (is_right[:, None].astype(int) - stays_right)
+        gains[number] = losses.mean() * (count - 1) / (count + 1)
     return gains
+
+
+def _weigh_examples(data: LabelledVectors, judged: np.ndarray) -> FloatArray:
+    """Return what each example adds to the mean recall of all classes if it is named right."""
+    total = np.bincount(data.label[judged], minlength=data.classes)
+    weight = 1 / (np.maximum(total, 1) * np.count_nonzero(total))
+    return np.asarray(np.where(judged, weight[data.label], 0.0))
+
+
+def _decide_without(
+    data: LabelledVectors, decisions: Decisions, number: int, left_out: IntArray
+) -> np.ndarray:
+    """Return which examples are named right if one of a class is left out, examples × left out.
+
+    The evidence for the other classes stays as it was.
+    """
+    others, best = decisions.best_other(number)
+    evidence = _evidence_without(data, number, left_out)
+    comes_first = (number < others)[:, None] & (evidence == best[:, None])
+    wins = (evidence > best[:, None]) | comes_first
+    is_class = (data.label == number)[:, None]
+    other_is_right = (others == data.label)[:, None]
+    right = np.where(is_class, wins, other_is_right & ~wins)
+    # An example never supports a class in its own recording: nothing changes there.
+    same = data.recording[:, None] == data.recording[left_out]
+    is_right = (decisions.first == data.label)[:, None]
+    return np.where(same, is_right, right)
+
+
+def _evidence_without(
+    data: LabelledVectors, number: int, left_out: IntArray
+) -> FloatArray:
+    """Return the evidence for a class if one example is left out, examples × left out."""
+    rows = np.flatnonzero(data.label == number)
+    sums = data.vectors[rows].sum(axis=0) - data.vectors[left_out]
+    evidence = measure_evidence(data.vectors, sums / (len(rows) - 1))
+    for recording in np.unique(data.recording[rows]):
+        here = rows[data.recording[rows] == recording]
+        there = np.flatnonzero(data.recording == recording)
+        remaining = len(rows) - len(here) - 1
+        if remaining < 1:
+            evidence[there] = -np.inf
+            continue
+        means = (sums - data.vectors[here].sum(axis=0)) / remaining
+        evidence[there] = measure_evidence(data.vectors[there], means)
+    return evidence

@@ -1,10 +1,10 @@
 """A model → what people should know of it: its classes, doubtful examples, what to expect."""
 
 from collections.abc import Iterator, Sequence
-from itertools import combinations
 
 import numpy as np
 import polars as pl
+from scipy.spatial.distance import cdist, pdist
 
 from callshot.detection.models.expected_recall import ExpectedRecall, expect_recall
 from callshot.detection.models.leave_one_out import (
@@ -60,7 +60,7 @@ def class_table(model: Model) -> pl.DataFrame:
     """
     data = labelled_vectors(model)
     judged = find_judged(data)
-    recall = recall_by_class(data, judged, decide_by_others(data))
+    recall = recall_by_class(data, judged, decide_by_others(data).first)
     pairs = np.unique(np.column_stack([data.label, data.recording]), axis=0)
     columns = {
         "label": list(model.classes),
@@ -79,16 +79,20 @@ def similar_pairs(model: Model) -> pl.DataFrame:
     `ratio` is the distance of their means over the typical distance (root mean square) of their
     examples from the mean; below 1 they overlap much. It is empty if no class has two examples.
     """
-    squares = _mean_squares(model)
-    rows = []
-    for one, other in combinations(range(len(model.classes)), 2):
-        distance = float(np.linalg.norm(model.means[one] - model.means[other]))
-        within = (squares[one] + squares[other]) / 2
-        ratio = None
-        if within > 0:
-            ratio = distance / float(np.sqrt(within))
-        rows.append((model.classes[one], model.classes[other], distance, ratio))
-    frame = pl.DataFrame(rows, PAIRS, orient="row")
+    within = _mean_squares(model)
+    one, other = np.triu_indices(len(model.classes), 1)
+    distance = pdist(model.means)
+    mean_within = (within[one] + within[other]) / 2
+    ratio = np.full(len(distance), np.nan)
+    np.divide(distance, np.sqrt(mean_within), out=ratio, where=mean_within > 0)
+    names = pl.Series(model.classes, dtype=pl.String)
+    columns = {
+        "one": names.gather(one),
+        "other": names.gather(other),
+        "distance": distance,
+        "ratio": ratio,
+    }
+    frame = pl.DataFrame(columns, PAIRS).with_columns(pl.col("ratio").fill_nan(None))
     return frame.sort("ratio", "distance", "one", "other", nulls_last=True)
 
 
@@ -107,9 +111,11 @@ def doubtful_examples(model: Model) -> pl.DataFrame:
     """
     own = model.distances
     nearest, distance = _nearest_other_class(model)
+    classes = range(len(model.classes))
+    medians = [np.median(own[model.label == number]) for number in classes]
     rows = []
     for row, example in enumerate(model.examples):
-        median = np.median(own[model.label == model.label[row]])
+        median = medians[model.label[row]]
         is_nearer = distance[row] < own[row]
         if own[row] > (DOUBTFUL_FROM if is_nearer else FAR) * median:
             nearer_to = model.classes[nearest[row]] if is_nearer else None
@@ -123,8 +129,7 @@ def doubtful_examples(model: Model) -> pl.DataFrame:
 def _nearest_other_class(model: Model) -> tuple[IntArray, FloatArray]:
     """Return the nearest mean of another class for each example, and its distance."""
     vectors = model.vectors.astype(np.float64)
-    columns = [np.linalg.norm(vectors - mean, axis=1) for mean in model.means]
-    distances = np.stack(columns, axis=1)
+    distances = cdist(vectors, model.means)
     distances[np.arange(len(vectors)), model.label] = np.inf
     return distances.argmin(axis=1), distances.min(axis=1)
 
