@@ -23,6 +23,11 @@ class LabelledVectors:
     recording: IntArray
     classes: int
 
+    @property
+    def counts(self) -> IntArray:
+        """The number of examples of each class."""
+        return np.bincount(self.label, minlength=self.classes)
+
 
 @dataclass(frozen=True)
 class Decisions:
@@ -46,20 +51,10 @@ def decide_by_others(data: LabelledVectors) -> Decisions:
     """Return what examples of other recordings decide about each example."""
     count = len(data.vectors)
     sums = _sum_by_class(data.vectors, data.label, data.classes)
-    counts = np.bincount(data.label, minlength=data.classes)
-    means = sums / np.maximum(counts, 1)[:, None]
     chosen = np.zeros((count, 2), np.int64)
     values = np.full((count, 2), -np.inf)
     for rows in _rows_by_recording(data.recording):
-        vectors = data.vectors[rows]
-        present, inside = np.unique(data.label[rows], return_inverse=True)
-        remaining = counts[present] - np.bincount(inside)
-        left = sums[present] - _sum_by_class(vectors, inside, len(present))
-        evidence = measure_evidence(vectors, means)
-        evidence[:, present] = measure_evidence(
-            vectors, left / np.maximum(remaining, 1)[:, None]
-        )
-        evidence[:, present[remaining < 1]] = -np.inf
+        evidence = _evidence_of_others(data, rows, sums)
         for place in (0, 1):
             best = evidence.argmax(axis=1)
             here = np.arange(len(rows))
@@ -67,6 +62,22 @@ def decide_by_others(data: LabelledVectors) -> Decisions:
             values[rows, place] = evidence[here, best]
             evidence[here, best] = -np.inf
     return Decisions(chosen[:, 0], chosen[:, 1], values)
+
+
+def _evidence_of_others(
+    data: LabelledVectors, rows: IntArray, sums: FloatArray
+) -> FloatArray:
+    """Return the evidence about the examples of a recording, from all others; −inf: none."""
+    counts = data.counts
+    vectors = data.vectors[rows]
+    present, inside = np.unique(data.label[rows], return_inverse=True)
+    remaining = counts[present] - np.bincount(inside)
+    left = sums[present] - _sum_by_class(vectors, inside, len(present))
+    means = sums / np.maximum(counts, 1)[:, None]
+    means[present] = left / np.maximum(remaining, 1)[:, None]
+    evidence = measure_evidence(vectors, means)
+    evidence[:, present[remaining < 1]] = -np.inf
+    return evidence
 
 
 def measure_evidence(vectors: FloatArray, means: FloatArray) -> FloatArray:
@@ -126,12 +137,17 @@ def gain_of_one_more(data: LabelledVectors) -> FloatArray:
         count = len(rows)
         if count < 3:
             continue
-        chosen = np.unique(np.linspace(0, count - 1, MOST_LEFT_OUT).round())
-        left_out = rows[chosen.astype(np.int64)]
+        left_out = _choose_left_out(rows)
         stays_right = _decide_without(data, decisions, number, left_out)
         losses = weight @ (is_right[:, None].astype(int) - stays_right)
         gains[number] = losses.mean() * (count - 1) / (count + 1)
     return gains
+
+
+def _choose_left_out(rows: IntArray) -> IntArray:
+    """Return some of the rows, spread evenly."""
+    chosen = np.linspace(0, len(rows) - 1, MOST_LEFT_OUT).round()
+    return rows[np.unique(chosen).astype(np.int64)]
 
 
 def _weigh_examples(data: LabelledVectors, judged: np.ndarray) -> FloatArray:
@@ -152,13 +168,11 @@ def _decide_without(
     evidence = _evidence_without(data, number, left_out)
     comes_first = (number < others)[:, None] & (evidence == best[:, None])
     wins = (evidence > best[:, None]) | comes_first
-    is_class = (data.label == number)[:, None]
-    other_is_right = (others == data.label)[:, None]
-    right = np.where(is_class, wins, other_is_right & ~wins)
+    decided = np.where(wins, number, others[:, None])
     # An example never supports a class in its own recording: nothing changes there.
     same = data.recording[:, None] == data.recording[left_out]
-    is_right = (decisions.first == data.label)[:, None]
-    return np.where(same, is_right, right)
+    decided = np.where(same, decisions.first[:, None], decided)
+    return np.asarray(decided == data.label[:, None])
 
 
 def _evidence_without(
@@ -168,13 +182,13 @@ def _evidence_without(
     rows = np.flatnonzero(data.label == number)
     sums = data.vectors[rows].sum(axis=0) - data.vectors[left_out]
     evidence = measure_evidence(data.vectors, sums / (len(rows) - 1))
-    for recording in np.unique(data.recording[rows]):
-        here = rows[data.recording[rows] == recording]
-        there = np.flatnonzero(data.recording == recording)
+    groups = data.recording[rows]
+    for recording in np.unique(groups):
+        here = rows[groups == recording]
+        there = data.recording == recording
         remaining = len(rows) - len(here) - 1
-        if remaining < 1:
-            evidence[there] = -np.inf
-            continue
-        means = (sums - data.vectors[here].sum(axis=0)) / remaining
-        evidence[there] = measure_evidence(data.vectors[there], means)
+        evidence[there] = -np.inf
+        if remaining > 0:
+            means = (sums - data.vectors[here].sum(axis=0)) / remaining
+            evidence[there] = measure_evidence(data.vectors[there], means)
     return evidence
