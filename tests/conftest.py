@@ -5,9 +5,11 @@ Signals have their usual effect, however the tests were started.
 
 import hashlib
 import os
+import shutil
 import signal
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile(
@@ -48,3 +50,34 @@ def _kernel_cache() -> Path:
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 if "NUMBA_CACHE_DIR" not in os.environ:
     os.environ["NUMBA_CACHE_DIR"] = str(_kernel_cache())
+
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
+    None,
+)
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Start one Chromium for all tests of pages: Playwright can be started only once."""
+    if CHROMIUM is None:
+        pytest.skip(
+            "no Chromium on this machine, the page was not tested (apt-get install chromium)"
+        )
+    api = pytest.importorskip(
+        "playwright.sync_api",
+        reason="playwright is not installed, the page was not tested",
+    )
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()

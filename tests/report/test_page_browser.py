@@ -1,7 +1,6 @@
 """The page in Chromium, opened from disk without a network: controls, charts, tables, print."""
 
 import re
-import shutil
 from contextlib import contextmanager
 from itertools import combinations
 
@@ -9,40 +8,11 @@ import pytest
 
 from pages import HOSTILE, LONG, QUOTED, make_study, write_study
 
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
-    None,
-)
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 LAPTOP = {"width": 1280, "height": 800}
 TABLET = {"width": 768, "height": 1024}
 PHONE = {"width": 360, "height": 740}
 DARK_INK = "rgb(230, 229, 225)"
 LIGHT_INK = "rgb(29, 31, 33)"
-
-
-@pytest.fixture(scope="session")
-def browser():
-    if CHROMIUM is None:
-        pytest.skip(
-            "no Chromium on this machine, the page was not tested (apt-get install chromium)"
-        )
-    api = pytest.importorskip(
-        "playwright.sync_api",
-        reason="playwright is not installed, the page was not tested",
-    )
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="session")
