@@ -26,10 +26,12 @@ JSON_TYPE = "application/json"
 MOST_BODY_BYTES = 2**20
 LONGEST_NAME = 80
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
+# Of the only style element: wavesurfer puts it around the waveform.
+WAVEFORM_STYLE = "'sha256-fF0LBso7Nz75zaFRDBUefBDvPe19hjaiDnnc8lt+2Js='"
 CONTENT_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
-    "media-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'"
+    f"default-src 'none'; script-src 'self'; style-src 'self' {WAVEFORM_STYLE}; "
+    "img-src 'self' blob:; media-src 'self' blob:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
     "Content-Security-Policy": CONTENT_POLICY,
