@@ -22,8 +22,10 @@ from callshot.errors import OptionError, printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from callshot.detection.learning.example_calls import LearningOptions
+    from callshot.detection.learning.learn import LearningResult
     from callshot.encoders.embed import EmbedOptions
-    from callshot.records import Reject
+    from callshot.records import Progress, Reject
 
 ModelFile = Annotated[
     Path, typer.Argument(metavar="MODEL", help="The model of callshot learn, .npz.")
@@ -103,14 +105,6 @@ class ExampleOptions:
 @app.command(rich_help_panel=FIELD)
 @with_groups
 def learn(
-    examples: Annotated[
-        Path,
-        typer.Argument(
-            metavar="EXAMPLES",
-            help="A folder of recordings with annotations, one recording, a folder of clips per "
-            "label, or a segments.parquet.",
-        ),
-    ],
     out: Annotated[
         Path,
         typer.Option("--out", "-o", metavar="MODEL", help="The model to write, .npz."),
@@ -118,9 +112,21 @@ def learn(
     encoder: EncoderOptions,
     source: AnnotationOptions,
     audio: ExampleOptions,
+    examples: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[EXAMPLES]",
+            help="A folder of recordings with annotations, one recording, a folder of clips per "
+            "label, a segments.parquet, or the folder of a review.",
+        ),
+    ] = None,
     add: Annotated[
         Path | None,
-        typer.Option(metavar="MODEL", help="Add the examples to those of this model."),
+        typer.Option(
+            metavar="MODEL|REVIEW",
+            help="Add the examples to those of this model; or, without EXAMPLES, add what was "
+            "confirmed in this review to its model.",
+        ),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
@@ -128,7 +134,8 @@ def learn(
 
     An example in a recording is embedded with the sound around it, in the middle of a window; a
     call longer than a window is the mean of its windows. The segments of a segments.parquet are
-    embedded as they were cut. --add gives the model that all examples would give at once.
+    embedded as they were cut. --add gives the model that all examples would give at once. Confirmed
+    calls of a review are examples too.
 
     Example: callshot learn recordings -a selections --encoder birdnet-v2.4 --out calls.npz
     """
@@ -136,6 +143,7 @@ def learn(
     from callshot.detection.learning.learn import learn_files
     from callshot.detection.models.model_summary import describe_limits
 
+    review, add = _find_review(examples, add)
     if source.corpus is not None:
         raise OptionError("corpus: learn has no use for it; leave the option out")
     options = LearningOptions(
@@ -149,15 +157,22 @@ def learn(
         audio.site,
     )
     with run_with_progress("reading examples", quiet=quiet) as progress:
-        result = learn_files(
-            examples,
-            out,
-            encoder.encoder,
-            options,
-            encoder.embedding(),
-            add=add,
-            progress=progress,
-        )
+        embedding = encoder.embedding()
+        if review is not None:
+            result = _learn_review(
+                review, out, encoder.encoder, options, embedding, add, progress
+            )
+        else:
+            assert examples is not None  # otherwise there is a review
+            result = learn_files(
+                examples,
+                out,
+                encoder.encoder,
+                options,
+                embedding,
+                add=add,
+                progress=progress,
+            )
     if quiet:
         return
     print_rejects(result.rejects)
@@ -171,6 +186,57 @@ def learn(
         )
     )
     print(f"next: callshot model {out}")
+
+
+def _find_review(
+    examples: Path | None, add: Path | None
+) -> tuple[Path | None, Path | None]:
+    """Return the review that examples come from, None if from no review, and the model to add to.
+
+    `learn --add REVIEW` adds to the model of the review, `learn REVIEW --add MODEL` to another one.
+    """
+    from callshot.review.journal import is_review
+
+    if add is not None and is_review(add):
+        if examples is not None:
+            raise OptionError(
+                "add: a review is added to its own model; leave EXAMPLES out, or learn from the "
+                "two one after the other"
+            )
+        return add, None
+    if examples is None:
+        raise OptionError("add: expected EXAMPLES, or the folder of a review in --add")
+    if is_review(examples):
+        if add is None:
+            raise OptionError(
+                f"add: name a model to which the calls of {examples} are added, or use --add "
+                f"{examples} for the model of the review"
+            )
+        return examples, add
+    return None, add
+
+
+def _learn_review(
+    review: Path,
+    out: Path,
+    encoder: str | None,
+    options: "LearningOptions",
+    embedding: "EmbedOptions",
+    add: Path | None,
+    progress: "Progress",
+) -> "LearningResult":
+    """Learn from a review, which has annotations and settings of its own."""
+    from callshot.detection.learning.example_calls import LearningOptions
+    from callshot.review.learn_review import learn_review_files
+
+    if options != LearningOptions(hints=options.hints):
+        raise OptionError(
+            "add: calls of a review are read as the examples of its model were; leave the options "
+            "of annotations and audio out"
+        )
+    return learn_review_files(
+        review, out, encoder, embedding, add=add, progress=progress
+    )
 
 
 def print_rejects(rejects: "Sequence[Reject]") -> None:

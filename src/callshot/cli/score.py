@@ -150,7 +150,7 @@ def convert(
         typer.Argument(
             metavar="EVENTS",
             help="Detections or annotations: CSV, Parquet, or any annotation format; a file or "
-            "a folder.",
+            "a folder; or the folder of a review.",
         ),
     ],
     out: Out,
@@ -193,7 +193,8 @@ def convert(
     """Convert detections or annotations to files that other programs open.
 
     raven-all needs the recordings: its times run on over all of them, as Raven counts them.
-    --clips and --activity need them too, and write to the folders clips and activity in DIR.
+    --clips and --activity need them too, and write to the folders clips and activity in DIR. Of a
+    review, confirmed calls are written, with who confirmed them and when.
 
     Example: callshot convert detections.csv --to raven --recordings audio --out raven
     """
@@ -203,6 +204,7 @@ def convert(
     from callshot.detection.events.clips import ClipOptions
     from callshot.detection.events.exports import convert_files
     from callshot.detection.scores.score_terminal import show_rejects
+    from callshot.review.journal import is_review
 
     hints = make_hints(columns=parse_pairs("columns", columns, "label=Species"))
     more = _MoreFiles(recordings, activity)
@@ -210,14 +212,33 @@ def convert(
         more.clips = ClipOptions(clips, top_hz=top_hz, seed=seed)
     more.check()
     with run_with_progress("converting", quiet=quiet) as progress:
-        reading, files = convert_files(events, to, out, recordings, hints)
-        notes = list(more.write(reading, out, progress))
+        if is_review(events):
+            reading, files = _convert_review(events, to, out, recordings)
+        else:
+            reading, files = convert_files(events, to, out, recordings, hints)
+        notes = [*reading.notes, *more.write(reading, out, progress)]
     if quiet:
         return
     show_rejects(reading.rejects, Console())
     print(f"{len(reading.events)} events in {len(files) - 1} files in {out}")
     for note in notes:
         print(note)
+
+
+def _convert_review(
+    folder: Path, to: str, out: Path, recordings: Path | None
+) -> "tuple[EventReading, list[Path]]":
+    """Write the confirmed calls of a review."""
+    from callshot.detection.events.events import EventReading
+    from callshot.review.results import convert_review
+
+    results, files = convert_review(folder, to, out, recordings)
+    notes = []
+    if results.conflicts:
+        notes.append(
+            f"note: {results.conflicts} calls are left out, because reviewers disagree"
+        )
+    return EventReading(results.events, notes=notes), files
 
 
 @dataclass

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from callshot.detection.index.clock import parse_clock
 from callshot.records import FloatArray, IntArray
+from callshot.records.frames import EVENTS
 
 ARRAYS = (
     "recording",
@@ -129,6 +130,12 @@ def make_items(events: pl.DataFrame) -> Items:
         alive=np.ones(count, bool),
         clock=clocks,
     )
+
+
+def make_empty_items(count: int) -> Items:
+    """Return items of which nothing is known but their number."""
+    rows = pl.DataFrame(schema=dict(EVENTS)).clear(count)
+    return make_items(rows.with_columns(recording=pl.lit("")))
 
 
 def _known_labels(events: pl.DataFrame) -> set[str]:

@@ -1,11 +1,15 @@
 """A review in the browser: the folder, the port, the server and its end."""
 
 import getpass
+import json
+import os
+import re
 import secrets
 import socket
 import sys
+import uuid
 import webbrowser
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +17,7 @@ from threading import Timer
 from typing import TYPE_CHECKING
 
 from callshot.errors import InputError, OptionError, OutputError
-from callshot.files import error_reason, hold_lock, make_folder
+from callshot.files import atomic_path, error_reason, hold_lock, make_folder
 from callshot.review.journal import JOURNAL, open_journal
 from callshot.review.session import Review
 from callshot.review.sources import SourceOptions, open_source
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
     from callshot.review.web_safety import Access
 
 REVIEW_FOLDER = "review"
+ADDRESS = "address.json"
 LOCK = ".lock"
 LOOPBACK = "127.0.0.1"
 FIRST_PORT = 8420
@@ -53,14 +58,24 @@ def open_review(
     source = open_source(path, sources)
     folder = out or default_folder(path)
     make_folder(folder)
-    facts = {**source.facts, "kind": source.kind, "checksum": source.items.checksum()}
+    facts = {
+        **source.facts,
+        "kind": source.kind,
+        "items": len(source.items),
+        "checksum": source.items.checksum(),
+        "id": str(uuid.uuid4()),  # of a new journal
+    }
     try:
         with hold_lock(folder / LOCK, timeout_s=0):
             journal = open_journal(folder, facts)
             try:
                 _check_facts(folder, journal.facts(), facts)
                 reviewer = options.reviewer or _user_name()
-                yield Review(source, journal, reviewer=reviewer, blind=options.blind)
+                review = Review(source, journal, reviewer=reviewer, blind=options.blind)
+                try:
+                    yield review
+                finally:
+                    review.close()
             finally:
                 journal.close()
     except TimeoutError:
@@ -82,7 +97,7 @@ def _user_name() -> str:
 
 
 def _check_facts(
-    folder: Path, saved: dict[str, object], facts: dict[str, object]
+    folder: Path, saved: Mapping[str, object], facts: Mapping[str, object]
 ) -> None:
     """Raise InputError if a journal is about other items."""
     if saved.get("checksum") == facts["checksum"]:
@@ -111,11 +126,12 @@ def serve_review(
     if options.reviewer is not None:
         check_reviewer(options.reviewer)
     with open_review(path, sources, options, out) as review:
-        listener = listen(options)
-        with listener:
+        folder = review.journal.path.parent
+        earlier_port, token = read_address(folder)
+        with listen(options, earlier_port) as listener:
             host = options.host or LOOPBACK
             port = listener.getsockname()[1]
-            token = secrets.token_urlsafe(32)
+            write_address(folder, port, token)
             access = Access(token, host, port, review.reviewer)
             config = uvicorn.Config(
                 make_app(review, access),
@@ -153,12 +169,34 @@ def _announce(
         Timer(0.3, webbrowser.open, [address]).start()
 
 
-def listen(options: ServerOptions) -> socket.socket:
-    """Return a socket at the wanted port, or at the first free one."""
+def read_address(folder: Path) -> tuple[int | None, str]:
+    """Return the port and the token of the last time, so that open pages go on; or a new token."""
+    try:
+        known = json.loads((folder / ADDRESS).read_bytes())
+        if re.fullmatch(r"[\w-]{43}", known["token"]) and type(known["port"]) is int:
+            return known["port"], known["token"]
+    except (OSError, ValueError, LookupError, TypeError):
+        pass
+    return None, secrets.token_urlsafe(32)
+
+
+def write_address(folder: Path, port: int, token: str) -> None:
+    """Keep the port and the token in a file that only its owner may read."""
+    with atomic_path(folder / ADDRESS) as temporary:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as stream:
+            json.dump({"port": port, "token": token}, stream)
+
+
+def listen(options: ServerOptions, earlier_port: int | None = None) -> socket.socket:
+    """Return a socket at the wanted port, at that of the last time, or at the first free one."""
     host = options.host or LOOPBACK
     if options.port is not None:
         return _bind(host, options.port)
-    for port in range(FIRST_PORT, FIRST_PORT + PORTS):
+    ports = [*range(FIRST_PORT, FIRST_PORT + PORTS)]
+    if earlier_port is not None:
+        ports.insert(0, earlier_port)
+    for port in ports:
         try:
             return _bind(host, port)
         except OutputError:

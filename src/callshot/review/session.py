@@ -4,10 +4,12 @@ Methods may be called from several threads; one of them at a time reads or chang
 """
 
 import math
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from threading import RLock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,7 +31,11 @@ from callshot.review.orders import (
     order_items,
     select_items,
 )
+from callshot.review.score_worker import ScoreWorker
 from callshot.review.sources import Source
+
+if TYPE_CHECKING:
+    from callshot.review.model_scores import ModelScores
 
 SEED = 0
 MOST_ITEMS = 200
@@ -54,10 +60,20 @@ class Review:
         self.score_version = 0
         self.sample = draw_sample(self.items, SEED)
         self.decisions = Decisions(self.items)
+        self.id = str(journal.facts().get("id"))
         self._orders: dict[tuple[str, int, int], IntArray] = {}
         self._once: dict[str, Any] = {}
         for entry in journal.entries():
             self.decisions.apply(entry)
+        self.worker: ScoreWorker | None = None
+        if source.load_scores is not None:
+            load = partial(source.load_scores, journal.path.parent)
+            self.worker = ScoreWorker(self, load)
+
+    def close(self) -> None:
+        """Stop what runs beside the review."""
+        if self.worker is not None:
+            self.worker.stop()
 
     @property
     def seq(self) -> int:
@@ -67,7 +83,56 @@ class Review:
     @property
     def can_refresh(self) -> bool:
         """Whether scores follow the decisions."""
-        return False
+        return self.scores is not None
+
+    @property
+    def scores(self) -> "ModelScores | None":
+        """What new scores are computed from, None if there is nothing."""
+        return None if self.worker is None else self.worker.scores
+
+    @property
+    def why_no_scores(self) -> str:
+        """Why scores do not follow the decisions; empty if they do."""
+        return self.source.why if self.worker is None else self.worker.why
+
+    def list_confirmed(self) -> dict[str, list[int]]:
+        """Return the items of the source that were confirmed, by label; no parts of others."""
+        with self.lock:
+            confirmed: dict[str, list[int]] = {}
+            for item, verdict in self.decisions.verdicts.items():
+                if verdict.category is not None and item < self.items.sources:
+                    confirmed.setdefault(verdict.category, []).append(item)
+            return confirmed
+
+    def take_scores(self, scores: "ModelScores") -> None:
+        """Show new scores."""
+        items = self.items
+        ranking = scores.rank(list(items.labels), items.label[: items.sources])
+        with self.lock:
+            row = items.row
+            items.score = ranking.score[row]
+            items.distance = ranking.distance[row]
+            items.runner_up = ranking.runner_up[row]
+            items.runner_up_score = ranking.runner_up_score[row]
+            self.score_version += 1
+
+    def refresh(self) -> Answer:
+        """Wait until the scores are those by the decisions as they are now."""
+        if self.worker is None or self.scores is None:
+            raise RequestError(f"no new scores: {self.why_no_scores}", 409)
+        before = self.items.score
+        begin_s = time.perf_counter()
+        self.worker.wait(self.worker.ask())
+        took_s = time.perf_counter() - begin_s
+        with self.lock:
+            shared = min(len(before), len(self.items))
+            changed = before[:shared] != self.items.score[:shared]
+            return {
+                "seq": self.seq,
+                "took_s": took_s,
+                "items_changed": int(changed.sum()),
+                "score_version": self.score_version,
+            }
 
     def curve(self) -> Answer:
         """Return the k-shot curve of the labels collected so far, or why there is none."""
@@ -113,13 +178,17 @@ class Review:
         return self._orders[key]
 
     def describe_items(self, ids: Sequence[int], reviewer: str) -> list[Answer]:
-        """Return what is known of some items."""
+        """Return what is known of some items; those that are gone are left out."""
         with self.lock:
-            return [self._describe_item(self.check_item(one), reviewer) for one in ids]
+            known = [one for one in ids if self._is_alive(one)]
+            return [self._describe_item(one, reviewer) for one in known]
+
+    def _is_alive(self, item: int) -> bool:
+        return 0 <= item < len(self.items) and bool(self.items.alive[item])
 
     def check_item(self, item: int) -> int:
         """Return the number of an item; raise RequestError if there is none."""
-        if not 0 <= item < len(self.items) or not self.items.alive[item]:
+        if not self._is_alive(item):
             raise RequestError(f"item {item}: there is none with this number", 404)
         return item
 
@@ -245,6 +314,8 @@ class Review:
         if new:
             for entry in self.journal.append(entries[0].uuid, reviewer, new):
                 touched |= self.decisions.apply(entry)
+            if self.worker is not None:
+                self.worker.ask()
         return touched
 
     def _leave_out_known(

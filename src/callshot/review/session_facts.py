@@ -42,6 +42,7 @@ def describe_session(review: Review, reviewer: str) -> dict[str, Any]:
         return {
             "title": review.source.title,
             "kind": review.source.kind,
+            "review_id": review.id,
             "reviewer": reviewer,
             "reviewers": sorted({*review.decisions.reviewers, reviewer}),
             "blind": review.blind,
@@ -55,6 +56,7 @@ def describe_session(review: Review, reviewer: str) -> dict[str, Any]:
             else None,
             "has_clock": bool(np.isfinite(items.hour).any()),
             "can_refresh": review.can_refresh,
+            "why_no_refresh": review.why_no_scores or None,
             "presets": presets,
             "preset": preset,
             "max_context_s": MOST_CONTEXT_S,
@@ -172,7 +174,7 @@ def _count_decisions(review: Review) -> list[dict[str, Any]]:
 def _describe_classes(review: Review) -> list[dict[str, Any]]:
     """Return precision and examples of each label."""
     added = _count_confirmed(review)
-    examples = review.source.examples
+    examples = _count_examples(review)
     classes = []
     for number, label in enumerate(review.items.labels):
         estimate = estimate_precision(
@@ -195,6 +197,15 @@ def _describe_classes(review: Review) -> list[dict[str, Any]]:
             }
         )
     return classes
+
+
+def _count_examples(review: Review) -> dict[str, int]:
+    """Return how many examples the model has of each label."""
+    scores = review.scores
+    if scores is None:
+        return {}
+    counts = scores.model.counts.tolist()
+    return dict(zip(scores.model.classes, counts, strict=True))
 
 
 def _count_confirmed(review: Review) -> dict[str, int]:

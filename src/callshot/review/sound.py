@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.signal import butter, sosfiltfilt
 
 from callshot.corpus.audio import open_recording
 from callshot.corpus.audio_files import Signal
@@ -168,6 +167,8 @@ def _wav_header(data_bytes: int, rate_hz: int) -> bytes:
 
 def filter_band(clip: Clip, low_hz: float | None, high_hz: float | None) -> Clip:
     """Return a clip with the frequencies of a band only (Butterworth, no delay)."""
+    from scipy.signal import butter, sosfiltfilt  # its import takes a second
+
     top_hz = clip.rate_hz / 2
     low = 0.0 if low_hz is None else low_hz
     high = top_hz if high_hz is None else min(high_hz, top_hz)

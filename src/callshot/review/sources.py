@@ -1,10 +1,10 @@
 """A scan, a table of segments or a study → the items of a review, and where their sound is."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -19,9 +19,13 @@ from callshot.records.parquet import read_parquet
 from callshot.review.items import Items, make_items
 from callshot.review.sound import RecordingFiles
 
+if TYPE_CHECKING:
+    from callshot.review.model_scores import ModelScores
+
 SCAN_FACTS = "scan.json"
 EVENTS_FILE = "events.parquet"
 INDEX_FOLDER = "index"
+SITE_MODEL = "model.npz"
 SCAN = "scan"
 SEGMENTS_KIND = "segments"
 
@@ -41,7 +45,8 @@ class Source:
 
     thresholds   score that a detection of a label must reach, where it is known
     durations_s  of recordings, where they are known
-    why          there are no scores, where there are none
+    load_scores  opens what new scores are computed from, given the folder of the review; None if
+                 there is nothing, and `why`
     facts        about the source, for the journal
     """
 
@@ -51,13 +56,9 @@ class Source:
     files: RecordingFiles
     thresholds: Mapping[str, float] = field(default_factory=dict)
     durations_s: Mapping[str, float] = field(default_factory=dict)
+    load_scores: "Callable[[Path], ModelScores] | None" = None
     why: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def examples(self) -> Mapping[str, int]:
-        """How many examples the model has of each label."""
-        return {}
 
 
 def open_source(path: Path, options: SourceOptions) -> Source:
@@ -84,15 +85,71 @@ def _open_scan(folder: Path, options: SourceOptions) -> Source:
     durations = {}
     if index is not None:
         durations = {one.path: one.duration_s for one in index.recordings}
+    items = make_items(events)
+    model = _find_model(folder, facts, options)
+    load, why = _plan_scores(items, index, model, facts)
     return Source(
         SCAN,
         folder.absolute().name,
-        make_items(events),
+        items,
         RecordingFiles(roots, channel),
         _find_thresholds(facts),
         durations,
-        facts={"source": str(folder.absolute())},
+        load,
+        why,
+        {
+            "source": str(folder.absolute()),
+            "model": None if model is None else str(model.absolute()),
+            "recordings": {name: str(roots[name].absolute()) for name in sorted(roots)},
+        },
     )
+
+
+def _plan_scores(
+    items: Items, index: Index | None, model: Path | None, facts: Mapping[str, Any]
+) -> "tuple[Callable[[Path], ModelScores] | None, str]":
+    """Return what opens new scores, or None and why there are none."""
+    if model is None:
+        name = facts.get("model", {}).get("file")
+        return None, f"the model {name} is not where it was; give --model"
+    if index is None:
+        return None, "the index of the scan is not where it was; give --index"
+
+    def load(folder: Path) -> "ModelScores":
+        from callshot.detection.models.model_file import read_model
+        from callshot.review.model_scores import ModelScores, open_vectors
+
+        _check_model(model, facts)
+        learned = read_model(model)
+        return ModelScores(learned, open_vectors(folder, items, index, learned))
+
+    return load, ""
+
+
+def _find_model(
+    folder: Path, facts: Mapping[str, Any], options: SourceOptions
+) -> Path | None:
+    """Return the model as the scan used it, None if it is not there any more."""
+    if options.model is not None:
+        return options.model
+    if SITE_MODEL in facts["files"]:
+        return folder / SITE_MODEL
+    named = facts.get("model", {})
+    places = [Path(str(named.get("path", "")))]
+    places += [place / str(named.get("file")) for place in (folder.parent, Path())]
+    return next((place for place in places if place.is_file()), None)
+
+
+def _check_model(path: Path, facts: Mapping[str, Any]) -> None:
+    """Raise InputError unless a model is the one of the scan."""
+    with explain_unreadable(path):
+        checksum = sha256_file(path)
+    known = (facts.get("model", {}).get("sha256"), facts["files"].get(SITE_MODEL))
+    if checksum not in known:
+        raise InputError(
+            f"{path}: not the model of this scan, or it has changed; give the model by --model, "
+            "or scan again"
+        )
 
 
 def read_scan_facts(folder: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from mimetypes import guess_type
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,9 @@ from callshot.errors import (
     RequestError,
 )
 from callshot.review.decisions import REDO, UNDO
+from callshot.review.examples import list_examples
 from callshot.review.orders import QueueFilter
+from callshot.review.results import pack_calls, read_review
 from callshot.review.session import MOST_ITEMS, Review
 from callshot.review.session_facts import (
     describe_progress,
@@ -43,6 +46,7 @@ from callshot.review.web_sound import SoundRoutes
 
 ASSETS = Path(__file__).with_name("assets")
 PAGE = "index.html"
+DOWNLOAD_TYPE = "application/octet-stream"
 TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css"}
 LONGEST_POLL_S = 25.0
 POLL_STEP_S = 0.1
@@ -60,7 +64,9 @@ def make_app(review: Review, access: Access) -> Starlette:
             Route("/api/session", routes.session),
             Route("/api/queue", routes.queue),
             Route("/api/items", routes.items),
+            Route("/api/items/{item:int}/examples", routes.examples),
             Route("/api/progress", routes.progress),
+            Route("/api/export/{format}", routes.export),
             Route("/api/sound", sounds.sound),
             Route("/api/spectrogram", sounds.spectrogram),
             Route("/api/waveform", sounds.waveform),
@@ -69,6 +75,7 @@ def make_app(review: Review, access: Access) -> Starlette:
             Route("/api/undo", routes.undo, methods=["POST"]),
             Route("/api/redo", routes.redo, methods=["POST"]),
             Route("/api/labels", routes.labels, methods=["POST"]),
+            Route("/api/refresh", routes.refresh, methods=["POST"]),
             Route("/api/settle", routes.settle, methods=["POST"]),
             Route("/api/reviewer", routes.reviewer, methods=["POST"]),
         ],
@@ -167,9 +174,27 @@ class Routes:
             {"items": items, "score_version": self.review.score_version}
         )
 
+    def examples(self, request: Request) -> Response:
+        """Answer with labelled calls to compare an item with."""
+        item = self.review.check_item(request.path_params["item"])
+        return JSONResponse({"classes": list_examples(self.review, item)})
+
     def progress(self, request: Request) -> Response:
         """Answer with what the decisions amount to."""
         return JSONResponse(describe_progress(self.review, self._reviewer(request)))
+
+    def export(self, request: Request) -> Response:
+        """Answer with the calls that stand, as a file."""
+        query = Query(request)
+        results = read_review(
+            self.review.journal.path.parent,
+            reviewer=query.text("reviewer"),
+            rejected=query.text("rejected") == "1",
+        )
+        results = replace(results, roots=self.review.source.files.roots)
+        name, content = pack_calls(results, request.path_params["format"])
+        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+        return Response(content, headers=headers, media_type=DOWNLOAD_TYPE)
 
     # What it does
 
@@ -205,6 +230,10 @@ class Routes:
     async def settle(self, request: Request) -> Response:
         """Settle a conflict."""
         return await self._run(request, self.review.settle, await _read_body(request))
+
+    async def refresh(self, request: Request) -> Response:
+        """Wait for scores by the decisions as they are now."""
+        return JSONResponse(await run_in_threadpool(self.review.refresh))
 
     async def reviewer(self, request: Request) -> Response:
         """Set the name of who asks, for this browser."""

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from callshot.errors import RequestError
+from callshot.review.examples import ExampleClip, find_example
 from callshot.review.session import MOST_CONTEXT_S, Review
 from callshot.review.sound import (
     AnswerCache,
@@ -82,16 +83,22 @@ class SoundRoutes:
         clip = self._find_span(query, request).read()
         return JSONResponse(make_waveform(clip, width))
 
-    def _find_span(self, query: "Query", request: Request) -> "_Span":
+    def _find_span(self, query: Query, request: Request) -> "_Span | ExampleClip":
         before_s = query.number("before", 0.0)
         after_s = query.number("after", 0.0)
         for value in (before_s, after_s):
             if not 0 <= value <= MOST_CONTEXT_S:
                 raise RequestError(f"before, after: expected 0 to {MOST_CONTEXT_S:g} s")
         item = query.integer("item", 0, 10**9, None)
-        if item is None:
-            raise RequestError("item: name one")
+        example = query.integer("example", 0, 10**9, None)
+        if (item is None) == (example is None):
+            raise RequestError("item: name one, or an example")
         review = self.review
+        if item is None:
+            found = find_example(review, example)
+            if isinstance(found, ExampleClip):
+                return found
+            item = found
         review.check_item(item)
         start_s, end_s = review.find_span(
             item, find_reviewer(request.headers, self.access)
@@ -106,7 +113,7 @@ class SoundRoutes:
     def _answer_cached(
         self,
         request: Request,
-        span: "_Span",
+        span: "_Span | ExampleClip",
         options: Any,
         make: Callable[[], tuple[bytes, dict[str, str]]],
         kind: str,

@@ -18,7 +18,7 @@ from callshot.detection.models.model import Model
 from callshot.detection.models.model_file import read_model
 from callshot.detection.scans.active_windows import ActiveWindows, find_active_windows
 from callshot.detection.scans.merge_windows import Event, Spacing, merge_windows
-from callshot.detection.scans.scan_site import suit_site
+from callshot.detection.scans.scan_site import SuitedModel, suit_site
 from callshot.detection.scans.scan_source import (
     EmbeddingOptions,
     ScanOptions,
@@ -45,6 +45,7 @@ class ScanResult:
                 how many windows were scanned, and how many had a call
     rejects     recordings that could not be read, and why
     notes       what is unusual about recordings
+    site_model  the model as it was used, if examples or background are not those of `model`
     """
 
     model: Model
@@ -57,6 +58,7 @@ class ScanResult:
     active: int
     rejects: Sequence[Reject]
     notes: Sequence[str]
+    site_model: Model | None = None
 
     @property
     def hours(self) -> float:
@@ -178,7 +180,7 @@ def scan_recordings(
     detector = make_detector(suited.model, suited.background, aim)
     run = _ScanRun(source, detector, _make_spacing(model, source.index, options))
     run.scan_all(embedding.threads, progress)
-    return run.make_result(model, options, suited.notes)
+    return run.make_result(model, options, suited)
 
 
 def find_window_aim(
@@ -242,9 +244,9 @@ class _ScanRun:
             )
 
     def make_result(
-        self, model: Model, options: ScanOptions, notes: Sequence[str]
+        self, model: Model, options: ScanOptions, suited: SuitedModel
     ) -> ScanResult:
-        """Return what was found; `notes` are on the model."""
+        """Return what was found with a model, as it suits the site."""
         return ScanResult(
             model,
             options,
@@ -255,7 +257,8 @@ class _ScanRun:
             self.windows,
             self.active,
             [*self.source.rejects, *self.rejects],
-            [*self.source.notes, *notes, *group_notes(self.notes)],
+            [*self.source.notes, *suited.notes, *group_notes(self.notes)],
+            suited.changed_from(model),
         )
 
     def _add(self, recording: IndexedRecording, windows: ActiveWindows) -> None:

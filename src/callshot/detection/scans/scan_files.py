@@ -6,6 +6,7 @@ raven/, audacity/, kaleidoscope/
 raven-all/                    one Raven table for all recordings
 rejects.csv                   recordings that could not be read, and why
 scan.json                     what was scanned and how, and the sha256 of every other file
+model.npz                     the model as it was used, if examples were laid into this site
 index/                        windows of recordings, made once; only if no index was given
 """
 
@@ -29,7 +30,7 @@ from callshot.detection.events.events import RecordingFolder
 from callshot.detection.events.exports import write_files
 from callshot.detection.index.clock import RecordedTime, parse_clock
 from callshot.detection.index.index_recordings import find_stamp
-from callshot.detection.models.model_file import read_model
+from callshot.detection.models.model_file import read_model, write_model
 from callshot.detection.scans.scan import ScanResult, scan_recordings
 from callshot.detection.scans.scan_source import EmbeddingOptions, ScanOptions
 from callshot.errors import OptionError, suggest_name
@@ -40,6 +41,7 @@ from callshot.version import __version__
 
 PROVENANCE = "scan.json"
 INDEX_FOLDER = "index"
+SITE_MODEL = "model.npz"
 CLIPS_FOLDER = "clips"
 ACTIVITY_FOLDER = "activity"
 TABLES = {"csv": "events.csv", "parquet": "events.parquet"}
@@ -141,6 +143,9 @@ def _write_events(result: ScanResult, folder: Path, wanted: ScanOutput) -> list[
             files = write_files(result.events, format, folder / format, recordings)
             names += [f"{format}/{file}" for file in files]
     names += _write_activity(result, folder)
+    if result.site_model is not None:
+        write_model(result.site_model, folder / SITE_MODEL)
+        names.append(SITE_MODEL)
     write_rejects(result.rejects, folder / REJECTS)
     return [*names, REJECTS]
 
@@ -176,7 +181,10 @@ def describe_scan(result: ScanResult, model_path: Path) -> dict[str, Any]:
     """Return where the events come from, for scan.json."""
     return {
         "callshot": __version__,
-        "model": describe_file(model_path, encoder=result.model.encoder),
+        "model": {
+            **describe_file(model_path, encoder=result.model.encoder),
+            "path": str(model_path.absolute()),
+        },
         "licence": result.model.provenance.licence,
         "index": _describe_index(result),
         "recordings": len(result.recordings),

@@ -24,6 +24,12 @@ class SuitedModel:
     background: Background | None
     notes: tuple[str, ...] = ()
 
+    def changed_from(self, model: Model) -> Model | None:
+        """Return the model with this background, None if that is the given model."""
+        if self.model is model and self.background is model.background:
+            return None
+        return replace(self.model, background=self.background)
+
 
 def suit_site(
     model: Model, source: ScanSource, site: str, embedding: EmbeddingOptions

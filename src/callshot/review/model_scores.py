@@ -1,0 +1,281 @@
+"""Vectors of items, and their scores by a model to which confirmed calls are added.
+
+The vector of a detection is that of its strongest window. Vectors are copied from the index once,
+into REVIEW/vectors.npy, and mapped into memory. The mean of a class is that of the examples and of
+the confirmed calls, exactly as `learn` would have it from all of them at once. What is known of the
+background, and the thresholds, stay as they were in the scan: only classes whose mean has moved get
+new scores.
+"""
+
+import json
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+
+from callshot.detection.index.index_files import Index, IndexedRecording, Rows
+from callshot.detection.models.detector import (
+    LEAST_WINDOWS,
+    shrink_covariance,
+    trim_background,
+)
+from callshot.detection.models.model import Model
+from callshot.errors import InputError
+from callshot.fewshot.estimator import CentroidClassifier
+from callshot.files import atomic_path, write_atomic
+from callshot.records import FloatArray, IntArray
+from callshot.review.items import Items
+
+VECTORS = "vectors.npy"
+VECTOR_FACTS = "vectors.json"
+BLOCK = 16384  # items that are scored at once
+
+Vectors = NDArray[np.float32]
+Places = Mapping[str, Sequence[int]]
+"""The items whose vectors are added to each label."""
+
+
+@dataclass(frozen=True, eq=False)
+class BackgroundMetric:
+    """Mean and covariance of the background, by which scores are measured."""
+
+    centre: FloatArray
+    factor: Any
+
+    def find_direction(self, mean: FloatArray) -> tuple[FloatArray, float]:
+        """Return weights and bias of a class: background has mean 0 and deviation 1."""
+        difference = mean - self.centre
+        solved = cho_solve(self.factor, difference)
+        length = np.sqrt(max(solved @ difference, np.finfo(np.float64).tiny))
+        weights = solved / length
+        return weights, float(-weights @ self.centre)
+
+
+def make_metric(model: Model) -> BackgroundMetric | None:
+    """Return what is known of a model's background; None if it has none."""
+    background = model.background
+    if background is None or len(background.vectors) < LEAST_WINDOWS:
+        return None
+    keep = trim_background(model.means, background)
+    rows = np.asarray(background.vectors[keep], np.float64)
+    centre = rows.mean(axis=0)
+    return BackgroundMetric(centre, cho_factor(shrink_covariance(rows - centre)))
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Of each item: the score of its label, the best other label, and the nearest distance."""
+
+    score: FloatArray
+    distance: FloatArray
+    runner_up: IntArray
+    runner_up_score: FloatArray
+
+
+class ModelScores:
+    """Scores of all items by a model and the confirmed calls."""
+
+    def __init__(self, model: Model, vectors: Vectors) -> None:
+        self.model = model
+        self.vectors = vectors
+        self.labels = list(model.classes)
+        self._metric = make_metric(model)
+        self._added: dict[str, tuple[int, ...]] = {}
+        count = len(vectors)
+        self._squares = np.empty(count, np.float32)
+        for part in _blocks(count):
+            block = vectors[part]
+            self._squares[part] = np.einsum("nd,nd->n", block, block)
+        self._scores = np.empty((count, len(self.labels)), np.float32)
+        self._distances = np.empty_like(self._scores)
+        self.means = model.means.copy()
+        self._score(range(len(self.labels)))
+
+    def update(self, added: Places) -> bool:
+        """Add confirmed calls to the examples; return whether any score may have changed."""
+        wanted = {label: tuple(sorted(rows)) for label, rows in added.items() if rows}
+        names = {*wanted, *self._added}
+        changed = sorted(
+            name for name in names if wanted.get(name) != self._added.get(name)
+        )
+        if not changed:
+            return False
+        self._added = wanted
+        self._add_columns([name for name in changed if name not in self.labels])
+        for name in changed:
+            self.means[self.labels.index(name)] = self._find_mean(name)
+        self._score([self.labels.index(name) for name in changed])
+        return True
+
+    def _add_columns(self, names: Sequence[str]) -> None:
+        """Make room for labels that the model did not have."""
+        if not names:
+            return
+        self.labels += names
+        more = np.full((len(self.vectors), len(names)), np.nan, np.float32)
+        self._scores = np.column_stack([self._scores, more])
+        self._distances = np.column_stack([self._distances, more])
+        none = np.full((len(names), self.vectors.shape[1]), np.nan)
+        self.means = np.concatenate([self.means, none])
+
+    def _find_mean(self, name: str) -> FloatArray:
+        """Return the mean of the examples and confirmed calls of a label; NaN without any."""
+        rows = list(self._added.get(name, ()))
+        known = name in self.model.classes
+        if not rows and not known:
+            return np.full(self.vectors.shape[1], np.nan)
+        classifier = copy(self.model.classifier) if known else CentroidClassifier()
+        if rows:
+            classifier.partial_fit(self.vectors[rows], [name] * len(rows))
+        column = classifier.classes_.tolist().index(name)
+        return np.asarray(classifier.centroids_[column])
+
+    def _score(self, columns: Sequence[int]) -> None:
+        """Score all items for some classes, in one pass over the vectors."""
+        means = self.means[columns]
+        weights = means.copy()
+        bias = np.zeros(len(columns))
+        if self._metric is not None:
+            for row, mean in enumerate(means):
+                weights[row], bias[row] = self._metric.find_direction(mean)
+        factors = np.concatenate([weights, means]).T.astype(np.float32)
+        lengths = np.einsum("nd,nd->n", means, means)
+        for part in _blocks(len(self.vectors)):
+            products = (self.vectors[part] @ factors).astype(np.float64)
+            projected, inner = np.split(products, 2, axis=1)
+            squares = self._squares[part][:, None] - 2 * inner + lengths
+            squares = np.maximum(squares, 0.0)
+            self._distances[part, columns] = np.sqrt(squares)
+            scores = -squares if self._metric is None else projected + bias
+            self._scores[part, columns] = scores
+
+    def rank(self, labels: Sequence[str], label: IntArray) -> Ranking:
+        """Return the scores of items that have a label, by its number in `labels`."""
+        column = np.array([self._find_column(name) for name in labels] + [-1])
+        own = column[label]
+        rows = np.arange(len(own))
+        scores = np.where(np.isnan(self._scores), -np.inf, self._scores)
+        score = np.where(own >= 0, self._scores[rows, own], np.nan)
+        scores[rows[own >= 0], own[own >= 0]] = -np.inf
+        other = scores.argmax(axis=1)
+        other_score = scores[rows, other]
+        has_other = np.isfinite(other_score)
+        numbers = {name: number for number, name in enumerate(labels)}
+        to_label = np.array([numbers.get(name, -1) for name in self.labels])
+        return Ranking(
+            score.astype(np.float64),
+            np.nanmin(self._distances, axis=1).astype(np.float64),
+            np.where(has_other, to_label[other], -1),
+            np.where(has_other, other_score, np.nan).astype(np.float64),
+        )
+
+    def _find_column(self, name: str) -> int:
+        return self.labels.index(name) if name in self.labels else -1
+
+    def find_best(self, row: int, count: int) -> list[str]:
+        """Return the labels with the highest scores for an item."""
+        scores = self._scores[row]
+        order = np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable")
+        known = [column for column in order[:count] if np.isfinite(scores[column])]
+        return [self.labels[column] for column in known]
+
+    def measure(self, row: int, vectors: Vectors) -> FloatArray:
+        """Return the distances of vectors from that of an item."""
+        return np.asarray(np.linalg.norm(vectors - self.vectors[row], axis=1))
+
+
+def _blocks(count: int) -> Iterator[slice]:
+    for start in range(0, count, BLOCK):
+        yield slice(start, start + BLOCK)
+
+
+def open_vectors(folder: Path, items: Items, index: Index, model: Model) -> Vectors:
+    """Map the vectors of the items of a scan into memory; copy them from the index first."""
+    facts = {
+        "items": items.checksum(),
+        "dimension": index.settings.dimension,
+        "count": items.sources,
+    }
+    path = folder / VECTORS
+    if _read_facts(folder / VECTOR_FACTS) != facts or not path.is_file():
+        with atomic_path(path) as temporary:
+            shape = (items.sources, index.settings.dimension)
+            vectors = np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
+            _copy_vectors(vectors, items, index, model)
+            vectors.flush()
+        write_atomic(folder / VECTOR_FACTS, json.dumps(facts))
+    mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+    if mapped.dtype != np.float32 or mapped.shape[0] != items.sources:
+        raise InputError(f"{path}: damaged; remove it, and it is made again")
+    return np.asarray(mapped)
+
+
+def _read_facts(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def _copy_vectors(vectors: Vectors, items: Items, index: Index, model: Model) -> None:
+    """Copy the vector of the strongest window of each item."""
+    metric = make_metric(model)
+    recordings = {one.path: one for one in index.recordings}
+    order = np.argsort(items.recording[: items.sources], kind="stable")
+    limits = np.searchsorted(
+        items.recording[order], np.arange(len(items.recordings) + 1)
+    )
+    for number, name in enumerate(items.recordings):
+        members = order[limits[number] : limits[number + 1]]
+        if name not in recordings:
+            raise InputError(f"{index.folder}: {name} is not in the index")
+        windows = _Windows(index, recordings[name])
+        for item in members.tolist():
+            found = windows.find(items.start_s[item], items.end_s[item])
+            if not len(found):
+                raise InputError(f"{index.folder}: no window of {name} for item {item}")
+            label = items.name(int(items.label[item]))
+            if label not in model.classes:
+                raise InputError(f"{model.source}: has no label {label}")
+            mean = model.means[model.classes.index(label)]
+            scores = _score_windows(found, mean, metric)
+            strongest = np.abs(scores - items.score[item]).argmin()
+            vectors[item] = found[strongest]
+
+
+def _score_windows(
+    windows: FloatArray, mean: FloatArray, metric: BackgroundMetric | None
+) -> FloatArray:
+    """Return the scores of windows for a class."""
+    if metric is None:
+        return np.asarray(-np.square(windows - mean).sum(axis=1))
+    weights, bias = metric.find_direction(mean)
+    return np.asarray(windows @ weights + bias)
+
+
+class _Windows:
+    """The windows of a recording; only those that are asked for are read."""
+
+    def __init__(self, index: Index, recording: IndexedRecording) -> None:
+        blocks = index.read_recording(recording, verify=False)
+        self._rows: list[Rows] = [block.rows for block in blocks]
+        self._window_s = index.settings.window_s
+
+    def find(self, start_s: float, end_s: float) -> FloatArray:
+        """Return the vectors of all windows that overlap a span."""
+        parts = []
+        for rows in self._rows:
+            numbers = range(len(rows))
+            first = bisect_left(
+                numbers, start_s - self._window_s, key=lambda n: rows[n]["start_s"]
+            )
+            last = bisect_left(numbers, end_s, key=lambda n: rows[n]["start_s"])
+            if first < last:
+                parts.append(np.asarray(rows[first:last]["vector"], np.float64))
+        return np.concatenate(parts) if parts else np.zeros((0, 0))

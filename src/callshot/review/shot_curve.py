@@ -1,0 +1,81 @@
+"""The k-shot curve of the labels collected so far: how well k confirmed calls name the others.
+
+Examples and queries are of different recordings: these are split into as many folds as the label
+in the fewest recordings allows, up to 10. Mean and interval (98 %) are over draws of the examples,
+as in `evaluate(spread="shared")`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from callshot.errors import CallshotError
+
+LEAST_CALLS = 4  # of a label, to be on the curve
+LEAST_LABELS = 2
+LEAST_RECORDINGS = 2
+SHOTS = (1, 2, 3, 5, 8, 10, 15, 20, 30, 40)
+MOST_FOLDS = 10
+DRAWS = 200
+
+Answer = dict[str, Any]
+
+
+def find_obstacle(confirmed: Mapping[str, Sequence[int]], recording: Any) -> str:
+    """Return why there is no curve yet; empty if there can be one."""
+    labels = [label for label, rows in confirmed.items() if len(rows) >= LEAST_CALLS]
+    if len(labels) < LEAST_LABELS:
+        return (
+            f"confirm {LEAST_CALLS} calls or more of {LEAST_LABELS} labels; "
+            f"{len(labels)} have that many"
+        )
+    for label in labels:
+        recordings = {int(recording[row]) for row in confirmed[label]}
+        if len(recordings) < LEAST_RECORDINGS:
+            return f"confirm calls of {label} in {LEAST_RECORDINGS} recordings or more"
+    return ""
+
+
+def compute_curve(
+    confirmed: Mapping[str, Sequence[int]],
+    recording: NDArray[np.int64],
+    vectors: NDArray[np.float32],
+) -> Answer:
+    """Return k, mean average precision and its interval; or why there are none."""
+    why = find_obstacle(confirmed, recording)
+    if why:
+        return {"why": why}
+    from callshot.api import evaluate
+
+    kept = {label: rows for label, rows in confirmed.items() if len(rows) >= LEAST_CALLS}
+    rows = [row for label in sorted(kept) for row in sorted(kept[label])]
+    labels = [label for label in sorted(kept) for _ in kept[label]]
+    groups = [str(recording[row]) for row in rows]
+    spread = [len({int(recording[row]) for row in one}) for one in kept.values()]
+    largest = max(len(one) for one in kept.values()) - 1
+    try:
+        result = evaluate(
+            np.asarray(vectors[rows]),
+            labels,
+            groups=groups,
+            shots=[k for k in SHOTS if k <= largest],
+            spread="shared",
+            folds=min(MOST_FOLDS, *spread),
+            shared_draws=DRAWS,
+            permutations=0,
+            threads=1,
+        )
+    except CallshotError as error:
+        return {"why": str(error)}
+    points = result.curve.filter(metric="map", spread="shared", complete=True).sort("k")
+    if len(points) == 0:
+        return {"why": "too few calls in different recordings"}
+    return {
+        "k": points["k"].to_list(),
+        "map": points["mean"].to_list(),
+        "low": points["p01"].to_list(),
+        "high": points["p99"].to_list(),
+        "calls": len(rows),
+    }

@@ -1,0 +1,111 @@
+import numpy as np
+import pytest
+
+from callshot.detection.models.detector import make_detector
+from callshot.detection.models.model import Example, make_model
+from callshot.detection.models.model_file import read_model
+from served_review import serve
+
+
+@pytest.fixture
+def served(scan, tmp_path):
+    with serve(scan, tmp_path / "review") as (client, review):
+        review.worker.wait(review.worker.ask())
+        assert review.scores is not None, review.why_no_scores
+        yield client, review
+
+
+def test_scores_from_the_vectors_are_those_of_the_scan(served):
+    _, review = served
+    items = review.items
+    ranking = review.scores.rank(items.labels, items.label)
+    np.testing.assert_allclose(ranking.score, items.score, rtol=1e-4)
+    np.testing.assert_allclose(
+        ranking.runner_up_score, items.runner_up_score, rtol=1e-3, atol=1e-3
+    )
+    assert (ranking.runner_up == items.runner_up).all()
+
+
+def test_the_model_after_some_decisions_is_that_of_all_examples_at_once(served, scan):
+    client, review = served
+    client.decide(0, "confirm")
+    client.decide(1, "relabel", label="hoot")
+    client.decide(2, "reject")
+    client.decide(5, "confirm")
+    client.decide(6, "confirm")
+    client.post("/api/undo", {"uuid": "00000000-0000-4000-8000-000000000001"})
+    client.post("/api/refresh", {})
+    model = read_model(scan.parent / "calls.npz")
+    rows = [0, 1, 5]
+    labels = [review.decisions.verdicts[row].label for row in rows]
+    added = [
+        Example(label, "r", "r", float(row), row + 1.0)
+        for label, row in zip(labels, rows, strict=True)
+    ]
+    whole = make_model(
+        [*model.examples, *added],
+        np.concatenate([model.vectors, review.scores.vectors[rows]]),
+        encoder=model.encoder,
+        fingerprint=model.fingerprint,
+        settings=model.settings,
+        provenance=model.provenance,
+    )
+    np.testing.assert_array_equal(review.scores.means, whole.means)
+
+
+def test_scores_after_a_decision_are_those_of_a_detector_with_the_moved_mean(
+    served, scan
+):
+    client, review = served
+    client.decide(0, "confirm")
+    client.post("/api/refresh", {})
+    model = read_model(scan.parent / "calls.npz")
+    detector = make_detector(model, model.background, 60.0)
+    column = model.classes.index(review.items.name(review.items.label[0]))
+    before = detector.score(review.scores.vectors)
+    changed = review.items.label == review.items.label[0]
+    # classes whose mean has not moved keep their scores
+    own = before[
+        np.arange(len(before)),
+        [model.classes.index(review.items.name(n)) for n in review.items.label],
+    ]
+    np.testing.assert_allclose(review.items.score[~changed], own[~changed], rtol=1e-4)
+    assert (np.abs(review.items.score[changed] - before[changed, column]) > 1e-4).any()
+
+
+def test_undoing_all_decisions_gives_the_first_scores_back(served):
+    client, review = served
+    before = review.items.score.copy()
+    client.decide(0, "confirm")
+    client.post("/api/refresh", {})
+    assert (review.items.score != before).any()
+    client.post("/api/undo", {"uuid": "00000000-0000-4000-8000-000000000001"})
+    client.post("/api/refresh", {})
+    np.testing.assert_allclose(review.items.score, before, rtol=1e-4)
+
+
+def test_the_nearest_examples_of_the_two_best_classes_have_a_sound(served):
+    client, review = served
+    client.decide(3, "confirm")
+    classes = client.get("/api/items/0/examples")["classes"]
+    assert len(classes) == 2
+    assert classes[0]["label"] == review.items.name(review.items.label[0])
+    for one in classes:
+        distances = [call["distance"] for call in one["examples"]]
+        assert 0 < len(distances) <= 4
+        assert distances == sorted(distances)
+        for call in one["examples"]:
+            status, _, content = client.ask(
+                "GET", f"/api/sound?example={call['example']}"
+            )
+            assert status == 200
+            assert content[:4] == b"RIFF"
+
+
+def test_a_new_label_is_scored_once_it_has_a_call(served):
+    client, review = served
+    client.post("/api/labels", {"name": "<b>growl</b>"})
+    client.decide(0, "relabel", label="<b>growl</b>")
+    client.post("/api/refresh", {})
+    assert review.scores.labels[-1] == "<b>growl</b>"
+    assert np.isfinite(review.items.score).all()

@@ -1,0 +1,144 @@
+import io
+import json
+import zipfile
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from callshot.cli import app
+from callshot.corpus.annotations import read_annotations
+from callshot.detection.models.model_file import read_model
+from callshot.review.results import read_review
+from served_review import serve
+
+
+@pytest.fixture
+def reviewed(scan, tmp_path):
+    """A review with a confirmed, a relabelled, a moved, a rejected and a split call."""
+    out = tmp_path / "review"
+    with serve(scan, out) as (client, review):
+        client.post("/api/labels", {"name": "<script>growl"})
+        client.decide(0, "confirm")
+        client.decide(1, "relabel", label="<script>growl")
+        span = review.find_span(2, "ada")
+        client.decide(2, "confirm", start_s=span[0] + 0.1, end_s=span[1])
+        client.decide(3, "reject")
+        middle = sum(review.find_span(4, "ada")) / 2
+        parts = client.decide(4, "split", at_s=middle)["items"]
+        assert [one["parent"] for one in parts] == [None, 4, 4]
+        client.decide(parts[1]["id"], "confirm")
+        yield out, client, review
+
+
+def test_the_journal_alone_gives_the_calls(reviewed):
+    out, _, review = reviewed
+    events = read_review(out).events
+    items = review.items
+    assert len(events) == 4
+    assert set(events["reviewer"]) == {"ada"}
+    assert events["confirmed"].all()
+    assert "<script>growl" in set(events["label"])
+    starts = {
+        items.start_s[0],
+        items.start_s[1],
+        items.start_s[2] + 0.1,
+        items.start_s[4],
+    }
+    assert set(events["start_s"]) == starts
+    assert len(read_review(out, rejected=True).events) == 5
+    assert len(read_review(out, reviewer="bob").events) == 0
+
+
+@pytest.mark.parametrize("format", ["raven", "audacity"])
+def test_the_files_of_an_export_are_read_back(reviewed, tmp_path, format):
+    out, client, _ = reviewed
+    status, headers, content = client.ask("GET", f"/api/export/{format}")
+    assert status == 200
+    assert (
+        headers["content-disposition"] == f'attachment; filename="review-{format}.zip"'
+    )
+    archive = zipfile.ZipFile(io.BytesIO(content))
+    labels = []
+    for name in archive.namelist():
+        path = tmp_path / name
+        path.write_bytes(archive.read(name))
+        labels += [one.label for one in read_annotations(path).annotations]
+    assert sorted(labels) == sorted(read_review(out).events["label"])
+
+
+def test_tables_of_an_export_say_who_and_when(reviewed):
+    out, client, _ = reviewed
+    events = read_review(out, rejected=True).events
+    _, _, content = client.ask("GET", "/api/export/parquet?rejected=1")
+    assert pl.read_parquet(io.BytesIO(content)).equals(events)
+    _, _, content = client.ask("GET", "/api/export/csv")
+    header = content.decode().splitlines()[0]
+    assert header.endswith("confirmed,reviewer,reviewed_at")
+    assert client.ask("GET", "/api/export/exe")[0] == 404
+
+
+def run(*arguments):
+    result = CliRunner().invoke(app, [str(one) for one in arguments])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def test_a_review_is_converted_and_learned_from_by_commands(reviewed, scan, tmp_path):
+    out, *_ = reviewed
+    run("convert", out, "--to", "raven-all", "--out", tmp_path / "raven", "-q")
+    assert len(list((tmp_path / "raven").glob("*.txt"))) == 1
+    better = tmp_path / "better.npz"
+    store = tmp_path / "store"
+    run("learn", "--add", out, "--out", better, "--store", store, "-q")
+    before = read_model(scan.parent / "calls.npz")
+    after = read_model(better)
+    assert len(after.examples) == len(before.examples) + 4
+    assert set(after.classes) == {*before.classes, "<script>growl"}
+    np.testing.assert_array_equal(after.background.vectors, before.background.vectors)
+    other = tmp_path / "other.npz"
+    model = scan.parent / "calls.npz"
+    run("learn", out, "--add", model, "--out", other, "--store", store, "-q")
+    assert other.read_bytes() == better.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("learn", "--out", "x.npz"), "expected EXAMPLES"),
+        (("learn", "x", "--add", "{review}", "--out", "x.npz"), "leave EXAMPLES out"),
+        (("learn", "{review}", "--out", "x.npz"), "name a model"),
+        (
+            ("learn", "--add", "{review}", "--out", "x.npz", "--window", "1"),
+            "leave the options",
+        ),
+    ],
+)
+def test_commands_that_contradict_a_review_are_refused(reviewed, arguments, reason):
+    out, *_ = reviewed
+    with pytest.raises(ValueError, match=reason):
+        run(*(one.format(review=out) for one in arguments))
+
+
+def test_calls_on_which_reviewers_disagree_wait_until_they_are_settled(scan, tmp_path):
+    out = tmp_path / "review"
+    with serve(scan, out) as (client, _):
+        other = type(client)(client.port, "bob")
+        client.decide(0, "confirm")
+        other.decide(0, "reject")
+        assert client.get("/api/progress")["agreement"]["conflicts"] == [0]
+        assert client.get("/api/queue?state=conflict&order=time")["ids"] == [0]
+        assert len(read_review(out).events) == 0
+        settled = {
+            "uuid": "00000000-0000-4000-8000-000000000009",
+            "item": 0,
+            "label": "hoot",
+        }
+        client.post("/api/settle", settled)
+        assert client.get("/api/progress")["agreement"]["conflicts"] == []
+        assert read_review(out).events["label"].to_list() == ["hoot"]
+        assert json.loads(client.ask("GET", "/api/items?ids=0")[2])["items"][0][
+            "settled"
+        ]
