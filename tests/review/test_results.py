@@ -88,7 +88,10 @@ def run(*arguments):
 
 def test_a_review_is_converted_and_learned_from_by_commands(reviewed, scan, tmp_path):
     out, *_ = reviewed
-    run("convert", out, "--to", "raven-all", "--out", tmp_path / "raven", "-q")
+    to = ("convert", out, "--to", "raven-all", "--out", tmp_path / "raven", "-q")
+    with pytest.raises(ValueError, match="give their folder"):
+        run(*to)
+    run(*to, "--recordings", scan.parent / "recordings")
     assert len(list((tmp_path / "raven").glob("*.txt"))) == 1
     better = tmp_path / "better.npz"
     store = tmp_path / "store"

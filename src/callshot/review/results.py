@@ -125,10 +125,13 @@ def _make_row(
 def convert_review(
     folder: Path, format: str, out: Path, recordings: Path | None
 ) -> tuple[ReviewResults, list[Path]]:
-    """Write the confirmed calls of a review for other programs."""
+    """Write the confirmed calls of a review for other programs.
+
+    A table that runs on over all recordings also needs those without calls: their folder.
+    """
     check_format(format)
     results = read_review(folder)
-    known = results.list_recordings()
+    known = None if format == "raven-all" else results.list_recordings()
     if recordings is not None:
         known = open_recordings(recordings)
     return results, export_events(results.events, format, out, known)

@@ -32,6 +32,7 @@ from callshot.review.orders import (
     select_items,
 )
 from callshot.review.score_worker import ScoreWorker
+from callshot.review.shot_curve import CurveWorker
 from callshot.review.sources import Source
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class Review:
         self._once: dict[str, Any] = {}
         for entry in journal.entries():
             self.decisions.apply(entry)
+        self.curves = CurveWorker()
         self.worker: ScoreWorker | None = None
         if source.load_scores is not None:
             load = partial(source.load_scores, journal.path.parent)
@@ -74,6 +76,7 @@ class Review:
         """Stop what runs beside the review."""
         if self.worker is not None:
             self.worker.stop()
+        self.curves.wait()
 
     @property
     def seq(self) -> int:
@@ -136,7 +139,11 @@ class Review:
 
     def curve(self) -> Answer:
         """Return the k-shot curve of the labels collected so far, or why there is none."""
-        return {"why": "no vectors"}
+        scores = self.scores
+        if scores is None:
+            return {"why": self.why_no_scores or "there are no vectors"}
+        recording = self.items.recording[: self.items.sources]
+        return self.curves.get(self.list_confirmed(), recording, scores.vectors)
 
     def once(self, name: str, make: Callable[[], Any]) -> Any:
         """Return what is computed when it is first asked for."""

@@ -6,6 +6,7 @@ as in `evaluate(spread="shared")`.
 """
 
 from collections.abc import Mapping, Sequence
+from threading import Lock, Thread
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,47 @@ MOST_FOLDS = 10
 DRAWS = 200
 
 Answer = dict[str, Any]
+
+
+class CurveWorker:
+    """Computes curves in a thread, one at a time, and keeps the latest."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._thread: Thread | None = None
+        self._known: Any = None
+        self._answer: Answer = {"why": "the curve is being computed"}
+
+    def get(
+        self,
+        confirmed: Mapping[str, Sequence[int]],
+        recording: NDArray[np.int64],
+        vectors: NDArray[np.float32],
+    ) -> Answer:
+        """Return the curve of these calls, or the one before while it is being computed."""
+        why = find_obstacle(confirmed, recording)
+        if why:
+            return {"why": why}
+        wanted = {label: sorted(rows) for label, rows in confirmed.items()}
+        with self._lock:
+            is_running = self._thread is not None and self._thread.is_alive()
+            if wanted != self._known and not is_running:
+                self._thread = Thread(
+                    target=self._compute, args=(wanted, recording, vectors), daemon=True
+                )
+                self._thread.start()
+            return self._answer
+
+    def wait(self) -> None:
+        """Wait until the curve that is being computed is done."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _compute(self, wanted: Any, recording: Any, vectors: Any) -> None:
+        answer = compute_curve(wanted, recording, vectors)
+        with self._lock:
+            self._known = wanted
+            self._answer = answer
 
 
 def find_obstacle(confirmed: Mapping[str, Sequence[int]], recording: Any) -> str:
@@ -49,7 +91,9 @@ def compute_curve(
         return {"why": why}
     from callshot.api import evaluate
 
-    kept = {label: rows for label, rows in confirmed.items() if len(rows) >= LEAST_CALLS}
+    kept = {
+        label: rows for label, rows in confirmed.items() if len(rows) >= LEAST_CALLS
+    }
     rows = [row for label in sorted(kept) for row in sorted(kept[label])]
     labels = [label for label in sorted(kept) for _ in kept[label]]
     groups = [str(recording[row]) for row in rows]
