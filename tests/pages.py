@@ -10,7 +10,8 @@ import polars as pl
 
 from callshot.records import CorpusResults, Evaluation, Reject
 from callshot.records.frames import BUDGET, DIFFERENCES, make_frame
-from callshot.report.page import write_page
+from callshot.report.page import PageContent, Picture, write_page
+from callshot.report.summary import write_summary
 from callshot.report.tables.table import Cell, Column, Table
 from corpus_results import make_baselines, make_corpus_results, make_rows, make_tables
 
@@ -21,7 +22,7 @@ BASELINE_VALUES = (("logistic", "LR", 0.81), ("recurrent", "GRU", 0.86))
 
 
 def make_study(folder: Path) -> dict[str, Any]:
-    """Return the arguments of `write_page`, but no path: two corpora of two encoders, a picture."""
+    """Return a title, and the fields of PageContent: two corpora of two encoders, a picture."""
     labels = ("rumble", HOSTILE, "trumpet", LONG)
     first = make_corpus_results(
         make_tables(labels, {"mfcc": 0.6, "birdnet-v2.4": 1.2}, recordings=10),
@@ -37,11 +38,15 @@ def make_study(folder: Path) -> dict[str, Any]:
     return {
         "title": "Elephants & finches",
         "all_results": all_results,
-        "answers": {one.corpus: _make_answers(one.corpus) for one in evaluations},
+        "summaries": {one.corpus: write_summary(one) for one in all_results},
         "tables": {one.corpus: [make_table(one)] for one in evaluations},
         "pictures": {
-            "reserve": [("Sweep of <mfcc>", draw_picture(folder / "sweep.png"))]
+            "reserve": [
+                Picture("sweep", "Sweep of <mfcc>", draw_picture(folder / "sweep.png"))
+            ]
         },
+        "methods": {"reserve": ["We counted calls.", "[1] A reference."]},
+        "confusion_shots": (1, 5),
         "provenance": {
             "seed": 0,
             "inputs": [{"file": QUOTED, "sha256": "ab" * 32}],
@@ -56,16 +61,16 @@ def make_study(folder: Path) -> dict[str, Any]:
 
 
 def write_study(path: Path, study: dict[str, Any]) -> Path:
-    write_page(path, **study)
+    content = {name: value for name, value in study.items() if name != "title"}
+    write_page(path, study["title"], PageContent(**content))
     return path
 
 
-def _make_answers(corpus: str) -> list[str]:
-    return [
-        f"On {corpus}, birdnet-v2.4 with 3 examples per call type already beats logistic "
-        "regression trained on all.",
-        "More than 10 examples add less than 0.01 mAP.",
-    ]
+def write_plain_page(path: Path, results: CorpusResults) -> Path:
+    """Write a page of results alone: no tables, no pictures, no provenance."""
+    summaries = {results.corpus: write_summary(results)}
+    write_page(path, "t", PageContent([results], summaries))
+    return path
 
 
 def _fill(results: CorpusResults) -> CorpusResults:

@@ -198,13 +198,13 @@ def test_the_report_states_the_crossover_that_the_construction_implies(corpus):
     (k_mean,) = crossovers.filter(labels="k")["k_mean"]
     mean = first_ahead_k(*curves_of(corpus)[:3])
     assert k_mean == mean
-    lines = write_summary(results)
-    (sentence,) = [line for line in lines if line.startswith("With the same examples")]
+    lines = write_summary(results).answers["training"]
+    (sentence,) = [line for line in lines if line.startswith("On the same examples")]
     # Beyond k* of Elephant Voices not every class has that many exemplars.
     up_to = "" if corpus == "ldc" else "up to "
     expected = f"beats the nearest centroid on average from {up_to}{mean} examples per call type on"
     assert expected in sentence
-    assert "with fewer, the nearest centroid is better" in sentence
+    assert "With fewer, the nearest centroid is better" in sentence
     assert crossovers.filter(labels="all")["k_mean"].to_list() == [None]
     expected = "does not beat logistic regression trained on all labelled data"
     assert any(expected in line for line in lines)

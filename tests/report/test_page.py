@@ -23,6 +23,7 @@ from callshot.records.frames import BUDGET, CURVE, CURVE_KEY, PER_CLASS
 from callshot.report.page.data import DIGITS, chart_data, class_chances, to_json
 from callshot.report.page.grids import show_table
 from callshot.report.page.html import clean, element, join
+from callshot.report.page.page import SCRIPTS
 from callshot.report.page.sections import (
     describe_budget,
     show_budget,
@@ -39,6 +40,7 @@ from pages import (
     make_budget,
     make_differences,
     make_study,
+    write_plain_page,
     write_study,
 )
 
@@ -130,7 +132,7 @@ def make_large(classes: int = 27, encoders: int = 4, shots: int = 40) -> Evaluat
         "c",
         shots,
         count,
-        [ClassCount(name, 5, 4, True) for name in names],
+        [ClassCount(name, 5, 4, True, "", (1,) * 5) for name in names],
         Folds(np.repeat(np.arange(5), classes), 5, "built"),
         segments,
         curve=make_rows(CURVE, *curve),
@@ -169,7 +171,7 @@ def test_json_comes_back_and_can_end_no_script(value):
 
 def test_labels_and_file_names_stay_text(text, page):
     scripts = page.kinds("script")
-    assert len(scripts) == 6
+    assert len(scripts) == 1 + len(SCRIPTS)
     assert HOSTILE not in text
     assert "<b>bold" not in text
     assert any(HOSTILE in inside for _, inside in page.kinds("li"))
@@ -330,24 +332,24 @@ def test_baselines_and_differences_refer_to_metrics_and_encoders_by_index(study)
 
 
 def test_the_answer_comes_first_and_the_commands_last(page):
-    order = [attributes["id"] for attributes, _ in page.kinds("section")]
+    order = [a["id"] for a, _ in page.kinds("section", "details") if "id" in a]
     assert order == [
         "answer",
-        "curves",
-        "tables",
-        "budget",
-        "differences",
-        "pictures",
+        "encoder",
+        "confused",
+        "labels",
+        "training",
+        "certainty",
         "left-out",
+        "methods",
         "provenance",
-        "repeat",
     ]
     lead = next(
         inside
         for attributes, inside in page.kinds("p")
         if attributes.get("class") == "lead"
     )
-    assert lead.startswith("On reserve, birdnet-v2.4 with 3 examples")
+    assert lead.startswith("With 5 examples per call type, birdnet-v2.4 names the")
 
 
 def test_headings_descend_one_level_at_a_time(page):
@@ -376,7 +378,7 @@ def test_nothing_is_fetched_and_only_our_own_scripts_may_run(text, page):
     shape = re.sub("( 'sha256-[^']+')+", " HASHES", policy)
     assert shape == (
         "default-src 'none'; script-src HASHES; style-src HASHES; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
+        "media-src data:; base-uri 'none'; form-action 'none'"
     )
     run = [
         inside
@@ -416,39 +418,25 @@ def test_a_page_of_curves_alone_has_no_other_sections(tmp_path):
         protocol=Protocol(shots=(1,), draws=2, bootstraps=5),
     )
     results = replace_frames(results, budget=results.evaluation.budget.clear())
-    nothing = {
-        "answers": {},
-        "tables": {},
-        "pictures": {},
-        "provenance": {},
-        "commands": [],
-    }
-    path = write_study(
-        tmp_path / "report.html", {"title": "t", "all_results": [results], **nothing}
-    )
+    path = write_plain_page(tmp_path / "report.html", results)
     found = Reader(path.read_text(encoding="utf-8"))
-    assert [a["id"] for a, _ in found.kinds("section")] == [
-        "answer",
-        "curves",
+    folds = [a["id"] for a, _ in found.kinds("details") if "id" in a]
+    assert folds == [
+        "encoder",
+        "confused",
+        "labels",
+        "training",
+        "certainty",
         "left-out",
     ]
-    assert not found.kinds("h3")
+    assert [inside for _, inside in found.kinds("h3")] == ["Add an encoder of your own"]
 
 
 def test_a_large_study_is_small_enough_to_send(tmp_path):
     found = make_large()
     evaluation = replace(found, budget=make_budget(found))
-    results = replace(make_corpus_results(), evaluation=evaluation)
-    nothing = {
-        "answers": {},
-        "tables": {},
-        "pictures": {},
-        "provenance": {},
-        "commands": [],
-    }
-    path = write_study(
-        tmp_path / "report.html", {"title": "t", "all_results": [results], **nothing}
-    )
+    results = replace(make_corpus_results(), evaluation=evaluation, tables=[])
+    path = write_plain_page(tmp_path / "report.html", results)
     assert path.stat().st_size < 1_500_000
 
 
@@ -602,8 +590,8 @@ def test_the_encoder_that_scores_best_is_open():
 def test_the_first_200_rejects_are_shown_and_all_are_counted(page):
     details = [
         inside
-        for _, inside in page.kinds("details")
-        if "rows and files left out" in inside
+        for attributes, inside in page.kinds("details")
+        if "rows and files left out" in inside and "id" not in attributes
     ]
     assert len(details) == 2
     assert details[0].startswith("250 rows and files left out")
@@ -640,7 +628,7 @@ def test_provenance_of_any_depth_is_written_out():
 
 def test_a_picture_is_in_the_page_with_its_size(study, page):
     ((image, _),) = page.kinds("img")
-    data = study["pictures"]["reserve"][0][1].read_bytes()
+    data = study["pictures"]["reserve"][0].path.read_bytes()
     assert base64.b64decode(image["src"].removeprefix("data:image/png;base64,")) == data
     assert (image["width"], image["height"], image["loading"]) == (
         "1200",

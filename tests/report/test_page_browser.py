@@ -6,6 +6,7 @@ from itertools import combinations
 
 import pytest
 
+from callshot.report.page.page import SCRIPTS
 from pages import HOSTILE, LONG, QUOTED, make_study, write_study
 
 LAPTOP = {"width": 1280, "height": 800}
@@ -31,7 +32,7 @@ def visit(browser, report):
     """Return a function that opens the page; after it, no request and no message was seen."""
 
     @contextmanager
-    def open_page(**options):
+    def open_page(open_folds=True, **options):
         context = browser.new_context(offline=True, **{"viewport": LAPTOP, **options})
         page = context.new_page()
         requests = []
@@ -49,6 +50,8 @@ def visit(browser, report):
         page.on("pageerror", lambda error: messages.append(str(error)))
         page.on("dialog", dismiss)
         page.goto(report.as_uri())
+        if open_folds:
+            page.locator("details.fold").evaluate_all(OPEN)
         yield page
         context.close()
         urls = {
@@ -60,6 +63,7 @@ def visit(browser, report):
     return open_page
 
 
+OPEN = "all => all.forEach((fold) => (fold.open = true))"
 CANVAS = "document.querySelector('#curves-panel canvas').toDataURL()"
 READ = """(name) => {
     const rows = [...document.querySelectorAll(`[data-testid="${name}-row"]`)];
@@ -402,7 +406,7 @@ def test_a_table_sorts_up_down_and_back_and_its_foot_stays(visit):
 
 def test_rows_without_a_number_are_sorted_to_the_end(visit):
     with visit() as page:
-        page.locator("#left-out summary").first.click()
+        page.locator("#left-out details summary").first.click()
         table = page.locator("[data-testid=table-rejects]").first
         heading = table.locator("th[data-column='1'] button")
         for first in ("1", "199"):
@@ -419,9 +423,9 @@ def test_hostile_names_stay_text(visit):
         )
         assert page.get_by_text(HOSTILE, exact=True).count() > 0
         assert page.get_by_text(QUOTED, exact=True).count() > 0
-        assert page.evaluate("document.scripts.length") == 6
+        assert page.evaluate("document.scripts.length") == 1 + len(SCRIPTS)
         page.get_by_test_id("curves-label").select_option(label=HOSTILE)
-        assert page.evaluate("document.scripts.length") == 6
+        assert page.evaluate("document.scripts.length") == 1 + len(SCRIPTS)
         assert page.locator("b").count() == 0
 
 
@@ -439,7 +443,7 @@ def test_nothing_is_wider_than_the_screen_and_no_control_covers_another(
         assert (
             page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
         )
-        selector = ".panel select, .panel .tick, .panel .chart, .panel .readout, nav a"
+        selector = ".panel select, .panel .tick, .panel .chart, .panel .readout, .card"
         boxes = [control.bounding_box() for control in page.locator(selector).all()]
         for box in boxes:
             assert box["x"] >= 0
@@ -490,7 +494,7 @@ def test_a_change_to_a_dark_screen_is_followed_at_once(visit):
     background = "getComputedStyle(document.body).backgroundColor"
     with visit(color_scheme="light") as page:
         light = page.evaluate(background)
-        canvas = page.evaluate(CANVAS)
+        canvas = wait_for(page, CANVAS)
         page.emulate_media(color_scheme="dark")
         wait_for(page, f"{background} !== '{light}' || null")
         wait_for(page, f"{CANVAS} !== '{canvas}' || null")
@@ -513,13 +517,17 @@ def test_a_print_is_white_even_if_the_screen_is_dark(visit):
 
 
 def test_the_answer_and_the_tables_are_visible_without_scripts(visit):
-    with visit(java_script_enabled=False) as page:
+    with visit(open_folds=False, java_script_enabled=False) as page:
         assert page.locator(".lead").first.is_visible()
+        assert page.locator(".first-curve svg").first.is_visible()
         assert page.locator("noscript p").first.is_visible()
+        page.locator("#encoder > summary").click()
         assert page.locator("[data-testid=table-results] tbody tr").count() == 14
+        assert page.locator("[data-testid=table-results]").first.is_visible()
+        page.locator("#certainty > summary").click()
         assert (
             "the tables have these values"
-            in page.locator("#differences noscript").inner_text()
+            in page.locator("#differences-panel noscript").inner_text()
         )
 
 
@@ -535,3 +543,78 @@ def test_a_picture_is_shown_and_can_be_enlarged(visit):
         page.get_by_role("button", name="Enlarge").click()
         assert picture.bounding_box()["width"] == 1200
         assert page.evaluate("document.documentElement.scrollWidth") == 360
+
+
+def test_the_first_screen_answers_without_scrolling(visit):
+    with visit(open_folds=False) as page:
+        for locator in (page.locator(".lead"), page.locator(".first-curve svg")):
+            box = locator.first.bounding_box()
+            assert box["y"] + box["height"] <= LAPTOP["height"]
+        assert page.locator("details.fold[open]").count() == 0
+
+
+def test_a_fold_opens_and_closes_by_keyboard_and_draws_when_it_is_opened(visit):
+    with visit(open_folds=False) as page:
+        assert page.locator("#curves-panel canvas").count() == 0
+        summary = page.locator("#encoder > summary")
+        summary.focus()
+        page.keyboard.press("Enter")
+        wait_for(page, "document.querySelector('#curves-panel canvas') ? true : null")
+        assert page.get_by_test_id("curves-chart").is_visible()
+        page.keyboard.press("Space")
+        assert page.get_by_test_id("curves-chart").is_hidden()
+
+
+def test_a_card_and_a_link_to_a_figure_open_their_fold(visit):
+    with visit(open_folds=False) as page:
+        page.locator(".card").nth(2).click()
+        assert page.locator("#labels").get_attribute("open") is not None
+        assert page.locator("[data-testid=table-needs]").first.is_visible()
+        page.locator("a[href='#curves-panel']").first.click()
+        assert page.get_by_test_id("curves-chart").is_visible()
+
+
+def test_a_print_has_the_content_of_all_folds(visit):
+    with visit(open_folds=False) as page:
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert page.locator("details.fold:not([open])").count() == 0
+        assert page.locator("#differences-panel canvas").count() == 1
+        page.evaluate("dispatchEvent(new Event('afterprint'))")
+        assert page.locator("details.fold[open]").count() == 0
+
+
+def test_a_cell_of_the_heat_map_lists_the_calls_behind_it(visit, study):
+    confusion = study["all_results"][0].evaluation.confusion
+    with visit() as page:
+        page.get_by_test_id("confusion-encoder").select_option(label="mfcc")
+        page.get_by_test_id("confusion-shot").select_option(label="5")
+        table = page.get_by_test_id("confusion-table")
+        cell = pick(confusion, encoder="mfcc", k=5, true="trumpet", predicted="rumble")
+        share = 100 * cell["recall"]
+        button = table.locator(f"[aria-label^='trumpet named rumble: {share:.1f}']")
+        if share == round(share):
+            button = table.locator("[aria-label^='trumpet named rumble']")
+        button.focus()
+        page.keyboard.press("Enter")
+        listed = page.get_by_test_id("confusion-calls")
+        assert "trumpet, named rumble" in listed.inner_text()
+        segments = study["all_results"][0].evaluation.segments
+        trumpets = {
+            name
+            for name, label in zip(segments.segment, segments.label, strict=True)
+            if label == "trumpet"
+        }
+        names = listed.locator(".call").all_inner_texts()
+        assert names
+        assert set(names) <= trumpets
+
+
+def test_a_long_table_scrolls_inside_itself_and_keeps_its_first_column(visit):
+    with visit(viewport=PHONE) as page:
+        box = page.locator("#certainty, #encoder").locator(".grid .scroll").first
+        box.scroll_into_view_if_needed()
+        box.evaluate("box => (box.scrollLeft = 200)")
+        assert box.evaluate("box => box.scrollLeft") > 0
+        cell = box.locator("tbody th").first
+        assert abs(cell.bounding_box()["x"] - box.bounding_box()["x"]) < 2
+        assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]

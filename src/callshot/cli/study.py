@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from callshot.study.steps import Step
 
 MOST_NOTES = 8
-MOST_SENTENCES = 3
 StudyFile = Annotated[
     Path,
     typer.Argument(metavar="STUDY", help="The study file; callshot init writes one."),
@@ -185,10 +184,14 @@ def _show_statuses(statuses: "Sequence[StepStatus]") -> None:
 
 
 def _print_summary(out: Path, corpora: Sequence[str]) -> None:
-    """Print the first sentences on every corpus, and the path of the report."""
+    """Print the first screen of the report on every corpus, and the path of the report."""
     provenance = json.loads((out / "provenance.json").read_text(encoding="utf-8"))
     for corpus in corpora:
         print(f"\n{printable(corpus)}:" if len(corpora) > 1 else "")
-        for sentence in provenance["answers"][corpus][:MOST_SENTENCES]:
-            print(printable(sentence))
+        answer = provenance["answers"][corpus]
+        print(printable(answer["headline"]["sentence"]))
+        for detail in answer["headline"]["details"]:
+            print(printable(detail))
+        for card in answer["cards"]:
+            print(printable("{question} {answer}. {text}".format(**card)))
     print(f"report: {out / 'report.html'}")

@@ -21,8 +21,10 @@ from callshot.records.frames import Shots
 from callshot.report.classifiers import all_curves, all_values
 from callshot.report.figures import plan_figures
 from callshot.report.figures.figure_io import render
-from callshot.report.page import write_page
+from callshot.report.methods import describe_methods, list_references
+from callshot.report.page import PageContent, Picture, write_page
 from callshot.report.results import RESULT_FILES, write_evaluation, write_frame
+from callshot.report.summary import Summary
 from callshot.report.tables.write_tables import DOCUMENT, build_tables, write_tables
 
 PAGE = "report.html"
@@ -75,7 +77,7 @@ def write_report(
     folder: Path,
     all_results: Mapping[str, CorpusResults],
     options: ReportOptions,
-    answers: Mapping[str, Sequence[str]],
+    summaries: Mapping[str, Summary],
     provenance: Mapping[str, Any],
     progress: Progress = no_progress,
 ) -> list[str]:
@@ -93,16 +95,17 @@ def write_report(
     every = list(all_results.values())
     tables = write_tables(every, folder / "tables", **shown)
     names += [f"tables/{name}" for name in tables]
-    write_page(
-        folder / PAGE,
-        options.title,
+    content = PageContent(
         every,
-        answers=answers,
-        tables={one.corpus: build_tables([one], **shown) for one in every},
-        pictures=pictures,
-        provenance=provenance,
-        commands=options.commands,
+        summaries,
+        {one.corpus: build_tables([one], **shown) for one in every},
+        pictures,
+        {one.corpus: _write_methods(one, options.protocol) for one in every},
+        provenance,
+        options.commands,
+        options.confusion,
     )
+    write_page(folder / PAGE, options.title, content)
     progress(0.2, "the page")
     return [*names, PAGE]
 
@@ -115,8 +118,12 @@ def _draw(results: CorpusResults, folder: Path, options: ReportOptions) -> list[
     return paths
 
 
-def _caption_pictures(figures: Sequence[Path]) -> list[tuple[str, Path]]:
-    """Return the PNG files, each after its caption."""
+def _write_methods(results: CorpusResults, protocol: Protocol) -> list[str]:
+    return [*describe_methods(results, protocol), *list_references(results)]
+
+
+def _caption_pictures(figures: Sequence[Path]) -> list[Picture]:
+    """Return the PNG files with their captions."""
     pictures = []
     for path in figures:
         if path.suffix == ".png":
@@ -124,7 +131,7 @@ def _caption_pictures(figures: Sequence[Path]) -> list[tuple[str, Path]]:
             caption = CAPTIONS[name]
             if number:
                 caption += f", {number}"
-            pictures.append((caption, path))
+            pictures.append(Picture(path.stem, caption, path))
     return pictures
 
 

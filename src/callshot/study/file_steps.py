@@ -343,14 +343,17 @@ def report_files(
 ) -> list[str]:
     """Write the tables, figures and page of a study, and all its numbers; return the file names."""
     with open_output_folder(out, (), PROVENANCE, mark=mark) as output:
-        answers = {
+        summaries = {
             name: write_summary(one, options.target, facts.get("licences", {}))
             for name, one in results.items()
         }
+        answers = {name: asdict(summary) for name, summary in summaries.items()}
         provenance = {**facts, "answers": answers}
 
         def make(folder: Path) -> list[str]:
-            return write_report(folder, results, options, answers, provenance, progress)
+            return write_report(
+                folder, results, options, summaries, provenance, progress
+            )
 
         written = output.write(make, provenance)
     return [path.relative_to(out).as_posix() for path in written]

@@ -1,8 +1,6 @@
-"""A study → one HTML file that needs nothing else.
+"""A study → one HTML file that needs nothing else: the answer first, then everything, folded."""
 
-It has answers, curves, tables, the label budget, pictures, and the provenance.
-"""
-
+from callshot.report.page.folds import PageContent, Picture
 from callshot.report.page.page import write_page
 
-__all__ = ["write_page"]
+__all__ = ["PageContent", "Picture", "write_page"]

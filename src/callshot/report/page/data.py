@@ -6,7 +6,7 @@ over `shots`. `lines["0.1.2.c0"]` is the same for the first of `classifiers`.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
@@ -24,6 +24,7 @@ from callshot.records import (
 from callshot.records import METRICS as CLASS_METRICS
 from callshot.records.frames import Frame, Shots
 from callshot.report.classifiers import classifier_name, list_classifiers
+from callshot.report.page.confusion_data import call_data, confusion_data
 from callshot.report.page.html import clean
 
 DIGITS = 4  # rounded once, so that a shown number equals the one in `curve.csv`
@@ -41,9 +42,20 @@ Data = dict[str, Any]  # as the scripts of the page read it
 Lines = dict[str, list[list[float | None]]]
 
 
-def chart_data(all_results: Sequence[CorpusResults]) -> Data:
-    """Return all that the charts show, one entry per corpus."""
-    corpora = [_corpus_data(results) for results in all_results]
+def chart_data(
+    all_results: Sequence[CorpusResults],
+    confusion_shots: Shots = (),
+    best: Mapping[str, str] | None = None,
+) -> Data:
+    """Return all that the charts show, one entry per corpus; `best` has their best encoders."""
+    corpora = []
+    for results in all_results:
+        confusion = confusion_data(results.evaluation, confusion_shots)
+        parts = _corpus_data(results) | call_data(results) | {"confusion": confusion}
+        name = (best or {}).get(results.corpus)
+        encoders = results.evaluation.encoders
+        parts["best"] = encoders.index(name) if name in encoders else 0
+        corpora.append(parts)
     return {"digits": DIGITS, "corpora": corpora}
 
 

@@ -31,30 +31,6 @@ BUDGET_NOTE = (
 )
 
 
-def show_answer(results: CorpusResults, sentences: Sequence[str]) -> Markup:
-    """Return the summary of a corpus, and a line on what it is based on."""
-    lead = [element("p", sentence, class_="lead") for sentence in sentences[:1]]
-    others = [element("p", sentence) for sentence in sentences[1:]]
-    basis = element("p", _describe_basis(results), class_="quiet")
-    return join(*lead, *others, basis)
-
-
-def _describe_basis(results: CorpusResults) -> str:
-    evaluation = results.evaluation
-    eligible = len(evaluation.eligible_classes)
-    counts = (
-        format_count(results.stats.recordings.count, "recording"),
-        format_count(results.evaluated.count, "segment"),
-        format_count(eligible, "class", "classes"),
-        format_count(evaluation.queries, "query", "queries"),
-        format_count(evaluation.folds.count, "fold"),
-    )
-    return (
-        f"Based on {', '.join(counts)}. Every class has k exemplars in every split "
-        f"up to k* = {evaluation.complete_shots}."
-    )
-
-
 def show_picture(caption: str, path: Path) -> Markup:
     """Return a PNG with its caption; its bytes are in the page."""
     data = path.read_bytes()

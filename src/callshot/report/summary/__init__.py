@@ -1,16 +1,19 @@
-"""Results of a corpus → sentences computed from them, the most important first.
+"""Results of a corpus → a headline, three cards, and sentences by the question they answer.
 
 All sentences are about mAP, on the spread `total` where it was evaluated: what one labelled set
-would score on other recordings is what a person needs. A difference is clear if its simultaneous
-98 % interval excludes 0, see `context`; better than chance is by a permutation test. Otherwise
-sentences give means, or count wins.
+would score on other recordings is what a person needs. The headline is about the share of right
+names where that was measured. A difference is clear if its simultaneous 98 % interval excludes 0,
+see `context`; better than chance is by a permutation test. Otherwise sentences give means, or count
+wins. No sentence has more than 25 words, a quoted label counting as one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from callshot.errors import printable
 from callshot.records import CorpusResults
 from callshot.report.licences import describe_licences
+from callshot.report.summary.cards import Card, write_cards
 from callshot.report.summary.cautions import (
     describe_cautions,
     describe_excluded,
@@ -24,7 +27,8 @@ from callshot.report.summary.comparisons import (
     describe_refinement,
     describe_training,
 )
-from callshot.report.summary.context import Context
+from callshot.report.summary.confusions import describe_confusions
+from callshot.report.summary.context import Context, Sentences
 from callshot.report.summary.encoders import (
     describe_accuracy,
     describe_budget,
@@ -36,44 +40,86 @@ from callshot.report.summary.encoders import (
     describe_random,
     describe_saturation,
 )
+from callshot.report.summary.headline import Headline, write_headline
 from callshot.report.summary.targets import describe_target
 
-PARTS = (
-    describe_no_success,
-    describe_baselines,
-    describe_training,
-    describe_expectation,
-    describe_accuracy,
-    describe_next_best,
-    describe_later_best,
-    describe_other_classifiers,
-    describe_refinement,
-    describe_saturation,
-    describe_chance,
-    describe_random,
-    describe_budget,
-    describe_target,
-    describe_excluded,
-    describe_cautions,
-    describe_not_compared,
-    describe_repeated_folds,
-    describe_intervals,
-)
+__all__ = ["Card", "Headline", "Summary", "write_summary"]
+
+# In the order in which people ask: the name of a section of the page, and what answers it.
+QUESTIONS: dict[str, tuple[Callable[[Context], Sentences], ...]] = {
+    "encoder": (
+        describe_no_success,
+        describe_expectation,
+        describe_accuracy,
+        describe_next_best,
+        describe_later_best,
+        describe_chance,
+        describe_random,
+    ),
+    "confused": (describe_confusions,),
+    "labels": (describe_saturation, describe_budget, describe_target),
+    "training": (
+        describe_training,
+        describe_baselines,
+        describe_other_classifiers,
+        describe_refinement,
+    ),
+    "certainty": (
+        describe_cautions,
+        describe_repeated_folds,
+        describe_not_compared,
+        describe_intervals,
+    ),
+    "left-out": (describe_excluded,),
+}
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a report says on a corpus.
+
+    `answers` has paragraphs of a few sentences, by section.
+    """
+
+    headline: Headline
+    cards: Sequence[Card]
+    answers: Mapping[str, Sequence[str]]
+    best: str
+
+    @property
+    def paragraphs(self) -> list[str]:
+        """All paragraphs, in the order of the sections."""
+        return [text for texts in self.answers.values() for text in texts]
 
 
 def write_summary(
     results: CorpusResults,
     target: float | None = None,
     licences: Mapping[str, str] | None = None,
-) -> list[str]:
-    """Return the sentences on a corpus, the most important first.
+) -> Summary:
+    """Return what a report says on a corpus, most important first.
 
-    The first says that nothing is better than chance, if so; else whether training would have been
-    better, if baselines were trained; else what to expect of a few examples. With a target, a mAP,
-    one says how many examples it needs. The last gives the licences of the encoders' weights.
+    With a target, a mAP, the headline and a sentence say how many examples it needs. The last
+    section gives the licences of the encoders' weights.
     """
     context = Context(results, target)
-    sentences = []
-    for describe in PARTS:
-        sentences += [printable(sentence) for sentence in describe(context)]
-    return [*sentences, *describe_licences(licences or {})]
+    answers: dict[str, list[str]] = {}
+    for section, parts in QUESTIONS.items():
+        paragraphs = [text for describe in parts for text in describe(context)]
+        answers[section] = [printable(text) for text in paragraphs]
+    answers["provenance"] = list(describe_licences(licences or {}))
+    headline = write_headline(context)
+    return Summary(
+        replace(
+            headline,
+            sentence=printable(headline.sentence),
+            details=[printable(text) for text in headline.details],
+        ),
+        [_print_card(card) for card in write_cards(context)],
+        answers,
+        context.best,
+    )
+
+
+def _print_card(card: Card) -> Card:
+    return replace(card, answer=printable(card.answer), text=printable(card.text))

@@ -18,14 +18,14 @@ MEANINGS = {
         "recordings of the same kind."
     ),
     "shared": (
-        "The 98 % intervals are of the spread shared, the luck of which examples were labelled; "
-        "they do not include the choice of calls that were recorded and queried (the spread total "
-        "does)."
+        "The 98 % intervals are of the spread shared, the luck of which examples were labelled. "
+        "They leave out the choice of calls that were recorded and queried; the spread total "
+        "includes it."
     ),
     "per-query": (
         "The 98 % intervals are the paper's, of the spread per-query: over bootstrap samples in "
-        "which every query has its own draws; they do not show what one labelled set for all "
-        "queries would do (the spread total does)."
+        "which every query has its own draws. The spread total shows what one labelled set for "
+        "all queries would do."
     ),
 }
 SIMULTANEOUS = (
@@ -40,14 +40,17 @@ def describe_excluded(context: Context) -> Sentences:
     if not excluded:
         return
     verb = "was" if len(excluded) == 1 else "were"
-    reasons = [f"'{count.label}' ({count.reason})" for count in excluded[:MOST_REASONS]]
+    sentences = [
+        f"{len(excluded)} of {len(evaluation.classes)} call types {verb} not evaluated."
+    ]
+    sentences += [
+        f"'{count.label}' is left out: {count.reason}."
+        for count in excluded[:MOST_REASONS]
+    ]
     rest = len(excluded) - MOST_REASONS
     if rest > 0:
-        reasons.append(f"and {rest} more")
-    yield (
-        f"{len(excluded)} of {len(evaluation.classes)} call types {verb} not evaluated: "
-        f"{'; '.join(reasons)}."
-    )
+        sentences.append(f"The table of call types gives the reasons for {rest} more.")
+    yield " ".join(sentences)
 
 
 def describe_cautions(context: Context) -> Sentences:
@@ -108,7 +111,7 @@ def describe_intervals(context: Context) -> Sentences:
     evaluation = context.evaluation
     if context.samples < MIN_SAMPLES:
         yield (
-            f"Caution: only means and counts are reported: a 98 % interval needs at least "
+            f"Caution: only means and counts are reported. A 98 % interval needs at least "
             f"{MIN_SAMPLES} {SAMPLES[context.spread]}, and there are {context.samples}."
         )
         return

@@ -42,7 +42,7 @@ def describe_baselines(context: Context) -> Sentences:
             name = NAMES.get(kind, name)
         other = f"{name} trained on all labelled data"
         if scoring != "all":
-            other += f" in the {scoring} scoring"
+            other += f" ({scoring} scoring)"
         rows = _compare_baseline(context, baseline)
         if not rows.is_empty():
             yield _describe_baseline(context, other, rows)
@@ -83,23 +83,23 @@ def _describe_baseline(context: Context, other: str, rows: Frame) -> str:
     best = context.best
     passed = first_lasting(rows, AHEAD)
     if passed is None:
-        return f"{_describe_not_ahead(context, best, other, rows)}."
+        return _describe_not_ahead(context, best, other, rows)
     k = passed["k"]
-    means = compare_means(passed)
+    means = f"With {k}, {compare_means(passed)}."
     first = rows.filter(AHEAD)["k"][0]
     if first < k:
-        means += f"; the first time with {first}"
+        means += f" It is ahead for the first time with {first}."
     examples = context.examples(k)
     clear = context.describe_clear(rows, k)
-    return f"{best} beats {other} on average from {examples} on ({means}){clear}."
+    return f"{best} beats {other} on average from {examples} on. {means}{clear}"
 
 
 def describe_training(context: Context) -> Sentences:
     """Yield from how many examples on training on them beats the centroid."""
-    for name, rows in _compare_classifiers(context):
+    for name, rows in compare_with_centroid(context):
         if not is_trained(name):
             continue
-        subject = f"With the same examples, {NAMES.get(name, name)} on {context.best}"
+        subject = f"On the same examples, {NAMES.get(name, name)} with {context.best}"
         passed = first_lasting(rows, AHEAD)
         if passed is None:
             yield _describe_worse(context, subject, rows)
@@ -112,8 +112,8 @@ def _describe_worse(context: Context, subject: str, rows: Frame) -> str:
     sentence = _describe_not_ahead(context, subject, CENTROID, rows)
     behind = first_lasting(rows.drop_nulls("low"), pl.col("high") < 0)
     if behind is not None:
-        sentence += f"; it is clearly worse from {behind['k']} on"
-    return f"{sentence}."
+        sentence += f" It is clearly worse from {behind['k']} on."
+    return sentence
 
 
 def _describe_better(context: Context, subject: str, passed: Point, rows: Frame) -> str:
@@ -123,22 +123,24 @@ def _describe_better(context: Context, subject: str, passed: Point, rows: Frame)
     if before.is_empty():
         point = next(rows.filter(k=context.k).iter_rows(named=True), passed)
         shots = "at every k"
-        means = f"{compare_means(point)} with {context.examples(point['k'])}"
     else:
+        point = passed
         shots = f"from {context.examples(k)} on"
-        means = compare_means(passed)
         if (before["mean"] < 0).all():
-            clear += f"; with fewer, {CENTROID} is better"
-    return f"{subject} beats {CENTROID} on average {shots} ({means}){clear}."
+            clear += f" With fewer, {CENTROID} is better."
+    means = f"With {point['k']}, {compare_means(point)}."
+    return f"{subject} beats {CENTROID} on average {shots}. {means}{clear}"
 
 
 def _describe_not_ahead(context: Context, subject: str, other: str, rows: Frame) -> str:
     last = rows.row(-1, named=True)
     examples = context.examples(last["k"])
-    means = compare_means(last)
-    sentence = f"{subject} does not beat {other} on average with {examples} ({means})"
+    sentence = (
+        f"{subject} does not beat {other} on average with {examples}. "
+        f"There, {compare_means(last)}."
+    )
     for k in rows.filter(AHEAD)["k"].head(1):
-        sentence += f", although it does with {k}"
+        sentence += f" It does with {k}."
     return sentence
 
 
@@ -150,24 +152,23 @@ def describe_other_classifiers(context: Context) -> Sentences:
     examples = context.examples(context.k)
     where = f"{CENTROID} with {context.best} and {examples}"
     better = points.filter(pl.col("low") > 0)
-    margins = []
     for row in better.sort("mean", descending=True, maintain_order=True).iter_rows(
         named=True
     ):
         name = classifier_name(row["name"])
-        gain = format_difference(row["mean"])
         interval = f"{format_interval(row)} over {SAMPLES[row['spread']]}"
-        margins.append(f"{name} by {gain} of mAP ({interval})")
-    if margins:
-        yield f"Clearly better than {where}, without training: {'; '.join(margins)}."
-    else:
+        yield (
+            f"Without training, {name} is clearly better than {where}. The difference is "
+            f"{format_difference(row['mean'])} of mAP ({interval})."
+        )
+    if better.is_empty():
         yield f"No other classifier without training is clearly better than {where}."
 
 
 def _compare_untrained(context: Context) -> Frame:
     """Return each untrained classifier less the centroid at a few shots, if it has an interval."""
     points = [Frame()]
-    for name, rows in _compare_classifiers(context):
+    for name, rows in compare_with_centroid(context):
         if not is_trained(name):
             point = rows.drop_nulls("low").filter(k=context.k)
             points.append(point.with_columns(name=pl.lit(name)))
@@ -194,13 +195,13 @@ def describe_refinement(context: Context) -> Sentences:
     if highest - max(first, last) >= MIN_GAIN:
         step = rows.filter(value=highest)["step"][0]
         sentence += (
-            f"; on the way it is {highest:.3f} at step {step}, which describes these queries and "
+            f". On the way it is {highest:.3f} at step {step}. That describes these queries; it "
             "is no way to choose a step"
         )
     yield f"{sentence}."
 
 
-def _compare_classifiers(context: Context) -> Iterator[tuple[str, Frame]]:
+def compare_with_centroid(context: Context) -> Iterator[tuple[str, Frame]]:
     """Yield the classifiers on the best encoder, and each less the centroid by k, on shared draws.
 
     `one_mean` and `other_mean` are the means of the classifier and of the centroid. Intervals are

@@ -143,17 +143,14 @@ class Context:
             text = f"up to {text}"
         return f"{text} per call type"
 
-    def margin(self, difference: Point) -> str:
-        """Return a difference with its interval and its share of wins, where it has them."""
-        mean = f"{format_difference(abs(difference['mean']))} of mAP"
+    def describe_wins(self, difference: Point) -> str:
+        """Return in how many samples a difference is above 0, or nothing if that is not known."""
         if difference["low"] is not None:
-            interval = format_interval(difference)
             wins = format_share(difference["wins"])
-            what = SAMPLES[difference["spread"]]
-            return f"{mean} ({interval}; ahead in {wins} % of {what})"
+            return f" It is ahead in {wins} % of {SAMPLES[difference['spread']]}."
         if self.counts_wins(difference):
-            return f"{mean} (ahead in {count_wins(difference)})"
-        return mean
+            return f" It is ahead in {count_wins(difference)}."
+        return ""
 
     def counts_wins(self, difference: Point) -> bool:
         """Return whether a difference has samples that can be counted, but no interval."""
@@ -170,7 +167,7 @@ class Context:
             return ""
         first = from_k.row(0, named=True)
         if self.counts_wins(first):
-            return f", in {count_wins(first)} with {k}"
+            return f" With {k}, it is ahead in {count_wins(first)}."
         return _describe_clear(from_k)
 
 
@@ -211,27 +208,37 @@ def _describe_clear(differences: Frame) -> str:
     last = with_interval["k"][-1]
     clear = first_lasting(with_interval, pl.col("low") > 0)
     if clear is None:
-        return f", but not clearly with {last} (the 98 % interval of the difference is not above 0)"
+        return (
+            f" With {last}, the difference is not clear: its 98 % interval includes 0."
+        )
     first = clear["k"]
     end = differences["k"][-1]
     shots = format_range(str(first), first, last, end)
-    return f", and clearly {shots} (the 98 % interval of the difference is above 0)"
+    return f" The difference is clear {shots}: its 98 % interval is above 0."
+
+
+def format_margin(difference: Point) -> str:
+    """Return a difference with its interval, where it has one."""
+    mean = f"{format_difference(abs(difference['mean']))} of mAP"
+    if difference["low"] is None:
+        return mean
+    return f"{mean} ({format_interval(difference)})"
 
 
 def compare_means(point: Point) -> str:
     """Return two values of mAP, with enough decimals to see a difference, but at most five.
 
     >>> compare_means({"one_mean": 0.75, "other_mean": 0.7})
-    'mAP 0.750 against 0.700'
+    'mAP is 0.750 against 0.700'
     >>> compare_means({"one_mean": 0.75081, "other_mean": 0.75077})
-    'mAP 0.75081 against 0.75077'
+    'mAP is 0.75081 against 0.75077'
     """
     for places in (3, 4, 5):
         one = f"{point['one_mean']:.{places}f}"
         other = f"{point['other_mean']:.{places}f}"
         if one != other:
             break
-    return f"mAP {one} against {other}"
+    return f"mAP is {one} against {other}"
 
 
 def format_interval(point: Point) -> str:

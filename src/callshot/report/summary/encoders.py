@@ -11,6 +11,7 @@ from callshot.report.summary.context import (
     Sentences,
     first_lasting,
     format_difference,
+    format_margin,
     format_range,
     is_random,
 )
@@ -20,16 +21,17 @@ MEAN_ABOVE_CHANCE = pl.col("mean") > pl.col("chance")
 # What a point of a curve is, in words.
 CHANCE = "chance is {chance:.2f}"
 EXPECTATION = (
-    "expect mAP between {p01:.2f} and {p99:.2f} on {where} from {encoder} "
-    "({mean:.2f} on average; chance is {chance:.2f})"
+    "One labelled set gives {p01:.2f} to {p99:.2f} on {where} (98 % interval)."
 )
 WHERE = {"total": "other recordings of the same kind", "shared": "these recordings"}
-MEAN = "{encoder} reaches mAP {mean:.2f} on average (chance is {chance:.2f})"
+MEAN = "{encoder} reaches mAP {mean:.2f} on average; chance is {chance:.2f}."
 MEAN_AND_CHANCE = "{encoder} reaches mAP {mean:.2f}, and " + CHANCE
 TEST = "{encoder} reaches mAP {mean:.2f}; " + CHANCE + ", and p = {p:.3f}"
 CHOSEN = (
-    "the best of {count} encoders, chosen on the same calls, so slightly optimistic"
+    "{best} is the best of {count} encoders, chosen on the same calls, so this is slightly "
+    "optimistic."
 )
+MOST_SHOTS = 5  # that a sentence lists
 
 
 def describe_expectation(context: Context) -> Sentences:
@@ -38,14 +40,13 @@ def describe_expectation(context: Context) -> Sentences:
     spread = context.spread
     examples = context.examples(k)
     point = context.curve().row(by_predicate=pl.col("k") == k, named=True)
-    sentence = f"With {examples}, {MEAN.format(**point)}"
+    sentences = [f"With {examples}, {MEAN.format(**point)}"]
     if spread in WHERE and point["has_interval"]:
-        expectation = EXPECTATION.format(**point, where=WHERE[spread])
-        sentence = f"With one labelled set of {examples}, {expectation}"
+        sentences.append(EXPECTATION.format(**point, where=WHERE[spread]))
     count = len(context.ranking(k))
     if count > 1:
-        sentence += f"; {context.best} is {CHOSEN.format(count=count)}"
-    yield f"{sentence}."
+        sentences.append(CHOSEN.format(best=context.best, count=count))
+    yield " ".join(sentences)
 
 
 def describe_accuracy(context: Context) -> Sentences:
@@ -61,10 +62,10 @@ def describe_accuracy(context: Context) -> Sentences:
     accuracy = 100 * means["accuracy"]
     balanced = 100 * means["balanced_accuracy"]
     yield (
-        f"With {context.examples(context.k)}, {context.best} names the right one among these "
-        f"{len(evaluation.eligible_classes)} call types for about {accuracy:.0f} % of queries "
-        f"(balanced over call types: {balanced:.0f} %; always '{label}', the most frequent: "
-        f"{100 * share:.0f} %)."
+        f"With {context.examples(context.k)}, {context.best} names the right one of "
+        f"{len(evaluation.eligible_classes)} call types for {accuracy:.0f} % of queries. "
+        f"Balanced over call types, it is {balanced:.0f} %. "
+        f"Always naming '{label}', the most frequent, is right for {100 * share:.0f} %."
     )
 
 
@@ -75,10 +76,10 @@ def describe_next_best(context: Context) -> Sentences:
     for other in others[:1]:
         for row in context.difference_at(k, best, other):
             examples = context.examples(k)
-            margin = context.margin(row)
+            wins = context.describe_wins(row)
             yield (
-                f"With {examples}, {best} is on average ahead of {other}, "
-                f"the next best, by {margin}{_judge_difference(row)}."
+                f"With {examples}, {best} is on average ahead of {other} by "
+                f"{format_margin(row)}.{wins}{_judge_difference(row)}"
             )
 
 
@@ -86,8 +87,8 @@ def _judge_difference(row: Point) -> str:
     if row["low"] is None:
         return ""
     if row["low"] > 0:
-        return ": a clear difference"
-    return ": not a clear difference, because the interval includes 0"
+        return " The difference is clear."
+    return " The difference is not clear, because the interval includes 0."
 
 
 def describe_later_best(context: Context) -> Sentences:
@@ -100,7 +101,7 @@ def describe_later_best(context: Context) -> Sentences:
         if row["clear"] and row["low"] > 0:
             yield (
                 f"With {context.examples(last)}, {leader} is clearly better than {best}, "
-                f"by {context.margin(row)}."
+                f"by {format_margin(row)}.{context.describe_wins(row)}"
             )
 
 
@@ -118,8 +119,8 @@ def describe_saturation(context: Context) -> Sentences:
         return
     examples = context.examples(level)
     yield (
-        f"With {context.best}, more than {examples} add at most {WITHIN} of mAP "
-        f"(evaluated up to {last}, with every call type complete)."
+        f"With {context.best}, more than {examples} add at most {WITHIN} of mAP. "
+        f"Up to {last} were evaluated with every call type complete."
     )
 
 
@@ -133,8 +134,8 @@ def _describe_rise(context: Context, points: Frame) -> Sentences:
     if gain > WITHIN:
         yield (
             f"With {context.best}, mAP still rises by {format_difference(gain)} from "
-            f"{before} to {context.examples(last)}, the largest number evaluated with every "
-            "call type complete."
+            f"{before} to {context.examples(last)}. {last} is the largest number evaluated with "
+            "every call type complete."
         )
 
 
@@ -144,12 +145,12 @@ def describe_no_success(context: Context) -> Sentences:
     tests = context.chance_tests.filter(pl.col("encoder").is_in(names))
     if not tests.is_empty():
         if not tests["better"].any():
-            yield f"Nothing here is clearly better than chance: even {_describe_last(context)}."
+            yield f"Nothing here is clearly better than chance. {_describe_last(context)}."
     elif context.candidates.filter(MEAN_ABOVE_CHANCE).is_empty():
         last = context.curve().row(-1, named=True)
         examples = context.examples(last["k"])
         numbers = MEAN_AND_CHANCE.format(**last)
-        yield f"Nothing here is better than chance on average: even with {examples}, {numbers}."
+        yield f"Nothing here is better than chance on average. With {examples}, {numbers}."
 
 
 def describe_chance(context: Context) -> Sentences:
@@ -163,9 +164,9 @@ def describe_chance(context: Context) -> Sentences:
         return
     lasting = _lasting_range(context, tests, BETTER)
     if lasting is not None:
-        yield f"{best} is clearly better than chance {lasting} ({_describe_test(tests)})."
+        yield f"{best} is clearly better than chance {lasting}. {_describe_test(tests)}."
     elif tests["better"].any():
-        yield f"{best} is not clearly better than chance at every k: {_describe_last(context)}."
+        yield f"{best} is clearly better than chance at some k only. {_describe_last(context)}."
 
 
 def _lasting_range(context: Context, points: Frame, condition: pl.Expr) -> str | None:
@@ -183,11 +184,13 @@ def _describe_test(tests: Frame) -> str:
     """Return the largest p of the tests that are passed, where, and how they were made."""
     passed = tests.filter(BETTER)
     shots = ", ".join(map(str, passed["k"]))
+    if len(passed) > MOST_SHOTS:
+        shots = f"{passed['k'][0]} to {passed['k'][-1]}"
     count = passed["permutations"][0]
     largest = max(passed["p"])
     return (
-        f"p at most {largest:.3f} with {shots}, by {count} permutations of labels over "
-        "recordings"
+        f"The test gives p at most {largest:.3f} with {shots}, by {count} permutations of "
+        "labels over recordings"
     )
 
 
@@ -196,7 +199,7 @@ def _describe_last(context: Context) -> str:
     tests = context.chance_tests.filter(encoder=context.best)
     last = tests.row(-1, named=True)
     examples = context.examples(last["k"])
-    return f"with {examples}, {TEST.format(**last)}"
+    return f"With {examples}, {TEST.format(**last)}"
 
 
 def describe_random(context: Context) -> Sentences:
@@ -210,8 +213,7 @@ def describe_random(context: Context) -> Sentences:
             side = "ahead" if row["mean"] >= 0 else "behind"
             yield (
                 f"{best} {_judge_random(row)} better than random vectors "
-                f"(the encoder {encoder}, one realisation of noise): "
-                f"{side} by {context.margin(row)}."
+                f"(the encoder {encoder}): {side} by {format_margin(row)}."
             )
 
 
@@ -236,7 +238,7 @@ def describe_budget(context: Context) -> Sentences:
         sentence = f"With {context.best}, {_describe_gain(named)}"
     unknown = rows["next_gain"].is_nan().sum()
     if unknown:
-        sentence += f"; {unknown} of {len(rows)} call types have too few complete shots for a curve"
+        sentence += f". {unknown} of {len(rows)} call types have too few complete shots for a curve"
     yield f"{sentence}."
 
 
@@ -249,5 +251,6 @@ def _describe_gain(row: Point) -> str:
     double = format_difference(row["double_gain"])
     return (
         f"'{row['label']}' should gain most from more examples: about {one} of AP from {k} to "
-        f"{k + 1} (98 % interval: {low} to {high}), {double} from {k} to {2 * k}"
+        f"{k + 1} (98 % interval: {low} to {high}). From {k} to {2 * k} it should gain about "
+        f"{double}"
     )

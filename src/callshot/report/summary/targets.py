@@ -30,26 +30,27 @@ def _describe_answer(row: Point) -> str:
     target = f"mAP {row['target']:g}"
     unknown = f"How many examples per call type {name} needs for {target} is not known"
     if row["last_k"] is None:
-        return f"{unknown}: no evaluated k is one that every call type can give"
+        return f"{unknown}: every evaluated k is more than some call type can give"
     if row["k_mean"] is None:
         mean = f"{row['last_mean']:.2f}"
-        return f"{unknown}: {_describe_last(row)}, it reaches {mean} on average"
+        return f"{unknown}. {_describe_last(row)}, it reaches {mean} on average"
     shots = _describe_shots(row, "k_mean")
     certainty = _describe_certainty(row)
     return f"{name} reaches {target} on average with {shots}{certainty}"
 
 
 def _describe_last(row: Point) -> str:
-    return f"with {row['last_k']}, the most evaluated with every call type complete"
+    return f"With {row['last_k']}, the most evaluated with every call type complete"
 
 
 def _describe_certainty(row: Point) -> str:
     """Return from where nearly all samples reach the target."""
     if row["k_clear"] is not None:
-        return f", and in 98 % of {CASES} with {_describe_shots(row, 'k_clear')}"
+        shots = _describe_shots(row, "k_clear")
+        return f". In 98 % of {CASES}, it reaches this with {shots}"
     share = format_share(row["last_share"])
     return (
-        f"; how many it needs for 98 % of {CASES} is not known: {_describe_last(row)}, "
+        f". How many it needs for 98 % of {CASES} is not known. {_describe_last(row)}, "
         f"{share} % reach it"
     )
 

@@ -41,3 +41,11 @@ function makeSwatch(colour, dash) {
   swatch.append(line);
   return swatch;
 }
+
+let studyData = null;
+
+/** Return the numbers of the study, parsed once. */
+function readData() {
+  studyData ??= JSON.parse(document.getElementById("data").textContent);
+  return studyData;
+}

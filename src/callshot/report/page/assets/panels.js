@@ -288,11 +288,12 @@ function classifierDash(classifier) {
 }
 
 function startPanels() {
-  const data = JSON.parse(document.getElementById("data").textContent);
+  const data = readData();
   const panels = [];
   const start = (PanelClass, name, hasData) => {
     const host = document.getElementById(`${name}-panel`);
-    if (host && data.corpora.some(hasData)) panels.push(new PanelClass(host, name, data));
+    if (!host || !data.corpora.some(hasData)) return;
+    startWhenOpen(host, () => panels.push(new PanelClass(host, name, data)));
   };
   start(Curves, "curves", (corpus) => corpus.shots.length);
   start(Differences, "differences", (corpus) => corpus.pairs.length);

@@ -1,0 +1,61 @@
+"""Embeddings and folds → how near each call is to each call type, and which calls stand out.
+
+A call is compared with the mean of all examples of a call type in other folds: the classifier of
+the evaluation, with all labels.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from callshot.records import Embeddings, FloatArray, Folds
+
+MOST_CALLS = 12  # that a cell of the heat map lists
+
+
+def score_calls(table: Embeddings, folds: Folds, labels: Sequence[str]) -> FloatArray:
+    """Return the score of every call for every label, (calls, labels), as the centroid gives it.
+
+    A score is 2 c·z − |c|², c the mean of all examples of the label in other folds: up to a
+    constant of the call, minus its squared distance. NaN if other folds have no example.
+    """
+    vectors = np.asarray(table.vectors, np.float64)
+    label = np.array(table.label)
+    scores = np.full((len(vectors), len(labels)), np.nan)
+    for fold in np.unique(folds.fold):
+        is_query = folds.fold == fold
+        is_support = ~is_query | (folds.fold < 0)
+        for number, name in enumerate(labels):
+            support = vectors[is_support & (label == name)]
+            if len(support):
+                centre = support.mean(axis=0)
+                products = 2 * vectors[is_query] @ centre
+                scores[is_query, number] = products - centre @ centre
+    return scores
+
+
+def rank_confused(
+    scores: FloatArray, label: Sequence[str], labels: Sequence[str]
+) -> list[list[list[int]]]:
+    """Return for each pair of labels the calls of the first that are most like the second."""
+    names = np.array(label)
+    ranked = []
+    for true, name in enumerate(labels):
+        members = np.flatnonzero(names == name)
+        rows = []
+        for other in range(len(labels)):
+            margin = scores[members, other] - scores[members, true]
+            if other == true:
+                margin = scores[members, true] - _best_other(scores[members], true)
+            order = np.argsort(-np.nan_to_num(margin, nan=-np.inf), kind="stable")
+            rows.append(members[order[:MOST_CALLS]].tolist())
+        ranked.append(rows)
+    return ranked
+
+
+def _best_other(scores: FloatArray, true: int) -> FloatArray:
+    others = np.delete(scores, true, axis=1)
+    if others.shape[1] == 0:
+        return np.zeros(len(scores))
+    best: FloatArray = np.nan_to_num(others, nan=-np.inf).max(axis=1)
+    return best

@@ -1,0 +1,125 @@
+"""Results of a corpus → a text on methods that can be put into a paper, with its references."""
+
+from collections.abc import Iterator
+
+from callshot.fewshot.protocol import Protocol
+from callshot.records import CorpusResults
+from callshot.version import __version__
+
+INTERVALS = {
+    "per-query": "{bootstraps:,} bootstrap samples in which every query has its own draws",
+    "shared": "{shared_draws:,} labelled sets that all queries share",
+    "total": "{total_samples:,} samples of labelled sets and recordings",
+}
+PROTOCOL = (
+    "C. M. Geldenhuys, T. R. Niesler: A Parameter-Free Few-Shot Evaluation for Elephant "
+    "Vocalisation Classification."
+)
+CENTROIDS = (
+    "J. Snell, K. Swersky, R. Zemel (2017): Prototypical Networks for Few-shot Learning. "
+    "Advances in Neural Information Processing Systems 30."
+)
+# By the start of an encoder's name.
+ENCODERS = {
+    "mfcc": (
+        "S. Davis, P. Mermelstein (1980): Comparison of Parametric Representations for "
+        "Monosyllabic Word Recognition. IEEE Transactions on Acoustics, Speech, and Signal "
+        "Processing 28(4)."
+    ),
+    "birdnet": (
+        "S. Kahl, C. M. Wood, M. Eibl, H. Klinck (2021): BirdNET: A deep learning solution for "
+        "avian diversity monitoring. Ecological Informatics 61, 101236."
+    ),
+    "perch": (
+        "B. Ghani, T. Denton, S. Kahl, H. Klinck (2023): Global birdsong embeddings enable "
+        "superior transfer learning for bioacoustic classification. Scientific Reports 13, 22876."
+    ),
+    "hubert": (
+        "W.-N. Hsu et al. (2021): HuBERT: Self-Supervised Speech Representation Learning by "
+        "Masked Prediction of Hidden Units. IEEE/ACM Transactions on Audio, Speech, and Language "
+        "Processing 29."
+    ),
+    "yamnet": (
+        "M. Plakal, D. Ellis: YAMNet, TensorFlow Model Garden. Trained on AudioSet: J. F. Gemmeke "
+        "et al. (2017): Audio Set. ICASSP."
+    ),
+}
+
+
+def describe_methods(results: CorpusResults, protocol: Protocol) -> list[str]:
+    """Return the paragraphs of a methods section: data, evaluation, intervals."""
+    return [
+        " ".join(_describe_data(results)),
+        " ".join(_describe_evaluation(results, protocol)),
+        " ".join(_describe_intervals(results, protocol)),
+    ]
+
+
+def _describe_data(results: CorpusResults) -> Iterator[str]:
+    evaluation = results.evaluation
+    folds = evaluation.folds
+    yield (
+        f"The corpus {results.corpus} has {results.evaluated.count:,} calls of "
+        f"{len(evaluation.eligible_classes)} types in {results.stats.recordings.count:,} "
+        "recordings."
+    )
+    excluded = len(evaluation.excluded_classes)
+    yield f"We left out {excluded} call types and {len(results.rejects)} rows or files."
+    yield (
+        f"We split the recordings into {folds.count} folds ({folds.origin}), so that no recording "
+        "is on both sides of a split."
+    )
+
+
+def _describe_evaluation(results: CorpusResults, protocol: Protocol) -> Iterator[str]:
+    evaluation = results.evaluation
+    names = ", ".join(evaluation.encoders)
+    first = min(evaluation.curve["k"])
+    last = max(evaluation.curve["k"])
+    yield f"Frozen encoders gave one vector per call: {names}."
+    yield (
+        f"For every query we drew k examples per call type from the other folds, k = {first} to "
+        f"{last} [1]."
+    )
+    yield (
+        "We scored a query by its squared distance to the mean of each call type's examples [2]."
+    )
+    score = "log-odds" if protocol.score == "log" else "softmax"
+    yield f"We ranked queries by the {score} and averaged the precision over call types (mAP)."
+    yield (
+        f"Every call type has k different examples up to k* = {evaluation.complete_shots}; there "
+        f"were {evaluation.queries:,} queries."
+    )
+
+
+def _describe_intervals(results: CorpusResults, protocol: Protocol) -> Iterator[str]:
+    evaluation = results.evaluation
+    counts = {
+        "bootstraps": protocol.bootstraps,
+        "shared_draws": protocol.shared_draws,
+        "total_samples": protocol.total_samples,
+    }
+    yield "Intervals run from the 1st to the 99th percentile."
+    for spread in evaluation.spreads:
+        samples = INTERVALS[spread].format(**counts)
+        yield f"The spread {spread} is over {samples}."
+    yield (
+        "Differences between encoders have simultaneous 98 % intervals over all pairs and all k "
+        "up to k*."
+    )
+    if protocol.permutations:
+        yield (
+            f"We tested against chance with {protocol.permutations} permutations of labels over "
+            "recordings."
+        )
+    yield f"The seed was {protocol.seed}; callshot {__version__} computed all numbers."
+
+
+def list_references(results: CorpusResults) -> list[str]:
+    """Return the references of the methods section, numbered from 1 on."""
+    references = [PROTOCOL, CENTROIDS]
+    for encoder in results.evaluation.encoders:
+        for start, reference in ENCODERS.items():
+            if encoder.startswith(start) and reference not in references:
+                references.append(reference)
+    return [f"[{number}] {text}" for number, text in enumerate(references, 1)]

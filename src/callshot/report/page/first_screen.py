@@ -1,0 +1,160 @@
+"""Summaries of corpora → the first screen: a sentence, the curve, three cards, and their basis."""
+
+from collections.abc import Mapping, Sequence
+
+from callshot.records import CorpusResults
+from callshot.report.classifiers import main_spread
+from callshot.report.page.curve_svg import (
+    Scale,
+    SvgLine,
+    SvgMark,
+    SvgPicture,
+    draw_svg,
+    share_scale,
+)
+from callshot.report.page.html import Markup, element, join
+from callshot.report.page.sections import format_count
+from callshot.report.summary import Card, Headline, Summary
+from callshot.report.summary.headline import format_value
+
+Summaries = Mapping[str, Summary]
+METRICS = {"accuracy": "calls named right", "map": "mAP"}
+PALE = "line pale"
+COLOURS = 7  # of the style of the page
+MOST_LINES = 6
+
+
+def show_first_screen(
+    all_results: Sequence[CorpusResults], summaries: Summaries
+) -> Markup:
+    """Return the answer for every corpus; those of several share their axes."""
+    has_several = len(all_results) > 1
+    pictures = [_picture(one, summaries[one.corpus]) for one in all_results]
+    metrics = {summaries[one.corpus].headline.metric for one in all_results}
+    scale = share_scale(pictures, percent=metrics == {"accuracy"})
+    articles = []
+    for results, picture in zip(all_results, pictures, strict=True):
+        summary = summaries[results.corpus]
+        title = results.corpus if has_several else ""
+        articles.append(_show_corpus(results, summary, picture, scale, title))
+    class_ = "answers several" if has_several else "answers"
+    return element("div", *articles, class_=class_)
+
+
+def _show_corpus(
+    results: CorpusResults,
+    summary: Summary,
+    picture: SvgPicture,
+    scale: Scale,
+    title: str,
+) -> Markup:
+    headline = summary.headline
+    heading = element("h2", title) if title else ""
+    details = [element("p", text, class_="detail") for text in headline.details]
+    basis = element("p", describe_basis(results), class_="quiet basis")
+    link = element("a", "all curves, with values", href="#curves-panel")
+    caption = element("figcaption", _describe_picture(summary), " ", link)
+    return element(
+        "article",
+        element(
+            "div",
+            heading,
+            element("p", headline.sentence, class_="lead"),
+            *details,
+            basis,
+            class_="say",
+        ),
+        element("figure", draw_svg(picture, scale), caption, class_="first-curve"),
+        element("div", *map(_show_card, summary.cards), class_="cards"),
+    )
+
+
+def _show_card(card: Card) -> Markup:
+    return element(
+        "a",
+        element("span", card.question, class_="question"),
+        element("strong", card.answer),
+        element("span", card.text, class_="why"),
+        href=f"#{card.section}",
+        class_="card",
+    )
+
+
+def describe_basis(results: CorpusResults) -> str:
+    """Return what the numbers rest on, and how much was left out."""
+    evaluation = results.evaluation
+    eligible = len(evaluation.eligible_classes)
+    counts = (
+        format_count(results.stats.recordings.count, "recording"),
+        format_count(results.evaluated.count, "call"),
+        format_count(eligible, "call type"),
+        format_count(evaluation.folds.count, "fold"),
+    )
+    left_out = [
+        format_count(len(evaluation.excluded_classes), "call type"),
+        format_count(len(results.rejects), "row or file", "rows and files"),
+    ]
+    return (
+        f"Based on {', '.join(counts)}. Left out: {' and '.join(left_out)}. "
+        f"Every call type has k examples up to k* = {evaluation.complete_shots}."
+    )
+
+
+def _describe_picture(summary: Summary) -> str:
+    metric = METRICS[summary.headline.metric]
+    return (
+        f"{metric.capitalize()} with k examples; band: 98 % interval of {summary.best}."
+    )
+
+
+def _picture(results: CorpusResults, summary: Summary) -> SvgPicture:
+    headline = summary.headline
+    evaluation = results.evaluation
+    curve = evaluation.curve.filter(
+        scoring="all", metric=headline.metric, spread=main_spread(evaluation)
+    )
+    lines = []
+    colours = {name: n % COLOURS for n, name in enumerate(evaluation.encoders)}
+    others = [name for name in evaluation.encoders if name != summary.best]
+    for name in [*others[: MOST_LINES - 1], summary.best]:
+        points = curve.filter(encoder=name).sort("k")
+        is_best = name == summary.best
+        line = SvgLine(
+            name,
+            points["k"].to_list(),
+            points["mean"].to_list(),
+            points["p01"].to_list() if is_best else (),
+            points["p99"].to_list() if is_best else (),
+            colours[name],
+            "line" if is_best else PALE,
+        )
+        lines.append(line)
+    chance = curve.filter(encoder=summary.best)["chance"].mean()
+    return SvgPicture(
+        f"{results.corpus}: {METRICS[headline.metric]} against k",
+        lines,
+        METRICS[headline.metric],
+        float(chance) if isinstance(chance, float) else None,
+        evaluation.complete_shots,
+        _marks(headline, lines[-1]),
+    )
+
+
+def _marks(headline: Headline, line: SvgLine) -> list[SvgMark]:
+    """Return the points that the headline is about."""
+    means = dict(zip(line.shots, line.mean, strict=True))
+    marks = []
+    for k in (headline.k, headline.next_k):
+        if k is not None and k in means:
+            text = f"{format_value(headline.metric, means[k])} with {k}"
+            marks.append(SvgMark(k, means[k], text))
+    return marks
+
+
+def show_paragraphs(texts: Sequence[str], figure: str) -> Markup:
+    """Return paragraphs, each with a link to the figure that it rests on."""
+    parts = []
+    for text in texts:
+        link = element("a", "figure", href=f"#{figure}", class_="to-figure")
+        parts.append(element("p", text, " ", link))
+    return join(*parts)
