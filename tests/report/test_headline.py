@@ -67,7 +67,7 @@ def test_no_level_is_promised_if_samples_do_not_rise():
     headline = write_summary(replace_frames(results, values=mixed)).headline
     assert headline.next_k is None
     assert headline.sentence.endswith("; with 10, the most tested, it is 0.71.")
-    assert headline.details[0] == "10 are better than 5 in 90 % of samples."
+    assert headline.details[0] == "10 are better than 5 in 89 % of samples."
 
 
 def test_more_examples_that_change_little_bring_no_clear_gain():

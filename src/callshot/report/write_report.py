@@ -100,7 +100,7 @@ def write_report(
         summaries,
         {one.corpus: build_tables([one], **shown) for one in every},
         pictures,
-        {one.corpus: _write_methods(one, options.protocol) for one in every},
+        _write_methods(every, options.protocol),
         provenance,
         options.commands,
         options.confusion,
@@ -118,8 +118,13 @@ def _draw(results: CorpusResults, folder: Path, options: ReportOptions) -> list[
     return paths
 
 
-def _write_methods(results: CorpusResults, protocol: Protocol) -> list[str]:
-    return [*describe_methods(results, protocol), *list_references(results)]
+def _write_methods(
+    all_results: Sequence[CorpusResults], protocol: Protocol
+) -> dict[str, list[str]]:
+    return {
+        one.corpus: [*describe_methods(one, protocol), *list_references(one)]
+        for one in all_results
+    }
 
 
 def _caption_pictures(figures: Sequence[Path]) -> list[Picture]:

@@ -59,11 +59,12 @@ class Scale:
 
     def place(self, k: float, value: float) -> Point:
         """Return where a point is on the drawing."""
-        width = log(self.last / self.first) or 1.0
-        x = LEFT + (WIDTH - LEFT - RIGHT) * log(k / self.first) / width
-        share = (value - self.low) / (self.high - self.low)
-        y = HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * min(max(share, 0.0), 1.0)
-        return x, y
+        width = WIDTH - LEFT - RIGHT
+        height = HEIGHT - TOP - BOTTOM
+        right = log(k / self.first) / log(self.last / self.first)
+        up = (value - self.low) / (self.high - self.low)
+        up_inside = min(max(up, 0.0), 1.0)
+        return LEFT + width * right, HEIGHT - BOTTOM - height * up_inside
 
     def format(self, value: float) -> str:
         """Return a value of the vertical axis."""
@@ -125,25 +126,27 @@ def draw_svg(picture: SvgPicture, scale: Scale) -> Markup:
 
 
 def _draw_axes(scale: Scale, metric: str) -> Iterator[Markup]:
-    bottom = HEIGHT - BOTTOM
-    step = next(
-        (one for one in TICK_STEPS if (scale.high - scale.low) / one <= MOST_TICKS),
-        TICK_STEPS[-1],
-    )
-    for number in range(
-        ceil(scale.low / step - 1e-9), floor(scale.high / step + 1e-9) + 1
-    ):
-        _, y = scale.place(scale.first, number * step)
+    for value in _choose_values(scale):
+        _, y = scale.place(scale.first, value)
         yield _path([(LEFT, y), (WIDTH - RIGHT, y)], "grid-line")
-        text = scale.format(number * step)
-        yield _text(LEFT - 6, y + 4, text, "end")
+        yield _text(LEFT - 6, y + 4, scale.format(value), "end")
+    bottom = HEIGHT - BOTTOM + 16
     for k in _choose_shots(scale):
         x, _ = scale.place(k, scale.low)
-        yield _text(x, bottom + 16, str(k), "middle")
-    yield _text(
-        (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, "k, examples per call type", "middle"
-    )
+        yield _text(x, bottom, str(k), "middle")
+    middle = (LEFT + WIDTH - RIGHT) / 2
+    yield _text(middle, HEIGHT - 6, "k, examples per call type", "middle")
     yield _text(LEFT, TOP - 4, metric, "start", "axis-name")
+
+
+def _choose_values(scale: Scale) -> list[float]:
+    """Return round values on the vertical axis."""
+    height = scale.high - scale.low
+    steps = [step for step in TICK_STEPS if height / step <= MOST_TICKS]
+    step = steps[0] if steps else TICK_STEPS[-1]
+    first = ceil(scale.low / step - 1e-9)
+    last = floor(scale.high / step + 1e-9)
+    return [number * step for number in range(first, last + 1)]
 
 
 def _choose_shots(scale: Scale) -> list[int]:
@@ -154,15 +157,19 @@ def _choose_shots(scale: Scale) -> list[int]:
 
 
 def _draw_levels(picture: SvgPicture, scale: Scale) -> Iterator[Markup]:
-    if picture.complete is not None and scale.first < picture.complete < scale.last:
-        x, _ = scale.place(picture.complete, scale.low)
+    complete = picture.complete
+    if complete is not None and scale.first < complete < scale.last:
+        x, _ = scale.place(complete, scale.low)
         yield _path([(x, TOP), (x, HEIGHT - BOTTOM)], "complete")
-        yield _text(x + 3, TOP + 9, f"k* = {picture.complete}", "start", "note")
+        yield _text(x + 3, TOP + 9, f"k* = {complete}", "start", "note")
     if picture.chance is not None and isfinite(picture.chance):
-        _, y = scale.place(scale.first, picture.chance)
-        yield _path([(LEFT, y), (WIDTH - RIGHT, y)], "chance")
-        text = f"chance {scale.format(picture.chance)}"
-        yield _text(LEFT + 4, y - 4, text, "start", "note")
+        yield from _draw_chance(picture.chance, scale)
+
+
+def _draw_chance(chance: float, scale: Scale) -> Iterator[Markup]:
+    _, y = scale.place(scale.first, chance)
+    yield _path([(LEFT, y), (WIDTH - RIGHT, y)], "chance")
+    yield _text(LEFT + 4, y - 4, f"chance {scale.format(chance)}", "start", "note")
 
 
 def _draw_band(line: SvgLine, scale: Scale) -> Markup:

@@ -1,8 +1,10 @@
 """Summaries of corpora → the first screen: a sentence, the curve, three cards, and their basis."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from callshot.records import CorpusResults
+from callshot.records.frames import Frame
 from callshot.report.classifiers import main_spread
 from callshot.report.page.curve_svg import (
     Scale,
@@ -19,7 +21,6 @@ from callshot.report.summary.headline import format_value
 
 Summaries = Mapping[str, Summary]
 METRICS = {"accuracy": "calls named right", "map": "mAP"}
-PALE = "line pale"
 COLOURS = 7  # of the style of the page
 MOST_LINES = 6
 
@@ -113,22 +114,12 @@ def _picture(results: CorpusResults, summary: Summary) -> SvgPicture:
     curve = evaluation.curve.filter(
         scoring="all", metric=headline.metric, spread=main_spread(evaluation)
     )
-    lines = []
-    colours = {name: n % COLOURS for n, name in enumerate(evaluation.encoders)}
     others = [name for name in evaluation.encoders if name != summary.best]
+    lines = []
     for name in [*others[: MOST_LINES - 1], summary.best]:
         points = curve.filter(encoder=name).sort("k")
-        is_best = name == summary.best
-        line = SvgLine(
-            name,
-            points["k"].to_list(),
-            points["mean"].to_list(),
-            points["p01"].to_list() if is_best else (),
-            points["p99"].to_list() if is_best else (),
-            colours[name],
-            "line" if is_best else PALE,
-        )
-        lines.append(line)
+        colour = evaluation.encoders.index(name) % COLOURS
+        lines.append(_line(points, colour, name == summary.best))
     chance = curve.filter(encoder=summary.best)["chance"].mean()
     return SvgPicture(
         f"{results.corpus}: {METRICS[headline.metric]} against k",
@@ -138,6 +129,22 @@ def _picture(results: CorpusResults, summary: Summary) -> SvgPicture:
         evaluation.complete_shots,
         _marks(headline, lines[-1]),
     )
+
+
+def _line(points: Frame, colour: int, is_best: bool) -> SvgLine:
+    """Return the line of an encoder; only the best has a band."""
+    line = SvgLine(
+        points["encoder"][0],
+        points["k"].to_list(),
+        points["mean"].to_list(),
+        colour=colour,
+        class_="line pale",
+    )
+    if not is_best:
+        return line
+    low = points["p01"].to_list()
+    high = points["p99"].to_list()
+    return replace(line, low=low, high=high, class_="line")
 
 
 def _marks(headline: Headline, line: SvgLine) -> list[SvgMark]:

@@ -119,18 +119,8 @@ class Fold:
 def make_folds(content: PageContent) -> list[Fold]:
     """Return the folds that have content, in the order in which people ask."""
     maker = _FoldMaker(content)
-    parts: dict[str, Sequence[Show]] = {
-        "encoder": (maker.curves, maker.figures, maker.commands_for_encoders),
-        "confused": (maker.confusion, maker.figures),
-        "labels": (maker.needs, maker.figures),
-        "training": (maker.figures,),
-        "certainty": (maker.spreads, maker.differences, maker.figures),
-        "left-out": (maker.left_out, maker.figures),
-        "methods": (maker.methods, maker.figures),
-        "provenance": (maker.provenance,),
-    }
     folds = []
-    for name, shows in parts.items():
+    for name, shows in maker.parts().items():
         body = join(maker.answers(name), *(show(name) for show in shows))
         if not body:
             body = maker.cards(name)
@@ -156,6 +146,19 @@ class _FoldMaker:
     """Makes the parts of folds; every method gets the name of the fold."""
 
     content: PageContent
+
+    def parts(self) -> dict[str, Sequence[Show]]:
+        """Return what is below the sentences of each fold."""
+        return {
+            "encoder": (self.curves, self.figures, self.commands_for_encoders),
+            "confused": (self.confusion, self.figures),
+            "labels": (self.needs, self.figures),
+            "training": (self.figures,),
+            "certainty": (self.spreads, self.differences, self.figures),
+            "left-out": (self.left_out, self.figures),
+            "methods": (self.methods, self.figures),
+            "provenance": (self.provenance,),
+        }
 
     def for_each(self, show: Callable[[CorpusResults, int], Markup]) -> Markup:
         """Return what is shown of every corpus, under its name if there are several."""

@@ -53,14 +53,17 @@ def _choose_encoder(context: Context) -> tuple[str, str]:
     if not others:
         mean = context.curve().filter(k=k)["mean"][0]
         return best, f"Only {best} was evaluated: mAP {mean:.2f} with {k}."
-    other = others[0]
-    for row in context.difference_at(k, best, other):
-        margin = format_margin(row)
-        if row["low"] is not None and row["low"] <= 0:
-            text = f"With {k}, {best} leads by {margin}: not clear."
-            return f"{best} or {other}", text
-        return best, f"With {k}, {best} is ahead of {other} by {margin}."
-    return best, f"With {k}, {best} is on average ahead of {other}."
+    for row in context.difference_at(k, best, others[0]):
+        return _compare_best(row, best, others[0])
+    return best, f"With {k}, {best} is on average ahead of {others[0]}."
+
+
+def _compare_best(row: Point, best: str, other: str) -> tuple[str, str]:
+    margin = format_margin(row)
+    k = row["k"]
+    if row["low"] is not None and row["low"] <= 0:
+        return f"{best} or {other}", f"With {k}, {best} leads by {margin}: not clear."
+    return best, f"With {k}, {best} is ahead of {other} by {margin}."
 
 
 def _judge_training(context: Context) -> tuple[str, str]:

@@ -5,6 +5,7 @@ import polars as pl
 from callshot.records.frames import Frame
 from callshot.report.summary.context import Context, Sentences
 
+IS_RIGHT = pl.col("true") == pl.col("predicted")
 LEAST_SHARE = 0.005  # of a row, that a sentence gives
 
 
@@ -13,24 +14,28 @@ def describe_confusions(context: Context) -> Sentences:
     cells = confusion_at(context)
     if cells.is_empty():
         return
-    k = cells["k"][0]
-    is_right = pl.col("true") == pl.col("predicted")
-    right = cells.filter(is_right).sort("recall", descending=True, maintain_order=True)
-    wrong = cells.filter(~is_right).sort("recall", descending=True, maintain_order=True)
-    most = right.row(0, named=True)
-    least = right.row(-1, named=True)
+    by_share = cells.sort("recall", descending=True, maintain_order=True)
+    right = by_share.filter(IS_RIGHT)
+    examples = context.examples(cells["k"][0])
+    most, most_share = right.select("true", "recall").row(0)
+    least, least_share = right.select("true", "recall").row(-1)
     yield (
-        f"With {context.examples(k)}, {context.best} names '{most['true']}' right most often: "
-        f"{100 * most['recall']:.0f} %. It names '{least['true']}' right least often: "
-        f"{100 * least['recall']:.0f} %."
+        f"With {examples}, {context.best} names '{most}' right most often: "
+        f"{100 * most_share:.0f} %. "
+        f"It names '{least}' right least often: {100 * least_share:.0f} %."
     )
-    if wrong.is_empty() or wrong["recall"][0] < LEAST_SHARE:
-        return
-    row = wrong.row(0, named=True)
-    yield (
-        f"The largest confusion: it names {100 * row['recall']:.0f} % of '{row['true']}' as "
-        f"'{row['predicted']}'."
-    )
+    yield from _describe_largest(by_share.filter(~IS_RIGHT))
+
+
+def _describe_largest(wrong: Frame) -> Sentences:
+    """Yield the largest share of wrong names, if there are any."""
+    for row in wrong.head(1).iter_rows(named=True):
+        if row["recall"] >= LEAST_SHARE:
+            share = 100 * row["recall"]
+            yield (
+                f"The largest confusion: it names {share:.0f} % of '{row['true']}' as "
+                f"'{row['predicted']}'."
+            )
 
 
 def confusion_at(context: Context) -> Frame:

@@ -51,27 +51,37 @@ def write_headline(context: Context) -> Headline:
     metric = choose_metric(context)
     points = headline_curve(context, metric)
     point = points.row(by_predicate=pl.col("k") == context.k, named=True)
-    details = [*_describe_interval(context, metric, point)]
-    details += _describe_guessing(context, metric, point)
+    details = [
+        *_describe_interval(context, metric, point),
+        *_describe_guessing(context, metric, point),
+    ]
     for sentence in describe_no_success(context):
         first = sentence.partition(". ")[0]
         return Headline(f"{first}.", details, metric, context.k)
+    start = _describe_few(context, metric, point)
     rise = find_rise(context, metric, point)
-    value = format_value(metric, point["mean"])
-    subject = SUBJECTS[metric].format(encoder=context.best, value=value)
-    start = f"With {context.examples(context.k)}, {subject}"
     if rise is None:
-        sentence = f"{start}{_describe_last(context, metric, points)}."
-        details = [
-            *_describe_rarest(context, points),
-            *_describe_share(context, metric, points),
-            *details,
-        ]
-        return Headline(sentence, details, metric, context.k)
+        known = _describe_known(context, metric, points)
+        sentence = f"{start}{_describe_last(context, points, metric)}."
+        return Headline(sentence, [*known, *details], metric, context.k)
     more = rise.k - context.k
     level = format_value(metric, rise.level)
     sentence = f"{start}; label {more} more of each to reach {level}."
     return Headline(sentence, details, metric, context.k, rise.k)
+
+
+def _describe_few(context: Context, metric: str, point: Point) -> str:
+    value = format_value(metric, point["mean"])
+    subject = SUBJECTS[metric].format(encoder=context.best, value=value)
+    return f"With {context.examples(context.k)}, {subject}"
+
+
+def _describe_known(context: Context, metric: str, points: Frame) -> list[str]:
+    """Return what is known of more examples where no level is promised."""
+    return [
+        *_describe_rarest(context, points),
+        *_describe_share(context, metric, points),
+    ]
 
 
 def choose_metric(context: Context) -> str:
@@ -135,7 +145,7 @@ def share_rising(context: Context, metric: str, k: int) -> float:
     return float(np.mean(more > few))
 
 
-def _describe_last(context: Context, metric: str, points: Frame) -> str:
+def _describe_last(context: Context, points: Frame, metric: str) -> str:
     """Return what the most examples do that every call type has, if they are more."""
     complete = points.filter("complete")
     if complete.is_empty() or complete["k"][-1] <= context.k:
