@@ -65,6 +65,8 @@ const GRID = [
   ["Grid", ["ArrowLeft"], MOVE, (event) => moveFocus(-1, 0, event.shiftKey)],
   ["Grid", ["ArrowDown"], MOVE, (event) => moveFocus(0, 1, event.shiftKey)],
   ["Grid", ["ArrowUp"], MOVE, (event) => moveFocus(0, -1, event.shiftKey)],
+  ["Grid", ["Home"], "first call of the page", (event) => moveFocus(-Infinity, 0, event.shiftKey)],
+  ["Grid", ["End"], "last call of the page", (event) => moveFocus(Infinity, 0, event.shiftKey)],
   ["Grid", [" "], "play, stop", playFocused],
   ["Grid", ["m"], "choose the framed call, or leave it out", toggleFocused],
   ["Grid", ["Ctrl+a"], "choose all, or none", toggleAll],

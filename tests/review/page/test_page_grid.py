@@ -1,0 +1,127 @@
+"""The grid, phones and walls, in Chromium."""
+
+import re
+
+import pytest
+
+expect = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed"
+).expect
+
+OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+def open_grid(seen):
+    seen.page.keyboard.press("g")
+    expect(seen.page.locator(".tile")).to_have_count(24)
+
+
+def actions(seen):
+    """Return the actions of all items, as the server knows them."""
+    ids = ",".join(str(number) for number in range(24))
+    items = seen.get("/api/items", ids=ids)["items"]
+    return [item["decision"]["action"] if item["decision"] else None for item in items]
+
+
+def test_several_calls_are_decided_by_one_key_arrows_move_and_enter_opens(visit):
+    with visit() as seen:
+        page = seen.page
+        posts = []
+        page.on(
+            "request",
+            lambda one: posts.append(one.url) if one.method == "POST" else None,
+        )
+        open_grid(seen)
+        tiles = page.locator(".tile")
+        tiles.nth(1).click()
+        tiles.nth(4).click(modifiers=["Shift"])
+        tiles.nth(2).click()
+        expect(page.locator("#chosen")).to_have_text("3 calls chosen")
+        expect(page.locator(".tile[aria-selected=true]")).to_have_count(3)
+        page.keyboard.press("n")
+        expect(
+            page.locator(".tile[data-state=saved][data-action=reject]")
+        ).to_have_count(3)
+        assert actions(seen).count("reject") == 3
+        assert len(posts) == 1
+        page.keyboard.press("Control+a")
+        expect(page.locator("#chosen")).to_have_text("24 calls chosen")
+        page.keyboard.press("y")
+        expect(
+            page.locator(".tile[data-state=saved][data-action=confirm]")
+        ).to_have_count(24)
+        page.keyboard.press("u")
+        expect(page.locator(".tile[data-action=confirm]")).to_have_count(0)
+        expect(page.locator(".tile[data-action=reject]")).to_have_count(3)
+        page.keyboard.press("u")
+        expect(page.locator(".tile[data-state=none]")).to_have_count(24)
+        assert set(actions(seen)) == {None}
+        ids = seen.get("/api/queue", order="best", state="undecided")["ids"]
+        focused = page.locator(".tile.focused")
+        columns = page.evaluate(
+            "getComputedStyle(document.querySelector('#tiles'))"
+            ".gridTemplateColumns.split(' ').length"
+        )
+        page.keyboard.press("Home")
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("ArrowRight")
+        expect(focused).to_have_attribute("data-id", str(ids[columns + 1]))
+        page.keyboard.press("Shift+ArrowRight")
+        expect(page.locator("#chosen")).to_have_text("2 calls chosen")
+        page.keyboard.press("m")
+        expect(page.locator("#chosen")).to_have_text("1 call chosen")
+        page.keyboard.press(" ")
+        expect(page.locator(".tile[data-playing=true]")).to_have_count(1)
+        page.keyboard.press(" ")
+        expect(page.locator(".tile[data-playing=true]")).to_have_count(0)
+        page.keyboard.press("Enter")
+        expect(page.locator("#card")).to_be_visible()
+        expect(page.locator("#pane")).to_have_attribute(
+            "data-item", str(ids[columns + 2])
+        )
+
+
+def test_a_phone_shows_the_card_and_a_finger_decides(visit):
+    phone = {
+        "viewport": {"width": 360, "height": 740},
+        "has_touch": True,
+        "is_mobile": True,
+    }
+    with visit(**phone) as seen:
+        page = seen.page
+        assert page.evaluate(OVERFLOW) <= 0
+        for name in ("Undo", "No", "Yes", "Skip"):
+            box = (
+                page.locator("#verdicts")
+                .get_by_role("button", name=name)
+                .bounding_box()
+            )
+            assert box["height"] >= 44
+            assert box["y"] + box["height"] <= 740
+        first = seen.shown()
+        page.locator("#verdicts .yes").tap()
+        expect(page.locator("#pane")).not_to_have_attribute("data-item", str(first))
+        seen.settle()
+        assert seen.item(first)["decision"]["action"] == "confirm"
+        page.locator("#play").tap()
+        expect(page.locator("#play")).to_have_text(re.compile("^Stop"))
+        page.locator("#verdicts .undo").tap()
+        expect(page.locator("#pane")).to_have_attribute("data-item", str(first))
+        page.locator("#mode-grid").tap()
+        page.locator(".tile").nth(0).tap()
+        page.locator(".tile").nth(1).tap()
+        expect(page.locator("#chosen")).to_have_text("2 calls chosen")
+        assert page.evaluate(OVERFLOW) <= 0
+        page.locator("#help-button").tap()
+        assert page.evaluate(OVERFLOW) <= 0
+
+
+def test_tablets_and_walls_show_everything(visit):
+    with visit(viewport={"width": 768, "height": 1024}) as seen:
+        page = seen.page
+        for width, height in ((768, 1024), (3840, 2160)):
+            page.set_viewport_size({"width": width, "height": height})
+            seen.settle()
+            assert page.evaluate(OVERFLOW) <= 0
+            assert page.locator("#pane").bounding_box()["width"] > 0.7 * width - 100
+            expect(page.locator("#verdicts .yes")).to_be_in_viewport()

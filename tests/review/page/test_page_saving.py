@@ -1,0 +1,157 @@
+"""Nothing is lost, in Chromium: dead servers, two tabs, two reviewers, reloads, exports."""
+
+import io
+import zipfile
+
+import polars as pl
+import pytest
+
+expect = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed"
+).expect
+
+
+def test_a_decision_is_saved_only_when_the_server_has_answered_yes(visit):
+    with visit(silent=False) as seen:
+        page = seen.page
+        number = seen.shown()
+        held = []
+        page.route("**/api/decisions", lambda route: held.append(route))
+        page.keyboard.press("y")
+        expect(page.locator("#saved")).to_have_text("1 decision not saved yet")
+        page.keyboard.press("PageUp")
+        expect(page.locator("#verdict")).to_have_text("yes · saving…")
+        expect(page.locator("#verdict")).to_have_attribute("data-state", "pending")
+        held.pop().continue_()
+        expect(page.locator("#verdict")).to_have_text("yes · saved")
+        expect(page.locator("#saved")).to_have_text("All saved")
+        assert seen.item(number)["decision"]["action"] == "confirm"
+        page.unroute("**/api/decisions")
+        page.keyboard.press("PageDown")
+        seen.settle()
+        refusal = {"status": 409, "json": {"error": "this call is settled"}}
+        page.route("**/api/decisions", lambda route: route.fulfill(**refusal))
+        page.keyboard.press("y")
+        expect(page.locator("#notes")).to_have_text("Not saved: this call is settled")
+        page.keyboard.press("PageUp")
+        expect(page.locator("#verdict")).to_have_text("not reviewed")
+
+
+def test_two_tabs_follow_each_other(visit):
+    with visit() as seen:
+        first = seen.page
+        second = first.context.new_page()
+        second.goto(seen.server.address)
+        second.locator("#mode-grid").click()
+        expect(second.locator(".tile")).to_have_count(24)
+        number = seen.shown()
+        seen.press("n")
+        expect(second.locator(f"#tile-{number}")).to_have_attribute(
+            "data-action", "reject"
+        )
+        expect(second.locator("#done-count")).to_contain_text("1 of 24")
+        second.locator(".tile").nth(1).click()
+        second.keyboard.press("y")
+        expect(first.locator("#done-count")).to_contain_text("2 of 24")
+        second.keyboard.press("u")
+        expect(first.locator("#done-count")).to_contain_text("1 of 24")
+        first.keyboard.press("PageUp")
+        expect(first.locator("#verdict")).to_have_text("no · saved")
+        second.keyboard.press("u")
+        expect(first.locator("#verdict")).to_have_text("not reviewed")
+
+
+def test_a_reload_in_the_middle_keeps_the_place_and_the_undo(visit):
+    with visit() as seen:
+        page = seen.page
+        page.locator("#order").select_option("time")
+        page.keyboard.press("f")
+        page.locator("#filter-label").select_option("trumpet")
+        expect(page.locator("#shown")).to_contain_text("8 calls")
+        page.keyboard.press("Escape")
+        page.locator("#main").focus()
+        seen.press("y", "PageDown", "PageDown")
+        number = seen.shown()
+        page.reload()
+        seen.settle()
+        expect(page.locator("#shown")).to_have_text("7 calls: not reviewed, trumpet")
+        assert seen.shown() == number
+        expect(page.locator("#order")).to_have_value("time")
+        seen.press("u")
+        assert seen.get("/api/progress")["done"] == 0
+
+
+def test_exports_are_downloaded_with_who_and_when(visit):
+    with visit() as seen:
+        page = seen.page
+        seen.press("y", "n", "y")
+        with page.expect_download() as waiting:
+            page.locator("[data-format=csv]").click()
+        content = waiting.value.path().read_bytes()
+        if waiting.value.suggested_filename.endswith(".zip"):
+            archive = zipfile.ZipFile(io.BytesIO(content))
+            content = archive.read(archive.namelist()[0])
+        table = pl.read_csv(io.BytesIO(content))
+        assert len(table) == 2
+        assert "reviewer" in ",".join(table.columns)
+        page.get_by_label("with rejected calls").check()
+        for name in ("raven", "audacity", "parquet", "csv"):
+            with page.expect_download() as waiting:
+                page.locator(f"[data-format={name}]").click()
+            assert waiting.value.path().stat().st_size > 0
+        table_text = waiting.value.path().read_bytes()
+        assert table_text != content
+
+
+def test_reviewers_disagree_and_one_settles(visit):
+    with visit() as seen:  # nobody else has decided anything
+        number = seen.shown()
+    with visit(reviewer="Ann") as seen:
+        seen.press("y")
+    with visit(reviewer="Ben") as seen:
+        page = seen.page
+        assert seen.shown() == number
+        seen.press("n")
+        page.locator("#settle").click()
+        expect(page.locator("#others")).to_contain_text("Ann: yes")
+        expect(page.locator("#others")).to_have_class("conflict")
+        seen.settle()
+        page.keyboard.press("y")
+        expect(page.locator("#done")).to_be_visible()
+        expect(page.locator("#settle")).to_have_count(0)
+        assert seen.get("/api/progress")["agreement"]["conflicts"] == []
+        seen.undo_all()
+        seen.open("Ann")
+
+
+def test_a_killed_server_loses_nothing_and_the_page_goes_on(visit, server):
+    with visit(silent=False) as seen:
+        page = seen.page
+        seen.press("y")
+        server.kill()
+        order = seen.shown()
+        page.keyboard.press("n")
+        page.keyboard.press("y")
+        expect(page.locator("#saved")).to_have_text("2 decisions not saved yet")
+        expect(page.locator("#banner")).to_contain_text("The server does not answer.")
+        expect(page.locator("#banner")).to_contain_text("kept in this browser")
+        page.keyboard.press("PageUp")
+        expect(page.locator("#verdict")).to_have_text("yes · saving…")
+        server.start()
+        expect(page.locator("#saved")).to_have_text("All saved", timeout=15_000)
+        expect(page.locator("#banner")).to_be_hidden()
+        expect(page.locator("#verdict")).to_have_text("yes · saved")
+        assert seen.item(order)["decision"]["action"] == "reject"
+        assert seen.get("/api/progress")["done"] == 3
+        server.kill()
+        page.keyboard.press("PageDown")
+        page.keyboard.press("n")
+        expect(page.locator("#saved")).to_have_text("1 decision not saved yet")
+        context = page.context
+        page.close()
+        server.start()
+        later = context.new_page()
+        later.goto(server.address)
+        expect(later.locator("#done-count")).to_contain_text("4 of 24", timeout=15_000)
+        seen.page = later
+        assert seen.get("/api/progress")["done"] == 4

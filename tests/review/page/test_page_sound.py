@@ -1,0 +1,220 @@
+"""Sound and picture in Chromium: playback, speed, zoom, settings that stay, what is made ready."""
+
+import re
+import struct
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from review_pages import RATE_HZ
+
+expect = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed"
+).expect
+
+
+class Requests:
+    """What the page asked the server for, since the last look."""
+
+    def __init__(self, page):
+        self.urls = []
+        page.on("request", lambda request: self.urls.append(request.url))
+
+    def take(self, path):
+        """Return the queries of a path since the last look."""
+        urls = [url for url in self.urls if urlsplit(url).path == path]
+        self.urls.clear()
+        return [
+            {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
+            for url in urls
+        ]
+
+
+def read_rate(seen, query):
+    """Return the rate in the header of the sound that the page asked for."""
+    answer = seen.page.request.get(f"{seen.origin}/api/sound", params=query)
+    return struct.unpack_from("<I", answer.body(), 24)[0]
+
+
+def wait_for_query(seen, requests, path, **wanted):
+    """Return the first query of a path that has these values."""
+    for _ in range(200):
+        for query in requests.take(path):
+            if wanted.items() <= query.items():
+                return query
+        seen.page.wait_for_timeout(20)
+    raise AssertionError(f"no request of {path} with {wanted}")
+
+
+def test_space_plays_and_stops_and_a_click_plays_from_there(visit):
+    with visit() as seen:
+        page = seen.page
+        play = page.locator("#play")
+        page.keyboard.press("l")
+        page.keyboard.press(" ")
+        expect(play).to_have_text(re.compile("^Stop"))
+        expect(page.locator("#playhead")).to_be_visible()
+        page.keyboard.press(" ")
+        expect(play).to_have_text(re.compile("^Play"))
+        page.keyboard.press("l")
+        page.locator("#speed").select_option("16")
+        page.locator("#main").focus()
+        page.keyboard.press(" ")
+        expect(play).to_have_text(re.compile("^Stop"))
+        expect(play).to_have_text(re.compile("^Play"))  # after a third of a second
+        page.keyboard.press("l")
+        page.keyboard.press(" ")
+        page.wait_for_timeout(600)
+        expect(play).to_have_text(re.compile("^Stop"))
+        seen.press("y")
+        expect(play).to_have_text(re.compile("^Play"))
+        page.locator("#speed").select_option("1")
+        box = page.locator("#pane").bounding_box()
+        page.mouse.click(box["x"] + 0.8 * box["width"], box["y"] + 50)
+        expect(page.locator("#play")).to_have_text(re.compile("^Stop"))
+        left = page.evaluate(
+            "parseFloat(document.querySelector('#playhead').style.left)"
+        )
+        assert 79 <= left <= 100
+        assert seen.get("/api/progress")["done"] == 1
+
+
+def test_speed_gain_band_and_selection_are_made_by_the_server(visit):
+    with visit() as seen:
+        page = seen.page
+        requests = Requests(page)
+        page.reload()
+        seen.settle()
+        page.locator("#speed").select_option("1")
+        page.locator("#main").focus()
+        page.keyboard.press("l")  # at 16 times the speed it ends at once
+        queries = []
+        for key, speed in (("+", 2), ("+", 4), ("+", 8), ("+", 16), ("-", 8)):
+            page.keyboard.press(key)
+            expect(page.locator("#speed")).to_have_value(str(speed))
+            page.keyboard.press(" ")
+            expect(page.locator("#play")).to_have_text(re.compile("^Stop"))
+            page.keyboard.press(" ")
+            queries += requests.take("/api/sound")
+        asked = {query["speed"]: query for query in queries if query["item"] == "0"}
+        assert {"2", "4", "8", "16"} <= asked.keys()
+        for speed, query in asked.items():
+            rate_hz = min(96000, max(8000, RATE_HZ * int(speed)))
+            assert read_rate(seen, query) == rate_hz
+        page.keyboard.press("o")
+        query = wait_for_query(
+            seen, requests, "/api/sound", speed="8", start_s="2", end_s="3.5"
+        )
+        assert query["before"] == "0"
+        page.locator("#gain").select_option("12")
+        wait_for_query(seen, requests, "/api/sound", gain_db="12")
+        page.keyboard.press("b")
+        query = wait_for_query(seen, requests, "/api/sound", gain_db="12")
+        assert "high_hz" in query
+        expect(page.get_by_role("button", name="Band filter")).to_have_attribute(
+            "aria-pressed", "true"
+        )
+
+
+def test_settings_hold_for_all_pictures_and_keys_change_what_is_seen(visit):
+    with visit() as seen:
+        page = seen.page
+        requests = Requests(page)
+        page.keyboard.press(",")
+        page.locator("[data-preset=infrasound]").click()
+        page.locator("#setting-max_hz").fill("333")
+        page.locator("#setting-max_hz").press("Enter")
+        page.locator("#setting-scale").select_option("log")
+        page.locator("#setting-colours").select_option("cividis")
+        wait_for_query(
+            seen,
+            requests,
+            "/api/spectrogram",
+            max_hz="333",
+            scale="log",
+            colours="cividis",
+        )
+        page.keyboard.press("Escape")
+        seen.settle()
+        assert "100" in page.locator("#frequency-axis .tick").all_inner_texts()
+        page.reload()
+        seen.settle()
+        queries = requests.take("/api/spectrogram")
+        assert {query["colours"] for query in queries[-2:]} == {"cividis"}
+        page.keyboard.press("g")
+        expect(page.locator(".tile img[src]").first).to_be_visible()
+        queries = requests.take("/api/spectrogram")
+        assert queries
+        assert {query["max_hz"] for query in queries} == {"333"}
+        page.keyboard.press(",")
+        page.locator("[data-preset=audible]").click()
+        expect(page.locator("#setting-scale")).to_have_value("linear")
+        expect(page.locator("[data-preset=audible]")).to_have_attribute(
+            "aria-pressed", "true"
+        )
+        page.keyboard.press("Escape")
+        page.keyboard.press("g")
+        seen.settle()
+        pane = page.locator("#pane")
+        spans = {"c": ("0", "8.5"), "x": ("0", "5.5"), "z": ("1.88", "3.62")}
+        for key, (start, end) in spans.items():
+            page.keyboard.press(key)
+            expect(pane).to_have_attribute("data-from", start)
+            expect(pane).to_have_attribute("data-to", end)
+        page.keyboard.press("z")
+        expect(pane).to_have_attribute("data-to", "5.5")
+        page.keyboard.press("x")
+        expect(pane).to_have_attribute("data-from", "1")
+        times = page.locator("#time-axis .tick").all_inner_texts()
+        assert times[0] == "0:01.0"
+
+
+def test_the_next_cards_are_ready_before_they_are_asked_for(visit):
+    with visit() as seen:
+        page = seen.page
+        requests = Requests(page)
+        page.reload()
+        seen.settle()
+        page.wait_for_timeout(300)
+        first, *later = seen.get("/api/queue", order="best", state="undecided")["ids"]
+        ready = requests.take("/api/spectrogram")
+        assert {str(one) for one in (first, *later[:3])} == {
+            one["item"] for one in ready
+        }
+        seen.press("y")
+        assert seen.shown() == later[0]
+        page.wait_for_timeout(100)
+        asked = {one["item"] for one in requests.take("/api/spectrogram")}
+        assert str(later[0]) not in asked
+
+
+def test_confirmed_calls_become_examples_to_compare_with(visit):
+    with visit() as seen:
+        page = seen.page
+        seen.press("y", "y", "y", "y", "y", "y")
+        page.locator("#order").select_option("time")
+        seen.settle()
+        tile = page.locator("#examples .example").first
+        expect(tile).to_be_visible()
+        expect(tile.locator("img[src]")).to_be_visible()
+        page.keyboard.press("e")
+        expect(page.locator(".example[data-playing=true]")).to_have_count(1)
+
+
+def test_dark_light_and_the_switch(visit):
+    paper = "getComputedStyle(document.body).backgroundColor"
+    light, dark = "rgb(251, 251, 249)", "rgb(20, 22, 24)"
+    with visit(color_scheme="dark") as seen:
+        page = seen.page
+        assert page.evaluate(paper) == dark
+        page.locator("#theme-button").click()
+        assert page.evaluate(paper) == light
+        page.reload()
+        seen.settle()
+        assert page.evaluate(paper) == light
+        page.locator("#theme-button").click()
+        assert page.evaluate(paper) == dark
+        page.emulate_media(color_scheme="light")
+        assert page.evaluate(paper) == dark
+        page.locator("#theme-button").click()
+        assert page.evaluate(paper) == light

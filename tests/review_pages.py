@@ -1,0 +1,138 @@
+"""A small scan to review, and a server of it in a process of its own."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import soundfile
+
+from callshot.detection.events.events import events_frame
+from callshot.files import sha256_file
+
+RATE_HZ = 4000
+DURATION_S = 60.0
+HOSTILE = "<script>alert(1)</script>"
+HOSTILE_FILE = "rec <img src=x onerror=alert(1)>_20260301_050000.wav"
+FILES = (HOSTILE_FILE, "second_20260301_170000.wav")
+LABELS = ("rumble", "trumpet", HOSTILE)
+TONES_HZ = {"rumble": 30, "trumpet": 400, HOSTILE: 120}
+CALLS_PER_FILE = 12
+START_LIMIT_S = 60
+
+
+def make_scan(folder: Path) -> Path:
+    """Write two recordings with calls, and the folder of a scan that found them."""
+    audio = folder / "audio"
+    audio.mkdir(parents=True)
+    rows = [row for name in FILES for row in _write_recording(audio, name)]
+    scan = folder / "scan"
+    scan.mkdir()
+    events_frame(rows).write_parquet(scan / "events.parquet")
+    facts = {
+        "files": {"events.parquet": sha256_file(scan / "events.parquet")},
+        "classes": [{"label": label, "threshold": 0.3} for label in LABELS],
+        "folders": [str(audio)],
+        "index": {"channel": "first"},
+    }
+    (scan / "scan.json").write_text(json.dumps(facts))
+    return scan
+
+
+def _write_recording(audio: Path, name: str) -> list[dict[str, object]]:
+    rng = np.random.default_rng(len(name))
+    signal_ = 0.002 * rng.standard_normal(round(DURATION_S * RATE_HZ))
+    hour = "05" if name == HOSTILE_FILE else "17"
+    rows = []
+    for number in range(CALLS_PER_FILE):
+        label = LABELS[number % len(LABELS)]
+        start_s = 2.0 + 4.5 * number
+        _add_call(signal_, TONES_HZ[label], start_s, 1.5)
+        rows.append(
+            {
+                "recording": name,
+                "start_s": start_s,
+                "end_s": start_s + 1.5,
+                "label": label,
+                "score": round(0.95 - 0.05 * number - (hour == "17") * 0.02, 4),
+                "distance": 0.1 + 0.1 * number,
+                "runner_up": LABELS[(number + 1) % len(LABELS)],
+                "runner_up_score": 0.2,
+                "clock": f"2026-03-01T{hour}:00:{round(start_s):02d}",
+            }
+        )
+    soundfile.write(audio / name, signal_, RATE_HZ)
+    return rows
+
+
+def _add_call(signal_, hertz, start_s, length_s):
+    first = round(start_s * RATE_HZ)
+    times = np.arange(round(length_s * RATE_HZ)) / RATE_HZ
+    shape = np.sin(np.pi * times / length_s)
+    tone = sum(np.sin(2 * np.pi * hertz * n * times) / n for n in (1, 2, 3))
+    signal_[first : first + len(times)] += 0.1 * shape * tone
+
+
+def free_port() -> int:
+    """Return a port that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class ReviewServer:
+    """`callshot review` in a process of its own, which can be killed and started again."""
+
+    def __init__(self, scan: Path, *options: str) -> None:
+        self.scan = scan
+        self.options = options
+        self.port = free_port()
+        self.process: subprocess.Popen[str] | None = None
+        self.address = ""
+
+    def start(self) -> str:
+        """Start it and return the address that it prints."""
+        command = [sys.executable, "-m", "callshot", "review", str(self.scan)]
+        command += ["--no-browser", "--port", str(self.port), *self.options]
+        self.process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        lines = []
+        for line in self.process.stdout:
+            lines.append(line)
+            match = re.search(r"http://\S+token=\S+", line)
+            if match:
+                self.address = match.group()
+                self._wait()
+                return self.address
+        raise AssertionError("".join(lines))
+
+    def _wait(self) -> None:
+        """Wait until it answers."""
+        for _ in range(START_LIMIT_S * 20):
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/nothing")
+            except urllib.error.HTTPError:
+                return
+            except OSError:
+                time.sleep(0.05)
+        raise AssertionError("the server does not answer")
+
+    def kill(self) -> None:
+        """Kill it without a warning, as a power cut would."""
+        if self.process is None:
+            return
+        self.process.send_signal(signal.SIGKILL)
+        self.process.communicate()
+        self.process = None
