@@ -119,14 +119,21 @@ def test_site_windows_are_the_quieter_half_spread_over_the_recordings(field):
     grid = make_grid(spec, 0.5)
     files = [SiteFile(folder / "site", f"{name}.wav") for name in "xy"]
     windows = find_site_windows(files, spec, grid, "first")
+    signals = [sf.read(file.root / file.path, dtype="float32")[0] for file in files]
+    lengths = [len(signal) for signal in signals]
+    count = 256
     levels = []
-    for file in files:
-        signal, _ = sf.read(file.root / file.path, dtype="float32")
-        starts = np.linspace(0, len(signal) - 8000, 100).astype(int)
-        levels += [np.square(signal[s : s + 8000]).mean() for s in starts]
-    assert len(windows) == 100
+    for place in range(
+        count
+    ):  # at the same share of a recording and of its first samples
+        sample = (place + 0.5) / count * sum(lengths)
+        number = int(sample >= lengths[0])
+        share = (sample - number * lengths[0]) / lengths[number]
+        start = round(share * (lengths[number] - 8000))
+        levels.append(np.square(signals[number][start : start + 8000]).mean())
     found = [float(np.square(window).mean()) for window in windows]
-    np.testing.assert_allclose(sorted(found), sorted(levels)[:100], rtol=1e-4)
+    assert len(found) == 128
+    np.testing.assert_allclose(sorted(found), sorted(levels)[: len(found)], rtol=1e-4)
 
 
 def test_silent_windows_of_a_site_do_not_count(field, tmp_path):

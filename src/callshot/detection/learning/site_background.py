@@ -1,7 +1,7 @@
 """Recordings of a site → spans that are probably without calls.
 
-Nobody says where the site has calls, so background is the quieter half of short spans that are
-taken at random.
+Nobody says where the site has calls, so background is the quieter half of 256 spans, which are
+spread evenly over all recordings. Silence is none.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,6 @@ from callshot.records import Recording, Segment, no_progress
 SPANS = 256  # from which the quieter half is taken
 SPAN_S = 2.0
 FEWEST_SPANS = 8
-SEED = 0
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class SiteBackground:
 
 
 def find_background(site: Path, like: Segment) -> SiteBackground:
-    """Return the quieter half of spans at random places; audio is read as that of a segment."""
+    """Return the quieter half of spans; audio is read as that of a segment."""
     library = find_recordings(site)
     readable, errors = probe_recordings(library, None, no_progress)
     recordings = {
@@ -50,15 +49,19 @@ def find_background(site: Path, like: Segment) -> SiteBackground:
     if not recordings:
         reason = next(iter(errors.values()), f"no recording of at least {SPAN_S:g} s")
         raise InputError(f"site: {site}: {reason}")
-    places = draw_spans(recordings)
+    paths = sorted(recordings)
+    durations_s = [recordings[path].duration_s for path in paths]
+    places = [
+        (paths[number], start_s)
+        for number, start_s in spread_spans(durations_s, SPAN_S)
+    ]
     powers = measure_spans(library.root, places, like)
     if len(powers) < FEWEST_SPANS:
         raise InputError(
             f"site: {site}: {len(powers)} of {len(places)} spans have sound that can be read; "
             "give recordings with background"
         )
-    quietest = sorted(powers, key=lambda number: powers[number])
-    chosen = sorted(quietest[: (len(powers) + 1) // 2])
+    chosen = choose_quieter(powers)
     return SiteBackground(
         library.root, recordings, [places[number] for number in chosen]
     )
@@ -80,17 +83,40 @@ def measure_spans(
     return powers
 
 
-def draw_spans(recordings: Mapping[str, Recording]) -> list[tuple[str, float]]:
-    """Return the path and start of spans; long recordings have more of them."""
-    paths = sorted(recordings)
-    room_s = np.array([recordings[path].duration_s - SPAN_S for path in paths])
-    ends_s = np.cumsum(room_s)
-    random = np.random.Generator(np.random.Philox(SEED))
-    times_s = np.sort(random.uniform(0, ends_s[-1], SPANS))
-    numbers = np.minimum(np.searchsorted(ends_s, times_s), len(paths) - 1)
-    starts_s = times_s - (ends_s - room_s)[numbers]
-    places = zip(numbers.tolist(), starts_s.tolist(), strict=True)
-    return [(paths[number], start_s) for number, start_s in places]
+def spread_spans(
+    durations_s: Sequence[float], length_s: float
+) -> list[tuple[int, float]]:
+    """Return the number of a recording and the start of each of 256 spans.
+
+    Recordings have spans by their lengths, none if they are shorter than a span. The spans of short
+    recordings overlap.
+
+    >>> spans = spread_spans([60.0, 0.5, 180.0], 1.0)
+    >>> [number for number, _ in spans].count(0)
+    64
+    >>> spans[0]
+    (0, 0.4609375)
+    """
+    lengths_s = np.array(durations_s, np.float64)
+    lengths_s[lengths_s < length_s] = 0.0
+    ends_s = np.cumsum(lengths_s)
+    spans = []
+    for place in range(SPANS if lengths_s.any() else 0):
+        time_s = (place + 0.5) / SPANS * ends_s[-1]
+        number = int(np.searchsorted(ends_s, time_s, side="right"))
+        share = 1 - (ends_s[number] - time_s) / lengths_s[number]
+        spans.append((number, float(share * (lengths_s[number] - length_s))))
+    return spans
+
+
+def choose_quieter(powers: Mapping[int, float]) -> list[int]:
+    """Return the quieter half of spans, by number, in order.
+
+    >>> choose_quieter({0: 3.0, 4: 1.0, 7: 2.0})
+    [4, 7]
+    """
+    ranked = sorted(powers, key=lambda number: powers[number])
+    return sorted(ranked[: (len(powers) + 1) // 2])
 
 
 def make_span(

@@ -1,16 +1,18 @@
 """A model and recordings of a site → the model with its examples laid into background there.
 
-Without labels, background are the windows that are quieter than the median of 200 windows, which
-are spread over all recordings.
+Background without labels is found as in `site_background`, in windows of the encoder.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
 
-from callshot.corpus.audio import load_audio
+from callshot.corpus.audio import load_audio, probe
 from callshot.corpus.recordings import find_recordings
 from callshot.detection.index.index_files import Index, IndexedRecording, Rows
 from callshot.detection.index.windows import (
@@ -23,6 +25,7 @@ from callshot.detection.index.windows import (
 from callshot.detection.learning.call_windows import find_grid, read_as
 from callshot.detection.learning.recording_checks import CallAudio, read_headers
 from callshot.detection.learning.site import mix_example
+from callshot.detection.learning.site_background import choose_quieter, spread_spans
 from callshot.detection.models.background import (
     MOST_WINDOWS,
     UNLABELLED,
@@ -44,7 +47,6 @@ from callshot.encoders.views import Views
 from callshot.errors import InputError, OptionError
 from callshot.records import Segment
 
-DRAWN_WINDOWS = 200
 LEAST_SITE_WINDOWS = 100
 
 
@@ -95,51 +97,48 @@ def _cut_call(
 def find_site_windows(
     files: Sequence[SiteFile], spec: EncoderSpec, grid: WindowGrid, channel: str
 ) -> list[Float32Array]:
-    """Return the audio of windows of a site that are quieter than the median, and not silent."""
-    windows: list[Float32Array] = []
-    for number, file in enumerate(files):
-        windows += _read_spread(file, spec, grid, channel, _share(number, len(files)))
+    """Return the audio of windows of a site: the quieter half, of those that are not silent."""
+    windows = list(_read_spread(files, spec, grid, channel))
     if not windows:
         raise InputError(
             f"site: no window could be read from {len(files)} recordings; the examples cannot be "
             "laid into their background"
         )
     levels = measure_levels(windows)
-    audible = levels > SILENCE_DBFS
-    if not audible.any():
+    audible = np.flatnonzero(levels > SILENCE_DBFS)
+    if len(audible) == 0:
         raise InputError(
             f"site: {len(files)} recordings are silent where they were read; the examples cannot "
             "be laid into their background"
         )
-    is_quiet = audible & (levels <= np.median(levels[audible]))
-    return [windows[number] for number in np.flatnonzero(is_quiet)]
-
-
-def _share(number: int, files: int) -> int:
-    """Return how many of the windows are drawn from one of the files."""
-    return (number + 1) * DRAWN_WINDOWS // files - number * DRAWN_WINDOWS // files
+    quieter = choose_quieter({int(number): levels[number] for number in audible})
+    return [windows[number] for number in quieter]
 
 
 def _read_spread(
-    file: SiteFile, spec: EncoderSpec, grid: WindowGrid, channel: str, count: int
-) -> list[Float32Array]:
-    """Return windows that are spread evenly over a recording; none if it cannot be read."""
-    windows: list[Float32Array] = []
-    if count == 0:
-        return windows
+    files: Sequence[SiteFile], spec: EncoderSpec, grid: WindowGrid, channel: str
+) -> Iterator[Float32Array]:
+    """Yield windows that are spread over recordings, without what cannot be read."""
+    durations_s = [_find_duration(file) for file in files]
+    places = spread_spans(durations_s, grid.window_s)
+    for number, spans in groupby(places, key=itemgetter(0)):
+        file = files[number]
+        with (
+            suppress(InputError),
+            PlayedRecording(file.root / file.path, file.path, spec, channel) as played,
+        ):
+            latest = played.samples - grid.window
+            for _, start_s in spans:
+                start = max(0, min(grid.to_samples(start_s), latest))
+                yield played.read(start, start + grid.window)
+
+
+def _find_duration(file: SiteFile) -> float:
+    """Return the length of a recording in seconds, 0 if it cannot be read."""
     try:
-        with PlayedRecording(file.root / file.path, file.path, spec, channel) as played:
-            last_start = played.samples - grid.window
-            if last_start < 0:
-                return windows
-            most = last_start // grid.window + 1
-            starts = np.linspace(0, last_start, min(count, most)).astype(np.int64)
-            for start in starts.tolist():
-                window = played.read(start, start + grid.window)
-                windows.append(window)
+        return probe(file.root / file.path, file.path).duration_s
     except InputError:
-        return windows
-    return windows
+        return 0.0
 
 
 def mix_clips(
