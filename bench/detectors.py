@@ -29,7 +29,7 @@ from callshot.detection.models.detector import (
     HIGHEST_AIM,
     Detector,
     find_thresholds,
-    make_detector,
+    make_detectors,
 )
 from callshot.detection.models.model import (
     AudioSettings,
@@ -73,8 +73,10 @@ def make_background(quiet: Windows, origin: str) -> Background:
     )
 
 
-def make_shipped(examples: Examples, background: Background, aim: float) -> Detector:
-    """Return the detector that a scan uses."""
+def make_shipped(
+    examples: Examples, background: Background, aim: float
+) -> tuple[Detector, Array]:
+    """Return the detector that a scan uses, and thresholds for the events that AP ranks."""
     places = [
         Example(str(label), str(n), str(n), 0.0, 1.0)
         for n, label in enumerate(examples.label)
@@ -87,7 +89,9 @@ def make_shipped(examples: Examples, background: Background, aim: float) -> Dete
         settings=AudioSettings(),
         provenance=Provenance(""),
     )
-    return make_detector(model, background, aim)
+    aims = [aim, min(LOOSER * aim, HIGHEST_AIM)]
+    detector, loose = make_detectors(model, background, aims)
+    return detector, loose.thresholds
 
 
 def score_held_out(make: Way, examples: Examples, quiet: Windows) -> Array:
@@ -201,10 +205,9 @@ class Trial:
     ) -> dict[str, float]:
         """Return all figures of the detector that a scan uses."""
         background = make_background(windows, origin)
-        detector = make_shipped(examples, background, self.aim)
-        loose = make_shipped(examples, background, min(LOOSER * self.aim, HIGHEST_AIM))
+        detector, loose = make_shipped(examples, background, self.aim)
         scores = detector.score(self.windows.vectors)
-        return self.judge(scores, loose.thresholds, detector.thresholds)
+        return self.judge(scores, loose, detector.thresholds)
 
     def count_away(self, events: pl.DataFrame) -> int:
         """Count events that touch no call of any label."""

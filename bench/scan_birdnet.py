@@ -6,6 +6,10 @@
     python bench/scan_birdnet.py package [--hours 1] --other PYTHON
                                                         the package birdnet, in the environment of
                                                         PYTHON, with the same weights
+    python bench/scan_birdnet.py analyzer [--hours 1] --other PYTHON
+                                                        BirdNET-Analyzer, in the same way
+    python bench/scan_birdnet.py day                    a whole recording of 24 h, beside the model
+                                                        alone on one hour of it
 
 Every run is a process of its own. CPU seconds are those of all its threads and processes.
 """
@@ -143,6 +147,28 @@ def measure_package(folder: Path, hours: float, other: str) -> list[Row]:
     return rows
 
 
+def measure_analyzer(folder: Path, hours: float, other: str) -> list[Row]:
+    """Index recordings with callshot, and name their windows with BirdNET-Analyzer, in turn.
+
+    BirdNET-Analyzer gives each process whole files, so there are four of them.
+    """
+    recordings = folder / "recordings"
+    for name in "abcd":
+        seconds = hours * 3600 / 4
+        make_recording(recordings / f"{name}.wav", seconds, RATE_HZ, calls=False)
+    windows = round(hours * 3600 / WINDOW_S)
+    rows: list[Row] = []
+    for count in (1, 2):
+        index = folder / f"index {count}"
+        ours = [sys.executable, __file__, "--child", "run_index", recordings, index]
+        theirs = [other, "-m", "birdnet_analyzer.analyze", recordings]
+        theirs += ["-o", folder / f"analysis {count}", "-t", count, "--rtype", "csv"]
+        rows.append(time_command(f"callshot, {count} threads", [*ours, count], windows))
+        title = f"BirdNET-Analyzer, {count} processes"
+        rows.append(time_command(title, theirs, windows))
+    return rows
+
+
 def weight_path(encoder: str) -> Path:
     """Return the file with the weights of an encoder."""
     (path,) = (home() / "weights" / encoder).glob("*.tflite")
@@ -188,10 +214,24 @@ def measure_long(folder: Path, minutes: float) -> list[Row]:
     ]
 
 
-def make_day(path: Path) -> None:
-    """Write 24 h of silence at 24 kHz, which takes no room on most disks."""
+def measure_day(folder: Path) -> list[Row]:
+    """Index a recording of 24 h, and run the model alone on one hour."""
+    recording = folder / "day.wav"
+    hour = folder / "hour.wav"
+    make_day(recording)
+    make_day(hour, hours=1)
+    alone = run_child("run_model_alone", hour, 2)
+    figures = run_child("run_index", recording, folder / "index", 2)
+    row: Row = {"run": "index, 24 h", **figures}
+    for name in ("seconds", "CPU seconds"):
+        row[f"{name} / alone"] = figures[name] / (24 * alone[name])
+    return [{"run": "model alone, 1 h", **alone}, row]
+
+
+def make_day(path: Path, hours: int = 24) -> None:
+    """Write silence at 24 kHz, which takes no room on most disks."""
     rate_hz = 24000
-    size = 24 * 3600 * rate_hz * 2
+    size = hours * 3600 * rate_hz * 2
     form = struct.pack("<HHIIHH", 1, 1, rate_hz, 2 * rate_hz, 2, 16)
     head = b"RIFF" + struct.pack("<I", 36 + size) + b"WAVE"
     head += b"fmt " + struct.pack("<I", len(form)) + form
@@ -211,7 +251,7 @@ def read_peak_mb(pid: int) -> float:
 def main() -> None:
     """Measure, and print one table."""
     options = parser(__doc__)
-    kinds = ["index", "long", "package"]
+    kinds = ["index", "long", "package", "analyzer", "day"]
     options.add_argument("what", nargs="?", choices=kinds, default="index")
     options.add_argument("--hours", type=float, default=1.0)
     options.add_argument("--minutes", type=float, default=5.0)
@@ -228,6 +268,10 @@ def main() -> None:
             rows = measure_index(folder, arguments.hours)
         elif arguments.what == "long":
             rows = measure_long(folder, arguments.minutes)
+        elif arguments.what == "day":
+            rows = measure_day(folder)
+        elif arguments.what == "analyzer":
+            rows = measure_analyzer(folder, arguments.hours, arguments.other)
         else:
             rows = measure_package(folder, arguments.hours, arguments.other)
     show(f"{ENCODER} on long recordings, {os.cpu_count()} cores", rows, arguments.json)

@@ -21,6 +21,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -32,7 +33,7 @@ from callshot.detection.models.background import (
     UNLABELLED,
     WITHOUT_CALLS,
 )
-from callshot.detection.models.detector import HIGHEST_AIM, find_thresholds
+from callshot.detection.models.detector import find_thresholds
 from detector_examples import (
     Array,
     Embedder,
@@ -63,18 +64,22 @@ Figures = dict[str, Array]
 
 
 def make_soundscapes(folder: Path, seed: int) -> None:
-    """Make all parts of the site, unless they are there."""
+    """Make all parts of the site that are not there."""
     shape = {"recordings": 12, "minutes": 10, "every_minutes": 120}
-    site = {"seed": seed, "types": 5}
+    parts: dict[str, dict[str, Any]] = {}
     for ratio_db in RATIOS_DB:
-        place = folder / f"{ratio_db} dB"
-        options = {"snr_db": ratio_db, "calls_per_hour": 100, "examples": 1}
-        synthesise_soundscape(place, **site, **shape, **options)
+        calls = {"snr_db": ratio_db, "calls_per_hour": 100, "examples": 1}
+        parts[f"{ratio_db} dB"] = shape | calls
     for name, day in (("quiet", "04"), (UNSEEN, "06")):
-        options = {"start": f"2026-03-{day}T01:00", "calls_per_hour": 0, "examples": 1}
-        synthesise_soundscape(folder / name, **site, **shape, **options)
-    one = {"recordings": 1, "minutes": 1, "calls_per_hour": 0, "examples": 20}
-    synthesise_soundscape(folder / "examples", **site, **one)
+        start = f"2026-03-{day}T01:00"
+        parts[name] = shape | {"start": start, "calls_per_hour": 0, "examples": 1}
+    one = {"recordings": 1, "minutes": 1, "calls_per_hour": 0}
+    parts["examples"] = one | {"examples": 20}
+    for name, options in parts.items():
+        complete = folder / f"{name} is complete"
+        if not complete.exists():
+            synthesise_soundscape(folder / name, seed=seed, types=5, **options)
+            complete.touch()
 
 
 @dataclass
@@ -185,18 +190,25 @@ def judge(
 
 
 def measure_case(
-    site: Site, place: str, kind: str, background: str, origin: str, chosen: Examples
-) -> tuple[Figures, Figures]:
-    """Return the figures of a scan with the shipped detector, and those of the unseen hours."""
-    aim = site.trials[place].aim
-    windows = make_background(site.background(background, place), origin)
-    detector = make_shipped(chosen, windows, aim)
-    loose = make_shipped(chosen, windows, min(LOOSER * aim, HIGHEST_AIM)).thresholds
-    figures = []
-    for name in (place, UNSEEN):
-        scores = detector.score(site.trials[name].windows.vectors)
-        figures.append(judge(site.trials[name], scores, detector.thresholds, loose))
-    return figures[0], figures[1]
+    site: Site, case: tuple[str, str, str, str], chosen: Examples
+) -> dict[str, tuple[Figures, Figures]]:
+    """Return the figures at each ratio of the shipped detector, and those of the unseen hours."""
+    _, _, background, origin = case
+    places = [name for name in site.trials if name != UNSEEN]
+    groups = [places]
+    if background == "scanned":
+        groups = [[place] for place in places]
+    figures = {}
+    for group in groups:
+        windows = make_background(site.background(background, group[0]), origin)
+        aim = site.trials[UNSEEN].aim
+        detector, loose = make_shipped(chosen, windows, aim)
+        found = {}
+        for name in (*group, UNSEEN):
+            scores = detector.score(site.trials[name].windows.vectors)
+            found[name] = judge(site.trials[name], scores, detector.thresholds, loose)
+        figures |= {name: (found[name], found[UNSEEN]) for name in group}
+    return figures
 
 
 def summarise(draws: list[tuple[Figures, Figures]]) -> dict[str, object]:
@@ -221,28 +233,24 @@ def _summarise_draw(figures: Figures, unseen: Figures) -> dict[str, float]:
 
 
 def measure_all(site: Site, options: Namespace) -> Iterator[dict[str, object]]:
-    """Yield a row for each case, number of examples and ratio; with by_type, one per call type."""
-    for examples, kind, background, origin in CASES:
+    """Yield a row for each case, number of examples and ratio, with the figures of each type."""
+    for case in CASES:
+        examples, kind, background, _ = case
         for shots in options.shots:
-            seeds = range(options.draws if shots < 20 else 1)
-            for place in (f"{ratio_db} dB" for ratio_db in RATIOS_DB):
-                draws = [
-                    measure_case(
-                        site,
-                        place,
-                        kind,
-                        background,
-                        origin,
-                        draw(site.kinds[kind], shots, seed, site.classes),
-                    )
-                    for seed in seeds
-                ]
+            draws = [
+                measure_case(
+                    site, case, draw(site.kinds[kind], shots, seed, site.classes)
+                )
+                for seed in range(options.draws if shots < 20 else 1)
+            ]
+            for place in draws[0]:
                 head = {
                     "examples": f"{shots} {examples}",
                     "background": background,
                     "ratio": place,
                 }
-                yield {**head, **summarise(draws), "by_type": by_type(site, draws)}
+                pairs = [figures[place] for figures in draws]
+                yield {**head, **summarise(pairs), "by_type": by_type(site, pairs)}
 
 
 def by_type(site: Site, draws: list[tuple[Figures, Figures]]) -> dict[str, str]:
@@ -309,7 +317,7 @@ def main() -> None:
     arguments.add_argument("--hop", type=float)
     arguments.add_argument("--threads", type=int, default=2)
     arguments.add_argument("--seed", type=int, default=31)
-    arguments.add_argument("--draws", type=int, default=3)
+    arguments.add_argument("--draws", type=int, default=2)
     arguments.add_argument(
         "--shots",
         type=lambda text: [int(one) for one in text.split(",")],

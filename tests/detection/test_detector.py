@@ -202,6 +202,32 @@ def test_thresholds_of_annotated_background_are_lower_only_where_examples_are_mi
     assert high == find_thresholds(scores, 1.0)[1] > 20
 
 
+def test_annotated_background_is_used_whole_unless_calls_were_missed():
+    """A third of it has rain; without that, b and S would take new rain for calls."""
+    rng = np.random.default_rng(15)
+    model = make_small_model(rng, shift=40.0)
+    rain = rng.normal(0, 12, (1, DIMENSION))
+
+    def draw_rainy(count):
+        strength = np.where(rng.random(count) < 1 / 3, rng.exponential(1, count), 0)
+        return draw_noise(rng, count) + strength[:, None] * rain
+
+    noise = draw_rainy(1500)
+    unheard = make_detector(model, make_background(noise, origin="annotated"), 1.0)
+    heard = make_detector(model, make_background(noise), 1.0)
+    np.testing.assert_array_equal(unheard.weights, heard.weights)
+    np.testing.assert_array_equal(unheard.thresholds, heard.thresholds)
+    alarms = unheard.score(draw_rainy(20_000)) >= unheard.thresholds
+    allowed = 20_000 * make_background(noise).hop_s / 3600
+    assert alarms.sum(axis=0).max() <= 2 * allowed
+    noise[::40] = model.means[0]
+    missed = make_background(noise, origin="annotated")
+    detector = make_detector(model, missed, 1.0)
+    keep = trim_background(model.means, missed)
+    weights, _ = find_directions(model.means, missed.vectors[keep])
+    np.testing.assert_array_equal(detector.weights, weights)
+
+
 def test_the_windows_with_the_highest_scores_are_trimmed():
     rng = np.random.default_rng(13)
     model = make_small_model(rng, shift=40.0)

@@ -11,10 +11,11 @@ window whose scores are all below their thresholds is none of the classes.
 
 Background that was not listened to has calls: some that annotators missed, all of them in windows
 of a site without labels. There b and S leave out the 40 % of windows with the highest scores, and
-thresholds do not depend on the highest tenth.
+thresholds do not depend on the highest tenth. In annotated recordings this is done only if windows
+score as the examples do: without their loudest windows, b and S do not know rain or wind.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,17 +74,80 @@ def make_detector(
     model: Model, background: Background | None, false_alarms_per_h: float
 ) -> Detector:
     """Return the detector of a model whose thresholds meet an aim of false alarms per class."""
-    check_aim(false_alarms_per_h)
+    (detector,) = make_detectors(model, background, [false_alarms_per_h])
+    return detector
+
+
+def make_detectors(
+    model: Model, background: Background | None, aims_per_h: Sequence[float]
+) -> list[Detector]:
+    """Return detectors of a model that differ in their aims, and so in their thresholds."""
+    for aim in aims_per_h:
+        check_aim(aim)
     if background is None or len(background.vectors) < LEAST_WINDOWS:
-        return _make_detector_of_examples(model)
+        return [_make_detector_of_examples(model) for _ in aims_per_h]
+    directions = _choose_directions(model, background, min(aims_per_h))
+    detectors = []
+    for aim in aims_per_h:
+        allowed = aim * background.hours
+        thresholds = choose_thresholds(
+            directions.held_out, allowed, background, directions.typical
+        )
+        detectors.append(
+            Detector(
+                model.classes,
+                model.means,
+                directions.weights,
+                directions.bias,
+                thresholds,
+                describe_origin(background, allowed),
+            )
+        )
+    return detectors
+
+
+@dataclass(frozen=True, eq=False)
+class _Directions:
+    """Weights and bias of each class.
+
+    held_out  scores of background windows by b and S of other recordings, windows × classes
+    typical   median scores of the examples of each class
+    """
+
+    weights: FloatArray
+    bias: FloatArray
+    held_out: FloatArray
+    typical: FloatArray
+
+
+def _choose_directions(
+    model: Model, background: Background, aim_per_h: float
+) -> _Directions:
+    """Return directions from all background, or without what may be calls.
+
+    Windows of annotated recordings are taken for background, unless so many of them score as
+    examples do that calls must have been missed.
+    """
+    everything = np.ones(len(background.vectors), bool)
+    origins = set(background.origins)
+    if UNLABELLED not in origins:
+        directions = _find_directions(model, background, everything)
+        allowed = aim_per_h * background.hours
+        thresholds = find_thresholds(directions.held_out, allowed)
+        has_calls = ANNOTATED in origins and (thresholds > directions.typical).any()
+        if not has_calls:
+            return directions
     keep = trim_background(model.means, background)
+    return _find_directions(model, background, keep)
+
+
+def _find_directions(
+    model: Model, background: Background, keep: NDArray[np.bool_]
+) -> _Directions:
     weights, bias = find_directions(model.means, background.vectors[keep])
-    scores = score_held_out(model.means, background, keep)
-    allowed = false_alarms_per_h * background.hours
+    held_out = score_held_out(model.means, background, keep)
     typical = _typical_scores(model, weights, bias)
-    thresholds = choose_thresholds(scores, allowed, background, typical)
-    origin = describe_origin(background, allowed)
-    return Detector(model.classes, model.means, weights, bias, thresholds, origin)
+    return _Directions(weights, bias, held_out, typical)
 
 
 def check_aim(false_alarms_per_h: float) -> None:
