@@ -76,8 +76,7 @@ class RecordingFiles:
                 "--recordings FOLDER"
             )
         path = root / name
-        real = Path(os.path.realpath(path))
-        if not is_inside(root, name) or not real.is_relative_to(os.path.realpath(root)):
+        if not is_inside(root, name) or not _stays_inside(root, path):
             raise InputError(f"{name}: leads outside the folder of the recordings")
         if not path.is_file():
             raise InputError(
@@ -110,6 +109,11 @@ class RecordingFiles:
                 start_s, end_s, rate_hz=rate_hz, channel_rule=self.channel_rule
             )
         return Clip(signal, rate_hz, round(start_s * rate_hz) / rate_hz)
+
+
+def _stays_inside(root: Path, path: Path) -> bool:
+    """Return whether a file is inside a folder after all links are followed."""
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,135 @@
+"""Reviewers whose server is killed again and again while they decide."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+
+ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)/\?token=(\S+)")
+ACTIONS = ("confirm", "reject", "skip")
+
+
+class KillableServer:
+    """`callshot review` in another process; it may be killed and started again."""
+
+    def __init__(self, scan: Path, out: Path) -> None:
+        self.scan = scan
+        self.out = out
+        self.port = 0
+        self.token = ""
+        self.kills = 0
+
+    def start(self) -> None:
+        """Start the server, and wait for its address; port and token stay the same."""
+        command = [sys.executable, "-m", "callshot", "review", str(self.scan)]
+        command += ["--out", str(self.out), "--no-browser"]
+        if self.port:
+            command += ["--port", str(self.port)]
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        match = ADDRESS.search(line)
+        assert match is not None, line + self.process.stdout.read()
+        assert self.token in ("", match[2])
+        self.port = int(match[1])
+        self.token = match[2]
+
+    def kill(self) -> None:
+        """Kill the server as a power cut would, and wait until it is gone."""
+        os.kill(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.process.stdout.close()
+        self.kills += 1
+
+
+@dataclass(eq=False)
+class Clicker(threading.Thread):
+    """A reviewer who decides as fast as the server answers, and asks again without an answer."""
+
+    server: KillableServer
+    reviewer: str
+    items: int
+    count: int
+    saved: list[str] = field(default_factory=list)
+    repeated: int = 0
+
+    def __post_init__(self) -> None:
+        super().__init__(daemon=True)
+
+    def run(self) -> None:
+        """Decide."""
+        for number in range(self.count):
+            decision = {
+                "uuid": str(uuid.uuid4()),
+                "item": number % self.items,
+                "action": ACTIONS[number % len(ACTIONS)],
+            }
+            self._send({"decisions": [decision]})
+            self.saved.append(decision["uuid"])
+
+    def _send(self, body: dict[str, object]) -> None:
+        while True:
+            try:
+                answer = self._post(json.dumps(body))
+                assert answer["saved"] == [one["uuid"] for one in body["decisions"]]
+                return
+            except (OSError, HTTPException):  # no answer: the server is gone
+                self.repeated += 1
+                time.sleep(0.02)
+
+    def _post(self, content: str) -> dict[str, object]:
+        host = f"127.0.0.1:{self.server.port}"
+        port = self.server.port
+        cookies = (
+            f"callshot_review_{port}={self.server.token}; "
+            f"callshot_reviewer_{port}={self.reviewer.encode().hex()}"
+        )
+        headers = {
+            "Cookie": cookies,
+            "Origin": f"http://{host}",
+            "Content-Type": "application/json",
+        }
+        connection = HTTPConnection("127.0.0.1", port, timeout=20)
+        try:
+            connection.request("POST", "/api/decisions", content, headers)
+            answer = connection.getresponse()
+            text = answer.read()
+            assert answer.status == 200, text
+            return json.loads(text)
+        finally:
+            connection.close()
+
+
+def decide_through_kills(server, names, items, decisions, kills, check):
+    """Let reviewers decide while the server is killed; call `check` after each kill.
+
+    `check` gets the uuids that were answered as saved before the kill.
+    """
+    server.start()
+    clickers = [Clicker(server, name, items, decisions // len(names)) for name in names]
+    for one in clickers:
+        one.start()
+    for number in range(kills):
+        wanted = (number + 1) * decisions // (kills + 1)
+        while sum(len(one.saved) for one in clickers) < wanted:
+            time.sleep(0.0007)
+        answered = [name for one in clickers for name in list(one.saved)]
+        server.kill()
+        check(answered)
+        server.start()
+    for one in clickers:
+        one.join(120)
+        assert not one.is_alive()
+    server.kill()
+    check([name for one in clickers for name in one.saved])
+    return clickers

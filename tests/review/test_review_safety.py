@@ -1,0 +1,335 @@
+import json
+import socket
+import threading
+
+import numpy as np
+import pytest
+import soundfile
+
+from callshot.detection.events.events import events_frame
+from callshot.errors import InputError
+from callshot.review import web
+from callshot.review.items import make_items
+from callshot.review.server import read_address, write_address
+from callshot.review.sound import RecordingFiles
+from callshot.review.web_safety import Access
+from served_review import TOKEN, Client, serve
+
+
+@pytest.fixture(scope="module")
+def served(scan, tmp_path_factory):
+    with serve(scan, tmp_path_factory.mktemp("safety") / "review") as pair:
+        yield pair
+
+
+def send_raw(port, text):
+    """Return the first line that the server answers to bytes as they are."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(text)
+        return connection.recv(65536).decode("latin-1").partition("\r\n")[0]
+
+
+PATHS = [
+    "/api/session",
+    "/api/queue?order=time",
+    "/api/items?ids=0",
+    "/api/sound?item=0",
+    "/api/spectrogram?item=0",
+    "/api/export/csv",
+    "/api/changes?after=0",
+    "/",
+    "/assets/index.html",
+]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Cookie": None},
+        {"Cookie": "callshot_review=x"},
+        {"Host": "evil.example"},
+        {"Host": "evil.example:{port}"},
+        {"Host": "127.0.0.1.evil.example:{port}"},
+        {"Host": "user@127.0.0.1:{port}"},
+        {"Host": "127.0.0.1:1"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Origin": "https://127.0.0.1:{port}"},
+    ],
+)
+def test_whoever_is_not_our_page_gets_nothing(served, path, headers):
+    client, _ = served
+    sent = {
+        name: None if value is None else value.format(port=client.port)
+        for name, value in headers.items()
+    }
+    status, _, content = client.ask("GET", path, headers=sent)
+    assert status == 403
+    assert list(json.loads(content)) == ["error"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({"Origin": None}, 403),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Content-Type": "text/plain"}, 400),
+        ({"Content-Type": "application/x-www-form-urlencoded"}, 400),
+        ({"Cookie": None}, 403),
+    ],
+)
+def test_nothing_is_saved_for_another_page(served, headers, expected):
+    client, review = served
+    before = review.seq
+    body = {"decisions": [{"uuid": "0" * 32, "item": 0, "action": "confirm"}]}
+    status, _, _ = client.ask("POST", "/api/decisions", body, headers)
+    assert status == expected
+    assert review.seq == before
+
+
+def test_a_request_without_a_host_or_with_two_is_refused(served):
+    client, _ = served
+    cookie = f"Cookie: callshot_review_{client.port}={TOKEN}\r\n"
+    for hosts in ("", f"Host: 127.0.0.1:{client.port}\r\nHost: evil\r\n"):
+        text = f"GET /api/session HTTP/1.1\r\n{hosts}{cookie}\r\n".encode()
+        assert send_raw(client.port, text).split()[1] in ("400", "403")
+
+
+def test_the_printed_address_signs_in_and_hides_the_token(served):
+    client, _ = served
+    path = f"/?token={TOKEN}&reviewer=Zo%C3%AB"
+    status, headers, _ = client.ask("GET", path, headers={"Cookie": None})
+    assert (status, headers["location"]) == (303, "/")
+    status, headers, _ = client.ask("GET", "/?token=guess", headers={"Cookie": None})
+    assert status == 403
+    assert "set-cookie" not in headers
+    connection = Client(client.port, "Zoë")
+    assert connection.get("/api/session")["reviewer"] == "Zoë"
+
+
+def test_cookies_are_for_this_server_and_not_for_scripts(served):
+    client, _ = served
+    _, headers, _ = client.ask("GET", f"/?token={TOKEN}")
+    cookie = headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/assets/../web.py",
+        "/assets/..%2fweb.py",
+        "/assets/%2e%2e/web.py",
+        "/assets/%2e%2e%2f%2e%2e%2fcli%2fapp.py",
+        "/assets//etc/passwd",
+        "/assets/%2fetc%2fpasswd",
+        "/assets/..\\web.py",
+        "/assets/index.html%00.js",
+        "/assets/",
+        "/../../../../etc/passwd",
+        "/api/export/..%2f..%2fetc%2fpasswd",
+        "/api/sound?item=../../etc/passwd",
+        "/api/sound?recording=/etc/passwd",
+        "/api/sound?item=-1",
+        "/api/sound?item=99999999999999999999",
+        "/api/sound?item=0&start_s=nan",
+        "/api/sound?item=0&speed=3",
+        "/api/sound?item=0&before=1e9",
+        "/api/spectrogram?item=0&width=100000&height=100000",
+        "/api/items?ids=" + ",".join(["1"] * 201),
+        "/api/items?ids=1,x",
+        "/api/queue?order=worst",
+        "/api/queue?state=any",
+        "/api/queue?limit=1e9",
+    ],
+)
+def test_odd_addresses_get_one_sentence(served, path):
+    client, _ = served
+    status, headers, content = client.ask("GET", path)
+    assert status in (400, 404)
+    assert headers["content-type"] == "application/json"
+    assert list(json.loads(content)) == ["error"]
+
+
+@pytest.mark.parametrize(
+    "name", ["../secret.wav", "/tmp/secret.wav", "link.wav", "in/secret.wav", "a\0.wav"]
+)
+def test_no_recording_outside_its_folder_is_read(tmp_path, name):
+    root = tmp_path / "recordings"
+    root.mkdir()
+    soundfile.write(tmp_path / "secret.wav", np.zeros(100), 8000)
+    (root / "link.wav").symlink_to(tmp_path / "secret.wav")
+    (root / "in").symlink_to(tmp_path)
+    if name.startswith("/"):
+        name = str(tmp_path / "secret.wav")
+    with pytest.raises(InputError, match="outside"):
+        RecordingFiles({name: root}).read(name, 0.0, 1.0)
+
+
+def test_a_link_inside_the_folder_is_read(tmp_path):
+    soundfile.write(tmp_path / "a.wav", np.zeros(8000), 8000)
+    (tmp_path / "b.wav").symlink_to(tmp_path / "a.wav")
+    assert RecordingFiles({"b.wav": tmp_path}).read("b.wav", 0.0, 1.0).end_s == 1.0
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "part"),
+    [
+        ("bytes=0-9", 206, slice(0, 10)),
+        ("bytes=10-", 206, slice(10, None)),
+        ("bytes=-5", 206, slice(-5, None)),
+        ("bytes=-99999999999999", 206, slice(None)),
+        ("bytes=40-99999999999999999", 206, slice(40, None)),
+        ("bytes=9999999999-", 416, slice(0)),
+        ("bytes=-0", 416, slice(0)),
+        ("bytes=5-2", 200, slice(None)),
+        ("bytes=0-1,3-4", 200, slice(None)),
+        ("bytes=99999999999999999999999-", 200, slice(None)),
+        ("lines=1-2", 200, slice(None)),
+        ("bytes=a-b", 200, slice(None)),
+        ("bytes=-", 200, slice(None)),
+    ],
+)
+def test_ranges_of_a_sound(served, asked, status, part):
+    client, _ = served
+    _, headers, whole = client.ask("GET", "/api/sound?item=0")
+    code, headers, content = client.ask(
+        "GET", "/api/sound?item=0", headers={"Range": asked}
+    )
+    assert code == status
+    assert content == whole[part]
+    if status == 206:
+        start, end, _ = part.indices(len(whole))
+        assert headers["content-range"] == f"bytes {start}-{end - 1}/{len(whole)}"
+
+
+def test_a_sound_that_has_not_changed_is_not_sent_again(served):
+    client, _ = served
+    _, headers, _ = client.ask("GET", "/api/sound?item=0")
+    known = {"If-None-Match": headers["etag"]}
+    assert client.ask("GET", "/api/sound?item=0", headers=known)[0] == 304
+    assert client.ask("GET", "/api/sound?item=0&speed=2", headers=known)[0] == 200
+
+
+def test_every_answer_has_a_policy_without_inline_code(served):
+    client, _ = served
+    for path in ("/", "/api/session", "/api/sound?item=0", "/nothing"):
+        policy = client.ask("GET", path)[1]["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        [],
+        {},
+        {"decisions": "x"},
+        {"decisions": []},
+        {"decisions": [3]},
+        {"decisions": [{"uuid": "x", "item": 0, "action": "confirm"}]},
+        {"decisions": [{"uuid": "0" * 32, "item": "0", "action": "confirm"}]},
+        {"decisions": [{"uuid": "0" * 32, "item": True, "action": "confirm"}]},
+        {"decisions": [{"uuid": "0" * 32, "item": 0, "action": "delete"}]},
+        {"decisions": [{"uuid": "0" * 32, "item": 0, "action": "relabel"}]},
+        {
+            "decisions": [
+                {"uuid": "0" * 32, "item": 0, "action": "relabel", "label": "new"}
+            ]
+        },
+        {
+            "decisions": [
+                {"uuid": "0" * 32, "item": 0, "action": "relabel", "label": ["hoot"]}
+            ]
+        },
+        {"decisions": [{"uuid": "0" * 32, "item": 0, "action": "span", "start_s": 1}]},
+        {
+            "decisions": [
+                {
+                    "uuid": "0" * 32,
+                    "item": 0,
+                    "action": "span",
+                    "start_s": -1,
+                    "end_s": 2,
+                }
+            ]
+        },
+        {"decisions": [{"uuid": "0" * 32, "item": 0, "action": "split", "at_s": 1e9}]},
+        {"decisions": [{"uuid": "0" * 32, "item": 0, "action": "skip"}] * 2},
+    ],
+)
+def test_decisions_that_are_none_are_refused_and_nothing_is_saved(served, body):
+    client, review = served
+    before = review.seq
+    answer = client.post("/api/decisions", body, 400)
+    assert list(answer) == ["error"]
+    good = {"uuid": "1" * 32, "item": 0, "action": "skip"}
+    if (
+        isinstance(body, dict)
+        and isinstance(body.get("decisions"), list)
+        and body["decisions"]
+    ):
+        client.post("/api/decisions", {"decisions": [good, *body["decisions"]]}, 400)
+    assert review.seq == before
+
+
+def test_a_body_that_is_too_long_or_no_json_is_refused(served):
+    client, _ = served
+    client.post("/api/labels", {"name": "x" * 2**20}, 400)
+    client.post("/api/labels", {"name": "x" * 300}, 400)
+    client.post("/api/labels", {"name": "a\nb"}, 400)
+    client.post("/api/reviewer", {"name": ""}, 400)
+    host = f"127.0.0.1:{client.port}"
+    text = (
+        f"POST /api/labels HTTP/1.1\r\nHost: {host}\r\nOrigin: http://{host}\r\n"
+        f"Cookie: callshot_review_{client.port}={TOKEN}\r\n"
+        "Content-Type: application/json\r\nContent-Length: 3\r\n\r\n{x}"
+    )
+    assert send_raw(client.port, text.encode()).split()[1] == "400"
+
+
+def test_names_with_markup_stay_text(tmp_path):
+    name = "<script>alert(1)</script>.wav"
+    row = {"recording": name, "start_s": 0.0, "end_s": 1.0, "label": "<img src=x>"}
+    items = make_items(events_frame([row]))
+    assert items.place(0)["recording"] == name
+    assert items.place(0)["label"] == "<img src=x>"
+
+
+def test_other_hosts_are_known_by_address_only():
+    access = Access("t", "0.0.0.0", 80, "ada")
+    assert access.is_own_host("192.168.1.5:80")
+    assert access.is_own_host("[fe80::1]:80")
+    assert not access.is_own_host("evil.example:80")
+    assert not Access("t", "127.0.0.1", 80, "ada").is_own_host("192.168.1.5:80")
+
+
+def test_the_token_is_kept_for_its_owner_only(tmp_path):
+    port, token = read_address(tmp_path)
+    assert port is None
+    write_address(tmp_path, 1234, token)
+    path = tmp_path / "address.json"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert read_address(tmp_path) == (1234, token)
+    path.write_text('{"port": 1, "token": "short"}')
+    assert read_address(tmp_path)[1] not in ("short", token)
+
+
+def test_a_page_that_waits_is_answered_when_another_one_decides(served, monkeypatch):
+    client, review = served
+    answers = []
+
+    def wait():
+        answers.append(client.get(f"/api/changes?after={review.seq}"))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    Client(client.port, "bob").decide(7, "skip")
+    thread.join(20)
+    assert answers[0]["items"] in ([7], [])
+    monkeypatch.setattr(web, "LONGEST_POLL_S", 0.2)
+    assert client.get(f"/api/changes?after={review.seq}")["items"] == []
