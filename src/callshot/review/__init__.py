@@ -5,7 +5,9 @@ items           the items and their arrays
 journal         every decision, in a file that only grows
 decisions       the journal → what stands: decisions, undo, splits, conflicts
 orders          items → the order in which they are shown, and filters
-model_scores    vectors of items, and their scores by a model that moves with every decision
+model_scores    vectors of detections, and their scores by a model that moves with every decision
+held_out_scores scores of labelled segments by those of other recordings
+ranking         scores of all labels → what the page shows of each item
 estimates       precision, intervals, agreement
 shot_curve      the k-shot curve of the labels collected so far
 sound           spans of recordings → WAV, waveforms

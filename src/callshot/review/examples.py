@@ -15,7 +15,7 @@ from callshot.review.sound import FULL_SCALE, Clip
 
 if TYPE_CHECKING:
     from callshot.detection.models.model import Model
-    from callshot.review.model_scores import ModelScores
+    from callshot.review.score_worker import Scores
 
 MOST_CLASSES = 2
 MOST_EXAMPLES = 4
@@ -71,10 +71,10 @@ def _distance(call: dict[str, Any]) -> float:
     return float(call["distance"])
 
 
-def _near_examples(scores: "ModelScores", row: int, label: str) -> list[dict[str, Any]]:
+def _near_examples(scores: "Scores", row: int, label: str) -> list[dict[str, Any]]:
     """Return the examples of a label whose sound the model keeps."""
     model = scores.model
-    if model.clips is None:
+    if model is None or model.clips is None:
         return []
     numbers = [
         number
@@ -99,9 +99,9 @@ def _near_examples(scores: "ModelScores", row: int, label: str) -> list[dict[str
 
 
 def _near_calls(
-    review: Review, scores: "ModelScores", row: int, others: list[int]
+    review: Review, scores: "Scores", row: int, others: list[int]
 ) -> list[dict[str, Any]]:
-    first = len(scores.model.examples)
+    first = 0 if scores.model is None else len(scores.model.examples)
     distances = scores.measure(row, scores.vectors[others])
     pairs = zip(others, distances.tolist(), strict=True)
     return [_describe_call(review, item, first, distance) for item, distance in pairs]

@@ -31,6 +31,7 @@ from callshot.fewshot.estimator import CentroidClassifier
 from callshot.files import atomic_path, write_atomic
 from callshot.records import FloatArray, IntArray
 from callshot.review.items import Items
+from callshot.review.ranking import Ranking, rank_columns
 
 VECTORS = "vectors.npy"
 VECTOR_FACTS = "vectors.json"
@@ -66,16 +67,6 @@ def make_metric(model: Model) -> BackgroundMetric | None:
     rows = np.asarray(background.vectors[keep], np.float64)
     centre = rows.mean(axis=0)
     return BackgroundMetric(centre, cho_factor(shrink_covariance(rows - centre)))
-
-
-@dataclass(frozen=True)
-class Ranking:
-    """Of each item: the score of its label, the best other label, and the nearest distance."""
-
-    score: FloatArray
-    distance: FloatArray
-    runner_up: IntArray
-    runner_up_score: FloatArray
 
 
 class ModelScores:
@@ -157,26 +148,7 @@ class ModelScores:
 
     def rank(self, labels: Sequence[str], label: IntArray) -> Ranking:
         """Return the scores of items that have a label, by its number in `labels`."""
-        column = np.array([self._find_column(name) for name in labels] + [-1])
-        own = column[label]
-        rows = np.arange(len(own))
-        scores = np.where(np.isnan(self._scores), -np.inf, self._scores)
-        score = np.where(own >= 0, self._scores[rows, own], np.nan)
-        scores[rows[own >= 0], own[own >= 0]] = -np.inf
-        other = scores.argmax(axis=1)
-        other_score = scores[rows, other]
-        has_other = np.isfinite(other_score)
-        numbers = {name: number for number, name in enumerate(labels)}
-        to_label = np.array([numbers.get(name, -1) for name in self.labels])
-        return Ranking(
-            score.astype(np.float64),
-            np.nanmin(self._distances, axis=1).astype(np.float64),
-            np.where(has_other, to_label[other], -1),
-            np.where(has_other, other_score, np.nan).astype(np.float64),
-        )
-
-    def _find_column(self, name: str) -> int:
-        return self.labels.index(name) if name in self.labels else -1
+        return rank_columns(self._scores, self._distances, self.labels, labels, label)
 
     def find_best(self, row: int, count: int) -> list[str]:
         """Return the labels with the highest scores for an item."""

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 from callshot.errors import CallshotError
 
 if TYPE_CHECKING:
+    from callshot.review.held_out_scores import HeldOutScores
     from callshot.review.model_scores import ModelScores
     from callshot.review.session import Review
+
+    Scores = ModelScores | HeldOutScores
 
 LONGEST_WAIT_S = 30.0
 
@@ -21,8 +24,8 @@ class ScoreWorker:
     why     there are none, where there are none
     """
 
-    def __init__(self, review: "Review", load: "Callable[[], ModelScores]") -> None:
-        self.scores: ModelScores | None = None
+    def __init__(self, review: "Review", load: "Callable[[], Scores]") -> None:
+        self.scores: Scores | None = None
         self.why = "the vectors of the detections are being read"
         self.took_s = 0.0
         self._review = review
@@ -80,7 +83,7 @@ class ScoreWorker:
                 self._made = request
                 self._condition.notify_all()
 
-    def _refresh(self, scores: "ModelScores") -> None:
+    def _refresh(self, scores: "Scores") -> None:
         review = self._review
         begin_s = time.perf_counter()
         added = review.list_confirmed()

@@ -36,7 +36,7 @@ from callshot.review.shot_curve import CurveWorker
 from callshot.review.sources import Source
 
 if TYPE_CHECKING:
-    from callshot.review.model_scores import ModelScores
+    from callshot.review.score_worker import Scores
 
 SEED = 0
 MOST_ITEMS = 200
@@ -89,7 +89,7 @@ class Review:
         return self.scores is not None
 
     @property
-    def scores(self) -> "ModelScores | None":
+    def scores(self) -> "Scores | None":
         """What new scores are computed from, None if there is nothing."""
         return None if self.worker is None else self.worker.scores
 
@@ -107,7 +107,7 @@ class Review:
                     confirmed.setdefault(verdict.category, []).append(item)
             return confirmed
 
-    def take_scores(self, scores: "ModelScores") -> None:
+    def take_scores(self, scores: "Scores") -> None:
         """Show new scores."""
         items = self.items
         ranking = scores.rank(list(items.labels), items.label[: items.sources])

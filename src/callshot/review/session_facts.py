@@ -202,7 +202,7 @@ def _describe_classes(review: Review) -> list[dict[str, Any]]:
 def _count_examples(review: Review) -> dict[str, int]:
     """Return how many examples the model has of each label."""
     scores = review.scores
-    if scores is None:
+    if scores is None or scores.model is None:
         return {}
     counts = scores.model.counts.tolist()
     return dict(zip(scores.model.classes, counts, strict=True))

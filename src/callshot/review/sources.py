@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 
 from callshot.corpus.segment_table import SEGMENTS, SegmentTable, read_segments
@@ -13,11 +14,13 @@ from callshot.detection.events.events import events_frame
 from callshot.detection.index.clock import find_clock_time, shift_clock
 from callshot.detection.index.index_files import Index, is_index, open_index
 from callshot.errors import InputError
-from callshot.files import explain_unreadable, sha256_file
+from callshot.files import WORK_FOLDER, explain_unreadable, sha256_file
 from callshot.records.frames import EVENTS
 from callshot.records.parquet import read_parquet
+from callshot.review.held_out_scores import HeldOutScores
 from callshot.review.items import Items, make_items
 from callshot.review.sound import RecordingFiles
+from callshot.tables.embedding_tables import read_table
 
 if TYPE_CHECKING:
     from callshot.review.model_scores import ModelScores
@@ -28,6 +31,9 @@ INDEX_FOLDER = "index"
 SITE_MODEL = "model.npz"
 SCAN = "scan"
 SEGMENTS_KIND = "segments"
+STUDY_KIND = "study"
+STUDY_FILE = "study.toml"
+EMBEDDINGS = "embeddings.parquet"
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,7 @@ class Source:
     files: RecordingFiles
     thresholds: Mapping[str, float] = field(default_factory=dict)
     durations_s: Mapping[str, float] = field(default_factory=dict)
-    load_scores: "Callable[[Path], ModelScores] | None" = None
+    load_scores: "Callable[[Path], ModelScores | HeldOutScores] | None" = None
     why: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
 
@@ -65,13 +71,17 @@ def open_source(path: Path, options: SourceOptions) -> Source:
     """Open what a user wants to review."""
     if (path / SCAN_FACTS).is_file():
         return _open_scan(path, options)
-    if path.suffix == ".parquet":
+    if path.suffix == ".toml" and path.is_file():
+        return _open_study(path, options)
+    if (path / STUDY_FILE).is_file():
+        return _open_study(path / STUDY_FILE, options)
+    if path.suffix == ".parquet" and path.is_file():
         return _open_segments(path, options)
     if (path / SEGMENTS).is_file():
         return _open_segments(path / SEGMENTS, options)
     raise InputError(
         f"{path}: expected the folder of callshot scan (with {SCAN_FACTS}), a table of segments "
-        f"({SEGMENTS}), or a study"
+        f"({SEGMENTS}), or a study ({STUDY_FILE})"
     )
 
 
@@ -222,25 +232,75 @@ def _find_roots(
     return {name: roots[name] for name in names if name in roots}
 
 
-def _open_segments(path: Path, options: SourceOptions) -> Source:
+def _open_study(path: Path, options: SourceOptions) -> Source:
+    """Open the segments of a study, with the vectors of its first encoder if there are any."""
+    work = path.parent / WORK_FOLDER / path.stem
+    tables = sorted(work.glob(f"segment/*/{SEGMENTS}"))
+    if not tables:
+        raise InputError(f"{path}: no segments yet; run callshot run {path} first")
+    if len(tables) > 1:
+        raise InputError(
+            f"{path}: a study of {len(tables)} corpora; review one of them, as {tables[0]}"
+        )
+    corpus = tables[0].parent.name
+    embeddings = sorted(work.glob(f"embed/{corpus}/*/{EMBEDDINGS}"))
+    source = _open_segments(tables[0], options, next(iter(embeddings), None))
+    return replace(source, kind=STUDY_KIND, title=path.stem)
+
+
+def _open_segments(
+    path: Path, options: SourceOptions, embeddings: Path | None = None
+) -> Source:
     """Open a table of segments: their labels are those of the annotations."""
     table = read_segments(path)
     if not table:
         raise InputError(f"{path}: the table has no segments")
+    table.sort(key=lambda one: (one.path, one.start_s, one.end_s, one.label))
     root = options.recordings
     if root is None and table.audio is not None:
         root = Path(table.audio)
     names = sorted({segment.path for segment in table})
     roots = {} if root is None else dict.fromkeys(names, root)
     files = RecordingFiles(roots, table[0].channel_rule, table[0].source_rate_hz)
+    items = make_items(_segment_events(table, files))
+    scores = None
+    why = "segments have no scores; review a study, or what callshot scan found, to see some"
+    if embeddings is not None:
+        scores = _score_segments(table, items, embeddings)
+        why = "" if scores is not None else f"{embeddings}: not of these segments"
     return Source(
         SEGMENTS_KIND,
         path.absolute().parent.name,
-        make_items(_segment_events(table, files)),
+        items,
         files,
-        why="segments have no scores; review what callshot scan found to see scores",
-        facts={"source": str(path.absolute())},
+        load_scores=None if scores is None else lambda folder: scores,
+        why=why,
+        facts={
+            "source": str(path.absolute()),
+            "recordings": {name: str(roots[name].absolute()) for name in sorted(roots)},
+        },
     )
+
+
+def _score_segments(
+    table: SegmentTable, items: Items, embeddings: Path
+) -> HeldOutScores | None:
+    """Give segments their first scores; None unless all of them have a vector."""
+    known = read_table(embeddings)
+    rows = {name: row for row, name in enumerate(known.segment)}
+    if any(segment.segment not in rows for segment in table):
+        return None
+    vectors = known.vectors[[rows[segment.segment] for segment in table]]
+    groups = np.unique([one.recording for one in table], return_inverse=True)[1]
+    scores = HeldOutScores(
+        np.asarray(vectors, np.float32), items.labels, items.label, groups
+    )
+    ranking = scores.rank(items.labels, items.label)
+    items.score = ranking.score
+    items.distance = ranking.distance
+    items.runner_up = ranking.runner_up
+    items.runner_up_score = ranking.runner_up_score
+    return scores
 
 
 def _segment_events(table: SegmentTable, files: RecordingFiles) -> pl.DataFrame:

@@ -1,0 +1,51 @@
+"""Scores of all labels → what the page shows of each item."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from callshot.records import FloatArray, IntArray
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Of each item: the score of its label, the best other label, and the nearest distance."""
+
+    score: FloatArray
+    distance: FloatArray
+    runner_up: IntArray
+    runner_up_score: FloatArray
+
+
+def rank_columns(
+    all_scores: Any,
+    distances: Any,
+    columns: Sequence[str],
+    labels: Sequence[str],
+    label: IntArray,
+) -> Ranking:
+    """Return the ranking of items by scores, items × columns; NaN: a label without a score.
+
+    `label` has the number of the label of each item in `labels`, −1 for none.
+    """
+    places = [columns.index(name) if name in columns else -1 for name in labels]
+    own = np.array([*places, -1])[label]
+    rows = np.arange(len(own))
+    has_own = own >= 0
+    score = np.where(has_own, all_scores[rows, own], np.nan)
+    others = np.where(np.isnan(all_scores), -np.inf, all_scores)
+    others[rows[has_own], own[has_own]] = -np.inf
+    other = others.argmax(axis=1)
+    other_score = others[rows, other]
+    has_other = np.isfinite(other_score)
+    numbers = {name: number for number, name in enumerate(labels)}
+    to_label = np.array([numbers.get(name, -1) for name in columns])
+    nearest = np.where(np.isnan(distances), np.inf, distances).min(axis=1)
+    return Ranking(
+        score.astype(np.float64),
+        np.where(np.isfinite(nearest), nearest, np.nan).astype(np.float64),
+        np.where(has_other, to_label[other], -1),
+        np.where(has_other, other_score, np.nan).astype(np.float64),
+    )

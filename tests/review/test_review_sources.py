@@ -1,0 +1,370 @@
+import json
+import shutil
+import sqlite3
+
+import numpy as np
+import pytest
+import soundfile
+from typer.testing import CliRunner
+
+from callshot.cli import app
+from callshot.corpus.segment_table import write_segment_table
+from callshot.errors import InputError, OptionError, OutputError
+from callshot.records import Embeddings, Segment
+from callshot.review import server
+from callshot.review.held_out_scores import HeldOutScores
+from callshot.review.server import ServerOptions, listen, open_review
+from callshot.review.sources import SourceOptions, open_source
+from callshot.tables.embedding_tables import write_table
+from served_review import serve
+
+NONE = SourceOptions()
+
+
+def make_segments(folder, count=12):
+    """Write recordings and a table of segments of two labels; the label of segment 5 is wrong."""
+    (folder / "audio").mkdir(parents=True)
+    segments = []
+    for n in range(count):
+        name = f"{n // 4}_20260314_053000.wav"
+        soundfile.write(
+            folder / "audio" / name,
+            np.random.default_rng(n).normal(0, 0.1, 64000),
+            16000,
+        )
+        label = ("hoot", "bark")[(n + (n == 5)) % 2]
+        start_s = n % 4 * 0.9
+        segments.append(
+            Segment(
+                f"s{n}",
+                name,
+                name,
+                start_s,
+                start_s + 0.5,
+                0.0,
+                label,
+                (label,),
+                16000,
+                "first",
+                None,
+            )
+        )
+    return segments
+
+
+@pytest.fixture
+def study(tmp_path):
+    segments = make_segments(tmp_path)
+    (tmp_path / "study.toml").write_text("")
+    work = tmp_path / ".callshot" / "study"
+    (work / "segment" / "site").mkdir(parents=True)
+    (work / "embed" / "site" / "mfcc").mkdir(parents=True)
+    write_segment_table(
+        segments[::-1],
+        work / "segment" / "site" / "segments.parquet",
+        {"audio": str(tmp_path / "audio")},
+    )
+    vectors = np.random.default_rng(0).normal(0, 0.3, (len(segments), 4))
+    vectors[::2, 0] += 3
+    table = Embeddings(
+        "mfcc",
+        vectors,
+        [one.segment for one in segments],
+        [one.recording for one in segments],
+        [one.label for one in segments],
+        [one.labels for one in segments],
+    )
+    write_table(table, work / "embed" / "site" / "mfcc" / "embeddings.parquet")
+    return tmp_path
+
+
+def test_segments_of_a_study_have_scores_and_a_wrong_label_is_the_most_uncertain(study):
+    with serve(study, study / "review") as (client, _):
+        session = client.get("/api/session")
+        assert session["kind"] == "study"
+        assert all(one["available"] for one in session["orders"])
+        worst = client.get("/api/queue?order=best")["ids"][-1]
+        item = client.get(f"/api/items?ids={worst}")["items"][0]
+        assert (item["recording"], item["start_s"]) == ("1_20260314_053000.wav", 0.9)
+        assert item["runner_up_score"] > item["score"]
+        before = item["score"]
+        client.decide(worst, "relabel", label=item["runner_up"])
+        client.post("/api/refresh", {})
+        assert client.get("/api/items?ids=0")["items"][0]["score"] != before
+        classes = client.get("/api/items/0/examples")["classes"]
+        assert [one["label"] for one in classes] != []
+
+
+def test_a_table_of_segments_is_reviewed_without_scores(study):
+    table = study / ".callshot" / "study" / "segment" / "site" / "segments.parquet"
+    with serve(table, study / "other") as (client, _):
+        session = client.get("/api/session")
+        assert session["kind"] == "segments"
+        assert session["has_clock"]
+        available = {one["name"]: one["available"] for one in session["orders"]}
+        assert available == {
+            "best": False,
+            "uncertain": False,
+            "novel": False,
+            "sample": True,
+            "time": True,
+        }
+        assert len(client.get("/api/queue?order=sample")["ids"]) == 12
+        assert client.ask("GET", "/api/sound?item=0")[0] == 200
+        assert client.post("/api/refresh", {}, 409)
+        assert "segments have no scores" in client.get("/api/progress")["curve"]["why"]
+
+
+def test_scores_of_segments_are_those_of_the_literal_version():
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(30, 5)).astype(np.float32)
+    label = rng.integers(0, 3, 30)
+    recording = rng.integers(0, 6, 30)
+    scores = HeldOutScores(vectors, ["a", "b", "c"], label, recording)
+    ranking = scores.rank(["a", "b", "c"], label)
+    for row in range(30):
+        expected = {}
+        for name in range(3):
+            others = [
+                n
+                for n in range(30)
+                if label[n] == name and recording[n] != recording[row]
+            ]
+            if others:
+                mean = vectors[others].astype(float).mean(axis=0)
+                expected[name] = -float(((vectors[row] - mean) ** 2).sum())
+        own = expected.pop(label[row])
+        assert ranking.score[row] == pytest.approx(own)
+        assert ranking.runner_up[row] == max(expected, key=expected.get)
+        assert ranking.runner_up_score[row] == pytest.approx(max(expected.values()))
+
+
+def test_a_folder_that_is_nothing_to_review_is_one_line(tmp_path, scan):
+    with pytest.raises(InputError, match=r"expected the folder of callshot scan"):
+        open_source(tmp_path, NONE)
+    with pytest.raises(InputError, match=r"expected the folder of callshot scan"):
+        open_source(tmp_path / "absent.parquet", NONE)
+    (tmp_path / "scan.json").write_text("[]")
+    with pytest.raises(InputError, match="expected the facts of a scan"):
+        open_source(tmp_path, NONE)
+    (tmp_path / "scan.json").write_text((scan / "scan.json").read_text())
+    with pytest.raises(InputError, match="cannot be read"):
+        open_source(tmp_path, NONE)
+    (tmp_path / "events.parquet").write_bytes(b"PAR1xxxxPAR1")
+    with pytest.raises(InputError, match=r"events\.parquet"):
+        open_source(tmp_path, NONE)
+
+
+def test_cards_work_without_the_recordings_and_the_sound_says_why(scan, tmp_path):
+    moved = tmp_path / "moved"
+    shutil.copytree(scan.parent / "recordings", moved)
+    away = SourceOptions(recordings=tmp_path / "nowhere")
+    with serve(scan, tmp_path / "a", away) as (client, _):
+        assert client.get("/api/session")["preset"] == "audible"
+        assert client.get("/api/items?ids=0")["items"][0]["score"]
+        for name in ("sound", "spectrogram", "waveform"):
+            assert "--recordings" in client.get(f"/api/{name}?item=0", 404)["error"]
+        client.decide(0, "confirm")
+    with serve(scan, tmp_path / "b", SourceOptions(recordings=moved)) as (client, _):
+        assert client.ask("GET", "/api/sound?item=0")[0] == 200
+
+
+def test_a_review_without_the_model_says_what_to_give(scan, tmp_path):
+    copy = tmp_path / "scan"
+    shutil.copytree(scan, copy)
+    facts = json.loads((copy / "scan.json").read_text())
+    facts["model"] |= {"path": "/nowhere/calls.npz", "file": "gone.npz"}
+    (copy / "scan.json").write_text(json.dumps(facts))
+    with serve(copy) as (client, _):
+        assert "--model" in client.get("/api/session")["why_no_refresh"]
+        client.decide(0, "confirm")
+    with serve(copy, None, SourceOptions(model=scan.parent / "calls.npz")) as (
+        client,
+        review,
+    ):
+        review.worker.wait(review.worker.ask())
+        assert client.get("/api/session")["can_refresh"]
+
+
+def test_a_review_of_other_detections_is_refused(scan, study, tmp_path):
+    with serve(scan, tmp_path / "review") as (client, _):
+        client.decide(0, "confirm")
+    with (
+        pytest.raises(InputError, match="a review of other detections"),
+        serve(study, tmp_path / "review"),
+    ):
+        pass
+
+
+def test_two_servers_on_one_review_are_refused(scan, tmp_path):
+    options = ServerOptions(reviewer="ada")
+    with (
+        serve(scan, tmp_path / "review"),
+        pytest.raises(OutputError, match="another callshot review has it open"),
+        open_review(scan, NONE, options, tmp_path / "review"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"hello, I am no database, but a letter to my aunt" * 50, "other", "torn"],
+)
+def test_a_foreign_or_damaged_journal_is_one_line_and_stays_as_it_is(
+    scan, tmp_path, content
+):
+    folder = tmp_path / "review"
+    path = folder / "review.sqlite"
+    with serve(scan, folder) as (client, _):
+        for item in range(50):
+            client.decide(item % 20, "skip")
+    if content == "torn":
+        whole = path.read_bytes()
+        content = whole[:4096] + b"\xff" * 4096 + whole[8192:]
+    elif content == "other":
+        path.unlink()
+        sqlite3.connect(path).execute("CREATE TABLE mine (x)").connection.close()
+        content = path.read_bytes()
+    path.write_bytes(content)
+    with (
+        pytest.raises((InputError, OutputError), match=r"review\.sqlite: ") as caught,
+        serve(scan, folder),
+    ):
+        pass
+    assert "\n" not in str(caught.value)
+    assert path.read_bytes() == content
+
+
+def test_a_full_disk_is_told_to_the_page_and_nothing_is_saved(scan, tmp_path):
+    with serve(scan, tmp_path / "review") as (client, review):
+        connection = review.journal._connection
+        pages = connection.execute("PRAGMA page_count").fetchone()[0]
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+        errors = []
+        for item in range(20):
+            status, _, content = client.ask(
+                "POST",
+                "/api/decisions",
+                {
+                    "decisions": [
+                        {"uuid": f"{item:032x}", "item": item, "action": "confirm"}
+                    ]
+                },
+            )
+            if status != 200:
+                assert status == 500
+                errors.append(json.loads(content)["error"])
+        assert errors
+        assert "nothing was saved" in errors[0]
+        assert "full" in errors[0]
+        saved = review.seq
+        assert client.get("/api/progress")["done"] == saved
+        connection.execute("PRAGMA max_page_count = 100000")
+        client.decide(19, "confirm")
+        assert review.seq == saved + 1
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(scan, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "callshot.review.journal.why_not_writable", lambda folder: "read-only"
+    )
+    with (
+        pytest.raises(OutputError, match=r"read-only.*--out"),
+        serve(scan, tmp_path / "r"),
+    ):
+        pass
+
+
+def test_a_port_in_use_is_one_line_and_another_is_taken_by_default(monkeypatch):
+    with listen(ServerOptions(port=0)) as first:
+        port = first.getsockname()[1]
+        with pytest.raises(OutputError, match=f"port {port} .*choose another --port"):
+            listen(ServerOptions(port=port))
+        monkeypatch.setattr(server, "FIRST_PORT", port)
+        monkeypatch.setattr(server, "PORTS", 2)
+        with listen(ServerOptions()) as second:
+            assert second.getsockname()[1] != port
+
+
+def test_the_command_without_the_extra_says_how_to_install_it(
+    scan, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(__import__("sys").modules, "uvicorn", None)
+    result = CliRunner().invoke(
+        app, ["review", str(scan), "--out", str(tmp_path), "--no-browser"]
+    )
+    assert isinstance(result.exception, OptionError)
+    assert "callshot[review]" in str(result.exception)
+
+
+def test_undo_is_unlimited_and_redo_brings_it_back(scan, tmp_path):
+    ids = iter(range(1000, 2000))
+
+    def step(client, name, **more):
+        return client.post(f"/api/{name}", {"uuid": f"{next(ids):032x}", **more})
+
+    with serve(scan, tmp_path / "review") as (client, review):
+        other = type(client)(client.port, "bob")
+        for item in range(10):
+            client.decide(item, "confirm")
+        other.decide(0, "reject")
+        batch = [{"uuid": f"{n:032x}", "item": n, "action": "reject"} for n in (20, 21)]
+        client.post("/api/decisions", {"decisions": batch})
+        assert sorted(one["id"] for one in step(client, "undo")["items"]) == [20, 21]
+        for item in range(9, -1, -1):
+            assert [one["id"] for one in step(client, "undo")["items"]] == [item]
+        assert step(client, "undo")["nothing"]
+        assert (
+            other.get("/api/items?ids=0")["items"][0]["decision"]["action"] == "reject"
+        )
+        for _ in range(11):
+            assert not step(client, "redo")["nothing"]
+        assert step(client, "redo")["nothing"]
+        assert client.get("/api/progress")["done"] == 12
+        step(client, "undo", count=5)
+        client.decide(30, "skip")
+        assert step(client, "redo")["nothing"]
+        seq = review.seq
+    with serve(scan, tmp_path / "review") as (client, review):
+        progress = client.get("/api/progress")
+        assert (review.seq, progress["done"], progress["skipped"]) == (seq, 6, 1)
+
+
+def test_a_blind_reviewer_does_not_see_others(scan, tmp_path):
+    with serve(scan, tmp_path / "review", blind=True) as (client, _):
+        other = type(client)(client.port, "bob")
+        client.decide(0, "confirm")
+        other.decide(0, "reject")
+        item = other.get("/api/items?ids=0")["items"][0]
+        assert item["others"] == []
+        agreement = other.get("/api/progress")["agreement"]
+        assert agreement["conflicts"] == []
+        assert agreement["pairs"] == 1
+
+
+def test_filters_show_what_they_say(scan, tmp_path):
+    with serve(scan, tmp_path / "review") as (client, review):
+        items = review.items
+        ids = client.get("/api/queue?order=time&label=hoot&limit=500")["ids"]
+        assert ids
+        assert all(items.name(items.label[one]) == "hoot" for one in ids)
+        ids = client.get("/api/queue?order=time&from_hour=21&to_hour=6&limit=500")[
+            "ids"
+        ]
+        assert {items.recordings[items.recording[one]] for one in ids} == {
+            "SITE_20260314_053000.wav",
+            "SITE_20260314_220000.wav",
+        }
+        ids = client.get("/api/queue?order=time&from_hour=21&to_hour=5&limit=500")[
+            "ids"
+        ]
+        assert {items.recordings[items.recording[one]] for one in ids} == {
+            "SITE_20260314_220000.wav"
+        }
+        ids = client.get(
+            "/api/queue?order=best&min_score=10&recording=c.wav&limit=500"
+        )["ids"]
+        assert all(items.score[one] >= 10 for one in ids)
+        client.decide(3, "skip")
+        assert client.get("/api/queue?order=time&state=skipped")["ids"] == [3]
+        assert client.get("/api/queue?order=time&state=all&reviewer=ada")["ids"] == [3]
