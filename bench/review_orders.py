@@ -28,7 +28,12 @@ from callshot.detection.models.model import Model, make_model
 from callshot.detection.scans.scan import find_window_aim, scan
 from callshot.records import IntArray
 from callshot.review.items import Items, make_items
-from callshot.review.model_scores import ModelScores, open_vectors
+from callshot.review.model_scores import (
+    BackgroundMetric,
+    ModelScores,
+    make_metric,
+    open_vectors,
+)
 from callshot.review.orders import ORDERS, draw_sample, order_items
 from table import parser, show
 
@@ -84,6 +89,7 @@ class Trial:
     model: Model
     items: Items
     vectors: NDArray[np.float32]
+    metric: BackgroundMetric | None
     thresholds: dict[str, float]
     truth: IntArray
     names: list[str]  # of all annotations
@@ -121,9 +127,11 @@ def make_trial(site: Site, folder: Path, seed: int) -> Trial:
     calls = calls.filter(
         pl.col("recording").is_in(names) & pl.col("label").is_in(list(model.classes))
     )
-    aim = find_window_aim(site.usual_per_h, index, model.background)
-    detector = make_detector(model, model.background, aim)
+    usual = find_window_aim(site.usual_per_h, index, model.background)
+    detector = make_detector(model, model.background, usual)
     items = make_items(events)
+    loose = find_window_aim(site.loose_per_h, index, model.background)
+    metric = make_metric(model, loose)
     review = folder / f"review-{seed}"
     review.mkdir()
     half = set(names[::2])
@@ -131,7 +139,8 @@ def make_trial(site: Site, folder: Path, seed: int) -> Trial:
     return Trial(
         model,
         items,
-        open_vectors(review, items, index, model),
+        open_vectors(review, items, index, model, metric),
+        metric,
         dict(zip(detector.classes, detector.thresholds.tolist(), strict=True)),
         match(events, calls),
         calls["label"].to_list(),
@@ -188,7 +197,7 @@ def match(events: pl.DataFrame, calls: pl.DataFrame) -> IntArray:
 def review(trial: Trial, order: str, seed: int) -> Iterator[tuple[int, list[float]]]:
     """Decide in an order; yield recall and precision at each of STEPS, in both halves."""
     items = trial.items
-    scores = ModelScores(trial.model, trial.vectors)
+    scores = ModelScores(trial.model, trial.vectors, trial.metric)
     thresholds = np.array([trial.thresholds.get(one, np.nan) for one in items.labels])
     sample = draw_sample(items, seed)
     shuffled = np.random.default_rng(seed).permutation(len(items))

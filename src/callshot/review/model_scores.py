@@ -22,8 +22,8 @@ from scipy.linalg import cho_factor, cho_solve
 from callshot.detection.index.index_files import Index, IndexedRecording, Rows
 from callshot.detection.models.detector import (
     LEAST_WINDOWS,
+    choose_background,
     shrink_covariance,
-    trim_background,
 )
 from callshot.detection.models.model import Model
 from callshot.errors import InputError
@@ -58,12 +58,12 @@ class BackgroundMetric:
         return weights, float(-weights @ self.centre)
 
 
-def make_metric(model: Model) -> BackgroundMetric | None:
-    """Return what is known of a model's background; None if it has none."""
+def make_metric(model: Model, aim_per_h: float) -> BackgroundMetric | None:
+    """Return what a scan of this aim knows of a model's background; None if it has none."""
     background = model.background
     if background is None or len(background.vectors) < LEAST_WINDOWS:
         return None
-    keep = trim_background(model.means, background)
+    keep = choose_background(model, background, aim_per_h)
     rows = np.asarray(background.vectors[keep], np.float64)
     centre = rows.mean(axis=0)
     return BackgroundMetric(centre, cho_factor(shrink_covariance(rows - centre)))
@@ -72,11 +72,13 @@ def make_metric(model: Model) -> BackgroundMetric | None:
 class ModelScores:
     """Scores of all items by a model and the confirmed calls."""
 
-    def __init__(self, model: Model, vectors: Vectors) -> None:
+    def __init__(
+        self, model: Model, vectors: Vectors, metric: BackgroundMetric | None
+    ) -> None:
         self.model = model
         self.vectors = vectors
         self.labels = list(model.classes)
-        self._metric = make_metric(model)
+        self._metric = metric
         self._added: dict[str, tuple[int, ...]] = {}
         count = len(vectors)
         self._squares = np.empty(count, np.float32)
@@ -167,7 +169,13 @@ def _blocks(count: int) -> Iterator[slice]:
         yield slice(start, start + BLOCK)
 
 
-def open_vectors(folder: Path, items: Items, index: Index, model: Model) -> Vectors:
+def open_vectors(
+    folder: Path,
+    items: Items,
+    index: Index,
+    model: Model,
+    metric: BackgroundMetric | None,
+) -> Vectors:
     """Map the vectors of the items of a scan into memory; copy them from the index first."""
     facts = {
         "items": items.checksum(),
@@ -179,7 +187,7 @@ def open_vectors(folder: Path, items: Items, index: Index, model: Model) -> Vect
         with atomic_path(path) as temporary:
             shape = (items.sources, index.settings.dimension)
             vectors = np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
-            _copy_vectors(vectors, items, index, model)
+            _copy_vectors(vectors, items, index, model, metric)
             vectors.flush()
         write_atomic(folder / VECTOR_FACTS, json.dumps(facts))
     mapped = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -195,9 +203,14 @@ def _read_facts(path: Path) -> Any:
         return None
 
 
-def _copy_vectors(vectors: Vectors, items: Items, index: Index, model: Model) -> None:
+def _copy_vectors(
+    vectors: Vectors,
+    items: Items,
+    index: Index,
+    model: Model,
+    metric: BackgroundMetric | None,
+) -> None:
     """Copy the vector of the strongest window of each item."""
-    metric = make_metric(model)
     recordings = {one.path: one for one in index.recordings}
     order = np.argsort(items.recording[: items.sources], kind="stable")
     limits = np.searchsorted(

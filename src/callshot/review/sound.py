@@ -113,7 +113,11 @@ class RecordingFiles:
 
 def _stays_inside(root: Path, path: Path) -> bool:
     """Return whether a file is inside a folder after all links are followed."""
-    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
+    try:
+        real = Path(os.path.realpath(path))
+    except (OSError, ValueError):  # a loop of links, or a name with a NUL
+        return False
+    return real.is_relative_to(os.path.realpath(root))
 
 
 @dataclass(frozen=True)

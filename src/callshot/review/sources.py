@@ -127,11 +127,16 @@ def _plan_scores(
 
     def load(folder: Path) -> "ModelScores":
         from callshot.detection.models.model_file import read_model
-        from callshot.review.model_scores import ModelScores, open_vectors
+        from callshot.detection.scans.scan import find_window_aim
+        from callshot.review.model_scores import ModelScores, make_metric, open_vectors
 
         _check_model(model, facts)
         learned = read_model(model)
-        return ModelScores(learned, open_vectors(folder, items, index, learned))
+        false_alarms = float(facts["aim_per_hour"])
+        aim = find_window_aim(false_alarms, index, learned.background)
+        metric = make_metric(learned, aim)
+        vectors = open_vectors(folder, items, index, learned, metric)
+        return ModelScores(learned, vectors, metric)
 
     return load, ""
 
@@ -169,7 +174,7 @@ def read_scan_facts(folder: Path) -> dict[str, Any]:
         text = path.read_bytes()
     try:
         facts = json.loads(text)
-        known = {"files", "classes", "folders"} <= facts.keys()
+        known = {"files", "classes", "folders", "aim_per_hour"} <= facts.keys()
     except (ValueError, AttributeError, RecursionError):
         known = False
     if not known:

@@ -110,14 +110,23 @@ def make_detectors(
 class _Directions:
     """Weights and bias of each class.
 
+    keep      the windows of background that they were found from
     held_out  scores of background windows by b and S of other recordings, windows × classes
     typical   median scores of the examples of each class
     """
 
+    keep: NDArray[np.bool_]
     weights: FloatArray
     bias: FloatArray
     held_out: FloatArray
     typical: FloatArray
+
+
+def choose_background(
+    model: Model, background: Background, aim_per_h: float
+) -> NDArray[np.bool_]:
+    """Return the windows of background by which a detector of this aim measures scores."""
+    return _choose_directions(model, background, aim_per_h).keep
 
 
 def _choose_directions(
@@ -147,7 +156,7 @@ def _find_directions(
     weights, bias = find_directions(model.means, background.vectors[keep])
     held_out = score_held_out(model.means, background, keep)
     typical = _typical_scores(model, weights, bias)
-    return _Directions(weights, bias, held_out, typical)
+    return _Directions(keep, weights, bias, held_out, typical)
 
 
 def check_aim(false_alarms_per_h: float) -> None:
