@@ -6,11 +6,14 @@ from math import nan
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from callshot.records import CorpusResults, Evaluation, Reject
 from callshot.records.frames import BUDGET, DIFFERENCES, make_frame
+from callshot.report.calls import CorpusCalls, choose_sounds, find_calls
 from callshot.report.page import PageContent, Picture, write_page
+from callshot.report.sounds import make_clip
 from callshot.report.summary import write_summary
 from callshot.report.tables.table import Cell, Column, Table
 from corpus_results import make_baselines, make_corpus_results, make_rows, make_tables
@@ -47,6 +50,7 @@ def make_study(folder: Path) -> dict[str, Any]:
         },
         "methods": {"reserve": ["We counted calls.", "[1] A reference."]},
         "confusion_shots": (1, 5),
+        "calls": {one.corpus: make_calls(one) for one in all_results},
         "provenance": {
             "seed": 0,
             "inputs": [{"file": QUOTED, "sha256": "ab" * 32}],
@@ -64,6 +68,17 @@ def write_study(path: Path, study: dict[str, Any]) -> Path:
     content = {name: value for name, value in study.items() if name != "title"}
     write_page(path, study["title"], PageContent(**content))
     return path
+
+
+def make_calls(results: CorpusResults) -> CorpusCalls:
+    """Return the calls of a corpus, with a sound of those to hear; every second one is low."""
+    calls = find_calls(results)
+    clips = {}
+    for number, name in enumerate(choose_sounds(calls, results)):
+        frequency_hz = (440.0, 30.0)[number % 2]
+        signal = np.sin(2 * np.pi * frequency_hz * np.arange(8000) / 16000)
+        clips[name] = make_clip(signal, 16000)
+    return replace(calls, clips=clips)
 
 
 def write_plain_page(path: Path, results: CorpusResults) -> Path:

@@ -337,6 +337,7 @@ def test_the_answer_comes_first_and_the_commands_last(page):
         "answer",
         "encoder",
         "confused",
+        "listen",
         "labels",
         "training",
         "certainty",

@@ -618,3 +618,69 @@ def test_a_long_table_scrolls_inside_itself_and_keeps_its_first_column(visit):
         cell = box.locator("tbody th").first
         assert abs(cell.bounding_box()["x"] - box.bounding_box()["x"]) < 2
         assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+
+
+PLAYS = "player.currentTime > 0 && !player.error ? true : null"
+
+
+def test_a_sound_plays_and_a_low_call_plays_faster(visit):
+    with visit() as page:
+        table = page.get_by_test_id("listen-table")
+        assert table.locator("tbody tr").count() == 4
+        assert table.locator("img").first.is_visible()
+        table.get_by_role("button", name="Play:").first.click()
+        assert wait_for(page, PLAYS)
+        table.get_by_role("button", name="times faster").first.click()
+        assert wait_for(page, PLAYS)
+        assert page.evaluate("player.duration") < 0.3  # 0.5 s, at least 4 times faster
+
+
+def map_place(page, call):
+    """Return where a call is on the screen."""
+    script = f"""() => {{
+        const data = readData().corpora[0];
+        const canvas = document.querySelector('[data-testid=map-canvas]');
+        const box = canvas.getBoundingClientRect(), side = canvas.clientWidth;
+        const [x, y] = data.encoder_calls[data.best].map[{call}];
+        const scale = (side - 48) / 1000;
+        return [box.x + 1 + 24 + x * scale, box.y + 1 + side - 24 - y * scale];
+    }}"""
+    return page.evaluate(script)
+
+
+def test_a_point_of_the_map_plays_and_a_lasso_lists(visit, study):
+    segments = study["all_results"][0].evaluation.segments
+    with visit() as page:
+        canvas = page.get_by_test_id("map-canvas")
+        canvas.scroll_into_view_if_needed()
+        call = page.evaluate("Number(Object.keys(readData().corpora[0].clips)[0])")
+        page.mouse.click(*map_place(page, call))
+        listed = page.get_by_test_id("map-list")
+        names = listed.locator(".call").all_inner_texts()
+        assert len(names) == 1
+        assert names[0] in segments.segment
+        box = canvas.bounding_box()
+        corners = [(0.01, 0.01), (0.99, 0.01), (0.99, 0.99), (0.01, 0.99)]
+        places = [
+            (box["x"] + x * box["width"], box["y"] + y * box["height"])
+            for x, y in corners
+        ]
+        page.mouse.move(*places[0])
+        page.mouse.down()
+        for place in places[1:]:
+            page.mouse.move(*place, steps=4)
+        page.mouse.up()
+        assert listed.locator("strong").inner_text() == str(len(segments))
+
+
+def test_the_map_is_walked_by_arrow_keys_and_enter_plays(visit):
+    with visit() as page:
+        canvas = page.get_by_test_id("map-canvas")
+        call = page.evaluate("Number(Object.keys(readData().corpora[0].clips)[0])")
+        canvas.focus()
+        for _ in range(call + 1):
+            page.keyboard.press("ArrowRight")
+        name = page.get_by_test_id("map-list").locator(".call").inner_text()
+        assert name == page.evaluate(f"readData().corpora[0].calls[{call}]")
+        page.keyboard.press("Enter")
+        assert wait_for(page, PLAYS)

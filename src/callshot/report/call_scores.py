@@ -5,6 +5,7 @@ the evaluation, with all labels.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -59,3 +60,45 @@ def _best_other(scores: FloatArray, true: int) -> FloatArray:
         return np.zeros(len(scores))
     best: FloatArray = np.nan_to_num(others, nan=-np.inf).max(axis=1)
     return best
+
+
+@dataclass(frozen=True)
+class Picks:
+    """The calls of one type that are worth hearing, by their row.
+
+    `nearest` is the call most like another type, `other` that type; it equals the type itself if
+    there is no other.
+    """
+
+    typical: int
+    nearest: int
+    other: int
+    farthest: int
+
+
+def pick_calls(
+    table: Embeddings, scores: FloatArray, labels: Sequence[str]
+) -> list[Picks]:
+    """Return for each label its most typical call, the one nearest to another, and the farthest."""
+    vectors = np.asarray(table.vectors, np.float64)
+    squares = np.einsum("ij,ij->i", vectors, vectors)
+    names = np.array(table.label)
+    picks = []
+    for true, name in enumerate(labels):
+        members = np.flatnonzero(names == name)
+        own = np.nan_to_num(scores[members, true], nan=-np.inf)
+        nearness = own - squares[members]  # minus the squared distance
+        others = np.nan_to_num(scores[members], nan=-np.inf)
+        others[:, true] = -np.inf
+        best = others.max(axis=1)
+        margin = np.where(np.isfinite(best) & np.isfinite(own), best - own, -np.inf)
+        nearest = int(margin.argmax())
+        is_known = np.isfinite(best[nearest])
+        pick = Picks(
+            int(members[nearness.argmax()]),
+            int(members[nearest]),
+            int(others[nearest].argmax()) if is_known else true,
+            int(members[nearness.argmin()]),
+        )
+        picks.append(pick)
+    return picks

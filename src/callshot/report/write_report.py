@@ -18,12 +18,14 @@ from callshot.corpus.segment_table import write_rejects
 from callshot.fewshot.protocol import Protocol
 from callshot.records import CorpusResults, Evaluation, Progress, no_progress
 from callshot.records.frames import Shots
+from callshot.report.calls import CorpusCalls, choose_sounds, find_calls
 from callshot.report.classifiers import all_curves, all_values
 from callshot.report.figures import plan_figures
 from callshot.report.figures.figure_io import render
 from callshot.report.methods import describe_methods, list_references
 from callshot.report.page import PageContent, Picture, write_page
 from callshot.report.results import RESULT_FILES, write_evaluation, write_frame
+from callshot.report.sounds import CorpusAudio, make_clips
 from callshot.report.summary import Summary
 from callshot.report.tables.write_tables import DOCUMENT, build_tables, write_tables
 
@@ -62,6 +64,7 @@ class ReportOptions:
     protocol: Protocol
     commands: Sequence[str]
     figures: bool = True
+    sounds: bool = True
     target: float | None = None
 
 
@@ -79,6 +82,7 @@ def write_report(
     options: ReportOptions,
     summaries: Mapping[str, Summary],
     provenance: Mapping[str, Any],
+    audio: Mapping[str, CorpusAudio] | None = None,
     progress: Progress = no_progress,
 ) -> list[str]:
     """Write all files to a folder; return their names."""
@@ -104,6 +108,7 @@ def write_report(
         provenance,
         options.commands,
         options.confusion,
+        calls={one.corpus: _find_calls(one, options, audio or {}) for one in every},
     )
     write_page(folder / PAGE, options.title, content)
     progress(0.2, "the page")
@@ -116,6 +121,17 @@ def _draw(results: CorpusResults, folder: Path, options: ReportOptions) -> list[
         for page in plan_figures(results, options.confusion, options.protocol):
             paths += render(page, folder)
     return paths
+
+
+def _find_calls(
+    results: CorpusResults, options: ReportOptions, audio: Mapping[str, CorpusAudio]
+) -> CorpusCalls:
+    """Return the calls of a corpus, with sounds of some where there is audio."""
+    calls = find_calls(results)
+    if not options.sounds or results.corpus not in audio:
+        return calls
+    names = choose_sounds(calls, results)
+    return replace(calls, clips=make_clips(audio[results.corpus], names))
 
 
 def _write_methods(

@@ -76,6 +76,7 @@ from callshot.report.provenance import (
     describe_segmentation,
 )
 from callshot.report.results import PROVENANCE, open_results, write_folds, write_results
+from callshot.report.sounds import CorpusAudio
 from callshot.report.summary import write_summary
 from callshot.report.write_report import ReportOptions, write_report
 from callshot.tables.dataset import Dataset, read_dataset
@@ -338,10 +339,14 @@ def report_files(
     options: ReportOptions,
     facts: Mapping[str, Any],
     *,
+    audio: Mapping[str, CorpusAudio] | None = None,
     mark: str = "",
     progress: Progress = no_progress,
 ) -> list[str]:
-    """Write the tables, figures and page of a study, and all its numbers; return the file names."""
+    """Write the tables, figures and page of a study, and all its numbers; return the file names.
+
+    With `audio`, the page has sounds of some calls.
+    """
     with open_output_folder(out, (), PROVENANCE, mark=mark) as output:
         summaries = {
             name: write_summary(one, options.target, facts.get("licences", {}))
@@ -352,7 +357,7 @@ def report_files(
 
         def make(folder: Path) -> list[str]:
             return write_report(
-                folder, results, options, summaries, provenance, progress
+                folder, results, options, summaries, provenance, audio, progress
             )
 
         written = output.write(make, provenance)

@@ -20,6 +20,7 @@ from callshot.encoders.views import views_fingerprint
 from callshot.fewshot.folds import DEFAULT_FOLDS
 from callshot.records import Progress
 from callshot.report.results import PROVENANCE, RESULT_FILES
+from callshot.report.sounds import CorpusAudio
 from callshot.report.write_report import ReportOptions
 from callshot.study.baseline_steps import (
     EMBEDDINGS,
@@ -248,14 +249,22 @@ class _Planner:
             study.protocol,
             [f"callshot run {study.path.name}"],
             study.figures,
+            study.sounds,
             study.target,
         )
 
         def make(progress: Progress) -> Sequence[str]:
             results = {one.corpus: read_corpus_results(one) for one in folders}
             facts = _describe_study(study, parts)
+            audio = {part.corpus.name: _corpus_audio(part) for part in parts}
             return report_files(
-                results, study.out, report, facts, mark=study.mark, progress=progress
+                results,
+                study.out,
+                report,
+                facts,
+                audio=audio,
+                mark=study.mark,
+                progress=progress,
             )
 
         after = _steps_of_kinds(parts, ("segment", "embeds", *MEASURED))
@@ -298,6 +307,11 @@ def _describe_study(study: Study, parts: Sequence[CorpusSteps]) -> dict[str, obj
         "segments": segments,
         "steps": [_read_json(step.folder / PROVENANCE) for step in measured],
     }
+
+
+def _corpus_audio(steps: CorpusSteps) -> CorpusAudio:
+    segments = read_segments(steps.segment.folder / SEGMENTS)
+    return CorpusAudio(audio_root(steps.corpus.audio), segments)
 
 
 def _read_json(path: Path) -> object:

@@ -101,6 +101,7 @@ class Study:
     confusion: tuple[int, ...] = CONFUSION_SHOTS
     spread: str = "per-query"
     figures: bool = True
+    sounds: bool = True
     target: float | None = None
     text: str = ""
 
@@ -178,6 +179,7 @@ def _parse_study(path: Path, text: str, content: Table) -> Study:
         report.shots("confusion", CONFUSION_SHOTS),
         report.choice("spread", protocol.spreads[0], protocol.spreads),
         report.get("figures", True),
+        report.get("sounds", True),
         _parse_target(report, protocol),
         text,
     )

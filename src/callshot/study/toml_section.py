@@ -85,6 +85,7 @@ KEYS: Mapping[str, Mapping[str, Any]] = {
         "confusion": list,
         "spread": str,
         "figures": bool,
+        "sounds": bool,
         "target": NUMBER,
     },
 }

@@ -67,3 +67,16 @@ def test_names_of_points_in_one_place_are_written_around_it():
     assert not any(
         box.overlaps(other) for i, box in enumerate(boxes) for other in boxes[:i]
     )
+
+
+@pytest.mark.parametrize("shape", [(40, 7), (12, 90), (2, 5)])
+def test_few_segments_of_many_dimensions_have_the_plane_of_a_singular_value_decomposition(
+    shape,
+):
+    vectors = np.random.default_rng(3).normal(size=shape)
+    points, shares = principal_plane(vectors)
+    centred = vectors - vectors.mean(axis=0)
+    left, values, _ = np.linalg.svd(centred, full_matrices=False)
+    expected = left[:, :2] * values[:2]
+    assert np.abs(points) == pytest.approx(np.abs(expected), abs=1e-9)
+    assert shares == pytest.approx(values[:2] ** 2 / np.sum(values**2), abs=1e-12)

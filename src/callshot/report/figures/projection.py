@@ -96,8 +96,9 @@ def principal_plane(
 ) -> tuple[FloatArray, FloatArray]:
     """Project vectors to the plane of largest variance; return points and shares of the variance.
 
-    The axes are eigenvectors of X'X, which is much faster than a singular value decomposition. Each
-    axis points towards its farthest segment.
+    The axes are eigenvectors of X'X, or come from those of XX' where there are fewer segments than
+    dimensions: much faster than a singular value decomposition. Each axis points towards its
+    farthest segment.
 
     >>> points, shares = principal_plane(np.array([[0.0, 3.0], [0.0, 1.0], [0.0, -4.0]]))
     >>> points[:, 0].tolist(), shares.tolist()
@@ -109,12 +110,14 @@ def principal_plane(
     centred = whole - whole.mean(axis=0)
     if centred.shape[1] < 2:
         centred = np.pad(centred, ((0, 0), (0, 1)))
-    products = centred.T @ centred
+    is_wide = 1 < len(centred) < centred.shape[1]
+    products = centred @ centred.T if is_wide else centred.T @ centred
     size = len(products)
     variances, axes = eigh(products, subset_by_index=(size - 2, size - 1))
-    points = centred @ axes[:, ::-1]
+    largest = np.maximum(variances[::-1], 0.0)
+    points = axes[:, ::-1] * np.sqrt(largest) if is_wide else centred @ axes[:, ::-1]
     total = np.trace(products) or 1.0
-    shares = np.maximum(variances[::-1], 0.0) / total
+    shares = largest / total
     farthest = np.abs(points).argmax(axis=0)
     sign = np.where(points[farthest, (0, 1)] < 0, -1.0, 1.0)
     return points * sign, shares

@@ -1,4 +1,4 @@
-"""Decisions and embeddings → what the heat map of confusions shows: shares, and the calls behind.
+"""Decisions → the shares that the heat map of confusions shows.
 
 The evaluation stores how often a call type is named another one, not for which calls; `call_scores`
 ranks those.
@@ -7,9 +7,8 @@ ranks those.
 from collections.abc import Sequence
 from typing import Any
 
-from callshot.records import CorpusResults, Evaluation
+from callshot.records import Evaluation
 from callshot.records.frames import Frame, Shots
-from callshot.report.call_scores import rank_confused, score_calls
 from callshot.report.page.html import clean
 
 
@@ -24,7 +23,8 @@ def confusion_data(evaluation: Evaluation, shots: Shots) -> dict[str, Any]:
         for k in shown:
             rows = cells.filter(encoder=encoder, k=k)
             matrices[f"{number}.{k}"] = _fill_matrix(rows, labels)
-    return {"shots": shown, "matrices": matrices}
+    names = [clean(label) for label in labels]
+    return {"labels": names, "shots": shown, "matrices": matrices}
 
 
 def _fill_matrix(cells: Frame, labels: Sequence[str]) -> list[list[float]]:
@@ -34,21 +34,3 @@ def _fill_matrix(cells: Frame, labels: Sequence[str]) -> list[list[float]]:
     for true, predicted, recall in columns.iter_rows():
         matrix[numbers[true]][numbers[predicted]] = round(100 * recall, 1)
     return matrix
-
-
-def call_data(results: CorpusResults) -> dict[str, Any]:
-    """Return all calls, and for each encoder the calls behind each cell of the heat map."""
-    evaluation = results.evaluation
-    labels = [count.label for count in evaluation.eligible_classes]
-    numbers = {label: number for number, label in enumerate(labels)}
-    segments = evaluation.segments
-    confused = []
-    for table in results.tables:
-        scores = score_calls(table, evaluation.folds, labels)
-        confused.append(rank_confused(scores, table.label, labels))
-    return {
-        "labels": [clean(label) for label in labels],
-        "calls": [clean(name) for name in segments.segment],
-        "call_labels": [numbers.get(label, -1) for label in segments.label],
-        "confused": confused,
-    }

@@ -23,8 +23,10 @@ from callshot.records import (
 )
 from callshot.records import METRICS as CLASS_METRICS
 from callshot.records.frames import Frame, Shots
+from callshot.report.calls import CorpusCalls
 from callshot.report.classifiers import classifier_name, list_classifiers
-from callshot.report.page.confusion_data import call_data, confusion_data
+from callshot.report.page.call_data import call_data
+from callshot.report.page.confusion_data import confusion_data
 from callshot.report.page.html import clean
 
 DIGITS = 4  # rounded once, so that a shown number equals the one in `curve.csv`
@@ -46,12 +48,15 @@ def chart_data(
     all_results: Sequence[CorpusResults],
     confusion_shots: Shots = (),
     best: Mapping[str, str] | None = None,
+    calls: Mapping[str, CorpusCalls] | None = None,
 ) -> Data:
     """Return all that the charts show, one entry per corpus; `best` has their best encoders."""
     corpora = []
     for results in all_results:
         confusion = confusion_data(results.evaluation, confusion_shots)
-        parts = _corpus_data(results) | call_data(results) | {"confusion": confusion}
+        of_corpus = (calls or {}).get(results.corpus)
+        parts = _corpus_data(results) | call_data(results, of_corpus)
+        parts["confusion"] = confusion
         name = (best or {}).get(results.corpus)
         encoders = results.evaluation.encoders
         parts["best"] = encoders.index(name) if name in encoders else 0

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from callshot.records import CorpusResults
+from callshot.report.calls import CorpusCalls
 from callshot.report.page.curve_svg import SvgLine, SvgPicture, draw_svg, share_scale
 from callshot.report.page.first_screen import show_paragraphs
 from callshot.report.page.grids import show_table
@@ -24,6 +25,7 @@ from callshot.report.tables.table import Table
 HEADINGS = {
     "encoder": "Which encoder?",
     "confused": "Which call types are confused?",
+    "listen": "What do the calls sound and look like?",
     "labels": "What is the next label worth?",
     "training": "Is training better, and from when?",
     "certainty": "How sure is this?",
@@ -66,6 +68,7 @@ PICTURES = {
     "episode": "methods",
 }
 NO_CHART = "Scripts are off: the tables have these values at some k."
+NO_SOUNDS = "Scripts are off: sounds and the map of calls need them."
 MORE_ENCODERS = """[[encoder]]
 name = "onnx:model.onnx"   # your own model, beside the study file
 rate_hz = 16000            # of the audio that it reads
@@ -104,6 +107,7 @@ class PageContent:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     commands: Sequence[str] = ()
     confusion_shots: Sequence[int] = ()
+    calls: Mapping[str, CorpusCalls] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -152,6 +156,7 @@ class _FoldMaker:
         return {
             "encoder": (self.curves, self.figures, self.commands_for_encoders),
             "confused": (self.confusion, self.figures),
+            "listen": (self.listen,),
             "labels": (self.needs, self.figures),
             "training": (self.figures,),
             "certainty": (self.spreads, self.differences, self.figures),
@@ -204,6 +209,15 @@ class _FoldMaker:
 
     def confusion(self, _: str) -> Markup:
         return _panel("confusion")
+
+    def listen(self, _: str) -> Markup:
+        if not self.content.calls:
+            return Markup()
+        has_clips = any(calls.clips for calls in self.content.calls.values())
+        sounds = _panel("listen", NO_SOUNDS) if has_clips else Markup()
+        return join(
+            sounds, element("h3", "A map of all calls"), _panel("map", NO_SOUNDS)
+        )
 
     def differences(self, _: str) -> Markup:
         for results in self.content.all_results:
@@ -267,9 +281,9 @@ def _first_word(name: str) -> str:
     return name.partition("-")[0]
 
 
-def _panel(name: str) -> Markup:
+def _panel(name: str, without_scripts: str = NO_CHART) -> Markup:
     """Return the place of a chart, which scripts fill."""
-    note = element("noscript", element("p", NO_CHART))
+    note = element("noscript", element("p", without_scripts))
     return element("div", note, id=f"{name}-panel", class_="panel")
 
 

@@ -25,7 +25,9 @@ SCRIPTS = (
     "folds.js",
     "chart.js",
     "panels.js",
+    "sounds.js",
     "confusion.js",
+    "map.js",
     "tables.js",
 )
 LICENCE = "uPlot.LICENSE.txt"
@@ -42,7 +44,9 @@ def write_page(
 ) -> None:
     """Write the report of a study; equal inputs give equal bytes."""
     best = {corpus: summary.best for corpus, summary in content.summaries.items()}
-    numbers = chart_data(content.all_results, content.confusion_shots, best)
+    numbers = chart_data(
+        content.all_results, content.confusion_shots, best, content.calls
+    )
     data = to_json(numbers)
     first = show_first_screen(content.all_results, content.summaries)
     text = _format_document(title, first, make_folds(content), data)

@@ -44,7 +44,7 @@ class Confusion {
   }
 
   makeTable() {
-    const { labels } = this.corpus;
+    const { confusion: { labels } } = this.corpus;
     const heading = (text) => makeElement("th", { scope: "col" }, makeElement("span", {}, text));
     const head = makeElement("tr", {}, makeElement("th", { scope: "col" }, "label ↓ named →"), ...labels.map(heading));
     const rows = this.matrix.map((shares, row) => this.makeRow(shares, row));
@@ -53,7 +53,7 @@ class Confusion {
   }
 
   makeRow(shares, row) {
-    const { labels } = this.corpus;
+    const { confusion: { labels } } = this.corpus;
     const cells = shares.map((share, column) => {
       const shade = Math.min(SHADES - 1, Math.floor((share / 100) * SHADES));
       const label = `${labels[row]} named ${labels[column]}: ${share} %`;
@@ -70,22 +70,18 @@ class Confusion {
   }
 
   showCalls(row, column) {
-    const { labels, confused } = this.corpus;
+    const { confusion: { labels }, encoder_calls } = this.corpus;
     const isRight = row === column;
     const share = this.matrix[row][column];
     const what = isRight ? `${labels[row]}, named right` : `${labels[row]}, named ${labels[column]}`;
     const order = isRight ? "The clearest calls first." : `The calls of ${labels[row]} most like ${labels[column]} first.`;
-    const items = confused[this.state.encoder][row][column].map((call) => makeElement("li", {}, makeCall(this.corpus, call)));
+    const calls = encoder_calls[this.state.encoder]?.confused[row][column] ?? [];
+    const items = calls.map((call) => makeElement("li", {}, makeCall(this.corpus, call)));
     this.list.replaceChildren(
       makeElement("p", {}, makeElement("strong", {}, `${share} %`), what),
       makeElement("p", { class: "quiet" }, order),
       makeElement("ol", { class: "calls" }, ...items));
   }
-}
-
-/** Make the name of a call. */
-function makeCall(corpus, call) {
-  return makeElement("span", { class: "call" }, corpus.calls[call]);
 }
 
 function startConfusion() {

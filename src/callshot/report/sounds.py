@@ -1,0 +1,178 @@
+"""Chosen calls of a corpus → short sounds and spectrograms for the page, of a bounded size.
+
+Sounds are MP3, which every browser plays, and whose bytes depend on the samples only. A call that
+is too low to be heard is also there sped up.
+"""
+
+import base64
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from callshot.corpus.audio import load_audio
+from callshot.errors import CallshotError
+from callshot.records import FloatArray, Segment
+
+LONGEST_S = 3.0  # of a sound
+SHORT_CALL_S = 0.5  # a shorter call is heard with some sound around it
+AROUND_S = 0.25
+MOST_BYTES = 1_600_000  # of all clips of a corpus, before they are text in the page
+RATE_HZ = 16000
+RATES_HZ = (16000, 32000)  # MP3 has few rates; calls above 8 kHz need the second
+COMPRESSION = 0.8  # of MP3: 0 is best, 1 is smallest
+LEVEL = 0.7  # of the loudest sample
+LOW_HZ = 150.0  # half of the energy is below: hard to hear
+AUDIBLE_HZ = 250.0
+SPEEDS = (4, 8, 16)
+COLUMNS = 150  # of a spectrogram
+ROWS = 64
+RANGE_DB = 55.0
+
+
+@dataclass(frozen=True)
+class CorpusAudio:
+    """Where the recordings of a corpus are, and its segments by name."""
+
+    root: Path
+    segments: Sequence[Segment]
+
+
+@dataclass(frozen=True)
+class Clip:
+    """A call to hear and see; `fast` is the sound sped up by `speed`, if it is low."""
+
+    sound: str
+    picture: str
+    seconds: float
+    top_hz: float
+    fast: str = ""
+    speed: int = 1
+
+
+def make_clips(audio: CorpusAudio, names: Sequence[str]) -> dict[str, Clip]:
+    """Return the clips of segments by name, the first ones first, as far as the size allows.
+
+    Segments whose recording cannot be read have none.
+    """
+    wanted = dict.fromkeys(names)
+    segments = {one.segment: one for one in audio.segments if one.segment in wanted}
+    ordered = sorted(segments.values(), key=lambda one: (one.path, one.start_s))
+    clips = dict(_load_clips(audio.root, ordered))
+    kept: dict[str, Clip] = {}
+    size = 0
+    for name in wanted:
+        if name in clips:
+            clip = clips[name]
+            size += len(clip.sound) + len(clip.picture) + len(clip.fast)
+            if size > MOST_BYTES * 4 / 3:
+                break
+            kept[name] = clip
+    return kept
+
+
+def _load_clips(root: Path, segments: Sequence[Segment]) -> Iterator[tuple[str, Clip]]:
+    spans = [_widen(segment) for segment in segments]
+    for index, signal in load_audio(root, spans):
+        if not isinstance(signal, CallshotError) and len(signal):
+            rate_hz = spans[index].rate_hz
+            yield segments[index].segment, make_clip(np.asarray(signal, float), rate_hz)
+
+
+def _widen(segment: Segment) -> Segment:
+    """Return the span to hear: not too long, and with something around a short call."""
+    end_s = min(segment.end_s, segment.start_s + LONGEST_S)
+    collar_s = segment.collar_s
+    if end_s - segment.start_s < SHORT_CALL_S:
+        collar_s = max(collar_s, AROUND_S)
+    return replace(segment, end_s=end_s, collar_s=collar_s)
+
+
+def make_clip(signal: FloatArray, rate_hz: int) -> Clip:
+    """Return the sound and the picture of a signal."""
+    loudest = float(np.abs(signal).max()) or 1.0
+    level = signal * (LEVEL / loudest)
+    middle_hz = median_frequency_hz(level, rate_hz)
+    out_hz = RATES_HZ[0] if rate_hz <= RATES_HZ[0] else RATES_HZ[1]
+    top_hz = min(rate_hz / 2, max(8 * middle_hz, 500.0))
+    clip = Clip(
+        _encode(_resample(level, rate_hz, out_hz), out_hz),
+        _draw_spectrogram(level, rate_hz, top_hz),
+        len(signal) / rate_hz,
+        top_hz,
+    )
+    if middle_hz >= LOW_HZ:
+        return clip
+    speed = next((one for one in SPEEDS if one * middle_hz >= AUDIBLE_HZ), SPEEDS[-1])
+    faster = _resample(level, rate_hz, out_hz / speed)
+    return replace(clip, fast=_encode(faster, out_hz), speed=speed)
+
+
+def median_frequency_hz(signal: FloatArray, rate_hz: float) -> float:
+    """Return the frequency below which half of the energy is.
+
+    >>> tone = np.sin(2 * np.pi * 100 * np.arange(8000) / 8000)
+    >>> round(median_frequency_hz(tone, 8000))
+    100
+    """
+    power = np.abs(np.fft.rfft(signal)) ** 2
+    share = np.cumsum(power) / (power.sum() or 1.0)
+    index = int(np.searchsorted(share, 0.5))
+    return index * rate_hz / max(len(signal), 1)
+
+
+def _resample(signal: FloatArray, rate_hz: float, out_hz: float) -> FloatArray:
+    import soxr
+
+    if rate_hz == out_hz:
+        return signal
+    resampled: FloatArray = soxr.resample(signal, rate_hz, out_hz)
+    return resampled
+
+
+def _encode(signal: FloatArray, rate_hz: int) -> str:
+    """Return a sound as MP3 in base64."""
+    import soundfile
+
+    content = io.BytesIO()
+    with soundfile.SoundFile(
+        content,
+        "w",
+        rate_hz,
+        1,
+        format="MP3",
+        subtype="MPEG_LAYER_III",
+        compression_level=COMPRESSION,
+        bitrate_mode="VARIABLE",
+    ) as file:
+        file.write(np.clip(signal, -1.0, 1.0))
+    return base64.b64encode(content.getvalue()).decode("ascii")
+
+
+def _draw_spectrogram(signal: FloatArray, rate_hz: int, top_hz: float) -> str:
+    """Return a spectrogram up to a frequency as PNG in base64; dark is loud."""
+    from PIL import Image
+
+    levels = _spectrogram_db(signal, rate_hz, top_hz)
+    shades = np.clip((levels - levels.max() + RANGE_DB) / RANGE_DB, 0.0, 1.0)
+    pixels = (255 * (1.0 - shades[::-1])).astype(np.uint8)
+    image = Image.fromarray(pixels // 16 * 17).quantize(16, dither=Image.Dither.NONE)
+    content = io.BytesIO()
+    image.save(content, "PNG", optimize=True)
+    return base64.b64encode(content.getvalue()).decode("ascii")
+
+
+def _spectrogram_db(signal: FloatArray, rate_hz: int, top_hz: float) -> FloatArray:
+    """Return levels (rows, columns), the lowest frequency first."""
+    width = int(min(len(signal), max(2 * ROWS * rate_hz / (2 * top_hz), rate_hz / 100)))
+    window = np.hanning(width + 2)[1:-1]
+    starts = np.linspace(0, len(signal) - width, COLUMNS).astype(int)
+    frames = signal[starts[:, None] + np.arange(width)] * window
+    size = max(width, int(np.ceil(ROWS * rate_hz / top_hz)))
+    power = np.abs(np.fft.rfft(frames, size)) ** 2
+    frequencies = np.linspace(0, top_hz, ROWS + 1)[1:]
+    rows = np.minimum(np.round(frequencies * size / rate_hz), power.shape[1] - 1)
+    levels: FloatArray = 10 * np.log10(power[:, rows.astype(int)].T + 1e-12)
+    return levels
