@@ -83,22 +83,28 @@ def pick_calls(
     vectors = np.asarray(table.vectors, np.float64)
     squares = np.einsum("ij,ij->i", vectors, vectors)
     names = np.array(table.label)
+    known = np.nan_to_num(scores, nan=-np.inf)
     picks = []
     for true, name in enumerate(labels):
         members = np.flatnonzero(names == name)
-        own = np.nan_to_num(scores[members, true], nan=-np.inf)
+        own = known[members, true]
         nearness = own - squares[members]  # minus the squared distance
-        others = np.nan_to_num(scores[members], nan=-np.inf)
-        others[:, true] = -np.inf
-        best = others.max(axis=1)
-        margin = np.where(np.isfinite(best) & np.isfinite(own), best - own, -np.inf)
-        nearest = int(margin.argmax())
-        is_known = np.isfinite(best[nearest])
+        nearest, other = _most_like_another(known[members], true)
         pick = Picks(
-            int(members[nearness.argmax()]),
-            int(members[nearest]),
-            int(others[nearest].argmax()) if is_known else true,
-            int(members[nearness.argmin()]),
+            typical=int(members[nearness.argmax()]),
+            nearest=int(members[nearest]),
+            other=other,
+            farthest=int(members[nearness.argmin()]),
         )
         picks.append(pick)
     return picks
+
+
+def _most_like_another(scores: FloatArray, true: int) -> tuple[int, int]:
+    """Return the row with the largest lead of another label, and that label."""
+    margins = scores - scores[:, [true]]
+    margins[:, true] = -np.inf
+    margins = np.nan_to_num(margins, nan=-np.inf, neginf=-np.inf)
+    row, other = np.unravel_index(margins.argmax(), margins.shape)
+    is_known = np.isfinite(margins[row, other])
+    return int(row), int(other) if is_known else true

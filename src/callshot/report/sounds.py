@@ -30,6 +30,7 @@ SPEEDS = (4, 8, 16)
 COLUMNS = 150  # of a spectrogram
 ROWS = 64
 RANGE_DB = 55.0
+QUIETEST = 1e-12  # of power
 
 
 @dataclass(frozen=True)
@@ -166,13 +167,15 @@ def _draw_spectrogram(signal: FloatArray, rate_hz: int, top_hz: float) -> str:
 
 def _spectrogram_db(signal: FloatArray, rate_hz: int, top_hz: float) -> FloatArray:
     """Return levels (rows, columns), the lowest frequency first."""
-    width = int(min(len(signal), max(2 * ROWS * rate_hz / (2 * top_hz), rate_hz / 100)))
-    window = np.hanning(width + 2)[1:-1]
+    shortest = max(ROWS * rate_hz / top_hz, rate_hz / 100)
+    width = int(min(len(signal), shortest))
     starts = np.linspace(0, len(signal) - width, COLUMNS).astype(int)
+    window = np.hanning(width + 2)[1:-1]
     frames = signal[starts[:, None] + np.arange(width)] * window
-    size = max(width, int(np.ceil(ROWS * rate_hz / top_hz)))
+    size = max(width, int(shortest))
     power = np.abs(np.fft.rfft(frames, size)) ** 2
-    frequencies = np.linspace(0, top_hz, ROWS + 1)[1:]
-    rows = np.minimum(np.round(frequencies * size / rate_hz), power.shape[1] - 1)
-    levels: FloatArray = 10 * np.log10(power[:, rows.astype(int)].T + 1e-12)
+    frequencies_hz = np.linspace(0, top_hz, ROWS + 1)[1:]
+    bins = np.rint(frequencies_hz * size / rate_hz).astype(int)
+    chosen = power[:, np.minimum(bins, power.shape[1] - 1)]
+    levels: FloatArray = 10 * np.log10(chosen.T + QUIETEST)
     return levels

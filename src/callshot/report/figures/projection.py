@@ -115,12 +115,18 @@ def principal_plane(
     size = len(products)
     variances, axes = eigh(products, subset_by_index=(size - 2, size - 1))
     largest = np.maximum(variances[::-1], 0.0)
-    points = axes[:, ::-1] * np.sqrt(largest) if is_wide else centred @ axes[:, ::-1]
+    axes = axes[:, ::-1]
+    points = axes * np.sqrt(largest) if is_wide else centred @ axes
     total = np.trace(products) or 1.0
-    shares = largest / total
+    return _point_to_farthest(points), largest / total
+
+
+def _point_to_farthest(points: FloatArray) -> FloatArray:
+    """Return points with each axis towards its farthest one."""
     farthest = np.abs(points).argmax(axis=0)
     sign = np.where(points[farthest, (0, 1)] < 0, -1.0, 1.0)
-    return points * sign, shares
+    turned: FloatArray = points * sign
+    return turned
 
 
 def project(table: Embeddings, labels: Sequence[str]) -> Projection:
