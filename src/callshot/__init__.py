@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         MovedEvaluation,
         Segmentation,
     )
+    from callshot.review.results import read_review
     from callshot.tables.embedding_tables import read_tables, write_table
 
 # Loaded when first used: `import callshot` and `callshot --help` must not wait for numba.
@@ -85,6 +86,7 @@ _MODULES = {
     "make_folds": "fewshot.folds",
     "open_index": "detection.index.index_files",
     "read_annotations": "corpus.annotations",
+    "read_review": "review.results",
     "read_segments": "corpus.segment_table",
     "read_tables": "tables.embedding_tables",
     "rerun_episode": "fewshot.single_episode",
@@ -127,6 +129,7 @@ __all__ = [
     "make_folds",
     "open_index",
     "read_annotations",
+    "read_review",
     "read_segments",
     "read_tables",
     "rerun_episode",

@@ -57,9 +57,43 @@ class ReviewResults:
 
 
 def read_review(
-    folder: Path, *, reviewer: str | None = None, rejected: bool = False
+    folder: Path | str, *, reviewer: str | None = None, rejected: bool = False
 ) -> ReviewResults:
-    """Read the calls of a review; `rejected` adds what is no call of its label."""
+    """Read the calls of a review.
+
+    Parameters
+    ----------
+    folder : path
+        The folder of a review, made by `callshot review`.
+    reviewer : str, optional
+        Whose decisions count; by default those on which all agree, and settled conflicts.
+    rejected : bool
+        Whether detections that are no call of their label are in the result, as not confirmed.
+
+    Returns
+    -------
+    ReviewResults
+        `.events`, a frame with who decided and when; `.conflicts`, how many calls are left out.
+
+    Raises
+    ------
+    InputError
+        If the folder has no journal, or a damaged one.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from callshot.review.journal import NewEntry, open_journal
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> journal = open_journal(folder, {"items": 1})
+    >>> place = {"item": 0, "recording": "a.wav", "start_s": 1.0, "end_s": 2.0, "label": "roar"}
+    >>> row = NewEntry("1", "confirm", {**place, "verdict": "roar"})
+    >>> _ = journal.append("1", "ada", [row])
+    >>> journal.close()
+    >>> read_review(folder).events.select("label", "reviewer").rows()
+    [('roar', 'ada')]
+    """
+    folder = Path(folder)
     facts, entries = read_journal(folder)
     decisions = Decisions(make_empty_items(int(facts.get("items", 0))))
     for entry in entries:
