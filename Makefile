@@ -9,7 +9,11 @@ export NUMBA_CACHE_DIR ?= $(CURDIR)/.numba/$(shell cat src/callshot/fewshot/kern
 
 demo: demo/study.toml
 	$(BIN)/callshot run demo/study.toml
-	@echo "Open it in a browser; listen to demo/corpus/recordings; change a line of demo/study.toml and make demo again."
+	@echo
+	@echo "Your own recordings, in three lines:"
+	@echo "  $(BIN)/callshot init RECORDINGS --annotations ANNOTATIONS --out study.toml"
+	@echo "  $(BIN)/callshot run study.toml"
+	@echo "  open results/report.html in a browser"
 
 # YAMNet comes through pip; where it cannot be had, the demo runs without it.
 demo/study.toml: demo/corpus/README.md

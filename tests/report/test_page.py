@@ -20,9 +20,17 @@ from callshot.errors import InputError, OutputError
 from callshot.fewshot.protocol import Protocol
 from callshot.records import ClassCount, Embeddings, Evaluation, Folds, Reject
 from callshot.records.frames import BUDGET, CURVE, CURVE_KEY, PER_CLASS
+from callshot.report.page.curve_svg import (
+    SvgLine,
+    SvgMark,
+    SvgPicture,
+    draw_svg,
+    share_scale,
+)
 from callshot.report.page.data import DIGITS, chart_data, class_chances, to_json
 from callshot.report.page.grids import show_table
 from callshot.report.page.html import clean, element, join
+from callshot.report.page.multiples import show_matrix, show_multiples
 from callshot.report.page.page import SCRIPTS
 from callshot.report.page.sections import (
     describe_budget,
@@ -31,6 +39,7 @@ from callshot.report.page.sections import (
     show_picture,
     show_provenance,
 )
+from callshot.report.tables.needs import needs_table
 from callshot.report.tables.table import Cell, Column, Table
 from corpus_results import make_corpus_results, make_rows, make_tables, replace_frames
 from pages import (
@@ -430,7 +439,10 @@ def test_a_page_of_curves_alone_has_no_other_sections(tmp_path):
         "certainty",
         "left-out",
     ]
-    assert [inside for _, inside in found.kinds("h3")] == ["Add an encoder of your own"]
+    assert [inside for _, inside in found.kinds("h3")] == [
+        "Every call type, on the same axes",
+        "Add an encoder of your own",
+    ]
 
 
 def test_a_large_study_is_small_enough_to_send(tmp_path):
@@ -439,6 +451,72 @@ def test_a_large_study_is_small_enough_to_send(tmp_path):
     results = replace(make_corpus_results(), evaluation=evaluation, tables=[])
     path = write_plain_page(tmp_path / "report.html", results)
     assert path.stat().st_size < 1_500_000
+
+
+def test_the_matrix_has_the_ap_of_every_encoder_and_call_type(study):
+    results = study["all_results"][0]
+    evaluation = results.evaluation
+    cells = [inside for _, inside in Reader(show_matrix(results, 5)).kinds("td")]
+    expected = []
+    for count in evaluation.eligible_classes:
+        for encoder in evaluation.encoders:
+            (point,) = evaluation.per_class.filter(
+                label=count.label, encoder=encoder, metric="map", spread="total", k=5
+            )["mean"]
+            expected.append(f"{point:.2f}")
+    assert cells == expected
+
+
+def test_small_pictures_share_their_axes_and_have_a_line_per_encoder(study):
+    results = study["all_results"][0]
+    shown = Reader(show_multiples(results))
+    labels = [count.label for count in results.evaluation.eligible_classes]
+    assert [inside for _, inside in shown.kinds("title")] == labels
+    ticks = [
+        tuple(inside for a, inside in Reader(str(one)).kinds("text"))
+        for one in re.findall("<svg.*?</svg>", show_multiples(results))
+    ]
+    assert len(set(ticks)) == 1
+    lines = [a for a, _ in shown.kinds("path") if a["class"].startswith("line")]
+    assert len(lines) == len(labels) * len(results.evaluation.encoders)
+
+
+def test_a_curve_is_drawn_where_its_values_are():
+    line = SvgLine(
+        "one", [1, 10, 100], [0.0, 0.5, 1.0], [0.0, 0.4, 0.9], [0.1, 0.6, 1.0]
+    )
+    picture = SvgPicture("t", [line], "mAP", 0.2, 10, [SvgMark(10, 0.5, "half")])
+    scale = share_scale([picture])
+    assert (scale.first, scale.last, scale.low, scale.high) == (1, 100, 0.0, 1.0)
+    left, bottom = scale.place(1, 0.0)
+    right, top = scale.place(100, 1.0)
+    assert scale.place(10, 0.5) == pytest.approx(
+        ((left + right) / 2, (top + bottom) / 2)
+    )
+    shown = Reader(draw_svg(picture, scale))
+    assert [inside for a, inside in shown.kinds("text") if a["class"] == "note"] == [
+        "k* = 10",
+        "chance 0.20",
+    ]
+    ((mark, _),) = shown.kinds("circle")
+    assert float(mark["cx"]) == pytest.approx((left + right) / 2, abs=0.1)
+
+
+def test_examples_that_a_call_type_needs_are_read_from_its_curve(study):
+    results = study["all_results"][0]
+    table = needs_table(results, "mfcc", 5)
+    points = results.evaluation.per_class.filter(
+        encoder="mfcc", metric="map", spread="total", scoring="all"
+    )
+    for row, count in zip(table.rows, results.evaluation.eligible_classes, strict=True):
+        assert row[0].text == count.label
+        for level, cell in zip((0.5, 0.6, 0.7, 0.8, 0.9), row[3:], strict=True):
+            reached = [
+                point["k"]
+                for point in points.filter(label=count.label).sort("k").to_dicts()
+                if point["mean"] >= level and point["k"] <= count.complete_to_k
+            ]
+            assert cell.value == (reached[0] if reached else None)
 
 
 # --- tables

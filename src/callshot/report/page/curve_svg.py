@@ -18,6 +18,7 @@ BOTTOM = 40
 NAME_CHARACTERS = 24
 LINE_HEIGHT = 15
 ROUND_SHOTS = (1, 2, 3, 5, 10, 20, 40, 100, 200, 500, 1000)
+ROUND_SHOTS_IF_SMALL = (1, 3, 10, 40, 200, 1000)
 TICK_STEPS = (0.01, 0.02, 0.05, 0.1, 0.2)
 MOST_TICKS = 6
 
@@ -56,15 +57,26 @@ class Scale:
     low: float
     high: float
     percent: bool = False
+    width: int = WIDTH
+    height: int = HEIGHT
+
+    @property
+    def right(self) -> int:
+        """The right end of the horizontal axis."""
+        return self.width - RIGHT
+
+    @property
+    def bottom(self) -> int:
+        """The place of the horizontal axis."""
+        return self.height - BOTTOM
 
     def place(self, k: float, value: float) -> Point:
         """Return where a point is on the drawing."""
-        width = WIDTH - LEFT - RIGHT
-        height = HEIGHT - TOP - BOTTOM
-        right = log(k / self.first) / log(self.last / self.first)
+        along = log(k / self.first) / log(self.last / self.first)
         up = (value - self.low) / (self.high - self.low)
         up_inside = min(max(up, 0.0), 1.0)
-        return LEFT + width * right, HEIGHT - BOTTOM - height * up_inside
+        x = LEFT + (self.right - LEFT) * along
+        return x, self.bottom - (self.bottom - TOP) * up_inside
 
     def format(self, value: float) -> str:
         """Return a value of the vertical axis."""
@@ -120,7 +132,7 @@ def draw_svg(picture: SvgPicture, scale: Scale) -> Markup:
         element("title", picture.title),
         *parts,
         class_="curves",
-        viewBox=f"0 0 {WIDTH} {HEIGHT}",
+        viewBox=f"0 0 {scale.width} {scale.height}",
         role="img",
     )
 
@@ -128,14 +140,15 @@ def draw_svg(picture: SvgPicture, scale: Scale) -> Markup:
 def _draw_axes(scale: Scale, metric: str) -> Iterator[Markup]:
     for value in _choose_values(scale):
         _, y = scale.place(scale.first, value)
-        yield _path([(LEFT, y), (WIDTH - RIGHT, y)], "grid-line")
+        yield _path([(LEFT, y), (scale.right, y)], "grid-line")
         yield _text(LEFT - 6, y + 4, scale.format(value), "end")
-    bottom = HEIGHT - BOTTOM + 16
+    bottom = scale.bottom + 16
     for k in _choose_shots(scale):
         x, _ = scale.place(k, scale.low)
         yield _text(x, bottom, str(k), "middle")
-    middle = (LEFT + WIDTH - RIGHT) / 2
-    yield _text(middle, HEIGHT - 6, "k, examples per call type", "middle")
+    middle = (LEFT + scale.right) / 2
+    axis = "k, examples per call type" if scale.width >= WIDTH else "k"
+    yield _text(middle, scale.height - 6, axis, "middle")
     yield _text(LEFT, TOP - 4, metric, "start", "axis-name")
 
 
@@ -150,7 +163,8 @@ def _choose_values(scale: Scale) -> list[float]:
 
 
 def _choose_shots(scale: Scale) -> list[int]:
-    shots = [k for k in ROUND_SHOTS if scale.first <= k <= scale.last]
+    round_shots = ROUND_SHOTS if scale.width >= WIDTH else ROUND_SHOTS_IF_SMALL
+    shots = [k for k in round_shots if scale.first <= k <= scale.last]
     if scale.last not in shots and (not shots or scale.last > 1.5 * shots[-1]):
         shots.append(scale.last)
     return shots
@@ -160,7 +174,7 @@ def _draw_levels(picture: SvgPicture, scale: Scale) -> Iterator[Markup]:
     complete = picture.complete
     if complete is not None and scale.first < complete < scale.last:
         x, _ = scale.place(complete, scale.low)
-        yield _path([(x, TOP), (x, HEIGHT - BOTTOM)], "complete")
+        yield _path([(x, TOP), (x, scale.bottom)], "complete")
         yield _text(x + 3, TOP + 9, f"k* = {complete}", "start", "note")
     if picture.chance is not None and isfinite(picture.chance):
         yield from _draw_chance(picture.chance, scale)
@@ -168,7 +182,7 @@ def _draw_levels(picture: SvgPicture, scale: Scale) -> Iterator[Markup]:
 
 def _draw_chance(chance: float, scale: Scale) -> Iterator[Markup]:
     _, y = scale.place(scale.first, chance)
-    yield _path([(LEFT, y), (WIDTH - RIGHT, y)], "chance")
+    yield _path([(LEFT, y), (scale.right, y)], "chance")
     yield _text(LEFT + 4, y - 4, f"chance {scale.format(chance)}", "start", "note")
 
 
@@ -201,13 +215,13 @@ def _draw_names(picture: SvgPicture, scale: Scale) -> Iterator[Markup]:
         y = max(wanted, lowest)
         lowest = y + LINE_HEIGHT
         class_ = f"name colour-{line.colour}"
-        yield _text(WIDTH - RIGHT - 2, y, _shorten(line.name), "end", class_)
+        yield _text(scale.right - 2, y, _shorten(line.name), "end", class_)
 
 
 def _draw_mark(mark: SvgMark, scale: Scale) -> Iterator[Markup]:
     x, y = scale.place(mark.k, mark.value)
     yield element("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r="5", class_="mark")
-    is_right = x > WIDTH * 0.7
+    is_right = x > scale.width * 0.7
     shift = -8 if is_right else 8
     anchor = "end" if is_right else "start"
     yield _text(x + shift, y - 9, mark.text, anchor, "mark-text")

@@ -11,6 +11,7 @@ from callshot.report.page.curve_svg import SvgLine, SvgPicture, draw_svg, share_
 from callshot.report.page.first_screen import show_paragraphs
 from callshot.report.page.grids import show_table
 from callshot.report.page.html import Markup, element, join
+from callshot.report.page.multiples import show_matrix, show_multiples
 from callshot.report.page.sections import (
     show_budget,
     show_commands,
@@ -59,7 +60,6 @@ PICTURES = {
     "sweep": "encoder",
     "reduced": "encoder",
     "inset": "encoder",
-    "classes": "encoder",
     "confusion": "confused",
     "training": "training",
     "classifiers": "training",
@@ -73,6 +73,7 @@ MORE_ENCODERS = """[[encoder]]
 name = "onnx:model.onnx"   # your own model, beside the study file
 rate_hz = 16000            # of the audio that it reads
 window_s = 1.0             # length of its windows
+dimension = 1024           # of its output
 
 callshot run study.toml    # embeds with the new encoder only"""
 Show = Callable[[str], Markup]
@@ -154,7 +155,12 @@ class _FoldMaker:
     def parts(self) -> dict[str, Sequence[Show]]:
         """Return what is below the sentences of each fold."""
         return {
-            "encoder": (self.curves, self.figures, self.commands_for_encoders),
+            "encoder": (
+                self.curves,
+                self.multiples,
+                self.figures,
+                self.commands_for_encoders,
+            ),
             "confused": (self.confusion, self.figures),
             "listen": (self.listen,),
             "labels": (self.needs, self.figures),
@@ -206,6 +212,13 @@ class _FoldMaker:
 
     def curves(self, _: str) -> Markup:
         return _panel("curves")
+
+    def multiples(self, _: str) -> Markup:
+        def show(results: CorpusResults, _: int) -> Markup:
+            k = self.content.summaries[results.corpus].headline.k
+            return join(show_matrix(results, k), show_multiples(results))
+
+        return self.for_each(show)
 
     def confusion(self, _: str) -> Markup:
         return _panel("confusion")
