@@ -95,6 +95,7 @@ def run(
 
     Example: callshot run study.toml --dry-run
     """
+    from callshot.encoders.embed import default_threads
     from callshot.study.plan import plan
     from callshot.study.run import check_study, run_study, step_statuses
     from callshot.study.study_file import read_study
@@ -110,6 +111,7 @@ def run(
             content,
             device=device,
             threads=threads,
+            processes=threads or default_threads(),
             progress=progress,
             report_step=_ignore_step if quiet else _print_step,
         )

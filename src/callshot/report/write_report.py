@@ -21,7 +21,7 @@ from callshot.records.frames import Shots
 from callshot.report.calls import CorpusCalls, choose_sounds, find_calls
 from callshot.report.classifiers import all_curves, all_values
 from callshot.report.figures import plan_figures
-from callshot.report.figures.figure_io import render
+from callshot.report.figures.figure_io import render_all
 from callshot.report.methods import describe_methods, list_references
 from callshot.report.page import PageContent, Picture, write_page
 from callshot.report.results import RESULT_FILES, write_evaluation, write_frame
@@ -83,14 +83,15 @@ def write_report(
     summaries: Mapping[str, Summary],
     provenance: Mapping[str, Any],
     audio: Mapping[str, CorpusAudio] | None = None,
+    processes: int = 1,
     progress: Progress = no_progress,
 ) -> list[str]:
-    """Write all files to a folder; return their names."""
+    """Write all files to a folder; return their names. `processes` draw figures."""
     names = []
     pictures = {}
     for corpus, results in all_results.items():
         numbers = write_numbers(results, folder / corpus)
-        figures = _draw(results, folder / corpus / "figures", options)
+        figures = _draw(results, folder / corpus / "figures", options, processes)
         names += [f"{corpus}/{name}" for name in numbers]
         names += [f"{corpus}/figures/{path.name}" for path in figures]
         pictures[corpus] = _caption_pictures(figures)
@@ -115,12 +116,13 @@ def write_report(
     return [*names, PAGE]
 
 
-def _draw(results: CorpusResults, folder: Path, options: ReportOptions) -> list[Path]:
-    paths = []
-    if options.figures:
-        for page in plan_figures(results, options.confusion, options.protocol):
-            paths += render(page, folder)
-    return paths
+def _draw(
+    results: CorpusResults, folder: Path, options: ReportOptions, processes: int
+) -> list[Path]:
+    if not options.figures:
+        return []
+    pages = plan_figures(results, options.confusion, options.protocol)
+    return render_all(pages, folder, processes)
 
 
 def _find_calls(

@@ -340,12 +340,13 @@ def report_files(
     facts: Mapping[str, Any],
     *,
     audio: Mapping[str, CorpusAudio] | None = None,
+    processes: int = 1,
     mark: str = "",
     progress: Progress = no_progress,
 ) -> list[str]:
     """Write the tables, figures and page of a study, and all its numbers; return the file names.
 
-    With `audio`, the page has sounds of some calls.
+    With `audio`, the page has sounds of some calls. `processes` draw figures.
     """
     with open_output_folder(out, (), PROVENANCE, mark=mark) as output:
         summaries = {
@@ -357,7 +358,14 @@ def report_files(
 
         def make(folder: Path) -> list[str]:
             return write_report(
-                folder, results, options, summaries, provenance, audio, progress
+                folder,
+                results,
+                options,
+                summaries,
+                provenance,
+                audio,
+                processes,
+                progress,
             )
 
         written = output.write(make, provenance)

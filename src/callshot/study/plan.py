@@ -67,10 +67,17 @@ class CorpusSteps:
 
 
 def plan(
-    study: Study, *, device: str = "cpu", threads: int | None = None
+    study: Study,
+    *,
+    device: str = "cpu",
+    threads: int | None = None,
+    processes: int = 1,
 ) -> list[Step]:
-    """Return every step of a study; `device` and `threads` change the time, not what has to run."""
-    planner = _Planner(study, device, threads)
+    """Return every step of a study.
+
+    `device`, `threads` and `processes`, which draw figures, change the time, not what has to run.
+    """
+    planner = _Planner(study, device, threads, processes)
     parts = [planner.corpus_steps(corpus) for corpus in study.corpora]
     steps = _steps_of_kinds(parts, KINDS)
     return [*steps, planner.report_step(parts)]
@@ -92,6 +99,7 @@ class _Planner:
     study: Study
     device: str
     threads: int | None
+    processes: int = 1
 
     def corpus_steps(self, corpus: CorpusPart) -> CorpusSteps:
         steps = CorpusSteps(corpus, self.segment_step(corpus))
@@ -263,6 +271,7 @@ class _Planner:
                 report,
                 facts,
                 audio=audio,
+                processes=self.processes,
                 mark=study.mark,
                 progress=progress,
             )

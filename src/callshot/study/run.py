@@ -77,14 +77,15 @@ def run_study(
     *,
     device: str = "cpu",
     threads: int | None = None,
+    processes: int = 1,
     progress: Progress = no_progress,
     report_step: ReportStep = lambda step, seconds: None,
 ) -> list[Step]:
     """Run what has to run; return the steps that did.
 
-    `report_step` is called after each step, with its seconds if it ran.
+    `report_step` is called after each step, with its seconds if it ran. `processes` draw figures.
     """
-    steps = plan(study, device=device, threads=threads)
+    steps = plan(study, device=device, threads=threads, processes=processes)
     completed = []
     with _study_lock(study.work):
         check_study(study, steps, device)

@@ -8,8 +8,12 @@ from callshot.report.figures.figure_io import (
     make_pages,
     open_figure,
     render,
+    render_all,
 )
+from callshot.report.figures.projection import plan_projection
+from callshot.report.figures.spreads import plan_spreads
 from callshot.report.figures.style import series_style
+from corpus_results import make_corpus_results
 
 
 def split(panels: str, most: int) -> list[tuple[str, str]]:
@@ -63,3 +67,13 @@ def test_a_full_disk_is_an_error_of_one_line_and_leaves_nothing(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_figures_of_two_processes_have_the_same_bytes_and_order(tmp_path):
+    results = make_corpus_results()
+    pages = [*plan_projection(results), *plan_spreads(results)]
+    alone = render_all(pages, tmp_path / "alone")
+    together = render_all(pages, tmp_path / "together", 2)
+    assert [path.name for path in together] == [path.name for path in alone]
+    for one, other in zip(alone, together, strict=True):
+        assert one.read_bytes() == other.read_bytes()

@@ -5,8 +5,11 @@ Equal pages give equal bytes: no date, no version. Pyplot and the user's setting
 
 import io
 import logging
+import multiprocessing
+import signal
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +69,31 @@ def render(page: FigurePage, folder: Path) -> list[Path]:
             _write(figure, folder / f"{page.stem}.pdf", _save_pdf),
             _write(figure, folder / f"{page.stem}.png", _save_png),
         ]
+
+
+def render_all(
+    pages: Iterable[FigurePage], folder: Path, processes: int = 1
+) -> list[Path]:
+    """Draw pages in several processes; return the paths in the order of the pages.
+
+    Processes are new ones, which import the main module: a script that asks for several needs
+    `if __name__ == "__main__"`.
+    """
+    if processes == 1:
+        return [path for page in pages for path in render(page, folder)]
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, context, _ignore_interrupts) as executor:
+        tasks = [executor.submit(render, page, folder) for page in pages]
+        try:
+            return [path for task in tasks for path in task.result()]
+        except BaseException:
+            executor.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _ignore_interrupts() -> None:
+    """Leave Ctrl-C to the main process, which then stops the others."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @contextmanager

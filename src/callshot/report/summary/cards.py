@@ -21,7 +21,9 @@ from callshot.report.summary.context import (
     format_margin,
 )
 
-NOT_MEASURED = "The study has no baselines; [baselines] per_k = true measures this."
+NOT_MEASURED = (
+    "Nothing was trained on the same examples; [baselines] per_k = true does it."
+)
 
 
 @dataclass(frozen=True)
