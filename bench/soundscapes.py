@@ -159,7 +159,7 @@ def embed_examples(
             place / "recordings", find_annotations(place), embedder
         )
         arrays = {f"{kind} vectors": one.vectors for kind, one in kinds.items()}
-        labels = {f"{kind} label": one.label for kind, one in kinds.items()}
+        labels = {f"{kind} label": one.label.astype(str) for kind, one in kinds.items()}
         np.savez(stored, **arrays, **labels)
     loaded = np.load(stored)
     names = {key.split()[0] for key in loaded}
@@ -214,10 +214,11 @@ def measure_case(
 def summarise(draws: list[tuple[Figures, Figures]]) -> dict[str, object]:
     """Return the means over draws and call types."""
     means = [_summarise_draw(*one) for one in draws]
-    return {
-        name: round(float(np.nanmean([one[name] for one in means])), 2)
-        for name in means[0]
-    }
+    row: dict[str, object] = {}
+    for name in means[0]:
+        values = [one[name] for one in means if not np.isnan(one[name])]
+        row[name] = round(float(np.mean(values)), 2) if values else "–"
+    return row
 
 
 def _summarise_draw(figures: Figures, unseen: Figures) -> dict[str, float]:

@@ -12,7 +12,7 @@ window whose scores are all below their thresholds is none of the classes.
 Background that was not listened to has calls: some that annotators missed, all of them in windows
 of a site without labels. There b and S leave out the 40 % of windows with the highest scores, and
 thresholds do not depend on the highest tenth. In annotated recordings this is done only if windows
-score as the examples do: without their loudest windows, b and S do not know rain or wind.
+score nearly as the examples do: without their loudest windows, b and S do not know rain or wind.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,6 +37,9 @@ TAIL = 50  # of the highest background scores, from which thresholds are extrapo
 MOST_PARTS = 5  # of background, each scored without itself
 LEAST_WINDOWS = 2
 TRIMMED_SHARE = 0.4  # of windows that may have calls
+LIKE_CALLS = (
+    0.5  # times the median score of examples: background that scores so has calls
+)
 TRIMMINGS = 3
 QUANTILES = (0.5, 0.9)  # of scores, from which thresholds are extrapolated past calls
 
@@ -134,8 +137,8 @@ def _choose_directions(
 ) -> _Directions:
     """Return directions from all background, or without what may be calls.
 
-    Windows of annotated recordings are taken for background, unless so many of them score as
-    examples do that calls must have been missed.
+    Windows of annotated recordings are taken for background, unless more of them than the aim
+    allows score half of what examples do: then calls were missed.
     """
     everything = np.ones(len(background.vectors), bool)
     origins = set(background.origins)
@@ -143,7 +146,8 @@ def _choose_directions(
         directions = _find_directions(model, background, everything)
         allowed = aim_per_h * background.hours
         thresholds = find_thresholds(directions.held_out, allowed)
-        has_calls = ANNOTATED in origins and (thresholds > directions.typical).any()
+        like_calls = LIKE_CALLS * directions.typical
+        has_calls = ANNOTATED in origins and (thresholds > like_calls).any()
         if not has_calls:
             return directions
     keep = trim_background(model.means, background)
