@@ -116,15 +116,10 @@ def measure_agreement(decisions: Decisions) -> dict[str, Any]:
 
     With more than two reviewers, kappa is the mean over pairs, weighted by their common items.
     """
-    verdicts: dict[str, dict[int, str | None]] = {}
-    for item in decisions.touched:
-        for one in decisions.find_all(item):
-            if one.is_verdict:
-                verdicts.setdefault(one.reviewer, {})[item] = one.category
+    verdicts = _collect_verdicts(decisions)
     pairs = 0
     agreed = 0
-    weighted = 0.0
-    weight = 0
+    kappas: list[tuple[float, int]] = []
     for name, other in combinations(sorted(verdicts), 2):
         common = sorted(verdicts[name].keys() & verdicts[other].keys())
         first = [verdicts[name][item] for item in common]
@@ -133,10 +128,25 @@ def measure_agreement(decisions: Decisions) -> dict[str, Any]:
         agreed += sum(map(_equal, first, second))
         kappa = cohen_kappa(first, second)
         if kappa is not None:
-            weighted += kappa * len(common)
-            weight += len(common)
-    kappa = weighted / weight if weight else None
-    return {"pairs": pairs, "agreed": agreed, "kappa": kappa}
+            kappas.append((kappa, len(common)))
+    return {"pairs": pairs, "agreed": agreed, "kappa": _weighted_mean(kappas)}
+
+
+def _collect_verdicts(decisions: Decisions) -> dict[str, dict[int, str | None]]:
+    """Return what each reviewer called each item."""
+    verdicts: dict[str, dict[int, str | None]] = {}
+    for item in decisions.touched:
+        for one in decisions.find_all(item):
+            if one.is_verdict:
+                verdicts.setdefault(one.reviewer, {})[item] = one.category
+    return verdicts
+
+
+def _weighted_mean(values: Sequence[tuple[float, int]]) -> float | None:
+    weight = sum(count for _, count in values)
+    if weight == 0:
+        return None
+    return sum(value * count for value, count in values) / weight
 
 
 def _equal(first: Any, second: Any) -> bool:

@@ -50,13 +50,10 @@ class ExampleClip:
 def list_examples(review: Review, item: int) -> list[dict[str, Any]]:
     """Return the nearest labelled calls of the two best classes of an item."""
     scores = review.scores
-    confirmed = review.list_confirmed()
     if scores is None:
-        label = review.items.name(int(review.items.label[item]))
-        rows = [row for row in confirmed.get(str(label), []) if row != item]
-        calls = [_describe_call(review, row, 0, None) for row in rows]
-        return [{"label": label, "examples": calls[:MOST_EXAMPLES]}]
+        return [_list_confirmed(review, item)]
     row = int(review.items.row[item])
+    confirmed = review.list_confirmed()
     classes = []
     for label in scores.find_best(row, MOST_CLASSES):
         others = [one for one in confirmed.get(label, []) if one != row]
@@ -65,6 +62,15 @@ def list_examples(review: Review, item: int) -> list[dict[str, Any]]:
         calls.sort(key=_distance)
         classes.append({"label": label, "examples": calls[:MOST_EXAMPLES]})
     return classes
+
+
+def _list_confirmed(review: Review, item: int) -> dict[str, Any]:
+    """Return confirmed calls of the label of an item, where there are no vectors."""
+    label = review.items.name(int(review.items.label[item]))
+    rows = review.list_confirmed().get(str(label), [])
+    others = [row for row in rows if row != item][:MOST_EXAMPLES]
+    calls = [_describe_call(review, row, 0, None) for row in others]
+    return {"label": label, "examples": calls}
 
 
 def _distance(call: dict[str, Any]) -> float:

@@ -49,16 +49,18 @@ class HeldOutScores:
     def _measure_all(self) -> FloatArray:
         """Return the distance of each segment from each mean; NaN where a label has no other."""
         vectors = self.vectors.astype(np.float64)
-        distances = np.full((len(vectors), len(self.labels)), np.nan)
-        for column in range(len(self.labels)):
-            members = self._label == column
-            sums, counts = self._sum_by_recording(vectors, members)
-            rest = counts.sum() - counts[self._recording]
-            with_rest = rest > 0
-            means = (sums.sum(axis=0) - sums[self._recording[with_rest]]).T
-            means = means / rest[with_rest]
-            difference = vectors[with_rest] - means.T
-            distances[with_rest, column] = np.linalg.norm(difference, axis=1)
+        columns = [self._measure(vectors, n) for n in range(len(self.labels))]
+        return np.column_stack(columns)
+
+    def _measure(self, vectors: FloatArray, column: int) -> FloatArray:
+        """Return the distance of each segment from the mean of a label in other recordings."""
+        distances = np.full(len(vectors), np.nan)
+        sums, counts = self._sum_by_recording(vectors, self._label == column)
+        rest = counts.sum() - counts[self._recording]
+        rows = np.flatnonzero(rest > 0)
+        others = sums.sum(axis=0) - sums[self._recording[rows]]
+        means = others / rest[rows, None]
+        distances[rows] = np.linalg.norm(vectors[rows] - means, axis=1)
         return distances
 
     def _sum_by_recording(

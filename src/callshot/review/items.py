@@ -110,8 +110,6 @@ def make_items(events: pl.DataFrame) -> Items:
     """Return the rows of a frame of the EVENTS schema as items."""
     recordings = sorted(events["recording"].unique())
     labels = sorted(_known_labels(events))
-    count = len(events)
-    numbers = np.arange(count)
     clocks = events["clock"].to_list()
     return Items(
         recordings=recordings,
@@ -125,11 +123,18 @@ def make_items(events: pl.DataFrame) -> Items:
         runner_up=_number(events["runner_up"], labels),
         runner_up_score=_floats(events["runner_up_score"]),
         hour=np.array([_find_hour(clock) for clock in clocks], np.float64),
-        parent=np.full(count, -1),
-        row=numbers,
-        alive=np.ones(count, bool),
         clock=clocks,
+        **_first_rows(len(events)),
     )
+
+
+def _first_rows(count: int) -> dict[str, Any]:
+    """Return the arrays of items that were not split."""
+    return {
+        "parent": np.full(count, -1),
+        "row": np.arange(count),
+        "alive": np.ones(count, bool),
+    }
 
 
 def make_empty_items(count: int) -> Items:

@@ -1,5 +1,6 @@
 """The confirmed calls of a review → examples of a model."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,12 @@ from callshot.errors import InputError
 from callshot.files import write_atomic
 from callshot.records import Progress, Reject, no_progress
 from callshot.records.csv_cells import format_csv
-from callshot.review.results import find_model, read_review, split_by_root
+from callshot.review.results import (
+    ReviewResults,
+    find_model,
+    read_review,
+    split_by_root,
+)
 
 CONFIRMED = "confirmed.csv"  # in the folder of the review: the calls that were learned
 COLUMNS = ("recording", "start_s", "end_s", "label")
@@ -56,14 +62,12 @@ def learn_review(
     model: Model = earlier
     rejects: list[Reject] = []
     notes: list[str] = []
+    name = encoder or earlier.encoder
     options = LearningOptions(background="none").on_top_of(earlier.settings)
-    for number, (root, events) in enumerate(split_by_root(results)):
-        table = review / (CONFIRMED if number == 0 else f"{number + 1}-{CONFIRMED}")
-        rows = events.select(COLUMNS).rows()
-        write_atomic(table, format_csv([COLUMNS, *rows]))
+    for root, table in _write_calls(results, review):
         part = learn_examples(
             root,
-            encoder or earlier.encoder,
+            name,
             replace(options, annotations=table),
             embedding,
             progress=progress,
@@ -73,3 +77,12 @@ def learn_review(
         notes += part.notes
     new = len(model.examples) - len(earlier.examples)
     return LearningResult(model, new, rejects, notes)
+
+
+def _write_calls(results: ReviewResults, review: Path) -> Iterator[tuple[Path, Path]]:
+    """Write the calls of each folder of recordings to a table; yield the folder and the table."""
+    for number, (root, events) in enumerate(split_by_root(results)):
+        table = review / (CONFIRMED if number == 0 else f"{number + 1}-{CONFIRMED}")
+        rows = events.select(COLUMNS).rows()
+        write_atomic(table, format_csv([COLUMNS, *rows]))
+        yield root, table

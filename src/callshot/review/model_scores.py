@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -80,12 +81,8 @@ class ModelScores:
         self.labels = list(model.classes)
         self._metric = metric
         self._added: dict[str, tuple[int, ...]] = {}
-        count = len(vectors)
-        self._squares = np.empty(count, np.float32)
-        for part in _blocks(count):
-            block = vectors[part]
-            self._squares[part] = np.einsum("nd,nd->n", block, block)
-        self._scores = np.empty((count, len(self.labels)), np.float32)
+        self._squares = _square_lengths(vectors)
+        self._scores = np.empty((len(vectors), len(self.labels)), np.float32)
         self._distances = np.empty_like(self._scores)
         self.means = model.means.copy()
         self._score(range(len(self.labels)))
@@ -132,11 +129,7 @@ class ModelScores:
     def _score(self, columns: Sequence[int]) -> None:
         """Score all items for some classes, in one pass over the vectors."""
         means = self.means[columns]
-        weights = means.copy()
-        bias = np.zeros(len(columns))
-        if self._metric is not None:
-            for row, mean in enumerate(means):
-                weights[row], bias[row] = self._metric.find_direction(mean)
+        weights, bias = self._find_directions(means)
         factors = np.concatenate([weights, means]).T.astype(np.float32)
         lengths = np.einsum("nd,nd->n", means, means)
         for part in _blocks(len(self.vectors)):
@@ -147,6 +140,15 @@ class ModelScores:
             self._distances[part, columns] = np.sqrt(squares)
             scores = -squares if self._metric is None else projected + bias
             self._scores[part, columns] = scores
+
+    def _find_directions(self, means: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return weights and bias of some classes; without background they are not used."""
+        weights = means.copy()
+        bias = np.zeros(len(means))
+        if self._metric is not None:
+            for row, mean in enumerate(means):
+                weights[row], bias[row] = self._metric.find_direction(mean)
+        return weights, bias
 
     def rank(self, labels: Sequence[str], label: IntArray) -> Ranking:
         """Return the scores of items that have a label, by its number in `labels`."""
@@ -162,6 +164,14 @@ class ModelScores:
     def measure(self, row: int, vectors: Vectors) -> FloatArray:
         """Return the distances of vectors from that of an item."""
         return np.asarray(np.linalg.norm(vectors - self.vectors[row], axis=1))
+
+
+def _square_lengths(vectors: Vectors) -> Vectors:
+    squares = np.empty(len(vectors), np.float32)
+    for part in _blocks(len(vectors)):
+        block = vectors[part]
+        squares[part] = np.einsum("nd,nd->n", block, block)
+    return squares
 
 
 def _blocks(count: int) -> Iterator[slice]:
@@ -184,16 +194,27 @@ def open_vectors(
     }
     path = folder / VECTORS
     if _read_facts(folder / VECTOR_FACTS) != facts or not path.is_file():
-        with atomic_path(path) as temporary:
-            shape = (items.sources, index.settings.dimension)
-            vectors = np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
-            _copy_vectors(vectors, items, index, model, metric)
-            vectors.flush()
+        _write_vectors(path, items, _Strongest(items, index, model, metric))
         write_atomic(folder / VECTOR_FACTS, json.dumps(facts))
     mapped = np.load(path, mmap_mode="r", allow_pickle=False)
     if mapped.dtype != np.float32 or mapped.shape[0] != items.sources:
         raise InputError(f"{path}: damaged; remove it, and it is made again")
     return np.asarray(mapped)
+
+
+def _write_vectors(path: Path, items: Items, strongest: "_Strongest") -> None:
+    """Write the vectors of all items, recording by recording."""
+    order = np.argsort(items.recording[: items.sources], kind="stable")
+    numbers = np.arange(len(items.recordings) + 1)
+    limits = np.searchsorted(items.recording[order], numbers)
+    shape = (items.sources, strongest.index.settings.dimension)
+    with atomic_path(path) as temporary:
+        vectors = np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
+        for number in range(len(items.recordings)):
+            members = order[limits[number] : limits[number + 1]]
+            for item, vector in strongest.find_all(number, members):
+                vectors[item] = vector
+        vectors.flush()
 
 
 def _read_facts(path: Path) -> Any:
@@ -203,35 +224,42 @@ def _read_facts(path: Path) -> Any:
         return None
 
 
-def _copy_vectors(
-    vectors: Vectors,
-    items: Items,
-    index: Index,
-    model: Model,
-    metric: BackgroundMetric | None,
-) -> None:
-    """Copy the vector of the strongest window of each item."""
-    recordings = {one.path: one for one in index.recordings}
-    order = np.argsort(items.recording[: items.sources], kind="stable")
-    limits = np.searchsorted(
-        items.recording[order], np.arange(len(items.recordings) + 1)
-    )
-    for number, name in enumerate(items.recordings):
-        members = order[limits[number] : limits[number + 1]]
-        if name not in recordings:
-            raise InputError(f"{index.folder}: {name} is not in the index")
-        windows = _Windows(index, recordings[name])
+@dataclass(frozen=True, eq=False)
+class _Strongest:
+    """Finds the window that gave each item its score."""
+
+    items: Items
+    index: Index
+    model: Model
+    metric: BackgroundMetric | None
+
+    @cached_property
+    def _recordings(self) -> dict[str, IndexedRecording]:
+        return {one.path: one for one in self.index.recordings}
+
+    def find_all(
+        self, number: int, members: IntArray
+    ) -> Iterator[tuple[int, FloatArray]]:
+        """Yield the items of a recording with their vectors."""
+        name = self.items.recordings[number]
+        if name not in self._recordings:
+            raise InputError(f"{self.index.folder}: {name} is not in the index")
+        windows = _Windows(self.index, self._recordings[name])
         for item in members.tolist():
-            found = windows.find(items.start_s[item], items.end_s[item])
-            if not len(found):
-                raise InputError(f"{index.folder}: no window of {name} for item {item}")
-            label = items.name(int(items.label[item]))
-            if label not in model.classes:
-                raise InputError(f"{model.source}: has no label {label}")
-            mean = model.means[model.classes.index(label)]
-            scores = _score_windows(found, mean, metric)
-            strongest = np.abs(scores - items.score[item]).argmin()
-            vectors[item] = found[strongest]
+            yield item, self._find(item, windows)
+
+    def _find(self, item: int, windows: "_Windows") -> FloatArray:
+        items = self.items
+        found = windows.find(items.start_s[item], items.end_s[item])
+        if len(found) == 0:
+            raise InputError(f"{self.index.folder}: has no window of item {item}")
+        label = items.name(int(items.label[item]))
+        if label not in self.model.classes:
+            raise InputError(f"{self.model.source}: has no label {label}")
+        mean = self.model.means[self.model.classes.index(label)]
+        scores = _score_windows(found, mean, self.metric)
+        strongest = np.abs(scores - items.score[item]).argmin()
+        return np.asarray(found[strongest])
 
 
 def _score_windows(

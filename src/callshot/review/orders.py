@@ -62,11 +62,12 @@ def draw_sample(items: Items, seed: int) -> Sample:
     random, then another of each, and so on; classes take turns.
     """
     # The raw output of Philox is the same in all versions of NumPy.
-    keys = np.random.Philox(key=seed).random_raw(2 * items.sources).reshape(2, -1)
-    label = items.label[: items.sources]
-    score = np.nan_to_num(items.score[: items.sources], nan=0.0)
+    count = items.sources
+    keys = np.random.Philox(key=seed).random_raw(2 * count).reshape(2, count)
+    label = items.label[:count]
+    score = np.nan_to_num(items.score[:count], nan=0.0)
     by_class = {}
-    turns = np.zeros(items.sources, np.int64)
+    turns = np.zeros(count, np.int64)
     for number in np.unique(label).tolist():
         members = np.flatnonzero(label == number)
         ordered = _order_class(members, score[members], keys[:, members])
@@ -131,12 +132,17 @@ def select_items(
         keep &= items.label == _find(chosen.label, items.labels)
     if chosen.recording is not None:
         keep &= items.recording == _find(chosen.recording, items.recordings)
+    if chosen.reviewer is not None:
+        keep &= decisions.status(chosen.reviewer) != UNDECIDED
+    return keep & _has_score_and_hour(chosen, items)
+
+
+def _has_score_and_hour(chosen: QueueFilter, items: Items) -> NDArray[np.bool_]:
+    keep = np.ones(len(items), bool)
     if chosen.min_score is not None:
         keep &= items.score >= chosen.min_score
     if chosen.max_score is not None:
         keep &= items.score <= chosen.max_score
-    if chosen.reviewer is not None:
-        keep &= decisions.status(chosen.reviewer) != UNDECIDED
     if chosen.from_hour is not None or chosen.to_hour is not None:
         keep &= _in_hours(items.hour, chosen.from_hour or 0.0, chosen.to_hour)
     return keep

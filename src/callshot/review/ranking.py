@@ -33,19 +33,26 @@ def rank_columns(
     places = [columns.index(name) if name in columns else -1 for name in labels]
     own = np.array([*places, -1])[label]
     rows = np.arange(len(own))
-    has_own = own >= 0
-    score = np.where(has_own, all_scores[rows, own], np.nan)
-    others = np.where(np.isnan(all_scores), -np.inf, all_scores)
-    others[rows[has_own], own[has_own]] = -np.inf
-    other = others.argmax(axis=1)
-    other_score = others[rows, other]
-    has_other = np.isfinite(other_score)
+    score = np.where(own >= 0, all_scores[rows, own], np.nan)
+    other, other_score = _find_best_other(all_scores, own)
     numbers = {name: number for number, name in enumerate(labels)}
     to_label = np.array([numbers.get(name, -1) for name in columns])
     nearest = np.where(np.isnan(distances), np.inf, distances).min(axis=1)
     return Ranking(
         score.astype(np.float64),
         np.where(np.isfinite(nearest), nearest, np.nan).astype(np.float64),
-        np.where(has_other, to_label[other], -1),
-        np.where(has_other, other_score, np.nan).astype(np.float64),
+        np.where(np.isnan(other_score), -1, to_label[other]),
+        other_score,
     )
+
+
+def _find_best_other(all_scores: Any, own: IntArray) -> tuple[IntArray, FloatArray]:
+    """Return the best column of each item beside its own, and the score; NaN if there is none."""
+    rows = np.arange(len(own))
+    has_own = own >= 0
+    others = np.where(np.isnan(all_scores), -np.inf, all_scores)
+    others[rows[has_own], own[has_own]] = -np.inf
+    best = others.argmax(axis=1)
+    score = others[rows, best].astype(np.float64)
+    score[np.isneginf(score)] = np.nan
+    return best, score
