@@ -182,11 +182,15 @@ def pack_calls(results: ReviewResults, format: str) -> tuple[str, bytes]:
             raise InputError(f"{name}: a recording outside the folder of recordings")
     if format in ("csv", "parquet"):
         return f"review.{format}", next(iter(files.values()))
+    return f"review-{format}.zip", _pack(files)
+
+
+def _pack(files: Mapping[str, bytes]) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in files.items():
             archive.writestr(zipfile.ZipInfo(name), content)
-    return f"review-{format}.zip", packed.getvalue()
+    return packed.getvalue()
 
 
 def find_model(results: ReviewResults, folder: Path) -> Path:

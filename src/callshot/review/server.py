@@ -117,9 +117,8 @@ def serve_review(
 ) -> None:
     """Serve the page of a review until Ctrl-C."""
     try:
-        import uvicorn
+        import uvicorn  # noqa: F401
 
-        from callshot.review.web import make_app
         from callshot.review.web_safety import Access, check_reviewer
     except ImportError:
         raise OptionError(EXTRA) from None
@@ -129,22 +128,30 @@ def serve_review(
         folder = review.journal.path.parent
         earlier_port, token = read_address(folder)
         with listen(options, earlier_port) as listener:
-            host = options.host or LOOPBACK
             port = listener.getsockname()[1]
             write_address(folder, port, token)
-            access = Access(token, host, port, review.reviewer)
-            config = uvicorn.Config(
-                make_app(review, access),
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-                timeout_graceful_shutdown=1,
-                ws="none",
-                lifespan="off",
-            )
+            access = Access(token, options.host or LOOPBACK, port, review.reviewer)
             _announce(access, options, print_line)
-            uvicorn.Server(config).run(sockets=[listener])
-    print_line(f"stopped; all decisions are in {out or default_folder(path)}")
+            _run(review, access, listener)
+    print_line(f"stopped; all decisions are in {folder}")
+
+
+def _run(review: Review, access: "Access", listener: socket.socket) -> None:
+    """Answer requests until Ctrl-C."""
+    import uvicorn
+
+    from callshot.review.web import make_app
+
+    config = uvicorn.Config(
+        make_app(review, access),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=1,
+        ws="none",
+        lifespan="off",
+    )
+    uvicorn.Server(config).run(sockets=[listener])
 
 
 def _announce(

@@ -67,10 +67,14 @@ class Review:
         for entry in journal.entries():
             self.decisions.apply(entry)
         self.curves = CurveWorker()
-        self.worker: ScoreWorker | None = None
-        if source.load_scores is not None:
-            load = partial(source.load_scores, journal.path.parent)
-            self.worker = ScoreWorker(self, load)
+        self.worker = self._start_worker()
+
+    def _start_worker(self) -> ScoreWorker | None:
+        """Open scores beside the review, where there are any."""
+        load = self.source.load_scores
+        if load is None:
+            return None
+        return ScoreWorker(self, partial(load, self.journal.path.parent))
 
     def close(self) -> None:
         """Stop what runs beside the review."""
@@ -210,15 +214,21 @@ class Review:
             "start_s": start_s,
             "end_s": end_s,
             "label": place["label"],
+            "clock": items.clock[items.row[item]],
+            "recording_duration_s": self.source.durations_s.get(place["recording"]),
+            "original": {name: place[name] for name in ("start_s", "end_s", "label")},
+            "parent": None if parent < 0 else parent,
+            **self._describe_scores(item),
+            **self._describe_decisions(item, reviewer),
+        }
+
+    def _describe_scores(self, item: int) -> Answer:
+        items = self.items
+        return {
             "score": finite(items.score[item]),
             "distance": finite(items.distance[item]),
             "runner_up": items.name(int(items.runner_up[item])),
             "runner_up_score": finite(items.runner_up_score[item]),
-            "clock": items.clock[items.row[item]],
-            "recording_duration_s": self.source.durations_s.get(place["recording"]),
-            "original": {name: place[name] for name in ("start_s", "end_s", "label")},
-            **self._describe_decisions(item, reviewer),
-            "parent": None if parent < 0 else parent,
         }
 
     def _describe_decisions(self, item: int, reviewer: str) -> Answer:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from callshot.errors import CallshotError
+from callshot.records import FloatArray
 from callshot.review.estimates import (
     count_classes,
     count_status,
@@ -38,7 +39,6 @@ def describe_session(review: Review, reviewer: str) -> dict[str, Any]:
     presets, preset = review.once("presets", lambda: _make_presets(review))
     with review.lock:
         items = review.items
-        score = items.score[np.isfinite(items.score)]
         return {
             "title": review.source.title,
             "kind": review.source.kind,
@@ -51,9 +51,7 @@ def describe_session(review: Review, reviewer: str) -> dict[str, Any]:
             "orders": _describe_orders(review),
             "total": int(items.alive.sum()),
             "recordings": _describe_recordings(review),
-            "score_range": [float(score.min()), float(score.max())]
-            if len(score)
-            else None,
+            "score_range": _find_range(items.score),
             "has_clock": bool(np.isfinite(items.hour).any()),
             "can_refresh": review.can_refresh,
             "why_no_refresh": review.why_no_scores or None,
@@ -63,6 +61,14 @@ def describe_session(review: Review, reviewer: str) -> dict[str, Any]:
             "seq": review.seq,
             "score_version": review.score_version,
         }
+
+
+def _find_range(scores: FloatArray) -> list[float] | None:
+    """Return the lowest and the highest score, None if there are none."""
+    known = scores[np.isfinite(scores)]
+    if len(known) == 0:
+        return None
+    return [float(known.min()), float(known.max())]
 
 
 def list_labels(review: Review) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callshot.errors import CallshotError
+from callshot.records.frames import Frame
 
 LEAST_CALLS = 4  # of a label, to be on the curve
 LEAST_LABELS = 2
@@ -89,31 +90,11 @@ def compute_curve(
     why = find_obstacle(confirmed, recording)
     if why:
         return {"why": why}
-    from callshot.api import evaluate
-
-    kept = {
-        label: rows for label, rows in confirmed.items() if len(rows) >= LEAST_CALLS
-    }
-    rows = [row for label in sorted(kept) for row in sorted(kept[label])]
-    labels = [label for label in sorted(kept) for _ in kept[label]]
-    groups = [str(recording[row]) for row in rows]
-    spread = [len({int(recording[row]) for row in one}) for one in kept.values()]
-    largest = max(len(one) for one in kept.values()) - 1
+    kept = {name: rows for name, rows in confirmed.items() if len(rows) >= LEAST_CALLS}
     try:
-        result = evaluate(
-            np.asarray(vectors[rows]),
-            labels,
-            groups=groups,
-            shots=[k for k in SHOTS if k <= largest],
-            spread="shared",
-            folds=min(MOST_FOLDS, *spread),
-            shared_draws=DRAWS,
-            permutations=0,
-            threads=1,
-        )
+        points = _evaluate(kept, recording, vectors)
     except CallshotError as error:
         return {"why": str(error)}
-    points = result.curve.filter(metric="map", spread="shared", complete=True).sort("k")
     if len(points) == 0:
         return {"why": "too few calls in different recordings"}
     return {
@@ -121,5 +102,32 @@ def compute_curve(
         "map": points["mean"].to_list(),
         "low": points["p01"].to_list(),
         "high": points["p99"].to_list(),
-        "calls": len(rows),
+        "calls": sum(map(len, kept.values())),
     }
+
+
+def _evaluate(
+    kept: Mapping[str, Sequence[int]],
+    recording: NDArray[np.int64],
+    vectors: NDArray[np.float32],
+) -> Frame:
+    """Return the points of the curve at which all labels have enough calls."""
+    from callshot.api import evaluate
+
+    names = sorted(kept)
+    rows = [row for name in names for row in sorted(kept[name])]
+    recordings = [len({int(recording[row]) for row in kept[name]}) for name in names]
+    largest = max(len(kept[name]) for name in names) - 1
+    result = evaluate(
+        np.asarray(vectors[rows]),
+        [name for name in names for _ in kept[name]],
+        groups=[str(recording[row]) for row in rows],
+        shots=[k for k in SHOTS if k <= largest],
+        spread="shared",
+        folds=min(MOST_FOLDS, *recordings),
+        shared_draws=DRAWS,
+        permutations=0,
+        threads=1,
+    )
+    points = result.curve.filter(metric="map", spread="shared", complete=True)
+    return points.sort("k")

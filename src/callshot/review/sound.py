@@ -10,7 +10,7 @@ import os
 import struct
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -175,30 +175,27 @@ def _wav_header(data_bytes: int, rate_hz: int) -> bytes:
 
 def filter_band(clip: Clip, low_hz: float | None, high_hz: float | None) -> Clip:
     """Return a clip with the frequencies of a band only (Butterworth, no delay)."""
-    from scipy.signal import butter, sosfiltfilt  # its import takes a second
-
     top_hz = clip.rate_hz / 2
     low = 0.0 if low_hz is None else low_hz
     high = top_hz if high_hz is None else min(high_hz, top_hz)
     if low >= top_hz:
-        silence = np.zeros_like(clip.signal)
-        return Clip(silence, clip.rate_hz, clip.start_s)
+        return replace(clip, signal=np.zeros_like(clip.signal))
     if low > 0 and high < top_hz:
-        band: Any = (low, high)
-        kind = "bandpass"
-    elif low > 0:
-        band = low
-        kind = "highpass"
-    elif high < top_hz:
-        band = high
-        kind = "lowpass"
-    else:
-        return clip
-    sections = butter(FILTER_ORDER, band, kind, fs=clip.rate_hz, output="sos")
-    shortest = 3 * (2 * len(sections) + 1)
-    padded = min(shortest, len(clip.signal) - 1)
+        return _filter(clip, "bandpass", (low, high))
+    if low > 0:
+        return _filter(clip, "highpass", low)
+    if high < top_hz:
+        return _filter(clip, "lowpass", high)
+    return clip
+
+
+def _filter(clip: Clip, kind: str, limits_hz: float | tuple[float, float]) -> Clip:
+    from scipy.signal import butter, sosfiltfilt  # its import takes a second
+
+    sections = butter(FILTER_ORDER, limits_hz, kind, fs=clip.rate_hz, output="sos")
+    padded = min(3 * (2 * len(sections) + 1), len(clip.signal) - 1)
     filtered = sosfiltfilt(sections, clip.signal.astype(np.float64), padlen=padded)
-    return Clip(filtered.astype(np.float32), clip.rate_hz, clip.start_s)
+    return replace(clip, signal=filtered.astype(np.float32))
 
 
 def make_waveform(clip: Clip, width: int) -> dict[str, Any]:

@@ -102,17 +102,22 @@ def _column_power(clip: Clip, picture: Picture) -> tuple[FloatArray, int]:
     frames = frames_per_column(len(clip.signal), picture.width, window)
     middles = frame_middles(len(clip.signal), picture.width, frames)
     size = fft_size(window)
-    shape = np.hanning(window + 2)[1:-1]
-    scale = (2 / shape.sum()) ** 2
-    power = np.empty((picture.width, size // 2 + 1))
     columns = max(1, 2**21 // (size * frames))  # at once: a bounded amount of memory
-    for first in range(0, picture.width, columns):
-        part = middles[first : first + columns]
-        spectra = rfft(_cut_frames(clip.signal, part.ravel(), window) * shape, size)
-        squares = np.square(spectra.real) + np.square(spectra.imag)
-        squares = squares.reshape(len(part), frames, -1)
-        power[first : first + columns] = scale * squares.mean(axis=1)
-    return power, size
+    parts = [
+        _mean_power(clip.signal, middles[first : first + columns], window)
+        for first in range(0, picture.width, columns)
+    ]
+    return np.concatenate(parts), size
+
+
+def _mean_power(signal: Signal, middles: IntArray, window: int) -> FloatArray:
+    """Return the mean power of the frames of each column, columns × bins."""
+    shape = np.hanning(window + 2)[1:-1]
+    samples = _cut_frames(signal, middles.ravel(), window)
+    spectra = rfft(samples * shape, fft_size(window))
+    squares = np.square(spectra.real) + np.square(spectra.imag)
+    means = squares.reshape(*middles.shape, -1).mean(axis=1)
+    return np.asarray((2 / shape.sum()) ** 2 * means)
 
 
 def window_samples(window_s: float, rate_hz: float) -> int:
@@ -159,22 +164,32 @@ def _to_rows(
 ) -> FloatArray:
     """Return the power of each pixel, height × width, high frequencies first."""
     edges = band_edges(picture, rate_hz) * size / rate_hz  # in bins
+    bins = power.T
+    rows = _interpolate(bins, (edges[:-1] + edges[1:]) / 2)
     first = np.ceil(edges[:-1]).astype(int)
     last = np.ceil(edges[1:]).astype(int)  # a bin on an edge belongs to the upper band
-    bins = power.shape[1]
-    middle = np.clip((edges[:-1] + edges[1:]) / 2, 0, bins - 1)
-    below = np.floor(middle).astype(int)
-    above = np.minimum(below + 1, bins - 1)
-    share = middle - below
-    rows = (1 - share)[:, None] * power.T[below] + share[:, None] * power.T[above]
-    has_bins = np.flatnonzero((last > first) & (first < bins))
-    if len(has_bins) > 0:
-        start = first[has_bins]
-        end = np.minimum(last[has_bins], bins)
-        padded = np.concatenate([power.T, np.zeros((1, len(power)))])
-        sums = np.add.reduceat(padded, np.column_stack([start, end]).ravel())[::2]
-        rows[has_bins] = sums / (end - start)[:, None]
+    last = np.minimum(last, len(bins))
+    with_bins = np.flatnonzero(last > first)
+    if len(with_bins) > 0:
+        rows[with_bins] = _mean_bins(bins, first[with_bins], last[with_bins])
     return np.asarray(rows[::-1])
+
+
+def _interpolate(bins: FloatArray, place: FloatArray) -> FloatArray:
+    """Return the power between two bins, at places that are counted in bins."""
+    place = np.clip(place, 0, len(bins) - 1)
+    below = np.floor(place).astype(int)
+    above = np.minimum(below + 1, len(bins) - 1)
+    share = (place - below)[:, None]
+    return np.asarray((1 - share) * bins[below] + share * bins[above])
+
+
+def _mean_bins(bins: FloatArray, first: IntArray, last: IntArray) -> FloatArray:
+    """Return the mean power of bins from `first` up to `last`."""
+    padded = np.concatenate([bins, np.zeros((1, bins.shape[1]))])
+    limits = np.column_stack([first, last]).ravel()
+    sums = np.add.reduceat(padded, limits)[::2]
+    return np.asarray(sums / (last - first)[:, None])
 
 
 @cache
