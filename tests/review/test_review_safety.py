@@ -105,6 +105,8 @@ def test_the_printed_address_signs_in_and_hides_the_token(served):
     status, headers, _ = client.ask("GET", "/?token=guess", headers={"Cookie": None})
     assert status == 403
     assert "set-cookie" not in headers
+    path = f"/?token={TOKEN}&reviewer=%00"
+    assert client.ask("GET", path, headers={"Cookie": None})[0] == 400
     connection = Client(client.port, "Zoë")
     assert connection.get("/api/session")["reviewer"] == "Zoë"
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -141,7 +141,6 @@ def learn(
     """
     from callshot.detection.learning.example_calls import LearningOptions
     from callshot.detection.learning.learn import learn_files
-    from callshot.detection.models.model_summary import describe_limits
 
     review, add = _find_review(examples, add)
     if source.corpus is not None:
@@ -156,25 +155,23 @@ def learn(
         audio.background,
         audio.site,
     )
+    name = encoder.encoder
     with run_with_progress("reading examples", quiet=quiet) as progress:
         embedding = encoder.embedding()
+        more: Any = {"add": add, "progress": progress}
         if review is not None:
-            result = _learn_review(
-                review, out, encoder.encoder, options, embedding, add, progress
-            )
+            result = _learn_review(review, out, name, options, embedding, **more)
         else:
             assert examples is not None  # otherwise there is a review
-            result = learn_files(
-                examples,
-                out,
-                encoder.encoder,
-                options,
-                embedding,
-                add=add,
-                progress=progress,
-            )
-    if quiet:
-        return
+            result = learn_files(examples, out, name, options, embedding, **more)
+    if not quiet:
+        _print_result(result, out)
+
+
+def _print_result(result: "LearningResult", out: Path) -> None:
+    """Print what became of the examples."""
+    from callshot.detection.models.model_summary import describe_limits
+
     print_rejects(result.rejects)
     for note in [*result.notes, *describe_limits(result.model)]:
         print(printable(f"note: {note}"))
@@ -222,6 +219,7 @@ def _learn_review(
     encoder: str | None,
     options: "LearningOptions",
     embedding: "EmbedOptions",
+    *,
     add: Path | None,
     progress: "Progress",
 ) -> "LearningResult":

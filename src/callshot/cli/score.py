@@ -14,6 +14,7 @@ from callshot.errors import OptionError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from callshot.corpus.annotations import Hints
     from callshot.detection.events.clips import ClipOptions
     from callshot.detection.events.events import EventReading
     from callshot.records import Progress
@@ -202,9 +203,7 @@ def convert(
 
     from callshot.corpus.renaming import make_hints
     from callshot.detection.events.clips import ClipOptions
-    from callshot.detection.events.exports import convert_files
     from callshot.detection.scores.score_terminal import show_rejects
-    from callshot.review.journal import is_review
 
     hints = make_hints(columns=parse_pairs("columns", columns, "label=Species"))
     more = _MoreFiles(recordings, activity)
@@ -212,10 +211,7 @@ def convert(
         more.clips = ClipOptions(clips, top_hz=top_hz, seed=seed)
     more.check()
     with run_with_progress("converting", quiet=quiet) as progress:
-        if is_review(events):
-            reading, files = _convert_review(events, to, out, recordings)
-        else:
-            reading, files = convert_files(events, to, out, recordings, hints)
+        reading, files = _convert(events, to, out, recordings, hints)
         notes = [*reading.notes, *more.write(reading, out, progress)]
     if quiet:
         return
@@ -225,14 +221,18 @@ def convert(
         print(note)
 
 
-def _convert_review(
-    folder: Path, to: str, out: Path, recordings: Path | None
+def _convert(
+    events: Path, to: str, out: Path, recordings: Path | None, hints: "Hints"
 ) -> "tuple[EventReading, list[Path]]":
-    """Write the confirmed calls of a review."""
+    """Write the events of files, or the confirmed calls of a review."""
     from callshot.detection.events.events import EventReading
+    from callshot.detection.events.exports import convert_files
+    from callshot.review.journal import is_review
     from callshot.review.results import convert_review
 
-    results, files = convert_review(folder, to, out, recordings)
+    if not is_review(events):
+        return convert_files(events, to, out, recordings, hints)
+    results, files = convert_review(events, to, out, recordings)
     notes = []
     if results.conflicts:
         notes.append(

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from callshot.detection.index.clock import parse_clock
 from callshot.records import FloatArray, IntArray
 from callshot.records.frames import EVENTS
+from callshot.review.ranking import Ranking
 
 ARRAYS = (
     "recording",
@@ -84,6 +85,13 @@ class Items:
         self.parent[-1] = parent
         self.alive[-1] = True
         return len(self) - 1
+
+    def take(self, ranking: Ranking) -> None:
+        """Take the scores of the items of the source; parts have those of the item they are of."""
+        self.score = ranking.score[self.row]
+        self.distance = ranking.distance[self.row]
+        self.runner_up = ranking.runner_up[self.row]
+        self.runner_up_score = ranking.runner_up_score[self.row]
 
     def place(self, item: int) -> dict[str, Any]:
         """Return where an item is and what it was called, as the journal keeps it."""

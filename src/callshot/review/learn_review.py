@@ -53,11 +53,7 @@ def learn_review(
     progress: Progress = no_progress,
 ) -> LearningResult:
     """Return the model of a review with its confirmed calls; see `learn_review_files`."""
-    results = read_review(review)
-    if len(results.events) == 0:
-        raise InputError(
-            f"{review}: nothing was confirmed yet, so there is nothing to learn"
-        )
+    results = _read_calls(review)
     earlier = read_model(find_model(results, review) if add is None else add)
     model: Model = earlier
     rejects: list[Reject] = []
@@ -77,6 +73,15 @@ def learn_review(
         notes += part.notes
     new = len(model.examples) - len(earlier.examples)
     return LearningResult(model, new, rejects, notes)
+
+
+def _read_calls(review: Path) -> ReviewResults:
+    results = read_review(review)
+    if len(results.events) == 0:
+        raise InputError(
+            f"{review}: nothing was confirmed yet, so there is nothing to learn"
+        )
+    return results
 
 
 def _write_calls(results: ReviewResults, review: Path) -> Iterator[tuple[Path, Path]]:

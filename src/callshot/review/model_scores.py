@@ -135,8 +135,8 @@ class ModelScores:
         for part in _blocks(len(self.vectors)):
             products = (self.vectors[part] @ factors).astype(np.float64)
             projected, inner = np.split(products, 2, axis=1)
-            squares = self._squares[part][:, None] - 2 * inner + lengths
-            squares = np.maximum(squares, 0.0)
+            from_origin = self._squares[part][:, None]
+            squares = np.maximum(from_origin - 2 * inner + lengths, 0.0)
             self._distances[part, columns] = np.sqrt(squares)
             scores = -squares if self._metric is None else projected + bias
             self._scores[part, columns] = scores

@@ -30,20 +30,28 @@ def rank_columns(
 
     `label` has the number of the label of each item in `labels`, −1 for none.
     """
-    places = [columns.index(name) if name in columns else -1 for name in labels]
+    places = [_find(name, columns) for name in labels]
     own = np.array([*places, -1])[label]
     rows = np.arange(len(own))
     score = np.where(own >= 0, all_scores[rows, own], np.nan)
     other, other_score = _find_best_other(all_scores, own)
-    numbers = {name: number for number, name in enumerate(labels)}
-    to_label = np.array([numbers.get(name, -1) for name in columns])
-    nearest = np.where(np.isnan(distances), np.inf, distances).min(axis=1)
+    to_label = np.array([_find(name, labels) for name in columns])
     return Ranking(
         score.astype(np.float64),
-        np.where(np.isfinite(nearest), nearest, np.nan).astype(np.float64),
+        _find_nearest(distances),
         np.where(np.isnan(other_score), -1, to_label[other]),
         other_score,
     )
+
+
+def _find(name: str, names: Sequence[str]) -> int:
+    return names.index(name) if name in names else -1
+
+
+def _find_nearest(distances: Any) -> FloatArray:
+    """Return the least distance of each item, NaN if it has none."""
+    nearest = np.where(np.isnan(distances), np.inf, distances).min(axis=1)
+    return np.where(np.isfinite(nearest), nearest, np.nan).astype(np.float64)
 
 
 def _find_best_other(all_scores: Any, own: IntArray) -> tuple[IntArray, FloatArray]:

@@ -116,11 +116,7 @@ class Review:
         items = self.items
         ranking = scores.rank(list(items.labels), items.label[: items.sources])
         with self.lock:
-            row = items.row
-            items.score = ranking.score[row]
-            items.distance = ranking.distance[row]
-            items.runner_up = ranking.runner_up[row]
-            items.runner_up_score = ranking.runner_up_score[row]
+            items.take(ranking)
             self.score_version += 1
 
     def refresh(self) -> Answer:

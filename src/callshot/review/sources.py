@@ -15,6 +15,7 @@ from callshot.detection.index.clock import find_clock_time, shift_clock
 from callshot.detection.index.index_files import Index, is_index, open_index
 from callshot.errors import InputError
 from callshot.files import WORK_FOLDER, explain_unreadable, sha256_file
+from callshot.records import Segment
 from callshot.records.frames import EVENTS
 from callshot.records.parquet import read_parquet
 from callshot.review.held_out_scores import HeldOutScores
@@ -107,12 +108,19 @@ def _open_scan(folder: Path, options: SourceOptions) -> Source:
         durations,
         load,
         why,
-        {
-            "source": str(folder.absolute()),
-            "model": None if model is None else str(model.absolute()),
-            "recordings": {name: str(roots[name].absolute()) for name in sorted(roots)},
-        },
+        _describe_source(folder, roots, model),
     )
+
+
+def _describe_source(
+    path: Path, roots: Mapping[str, Path], model: Path | None = None
+) -> dict[str, Any]:
+    """Return what a journal keeps of a source."""
+    return {
+        "source": str(path.absolute()),
+        "model": None if model is None else str(model.absolute()),
+        "recordings": {name: str(roots[name].absolute()) for name in sorted(roots)},
+    }
 
 
 def _plan_scores(
@@ -260,12 +268,8 @@ def _open_segments(
     table = read_segments(path)
     if not table:
         raise InputError(f"{path}: the table has no segments")
-    table.sort(key=lambda one: (one.path, one.start_s, one.end_s, one.label))
-    root = options.recordings
-    if root is None and table.audio is not None:
-        root = Path(table.audio)
-    names = sorted({segment.path for segment in table})
-    roots = {} if root is None else dict.fromkeys(names, root)
+    table.sort(key=_place)
+    roots = _find_segment_roots(table, options)
     files = RecordingFiles(roots, table[0].channel_rule, table[0].source_rate_hz)
     items = make_items(_segment_events(table, files))
     scores = None
@@ -280,11 +284,21 @@ def _open_segments(
         files,
         load_scores=None if scores is None else lambda folder: scores,
         why=why,
-        facts={
-            "source": str(path.absolute()),
-            "recordings": {name: str(roots[name].absolute()) for name in sorted(roots)},
-        },
+        facts=_describe_source(path, roots),
     )
+
+
+def _place(segment: Segment) -> tuple[str, float, float, str]:
+    return segment.path, segment.start_s, segment.end_s, segment.label
+
+
+def _find_segment_roots(table: SegmentTable, options: SourceOptions) -> dict[str, Path]:
+    """Return the folder of each recording of a table, nothing if it is not known."""
+    root = options.recordings
+    if root is None and table.audio is not None:
+        root = Path(table.audio)
+    names = sorted({segment.path for segment in table})
+    return {} if root is None else dict.fromkeys(names, root)
 
 
 def _score_segments(
@@ -300,11 +314,7 @@ def _score_segments(
     scores = HeldOutScores(
         np.asarray(vectors, np.float32), items.labels, items.label, groups
     )
-    ranking = scores.rank(items.labels, items.label)
-    items.score = ranking.score
-    items.distance = ranking.distance
-    items.runner_up = ranking.runner_up
-    items.runner_up_score = ranking.runner_up_score
+    items.take(scores.rank(items.labels, items.label))
     return scores
 
 

@@ -57,35 +57,29 @@ def make_app(review: Review, access: Access) -> Starlette:
     """Return the application of a review."""
     routes = Routes(review, access)
     sounds = SoundRoutes(review, access)
-    return Starlette(
-        routes=[
-            Route("/", routes.page),
-            Route("/assets/{name:path}", routes.asset),
-            Route("/api/session", routes.session),
-            Route("/api/queue", routes.queue),
-            Route("/api/items", routes.items),
-            Route("/api/items/{item:int}/examples", routes.examples),
-            Route("/api/progress", routes.progress),
-            Route("/api/export/{format}", routes.export),
-            Route("/api/sound", sounds.sound),
-            Route("/api/spectrogram", sounds.spectrogram),
-            Route("/api/waveform", sounds.waveform),
-            Route("/api/changes", routes.changes),
-            Route("/api/decisions", routes.decisions, methods=["POST"]),
-            Route("/api/undo", routes.undo, methods=["POST"]),
-            Route("/api/redo", routes.redo, methods=["POST"]),
-            Route("/api/labels", routes.labels, methods=["POST"]),
-            Route("/api/refresh", routes.refresh, methods=["POST"]),
-            Route("/api/settle", routes.settle, methods=["POST"]),
-            Route("/api/reviewer", routes.reviewer, methods=["POST"]),
-        ],
-        middleware=[Middleware(Guard, access=access)],
-        exception_handlers={
-            CallshotError: _answer_error,
-            HTTPException: _answer_http_error,
-            Exception: _answer_failure,
-        },
-    )
+    shown: dict[str, Any] = {
+        "/": routes.page,
+        "/assets/{name:path}": routes.asset,
+        "/api/session": routes.session,
+        "/api/queue": routes.queue,
+        "/api/items": routes.items,
+        "/api/items/{item:int}/examples": routes.examples,
+        "/api/progress": routes.progress,
+        "/api/export/{format}": routes.export,
+        "/api/sound": sounds.sound,
+        "/api/spectrogram": sounds.spectrogram,
+        "/api/waveform": sounds.waveform,
+        "/api/changes": routes.changes,
+    }
+    done = ("decisions", "undo", "redo", "labels", "refresh", "settle", "reviewer")
+    table = [Route(path, answer) for path, answer in shown.items()]
+    table += [_post(f"/api/{name}", getattr(routes, name)) for name in done]
+    guard = Middleware(Guard, access=access)
+    return Starlette(routes=table, middleware=[guard], exception_handlers=HANDLERS)
+
+
+def _post(path: str, answer: Any) -> Route:
+    return Route(path, answer, methods=["POST"])
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
@@ -103,6 +97,13 @@ async def _answer_http_error(request: Request, error: Exception) -> Response:
 
 async def _answer_failure(request: Request, error: Exception) -> Response:
     return refuse(500, f"the server failed ({type(error).__name__})")
+
+
+HANDLERS: dict[Any, Any] = {
+    CallshotError: _answer_error,
+    HTTPException: _answer_http_error,
+    Exception: _answer_failure,
+}
 
 
 class Routes:

@@ -127,22 +127,29 @@ class Guard:
     def _find_refusal(self, request: Request) -> Response | None:
         """Return the answer to a request that goes no further, None if it may."""
         headers = request.headers
-        host = headers.get("host", "")
-        if len(headers.getlist("host")) != 1 or not self.access.is_own_host(host):
-            return refuse(403, "another Host: open the address that callshot printed")
-        origin = headers.get("origin")
-        if origin is not None and not self.access.is_own_origin(origin, host):
-            return refuse(403, "another Origin: only the page of this server may ask")
+        reason = self._find_stranger(headers)
+        if reason:
+            return refuse(403, reason)
         token = request.query_params.get("token")
         if request.method == "GET" and request.url.path == "/" and token is not None:
             return self._sign_in(request, token)
-        if not self._has_token(headers):
+        if not self.access.knows(read_cookie(headers, self.access.cookie)):
             return refuse(403, "no token: open the address that callshot printed")
         if request.method == "POST":
             return _check_post(headers)
         if request.method not in ("GET", "HEAD"):
             return refuse(405, "expected GET or POST")
         return None
+
+    def _find_stranger(self, headers: Headers) -> str:
+        """Return why a request is not from our own page; empty if it is."""
+        host = headers.get("host", "")
+        if len(headers.getlist("host")) != 1 or not self.access.is_own_host(host):
+            return "another Host: open the address that callshot printed"
+        origin = headers.get("origin")
+        if origin is not None and not self.access.is_own_origin(origin, host):
+            return "another Origin: only the page of this server may ask"
+        return ""
 
     def _sign_in(self, request: Request, token: str) -> Response:
         """Turn the token of the printed address into a cookie."""
@@ -151,13 +158,14 @@ class Guard:
         answer = RedirectResponse("/", 303)
         set_cookie(answer, self.access.cookie, token)
         reviewer = request.query_params.get("reviewer")
-        if reviewer is not None:
+        if reviewer is None:
+            return answer
+        try:
             name = check_reviewer(reviewer)
-            set_cookie(answer, self.access.reviewer_cookie, name.encode().hex())
+        except OptionError as error:
+            return refuse(400, str(error))
+        set_cookie(answer, self.access.reviewer_cookie, name.encode().hex())
         return answer
-
-    def _has_token(self, headers: Headers) -> bool:
-        return self.access.knows(read_cookie(headers, self.access.cookie))
 
 
 def _check_post(headers: Headers) -> Response | None:
@@ -214,20 +222,32 @@ def check_reviewer(name: str) -> str:
 def answer_range(content: bytes, headers: Headers, kind: str) -> Response:
     """Return bytes, or the part that a Range header asks for; an odd one is ignored."""
     total = len(content)
-    whole = Response(content, media_type=kind, headers={"Accept-Ranges": "bytes"})
-    match = RANGE.fullmatch(headers.get("range", "").strip())
+    accepts = {"Accept-Ranges": "bytes"}
+    span = find_range(headers.get("range", ""), total)
+    if span is None:
+        return Response(content, media_type=kind, headers=accepts)
+    start, end = span
+    if start >= end:
+        return Response(status_code=416, headers={"Content-Range": f"bytes */{total}"})
+    part = {**accepts, "Content-Range": f"bytes {start}-{end - 1}/{total}"}
+    return Response(content[start:end], 206, headers=part, media_type=kind)
+
+
+def find_range(text: str, total: int) -> tuple[int, int] | None:
+    """Return the first byte of a range and the one after its last; None for the whole.
+
+    >>> find_range("bytes=2-5", 100), find_range("bytes=-5", 100), find_range("bytes=1-0", 100)
+    ((2, 6), (95, 100), None)
+    """
+    match = RANGE.fullmatch(text.strip())
     if match is None or match.groups() == ("", ""):
-        return whole
+        return None
     first, last = match.groups()
     if first == "":
-        start = max(0, total - int(last))
-        end = total - 1
-    else:
-        start = int(first)
-        end = total - 1 if last == "" else min(int(last), total - 1)
-        if last != "" and int(last) < start:
-            return whole
-    if start >= total or (first == "" and int(last) == 0):
-        return Response(status_code=416, headers={"Content-Range": f"bytes */{total}"})
-    part = {"Accept-Ranges": "bytes", "Content-Range": f"bytes {start}-{end}/{total}"}
-    return Response(content[start : end + 1], 206, headers=part, media_type=kind)
+        return max(0, total - int(last)), total
+    start = int(first)
+    if last == "":
+        return start, total
+    if int(last) < start:
+        return None
+    return start, min(int(last) + 1, total)

@@ -57,15 +57,7 @@ class SoundRoutes:
     def spectrogram(self, request: Request) -> Response:
         """Answer with a PNG file."""
         query = Query(request)
-        given: dict[str, Any] = {
-            "width": query.integer("width", 1, 10**6, None),
-            "height": query.integer("height", 1, 10**6, None),
-            "scale": query.text("scale"),
-            "colours": query.text("colours"),
-        }
-        for name in ("window_s", "min_hz", "max_hz", "floor_db", "range_db"):
-            given[name] = query.number(name)
-        picture = Picture(**{key: one for key, one in given.items() if one is not None})
+        picture = _read_picture(query)
         span = self._find_span(query, request)
 
         def make() -> tuple[bytes, dict[str, str]]:
@@ -84,31 +76,30 @@ class SoundRoutes:
         return JSONResponse(make_waveform(clip, width))
 
     def _find_span(self, query: Query, request: Request) -> "_Span | ExampleClip":
-        before_s = query.number("before", 0.0)
-        after_s = query.number("after", 0.0)
-        for value in (before_s, after_s):
-            if not 0 <= value <= MOST_CONTEXT_S:
-                raise RequestError(f"before, after: expected 0 to {MOST_CONTEXT_S:g} s")
-        item = query.integer("item", 0, 10**9, None)
-        example = query.integer("example", 0, 10**9, None)
-        if (item is None) == (example is None):
-            raise RequestError("item: name one, or an example")
+        """Return what a request wants to hear or see: an item, or an example."""
+        before_s = _read_context(query, "before")
+        after_s = _read_context(query, "after")
+        found = self._find_item(query)
+        if isinstance(found, ExampleClip):
+            return found
         review = self.review
-        if item is None:
-            found = find_example(review, example)
-            if isinstance(found, ExampleClip):
-                return found
-            item = found
-        review.check_item(item)
-        start_s, end_s = review.find_span(
-            item, find_reviewer(request.headers, self.access)
-        )
+        reviewer = find_reviewer(request.headers, self.access)
+        start_s, end_s = review.find_span(found, reviewer)
         start_s = query.number("start_s", start_s)
         end_s = query.number("end_s", end_s)
         if not 0 <= start_s < end_s:
             raise RequestError("start_s, end_s: expected a span")
-        name = review.items.recordings[review.items.recording[item]]
+        name = review.items.recordings[review.items.recording[found]]
         return _Span(review, name, max(0.0, start_s - before_s), end_s + after_s)
+
+    def _find_item(self, query: Query) -> int | ExampleClip:
+        item = query.integer("item", 0, 10**9, None)
+        example = query.integer("example", 0, 10**9, None)
+        if (item is None) == (example is None):
+            raise RequestError("item: name one, or an example")
+        if item is None:
+            return find_example(self.review, example)
+        return self.review.check_item(item)
 
     def _answer_cached(
         self,
@@ -127,6 +118,26 @@ class SoundRoutes:
         answer = answer_range(content, request.headers, kind)
         answer.headers.update(headers | facts)
         return answer
+
+
+def _read_context(query: Query, name: str) -> float:
+    """Return how many seconds are wanted around a span."""
+    value = float(query.number(name, 0.0))
+    if not 0 <= value <= MOST_CONTEXT_S:
+        raise RequestError(f"{name}: expected 0 to {MOST_CONTEXT_S:g} s")
+    return value
+
+
+def _read_picture(query: Query) -> Picture:
+    """Return what a spectrogram shows."""
+    given: dict[str, Any] = {}
+    for name in ("width", "height"):
+        given[name] = query.integer(name, 1, 10**6, None)
+    for name in ("window_s", "min_hz", "max_hz", "floor_db", "range_db"):
+        given[name] = query.number(name)
+    for name in ("scale", "colours"):
+        given[name] = query.text(name)
+    return Picture(**{name: one for name, one in given.items() if one is not None})
 
 
 def _describe_clip(clip: Clip) -> dict[str, str]:
