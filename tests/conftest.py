@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+# Without a GPU, Triton's kernels are interpreted. It is read when a kernel is defined.
+if not Path("/dev/nvidiactl").exists():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 settings.register_profile(
     "callshot", deadline=None, derandomize=bool(os.environ.get("CI"))
 )

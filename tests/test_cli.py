@@ -306,6 +306,20 @@ def test_without_a_terminal_there_are_plain_lines_and_with_quiet_none(
     assert said.out + said.err == ""
 
 
+def test_evaluate_says_which_device_it_used(table, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("callshot.fewshot.device.has_driver", lambda: False)
+    line = "evaluated on the CPU: no NVIDIA driver was found"
+    for device in ("auto", "cuda", "cpu"):
+        out = tmp_path / device
+        run("evaluate", table, "--out", out, "--no-figure", "--device", device, *FEW)
+        said = capsys.readouterr()
+        assert (said.out + said.err).count(line) == (device != "cpu")
+        provenance = json.loads((out / "provenance.json").read_text("utf-8"))
+        assert provenance["options"]["device"] == device
+        assert (line in provenance["notes"]) == (device == "cuda")
+    assert rows(tmp_path / "cuda" / "curve.csv") == rows(tmp_path / "cpu" / "curve.csv")
+
+
 def test_help_teaches_and_names_every_option():
     said = (
         CliRunner()
@@ -394,6 +408,7 @@ OPTIONS = {
     "bootstraps: 1 to": ["--bootstraps", "0"],
     "threads: expected 1 or more, got 0": ["--threads", "0"],
     "memory: expected 0 or more": ["--memory", "-1"],
+    "device: expected one of auto, cpu, cuda": ["--device", "gpu"],
     "memory: expected 0 or more GiB, got inf": ["--memory", "inf"],
     "folds: expected 2 or more, got 0": ["--folds", "0"],
     "has 3 folds, the option says 7": ["--folds", "7"],

@@ -238,6 +238,7 @@ def evaluate(
     group_duplicates: bool = False,
     corpus: str = "corpus",
     threads: int | None = None,
+    device: str = "auto",
     progress: Progress = no_progress,
     **options: Any,
 ) -> Evaluation:
@@ -270,9 +271,9 @@ def evaluate(
         Whether recordings that share a segment with the same vector count as one recording.
     corpus : str
         Name of the corpus in the results; with queries, of theirs.
-    threads, progress
-        Threads, all cores by default; they change the time, not the numbers. A function that gets
-        shares of the work.
+    threads, device, progress
+        Threads, all cores by default; they change the time, not the numbers. Where sweeps run: cpu,
+        cuda, or auto, the GPU if there is one. A function that gets shares of the work.
     **options
         Further fields of `Protocol`: draws, bootstraps, shared_draws, total_samples,
         permutations, repeat_folds, seed, sampler, score, classifiers.
@@ -306,6 +307,7 @@ def evaluate(
         "protocol": protocol,
         "categories": categories,
         "threads": threads,
+        "device": device,
         "progress": progress,
     }
     if queries is None:

@@ -14,6 +14,7 @@ from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.folds import count_classes
 from callshot.fewshot.summary import SweepSummary
 from callshot.fewshot.sweep import sweep
+from callshot.records.frames import summarise_samples
 from corpora import episodes_of, folds_of, random_corpus
 
 FEW = Protocol(shots=(1, 2, 4), draws=4, bootstraps=8, shared_draws=6)
@@ -196,3 +197,16 @@ def test_the_largest_class_has_its_mean_share_of_the_queries_of_a_fold():
     label, share = evaluate_tables([table], FEW).largest_class
     assert label == episodes.classes[means.argmax()]
     assert share == pytest.approx(means.max())
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 50, 101, 5000])
+def test_percentiles_are_numpys_to_the_bit(size):
+    rng = np.random.default_rng(size)
+    samples = np.concatenate(
+        [rng.normal(size=(5, size)), rng.integers(0, 3, (5, size)).astype(float)]
+    )
+    samples[3, 0] = np.nan
+    found = summarise_samples(samples)
+    expected = np.percentile(samples, (1, 25, 50, 75, 99), axis=1)
+    for row, name in zip(expected, ("p01", "p25", "p50", "p75", "p99"), strict=True):
+        np.testing.assert_array_equal(found[name], row)

@@ -88,7 +88,7 @@ def test_results_of_a_study_do_not_go_to_folders_of_others(
 def test_an_unknown_device_is_an_error(tmp_path: Path) -> None:
     study = read_study(make_study(tmp_path))
     with pytest.raises(
-        OptionError, match="device: expected one of cpu, cuda, got 'gpu'"
+        OptionError, match="device: expected one of auto, cpu, cuda, got 'gpu'"
     ):
         run_study(study, device="gpu")
 

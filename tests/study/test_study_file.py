@@ -12,6 +12,7 @@ WHOLE = """
 title = "elephants of Amboseli"
 out = "found"
 store = "kept"
+device = "cpu"
 
 [corpus.amboseli]
 audio = "recordings"
@@ -79,10 +80,11 @@ def test_a_study_can_ask_for_a_target(folder: Path) -> None:
 def test_every_key_reaches_its_field(folder: Path) -> None:
     content = read_study(study(folder, WHOLE))
     one, two = content.corpora
-    assert (content.title, content.out, content.store) == (
+    assert (content.title, content.out, content.store, content.device) == (
         "elephants of Amboseli",
         folder / "found",
         folder / "kept",
+        "cpu",
     )
     assert (one.audio, one.annotations, one.format) == (
         folder / "recordings",

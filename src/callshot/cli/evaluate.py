@@ -1,5 +1,6 @@
 """The command that measures: evaluate."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,14 @@ import typer
 
 from callshot.cli.app import STEPS, app, run_with_progress
 from callshot.cli.option_groups import with_groups
-from callshot.cli.options import DatasetOptions, Out, ProtocolOptions, Quiet, Threads
+from callshot.cli.options import (
+    DatasetOptions,
+    Out,
+    ProtocolOptions,
+    Quiet,
+    SweepDevice,
+    Threads,
+)
 from callshot.errors import OptionError
 
 Tables = Annotated[
@@ -79,6 +87,7 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
+    device: SweepDevice = "auto",
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
@@ -97,6 +106,7 @@ def evaluate(
     """
     from rich.console import Console
 
+    from callshot.fewshot.device import check_device, choose_device
     from callshot.fewshot.label_target import check_target, labels_for_target
     from callshot.records import Evaluation, MovedEvaluation
     from callshot.report.moved_terminal import show_moved
@@ -109,10 +119,12 @@ def evaluate(
     if target is not None:
         check_target(target, checked.spreads)
     moved.check()
+    check_device(device)
     options: dict[str, Any] = {
         "choice": dataset.choice(),
         "threads": threads,
         "memory": _bytes(memory),
+        "device": device,
         "figure": figure,
     }
     run: Callable[..., Evaluation] = evaluate_files
@@ -123,6 +135,9 @@ def evaluate(
         result = run(tables, out, checked, progress=progress, **options)
     if quiet:
         return
+    device_line = choose_device(device).describe()
+    if device_line not in result.notes:
+        print(device_line, file=sys.stderr)
     if isinstance(result, MovedEvaluation):
         show_moved(result, Console())
     else:

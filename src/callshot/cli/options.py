@@ -87,6 +87,9 @@ FollowLinks = Annotated[
     ),
 ]
 Device = Annotated[str, typer.Option(help="Where networks run: cpu or cuda.")]
+SweepDevice = Annotated[
+    str, typer.Option(help="cpu, cuda, or auto: the GPU, if there is one.")
+]
 FoldCount = Annotated[
     int | None,
     typer.Option(

@@ -9,7 +9,7 @@ import typer
 
 from callshot.cli.app import STUDY, app, run_with_progress
 from callshot.cli.option_groups import with_groups
-from callshot.cli.options import AnnotationOptions, Audio, Device, Quiet, Threads
+from callshot.cli.options import AnnotationOptions, Audio, Quiet, Threads
 from callshot.errors import OptionError, printable
 from callshot.files import check_writable
 
@@ -83,7 +83,14 @@ def run(
             help="Show what would run and how long it may take; run nothing.",
         ),
     ] = False,
-    device: Device = "cpu",
+    device: Annotated[
+        str | None,
+        typer.Option(
+            help="Where all is computed: cpu, cuda, or auto: the evaluation on the GPU, if there "
+            "is one, encoders and networks on the CPU.",
+            show_default="the study's, or auto",
+        ),
+    ] = None,
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:

@@ -1,6 +1,7 @@
 """Metrics of folds and classes → the values of one spread: mean over classes, then over folds."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -103,18 +104,24 @@ class MetricSums:
 
     def finish(self, draws: int) -> None:
         """Turn sums over folds into means, and decisions into mean counts over draws."""
-        for (scoring, metric), table in self.values.items():
-            if metric == "auroc":
-                table /= self.folds_with_auroc[scoring] or np.nan
-            else:
-                table /= self.folds
-        self.per_class["map"] /= self.folds
-        self.per_class["accuracy"] /= self.folds
-        self.per_class["auroc"] /= np.maximum(self.folds - self.undefined, 1)[:, None]
-        self.per_class["auroc"][:, self.undefined == self.folds] = np.nan
+        for key, table in self.tables():
+            table /= self.divisor(key)
         for level in self.chance.values():
             level /= self.folds
         self.decisions /= draws
+
+    def tables(self) -> list[tuple[Any, FloatArray]]:
+        """Return all sums of metrics, with the keys of `values` and `per_class`."""
+        return [*self.values.items(), *self.per_class.items()]
+
+    def divisor(self, key: Any) -> FloatArray:
+        """Return what turns the sums of one table into means: 1, or one number per class."""
+        if key == "auroc":
+            folds = self.folds - self.undefined
+            return np.where(folds > 0, folds, np.nan)[:, None]
+        if key[1] == "auroc":
+            return np.array(self.folds_with_auroc[key[0]] or np.nan)
+        return np.array(float(self.folds))
 
 
 class WeightedMetricSums(MetricSums):

@@ -15,7 +15,7 @@ from concurrent.futures import FIRST_EXCEPTION, wait
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,10 @@ from callshot.fewshot.protocol import Protocol
 from callshot.pools import Pool
 from callshot.records import FloatArray, IntArray
 
+if TYPE_CHECKING:
+    from callshot.fewshot.device import Gpu
+    from callshot.fewshot.gpu_rows import GpuRows
+
 Step = Callable[[float], None]
 Result = TypeVar("Result")
 
@@ -35,7 +39,7 @@ BLOCK_ROWS = 64  # queries in one multiplication
 
 @dataclass(frozen=True)
 class Engine:
-    """Episodes under a protocol; `memory` is in bytes.
+    """Episodes under a protocol; `memory` is in bytes. With a GPU, sweeps run on it.
 
     With a classifier that is fitted to splits, or views that are scaled, only the engine that
     `for_split` returns can run.
@@ -48,6 +52,7 @@ class Engine:
     memory: int
     step: Step
     classifier: Classifier = CENTROID
+    gpu: "Gpu | None" = None
 
     @property
     def rule(self) -> str:
@@ -80,6 +85,14 @@ class Engine:
             block,
             start,
         )
+
+    @cached_property
+    def on_gpu(self) -> "GpuRows":
+        """The rows on the engine's GPU."""
+        from callshot.fewshot.gpu_rows import GpuRows
+
+        assert self.gpu is not None
+        return GpuRows(self.episodes, self.rule, self.gpu)
 
     def sampling(self, shots: IntArray) -> Sampling:
         """Return how supports are drawn, for the kernels."""
@@ -135,6 +148,7 @@ def open_engine(
     memory: int,
     step: Step = lambda share: None,
     classifier: Classifier = CENTROID,
+    gpu: "Gpu | None" = None,
 ) -> Engine:
     """Start the threads, on the vectors that the classifier reads."""
     if not classifier.centred:
@@ -148,6 +162,7 @@ def open_engine(
         memory,
         step,
         classifier,
+        gpu,
     )
 
 

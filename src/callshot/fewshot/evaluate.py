@@ -12,6 +12,7 @@ import polars as pl
 from callshot.errors import InputError
 from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.classifiers import find_classifier
+from callshot.fewshot.device import Choice, Gpu, choose_device, fit_gpu
 from callshot.fewshot.differences import compare_encoders
 from callshot.fewshot.engine import (
     Engine,
@@ -20,7 +21,7 @@ from callshot.fewshot.engine import (
     machine_memory,
     open_engine,
 )
-from callshot.fewshot.episodes import plan_episodes
+from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import audit, choose_folds, complete_shots, count_classes
 from callshot.fewshot.label_budget import Gains, label_budget
 from callshot.fewshot.labellings import count_orders
@@ -44,7 +45,7 @@ from callshot.fewshot.permutation import (
 )
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.summary import SweepSummary, describe_ties
-from callshot.fewshot.sweep import sweep
+from callshot.fewshot.sweep import sweep_with_fallback
 from callshot.records import (
     ClassCount,
     Embeddings,
@@ -109,6 +110,7 @@ def evaluate_tables(
     corpus: str = "corpus",
     threads: int | None = None,
     memory: int | None = None,
+    device: str = "auto",
     progress: Progress = no_progress,
 ) -> Evaluation:
     """Run the k-shot protocol over several encoders' embeddings of the same segments.
@@ -128,6 +130,9 @@ def evaluate_tables(
     threads, memory : int, optional
         Threads (all cores by default) and bytes for the Gram matrix (a quarter of the machine's
         memory by default). They change the time, not the numbers.
+    device : {"auto", "cpu", "cuda"}
+        Where sweeps run. auto is the GPU if there is one that can; a note says which. Between the
+        two, scores differ in their last digits.
     progress : callable
         Called with each share of the work that is done.
 
@@ -173,7 +178,9 @@ def evaluate_tables(
         threads or os.cpu_count() or 1,
         machine_memory() // 4 if memory is None else memory,
         partitions,
+        choose_device(device),
     )
+    notes += run.device.notes
     results = _Results(notes=notes)
     queries = 0
     shots = _sweep_count(protocol, complete_shots(counts), len(partitions))
@@ -214,20 +221,19 @@ class _Run:
     threads: int
     memory: int
     partitions: Mapping[int, Folds]
+    device: Choice
 
     def evaluate_table(self, table: Embeddings, results: _Results, step: Step) -> int:
         """Collect the results of one encoder; return the number of queries."""
         with _named_errors(table):
             episodes = plan_episodes(table, self.folds, self.counts)
         needed = gram_bytes(episodes)
-        if needed > self.memory:
+        gpu = fit_gpu(self.device.gpu, episodes, results.notes)
+        if needed > self.memory and gpu is None:
             results.notes.append(_describe_direct_scoring(table, needed, self.memory))
         for name in self.protocol.classifiers:
-            classifier = find_classifier(name)
             with _named_errors(table):
-                engine = open_engine(
-                    episodes, self.protocol, self.threads, self.memory, step, classifier
-                )
+                engine = self.open(episodes, step, name, gpu)
             with engine:
                 self.add_sweeps(results, engine, table.encoder)
                 if name == self.protocol.reference:
@@ -235,11 +241,22 @@ class _Run:
         self.add_partitions(results, table, step)
         return int((episodes.fold >= 0).sum())
 
+    def open(
+        self, episodes: Episodes, step: Step, classifier: str, gpu: Gpu | None
+    ) -> Engine:
+        """Start the threads for one classifier."""
+        rule = find_classifier(classifier)
+        return open_engine(
+            episodes, self.protocol, self.threads, self.memory, step, rule, gpu
+        )
+
     def add_sweeps(self, results: _Results, engine: Engine, encoder: str) -> None:
         """Collect the frames of every spread; `total` is predicted with the help of `shared`."""
         shared = None
         for spread in self.protocol.spreads:
-            k, sums = sweep(engine, spread, self.categories, shared)
+            k, sums = sweep_with_fallback(
+                engine, spread, results.notes, self.categories, shared
+            )
             if spread == "shared":
                 shared = sums
             self.add_sweep(results, engine, encoder, spread, k, sums)
@@ -266,7 +283,7 @@ class _Run:
             results.gains[encoder] = summary.gains()
             return
         ties = summary.ties(
-            self.protocol.supports(spread), self.log_sums(engine, spread)
+            self.protocol.supports(spread), self.log_sums(engine, spread, results.notes)
         )
         results.add(ties=ties)
         results.notes.extend(describe_ties(ties))
@@ -290,25 +307,25 @@ class _Run:
     def add_partitions(self, results: _Results, table: Embeddings, step: Step) -> None:
         """Collect the mAP of the reference in the other partitions."""
         spread = partition_spread(self.protocol)
-        classifier = find_classifier(self.protocol.reference)
+        name = self.protocol.reference
         for number, folds in self.partitions.items():
             counts = count_classes(table.label, folds)
             episodes = plan_episodes(table, folds, counts)
-            engine = open_engine(
-                episodes, self.protocol, self.threads, self.memory, step, classifier
-            )
-            with engine:
-                k, sums = sweep(engine, spread)
+            gpu = fit_gpu(self.device.gpu, episodes, results.notes)
+            with self.open(episodes, step, name, gpu) as engine:
+                k, sums = sweep_with_fallback(engine, spread, results.notes)
             key = (self.corpus, table.encoder, spread, k, sums, episodes)
-            summary = SweepSummary(*key, counts, classifier.name)
+            summary = SweepSummary(*key, counts, name)
             results.add(partitions=partition_frame(summary.curve, number))
 
-    def log_sums(self, engine: Engine, spread: str) -> MetricSums | None:
+    def log_sums(
+        self, engine: Engine, spread: str, notes: list[str]
+    ) -> MetricSums | None:
         """Sweep log-odds beside the literal softmax, to measure what its ties cost."""
         if self.protocol.score != "softmax":
             return None
         log_engine = replace(engine, protocol=replace(self.protocol, score="log"))
-        return sweep(log_engine, spread)[1]
+        return sweep_with_fallback(log_engine, spread, notes)[1]
 
 
 def check_tables(tables: Sequence[Embeddings], folds: Folds | None) -> Folds:

@@ -41,6 +41,7 @@ def evaluate_moved(
     categories: Categories = None,
     threads: int | None = None,
     memory: int | None = None,
+    device: str = "auto",
     progress: Progress = no_progress,
 ) -> MovedEvaluation:
     """Evaluate examples of a library on the queries of a site, and both corpora by themselves.
@@ -53,7 +54,7 @@ def evaluate_moved(
         The paper's by default.
     centre : bool
         Whether to add curves on vectors less the mean of their own table.
-    categories, threads, memory, progress
+    categories, threads, memory, device, progress
         As in `evaluate_tables`.
 
     Returns
@@ -75,6 +76,7 @@ def evaluate_moved(
         categories=categories,
         threads=threads,
         memory=memory,
+        device=device,
         progress=lambda share, what: progress(share / EVALUATIONS, what),
     )
     moved = _run(run, task.joined)

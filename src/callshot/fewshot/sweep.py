@@ -3,11 +3,13 @@
 One fold is processed at a time, so that no array is larger than a fold needs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from callshot.fewshot.accumulate import MetricSums, WeightedMetricSums
+from callshot.fewshot.device import add_note
 from callshot.fewshot.engine import Engine
 from callshot.fewshot.episodes import Episodes, Mask, splits
 from callshot.fewshot.per_query_resampling import sweep_per_query
@@ -43,6 +45,27 @@ def sweep(
     return rows, _sweep_unweighted(engine, spread, rows, categories)
 
 
+def sweep_with_fallback(
+    engine: Engine,
+    spread: str,
+    notes: list[str],
+    categories: Categories = None,
+    shared: MetricSums | None = None,
+) -> tuple[IntArray, MetricSums]:
+    """Do what `sweep` does; if a GPU runs out of memory, on the CPU, with a note."""
+    if engine.gpu is not None:
+        from torch import OutOfMemoryError
+
+        try:
+            return sweep(engine, spread, categories, shared)
+        except OutOfMemoryError:
+            add_note(
+                notes, f"evaluated on the CPU: {engine.gpu.name} ran out of memory"
+            )
+            engine = replace(engine, gpu=None)
+    return sweep(engine, spread, categories, shared)
+
+
 def _sweep_unweighted(
     engine: Engine, spread: str, rows: IntArray, categories: Categories
 ) -> MetricSums:
@@ -51,8 +74,7 @@ def _sweep_unweighted(
     samples = protocol.samples(spread)
     draws = protocol.supports(spread)
     shots = rows[: len(protocol.shots)]
-    sums = MetricSums(len(rows), samples, engine.episodes.classes, categories)
-    sweep_fold = sweep_per_query if spread == "per-query" else sweep_shared
+    sums, sweep_fold = _fold_sweep(engine, spread, len(rows), samples, categories)
     for part in splits(engine.episodes):
         fitted = engine.for_split(part)
         if shots.size:
@@ -64,12 +86,32 @@ def _sweep_unweighted(
     return sums
 
 
+def _fold_sweep(
+    engine: Engine, spread: str, rows: int, samples: int, categories: Categories
+) -> tuple[MetricSums, Callable[..., None]]:
+    """Return empty sums, and what adds a fold to them: on the engine's GPU, or with threads."""
+    if engine.gpu is None:
+        sums = MetricSums(rows, samples, engine.episodes.classes, categories)
+        return sums, sweep_per_query if spread == "per-query" else sweep_shared
+    from callshot.fewshot import gpu_sweep
+
+    on_gpu = gpu_sweep.new_sums(engine, rows, samples, categories)
+    if spread == "per-query":
+        return on_gpu, gpu_sweep.sweep_per_query
+    return on_gpu, gpu_sweep.sweep_shared
+
+
 def _sweep_weighted(
     engine: Engine, rows: IntArray, categories: Categories
 ) -> WeightedMetricSums:
     """Run the spread `total`; its row `all` is scored apart, as its supports are large."""
     protocol = engine.protocol
     reweighting = reweight(engine.episodes, protocol)
+    sweep_fold: Callable[..., None] = sweep_total
+    if engine.gpu is not None:
+        from callshot.fewshot import gpu_sweep
+
+        sweep_fold = gpu_sweep.sweep_total
     shots = len(protocol.shots)
     sums = WeightedMetricSums(
         len(rows), protocol.total_samples, engine.episodes.classes, categories
@@ -78,7 +120,7 @@ def _sweep_weighted(
         fitted = engine.for_split(part)
         sums.add_weights(part, reweighting.weights(part.rows))
         if shots:
-            sweep_total(fitted, part, rows[:shots], reweighting, sums)
+            sweep_fold(fitted, part, rows[:shots], reweighting, sums)
         if len(rows) > shots:
             sweep_total(fitted, part, rows[shots:], reweighting, sums, shots)
         sums.close_fold(part)

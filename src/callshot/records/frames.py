@@ -347,9 +347,22 @@ def concat_frames(frames: list[Frame], schema: Schema) -> Frame:
     return pl.concat([empty_frame(schema), *frames])
 
 
+def _percentiles(ascending: FloatArray) -> FloatArray:
+    """Return the percentiles of sorted rows, the bits of `np.percentile`, which is slower."""
+    last = ascending.shape[1] - 1
+    place = last * (np.array(PERCENTILES) / 100)
+    below = np.floor(place).astype(np.int64)
+    share = (place - below)[:, None]
+    low = ascending[:, below].T
+    high = ascending[:, np.minimum(below + 1, last)].T
+    step = high - low
+    found = np.where(share >= 0.5, high - step * (1 - share), low + step * share)
+    return np.where(np.isnan(ascending[:, -1]), np.nan, found)  # NaN is sorted last
+
+
 def summarise_samples(samples: FloatArray) -> dict[str, list[float]]:
     """Return the mean and the percentiles of each row of samples, as columns."""
-    percentiles = np.percentile(samples, PERCENTILES, axis=1)
+    percentiles = _percentiles(np.sort(samples, axis=1))
     columns = {"mean": [float(row.mean()) for row in samples]}
     columns.update(zip(PERCENTILE_NAMES, percentiles.tolist(), strict=True))
     return columns

@@ -299,6 +299,7 @@ def evaluate_files(
     choice: DatasetChoice | None = None,
     threads: int | None = None,
     memory: int | None = None,
+    device: str = "auto",
     figure: bool = True,
     progress: Progress = no_progress,
 ) -> Evaluation:
@@ -314,6 +315,7 @@ def evaluate_files(
             corpus=dataset.corpus,
             threads=threads,
             memory=memory,
+            device=device,
             progress=progress,
         )
         result = replace(result, notes=[*dataset.notes, *result.notes])
@@ -323,6 +325,7 @@ def evaluate_files(
             "group_duplicates": choice.group_duplicates,
             "threads": threads,
             "memory": memory,
+            "device": device,
             "figure": figure,
         }
         provenance = describe_evaluation(result, protocol, dataset.files, options)

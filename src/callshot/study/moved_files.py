@@ -27,6 +27,7 @@ def evaluate_moved_files(
     centre: bool = False,
     threads: int | None = None,
     memory: int | None = None,
+    device: str = "auto",
     figure: bool = True,
     progress: Progress = no_progress,
 ) -> MovedEvaluation:
@@ -45,6 +46,7 @@ def evaluate_moved_files(
             categories=site.categories,
             threads=threads,
             memory=memory,
+            device=device,
             progress=progress,
         )
         notes = [*library.notes, *site.notes, *result.notes]
@@ -56,6 +58,7 @@ def evaluate_moved_files(
             "centre": centre,
             "threads": threads,
             "memory": memory,
+            "device": device,
             "figure": figure,
         }
         files = _describe_files(library, site)

@@ -69,18 +69,24 @@ class CorpusSteps:
 def plan(
     study: Study,
     *,
-    device: str = "cpu",
+    device: str | None = None,
     threads: int | None = None,
     processes: int = 1,
 ) -> list[Step]:
     """Return every step of a study.
 
     `device`, `threads` and `processes`, which draw figures, change the time, not what has to run.
+    The device is the study's where it is None.
     """
-    planner = _Planner(study, device, threads, processes)
+    planner = _Planner(study, device or study.device, threads, processes)
     parts = [planner.corpus_steps(corpus) for corpus in study.corpora]
     steps = _steps_of_kinds(parts, KINDS)
     return [*steps, planner.report_step(parts)]
+
+
+def network_device(device: str) -> str:
+    """Return where encoders and networks run: the last digits of vectors depend on it."""
+    return "cuda" if device == "cuda" else "cpu"
 
 
 def _steps_of_kinds(parts: Sequence[CorpusSteps], kinds: Sequence[str]) -> list[Step]:
@@ -101,6 +107,11 @@ class _Planner:
     threads: int | None
     processes: int = 1
 
+    @property
+    def network_device(self) -> str:
+        """Where encoders and networks run: on a GPU only if it is asked for."""
+        return network_device(self.device)
+
     def corpus_steps(self, corpus: CorpusPart) -> CorpusSteps:
         steps = CorpusSteps(corpus, self.segment_step(corpus))
         for encoder in self.study.encoders:
@@ -111,7 +122,12 @@ class _Planner:
         for embed in steps.embeds:
             steps.evaluations.append(self.evaluate_step(corpus, embed, steps.fold))
         planner = BaselinePlanner(
-            self.study, corpus, steps.segment, steps.fold, self.device, self.threads
+            self.study,
+            corpus,
+            steps.segment,
+            steps.fold,
+            self.network_device,
+            self.threads,
         )
         steps.baselines = planner.steps(steps.embeds, steps.sequences)
         return steps
@@ -155,7 +171,7 @@ class _Planner:
         corpus = steps.corpus
         folder = self.study.work / kind / corpus.name / folder_name(encoder.title)
         source = steps.segment.folder / SEGMENTS
-        device = self.device if encoder.views.gpu else "cpu"
+        device = self.network_device if encoder.views.gpu else "cpu"
         is_sequence = kind == "sequence"
 
         def make(progress: Progress) -> Sequence[str]:
@@ -233,6 +249,7 @@ class _Planner:
                 self.study.protocol,
                 choice=dataset_choice(corpus, fold),
                 threads=self.threads,
+                device=self.device,
                 figure=False,
                 progress=progress,
             )

@@ -19,8 +19,8 @@ from callshot.encoders.embed import (
     default_store,
     make_table,
 )
-from callshot.encoders.encode import check_device
 from callshot.errors import InputError, OptionError, OutputError
+from callshot.fewshot.device import check_device
 from callshot.fewshot.folds import check_folds, count_classes, evaluated_classes
 from callshot.files import hold_lock
 from callshot.records import ClassCount, Inspection, Progress, no_progress
@@ -28,7 +28,7 @@ from callshot.report.output_folder import open_output_folder
 from callshot.report.results import PROVENANCE
 from callshot.report.write_report import certain_names
 from callshot.study.estimate import estimate_s
-from callshot.study.plan import plan
+from callshot.study.plan import network_device, plan
 from callshot.study.steps import Step
 from callshot.study.study_file import CorpusPart, Study
 from callshot.tables.fold_files import read_categories, read_folds, read_references
@@ -75,7 +75,7 @@ def step_statuses(study: Study, steps: Sequence[Step]) -> list[StepStatus]:
 def run_study(
     study: Study,
     *,
-    device: str = "cpu",
+    device: str | None = None,
     threads: int | None = None,
     processes: int = 1,
     progress: Progress = no_progress,
@@ -125,10 +125,11 @@ class _StepProgress:
         self(max(1.0 - self.done, 0.0), self.name)
 
 
-def check_study(study: Study, steps: Sequence[Step], device: str = "cpu") -> None:
+def check_study(study: Study, steps: Sequence[Step], device: str | None = None) -> None:
     """Check, before any audio is read, what would stop the study later."""
+    device = device or study.device
     check_device(device)
-    check_trainable(study.baselines, device)
+    check_trainable(study.baselines, network_device(device))
     check_store(study.store or default_store())
     names = certain_names(study.corpus_names)
     with open_output_folder(study.out, names, PROVENANCE, mark=study.mark):

@@ -1,6 +1,6 @@
 """study.toml → a Study, with every key, type and path checked before any work.
 
-title, out, store         the title, where results go, where embeddings are stored
+title, out, store, device the title, where results go, where embeddings are stored, what computes
 [corpus.NAME]             recordings, their annotations, and how segments are cut
 [[encoder]]               a name of the catalogue, and its options; lists of values compare;
                           `title` is its name in results
@@ -25,17 +25,13 @@ from callshot.corpus.renaming import make_hints
 from callshot.encoders.availability import encoder_status
 from callshot.encoders.views import Views, check_title, find_views
 from callshot.errors import CallshotError, InputError, OptionError
+from callshot.fewshot.device import DEVICES
 from callshot.fewshot.label_target import check_target
 from callshot.fewshot.protocol import SPREAD_CHOICES, Protocol, make_protocol
 from callshot.files import WORK_FOLDER, check_results_folder
 from callshot.report.tables.scores import PAPER_SHOTS
 from callshot.study.steps import optional
-from callshot.study.toml_section import (
-    Section,
-    name_errors,
-    read_section,
-    resolve_path,
-)
+from callshot.study.toml_section import Section, name_errors, read_section, resolve_path
 
 Table = Mapping[str, Any]
 
@@ -104,6 +100,7 @@ class Study:
     sounds: bool = True
     target: float | None = None
     text: str = ""
+    device: str = "auto"
 
     @property
     def mark(self) -> str:
@@ -182,6 +179,7 @@ def _parse_study(path: Path, text: str, content: Table) -> Study:
         report.get("sounds", True),
         _parse_target(report, protocol),
         text,
+        top.choice("device", "auto", DEVICES),
     )
 
 

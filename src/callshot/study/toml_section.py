@@ -24,6 +24,7 @@ KEYS: Mapping[str, Mapping[str, Any]] = {
         "title": str,
         "out": str,
         "store": str,
+        "device": str,
         "corpus": dict,
         "encoder": list,
         "protocol": dict,

@@ -1,0 +1,182 @@
+"""Which processor evaluates: the GPU where there is one that can, else the CPU, and why.
+
+A GPU needs an NVIDIA driver, torch with CUDA, and Triton. They are looked for in this order, and
+torch is only imported where a driver answers: its import takes seconds.
+"""
+
+import ctypes
+import sys
+import warnings
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+from callshot.errors import OptionError
+from callshot.fewshot.episodes import Episodes
+
+DEVICES = ("auto", "cpu", "cuda")
+DRIVER_LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+LEAST_CAPABILITY = (7, 0)  # of a card that Triton compiles for
+LARGEST_SCORE_BYTES = 2**32
+LEAST_SCORE_BYTES = 2**28
+WORK_BYTES = 3 * 2**30  # of draws, products and ties at a time, at most
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A card that evaluates; `memory` is what is free on it, in bytes."""
+
+    name: str
+    torch_device: Any
+    memory: int
+
+    @property
+    def score_bytes(self) -> int:
+        """The scores that are on the card at a time."""
+        free = (self.memory - WORK_BYTES) // 4
+        return max(min(free, LARGEST_SCORE_BYTES), LEAST_SCORE_BYTES)
+
+
+class GpuError(Exception):
+    """Why there is no GPU to evaluate on; one line."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The device that evaluates: a GPU, or the CPU where it is None.
+
+    `reason` is why no GPU evaluates; it is noted if one was asked for, or is there.
+    """
+
+    gpu: Gpu | None = None
+    reason: str = ""
+    is_noted: bool = False
+
+    @property
+    def notes(self) -> list[str]:
+        """The line for the results: none for the CPU of a machine without a GPU."""
+        return [self.describe()] if self.gpu is not None or self.is_noted else []
+
+    def describe(self) -> str:
+        """Return one line that says which device evaluates, and why not the GPU.
+
+        >>> Choice(None, "no NVIDIA driver was found").describe()
+        'evaluated on the CPU: no NVIDIA driver was found'
+        """
+        if self.gpu is not None:
+            return f"evaluated on the GPU {self.gpu.name}"
+        because = f": {self.reason}" if self.reason else ""
+        return f"evaluated on the CPU{because}"
+
+
+def check_device(name: str) -> None:
+    """Check the name of a device for sweeps."""
+    if name not in DEVICES:
+        raise OptionError(f"device: expected one of {', '.join(DEVICES)}, got {name!r}")
+
+
+def choose_device(name: str) -> Choice:
+    """Return the device of an option: auto, cpu or cuda.
+
+    >>> choose_device("cpu").describe()
+    'evaluated on the CPU'
+    """
+    check_device(name)
+    if name == "cpu":
+        return Choice()
+    try:
+        return Choice(find_gpu())
+    except GpuError as error:
+        return Choice(None, str(error), is_noted=name == "cuda" or has_driver())
+
+
+def fit_gpu(gpu: Gpu | None, episodes: Episodes, notes: list[str]) -> Gpu | None:
+    """Return the GPU if episodes fit on it; else add a note."""
+    if gpu is None:
+        return None
+    from callshot.fewshot.gpu_rows import rows_bytes
+
+    needed = rows_bytes(episodes) + 2 * LEAST_SCORE_BYTES
+    if needed <= gpu.memory:
+        return gpu
+    sizes = (
+        f"{needed / 2**30:.1f} GiB are needed and {gpu.memory / 2**30:.1f} GiB are free"
+    )
+    add_note(notes, f"evaluated on the CPU: {sizes} on the GPU {gpu.name}")
+    return None
+
+
+def add_note(notes: list[str], note: str) -> None:
+    """Add a note that is not there yet."""
+    if note not in notes:
+        notes.append(note)
+
+
+def has_driver() -> bool:
+    """Return whether an NVIDIA driver is installed."""
+    try:
+        ctypes.CDLL(DRIVER_LIBRARY)
+    except OSError:
+        return False
+    return True
+
+
+def find_gpu() -> Gpu:
+    """Return the first GPU, or raise a GpuError that says what is missing."""
+    if not has_driver():
+        raise GpuError("no NVIDIA driver was found")
+    for package in ("torch", "triton"):
+        if find_spec(package) is None:
+            raise GpuError(f"{package} is not installed; pip install {package}")
+    import torch
+
+    _check_cuda(torch)
+    _check_triton()
+    name = torch.cuda.get_device_name(0)
+    free, _ = torch.cuda.mem_get_info(0)
+    return Gpu(name, torch.device("cuda", 0), int(free))
+
+
+def _check_cuda(torch: Any) -> None:
+    """Check that torch can use a card with this driver."""
+    if torch.version.cuda is None:
+        raise GpuError("torch was installed without CUDA")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        available = torch.cuda.is_available()
+    if not available:
+        text = str(caught[0].message) if caught else "torch finds no GPU"
+        raise GpuError(_first_sentence(text))
+    capability = torch.cuda.get_device_capability(0)
+    if capability < LEAST_CAPABILITY:
+        number = ".".join(str(part) for part in capability)
+        name = torch.cuda.get_device_name(0)
+        raise GpuError(f"{name} has compute capability {number}; 7.0 is needed")
+
+
+@cache
+def _triton_error() -> str:
+    """Run one small kernel, and return what failed; Triton needs a C compiler, for example."""
+    try:
+        import torch
+
+        from callshot.fewshot.kernels.gpu.draws import bootstrap_picks
+
+        word = torch.zeros(1, dtype=torch.int64, device="cuda")
+        bootstrap_picks(word, word, 4, 4).cpu()
+    except Exception as error:  # whatever a compiler or driver raises
+        return _first_sentence(f"{type(error).__name__}: {error}")
+    return ""
+
+
+def _check_triton() -> None:
+    error = _triton_error()
+    if error:
+        raise GpuError(f"Triton runs no kernel ({error})")
+
+
+def _first_sentence(text: str) -> str:
+    """Return the first line of a message, up to its first sentence."""
+    line = text.strip().split("\n")[0]
+    return line.split(". ")[0].rstrip(".")[:150]

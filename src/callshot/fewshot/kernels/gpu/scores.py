@@ -1,0 +1,237 @@
+"""a_n → log-odds, odds or softmax, and the hard decision, as `kernels.scores` computes them."""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+Tensor = Any
+
+LOG2_E = tl.constexpr(1.4426950408889634)
+LN2_HIGH = tl.constexpr(6.93147180369123816490e-01)
+LN2_LOW = tl.constexpr(1.90821492927058770002e-10)
+ROUND = tl.constexpr(6755399441055744.0)
+LOWEST = tl.constexpr(-708.0)
+SQRT_HALF = tl.constexpr(0x3FE6A09E667F3BCD)
+MANTISSA = tl.constexpr(0x000FFFFFFFFFFFFF)
+ABSENT = tl.constexpr(
+    -1e300
+)  # a_n of the lanes and classes that a tile has beyond the last
+LARGEST_GAP = 700.0
+TILE = 512  # numbers that one program has
+
+
+@triton.jit
+def _number(x):
+    """Return a constant in float64."""
+    return tl.full((), x, tl.float64)
+
+
+@triton.jit
+def exp(x):
+    """Return eˣ for x ≤ 0, the bits of `kernels.scores.exp`."""
+    x = tl.maximum(x, LOWEST)
+    shifted = tl.fma(x, _number(LOG2_E), _number(ROUND))
+    n = shifted - ROUND
+    r = tl.fma(-n, _number(LN2_LOW), tl.fma(-n, _number(LN2_HIGH), x))
+    z = r * r
+    low = tl.fma(tl.fma(_number(1.0 / 6), r, _number(0.5)), z, 1.0 + r)
+    middle = tl.fma(
+        tl.fma(_number(1.0 / 5040), r, _number(1.0 / 720)),
+        z,
+        tl.fma(_number(1.0 / 120), r, _number(1.0 / 24)),
+    )
+    high = tl.fma(
+        tl.fma(_number(1.0 / 39916800), r, _number(1.0 / 3628800)),
+        z,
+        tl.fma(_number(1.0 / 362880), r, _number(1.0 / 40320)),
+    )
+    fourth = z * z
+    p = tl.fma(fourth, _number(1.0 / 479001600), high)
+    p = tl.fma(fourth, tl.fma(fourth, p, middle), low)
+    exponent = shifted.to(tl.int64, bitcast=True) << 52
+    bits = exponent + p.to(tl.int64, bitcast=True)
+    return bits.to(tl.float64, bitcast=True)
+
+
+@triton.jit
+def log1p(x):
+    """Return log(1 + x) for 0 ≤ x < 2⁵⁰, the bits of `kernels.scores.log1p`."""
+    u = 1.0 + x
+    lost = (x - (u - 1.0)) / u
+    bits = u.to(tl.int64, bitcast=True) - SQRT_HALF
+    e = (bits >> 52).to(tl.float64)
+    m = ((bits & MANTISSA) + SQRT_HALF).to(tl.float64, bitcast=True)
+    f = m - 1.0
+    s = f / (2.0 + f)
+    z = s * s
+    p = z * (1.0 / 21) + 1.0 / 19
+    p = p * z + 1.0 / 17
+    p = p * z + 1.0 / 15
+    p = p * z + 1.0 / 13
+    p = p * z + 1.0 / 11
+    p = p * z + 1.0 / 9
+    p = p * z + 1.0 / 7
+    p = p * z + 1.0 / 5
+    p = p * z + 1.0 / 3
+    tail = 2.0 * s * z * p
+    return e * LN2_HIGH + (2.0 * s + (tail + (e * LN2_LOW + lost)))
+
+
+@triton.jit
+def _softmax(a, top, GRID: tl.constexpr):
+    part = exp(0.5 * (a - top[None, :]))
+    part = part * part
+    total = tl.sum((part + GRID) - GRID, 0)
+    return part / total[None, :]
+
+
+@triton.jit
+def _log_odds(a, top, second, leads, GRID: tl.constexpr):
+    part = exp(tl.where(leads, LOWEST, a - second[None, :]))
+    near = exp(second - top)
+    part = (part + GRID) - GRID
+    others = tl.sum(part, 0)[None, :] - part
+    rest = log1p(tl.where(leads, others - 1.0, near[None, :] * others))
+    reference = tl.where(leads, second[None, :], top[None, :])
+    return a - reference - rest
+
+
+@triton.jit
+def _odds(a, top, second, leads, GRID: tl.constexpr):
+    part = exp(tl.where(leads, LOWEST, a - second[None, :]))
+    near = exp(second - top)
+    rounded = (part + GRID) - GRID
+    total = tl.sum(rounded, 0)
+    others = 1.0 + near[None, :] * (total[None, :] - rounded)
+    behind = near[None, :] * part / others
+    return tl.where(leads, 1.0 / (near * total)[None, :], behind)
+
+
+@triton.jit
+def _to_scores(
+    table,
+    wide,
+    relevant,
+    decided,
+    hits,
+    lanes,
+    draws,
+    classes,
+    queries,
+    SOFTMAX: tl.constexpr,
+    RANKING: tl.constexpr,
+    GRID: tl.constexpr,
+    PAD: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    s = tl.program_id(1).to(tl.int64)
+    lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    valid = lane < lanes
+    n = tl.arange(0, PAD)
+    inside = (n[:, None] < classes) & valid[None, :]
+    pointer = table + (s * classes + n[:, None]) * lanes + lane[None, :]
+    a = tl.load(pointer, inside, ABSENT)
+    top = tl.max(a, 0)
+    leader = tl.argmax(a, 0)
+    leads = n[:, None] == leader[None, :]
+    second = tl.max(tl.where(leads, ABSENT, a), 0)
+    if SOFTMAX:
+        score = _softmax(a, top, GRID)
+    elif RANKING:
+        score = _odds(a, top, second, leads, GRID)
+        is_wide = tl.load(wide + s * draws + lane % draws, valid, 0) != 0
+        if tl.max(is_wide.to(tl.int32), 0) > 0:
+            exact = _log_odds(a, top, second, leads, GRID)
+            score = tl.where(is_wide[None, :], exact, score)
+    else:
+        score = _log_odds(a, top, second, leads, GRID)
+    tl.store(pointer, score, inside)
+    hit = tl.load(relevant + leader * queries + lane // draws, valid, 0)
+    tl.store(decided + s * lanes + lane, leader.to(tl.int16), valid)
+    tl.store(hits + s * lanes + lane, hit, valid)
+
+
+def to_scores(
+    table: Tensor, relevant: Tensor, draws: int, *, softmax: bool, ranking: bool
+) -> tuple[Tensor, Tensor]:
+    """Turn a_n (shots, classes, lanes) into scores, in place; return decisions and hits.
+
+    `relevant` is (classes, queries). With `ranking` only the order inside each draw counts: odds
+    serve, and log-odds where odds leave the range of floats.
+    """
+    shots, classes, lanes = table.shape
+    queries = lanes // draws
+    wide = hits = torch.empty((shots, lanes), dtype=torch.int8, device=table.device)
+    decided = torch.empty((shots, lanes), dtype=torch.int16, device=table.device)
+    if ranking and not softmax:
+        gap = table.amax(1) - table.amin(1)
+        gap = gap.reshape(shots, queries, draws).amax(1)
+        wide = (gap >= LARGEST_GAP).to(torch.int8)
+    pad = triton.next_power_of_2(classes)
+    block = max(32, TILE // pad)
+    _to_scores[(triton.cdiv(lanes, block), shots)](
+        table,
+        wide,
+        relevant,
+        decided,
+        hits,
+        lanes,
+        draws,
+        classes,
+        queries,
+        softmax,
+        ranking,
+        grid_constant(classes),
+        pad,
+        block,
+        enable_fp_fusion=False,
+    )
+    return decided, hits
+
+
+def grid_constant(classes: int) -> float:
+    """Return the constant whose addition rounds numbers in [0, 1] so that they sum exactly."""
+    constant = 3.0
+    while constant < 0.75 * classes:
+        constant *= 2.0
+    return constant
+
+
+@triton.jit
+def _count_decisions(
+    decided, hits, label, counts, lanes, draws, classes, BLOCK: tl.constexpr
+):
+    q = tl.program_id(0).to(tl.int64)
+    s = tl.program_id(1).to(tl.int64)
+    true = tl.load(label + q)
+    line = s * lanes + q * draws
+    for begin in range(0, draws, BLOCK):
+        r = begin + tl.arange(0, BLOCK)
+        valid = r < draws
+        n = tl.load(decided + line + r, valid, -1).to(tl.int32)
+        hit = tl.load(hits + line + r, valid, 0) != 0
+        for m in range(classes):
+            here = n == m
+            right = tl.sum((here & hit).to(tl.int32), 0)
+            wrong = tl.sum(here.to(tl.int32), 0) - right
+            cell = counts + s * classes * classes + m
+            if right > 0:
+                tl.atomic_add(cell + m * classes, right.to(tl.int64))
+            if wrong > 0:
+                tl.atomic_add(cell + true * classes, wrong.to(tl.int64))
+
+
+def count_decisions(
+    decided: Tensor, hits: Tensor, label: Tensor, draws: int, classes: int
+) -> Tensor:
+    """Return the decisions (shots, true, predicted), as `kernels.scores.count_decisions`."""
+    shots, lanes = decided.shape
+    size = (shots, classes, classes)
+    counts = torch.zeros(size, dtype=torch.int64, device=decided.device)
+    block = min(1024, triton.next_power_of_2(draws))
+    _count_decisions[(len(label), shots)](
+        decided, hits, label, counts, lanes, draws, classes, block
+    )
+    return counts

@@ -1,0 +1,140 @@
+"""The kernels for a GPU against those for the CPU: on a GPU, or in Triton's interpreter."""
+
+import dataclasses
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from callshot.fewshot.classifiers import CLASSIFIERS
+from callshot.fewshot.engine import open_engine
+from callshot.fewshot.protocol import Protocol
+from callshot.fewshot.sweep import sweep
+from corpora import corpora, episodes_of, random_corpus, repeat_vectors
+
+triton_device = pytest.importorskip("triton_device")
+torch = pytest.importorskip("torch")
+
+from callshot.fewshot import gpu_supports  # noqa: E402
+from callshot.fewshot.device import Gpu  # noqa: E402
+from callshot.fewshot.kernels import scores, streams  # noqa: E402
+from callshot.fewshot.kernels.gpu import products  # noqa: E402
+from callshot.fewshot.kernels.gpu.draws import bootstrap_picks  # noqa: E402
+from callshot.fewshot.kernels.gpu.scores import to_scores  # noqa: E402
+
+# Lanes beyond the last one compute on anything.
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+SPREADS = ("per-query", "shared", "total")
+SMALL = Protocol(
+    shots=(1, 2, 4), draws=3, bootstraps=4, shared_draws=3, total_samples=3
+)
+# The interpreter is slow: each rule with one spread, each spread with two rules.
+PAIRS = list(zip(CLASSIFIERS, SPREADS * 2, strict=True))
+if triton_device.HAS_GPU:
+    PAIRS = list(product(CLASSIFIERS, SPREADS))
+FEW = settings(
+    max_examples=triton_device.EXAMPLES,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.generate],
+)
+protocols = st.builds(
+    dataclasses.replace,
+    st.just(SMALL),
+    sampler=st.sampled_from(["distinct", "replacement"]),
+    score=st.sampled_from(["log", "softmax"]),
+    seed=st.integers(0, 3),
+)
+
+
+def run_both(table, protocol, spread, classifier="centroid", categories=None):
+    """Return the sums of one spread by the CPU and by the GPU."""
+    results = []
+    for gpu in (None, triton_device.GPU):
+        engine = open_engine(
+            episodes_of(table),
+            protocol,
+            1,
+            2**30,
+            classifier=CLASSIFIERS[classifier],
+            gpu=gpu,
+        )
+        with engine:
+            results.append(sweep(engine, spread, categories)[1])
+    return results
+
+
+def assert_same(cpu, gpu, tolerance=1e-12):
+    for key, table in cpu.values.items():
+        np.testing.assert_allclose(
+            gpu.values[key], table, 0, tolerance, err_msg=str(key)
+        )
+    for metric, table in cpu.per_class.items():
+        np.testing.assert_allclose(gpu.per_class[metric], table, 0, tolerance)
+    np.testing.assert_array_equal(gpu.tied, cpu.tied)
+    np.testing.assert_array_equal(gpu.decisions, cpu.decisions)
+    np.testing.assert_array_equal(gpu.undefined, cpu.undefined)
+    for metric, level in cpu.chance.items():
+        np.testing.assert_allclose(gpu.chance[metric], level, 0, tolerance)
+
+
+@FEW
+@given(
+    corpora(), protocols, st.sampled_from(SPREADS), st.sampled_from(list(CLASSIFIERS))
+)
+def test_values_are_those_of_the_cpu(table, protocol, spread, classifier):
+    assert_same(*run_both(table, protocol, spread, classifier))
+
+
+@pytest.mark.parametrize(("classifier", "spread"), PAIRS)
+def test_every_rule_and_spread(classifier, spread):
+    table = random_corpus(7, classes=3, folds=2, dimensions=3, values=9)
+    assert_same(*run_both(table, SMALL, spread, classifier))
+
+
+@pytest.mark.parametrize("spread", ["per-query", "shared"])
+def test_equal_vectors_categories_and_the_row_all(spread):
+    table = repeat_vectors(random_corpus(5, classes=3, folds=2))
+    protocol = dataclasses.replace(SMALL, shots=(1, 3), whole_pool=True)
+    categories = {"c0": "one", "c1": "one", "c2": "other"}
+    cpu, gpu = run_both(table, protocol, spread, categories=categories)
+    assert cpu.tied.sum() > 0
+    assert_same(cpu, gpu)
+
+
+def test_blocks_of_shots_queries_and_draws_change_nothing(monkeypatch):
+    table = random_corpus(7, classes=2, folds=2, dimensions=3, values=9)
+    monkeypatch.setattr(gpu_supports, "SUPPORT_BYTES", 1)
+    monkeypatch.setattr(gpu_supports, "PRODUCT_BYTES", 1)
+    monkeypatch.setattr(products, "TABLE_BYTES", 1)
+    monkeypatch.setattr(Gpu, "score_bytes", 1)
+    for spread, shots in (("per-query", (1, 3)), ("shared", (2,))):
+        protocol = dataclasses.replace(SMALL, shots=shots, shared_draws=2, draws=2)
+        assert_same(*run_both(table, protocol, spread))
+
+
+@pytest.mark.parametrize("softmax", [False, True])
+def test_scores_are_those_of_the_cpu_to_the_bit(softmax):
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=(1, 5, 1, 64)) * 10.0 ** rng.integers(-3, 4, 64)
+    a[..., 0] = 2.0
+    ours = torch.from_numpy(a[0, :, 0][None].copy()).to(triton_device.GPU.torch_device)
+    relevant = torch.ones((5, 64), dtype=torch.int8, device=ours.device)
+    decided, _ = to_scores(ours, relevant, 1, softmax=softmax, ranking=False)
+    expected_decisions = np.empty((1, 1, 64), np.uint16)
+    scores.to_scores(a, 0, 1, softmax, expected_decisions)
+    np.testing.assert_array_equal(ours.cpu().numpy()[0], a[0, :, 0])
+    np.testing.assert_array_equal(decided.cpu().numpy(), expected_decisions[0])
+
+
+def test_picks_are_the_same_bits():
+    keys = np.array([streams.key(f"s{i}") for i in range(5)])
+    base = streams.purpose_key(3, "bootstrap")
+    expected = np.empty((5, 200), np.uint16)
+    streams.bootstrap_picks(base, keys, 100, expected)
+    device = triton_device.GPU.torch_device
+    words = [torch.from_numpy(np.atleast_1d(x).view(np.int64)) for x in (base, keys)]
+    found = bootstrap_picks(*(word.to(device) for word in words), 100, 200)
+    np.testing.assert_array_equal(found.cpu().numpy(), expected)
