@@ -180,7 +180,7 @@ def test_json_comes_back_and_can_end_no_script(value):
 
 def test_labels_and_file_names_stay_text(text, page):
     scripts = page.kinds("script")
-    assert len(scripts) == 1 + len(SCRIPTS)
+    assert len(scripts) == 2 + len(SCRIPTS)
     assert HOSTILE not in text
     assert "<b>bold" not in text
     assert any(HOSTILE in inside for _, inside in page.kinds("li"))

@@ -423,9 +423,9 @@ def test_hostile_names_stay_text(visit):
         )
         assert page.get_by_text(HOSTILE, exact=True).count() > 0
         assert page.get_by_text(QUOTED, exact=True).count() > 0
-        assert page.evaluate("document.scripts.length") == 1 + len(SCRIPTS)
+        assert page.evaluate("document.scripts.length") == 2 + len(SCRIPTS)
         page.get_by_test_id("curves-label").select_option(label=HOSTILE)
-        assert page.evaluate("document.scripts.length") == 1 + len(SCRIPTS)
+        assert page.evaluate("document.scripts.length") == 2 + len(SCRIPTS)
         assert page.locator("b").count() == 0
 
 

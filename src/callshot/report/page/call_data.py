@@ -13,12 +13,11 @@ SIDE = 1000  # of the map, in whole numbers
 
 
 def call_data(results: CorpusResults, calls: CorpusCalls | None) -> dict[str, Any]:
-    """Return all calls, their places and picks by encoder, and the clips of some."""
+    """Return all calls, and their places and picks by encoder."""
     if calls is None:
-        return {"labels": [], "calls": [], "clips": {}, "encoder_calls": []}
+        return {"labels": [], "calls": [], "has_clips": False, "encoder_calls": []}
     segments = results.evaluation.segments
     numbers = {label: number for number, label in enumerate(calls.labels)}
-    rows = {name: row for row, name in enumerate(segments.segment)}
     encoders = []
     for one in calls.encoders:
         picks = [astuple(pick) for pick in one.picks]
@@ -30,8 +29,17 @@ def call_data(results: CorpusResults, calls: CorpusCalls | None) -> dict[str, An
         "call_labels": [numbers.get(label, -1) for label in segments.label],
         "encoder_calls": encoders,
         "map_method": calls.method,
-        "clips": {rows[name]: astuple(clip) for name, clip in calls.clips.items()},
+        "has_clips": bool(calls.clips),
     }
+
+
+def clip_data(results: CorpusResults, calls: CorpusCalls | None) -> dict[int, Any]:
+    """Return the clips of a corpus by the row of their call."""
+    if calls is None:
+        return {}
+    segments = results.evaluation.segments
+    rows = {name: row for row, name in enumerate(segments.segment)}
+    return {rows[name]: astuple(clip) for name, clip in calls.clips.items()}
 
 
 def _scale(points: FloatArray) -> list[list[int]]:

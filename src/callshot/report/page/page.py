@@ -7,12 +7,13 @@ else runs, and nothing is fetched.
 
 import base64
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 
 from callshot.files import write_atomic
 from callshot.report.output_folder import explain_errors
+from callshot.report.page.call_data import clip_data
 from callshot.report.page.data import chart_data, to_json
 from callshot.report.page.first_screen import show_first_screen
 from callshot.report.page.folds import Fold, PageContent, make_folds
@@ -47,7 +48,10 @@ def write_page(
     numbers = chart_data(
         content.all_results, content.confusion_shots, best, content.calls
     )
-    data = to_json(numbers)
+    clips = [
+        clip_data(one, content.calls.get(one.corpus)) for one in content.all_results
+    ]
+    data = {"data": to_json(numbers), "clips": to_json(clips)}
     first = show_first_screen(content.all_results, content.summaries)
     text = _format_document(title, first, make_folds(content), data)
     with explain_errors(path.parent):
@@ -56,7 +60,7 @@ def write_page(
 
 
 def _format_document(
-    title: str, first: Markup, folds: Sequence[Fold], data: str
+    title: str, first: Markup, folds: Sequence[Fold], data: Mapping[str, str]
 ) -> str:
     styles = [_read_asset(name) for name in STYLES]
     scripts = [_read_asset(name) for name in SCRIPTS]
@@ -88,7 +92,7 @@ def _format_body(
     title: str,
     first: Markup,
     folds: Sequence[Fold],
-    data: str,
+    data: Mapping[str, str],
     scripts: Sequence[str],
 ) -> Iterator[Markup]:
     note = element("noscript", element("p", NO_SCRIPTS, class_="quiet"))
@@ -99,7 +103,8 @@ def _format_body(
     yield element("header", element("h1", title))
     yield element("main", note, answer, *contents)
     yield Markup(f"<!-- The charts are drawn by uPlot.\n{licence}\n-->")
-    yield element("script", Markup(data), type="application/json", id="data")
+    for name, text in data.items():
+        yield element("script", Markup(text), type="application/json", id=name)
     for script in scripts:
         yield element("script", Markup(script))
 

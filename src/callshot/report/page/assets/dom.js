@@ -46,6 +46,17 @@ let studyData = null;
 
 /** Return the numbers of the study, parsed once. */
 function readData() {
-  studyData ??= JSON.parse(document.getElementById("data").textContent);
+  studyData ??= parseData();
   return studyData;
+}
+
+/** Parse the numbers of the study; the sounds of its calls, which are long, are parsed when one is needed. */
+function parseData() {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  let clips = null;
+  data.corpora.forEach((corpus, number) => {
+    const get = () => (clips ??= JSON.parse(document.getElementById("clips").textContent))[number];
+    Object.defineProperty(corpus, "clips", { get });
+  });
+  return data;
 }

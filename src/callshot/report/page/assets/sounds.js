@@ -104,4 +104,4 @@ function startPanel(PanelClass, name, canShow) {
   if (host && corpora.length) startWhenOpen(host, () => new PanelClass(host, { ...data, corpora }));
 }
 
-startPanel(Listen, "listen", (corpus) => Object.keys(corpus.clips).length);
+startPanel(Listen, "listen", (corpus) => corpus.has_clips);
