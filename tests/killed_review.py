@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import re
 import signal
 import subprocess
@@ -23,16 +24,15 @@ class KillableServer:
     def __init__(self, scan: Path, out: Path) -> None:
         self.scan = scan
         self.out = out
-        self.port = 0
+        # Below those that systems give out, so that nobody takes it while the server is down
+        self.port = random.randrange(20_000, 32_000)
         self.token = ""
         self.kills = 0
 
     def start(self) -> None:
         """Start the server, and wait for its address; port and token stay the same."""
         command = [sys.executable, "-m", "callshot", "review", str(self.scan)]
-        command += ["--out", str(self.out), "--no-browser"]
-        if self.port:
-            command += ["--port", str(self.port)]
+        command += ["--out", str(self.out), "--no-browser", "--port", str(self.port)]
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
@@ -41,7 +41,6 @@ class KillableServer:
         match = ADDRESS.search(line)
         assert match is not None, line + self.process.stdout.read()
         assert self.token in ("", match[2])
-        self.port = int(match[1])
         self.token = match[2]
 
     def kill(self) -> None:
