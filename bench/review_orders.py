@@ -338,6 +338,7 @@ def draw(rows: list[dict[str, object]], path: Path) -> None:
             panel.set_title(f"{site}: {column}", fontsize=9)
             panel.set_xlabel("decisions", fontsize=8)
             panel.tick_params(labelsize=8)
+            panel.set_ylim(0, 1.02)
             panel.grid(alpha=0.3)
     axes[0][0].legend(fontsize=7)
     figure.savefig(path, dpi=80)
