@@ -40,6 +40,7 @@ def make_scan(folder: Path) -> Path:
         "files": {"events.parquet": sha256_file(scan / "events.parquet")},
         "classes": [{"label": label, "threshold": 0.3} for label in LABELS],
         "folders": [str(audio)],
+        "aim_per_hour": 1.0,
         "index": {"channel": "first"},
     }
     (scan / "scan.json").write_text(json.dumps(facts))
@@ -128,6 +129,13 @@ class ReviewServer:
             except OSError:
                 time.sleep(0.05)
         raise AssertionError("the server does not answer")
+
+    def interrupt(self) -> str:
+        """Stop it as Ctrl-C does; return what it still prints."""
+        self.process.send_signal(signal.SIGINT)
+        text, _ = self.process.communicate()
+        self.process = None
+        return text
 
     def kill(self) -> None:
         """Kill it without a warning, as a power cut would."""

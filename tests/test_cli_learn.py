@@ -48,6 +48,7 @@ def test_learn_model_scan_and_export_work_one_after_the_other(
     found = tmp_path / "found"
     shown = run("scan", model, site, "--out", found, "--to", "raven,audacity")
     assert "next: callshot score" in shown.out
+    assert "callshot review" in shown.out
     assert "aim: 1 false alarms per hour and class" in shown.out
     events = pl.read_csv(found / "events.csv")
     assert set(events["label"]) <= {"hoot", "bark", "trill"}

@@ -15,7 +15,7 @@ from callshot.review.estimates import (
 from callshot.review.items import make_items
 from callshot.review.journal import Entry
 from callshot.review.orders import SCORE_BINS, draw_sample
-from callshot.review.shot_curve import compute_curve
+from callshot.review.shot_curve import CurveWorker, compute_curve
 
 
 def make(count, labels=("hoot", "bark"), seed=0):
@@ -138,6 +138,10 @@ def test_the_curve_rises_with_labels_that_differ_and_says_what_is_missing():
     assert curve["k"][0] == 1
     assert curve["map"] == sorted(curve["map"])
     assert curve["map"][-1] > 0.95
+    worker = CurveWorker()
+    assert worker.get(confirmed, recording, vectors)["pending"]
+    worker.wait()
+    assert worker.get(confirmed, recording, vectors) == {**curve, "pending": False}
     assert (
         "2 labels" in compute_curve({"hoot": [0, 1, 2, 3]}, recording, vectors)["why"]
     )

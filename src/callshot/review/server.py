@@ -20,6 +20,7 @@ from callshot.errors import InputError, OptionError, OutputError
 from callshot.files import atomic_path, error_reason, hold_lock, make_folder
 from callshot.review.journal import JOURNAL, open_journal
 from callshot.review.session import Review
+from callshot.review.session_facts import describe_learning
 from callshot.review.sources import SourceOptions, open_source
 
 if TYPE_CHECKING:
@@ -132,8 +133,11 @@ def serve_review(
             write_address(folder, port, token)
             access = Access(token, options.host or LOOPBACK, port, review.reviewer)
             _announce(access, options, print_line)
-            _run(review, access, listener)
-    print_line(f"stopped; all decisions are in {folder}")
+            try:
+                _run(review, access, listener)
+            finally:  # after Ctrl-C too
+                print_line(f"stopped; all decisions are in {folder}")
+                print_line(f"next: {describe_learning(review)}")
 
 
 def _run(review: Review, access: "Access", listener: socket.socket) -> None:
@@ -142,8 +146,9 @@ def _run(review: Review, access: "Access", listener: socket.socket) -> None:
 
     from callshot.review.web import make_app
 
+    app = make_app(review, access)
     config = uvicorn.Config(
-        make_app(review, access),
+        app,
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -151,7 +156,9 @@ def _run(review: Review, access: "Access", listener: socket.socket) -> None:
         ws="none",
         lifespan="off",
     )
-    uvicorn.Server(config).run(sockets=[listener])
+    server = uvicorn.Server(config)
+    app.state.is_stopping = lambda: server.should_exit  # open pages do not wait
+    server.run(sockets=[listener])
 
 
 def _announce(

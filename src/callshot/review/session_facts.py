@@ -1,5 +1,6 @@
 """An open review → what the page shows of it as a whole: the session, and the progress."""
 
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -58,6 +59,7 @@ def describe_session(review: Review, reviewer: str) -> dict[str, Any]:
             "presets": presets,
             "preset": preset,
             "max_context_s": MOST_CONTEXT_S,
+            "learn_command": describe_learning(review),
             "seq": review.seq,
             "score_version": review.score_version,
         }
@@ -69,6 +71,14 @@ def _find_range(scores: FloatArray) -> list[float] | None:
     if len(known) == 0:
         return None
     return [float(known.min()), float(known.max())]
+
+
+def describe_learning(review: Review) -> str:
+    """Return the command that makes a model with the confirmed calls."""
+    folder = shlex.quote(str(review.journal.path.parent))
+    if review.source.facts.get("model") is None:
+        return f"callshot learn {folder} --encoder NAME --out calls.npz"
+    return f"callshot learn --add {folder} --out better.npz"
 
 
 def list_labels(review: Review) -> list[dict[str, Any]]:

@@ -40,7 +40,7 @@ class CurveWorker:
         recording: NDArray[np.int64],
         vectors: NDArray[np.float32],
     ) -> Answer:
-        """Return the curve of these calls, or the one before while it is being computed."""
+        """Return the curve of these calls, or the one before while it is `pending`."""
         why = find_obstacle(confirmed, recording)
         if why:
             return {"why": why}
@@ -52,7 +52,7 @@ class CurveWorker:
                     target=self._compute, args=(wanted, recording, vectors), daemon=True
                 )
                 self._thread.start()
-            return self._answer
+            return {**self._answer, "pending": wanted != self._known}
 
     def wait(self) -> None:
         """Wait until the curve that is being computed is done."""

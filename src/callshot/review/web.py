@@ -257,10 +257,11 @@ class Routes:
         after = Query(request).integer("after", 0, 10**12, 0)
         version = Query(request).integer("score_version", 0, 10**12, None)
         review = self.review
+        is_stopping = getattr(request.app.state, "is_stopping", lambda: False)
         steps = round(LONGEST_POLL_S / POLL_STEP_S)
         for _ in range(steps):
             is_new = review.seq > after or version not in (None, review.score_version)
-            if is_new or await request.is_disconnected():
+            if is_new or is_stopping() or await request.is_disconnected():
                 break
             await asyncio.sleep(POLL_STEP_S)
         return JSONResponse(review.list_changes(after))

@@ -33,6 +33,7 @@ def test_the_first_card_shows_the_best_call_where_it_is_and_axes(visit):
         expect(page.locator("#where")).to_contain_text("2026-03-01 05:00:02")
         expect(page.locator("#place")).to_have_text("Call 1 of 24")
         expect(page.locator("#shown")).to_have_text("24 calls: not reviewed")
+        expect(page.locator("#learn-command")).to_contain_text("callshot learn")
         width, height, shown_width, shown_height = page.evaluate(PICTURE_SIZE)
         assert (width, height) == (shown_width, shown_height)
         hertz = page.locator("#frequency-axis .tick").all_inner_texts()

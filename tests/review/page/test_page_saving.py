@@ -155,3 +155,8 @@ def test_a_killed_server_loses_nothing_and_the_page_goes_on(visit, server):
         expect(later.locator("#done-count")).to_contain_text("4 of 24", timeout=15_000)
         seen.page = later
         assert seen.get("/api/progress")["done"] == 4
+        stopped = server.interrupt()
+        assert f"all decisions are in {server.scan / 'review'}" in stopped
+        assert "next: callshot learn" in stopped
+        assert "Traceback" not in stopped, stopped
+        server.start()

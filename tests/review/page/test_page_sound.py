@@ -111,7 +111,7 @@ def test_speed_gain_band_and_selection_are_made_by_the_server(visit):
         page.keyboard.press("b")
         query = wait_for_query(seen, requests, "/api/sound", gain_db="12")
         assert "high_hz" in query
-        expect(page.get_by_role("button", name="Band filter")).to_have_attribute(
+        expect(page.get_by_role("button", name="Band")).to_have_attribute(
             "aria-pressed", "true"
         )
 

@@ -75,6 +75,7 @@ def _describe_next(result: ScanResult, out: Path) -> Iterator[str]:
         yield f"nothing was found; --false-alarms {aim:g}/h lowers the thresholds"
     else:
         yield "; ".join([f"events in {table}", *_describe_formats(out)])
+        yield f"next, to listen and correct: callshot review {out}"
         yield f"next: callshot score {table} ANNOTATIONS --out scores"
     if result.index.folder == out / INDEX_FOLDER:
         yield (

@@ -34,7 +34,7 @@ export function frequencyShare(hertz, low, high, scale) {
 
 /** Draw the frequency axis beside a picture of `height` pixels. */
 export function drawFrequencyAxis(low, high, scale, height) {
-  const count = Math.max(2, Math.round(height / 45));
+  const count = Math.max(2, Math.round(height / 50));
   const isLog = scale === "log" && low > 0;
   const ticks = isLog ? logTicks(low, high) : linearTicks(low, high, count);
   const marks = ticks.map((tick) => {
@@ -47,7 +47,7 @@ export function drawFrequencyAxis(low, high, scale, height) {
 
 /** Draw the time axis below a picture of `width` pixels. */
 export function drawTimeAxis(start, end, width) {
-  const count = Math.max(2, Math.round(width / 80));
+  const count = Math.max(2, Math.round(width / 90));
   const step = roundStep(end - start, count);
   const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
   const marks = linearTicks(start, end, count).map((tick) => {

@@ -64,8 +64,9 @@ function fillTile(tile, item) {
   tile.dataset.action = decision?.action ?? "";
   tile.querySelector(".tile-label").textContent = item.label ?? "no label";
   tile.querySelector(".tile-score").textContent = formatScore(item.score);
-  const where = `${baseName(item.recording)} at ${formatTime(item.start_s)}`;
-  tile.querySelector(".tile-verdict").textContent = pending ? `${verdict} …` : verdict || where;
+  const time = formatTime(item.start_s);
+  const where = `${baseName(item.recording)} at ${time}`;
+  tile.querySelector(".tile-verdict").textContent = pending ? `${verdict} …` : verdict || `${time} · ${baseName(item.recording)}`;
   tile.title = where;
   const said = decision ? `, ${verdict}, ${pending ? "not saved yet" : "saved"}` : "";
   tile.setAttribute("aria-label", `${item.label}, score ${formatScore(item.score)}, ${where}${said}`);
@@ -81,7 +82,7 @@ function markTiles() {
   const focused = tiles[state.focus];
   if (focused) byId("tiles").setAttribute("aria-activedescendant", focused.id);
   const count = state.selected.size;
-  byId("chosen").textContent = count ? `${formatCount(count, "call")} chosen` : "Keys act on the framed call";
+  byId("chosen").textContent = count ? `${formatCount(count, "call")} chosen` : "None chosen: the framed one counts";
 }
 
 function refreshTiles(ids) {

@@ -10,11 +10,14 @@ import { emit, on, state } from "./state.js";
 const FORMATS = [["raven", "Raven"], ["audacity", "Audacity"], ["csv", "CSV"], ["parquet", "Parquet"]];
 let rejected = false; // whether exports contain rejected calls too
 
+const later = debounce(() => loadProgress(), 2000); // the curve takes the server a moment
+
 /** Fetch the figures anew. */
 export async function loadProgress() {
   try {
     state.progress = await getJson("/api/progress");
     emit("progress");
+    if (state.progress.curve?.pending) later();
   } catch {
     // the banner says that the server does not answer
   }
@@ -55,7 +58,8 @@ function makeClasses(classes) {
 
 function makeClassRow(row) {
   const known = row.precision !== null && row.precision !== undefined;
-  const figure = known ? `${formatShare(row.precision)} (${formatShare(row.low)} – ${formatShare(row.high)})` : "–";
+  const interval = row.low === row.high ? "all reviewed" : `${formatShare(row.low)} – ${formatShare(row.high)}`;
+  const figure = known ? `${formatShare(row.precision)} (${interval})` : "–";
   return make(
     "div",
     { class: "class-row", "data-label": row.label, title: describeThreshold(row) },
@@ -66,17 +70,18 @@ function makeClassRow(row) {
 }
 
 function describeRow(row) {
-  const parts = [`${row.confirmed} of ${row.reviewed} confirmed`];
-  if (row.more_for_5_percent > 0) parts.push(`about ${row.more_for_5_percent.toLocaleString("en")} more for ± 5 %`);
-  if (row.more_for_5_percent === 0) parts.push("± 5 % reached");
-  if (row.added) parts.push(`${formatCount(row.added, "example")} added`);
+  const more = row.more_for_5_percent;
+  const parts = row.reviewed ? [`${row.confirmed} of ${row.reviewed} confirmed`] : ["none reviewed"];
+  if (more > 0) parts.push(`${more.toLocaleString("en")} more for ± 5 %`);
+  if (more === 0 && row.low !== row.high) parts.push("± 5 % reached");
   return parts.join(" · ");
 }
 
 function describeThreshold(row) {
-  const found = formatCount(row.detections ?? 0, "detection");
+  const added = row.added ? `; ${formatCount(row.added, "confirmed call")} added to ${row.examples} examples` : "";
+  const found = `${formatCount(row.detections ?? 0, "detection")}${added}`;
   if (row.threshold === null || row.threshold === undefined) return found;
-  return `${found} at the threshold ${formatScore(row.threshold)}`;
+  return `${found}; threshold ${formatScore(row.threshold)}`;
 }
 
 /** Show how well the labels collected so far do, per number of examples. */
@@ -109,7 +114,8 @@ function makeExport() {
     "Export",
     make("div", { class: "row" }, ...links),
     make("label", { class: "check" }, box, "with rejected calls"),
-    make("p", { class: "quiet" }, "A better model: callshot learn --add and the folder of this review."),
+    make("p", { class: "quiet" }, "A model that knows the confirmed calls:"),
+    make("code", { id: "learn-command" }, state.session.learn_command),
   );
 }
 
@@ -124,10 +130,8 @@ function changeRejected(value) {
 
 /** Start to follow decisions; figures are fetched when the reviewer pauses for a moment. */
 export function startProgress() {
-  const later = debounce(loadProgress, 400);
+  const soon = debounce(loadProgress, 400);
   on("progress", showPanel);
-  on("saved", later);
-  on("undone", later);
-  on("changes", later);
+  for (const topic of ["saved", "undone", "changes"]) on(topic, soon);
   on("queue", showPanel);
 }

@@ -3,12 +3,13 @@
 import { byId, make, makeButton, makeOptions } from "./dom.js";
 import { formatSpeed } from "./format.js";
 import { player, togglePlay } from "./player.js";
-import { changeSettings, CONTEXTS, settings, SPEEDS, stepValue } from "./settings.js";
+import { changeSettings, choosePreset, CONTEXTS, settings, SPEEDS, stepValue } from "./settings.js";
 import { currentItem, emit, on, state } from "./state.js";
 
 const GAINS = [-12, -6, 0, 6, 12, 18, 24, 30, 36];
 const toggles = new Map(); // name of a setting → its button
 let play = null;
+let preset = null;
 let speed = null;
 let gain = null;
 let context = null;
@@ -49,9 +50,19 @@ function makeSelect(id, title, pairs, name) {
   return select;
 }
 
+/** Make the choice of presets: which pitch is seen and heard. */
+function makePresets() {
+  const pairs = Object.keys(state.session.presets).map((name) => [name, name]);
+  const change = () => { if (select.value !== "own") choosePreset(select.value); };
+  const title = "Which pitch is seen and heard; details in the settings";
+  const select = make("select", { id: "preset", title, "aria-label": title, change }, ...makeOptions([...pairs, ["own", "own"]], settings.preset));
+  return select;
+}
+
 /** Make the buttons once. */
 export function startTransport() {
   const max = state.session.max_context_s;
+  preset = makePresets();
   play = makeButton("Play", "space", togglePlay, { id: "play", "aria-keyshortcuts": "Space" });
   speed = makeSelect("speed", "Speed of the sound", SPEEDS.map((value) => [value, formatSpeed(value)]), "speed");
   gain = makeSelect("gain", "Gain", GAINS.map((value) => [value, `${value > 0 ? "+" : ""}${value} dB`]), "gain_db");
@@ -62,7 +73,8 @@ export function startTransport() {
     makeToggle("only_selection", "Call only", "o", () => toggleSetting("only_selection"), "Play only the marked span"),
     makeToggle("autoplay", "Autoplay", "v", () => toggleSetting("autoplay"), "Play each call when it appears"),
     makeToggle("zoom", "Zoom", "z", () => toggleSetting("zoom"), "Show only the call"),
-    makeToggle("band", "Band filter", "b", toggleBand, "Play only the frequencies of the band (limits in the settings)"),
+    makeToggle("band", "Band", "b", toggleBand, "Play only the frequencies of the band (limits in the settings)"),
+    preset,
     speed,
     gain,
     context,
@@ -75,6 +87,7 @@ export function startTransport() {
 
 function showSettings() {
   for (const [name, button] of toggles) button.setAttribute("aria-pressed", String(Boolean(settings[name])));
+  preset.value = settings.preset;
   speed.value = String(settings.speed);
   gain.value = String(settings.gain_db);
   context.value = String(settings.context_s);
