@@ -26,6 +26,7 @@ export function togglePlay() {
 export function stop() {
   wanted += 1;
   audio.pause();
+  note(); // the browser's own event comes later, maybe after the next key
 }
 
 /** Play the card from a time of the recording, or from its start. */
