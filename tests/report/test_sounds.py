@@ -10,7 +10,6 @@ import pytest
 import soundfile
 
 from callshot.records import Segment
-from callshot.report import sounds
 from callshot.report.call_scores import pick_calls, rank_confused, score_calls
 from callshot.report.calls import choose_sounds, find_calls, place_calls
 from callshot.report.page.call_data import call_data
@@ -94,14 +93,13 @@ def test_clips_are_those_of_the_segments(tmp_path):
     assert loudest_hz(clips["a@3"].sound) == pytest.approx(600, abs=5)
 
 
-def test_the_size_of_all_clips_is_bounded_and_the_first_ones_are_kept(
-    tmp_path, monkeypatch
-):
+def test_the_size_of_all_clips_is_bounded_and_the_first_ones_are_kept(tmp_path):
     audio = make_audio(tmp_path)
     whole = make_clips(audio, ["a@2", "a@0", "a@1"])
     sizes = [len(one.sound) + len(one.picture) for one in whole.values()]
-    monkeypatch.setattr(sounds, "MOST_BYTES", 0.75 * (sizes[0] + sizes[1]) + 1)
-    assert list(make_clips(audio, ["a@2", "a@0", "a@1"])) == ["a@2", "a@0"]
+    most_bytes = 0.75 * (sizes[0] + sizes[1]) + 1
+    kept = make_clips(audio, ["a@2", "a@0", "a@1"], most_bytes)
+    assert list(kept) == ["a@2", "a@0"]
 
 
 def test_a_recording_that_is_gone_gives_no_clip(tmp_path):

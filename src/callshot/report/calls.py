@@ -13,7 +13,8 @@ from callshot.report.figures.projection import principal_plane
 from callshot.report.sounds import Clip
 from callshot.report.summary.context import is_random
 
-MOST_EXTRA = 3  # calls of each type with a sound, besides those that are picked
+EXTRA = 36  # calls with a sound besides those that are picked, over all types
+FEWEST_EXTRA = 3  # of each type
 FEWEST_FOR_UMAP = 20
 SEED = 0
 
@@ -74,14 +75,15 @@ def choose_sounds(calls: CorpusCalls, results: CorpusResults) -> list[str]:
             for pick in encoder.picks:
                 rows += [pick.typical, pick.nearest, pick.farthest]
     segments = results.evaluation.segments
-    members = [_spread_out(segments.label, label) for label in calls.labels]
+    most = max(FEWEST_EXTRA, EXTRA // max(len(calls.labels), 1))
+    members = [_spread_out(segments.label, label, most) for label in calls.labels]
     for together in zip_longest(*members):
         rows += [row for row in together if row is not None]
     return [segments.segment[row] for row in dict.fromkeys(rows)]
 
 
-def _spread_out(labels: Sequence[str], label: str) -> list[int]:
+def _spread_out(labels: Sequence[str], label: str, most: int) -> list[int]:
     """Return a few calls of a label, from the first to the last."""
     rows = [row for row, name in enumerate(labels) if name == label]
-    step = max(1, len(rows) // MOST_EXTRA)
-    return rows[::step][:MOST_EXTRA]
+    step = max(1, len(rows) // most)
+    return rows[::step][:most]

@@ -19,7 +19,8 @@ from callshot.records import FloatArray, Segment
 LONGEST_S = 3.0  # of a sound
 SHORT_CALL_S = 0.5  # a shorter call is heard with some sound around it
 AROUND_S = 0.25
-MOST_BYTES = 1_600_000  # of all clips of a corpus, before they are text in the page
+MOST_BYTES = 2_000_000  # of all clips of a page, before they are text
+BASE64 = 4 / 3  # characters per byte
 RATE_HZ = 16000
 RATES_HZ = (16000, 32000)  # MP3 has few rates; calls above 8 kHz need the second
 COMPRESSION = 0.8  # of MP3: 0 is best, 1 is smallest
@@ -53,7 +54,9 @@ class Clip:
     speed: int = 1
 
 
-def make_clips(audio: CorpusAudio, names: Sequence[str]) -> dict[str, Clip]:
+def make_clips(
+    audio: CorpusAudio, names: Sequence[str], most_bytes: float = MOST_BYTES
+) -> dict[str, Clip]:
     """Return the clips of segments by name, the first ones first, as far as the size allows.
 
     Segments whose recording cannot be read have none.
@@ -68,7 +71,7 @@ def make_clips(audio: CorpusAudio, names: Sequence[str]) -> dict[str, Clip]:
         if name in clips:
             clip = clips[name]
             size += len(clip.sound) + len(clip.picture) + len(clip.fast)
-            if size > MOST_BYTES * 4 / 3:
+            if size > most_bytes * BASE64:
                 break
             kept[name] = clip
     return kept

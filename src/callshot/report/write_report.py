@@ -25,7 +25,7 @@ from callshot.report.figures.figure_io import render_all
 from callshot.report.methods import describe_methods, list_references
 from callshot.report.page import PageContent, Picture, write_page
 from callshot.report.results import RESULT_FILES, write_evaluation, write_frame
-from callshot.report.sounds import CorpusAudio, make_clips
+from callshot.report.sounds import MOST_BYTES, CorpusAudio, make_clips
 from callshot.report.summary import Summary
 from callshot.report.tables.write_tables import DOCUMENT, build_tables, write_tables
 
@@ -109,7 +109,7 @@ def write_report(
         provenance,
         options.commands,
         options.confusion,
-        calls={one.corpus: _find_calls(one, options, audio or {}) for one in every},
+        calls=_find_calls(every, options, audio or {}),
     )
     write_page(folder / PAGE, options.title, content)
     progress(0.2, "the page")
@@ -126,14 +126,21 @@ def _draw(
 
 
 def _find_calls(
-    results: CorpusResults, options: ReportOptions, audio: Mapping[str, CorpusAudio]
-) -> CorpusCalls:
-    """Return the calls of a corpus, with sounds of some where there is audio."""
-    calls = find_calls(results)
-    if not options.sounds or results.corpus not in audio:
-        return calls
-    names = choose_sounds(calls, results)
-    return replace(calls, clips=make_clips(audio[results.corpus], names))
+    all_results: Sequence[CorpusResults],
+    options: ReportOptions,
+    audio: Mapping[str, CorpusAudio],
+) -> dict[str, CorpusCalls]:
+    """Return the calls of corpora, with sounds of some where there is audio."""
+    share = MOST_BYTES / len(all_results)
+    every = {}
+    for results in all_results:
+        calls = find_calls(results)
+        if options.sounds and results.corpus in audio:
+            names = choose_sounds(calls, results)
+            clips = make_clips(audio[results.corpus], names, share)
+            calls = replace(calls, clips=clips)
+        every[results.corpus] = calls
+    return every
 
 
 def _write_methods(

@@ -175,7 +175,10 @@ def _draw_levels(picture: SvgPicture, scale: Scale) -> Iterator[Markup]:
     if complete is not None and scale.first < complete < scale.last:
         x, _ = scale.place(complete, scale.low)
         yield _path([(x, TOP), (x, scale.bottom)], "complete")
-        yield _text(x + 3, TOP + 9, f"k* = {complete}", "start", "note")
+        is_right = x > 0.85 * scale.right
+        shift = -3 if is_right else 3
+        anchor = "end" if is_right else "start"
+        yield _text(x + shift, TOP + 9, f"k* = {complete}", anchor, "note")
     if picture.chance is not None and isfinite(picture.chance):
         yield from _draw_chance(picture.chance, scale)
 

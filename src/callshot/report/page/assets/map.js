@@ -15,7 +15,7 @@ class CallMap {
     this.legend = makeElement("div", { class: "legend" });
     this.list = makeElement("div", { class: "readout", "aria-live": "polite", "data-testid": "map-list" });
     const drawing = makeElement("div", { class: "drawing" }, this.canvas, this.legend);
-    host.append(this.controls, makeElement("div", { class: "side-by-side" }, drawing, this.list));
+    host.append(this.controls, makeElement("div", { class: "side-by-side map-side" }, drawing, this.list));
     this.listen();
     new ResizeObserver(() => requestAnimationFrame(() => this.draw())).observe(this.canvas);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
