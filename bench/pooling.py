@@ -5,7 +5,8 @@
 SEGMENTS are files that `callshot segment` wrote. mAP is the mean over labelled sets, `shared` its
 98 % interval over those, and `total` that on other recordings. Gains are paired, over the first row
 (pooling mean, the first speed), with their 98 % interval in `total`. A model runs once for each
-speed; windows are kept in --store, and pooled in five ways.
+speed; windows are kept in --store, and pooled in five ways. A pooling that gives the vectors of
+`mean`, as all do where every call is one window, has no row.
 """
 
 from collections.abc import Iterator
@@ -76,10 +77,16 @@ def pool_tables(
         return pool_vectors(audio, find_encoder(encoder, {"speed": speed}), folder)
 
     for speed in speeds:
+        means: np.ndarray | None = None
         for pooling in POOLINGS:
             parts = [find_vectors(one)[pooling] for one in speed.split("+")]
-            name = find_views(encoder, {"speed": speed, "pooling": pooling}).name
             vectors = np.concatenate(parts, axis=1)
+            if means is None:
+                means = vectors
+            elif np.allclose(vectors, means, rtol=1e-5, atol=1e-6):
+                print(f"{path.parent.name}, speed {speed}: {pooling} is mean")
+                continue
+            name = find_views(encoder, {"speed": speed, "pooling": pooling}).name
             yield make_table(name, audio.segments, vectors, audio.source)
 
 
