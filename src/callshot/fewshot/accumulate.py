@@ -43,9 +43,9 @@ class MetricSums:
             (scoring, metric) for scoring in self.groups for metric in RANKING_METRICS
         ]
         keys += [("all", metric) for metric in DECISION_METRICS]
-        self.values = {key: np.zeros((shots, samples)) for key in keys}
+        self.values = {key: self.new_table(shots, samples) for key in keys}
         self.per_class = {
-            metric: np.zeros((shots, count, samples)) for metric in METRICS
+            metric: self.new_table(shots, count, samples) for metric in METRICS
         }
         self.tied = np.zeros((shots, count), np.int64)
         self.decisions = np.zeros((shots, count, count))
@@ -54,6 +54,10 @@ class MetricSums:
         self.undefined = np.zeros(count, np.int64)
         self.folds = 0
         self.folds_with_auroc = dict.fromkeys(self.groups, 0)
+
+    def new_table(self, *size: int) -> FloatArray:
+        """Return the sums of one metric, none added yet."""
+        return np.zeros(size)
 
     def add(
         self,

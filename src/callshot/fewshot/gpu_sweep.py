@@ -42,7 +42,9 @@ class GpuMetricSums(MetricSums):
         classes: Sequence[str],
         categories: Mapping[str, str] | None,
         gpu: Gpu,
+        has_pool_row: bool,
     ) -> None:
+        self.has_pool_row = has_pool_row
         super().__init__(shots, samples, classes, categories)
         self.gpu = gpu
         self.shots = 0  # rows that are on the GPU; the row `all` is not
@@ -54,6 +56,12 @@ class GpuMetricSums(MetricSums):
         self.folds_added: list[
             tuple[Split, Any, list[tuple[slice, Tensor, Tensor]]]
         ] = []
+
+    def new_table(self, *size: int) -> FloatArray:
+        """Return a table on the host: without the row `all`, nothing is added to it."""
+        if self.has_pool_row:
+            return super().new_table(*size)
+        return np.broadcast_to(0.0, size)
 
     def add_fold(
         self, block: slice, part: Split, ap: Tensor, auroc: Tensor, hits: Tensor
@@ -96,9 +104,12 @@ class GpuMetricSums(MetricSums):
         means = {}
         for key, table in self.on_gpu.items():
             means[key] = _start_copy(table / upload(self.divisor(key), self.gpu))
-        self.values = {key: table[self.shots :] for key, table in self.values.items()}
+        self.values = {
+            key: table[self.shots :].copy() for key, table in self.values.items()
+        }
         self.per_class = {
-            metric: table[self.shots :] for metric, table in self.per_class.items()
+            metric: table[self.shots :].copy()
+            for metric, table in self.per_class.items()
         }
         super().finish(draws)
         _wait(self.gpu)
@@ -149,8 +160,14 @@ def new_sums(
     categories: Mapping[str, str] | None,
 ) -> GpuMetricSums:
     """Return empty sums on the engine's GPU."""
-    gpu = engine.on_gpu.gpu
-    return GpuMetricSums(shots, samples, engine.episodes.classes, categories, gpu)
+    return GpuMetricSums(
+        shots,
+        samples,
+        engine.episodes.classes,
+        categories,
+        engine.on_gpu.gpu,
+        has_pool_row=shots > len(engine.protocol.shots),
+    )
 
 
 class FoldScorer:

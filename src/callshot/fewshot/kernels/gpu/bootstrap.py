@@ -13,7 +13,7 @@ import triton.language as tl
 
 Tensor = Any
 
-LANES = 128  # samples in one program, which share the scores that they load
+LANES = 64  # samples in one program
 ANCHORS = 16  # anchors in one pass over the queries
 WARPS = LANES // 32
 HIT_LANES = 256
