@@ -120,12 +120,13 @@ def _picture(results: CorpusResults, summary: Summary) -> SvgPicture:
         points = curve.filter(encoder=name).sort("k")
         colour = evaluation.encoders.index(name) % COLOURS
         lines.append(_line(points, colour, name == summary.best))
-    chance = curve.filter(encoder=summary.best)["chance"].mean()
+    metric = METRICS[headline.metric]
+    chance = curve.filter(encoder=summary.best)["chance"].to_numpy().mean()
     return SvgPicture(
-        f"{results.corpus}: {METRICS[headline.metric]} against k",
+        f"{results.corpus}: {metric} against k",
         lines,
-        METRICS[headline.metric],
-        float(chance) if isinstance(chance, float) else None,
+        metric,
+        float(chance),
         evaluation.complete_shots,
         _marks(headline, lines[-1]),
     )

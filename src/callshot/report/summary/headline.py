@@ -4,7 +4,7 @@ It is about the share of right names where that was measured, else about mAP. A 
 promised only if an evaluated k up to k* reaches it on average, and if nearly all samples rise.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import floor, isfinite, nan
 
 import numpy as np
@@ -60,14 +60,19 @@ def write_headline(context: Context) -> Headline:
         return Headline(f"{first}.", details, metric, context.k)
     start = _describe_few(context, metric, point)
     rise = find_rise(context, metric, point)
-    if rise is None:
-        known = _describe_known(context, metric, points)
-        sentence = f"{start}{_describe_last(context, points, metric)}."
-        return Headline(sentence, [*known, *details], metric, context.k)
-    more = rise.k - context.k
-    level = format_value(metric, rise.level)
+    if rise is not None:
+        return _promise(start, details, rise, Headline("", [], metric, context.k))
+    known = _describe_known(context, metric, points)
+    sentence = f"{start}{_describe_last(context, points, metric)}."
+    return Headline(sentence, [*known, *details], metric, context.k)
+
+
+def _promise(start: str, details: list[str], rise: Rise, about: Headline) -> Headline:
+    """Return the headline that says how many more examples reach a level."""
+    level = format_value(about.metric, rise.level)
+    more = rise.k - about.k
     sentence = f"{start}; label {more} more of each to reach {level}."
-    return Headline(sentence, details, metric, context.k, rise.k)
+    return replace(about, sentence=sentence, details=details, next_k=rise.k)
 
 
 def _describe_few(context: Context, metric: str, point: Point) -> str:
