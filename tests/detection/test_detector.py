@@ -120,6 +120,24 @@ def test_held_out_scores_never_use_the_recording_of_the_window():
         np.testing.assert_allclose(scores[row], expected, atol=1e-5)
 
 
+def test_of_many_recordings_a_stretch_of_each_is_held_out():
+    """The literal way; a sound that one of ten recordings has does not raise thresholds."""
+    rng = np.random.default_rng(16)
+    model = make_small_model(rng)
+    background = make_background(draw_noise(rng, 1000), recordings=10)
+    background.vectors[300:400] += 30 * (model.means[0] - model.means[1])
+    scores = score_held_out(model.means, background, np.ones(1000, bool))
+    for row in (0, 99, 333, 999):
+        stretch = row % 100 // 20
+        others = np.arange(1000) % 100 // 20 != stretch
+        weights, bias = find_directions(model.means, background.vectors[others])
+        expected = weights @ background.vectors[row] + bias
+        np.testing.assert_allclose(scores[row], expected, atol=1e-4)
+    few = make_background(background.vectors, recordings=5)
+    high = make_detector(model, few, 1.0).thresholds[0]
+    assert make_detector(model, background, 1.0).thresholds[0] < high / 2
+
+
 @pytest.mark.parametrize("dimension_noise", [200, 2000])
 def test_false_alarms_on_other_background_are_within_a_factor_of_two(dimension_noise):
     rng = np.random.default_rng(3)

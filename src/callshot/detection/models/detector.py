@@ -35,6 +35,7 @@ Vectors = NDArray[np.floating]
 HIGHEST_AIM = 3600.0
 TAIL = 50  # of the highest background scores, from which thresholds are extrapolated
 MOST_PARTS = 5  # of background, each scored without itself
+MANY_RECORDINGS = 10  # which have what a site has
 LEAST_WINDOWS = 2
 TRIMMED_SHARE = 0.4  # of windows that may have calls
 LIKE_CALLS = (
@@ -241,7 +242,7 @@ def shrink_covariance(centred: FloatArray) -> FloatArray:
 def score_held_out(
     means: FloatArray, background: Background, keep: NDArray[np.bool_]
 ) -> FloatArray:
-    """Return the scores of all windows, each by those that are kept of other recordings.
+    """Return the scores of all windows, each by those that are kept of other parts.
 
     Windows that a covariance was made of score lower than others, and thresholds would be too low.
     """
@@ -253,12 +254,28 @@ def score_held_out(
 
 
 def _split_background(background: Background) -> Iterator[NDArray[np.bool_]]:
-    """Yield which windows are in each part: whole recordings, or stretches if there are few."""
+    """Yield which windows are in each part.
+
+    Few recordings do not have all that a site has, so each part is whole recordings: what the next
+    recording has may be new as well. Many recordings do, and each part is a stretch of each. Less
+    than five recordings are split into stretches.
+    """
+    recordings = len(np.unique(background.number))
     part = background.number % MOST_PARTS
-    if len(np.unique(part)) < MOST_PARTS:
-        part = _number_stretches(len(background.vectors))
+    if recordings >= MANY_RECORDINGS and UNLABELLED not in background.origins:
+        part = _number_stretches_of_each(background.number)
+    elif len(np.unique(part)) < MOST_PARTS:
+        part = _number_stretches(len(part))
     for number in np.unique(part):
         yield part == number
+
+
+def _number_stretches_of_each(recording: IntArray) -> IntArray:
+    part = np.zeros(len(recording), np.int64)
+    for number in np.unique(recording):
+        inside = recording == number
+        part[inside] = _number_stretches(int(inside.sum()))
+    return part
 
 
 def _number_stretches(count: int) -> IntArray:
