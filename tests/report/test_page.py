@@ -352,6 +352,7 @@ def test_the_answer_comes_first_and_the_commands_last(page):
         "certainty",
         "left-out",
         "methods",
+        "repeat",
         "provenance",
     ]
     lead = next(
@@ -438,10 +439,10 @@ def test_a_page_of_curves_alone_has_no_other_sections(tmp_path):
         "training",
         "certainty",
         "left-out",
+        "repeat",
     ]
     assert [inside for _, inside in found.kinds("h3")] == [
-        "Every call type, on the same axes",
-        "Add an encoder of your own",
+        "Every call type, on the same axes"
     ]
 
 

@@ -32,6 +32,7 @@ HEADINGS = {
     "certainty": "How sure is this?",
     "left-out": "What was left out?",
     "methods": "Methods, ready to paste",
+    "repeat": "How do I add my own encoder, or repeat this?",
     "provenance": "Where do the numbers come from?",
 }
 # The figure that the sentences of a fold rest on.
@@ -155,12 +156,7 @@ class _FoldMaker:
     def parts(self) -> dict[str, Sequence[Show]]:
         """Return what is below the sentences of each fold."""
         return {
-            "encoder": (
-                self.curves,
-                self.multiples,
-                self.figures,
-                self.commands_for_encoders,
-            ),
+            "encoder": (self.curves, self.multiples, self.figures),
             "confused": (self.confusion, self.figures),
             "listen": (self.listen,),
             "labels": (self.needs, self.figures),
@@ -168,6 +164,7 @@ class _FoldMaker:
             "certainty": (self.spreads, self.differences, self.figures),
             "left-out": (self.left_out, self.figures),
             "methods": (self.methods, self.figures),
+            "repeat": (self.repeat,),
             "provenance": (self.provenance,),
         }
 
@@ -258,11 +255,14 @@ class _FoldMaker:
     def methods(self, _: str) -> Markup:
         return self.for_each(lambda results, _: _show_methods(self.content, results))
 
-    def commands_for_encoders(self, _: str) -> Markup:
+    def repeat(self, _: str) -> Markup:
+        commands = show_commands(self.content.commands)
+        title = element("p", "The commands of this study:") if commands else Markup()
         return join(
-            element("h3", "Add an encoder of your own"),
-            element("p", "Add these lines to the study file, then run it again."),
+            element("p", "For another encoder, add these lines to the study file."),
             element("pre", element("code", MORE_ENCODERS), tabindex="0"),
+            title,
+            commands,
         )
 
     def provenance(self, _: str) -> Markup:
@@ -351,9 +351,6 @@ def _show_provenance(content: PageContent) -> Markup:
     for results in content.all_results[:1]:
         texts = content.summaries[results.corpus].answers.get("provenance", ())
         parts += [element("p", text) for text in texts]
-    commands = show_commands(content.commands)
-    if commands:
-        parts += [element("h3", "Repeat it"), commands]
     if content.provenance:
         summary_line = element("summary", "The study, versions, options, and checksums")
         facts = show_provenance(content.provenance)
