@@ -21,6 +21,9 @@ from callshot.review.results import (
 )
 
 CONFIRMED = "confirmed.csv"  # in the folder of the review: the calls that were learned
+NO_BACKGROUND = (
+    "no windows without calls"  # a note on calls alone: the model has background
+)
 COLUMNS = ("recording", "start_s", "end_s", "label")
 
 
@@ -70,7 +73,7 @@ def learn_review(
         )
         model = merge_models(model, part.model)
         rejects += part.rejects
-        notes += part.notes
+        notes += [note for note in part.notes if not note.startswith(NO_BACKGROUND)]
     new = len(model.examples) - len(earlier.examples)
     return LearningResult(model, new, rejects, notes)
 
