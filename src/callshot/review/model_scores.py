@@ -256,20 +256,23 @@ class _Strongest:
         label = items.name(int(items.label[item]))
         if label not in self.model.classes:
             raise InputError(f"{self.model.source}: has no label {label}")
-        mean = self.model.means[self.model.classes.index(label)]
-        scores = _score_windows(found, mean, self.metric)
+        scores = self._score(found, self.model.classes.index(label))
         strongest = np.abs(scores - items.score[item]).argmin()
         return np.asarray(found[strongest])
 
+    def _score(self, windows: FloatArray, column: int) -> FloatArray:
+        """Return the scores of windows for a class."""
+        if self.metric is None:
+            difference = windows - self.model.means[column]
+            return np.asarray(-np.square(difference).sum(axis=1))
+        weights, bias = self._directions[column]
+        return np.asarray(windows @ weights + bias)
 
-def _score_windows(
-    windows: FloatArray, mean: FloatArray, metric: BackgroundMetric | None
-) -> FloatArray:
-    """Return the scores of windows for a class."""
-    if metric is None:
-        return np.asarray(-np.square(windows - mean).sum(axis=1))
-    weights, bias = metric.find_direction(mean)
-    return np.asarray(windows @ weights + bias)
+    @cached_property
+    def _directions(self) -> list[tuple[FloatArray, float]]:
+        if self.metric is None:
+            return []
+        return [self.metric.find_direction(mean) for mean in self.model.means]
 
 
 class _Windows:
