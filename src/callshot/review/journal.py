@@ -68,6 +68,7 @@ class Journal:
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path = path
         self._connection = connection
+        self._files = _identify(path)
 
     def close(self) -> None:
         """Close the file."""
@@ -89,7 +90,8 @@ class Journal:
         """Return those of some rows that are there, by their uuid."""
         query = f"SELECT {COLUMNS} FROM journal WHERE uuid = ?"
         known = {}
-        with explain_damage(self.path):
+        self._check_files()
+        with self._explain_failure():
             for uuid in uuids:
                 for row in self._connection.execute(query, (uuid,)):
                     known[uuid] = _make_entry(row)
@@ -105,6 +107,7 @@ class Journal:
             "INSERT INTO journal (uuid, batch, reviewer, time, action, body) "
             "VALUES (?, ?, ?, ?, ?, ?)"
         )
+        self._check_files()
         with self._transaction():
             for one in entries:
                 body = json.dumps(one.body, sort_keys=True)
@@ -113,18 +116,42 @@ class Journal:
                 assert seq is not None  # a row was inserted
                 entry = Entry(seq, *values[:-1], body=one.body)
                 added.append(entry)
+        self._check_files()
         return added
+
+    def _check_files(self) -> None:
+        """Raise OutputError if the file is another one, or cut: SQLite would write to nowhere."""
+        now = _identify(self.path)
+        for name, (number, size) in self._files.items():
+            is_journal = name == self.path.name
+            found, found_size = now.get(name, (None, 0))
+            if found != number or (is_journal and found_size < size):
+                raise OutputError(
+                    f"{self.path}: {name} was removed, replaced or cut by another program, so "
+                    "nothing can be saved; bring it back if you can, and start callshot review "
+                    "again; the page keeps your decisions until then"
+                )
+        self._files = now
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """Commit a block, or nothing of it; OutputError if the disk does not take it."""
+        with self._explain_failure():
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                yield
+                self._connection.execute("COMMIT")
+            except sqlite3.Error:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _explain_failure(self) -> Iterator[None]:
+        """Turn errors of SQLite into one that says that nothing was saved."""
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
             yield
-            self._connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+        except (sqlite3.Error, ValueError) as error:
             raise OutputError(
                 f"{self.path}: nothing was saved ({error_reason(error)}); free some disk space or "
                 "check the permissions, then decide again"
@@ -238,6 +265,18 @@ def explain_damage(path: Path) -> Iterator[None]:
             f"{path}: damaged, or not the journal of a review ({error_reason(error)}); "
             f"{MOVE_AWAY}"
         ) from error
+
+
+def _identify(path: Path) -> dict[str, tuple[tuple[int, int], int]]:
+    """Return which files a journal has: device and number of each, and its size."""
+    files = {}
+    for name in (path.name, f"{path.name}-wal"):
+        try:
+            status = path.with_name(name).stat()
+        except OSError:
+            continue
+        files[name] = ((status.st_dev, status.st_ino), status.st_size)
+    return files
 
 
 def _make_entry(row: tuple[Any, ...]) -> Entry:
