@@ -335,3 +335,60 @@ def test_a_page_that_waits_is_answered_when_another_one_decides(served, monkeypa
     assert answers[0]["items"] in ([7], [])
     monkeypatch.setattr(web, "LONGEST_POLL_S", 0.2)
     assert client.get(f"/api/changes?after={review.seq}")["items"] == []
+
+
+@pytest.mark.parametrize(
+    "other", ['a={"x": "y z"}', "theme[dark]=1", "x", "=", 'a="', "a=b=c"]
+)
+def test_odd_cookies_of_other_servers_do_not_lock_us_out(served, other):
+    client, _ = served
+    own = f"callshot_review_{client.port}={TOKEN}"
+    for cookies in (f"{other}; {own}", f"{own}; {other}"):
+        status, _, _ = client.ask(
+            "GET", "/api/queue?order=time", headers={"Cookie": cookies}
+        )
+        assert status == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (f"/api/items?ids={'9' * 5000}", 400),
+        (f"/api/items/{'9' * 5000}/examples", 404),
+        ("/api/items/x/examples", 404),
+        (f"/api/queue?order=time&offset={'0' * 5000}", 400),
+        (f"/api/queue?order=time&offset={'0' * 15}{'9' * 15}", 400),
+    ],
+)
+def test_numbers_with_very_many_digits_are_refused(served, path, expected):
+    client, _ = served
+    assert client.ask("GET", path)[0] == expected
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [
+        {"action": "span", "start_s": 0, "end_s": 10**400},
+        {"action": "span", "start_s": -(10**400), "end_s": 1},
+        {"action": "split", "at_s": 10**400},
+    ],
+)
+def test_whole_numbers_that_are_no_float_are_refused(served, decision):
+    client, _ = served
+    client.decide(0, status=400, **decision)
+
+
+@pytest.mark.parametrize(
+    "band",
+    [
+        "low_hz=1e-300",
+        "low_hz=0.000001",
+        "high_hz=1e-9",
+        "high_hz=1e-320",
+        "low_hz=1000&high_hz=1000.0000001",
+        "low_hz=7999.9999999",
+    ],
+)
+def test_bands_that_no_filter_has_are_still_played(served, band):
+    client, _ = served
+    assert client.ask("GET", f"/api/sound?item=0&{band}")[0] == 200

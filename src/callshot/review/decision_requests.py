@@ -11,6 +11,7 @@ from callshot.review.items import Items
 from callshot.review.journal import Entry, NewEntry
 
 ROUNDING_S = 1e-3
+LARGEST = 1e300  # JSON has whole numbers that are no float
 SAME = ("item", "verdict", "new_start_s", "new_end_s", "at_s", "count")
 
 Request = Mapping[str, Any]
@@ -144,4 +145,4 @@ def _check_verdict(
 
 
 def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
+    return type(value) in (int, float) and abs(value) < LARGEST

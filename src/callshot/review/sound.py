@@ -31,6 +31,7 @@ LONGEST_S = 600.0  # of a recording, in one answer
 MOST_SAMPLES = 2**24
 FILTER_ORDER = 4
 FILTER_MARGIN_S = 1.0
+NARROWEST_BAND = 1e-5  # of the rate; narrower filters are not stable
 FULL_SCALE = 32767
 GAINS_DB = (-60.0, 60.0)
 
@@ -178,13 +179,16 @@ def filter_band(clip: Clip, low_hz: float | None, high_hz: float | None) -> Clip
     top_hz = clip.rate_hz / 2
     low = 0.0 if low_hz is None else low_hz
     high = top_hz if high_hz is None else min(high_hz, top_hz)
-    if low >= top_hz:
+    step_hz = NARROWEST_BAND * clip.rate_hz
+    if high - low < step_hz:
         return replace(clip, signal=np.zeros_like(clip.signal))
-    if low > 0 and high < top_hz:
+    has_low = low >= step_hz
+    has_high = high <= top_hz - step_hz
+    if has_low and has_high:
         return _filter(clip, "bandpass", (low, high))
-    if low > 0:
+    if has_low:
         return _filter(clip, "highpass", low)
-    if high < top_hz:
+    if has_high:
         return _filter(clip, "lowpass", high)
     return clip
 

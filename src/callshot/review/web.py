@@ -33,7 +33,7 @@ from callshot.review.session_facts import (
     describe_session,
     list_labels,
 )
-from callshot.review.web_query import Query
+from callshot.review.web_query import Query, read_integer
 from callshot.review.web_safety import (
     Access,
     Guard,
@@ -63,7 +63,7 @@ def make_app(review: Review, access: Access) -> Starlette:
         "/api/session": routes.session,
         "/api/queue": routes.queue,
         "/api/items": routes.items,
-        "/api/items/{item:int}/examples": routes.examples,
+        "/api/items/{item}/examples": routes.examples,
         "/api/progress": routes.progress,
         "/api/export/{format}": routes.export,
         "/api/sound": sounds.sound,
@@ -166,10 +166,10 @@ class Routes:
     def items(self, request: Request) -> Response:
         """Answer with what is known of some items."""
         text = Query(request).text("ids") or ""
-        parts = text.split(",") if text else []
-        if len(parts) > MOST_ITEMS or not all(part.isdecimal() for part in parts):
+        numbers = [read_integer(part) for part in text.split(",")] if text else []
+        ids = [number for number in numbers if number is not None]
+        if len(numbers) > MOST_ITEMS or len(ids) < len(numbers):
             raise RequestError(f"ids: expected up to {MOST_ITEMS} numbers with commas")
-        ids = [int(part) for part in parts]
         items = self.review.describe_items(ids, self._reviewer(request))
         return JSONResponse(
             {"items": items, "score_version": self.review.score_version}
@@ -177,7 +177,8 @@ class Routes:
 
     def examples(self, request: Request) -> Response:
         """Answer with labelled calls to compare an item with."""
-        item = self.review.check_item(request.path_params["item"])
+        number = read_integer(request.path_params["item"])
+        item = self.review.check_item(-1 if number is None else number)
         return JSONResponse({"classes": list_examples(self.review, item)})
 
     def progress(self, request: Request) -> Response:

@@ -7,6 +7,8 @@ from starlette.requests import Request
 
 from callshot.errors import RequestError
 
+MOST_DIGITS = 15
+
 
 class Query:
     """The values in the address of a request, each checked."""
@@ -36,6 +38,17 @@ class Query:
         text = self.values.get(name)
         if text is None or text == "":
             return default
-        if not text.isdecimal() or not low <= int(text[:15]) <= high:
+        value = read_integer(text)
+        if value is None or not low <= value <= high:
             raise RequestError(f"{name}: expected a whole number from {low} to {high}")
-        return int(text)
+        return value
+
+
+def read_integer(text: str) -> int | None:
+    """Return a whole number of up to 15 digits, None if a text is none.
+
+    >>> read_integer("12"), read_integer("-1"), read_integer("9" * 5000)
+    (12, None, None)
+    """
+    is_number = text.isdecimal() and len(text) <= MOST_DIGITS
+    return int(text) if is_number else None
