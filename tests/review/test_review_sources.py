@@ -330,18 +330,6 @@ def test_undo_is_unlimited_and_redo_brings_it_back(scan, tmp_path):
         assert (review.seq, progress["done"], progress["skipped"]) == (seq, 6, 1)
 
 
-def test_a_blind_reviewer_does_not_see_others(scan, tmp_path):
-    with serve(scan, tmp_path / "review", blind=True) as (client, _):
-        other = type(client)(client.port, "bob")
-        client.decide(0, "confirm")
-        other.decide(0, "reject")
-        item = other.get("/api/items?ids=0")["items"][0]
-        assert item["others"] == []
-        agreement = other.get("/api/progress")["agreement"]
-        assert agreement["conflicts"] == []
-        assert agreement["pairs"] == 1
-
-
 def test_filters_show_what_they_say(scan, tmp_path):
     with serve(scan, tmp_path / "review") as (client, review):
         items = review.items

@@ -91,8 +91,9 @@ class Decisions:
 
     @property
     def touched(self) -> list[int]:
-        """All items on which a row stands, in order."""
-        return sorted(item for item, rows in self._rows.items() if rows)
+        """All items on which a row stands, in order; no parts of a split that was undone."""
+        alive = self.items.alive
+        return sorted(item for item, rows in self._rows.items() if rows and alive[item])
 
     def apply(self, entry: Entry) -> frozenset[int]:
         """Add a row; return the items that it changed."""
@@ -143,6 +144,7 @@ class Decisions:
         parts = self._parts.get(entry.uuid, ())
         for part in parts:
             self.items.alive[part] = stands
+            self._set_verdict(part)
         self._set_status(entry.reviewer, item)
         self._set_verdict(item)
         return frozenset((item, *parts))
@@ -160,6 +162,8 @@ class Decisions:
     def _set_verdict(self, item: int) -> None:
         self.verdicts.pop(item, None)
         self.conflicts.discard(item)
+        if not self.items.alive[item]:
+            return
         verdict = self.find_verdict(item)
         if verdict is not None:
             self.verdicts[item] = verdict
@@ -241,6 +245,11 @@ class Decisions:
     def is_decided(self, item: int) -> bool:
         """Return whether somebody decided or skipped an item."""
         return any(one.action != SPAN for one in self.find_all(item))
+
+    def list_verdicts(self, reviewer: str) -> dict[int, Decision]:
+        """Return the verdicts of one reviewer, by item."""
+        found = {item: self.find_verdict(item, reviewer) for item in self.touched}
+        return {item: one for item, one in found.items() if one is not None}
 
     def find_verdict(self, item: int, reviewer: str | None = None) -> Decision | None:
         """Return the verdict on an item: of one reviewer, or that on which all agree.

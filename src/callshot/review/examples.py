@@ -47,13 +47,13 @@ class ExampleClip:
         return self.clip
 
 
-def list_examples(review: Review, item: int) -> list[dict[str, Any]]:
+def list_examples(review: Review, item: int, reviewer: str) -> list[dict[str, Any]]:
     """Return the nearest labelled calls of the two best classes of an item."""
     scores = review.scores
     if scores is None:
-        return [_list_confirmed(review, item)]
+        return [_list_confirmed(review, item, reviewer)]
     row = int(review.items.row[item])
-    confirmed = review.list_confirmed()
+    confirmed = review.list_confirmed(reviewer)
     classes = []
     for label in scores.find_best(row, MOST_CLASSES):
         others = [one for one in confirmed.get(label, []) if one != row]
@@ -64,10 +64,10 @@ def list_examples(review: Review, item: int) -> list[dict[str, Any]]:
     return classes
 
 
-def _list_confirmed(review: Review, item: int) -> dict[str, Any]:
+def _list_confirmed(review: Review, item: int, reviewer: str) -> dict[str, Any]:
     """Return confirmed calls of the label of an item, where there are no vectors."""
     label = review.items.name(int(review.items.label[item]))
-    rows = review.list_confirmed().get(str(label), [])
+    rows = review.list_confirmed(reviewer).get(str(label), [])
     others = [row for row in rows if row != item][:MOST_EXAMPLES]
     calls = [_describe_call(review, row, 0, None) for row in others]
     return {"label": label, "examples": calls}

@@ -42,6 +42,9 @@ SEED = 0
 MOST_ITEMS = 200
 MOST_CONTEXT_S = 60.0
 LONGEST_LABEL = 200
+BLIND = (
+    "what other reviewers decided is hidden: start the review without --blind to see it"
+)
 
 Answer = dict[str, Any]
 
@@ -102,11 +105,22 @@ class Review:
         """Why scores do not follow the decisions; empty if they do."""
         return self.source.why if self.worker is None else self.worker.why
 
-    def list_confirmed(self) -> dict[str, list[int]]:
-        """Return the items of the source that were confirmed, by label; no parts of others."""
+    def check_visible(self, reviewer: str, whose: str | None) -> None:
+        """Raise RequestError if a reviewer asks for what others decided in a blind review."""
+        if self.blind and whose != reviewer:
+            raise RequestError(BLIND, 409)
+
+    def list_confirmed(self, reviewer: str | None = None) -> dict[str, list[int]]:
+        """Return the items of the source that were confirmed, by label; no parts of others.
+
+        In a blind review a reviewer sees only what this reviewer confirmed.
+        """
         with self.lock:
             confirmed: dict[str, list[int]] = {}
-            for item, verdict in self.decisions.verdicts.items():
+            verdicts = self.decisions.verdicts
+            if self.blind and reviewer is not None:
+                verdicts = self.decisions.list_verdicts(reviewer)
+            for item, verdict in verdicts.items():
                 if verdict.category is not None and item < self.items.sources:
                     confirmed.setdefault(verdict.category, []).append(item)
             return confirmed
@@ -155,6 +169,8 @@ class Review:
         self, reviewer: str, order: str, chosen: QueueFilter, offset: int, limit: int
     ) -> Answer:
         """Return the numbers of items in an order, those that a filter shows."""
+        if chosen.reviewer is not None or chosen.state == "conflict":
+            self.check_visible(reviewer, chosen.reviewer)
         with self.lock:
             keep = select_items(chosen, self.items, self.decisions, reviewer)
             ordered = self._order(order)
@@ -295,6 +311,7 @@ class Review:
 
     def settle(self, reviewer: str, request: Mapping[str, Any]) -> Answer:
         """Settle a conflict: a label, or None for no call of these labels."""
+        self.check_visible(reviewer, None)
         with self.lock:
             entry = check_settlement(request, self.items)
             self._save([entry], reviewer)

@@ -45,7 +45,7 @@ def describe_session(review: Review, reviewer: str) -> dict[str, Any]:
             "kind": review.source.kind,
             "review_id": review.id,
             "reviewer": reviewer,
-            "reviewers": sorted({*review.decisions.reviewers, reviewer}),
+            "reviewers": _list_reviewers(review, reviewer),
             "blind": review.blind,
             "version": __version__,
             "labels": list_labels(review),
@@ -63,6 +63,12 @@ def describe_session(review: Review, reviewer: str) -> dict[str, Any]:
             "seq": review.seq,
             "score_version": review.score_version,
         }
+
+
+def _list_reviewers(review: Review, reviewer: str) -> list[str]:
+    """Return by whom decisions can be shown."""
+    others = [] if review.blind else review.decisions.reviewers
+    return sorted({*others, reviewer})
 
 
 def _find_range(scores: FloatArray) -> list[float] | None:
@@ -164,17 +170,27 @@ def _find_floor(review: Review, picture: Picture) -> float:
 def describe_progress(review: Review, reviewer: str) -> dict[str, Any]:
     """Return what the decisions amount to."""
     with review.lock:
-        agreement = measure_agreement(review.decisions)
-        conflicts = [] if review.blind else sorted(review.decisions.conflicts)
+        counts = review.count_progress(reviewer)
         return {
-            **review.count_progress(reviewer),
+            **counts,
             "reviewers": _count_decisions(review),
             "classes": _describe_classes(review),
-            "agreement": {**agreement, "conflicts": conflicts},
+            "agreement": _describe_agreement(review, counts["undecided"]),
             "curve": review.curve(),
             "seq": review.seq,
             "score_version": review.score_version,
         }
+
+
+def _describe_agreement(review: Review, undecided: int) -> dict[str, Any]:
+    """Return how far reviewers agree.
+
+    A blind reviewer learns it after the last item: each step of it would tell what others said.
+    """
+    if review.blind and undecided > 0:
+        return {"pairs": 0, "agreed": 0, "kappa": None, "conflicts": []}
+    conflicts = [] if review.blind else sorted(review.decisions.conflicts)
+    return {**measure_agreement(review.decisions), "conflicts": conflicts}
 
 
 def _count_decisions(review: Review) -> list[dict[str, Any]]:

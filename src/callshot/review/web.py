@@ -179,7 +179,9 @@ class Routes:
         """Answer with labelled calls to compare an item with."""
         number = read_integer(request.path_params["item"])
         item = self.review.check_item(-1 if number is None else number)
-        return JSONResponse({"classes": list_examples(self.review, item)})
+        return JSONResponse(
+            {"classes": list_examples(self.review, item, self._reviewer(request))}
+        )
 
     def progress(self, request: Request) -> Response:
         """Answer with what the decisions amount to."""
@@ -188,9 +190,13 @@ class Routes:
     def export(self, request: Request) -> Response:
         """Answer with the calls that stand, as a file."""
         query = Query(request)
+        whose = query.text("reviewer")
+        if self.review.blind:
+            whose = whose or self._reviewer(request)
+            self.review.check_visible(self._reviewer(request), whose)
         results = read_review(
             self.review.journal.path.parent,
-            reviewer=query.text("reviewer"),
+            reviewer=whose,
             rejected=query.text("rejected") == "1",
         )
         results = replace(results, roots=self.review.source.files.roots)

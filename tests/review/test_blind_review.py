@@ -1,0 +1,83 @@
+import uuid
+
+from served_review import Client, serve
+
+
+def list_confirmed(client, item):
+    classes = client.get(f"/api/items/{item}/examples")["classes"]
+    calls = [one for known in classes for one in known["examples"]]
+    return [one for one in calls if one["confirmed"]]
+
+
+def test_a_blind_reviewer_does_not_see_others(scan, tmp_path):
+    with serve(scan, tmp_path / "review", blind=True) as (ada, review):
+        bob = Client(ada.port, "bob")
+        ada.decide(0, "confirm")
+        bob.decide(0, "reject")
+        item = bob.get("/api/items?ids=0")["items"][0]
+        assert (item["others"], item["settled"]) == ([], None)
+        assert review.decisions.conflicts == {0}
+        bob.get("/api/queue?order=time&state=conflict", 409)
+        bob.get("/api/queue?order=time&state=all&reviewer=ada", 409)
+        assert bob.get("/api/queue?order=time&state=all&reviewer=bob")["ids"] == [0]
+        assert bob.get("/api/session")["reviewers"] == ["bob"]
+        bob.get("/api/export/csv?reviewer=ada", 409)
+        settlement = {"uuid": str(uuid.uuid4()), "item": 0, "label": None}
+        bob.post("/api/settle", settlement, 409)
+
+
+def test_a_blind_reviewer_exports_own_decisions(scan, tmp_path):
+    with serve(scan, tmp_path / "review", blind=True) as (ada, _):
+        bob = Client(ada.port, "bob")
+        ada.decide(0, "confirm")
+        bob.decide(1, "confirm")
+        _, _, content = bob.ask("GET", "/api/export/csv")
+        rows = content.decode().splitlines()[1:]
+        assert len(rows) == 1
+        assert ",bob," in rows[0]
+
+
+def test_a_blind_reviewer_learns_how_far_others_agree_at_the_end(scan, tmp_path):
+    with serve(scan, tmp_path / "review", blind=True) as (ada, review):
+        bob = Client(ada.port, "bob")
+        ada.decide(0, "confirm")
+        bob.decide(0, "reject")
+        agreement = bob.get("/api/progress")["agreement"]
+        hidden = {"pairs": 0, "agreed": 0, "kappa": None, "conflicts": []}
+        assert agreement == hidden
+        for item in range(1, len(review.items)):
+            bob.decide(item, "skip")
+        agreement = bob.get("/api/progress")["agreement"]
+        assert (agreement["pairs"], agreement["agreed"]) == (1, 0)
+        assert agreement["conflicts"] == []
+
+
+def test_calls_that_others_confirmed_are_no_examples_in_a_blind_review(scan, tmp_path):
+    with serve(scan, tmp_path / "review", blind=True) as (ada, review):
+        bob = Client(ada.port, "bob")
+        items = review.items
+        hoots = [n for n in range(len(items)) if items.name(items.label[n]) == "hoot"]
+        for item in hoots[1:]:
+            ada.decide(item, "confirm")
+        ada.post("/api/refresh", {})
+        assert list_confirmed(ada, hoots[0])
+        assert list_confirmed(bob, hoots[0]) == []
+
+
+def test_parts_of_a_split_that_was_undone_are_not_exported(scan, tmp_path):
+    with serve(scan, tmp_path / "review") as (ada, review):
+        bob = Client(ada.port, "bob")
+        sources = len(review.items)
+        start_s, end_s = review.find_span(0, "ada")
+        ada.decide(0, "split", at_s=(start_s + end_s) / 2)
+        bob.decide(sources, "confirm")
+        ada.decide(sources, "reject")
+        bob.decide(sources + 1, "confirm")
+        step = {"uuid": str(uuid.uuid4()), "count": 2}
+        ada.post("/api/undo", step)
+        ada.decide(0, "confirm")
+        rows = ada.ask("GET", "/api/export/csv")[2].decode().splitlines()[1:]
+        assert len(rows) == 1
+        assert list(review.decisions.verdicts) == [0]
+        ada.post("/api/undo", {"uuid": str(uuid.uuid4())})
+        assert review.decisions.verdicts == {}
