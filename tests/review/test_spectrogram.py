@@ -1,5 +1,6 @@
 import io
 import math
+import tracemalloc
 
 import matplotlib
 import numpy as np
@@ -182,3 +183,15 @@ def test_a_span_is_cut_at_the_ends_of_the_recording(tmp_path):
     clip = files.read("a.wav", 0.9, 7.0)
     assert clip.end_s == 1.0
     np.testing.assert_allclose(clip.signal, np.arange(900, 1000) / 2000, atol=1e-6)
+
+
+def test_long_windows_take_a_bounded_amount_of_memory():
+    signal = np.random.default_rng(0).normal(0, 0.1, 200_000).astype(np.float32)
+    clip = Clip(signal, 384_000, 0.0)
+    tracemalloc.start()
+    try:
+        draw(clip, Picture(width=120, height=50, window_s=0.5))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 100 * 2**20

@@ -34,6 +34,7 @@ MAPS = ("viridis", "magma", "cividis", "grey")
 COLOUR_FILE = Path(__file__).with_name("colour_maps.npz")
 MOST_PIXELS = 4096  # in each direction
 MOST_FRAMES = 16  # in a column
+MOST_POINTS = 2**21  # of spectra at once
 SHORTEST_WINDOW = 8  # samples
 LONGEST_WINDOW = 2**17
 LOWEST_LOG_HZ = 1.0
@@ -91,29 +92,24 @@ def make_pixels(clip: Clip, picture: Picture) -> Pixels:
 
 def make_levels(clip: Clip, picture: Picture) -> FloatArray:
     """Return the level of each pixel in dB."""
-    power, size = _column_power(clip, picture)
-    rows = _to_rows(power, size, clip.rate_hz, picture)
-    return 10 * np.log10(np.maximum(rows, SILENCE))
-
-
-def _column_power(clip: Clip, picture: Picture) -> tuple[FloatArray, int]:
-    """Return the mean power of each bin in each column, columns × bins, and the FFT's length."""
     window = window_samples(picture.window_s, clip.rate_hz)
     frames = frames_per_column(len(clip.signal), picture.width, window)
     middles = frame_middles(len(clip.signal), picture.width, frames)
     size = fft_size(window)
-    columns = max(1, 2**21 // (size * frames))  # at once: a bounded amount of memory
-    parts = [
-        _mean_power(clip.signal, middles[first : first + columns], window)
-        for first in range(0, picture.width, columns)
-    ]
-    return np.concatenate(parts), size
+    padded = np.pad(clip.signal, window)
+    columns = max(1, MOST_POINTS // (size * frames))  # a bounded amount of memory
+    parts = []
+    for first in range(0, picture.width, columns):
+        power = _mean_power(padded, middles[first : first + columns], window)
+        parts.append(_to_rows(power, size, clip.rate_hz, picture))
+    rows = np.concatenate(parts, axis=1)
+    return 10 * np.log10(np.maximum(rows, SILENCE))
 
 
-def _mean_power(signal: Signal, middles: IntArray, window: int) -> FloatArray:
+def _mean_power(padded: Signal, middles: IntArray, window: int) -> FloatArray:
     """Return the mean power of the frames of each column, columns × bins."""
     shape = np.hanning(window + 2)[1:-1]
-    samples = _cut_frames(signal, middles.ravel(), window)
+    samples = _cut_frames(padded, middles.ravel(), window)
     spectra = rfft(samples * shape, fft_size(window))
     squares = np.square(spectra.real) + np.square(spectra.imag)
     means = squares.reshape(*middles.shape, -1).mean(axis=1)
@@ -143,12 +139,11 @@ def frame_middles(samples: int, width: int, frames: int) -> IntArray:
     return middles.reshape(width, frames)
 
 
-def _cut_frames(signal: Signal, middles: IntArray, window: int) -> FloatArray:
-    """Return the samples around each middle; silence beyond the signal."""
-    margin = window
-    padded = np.pad(signal.astype(np.float64), margin)
-    first = middles - window // 2 + margin
-    return np.asarray(np.lib.stride_tricks.sliding_window_view(padded, window)[first])
+def _cut_frames(padded: Signal, middles: IntArray, window: int) -> FloatArray:
+    """Return the samples around each middle of a signal with a window of silence at both ends."""
+    first = middles - window // 2 + window
+    frames = np.lib.stride_tricks.sliding_window_view(padded, window)[first]
+    return frames.astype(np.float64)
 
 
 def band_edges(picture: Picture, rate_hz: float) -> FloatArray:
