@@ -4,7 +4,12 @@ import sys
 import uuid
 
 import pytest
+from starlette.testclient import TestClient
 
+from callshot.review import server
+from callshot.review.server import ServerOptions, read_address, write_address
+from callshot.review.web import make_app
+from callshot.review.web_safety import Access
 from served_review import serve
 
 
@@ -41,3 +46,44 @@ def test_nothing_is_called_saved_after_the_journal_was_removed(scan, tmp_path, h
         client.post("/api/decisions", {"decisions": [decision]}, status=500)
         client.post("/api/undo", {"uuid": str(uuid.uuid4())}, status=500)
         assert review.seq == seq
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="files have no such modes")
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o606])
+def test_a_token_that_others_could_read_is_not_taken_again(tmp_path, mode):
+    _, token = read_address(tmp_path)
+    write_address(tmp_path, 1234, token)
+    (tmp_path / "address.json").chmod(mode)
+    port, other = read_address(tmp_path)
+    assert port is None
+    assert other != token
+
+
+class Now:
+    """A timer that does not wait."""
+
+    def __init__(self, delay_s, function, arguments):
+        self.start = lambda: function(*arguments)
+
+
+def test_the_browser_is_not_given_the_token_on_its_command_line(monkeypatch):
+    opened = []
+    monkeypatch.setattr(server, "Timer", Now)
+    monkeypatch.setattr(server.webbrowser, "open", opened.append)
+    access = Access("a-token", "127.0.0.1", 8420, "ada")
+    server._announce(access, ServerOptions(), print)
+    assert "a-token" not in opened[0]
+
+
+def test_the_code_of_the_browser_counts_once(scan, tmp_path):
+    with serve(scan, tmp_path / "review") as (_, review):
+        access = Access("a-token", "127.0.0.1", 8420, "ada")
+        app = make_app(review, access)
+        path = f"/?code={access.make_code()}"
+        with TestClient(app, "http://127.0.0.1:8420") as browser:
+            assert browser.get("/?code=x").status_code == 403
+            assert browser.get(path).status_code == 200
+            assert browser.get("/api/queue?order=time").status_code == 200
+        with TestClient(app, "http://127.0.0.1:8420") as somebody:
+            assert somebody.get(path).status_code == 403
+            assert somebody.get("/").status_code == 403

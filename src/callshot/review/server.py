@@ -170,8 +170,8 @@ def _announce(
         shown = socket.gethostname()
     if ":" in shown:
         shown = f"[{shown}]"
-    address = f"http://{shown}:{access.port}/?token={access.token}"
-    print_line(f"review at {address}")
+    address = f"http://{shown}:{access.port}/"
+    print_line(f"review at {address}?token={access.token}")
     if options.host is not None:
         print_line(
             "whoever has this address can listen and decide; add &reviewer=NAME for each person; "
@@ -180,18 +180,28 @@ def _announce(
     print_line("stop with Ctrl-C")
     sys.stdout.flush()
     if options.browser:
-        Timer(0.3, webbrowser.open, [address]).start()
+        Timer(0.3, webbrowser.open, [f"{address}?code={access.make_code()}"]).start()
 
 
 def read_address(folder: Path) -> tuple[int | None, str]:
     """Return the port and the token of the last time, so that open pages go on; or a new token."""
     try:
-        known = json.loads((folder / ADDRESS).read_bytes())
+        with (folder / ADDRESS).open("rb") as stream:
+            if not _is_private(os.fstat(stream.fileno())):
+                return None, secrets.token_urlsafe(32)
+            known = json.load(stream)
         if re.fullmatch(r"[\w-]{43}", known["token"]) and type(known["port"]) is int:
             return known["port"], known["token"]
     except (OSError, ValueError, LookupError, TypeError):
         pass
     return None, secrets.token_urlsafe(32)
+
+
+def _is_private(status: os.stat_result) -> bool:
+    """Return whether a file is ours alone: others may know the token of a copied or planted one."""
+    if sys.platform == "win32":  # which has no such modes
+        return True
+    return status.st_uid == os.geteuid() and status.st_mode & 0o077 == 0
 
 
 def write_address(folder: Path, port: int, token: str) -> None:

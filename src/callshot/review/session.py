@@ -169,10 +169,12 @@ class Review:
         self, reviewer: str, order: str, chosen: QueueFilter, offset: int, limit: int
     ) -> Answer:
         """Return the numbers of items in an order, those that a filter shows."""
-        if chosen.reviewer is not None or chosen.state == "conflict":
+        if chosen.reviewer is not None:
             self.check_visible(reviewer, chosen.reviewer)
         with self.lock:
             keep = select_items(chosen, self.items, self.decisions, reviewer)
+            if self.blind and chosen.state == "conflict":
+                keep[:] = False
             ordered = self._order(order)
             ids = ordered[keep[ordered]]
             return {

@@ -8,8 +8,9 @@ cookie of ours (SameSite=Strict), its Origin differs, and a name that it lets po
 import hmac
 import ipaddress
 import re
+import secrets
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -50,6 +51,7 @@ class Access:
     host: str
     port: int
     reviewer: str
+    codes: set[str] = field(default_factory=set)  # that count once instead of the token
 
     @property
     def cookie(self) -> str:
@@ -84,6 +86,22 @@ class Access:
     def knows(self, token: str) -> bool:
         """Compare a token in constant time."""
         return hmac.compare_digest(token.encode(), self.token.encode())
+
+    def make_code(self) -> str:
+        """Return what opens the page once; all users can read the arguments of a browser."""
+        code = secrets.token_urlsafe(32)
+        self.codes.add(code)
+        return code
+
+    def use_code(self, code: str) -> bool:
+        """Return whether a code opens the page, which it then does not any more."""
+        found = {
+            one
+            for one in self.codes
+            if hmac.compare_digest(one.encode(), code.encode())
+        }
+        self.codes.difference_update(found)
+        return bool(found)
 
 
 def _is_address(name: str) -> bool:
@@ -129,9 +147,13 @@ class Guard:
         reason = self._find_stranger(headers)
         if reason:
             return refuse(403, reason)
-        token = request.query_params.get("token")
-        if request.method == "GET" and request.url.path == "/" and token is not None:
-            return self._sign_in(request, token)
+        if request.method == "GET" and request.url.path == "/":
+            token = request.query_params.get("token")
+            code = request.query_params.get("code")
+            if token is not None:
+                return self._sign_in(request, self.access.knows(token))
+            if code is not None:
+                return self._sign_in(request, self.access.use_code(code))
         if not self.access.knows(read_cookie(headers, self.access.cookie)):
             return refuse(403, "no token: open the address that callshot printed")
         if request.method == "POST":
@@ -150,12 +172,12 @@ class Guard:
             return "another Origin: only the page of this server may ask"
         return ""
 
-    def _sign_in(self, request: Request, token: str) -> Response:
-        """Turn the token of the printed address into a cookie."""
-        if not self.access.knows(token):
+    def _sign_in(self, request: Request, is_known: bool) -> Response:
+        """Turn the token of the printed address, or a code, into a cookie."""
+        if not is_known:
             return refuse(403, "another token: open the address that callshot printed")
         answer = RedirectResponse("/", 303)
-        set_cookie(answer, self.access.cookie, token)
+        set_cookie(answer, self.access.cookie, self.access.token)
         reviewer = request.query_params.get("reviewer")
         if reviewer is None:
             return answer
