@@ -4,13 +4,12 @@ import sys
 import uuid
 
 import pytest
-from starlette.testclient import TestClient
 
+import served_review
 from callshot.review import server
 from callshot.review.server import ServerOptions, read_address, write_address
-from callshot.review.web import make_app
 from callshot.review.web_safety import Access
-from served_review import serve
+from served_review import TOKEN, serve
 
 
 def remove(folder):
@@ -75,15 +74,21 @@ def test_the_browser_is_not_given_the_token_on_its_command_line(monkeypatch):
     assert "a-token" not in opened[0]
 
 
-def test_the_code_of_the_browser_counts_once(scan, tmp_path):
-    with serve(scan, tmp_path / "review") as (_, review):
-        access = Access("a-token", "127.0.0.1", 8420, "ada")
-        app = make_app(review, access)
-        path = f"/?code={access.make_code()}"
-        with TestClient(app, "http://127.0.0.1:8420") as browser:
-            assert browser.get("/?code=x").status_code == 403
-            assert browser.get(path).status_code == 200
-            assert browser.get("/api/queue?order=time").status_code == 200
-        with TestClient(app, "http://127.0.0.1:8420") as somebody:
-            assert somebody.get(path).status_code == 403
-            assert somebody.get("/").status_code == 403
+def test_the_code_of_the_browser_counts_once(scan, tmp_path, monkeypatch):
+    made = []
+
+    def keep(*arguments):
+        made.append(Access(*arguments))
+        return made[0]
+
+    monkeypatch.setattr(served_review, "Access", keep)
+    with serve(scan, tmp_path / "review") as (client, _):
+        path = f"/?code={made[0].make_code()}"
+        nobody = {"Cookie": None}
+        assert client.ask("GET", "/?code=x", headers=nobody)[0] == 403
+        status, headers, _ = client.ask("GET", path, headers=nobody)
+        assert status == 303
+        assert TOKEN in headers["set-cookie"]
+        status, headers, _ = client.ask("GET", path, headers=nobody)
+        assert status == 403
+        assert "set-cookie" not in headers
