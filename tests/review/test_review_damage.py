@@ -1,13 +1,19 @@
+import errno
+import json
 import os
 import shutil
 import sys
 import uuid
+from pathlib import Path
 
+import polars as pl
 import pytest
 
 import served_review
+from callshot.errors import InputError
 from callshot.review import server
 from callshot.review.server import ServerOptions, read_address, write_address
+from callshot.review.sources import SourceOptions, open_source
 from callshot.review.web_safety import Access
 from served_review import TOKEN, serve
 
@@ -92,3 +98,50 @@ def test_the_code_of_the_browser_counts_once(scan, tmp_path, monkeypatch):
         status, headers, _ = client.ask("GET", path, headers=nobody)
         assert status == 403
         assert "set-cookie" not in headers
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        {"start_s": float("nan")},
+        {"start_s": None},
+        {"start_s": -1.0},
+        {"end_s": float("inf")},
+        {"end_s": 0.0},
+        {"recording": None},
+    ],
+)
+def test_events_that_are_no_spans_are_refused(scan, tmp_path, harm):
+    folder = tmp_path / "scan"
+    shutil.copytree(scan, folder)
+    events = pl.read_parquet(folder / "events.parquet")
+    is_second = pl.int_range(pl.len()) == 1
+    changes = [
+        pl.when(~is_second).then(pl.col(name)).otherwise(pl.lit(value)).alias(name)
+        for name, value in harm.items()
+    ]
+    events.with_columns(changes).write_parquet(folder / "events.parquet")
+    with pytest.raises(InputError, match="row 2: expected a recording"):
+        open_source(folder, SourceOptions())
+
+
+def test_thresholds_that_are_no_numbers_are_left_out(scan, tmp_path):
+    folder = tmp_path / "scan"
+    shutil.copytree(scan, folder)
+    facts = json.loads((folder / "scan.json").read_text())
+    facts["classes"][0]["threshold"] = float("nan")
+    (folder / "scan.json").write_text(json.dumps(facts))
+    with serve(folder, tmp_path / "review") as (client, _):
+        assert client.get("/api/progress")["classes"][0]["threshold"] is None
+
+
+def test_a_disk_that_fails_is_explained(scan, tmp_path, monkeypatch):
+    def fail(path):
+        raise OSError(errno.EIO, "Input/output error")
+
+    with serve(scan, tmp_path / "review") as (client, _):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "is_file", fail)
+            client.get("/api/session")
+            answer = client.get("/api/waveform?item=0", 404)
+        assert "cannot be read (Input/output error)" in answer["error"]

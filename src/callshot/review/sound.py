@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from callshot.corpus.audio import open_recording
 from callshot.corpus.audio_files import Signal
 from callshot.errors import InputError, RequestError
-from callshot.files import is_inside
+from callshot.files import explain_unreadable, is_inside
 from callshot.records import Recording
 
 SPEEDS = (0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
@@ -79,7 +79,9 @@ class RecordingFiles:
         path = root / name
         if not is_inside(root, name) or not _stays_inside(root, path):
             raise InputError(f"{name}: leads outside the folder of the recordings")
-        if not path.is_file():
+        with explain_unreadable(path):
+            is_there = path.is_file()
+        if not is_there:
             raise InputError(
                 f"{name}: not in {root}; if the recordings were moved, start the review with "
                 "--recordings FOLDER"
@@ -94,7 +96,8 @@ class RecordingFiles:
     def stamp(self, name: str) -> tuple[str, int, int]:
         """Return what changes when the file of a recording does."""
         path = self.find(name)
-        status = path.stat()
+        with explain_unreadable(path):
+            status = path.stat()
         return str(path), status.st_size, status.st_mtime_ns
 
     def read(self, name: str, start_s: float, end_s: float) -> Clip:

@@ -1,6 +1,7 @@
 """A scan, a table of segments or a study → the items of a review, and where their sound is."""
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -203,14 +204,31 @@ def _read_events(folder: Path, facts: Mapping[str, Any]) -> pl.DataFrame:
         raise InputError(
             f"{path}: the scan found nothing, so there is nothing to review"
         )
+    _check_events(path, events)
     return events
+
+
+def _check_events(path: Path, events: pl.DataFrame) -> None:
+    """Raise InputError unless each event is a span of a recording."""
+    start_s = pl.col("start_s").cast(pl.Float64, strict=False)
+    end_s = pl.col("end_s").cast(pl.Float64, strict=False)
+    is_span = (start_s >= 0) & (start_s < end_s) & end_s.is_finite()
+    is_event = pl.col("recording").is_not_null() & is_span
+    right = events.select(is_event.fill_null(value=False)).to_series().to_list()
+    if not all(right):
+        row = right.index(False)
+        raise InputError(
+            f"{path}: row {row + 1}: expected a recording, and a start_s from 0 that is before "
+            f"end_s, got {events.row(row)[:3]}; scan again"
+        )
 
 
 def _find_thresholds(facts: Mapping[str, Any]) -> dict[str, float]:
     thresholds = {}
     for one in facts["classes"]:
-        if one.get("threshold") is not None:
-            thresholds[str(one["label"])] = float(one["threshold"])
+        threshold = one.get("threshold")
+        if threshold is not None and math.isfinite(threshold):
+            thresholds[str(one["label"])] = float(threshold)
     return thresholds
 
 
