@@ -195,3 +195,10 @@ def test_long_windows_take_a_bounded_amount_of_memory():
     finally:
         tracemalloc.stop()
     assert peak < 100 * 2**20
+
+
+def test_a_sound_takes_at_most_half_an_hour_to_play():
+    clip = Clip(np.zeros(600 * 250, np.float32), 250, 0.0)
+    slow = make_wav(clip, SoundOptions(speed=0.0625))
+    assert len(slow) == 44 + 2 * 8000 * 1800
+    assert len(make_wav(clip, SoundOptions())) == 44 + 2 * 8000 * 600

@@ -29,6 +29,7 @@ LOWEST_HZ = 8000  # that browsers play
 HIGHEST_HZ = 96000
 LONGEST_S = 600.0  # of a recording, in one answer
 MOST_SAMPLES = 2**24
+LONGEST_PLAYED_S = 1800.0  # which slow sounds would exceed
 FILTER_ORDER = 4
 FILTER_MARGIN_S = 1.0
 NARROWEST_BAND = 1e-5  # of the rate; narrower filters are not stable
@@ -152,11 +153,20 @@ class SoundOptions:
 
 
 def make_wav(clip: Clip, options: SoundOptions) -> bytes:
-    """Return a sound as it is to be played: 16 bit, one channel."""
+    """Return a sound as it is to be played: 16 bit, one channel, at most half an hour."""
+    clip = limit_played(clip, options.speed)
     signal, rate_hz = _to_playable_rate(clip, options.speed)
     scaled = signal * 10 ** (options.gain_db / 20) * FULL_SCALE
     samples = np.clip(np.round(scaled), -FULL_SCALE, FULL_SCALE).astype("<i2")
     return _wav_header(samples.nbytes, rate_hz) + samples.tobytes()
+
+
+def limit_played(clip: Clip, speed: float) -> Clip:
+    """Return the beginning of a clip that takes at most half an hour to play."""
+    longest_s = LONGEST_PLAYED_S * speed
+    if clip.end_s - clip.start_s <= longest_s:
+        return clip
+    return clip.cut(clip.start_s, clip.start_s + longest_s)
 
 
 def _to_playable_rate(clip: Clip, speed: float) -> tuple[Signal, int]:

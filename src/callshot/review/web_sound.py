@@ -15,6 +15,7 @@ from callshot.review.sound import (
     Clip,
     SoundOptions,
     filter_band,
+    limit_played,
     make_wav,
     make_waveform,
 )
@@ -49,6 +50,7 @@ class SoundRoutes:
             if options.margin_s:
                 whole = filter_band(clip, options.low_hz, options.high_hz)
                 clip = whole.cut(span.start_s, span.end_s)
+            clip = limit_played(clip, options.speed)
             facts = {**_describe_clip(clip), "X-Speed": f"{options.speed:g}"}
             return make_wav(clip, options), facts
 
