@@ -356,3 +356,14 @@ def test_filters_show_what_they_say(scan, tmp_path):
         client.decide(3, "skip")
         assert client.get("/api/queue?order=time&state=skipped")["ids"] == [3]
         assert client.get("/api/queue?order=time&state=all&reviewer=ada")["ids"] == [3]
+
+
+def test_the_next_command_after_a_review_of_segments_works(scan, study, tmp_path):
+    model = str(scan.parent / "calls.npz")
+    with serve(study, tmp_path / "review") as (client, _):
+        client.decide(0, "confirm")
+        words = client.get("/api/session")["learn_command"].split()[1:]
+    out = str(tmp_path / "better.npz")
+    given = {"MODEL": model, "better.npz": out}
+    result = CliRunner().invoke(app, [given.get(word, word) for word in words])
+    assert result.exit_code == 0, result.output

@@ -198,8 +198,8 @@ def find_model(results: ReviewResults, folder: Path) -> Path:
     named = results.facts.get("model")
     if named is None:
         raise OptionError(
-            f"add: {folder} is the review of {results.facts.get('kind')} without a model; give "
-            "the folder of the review as EXAMPLES, and --encoder or --add MODEL"
+            f"add: {folder} is the review of {results.facts.get('kind')} without a model; name "
+            f"one: callshot learn {folder} --add MODEL"
         )
     path = Path(str(named))
     if not path.is_file():

@@ -83,7 +83,7 @@ def describe_learning(review: Review) -> str:
     """Return the command that makes a model with the confirmed calls."""
     folder = shlex.quote(str(review.journal.path.parent))
     if review.source.facts.get("model") is None:
-        return f"callshot learn {folder} --encoder NAME --out calls.npz"
+        return f"callshot learn {folder} --add MODEL --out better.npz"
     return f"callshot learn --add {folder} --out better.npz"
 
 
