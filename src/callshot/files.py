@@ -288,7 +288,7 @@ def is_inside(folder: Path, name: str) -> bool:
     may be a link: files are replaced and removed, never written through.
     """
     path = Path(name)
-    if path.anchor or ".." in path.parts:
+    if path.anchor or ".." in path.parts or "\0" in name:
         return False
     try:
         parent = Path(os.path.realpath((folder / path).parent))

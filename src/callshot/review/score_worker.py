@@ -5,6 +5,8 @@ from collections.abc import Callable
 from threading import Condition, Thread
 from typing import TYPE_CHECKING
 
+from threadpoolctl import threadpool_limits
+
 from callshot.errors import CallshotError
 
 if TYPE_CHECKING:
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
     Scores = ModelScores | HeldOutScores
 
 LONGEST_WAIT_S = 30.0
+# The next card comes first: scores wait until no decision came for a while, but not for ever.
+PAUSE_S = 0.2
+LONGEST_PAUSE_S = 1.0
 
 
 class ScoreWorker:
@@ -30,10 +35,9 @@ class ScoreWorker:
         self.took_s = 0.0
         self._review = review
         self._load = load
-        self._wanted = (
-            0  # how often scores were asked for, and how often they were made
-        )
-        self._made = -1
+        self._wanted = 0  # how often scores were asked for
+        self._made = -1  # the last request that was done
+        self._is_urgent = False  # somebody waits for the scores
         self._stops = False
         self._condition = Condition()
         self._thread = Thread(target=self._run, name="callshot-scores", daemon=True)
@@ -47,8 +51,10 @@ class ScoreWorker:
             return self._wanted
 
     def wait(self, request: int) -> bool:
-        """Wait until a request is done; return whether it is."""
+        """Wait until a request is done, without a pause; return whether it is."""
         with self._condition:
+            self._is_urgent = True
+            self._condition.notify_all()
             return self._condition.wait_for(
                 lambda: self._made >= request or self._stops, LONGEST_WAIT_S
             )
@@ -70,18 +76,33 @@ class ScoreWorker:
                 self._condition.notify_all()
             return
         self.why = ""
-        while True:
-            with self._condition:
-                self._condition.wait_for(
-                    lambda: self._made < self._wanted or self._stops
-                )
-                if self._stops:
-                    return
-                request = self._wanted
-            self._refresh(self.scores)
+        while (request := self._next_request()) is not None:
+            with threadpool_limits(1):  # the other cores serve the page
+                self._refresh(self.scores)
             with self._condition:
                 self._made = request
                 self._condition.notify_all()
+
+    def _next_request(self) -> int | None:
+        """Wait for a request, and until no other follows soon; None at the end."""
+        with self._condition:
+            self._condition.wait_for(lambda: self._made < self._wanted or self._stops)
+            latest_s = time.monotonic() + LONGEST_PAUSE_S
+            while not self._may_start(latest_s):
+                pass
+            self._is_urgent = False
+            return None if self._stops else self._wanted
+
+    def _may_start(self, latest_s: float) -> bool:
+        """Wait for a pause; return whether there was one, or whether it is time."""
+        before = self._wanted
+        left_s = min(PAUSE_S, latest_s - time.monotonic())
+        if left_s <= 0:
+            return True
+        is_disturbed = self._condition.wait_for(
+            lambda: self._wanted > before or self._is_urgent or self._stops, left_s
+        )
+        return not is_disturbed or self._is_urgent or self._stops
 
     def _refresh(self, scores: "Scores") -> None:
         review = self._review
