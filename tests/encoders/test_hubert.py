@@ -145,7 +145,7 @@ def test_a_signal_that_would_fill_the_memory_is_an_error(
     not Path("/proc/self/statm").exists(), reason="the memory in use is read from /proc"
 )
 def test_memory_does_not_grow_with_the_number_of_lengths(layer_2: Path) -> None:
-    """A plan for each length would take more than 1 kB."""
+    """A plan for each of the last 3,600 lengths would take more than 1 kB: 900 pages."""
     model = open_hubert(layer_2)
     noise = make_signal(9000)
     pages = []
@@ -153,7 +153,7 @@ def test_memory_does_not_grow_with_the_number_of_lengths(layer_2: Path) -> None:
         for samples in range(start, start + 1800):
             model(noise[:samples])
         pages.append(int(Path("/proc/self/statm").read_text().split()[1]))
-    assert pages[2] - pages[0] <= 128
+    assert pages[2] - pages[0] <= 450
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
