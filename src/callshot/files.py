@@ -335,12 +335,16 @@ def has_header(path: Path, columns: Iterable[str]) -> bool:
         return False
 
 
+def find_existing(folder: Path) -> Path:
+    """Return a folder that need not exist yet, or the nearest one above it that does."""
+    folder = folder.absolute()
+    return next(path for path in (folder, *folder.parents) if path.exists())
+
+
 def why_not_writable(folder: Path) -> str:
     """Return what prevents files in a folder, which need not exist yet; empty if nothing does."""
-    folder = folder.absolute()
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
     try:
-        tempfile.TemporaryFile(dir=existing).close()
+        tempfile.TemporaryFile(dir=find_existing(folder)).close()
     except OSError as error:
         return error_reason(error)
     return ""

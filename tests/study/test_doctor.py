@@ -85,6 +85,8 @@ def test_a_folder_that_cannot_be_written_or_is_full_is_reported(tmp_path, monkey
     full = check_folder("store", tmp_path, "use --store")
     assert (full.state, full.advice) == (NOTE, "make space, or use --store")
     assert "GB free" in full.found
+    check_folder("store", tmp_path / "new", "use --store")
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """What this machine has → a list of checks: what was found, and what to do about it.
 
-Nothing is written except a small file for each folder that is tried, which is removed at once.
+Nothing is written except a nameless file in each folder that is tried, which is gone at once.
 """
 
 import io
@@ -21,7 +21,7 @@ from callshot.encoders.availability import PACKAGES, list_status
 from callshot.encoders.embed import default_store, default_threads
 from callshot.encoders.weights.weight_files import home
 from callshot.errors import CallshotError
-from callshot.files import error_reason, make_folder, why_not_writable
+from callshot.files import error_reason, find_existing, why_not_writable
 from callshot.version import __version__
 
 GOOD = "good"
@@ -277,14 +277,10 @@ def _check_folders() -> Iterator[Check]:
 
 def check_folder(subject: str, folder: Path, otherwise: str) -> Check:
     """Return whether files can be written to a folder, and how much space is left."""
-    try:
-        make_folder(folder)
-        reason = why_not_writable(folder)
-        free_gb = shutil.disk_usage(folder).free / 1e9
-    except (CallshotError, OSError) as error:
-        return Check(subject, PROBLEM, error_reason(error), otherwise)
+    reason = why_not_writable(folder)
     if reason:
         return Check(subject, PROBLEM, f"{folder}: {reason}", otherwise)
+    free_gb = shutil.disk_usage(find_existing(folder)).free / 1e9
     found = f"{folder}: {free_gb:.1f} GB free"
     if free_gb < LEAST_FREE_GB:
         return Check(subject, NOTE, found, f"make space, or {otherwise}")
