@@ -71,7 +71,7 @@ def write_study(path: Path, study: dict[str, Any]) -> Path:
 
 
 def make_calls(results: CorpusResults) -> CorpusCalls:
-    """Return the calls of a corpus, with a sound of those to hear; every second one is low."""
+    """Return the calls of a corpus, with a sound of those to play; every second one is low."""
     calls = find_calls(results)
     clips = {}
     for number, name in enumerate(choose_sounds(calls, results)):

@@ -231,11 +231,11 @@ def test_annotated_background_is_used_whole_unless_calls_were_missed():
         return draw_noise(rng, count) + strength[:, None] * rain
 
     noise = draw_rainy(1500)
-    unheard = make_detector(model, make_background(noise, origin="annotated"), 1.0)
-    heard = make_detector(model, make_background(noise), 1.0)
-    np.testing.assert_array_equal(unheard.weights, heard.weights)
-    np.testing.assert_array_equal(unheard.thresholds, heard.thresholds)
-    alarms = unheard.score(draw_rainy(20_000)) >= unheard.thresholds
+    annotated = make_detector(model, make_background(noise, origin="annotated"), 1.0)
+    from_site = make_detector(model, make_background(noise), 1.0)
+    np.testing.assert_array_equal(annotated.weights, from_site.weights)
+    np.testing.assert_array_equal(annotated.thresholds, from_site.thresholds)
+    alarms = annotated.score(draw_rainy(20_000)) >= annotated.thresholds
     allowed = 20_000 * make_background(noise).hop_s / 3600
     assert alarms.sum(axis=0).max() <= 2 * allowed
     centre = noise.mean(axis=0)

@@ -1,4 +1,4 @@
-"""Calls to hear: which ones are chosen, how they sound, how large they are."""
+"""Calls to play: which ones are chosen, how they sound, how large they are."""
 
 import base64
 import io
@@ -171,7 +171,7 @@ def test_one_label_alone_has_picks():
     assert pick.other == 0
 
 
-def test_every_label_is_heard_and_random_vectors_choose_nothing():
+def test_every_label_is_played_and_random_vectors_choose_nothing():
     results = make_corpus_results(make_tables(LABELS, {"mfcc": 1.0, "random": 0.0}))
     calls = find_calls(results)
     names = choose_sounds(calls, results)

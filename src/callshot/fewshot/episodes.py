@@ -203,7 +203,7 @@ def splits(episodes: Episodes) -> list[Split]:
 def distinct_rows(rows: FloatArray) -> tuple[FloatArray, IntArray]:
     """Return each distinct row once, by first occurrence, and the number of every row's.
 
-    Where a few columns tell all rows apart, the others are not read.
+    Where a few columns separate all rows, the others are not read.
     """
     first_columns = rows[:, :FEW_COLUMNS] + 0.0
     if len(np.unique(first_columns, axis=0)) == len(rows):

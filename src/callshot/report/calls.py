@@ -1,4 +1,4 @@
-"""Results of a corpus → its calls as the page shows them: a map, confusions, calls to hear."""
+"""Results of a corpus → its calls as the page shows them: a map, confusions, calls to play."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -68,7 +68,7 @@ def _has_umap() -> bool:
 
 
 def choose_sounds(calls: CorpusCalls, results: CorpusResults) -> list[str]:
-    """Return the segments to hear, the most important first: picks, then others of each label."""
+    """Return the segments to play, the most important first: picks, then others of each label."""
     rows: list[int] = []
     for table, encoder in zip(results.tables, calls.encoders, strict=True):
         if not is_random(table.encoder):

@@ -1,7 +1,7 @@
 """Chosen calls of a corpus → short sounds and spectrograms for the page, of a bounded size.
 
 Sounds are MP3, which every browser plays, and whose bytes depend on the samples only. A call that
-is too low to be heard is also there sped up.
+is too low for human ears is also there sped up.
 """
 
 import base64
@@ -17,7 +17,7 @@ from callshot.errors import CallshotError
 from callshot.records import FloatArray, Segment
 
 LONGEST_S = 3.0  # of a sound
-SHORT_CALL_S = 0.5  # a shorter call is heard with some sound around it
+SHORT_CALL_S = 0.5  # a shorter call is played with some sound around it
 AROUND_S = 0.25
 MOST_BYTES = 2_000_000  # of all clips of a page, before they are text
 BASE64 = 4 / 3  # characters per byte
@@ -25,7 +25,7 @@ RATE_HZ = 16000
 RATES_HZ = (16000, 32000)  # MP3 has few rates; calls above 8 kHz need the second
 COMPRESSION = 0.8  # of MP3: 0 is best, 1 is smallest
 LEVEL = 0.7  # of the loudest sample
-LOW_HZ = 150.0  # half of the energy is below: hard to hear
+LOW_HZ = 150.0  # half of the energy is below: barely audible
 AUDIBLE_HZ = 250.0
 SPEEDS = (4, 8, 16)
 COLUMNS = 150  # of a spectrogram
@@ -44,7 +44,7 @@ class CorpusAudio:
 
 @dataclass(frozen=True)
 class Clip:
-    """A call to hear and see; `fast` is the sound sped up by `speed`, if it is low."""
+    """A call to play and see; `fast` is the sound sped up by `speed`, if it is low."""
 
     sound: str
     picture: str
@@ -86,7 +86,7 @@ def _load_clips(root: Path, segments: Sequence[Segment]) -> Iterator[tuple[str, 
 
 
 def _widen(segment: Segment) -> Segment:
-    """Return the span to hear: not too long, and with something around a short call."""
+    """Return the span to play: not too long, and with something around a short call."""
     end_s = min(segment.end_s, segment.start_s + LONGEST_S)
     collar_s = segment.collar_s
     if end_s - segment.start_s < SHORT_CALL_S:

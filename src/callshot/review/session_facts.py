@@ -185,7 +185,7 @@ def describe_progress(review: Review, reviewer: str) -> dict[str, Any]:
 def _describe_agreement(review: Review, undecided: int) -> dict[str, Any]:
     """Return how far reviewers agree.
 
-    A blind reviewer learns it after the last item: each step of it would tell what others said.
+    A blind reviewer learns it after the last item: each step of it would show what others said.
     """
     if review.blind and undecided > 0:
         return {"pairs": 0, "agreed": 0, "kappa": None, "conflicts": []}

@@ -1,8 +1,8 @@
 """Spans of recordings → signals, WAV files at any speed, and waveforms.
 
 A sound is played faster by giving its samples a higher rate in the header of the WAV file: so the
-pitch goes up, and calls below hearing can be heard. The rate in the header is always one that
-browsers play, 8 to 96 kHz; the signal is resampled where that is needed.
+pitch goes up, and calls that are too low for human ears become audible. The rate in the header is
+always one that browsers play, 8 to 96 kHz; the signal is resampled where that is needed.
 """
 
 import math

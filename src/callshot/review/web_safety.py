@@ -55,7 +55,7 @@ class Access:
 
     @property
     def cookie(self) -> str:
-        """The name of the cookie; browsers do not tell ports apart."""
+        """The name of the cookie; browsers send the same cookies to every port."""
         return f"{COOKIE}_{self.port}"
 
     @property
@@ -144,7 +144,7 @@ class Guard:
     def _find_refusal(self, request: Request) -> Response | None:
         """Return the answer to a request that goes no further, None if it may."""
         headers = request.headers
-        reason = self._find_stranger(headers)
+        reason = self._find_foreign_request(headers)
         if reason:
             return refuse(403, reason)
         if request.method == "GET" and request.url.path == "/":
@@ -162,7 +162,7 @@ class Guard:
             return refuse(405, "expected GET or POST")
         return None
 
-    def _find_stranger(self, headers: Headers) -> str:
+    def _find_foreign_request(self, headers: Headers) -> str:
         """Return why a request is not from our own page; empty if it is."""
         host = headers.get("host", "")
         if len(headers.getlist("host")) != 1 or not self.access.is_own_host(host):

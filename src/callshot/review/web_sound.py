@@ -78,7 +78,7 @@ class SoundRoutes:
         return JSONResponse(make_waveform(clip, width))
 
     def _find_span(self, query: Query, request: Request) -> "_Span | ExampleClip":
-        """Return what a request wants to hear or see: an item, or an example."""
+        """Return what a request wants to play or see: an item, or an example."""
         before_s = _read_context(query, "before")
         after_s = _read_context(query, "after")
         found = self._find_item(query)

@@ -31,7 +31,7 @@ export function makeSvg(name, attributes = {}, ...children) {
   return element;
 }
 
-/** Make a button that shows its key; screen readers hear the name alone. */
+/** Make a button that shows its key; screen readers read the name alone. */
 export function makeButton(text, key, onClick, attributes = {}) {
   const hint = key ? make("kbd", { "aria-hidden": "true" }, key) : null;
   return make("button", { type: "button", click: onClick, ...attributes }, make("span", {}, text), hint);

@@ -27,7 +27,7 @@ async function showExamples() {
 function makeClass(group, index) {
   const key = index < 2 ? make("kbd", { "aria-hidden": "true" }, ["e", "d"][index]) : null;
   const heading = make("h3", {}, "Examples of ", make("b", {}, group.label), " ", key);
-  const empty = make("p", { class: "quiet" }, "No example of this call can be heard here.");
+  const empty = make("p", { class: "quiet" }, "No example of this call can be played here.");
   const tiles = group.examples.length ? group.examples.map((example) => makeTile(example, group.label)) : [empty];
   return make("div", { class: "class" }, heading, make("div", { class: "row" }, ...tiles));
 }
@@ -70,7 +70,7 @@ export function playNextExample(index) {
   turns[index] += 1;
 }
 
-/** Mark the example that is heard. */
+/** Mark the example that is playing. */
 function showPlaying() {
   for (const tile of byId("examples").querySelectorAll("[data-example]")) {
     const here = player.playing && player.what?.kind === "example" && String(player.what.id) === tile.dataset.example;

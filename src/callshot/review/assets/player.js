@@ -11,7 +11,7 @@ let wanted = 0; // only the latest request to play counts
 
 export const player = { playing: false, what: null };
 
-/** Return the time in the recording that is heard now, or null. */
+/** Return the time in the recording that is playing now, or null. */
 export function playTime() {
   return source === null ? null : source.start_s + audio.currentTime * source.speed;
 }
@@ -86,8 +86,8 @@ function follow() {
 /** Play again with changed settings, if it was playing. */
 function changeSound(keys) {
   audio.loop = settings.loop;
-  const heard = ["speed", "gain_db", "band", "low_hz", "high_hz", "only_selection"];
-  if (player.playing && player.what.kind === "item" && keys.some((key) => heard.includes(key))) playItem();
+  const audible = ["speed", "gain_db", "band", "low_hz", "high_hz", "only_selection"];
+  if (player.playing && player.what.kind === "item" && keys.some((key) => audible.includes(key))) playItem();
 }
 
 /** Forget the sound of the last card; play the new one if the reviewer wants that. */

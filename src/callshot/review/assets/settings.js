@@ -2,7 +2,7 @@
 
 import { emit, state } from "./state.js";
 
-export const SPEEDS = [0.0625, 0.125, 0.25, 0.5, 1, 2, 4, 8, 16]; // below 1: bats come down to hearing
+export const SPEEDS = [0.0625, 0.125, 0.25, 0.5, 1, 2, 4, 8, 16]; // below 1: bat calls become audible
 export const CONTEXTS = [0, 0.25, 0.5, 1, 2, 5, 10, 20, 30, 60];
 export const PICTURE_KEYS = ["window_s", "min_hz", "max_hz", "scale", "floor_db", "range_db", "colours"];
 const THEME_KEY = "callshot.theme";
@@ -62,7 +62,7 @@ function usePreset(name) {
   if (preset) Object.assign(settings, preset, { preset: name });
 }
 
-/** Change settings, keep them, and tell what has to be drawn again. */
+/** Change settings, keep them, and report what has to be drawn again. */
 export function changeSettings(changes) {
   Object.assign(settings, changes);
   const { theme, ...rest } = settings;

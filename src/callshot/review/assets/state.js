@@ -1,4 +1,4 @@
-// What the page knows now, and who wants to hear of changes.
+// What the page knows now, and who listens to changes.
 
 export const state = {
   session: null,
@@ -24,7 +24,7 @@ export function on(topic, action) {
   listeners.set(topic, [...(listeners.get(topic) ?? []), action]);
 }
 
-/** Tell the listeners of a topic. */
+/** Call the listeners of a topic. */
 export function emit(topic, detail) {
   for (const action of listeners.get(topic) ?? []) action(detail);
 }

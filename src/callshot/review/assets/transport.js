@@ -50,11 +50,11 @@ function makeSelect(id, title, pairs, name) {
   return select;
 }
 
-/** Make the choice of presets: which pitch is seen and heard. */
+/** Make the choice of presets: which pitch is shown and played. */
 function makePresets() {
   const pairs = Object.keys(state.session.presets).map((name) => [name, name]);
   const change = () => { if (select.value !== "own") choosePreset(select.value); };
-  const title = "Which pitch is seen and heard; details in the settings";
+  const title = "Which pitch is shown and played; details in the settings";
   const select = make("select", { id: "preset", title, "aria-label": title, change }, ...makeOptions([...pairs, ["own", "own"]], settings.preset));
   return select;
 }

@@ -70,7 +70,7 @@ class CallMap {
   }
 
   showHint() {
-    const text = `Every call in the plane (${this.corpus.map_method}). Click a call to hear it; draw a line around calls to list them. ` +
+    const text = `Every call in the plane (${this.corpus.map_method}). Click a call to play it; draw a line around calls to list them. ` +
       "Filled points have a sound.";
     this.list.replaceChildren(makeElement("p", { class: "quiet" }, text));
   }

@@ -37,7 +37,7 @@ class Listen {
   constructor(host, data) {
     Object.assign(this, { host, data, state: { corpus: 0, encoder: 0 } });
     this.controls = makeElement("div", { class: "fields" });
-    this.grid = makeElement("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Calls to hear" });
+    this.grid = makeElement("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Calls to listen to" });
     host.append(this.controls, this.grid);
     this.update({ corpus: 0 });
   }
