@@ -203,6 +203,7 @@ def test_clips_find_calls_in_noise_when_they_are_laid_into_it(field, model, tmp_
     assert find_names(moved, calls) == labels
     assert len(moved.events) < 2 * len(calls)
     assert any("12 examples were laid into background" in one for one in moved.notes)
+    assert any("recordings without labels" in one for one in moved.notes)
     assert "windows without labels" in moved.detector.origin
     plain = scan(model, folder / "site", tmp_path / "index", site="none", **options)
     assert find_names(plain, calls) != labels

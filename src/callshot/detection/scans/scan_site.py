@@ -15,6 +15,11 @@ from callshot.detection.models.model import Model
 from callshot.detection.scans.scan_source import EmbeddingOptions, ScanSource
 from callshot.errors import InputError
 
+NO_LABELS = (
+    "thresholds come from recordings without labels, where false alarms can be several times the "
+    "aim; learn --background FOLDER, of recordings without calls, keeps closer to it"
+)
+
 
 @dataclass(frozen=True)
 class SuitedModel:
@@ -55,12 +60,12 @@ def suit_site(
         moved = _move(model, files, embedding)
     except InputError as error:
         note = f"the examples are used as they are: {error}"
-        return SuitedModel(model, background, (note,))
+        return SuitedModel(model, background, (note, NO_LABELS))
     note = (
         f"{len(moved.examples)} examples were laid into background of these recordings; "
         "--site none uses them as they are"
     )
-    return SuitedModel(moved, background, (note,))
+    return SuitedModel(moved, background, (note, NO_LABELS))
 
 
 def _move(model: Model, files: list[SiteFile], embedding: EmbeddingOptions) -> Model:
