@@ -14,9 +14,13 @@ from callshot.errors import OptionError
 from callshot.fewshot import reference
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import split
-from callshot.fewshot.prediction import predict, small_sample_inflation
 from callshot.fewshot.protocol import Protocol
-from callshot.fewshot.sweep import count_recordings, sweep
+from callshot.fewshot.sweep import (
+    count_recordings,
+    predict,
+    small_sample_inflation,
+    sweep,
+)
 from callshot.records import Embeddings
 from corpora import episodes_of
 from literal_total import literal_metrics, literal_support, literal_weights

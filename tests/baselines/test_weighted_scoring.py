@@ -9,16 +9,17 @@ from hypothesis import given, settings
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from callshot import Protocol
-from callshot.baselines.baseline_frames import frame_of_classes, frame_of_outputs
-from callshot.baselines.options import BaselineOptions
-from callshot.baselines.run import TrainingContext, train_dataset
-from callshot.baselines.scoring import measure, measure_outputs
-from callshot.baselines.weighted_scoring import (
+from callshot.baselines.baseline_frames import (
+    frame_of_classes,
+    frame_of_outputs,
     measure_ranking,
     predict_samples,
     resample_classes,
     resample_outputs,
 )
+from callshot.baselines.options import BaselineOptions
+from callshot.baselines.run import TrainingContext, train_dataset
+from callshot.baselines.scoring import measure, measure_outputs
 from callshot.fewshot.sweep import count_recordings
 from callshot.tables.dataset import Dataset
 from corpora import episodes_of, folds_of, random_corpus

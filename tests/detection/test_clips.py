@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from callshot.detection.events import clips
-from callshot.detection.events.choose_clips import choose_events
 from callshot.detection.events.clip_pictures import (
     draw_spectrogram,
     measure_spectrogram,
 )
-from callshot.detection.events.clips import ClipOptions, write_clips
+from callshot.detection.events.clips import ClipOptions, choose_events, write_clips
 from callshot.detection.events.events import (
     RecordingFolder,
     events_frame,

@@ -6,7 +6,7 @@ import polars as pl
 from rich.console import Console
 
 from callshot.detection.scores.score import DetectionScores
-from callshot.detection.scores.score_terminal import show_scores
+from callshot.detection.terminal import show_scores
 from callshot.records.frames import CALL_DENSITY
 
 

@@ -13,8 +13,7 @@ from callshot.encoders import availability, catalogue, hubert, install
 from callshot.encoders.availability import encoder_status
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.encode import open_encoder
-from callshot.encoders.install import download_weights, import_weights
-from callshot.encoders.weights.staging import stage_weights
+from callshot.encoders.install import download_weights, import_weights, stage_weights
 from callshot.encoders.weights.weight_files import (
     find_weight,
     get_weight,

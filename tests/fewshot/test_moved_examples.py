@@ -8,12 +8,11 @@ import pytest
 import literal
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.evaluate import check_tables, evaluate_tables
-from callshot.fewshot.joined_corpora import CorpusTables
+from callshot.fewshot.joined_corpora import CorpusTables, find_partner
 from callshot.fewshot.moved_examples import evaluate_moved, plan_task
-from callshot.fewshot.prediction import predict, small_sample_inflation
 from callshot.fewshot.protocol import Protocol
-from callshot.fewshot.same_encoder import find_partner
 from callshot.fewshot.single_episode import rerun_episode
+from callshot.fewshot.sweep import predict, small_sample_inflation
 from callshot.records.frames import value_matrix
 from callshot.report.moved_terminal import describe_moved
 from corpora import random_corpus

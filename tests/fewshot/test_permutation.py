@@ -12,11 +12,12 @@ from callshot.fewshot.classifiers import CLASSIFIERS
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.folds import complete_shots, count_classes
-from callshot.fewshot.labellings import count_orders, make_labellings
 from callshot.fewshot.permutation import (
     TEST_DRAWS,
     chance_test,
+    count_orders,
     is_better_than_chance,
+    make_labellings,
     measure_labellings,
     shots_to_test,
 )

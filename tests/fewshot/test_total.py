@@ -15,8 +15,12 @@ from callshot.fewshot.classifiers import find_classifier
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.kernels import ranks
-from callshot.fewshot.prediction import predict, small_sample_inflation
-from callshot.fewshot.sweep import count_recordings, sweep
+from callshot.fewshot.sweep import (
+    count_recordings,
+    predict,
+    small_sample_inflation,
+    sweep,
+)
 from callshot.fewshot.total_resampling import UNIT, reweight
 from callshot.records import METRICS
 from corpora import episodes_of, random_corpus, reverse_rows

@@ -1,7 +1,9 @@
 """Scores of a baseline that is trained on all labels → rows of the BASELINES schema.
 
 With the spread `total`, a row has an interval: what the trained model would score on other
-recordings.
+recordings. The model stays as it was trained. In each sample its queries weigh as those of the
+classifiers without training do, so that sample b of all is paired. Training again in every sample
+would take a thousand trainings, so other training sets are left out.
 """
 
 from collections.abc import Mapping
@@ -10,21 +12,19 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from callshot.baselines.scoring import Metrics, measure, measure_outputs
+from callshot.baselines.scoring import Categories, Metrics, measure, measure_outputs
 from callshot.baselines.sequence_batches import BoolArray
-from callshot.baselines.weighted_scoring import (
-    Samples,
-    predict_samples,
-    resample_classes,
-    resample_outputs,
-)
-from callshot.fewshot.accumulate import group_classes
+from callshot.fewshot.accumulate import WeightedMetricSums, group_classes
+from callshot.fewshot.episodes import Episodes, Split, splits
 from callshot.fewshot.protocol import Protocol
-from callshot.records import RANKING_METRICS, FloatArray
+from callshot.fewshot.sweep import count_recordings, predict, small_sample_inflation
+from callshot.fewshot.total_resampling import UNIT, draw_units
+from callshot.records import RANKING_METRICS, FloatArray, IntArray
 from callshot.records.frames import BASELINES, make_frame
 from callshot.tables.dataset import EncoderDataset
 
 Description = Mapping[str, str]  # kind, name and how
+Samples = dict[tuple[str, str], FloatArray]  # by scoring and metric
 
 
 def frame_of_classes(
@@ -99,3 +99,135 @@ def _interval(samples: FloatArray) -> tuple[float, float]:
 def encoder_key(part: EncoderDataset) -> dict[str, Any]:
     """Return the columns that name the corpus and the encoder."""
     return {"corpus": part.dataset.corpus, "encoder": part.table.encoder}
+
+
+def predict_samples(raw: Samples, values: Metrics, episodes: Episodes) -> Samples:
+    """Return raw samples around the plain values, with the error of these values added.
+
+    No labelled set is drawn: the spread `shared` of a trained baseline is a constant.
+    """
+    inflation = float(small_sample_inflation(count_recordings(episodes)).mean())
+    predicted = {}
+    for key, samples in raw.items():
+        plain = np.array([values[key]])
+        predicted[key] = predict(samples, plain, inflation=inflation, bounded=True)
+    return predicted
+
+
+def resample_classes(
+    episodes: Episodes,
+    scores: FloatArray,
+    protocol: Protocol,
+    categories: Categories = None,
+) -> Samples:
+    """Return raw samples of every scoring and metric; `scores` is (rows, classes)."""
+    units = draw_units(episodes, protocol)
+    sums = WeightedMetricSums(1, len(units), episodes.classes, categories)
+    for part in splits(episodes):
+        units_of_fold = units[:, part.rows]
+        weights = np.asarray(units_of_fold.T * UNIT, np.float64)
+        sums.add_weights(part, weights)
+        metrics = _measure_split(part, scores[part.rows], units_of_fold)
+        sums.add_weighted(0, part, *metrics)
+        sums.close_fold(part)
+    sums.finish(len(units))
+    return {key: table[0] for key, table in sums.values.items()}
+
+
+def _measure_split(
+    part: Split, scores: FloatArray, units: IntArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return AP, AUROC and weights of hits in one fold, (classes, samples).
+
+    `scores` is (queries, classes).
+    """
+    decided = scores.argmax(axis=1)
+    is_hit = part.relevant[decided, np.arange(len(decided))]
+    ap = []
+    auroc = []
+    hits = []
+    for n, relevant in enumerate(part.relevant):
+        metrics = measure_ranking(scores[:, n], relevant, units)
+        ap.append(metrics[0])
+        auroc.append(metrics[1])
+        hits.append(units[:, is_hit & (part.label == n)].sum(axis=1) * UNIT)
+    return np.array(ap), np.array(auroc), np.array(hits)
+
+
+def measure_ranking(
+    scores: FloatArray, relevant: BoolArray, units: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return weighted AP and AUROC (NaN without a negative) of one ranking in every sample.
+
+    `units` are whole weights, (samples, queries). The ranking is the same in all samples, so it is
+    sorted once.
+
+    >>> units = np.array([[1, 1, 1], [1, 3, 1]])
+    >>> measure_ranking(np.array([3.0, 2.0, 1.0]), np.array([True, False, True]), units)
+    (array([0.83333333, 0.7       ]), array([0.5, 0.5]))
+    """
+    hits, misses = _weigh_levels(scores, relevant, units)
+    new_hits = np.diff(hits, prepend=0)
+    new_misses = np.diff(misses, prepend=0)
+    precision = np.sum(new_hits * (hits / (hits + misses)), axis=1)
+    lost = np.sum(new_hits * (misses - 0.5 * new_misses), axis=1)
+    positives = hits[:, -1].astype(np.float64)
+    pairs = positives * misses[:, -1]
+    return precision / positives, 1.0 - lost / np.where(pairs > 0, pairs, np.nan)
+
+
+def _weigh_levels(
+    scores: FloatArray, relevant: BoolArray, units: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Return the weight of positives and of negatives down to each distinct score.
+
+    Both are (samples, distinct scores), the highest first.
+    """
+    order = np.argsort(-scores, kind="stable")
+    ordered = scores[order]
+    is_last = np.append(ordered[1:] != ordered[:-1], True)
+    weight = units[:, order]
+    hits = np.cumsum(weight * relevant[order], axis=1)
+    misses = np.cumsum(weight, axis=1) - hits
+    return hits[:, is_last], misses[:, is_last]
+
+
+def resample_outputs(
+    episodes: Episodes, targets: BoolArray, scores: FloatArray, protocol: Protocol
+) -> dict[str, FloatArray]:
+    """Return raw samples of mAP and AUROC of outputs that may be true together.
+
+    `targets` and `scores` are (rows, outputs). As for classes, the value of an output is its mean
+    over folds, weighted by the mean weight of its positives; a fold without a positive has none.
+    """
+    units = draw_units(episodes, protocol)
+    outputs = []
+    for target, column in zip(targets.T, scores.T, strict=True):
+        outputs.append(_resample_output(target, column, episodes.fold, units))
+    table = np.array(outputs)
+    means = {}
+    for number, metric in enumerate(RANKING_METRICS):
+        samples = table[:, number]
+        is_defined = ~np.isnan(samples).any(axis=1)
+        means[metric] = np.full(len(units), np.nan)
+        if is_defined.any():
+            means[metric] = samples[is_defined].mean(axis=0)
+    return means
+
+
+def _resample_output(
+    target: BoolArray, scores: FloatArray, fold: IntArray, units: IntArray
+) -> FloatArray:
+    """Return AP and AUROC of one output, (2, samples); NaN where no fold has a value."""
+    sums = np.zeros((len(RANKING_METRICS), len(units)))
+    shares = np.zeros(sums.shape)
+    for number in range(int(fold.max()) + 1):
+        rows = np.flatnonzero(fold == number)
+        positives = rows[target[rows]]
+        if not positives.size:
+            continue
+        metrics = np.array(measure_ranking(scores[rows], target[rows], units[:, rows]))
+        share = units[:, positives].mean(axis=1)
+        sums += share * np.nan_to_num(metrics)
+        shares += share * ~np.isnan(metrics)
+    return sums / np.where(shares > 0, shares, np.nan)

@@ -163,7 +163,7 @@ def _scan_recordings(
 
     from callshot.detection.scans.scan_files import scan_files
     from callshot.detection.scans.scan_source import EmbeddingOptions
-    from callshot.detection.scans.scan_terminal import show_scan
+    from callshot.detection.terminal import show_scan
 
     embedding = EmbeddingOptions(
         encoder.encoder,

@@ -117,7 +117,7 @@ def score(
 
     from callshot.detection.scores.score import score_detections
     from callshot.detection.scores.score_files import open_scores, write_scores
-    from callshot.detection.scores.score_terminal import show_scores
+    from callshot.detection.terminal import show_scores
 
     options = {
         "iou": iou,
@@ -203,7 +203,7 @@ def convert(
 
     from callshot.corpus.renaming import make_hints
     from callshot.detection.events.clips import ClipOptions
-    from callshot.detection.scores.score_terminal import show_rejects
+    from callshot.detection.terminal import show_rejects
 
     hints = make_hints(columns=parse_pairs("columns", columns, "label=Species"))
     more = _MoreFiles(recordings, activity)

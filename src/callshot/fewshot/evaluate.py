@@ -24,7 +24,6 @@ from callshot.fewshot.engine import (
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import audit, choose_folds, complete_shots, count_classes
 from callshot.fewshot.label_budget import Gains, label_budget
-from callshot.fewshot.labellings import count_orders
 from callshot.fewshot.notes import (
     describe_doubtful_labels,
     describe_leaks,
@@ -41,6 +40,7 @@ from callshot.fewshot.permutation import (
     LARGEST_P,
     TOO_FEW_ORDERS,
     chance_test,
+    count_orders,
     shots_to_test,
 )
 from callshot.fewshot.protocol import Protocol

@@ -26,7 +26,6 @@ from callshot.records.evaluation import (
     Folds,
     Inspection,
 )
-from callshot.records.findings import FAILURES, STATES, Finding
 from callshot.records.fold_numbers import given_folds, number_folds
 from callshot.records.moved_evaluation import MovedEvaluation
 from callshot.records.recordings import (
@@ -44,9 +43,12 @@ from callshot.records.terms import (
     BASELINE_KINDS,
     COMMON_FOLD,
     DECISION_METRICS,
+    FAILURES,
     METRICS,
     RANKING_METRICS,
     SPREADS,
+    STATES,
+    Finding,
     Progress,
     no_progress,
     scale_progress,

@@ -1,6 +1,8 @@
-"""Names that every package uses: metrics, spreads, scorings, kinds of baselines, and progress."""
+"""Names that every package uses: metrics, spreads, baselines, states of files, and progress."""
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
 
 Progress = Callable[[float, str], None]
 """Called with a share of the work (all shares add up to 1) and what that share belongs to."""
@@ -12,6 +14,15 @@ METRICS = (*RANKING_METRICS, "accuracy")  # those that a class has too
 DECISION_METRICS = ("accuracy", "balanced_accuracy")
 SPREADS = ("per-query", "shared", "total")  # each says more than the one before
 BASELINE_KINDS = ("logistic", "recurrent", "end-to-end")
+STATES = {
+    "whole": "as it was written",
+    "unverified": "can be read, but has no checksum",
+    "set aside": "was damaged, and is not used any more",
+    "foreign": "was not written by callshot",
+    "missing": "is listed, but not there",
+    "damaged": "differs from its checksum, or cannot be read",
+}
+FAILURES = ("missing", "damaged")
 
 
 def preferred_spread(spreads: Iterable[str]) -> str:
@@ -30,3 +41,11 @@ def scale_progress(progress: Progress, factor: float) -> Progress:
 
 def no_progress(share: float, what: str) -> None:
     """Ignore progress: the default where nobody watches."""
+
+
+class Finding(NamedTuple):
+    """The state of a file (a key of STATES), and the reason if it is not whole."""
+
+    path: Path
+    state: str
+    reason: str = ""

@@ -13,14 +13,13 @@ shot_curve      the k-shot curve of the labels collected so far
 sound           spans of recordings → WAV, waveforms
 spectrogram     signals → pictures
 examples        labelled calls to compare an item with
-decision_requests   what a page sends → rows of the journal
+requests        what a page sends, every value checked → rows of the journal
 session, session_facts
                 all of it together: what the page asks, and what it gets
 score_worker    the thread that computes scores
 results         a journal → calls for other programs
 learn_review    a journal → examples of a model
-web, web_sound, web_query
-                the routes of the page, as a Starlette application
+web, web_sound  the routes of the page, as a Starlette application
 web_safety      token, Host, Origin, content-security policy, Range
 server          the port, the browser, the end
 """

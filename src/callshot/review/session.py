@@ -15,13 +15,6 @@ import numpy as np
 
 from callshot.errors import RequestError
 from callshot.records import IntArray
-from callshot.review.decision_requests import (
-    check_decision,
-    check_same,
-    check_settlement,
-    check_undo,
-    finite,
-)
 from callshot.review.decisions import LABEL, REDO, UNDO, Decisions
 from callshot.review.estimates import count_status
 from callshot.review.journal import Entry, Journal, NewEntry
@@ -30,6 +23,13 @@ from callshot.review.orders import (
     draw_sample,
     order_items,
     select_items,
+)
+from callshot.review.requests import (
+    check_decision,
+    check_same,
+    check_settlement,
+    check_undo,
+    finite,
 )
 from callshot.review.score_worker import ScoreWorker
 from callshot.review.shot_curve import CurveWorker

@@ -26,6 +26,7 @@ from callshot.errors import (
 from callshot.review.decisions import REDO, UNDO
 from callshot.review.examples import list_examples
 from callshot.review.orders import QueueFilter
+from callshot.review.requests import Query, read_integer
 from callshot.review.results import pack_calls, read_review
 from callshot.review.session import MOST_ITEMS, Review
 from callshot.review.session_facts import (
@@ -33,7 +34,6 @@ from callshot.review.session_facts import (
     describe_session,
     list_labels,
 )
-from callshot.review.web_query import Query, read_integer
 from callshot.review.web_safety import (
     Access,
     Guard,

@@ -9,6 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from callshot.errors import RequestError
 from callshot.review.examples import ExampleClip, find_example
+from callshot.review.requests import Query
 from callshot.review.session import MOST_CONTEXT_S, Review
 from callshot.review.sound import (
     AnswerCache,
@@ -20,7 +21,6 @@ from callshot.review.sound import (
     make_waveform,
 )
 from callshot.review.spectrogram import Picture, draw
-from callshot.review.web_query import Query
 from callshot.review.web_safety import Access, answer_range, find_reviewer
 
 CACHE_BYTES = 64 * 2**20

@@ -9,17 +9,19 @@ to `callshot score --reviewed`, once its column `confirmed` has been filled with
 
 import io
 import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
+from zlib import crc32
 
+import numpy as np
 import polars as pl
 import soundfile
 
 from callshot.corpus.audio import open_recording
 from callshot.corpus.audio_files import Signal
-from callshot.detection.events.choose_clips import choose_events
 from callshot.detection.events.clip_pictures import draw_spectrogram
 from callshot.detection.events.events import RecordingFolder, complete_events
 from callshot.errors import CallshotError, OptionError, OutputError
@@ -40,6 +42,9 @@ UNSAFE = re.compile(r"[^\w.+-]+")
 LONGEST_STEM = 60
 MOST_FLAC_HZ = 655_350
 SUBTYPE = "PCM_24"  # holds samples of 8, 16 and 24 bit as they are
+BEST = "best"
+UNCERTAIN = "uncertain"
+SAMPLE = "sample"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,3 +180,78 @@ def _read_clip(
             start_s, end_s, rate_hz=rate_hz, channel_rule=options.channel
         )
     return signal, rate_hz, round(start_s * rate_hz) / rate_hz
+
+
+def choose_events(events: Frame, count: int, *, seed: int = 0) -> Frame:
+    """Choose events of each class: the best, the most uncertain, and a sample over all scores.
+
+    The best have the highest scores, the most uncertain the lowest: a little less, and they would
+    not have been detected. For the sample, the events of a class are divided by score into `count`
+    parts of equal size, and one is drawn from each. An event may be chosen for several reasons.
+
+    Parameters
+    ----------
+    events : polars.DataFrame
+        Events, in the EVENTS schema.
+    count : int
+        How many to choose of each class, for each of the three reasons.
+    seed : int
+        The same seed draws the same sample.
+
+    Returns
+    -------
+    polars.DataFrame
+        The chosen events by class and falling score, with columns `rank` (1: the best of its
+        class) and `why`.
+
+    Examples
+    --------
+    >>> names = {"recording": "a.wav", "label": "roar", "end_s": 9.0}
+    >>> events = pl.DataFrame(
+    ...     [{**names, "start_s": float(n), "score": n / 10} for n in range(8)]
+    ... )
+    >>> choose_events(events, 1).select("score", "rank", "why").rows()
+    [(0.7, 1, 'best'), (0.2, 6, 'sample'), (0.0, 8, 'uncertain')]
+    """
+    if count < 1:
+        raise OptionError(f"clips: expected 1 or more, got {count}")
+    parts = [events.clear().with_columns(rank=pl.lit(0, pl.Int64), why=pl.lit(""))]
+    for label in sorted(unique_values(events, "label")):
+        ranked = events.filter(label=label).sort(
+            ["score", "recording", "start_s"],
+            descending=[True, False, False],
+            nulls_last=True,
+            maintain_order=True,
+        )
+        random = np.random.default_rng([seed, crc32(label.encode())])
+        scored = len(ranked) - ranked["score"].null_count()
+        reasons = _choose_ranks(len(ranked), scored, count, random)
+        parts.append(_take_ranks(ranked, reasons))
+    return pl.concat(parts)
+
+
+def _choose_ranks(
+    size: int, scored: int, count: int, random: np.random.Generator
+) -> dict[int, list[str]]:
+    """Return why ranks are chosen, from 0; those from `scored` on have no score."""
+    reasons: dict[int, list[str]] = defaultdict(list)
+    for rank in range(min(count, scored)):
+        reasons[rank].append(BEST)
+    for rank in range(max(0, scored - count), scored):
+        reasons[rank].append(UNCERTAIN)
+    parts = min(count, size)
+    for part in range(parts):
+        first = part * size // parts
+        end = (part + 1) * size // parts
+        rank = int(random.integers(first, end))
+        reasons[rank].append(SAMPLE)
+    return reasons
+
+
+def _take_ranks(ranked: Frame, reasons: Mapping[int, list[str]]) -> Frame:
+    ranks = sorted(reasons)
+    why = [", ".join(reasons[rank]) for rank in ranks]
+    return ranked[ranks].with_columns(
+        rank=pl.Series([rank + 1 for rank in ranks], dtype=pl.Int64),
+        why=pl.Series(why, dtype=pl.String),
+    )

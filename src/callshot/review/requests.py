@@ -1,9 +1,11 @@
-"""What a page sends → rows of the journal, every value checked."""
+"""What a page sends, every value checked: bodies → rows of the journal; values in the address."""
 
 import math
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from starlette.requests import Request
 
 from callshot.errors import RequestError
 from callshot.review.decisions import ACTIONS, CONFIRM, RELABEL, SETTLE, SPAN, SPLIT
@@ -14,8 +16,9 @@ ROUNDING_S = 1e-3
 LARGEST = 1e300  # JSON has whole numbers that are no float
 SAME = ("item", "verdict", "new_start_s", "new_end_s", "at_s", "count")
 
-Request = Mapping[str, Any]
+Body = Mapping[str, Any]
 Span = tuple[float, float]
+MOST_DIGITS = 15
 
 
 def check_decision(
@@ -44,7 +47,7 @@ def check_decision(
     return NewEntry(check_uuid(request), action, body)
 
 
-def check_settlement(request: Request, items: Items) -> NewEntry:
+def check_settlement(request: Body, items: Items) -> NewEntry:
     """Return the row that settles a conflict: by a label, or None for none of these."""
     item = check_item(request, items)
     label = request.get("label")
@@ -54,7 +57,7 @@ def check_settlement(request: Request, items: Items) -> NewEntry:
     return NewEntry(check_uuid(request), SETTLE, body)
 
 
-def check_undo(request: Request, action: str) -> NewEntry:
+def check_undo(request: Body, action: str) -> NewEntry:
     """Return the row of undo or redo."""
     count = request.get("count", 1)
     if type(count) is not int or not 1 <= count <= 10_000:
@@ -62,7 +65,7 @@ def check_undo(request: Request, action: str) -> NewEntry:
     return NewEntry(check_uuid(request), action, {"count": count})
 
 
-def check_item(request: Request, items: Items) -> int:
+def check_item(request: Body, items: Items) -> int:
     """Return the item that a request is about; one whose split was undone counts too."""
     item = request.get("item")
     if type(item) is not int:
@@ -72,7 +75,7 @@ def check_item(request: Request, items: Items) -> int:
     return item
 
 
-def check_uuid(request: Request) -> str:
+def check_uuid(request: Body) -> str:
     """Return the uuid of a request."""
     try:
         return str(uuid.UUID(request.get("uuid")))
@@ -104,7 +107,7 @@ def finite(value: Any) -> float | None:
 
 
 def _check_new_span(
-    request: Request, action: str, longest_s: float | None
+    request: Body, action: str, longest_s: float | None
 ) -> dict[str, float]:
     """Return the span that a reviewer gave an item, nothing if there is none."""
     start_s: Any = request.get("start_s")
@@ -121,7 +124,7 @@ def _check_new_span(
     return {"new_start_s": float(start_s), "new_end_s": float(end_s)}
 
 
-def _check_split(request: Request, start_s: float, end_s: float) -> dict[str, float]:
+def _check_split(request: Body, start_s: float, end_s: float) -> dict[str, float]:
     at_s: Any = request.get("at_s")
     if not _is_number(at_s) or not start_s < at_s < end_s:
         raise RequestError(
@@ -131,7 +134,7 @@ def _check_split(request: Request, start_s: float, end_s: float) -> dict[str, fl
 
 
 def _check_verdict(
-    request: Request, action: str, own: str | None, items: Items
+    request: Body, action: str, own: str | None, items: Items
 ) -> tuple[str, str | None]:
     """Return the action and its label: to confirm another label is to relabel, and so on."""
     if action not in (CONFIRM, RELABEL):
@@ -146,3 +149,47 @@ def _check_verdict(
 
 def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and abs(value) < LARGEST
+
+
+class Query:
+    """The values in the address of a request, each checked."""
+
+    def __init__(self, request: Request) -> None:
+        self.values = request.query_params
+
+    def text(self, name: str) -> str | None:
+        """Return a text, None if it is missing or empty."""
+        return self.values.get(name) or None
+
+    def number(self, name: str, default: Any = None) -> Any:
+        """Return a finite number."""
+        text = self.values.get(name)
+        if text is None or text == "":
+            return default
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise RequestError(f"{name}: expected a number")
+        return value
+
+    def integer(self, name: str, low: int, high: int, default: Any) -> Any:
+        """Return a whole number within limits."""
+        text = self.values.get(name)
+        if text is None or text == "":
+            return default
+        value = read_integer(text)
+        if value is None or not low <= value <= high:
+            raise RequestError(f"{name}: expected a whole number from {low} to {high}")
+        return value
+
+
+def read_integer(text: str) -> int | None:
+    """Return a whole number of up to 15 digits, None if a text is none.
+
+    >>> read_integer("12"), read_integer("-1"), read_integer("9" * 5000)
+    (12, None, None)
+    """
+    is_number = text.isdecimal() and len(text) <= MOST_DIGITS
+    return int(text) if is_number else None
