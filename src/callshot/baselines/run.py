@@ -260,14 +260,14 @@ def sweep_logistic_per_k(
         if spread == "shared":
             shared = sums
         sweep = SweepSummary(
-            dataset.corpus,
-            part.table.encoder,
-            spread,
-            k,
-            sums,
-            part.episodes,
-            dataset.classes,
-            "logistic",
+            corpus=dataset.corpus,
+            encoder=part.table.encoder,
+            spread=spread,
+            k=k,
+            sums=sums,
+            episodes=part.episodes,
+            counts=dataset.classes,
+            classifier="logistic",
         )
         sweeps.append(sweep)
     return replace(

@@ -146,14 +146,14 @@ def learn(
     if source.corpus is not None:
         raise OptionError("corpus: learn has no use for it; leave the option out")
     options = LearningOptions(
-        source.annotations,
-        source.format,
-        source.hints(),
-        audio.window,
-        audio.channel,
-        audio.source_rate_hz,
-        audio.background,
-        audio.site,
+        annotations=source.annotations,
+        format=source.format,
+        hints=source.hints(),
+        window_s=audio.window,
+        channel=audio.channel,
+        source_rate_hz=audio.source_rate_hz,
+        background=audio.background,
+        site=audio.site,
     )
     name = encoder.encoder
     with run_with_progress("reading examples", quiet=quiet) as progress:

@@ -63,7 +63,12 @@ def init(
             progress=progress,
         )
     given = CorpusSource(
-        audio, source.annotations, source.format, hints, corpus, source.rename
+        audio=audio,
+        annotations=source.annotations,
+        format=source.format,
+        hints=hints,
+        corpus=corpus,
+        rename=source.rename,
     )
     write_study(out, inspection, given)
     if not quiet:

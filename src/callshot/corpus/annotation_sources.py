@@ -165,7 +165,14 @@ def _label_by_folder(library: Library, why: str) -> Sources:
         folders.add(folder)
         file = str(library.root / path)
         if folder.name:
-            annotation = Annotation(path, 0.0, None, folder.name, file, None)
+            annotation = Annotation(
+                path=path,
+                start_s=0.0,
+                end_s=None,
+                label=folder.name,
+                file=file,
+                row=None,
+            )
             sources.placed.append((path, annotation))
             sources.annotated.add(path)
         else:

@@ -123,7 +123,14 @@ def measure_durations(durations_s: Iterable[float]) -> DurationStats:
     """
     values = list(durations_s)
     if not values:
-        return DurationStats(0, 0.0, 0.0, 0.0, 0.0, 0.0)
+        return DurationStats(
+            count=0,
+            total_s=0.0,
+            mean_s=0.0,
+            shortest_s=0.0,
+            longest_s=0.0,
+            deviation_s=0.0,
+        )
     return DurationStats(
         count=len(values),
         total_s=sum(values),

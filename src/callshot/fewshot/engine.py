@@ -78,12 +78,12 @@ class Engine:
         if not self.direct and self.rule != "nearest":
             block, start = class_matrices(episodes, self.rule)
         return Rows(
-            RULES.index(self.rule),
-            episodes.vectors,
-            episodes.squares,
-            episodes.class_start,
-            block,
-            start,
+            rule=RULES.index(self.rule),
+            vectors=episodes.vectors,
+            squares=episodes.squares,
+            class_start=episodes.class_start,
+            block=block,
+            block_start=start,
         )
 
     @cached_property

@@ -152,20 +152,16 @@ def plan_episodes(
 ) -> Episodes:
     """Select the eligible classes, centre the vectors, and order all by class and segment id."""
     classes = evaluated_classes(counts)
-    number = {name: n for n, name in enumerate(classes)}
-    class_of_row = [number.get(name, -1) for name in embeddings.label]
-    eligible = [row for row, n in enumerate(class_of_row) if n >= 0]
-    eligible.sort(key=lambda row: (class_of_row[row], embeddings.segment[row]))
-    rows = np.array(eligible, np.int64)
-    label = np.array(class_of_row)[rows]
+    rows, label = _order_rows(embeddings, classes)
     vectors, origin = centre(embeddings.vectors[rows])
-    labels = [{embeddings.label[row], *embeddings.labels[row]} for row in eligible]
-    segment = tuple(embeddings.segment[row] for row in eligible)
+    segment = tuple(embeddings.segment[row] for row in rows)
+    recording = tuple(embeddings.recording[row] for row in rows)
+    labels = [{embeddings.label[row], *embeddings.labels[row]} for row in rows]
     return Episodes(
         classes=classes,
         rows=rows,
         segment=segment,
-        recording=tuple(embeddings.recording[row] for row in eligible),
+        recording=recording,
         vectors=vectors,
         class_start=np.searchsorted(label, np.arange(len(classes) + 1)),
         fold=folds.fold[rows],
@@ -177,6 +173,18 @@ def plan_episodes(
         views=embeddings.views,
         only_common=folds.only_common,
     )
+
+
+def _order_rows(
+    embeddings: Embeddings, classes: Sequence[str]
+) -> tuple[IntArray, IntArray]:
+    """Return the rows of some classes by class and segment id, and the class of each."""
+    number = {name: n for n, name in enumerate(classes)}
+    class_of_row = [number.get(name, -1) for name in embeddings.label]
+    eligible = [row for row, n in enumerate(class_of_row) if n >= 0]
+    eligible.sort(key=lambda row: (class_of_row[row], embeddings.segment[row]))
+    rows = np.array(eligible, np.int64)
+    return rows, np.array(class_of_row)[rows]
 
 
 def split(episodes: Episodes, number: int) -> Split:

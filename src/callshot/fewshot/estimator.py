@@ -110,10 +110,9 @@ class CentroidClassifier:
         first: bool,
     ) -> Self:
         vectors, label = _check_examples(self, X, y, first)
-        counted = np.column_stack(
-            [vectors, np.ones(len(vectors))]
-        )  # the last sum is the count
         sums = {} if first else self._sums.copy()
+        # The last sum is the count.
+        counted = np.column_stack([vectors, np.ones(len(vectors))])
         for name in np.unique(label).tolist():
             terms = counted[label == name]
             if name in sums:

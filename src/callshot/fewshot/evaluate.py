@@ -162,51 +162,27 @@ def evaluate_tables(
     folds = check_tables(tables, folds)
     first = tables[0]
     counts = count_classes(first.label, folds, first.recording)
-    notes = [
-        *(table.note for table in tables if table.note),
-        *describe_doubtful_labels(first),
-        *describe_uncategorised(categories, counts),
-    ]
     partitions = other_partitions(first, folds, protocol)
-    notes += describe_partitions(partitions, protocol)
     run = _Run(
-        corpus,
-        protocol,
-        folds,
-        counts,
-        categories,
-        threads or os.cpu_count() or 1,
-        machine_memory() // 4 if memory is None else memory,
-        partitions,
-        choose_device(device),
+        corpus=corpus,
+        protocol=protocol,
+        folds=folds,
+        counts=counts,
+        categories=categories,
+        threads=threads or os.cpu_count() or 1,
+        memory=machine_memory() // 4 if memory is None else memory,
+        partitions=partitions,
+        device=choose_device(device),
     )
-    notes += run.device.notes
-    results = _Results(notes=notes)
-    queries = 0
+    results = _Results(notes=run.describe_tables(tables))
     shots = _sweep_count(protocol, complete_shots(counts), len(partitions))
     total = max(len(tables) * shots, 1)
+    queries = 0
     for table in tables:
         results.add(duplicates=list_duplicates(corpus, table, folds))
         step = partial(_report_share, progress, table.encoder, total)
         queries = run.evaluate_table(table, results, step)
-    frames = results.joined()
-    results.notes += describe_leaks(frames["duplicates"], folds)
-    reference = pl.col("classifier") == protocol.reference
-    per_class = frames["per_class"].filter(reference)
-    values = frames["values"].filter(reference)
-    return Evaluation(
-        corpus,
-        complete_shots(counts),
-        queries,
-        counts,
-        folds,
-        first,
-        results.notes,
-        asdict(protocol),
-        **frames,
-        differences=compare_encoders(values, complete_shots(counts)),
-        budget=label_budget(per_class, counts, results.gains),
-    )
+    return run.summarise(results, first, queries)
 
 
 @dataclass(frozen=True)
@@ -216,12 +192,46 @@ class _Run:
     corpus: str
     protocol: Protocol
     folds: Folds
-    counts: Sequence[ClassCount]
+    counts: list[ClassCount]
     categories: Categories
     threads: int
     memory: int
-    partitions: Mapping[int, Folds]
+    partitions: dict[int, Folds]
     device: Choice
+
+    def describe_tables(self, tables: Sequence[Embeddings]) -> list[str]:
+        """Return notes on tables and their labels, on partitions and on the device."""
+        return [
+            *(table.note for table in tables if table.note),
+            *describe_doubtful_labels(tables[0]),
+            *describe_uncategorised(self.categories, self.counts),
+            *describe_partitions(self.partitions, self.protocol),
+            *self.device.notes,
+        ]
+
+    def summarise(
+        self, results: _Results, table: Embeddings, queries: int
+    ) -> Evaluation:
+        """Return the results of all encoders; `table` is that of the first one."""
+        frames = results.joined()
+        results.notes += describe_leaks(frames["duplicates"], self.folds)
+        reference = pl.col("classifier") == self.protocol.reference
+        per_class = frames["per_class"].filter(reference)
+        values = frames["values"].filter(reference)
+        last = complete_shots(self.counts)
+        return Evaluation(
+            corpus=self.corpus,
+            complete_shots=last,
+            queries=queries,
+            classes=self.counts,
+            folds=self.folds,
+            segments=table,
+            notes=results.notes,
+            settings=asdict(self.protocol),
+            **frames,
+            differences=compare_encoders(values, last),
+            budget=label_budget(per_class, self.counts, results.gains),
+        )
 
     def evaluate_table(self, table: Embeddings, results: _Results, step: Step) -> int:
         """Collect the results of one encoder; return the number of queries."""

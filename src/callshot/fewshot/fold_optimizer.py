@@ -22,23 +22,20 @@ from callshot.fewshot.kernels.fold_assignment import (
     least_range,
     search_locally,
 )
-from callshot.records import COMMON_FOLD, Folds, IntArray
+from callshot.records import COMMON_FOLD, FloatArray, Folds, IntArray
 
 # Local searches: proposals per recording, and whether empty folds of a class are priced one by one.
 SEARCHES = ((2_000, True), (20_000, True), (6_000, False))
 SETTLING = 1_000  # proposals per recording that make folds equal in size
-MAX_PLACES = (
-    300  # distinct recordings × folds; above, a node of the integer program is too slow
-)
-RESOLUTION = Fraction(
-    1, 1_000_000
-)  # of spreads; the solver's tolerance hides smaller differences
+# Distinct recordings × folds; above, a node of the integer program is too slow.
+MAX_PLACES = 300
+# Of spreads; the solver's tolerance hides smaller differences.
+RESOLUTION = Fraction(1, 1_000_000)
 NO_SOLUTION = 2  # milp: infeasible, so nothing is better than what is known
 
 Limits = dict[str, float]  # options of milp
-Cost = tuple[
-    int, Fraction
-]  # minus the number of eligible classes, and the sum of their spreads
+Cost = tuple[int, Fraction]
+"""Minus the number of eligible classes, and the sum of their spreads."""
 
 
 @dataclass(frozen=True)
@@ -114,9 +111,8 @@ def _assign(table: IntArray, count: int, limits: Limits) -> tuple[IntArray, str]
     """Return the fold of each recording, and whether better ones can exist."""
     fold = np.full(len(table), COMMON_FOLD)
     carriers = np.count_nonzero(table, axis=0)
-    by_scarcity = np.argsort(
-        carriers, kind="stable"
-    )  # the solver is faster with scarce ones first
+    # The solver is faster with scarce classes first.
+    by_scarcity = np.argsort(carriers, kind="stable")
     classes = by_scarcity[np.sum(carriers < count) :]
     rows = np.flatnonzero(table[:, classes].any(axis=1))
     if len(rows) == 0:
@@ -126,20 +122,20 @@ def _assign(table: IntArray, count: int, limits: Limits) -> tuple[IntArray, str]
     size = table[rows].sum(axis=1)
     # scikit-learn can do better with the common recordings than without: start from the better one.
     starts = (assign_greedily(table, count)[rows], assign_greedily(table[rows], count))
-    best, proof = _search_parts(problem, min(starts, key=problem.cost), size, limits)
+    start = min(starts, key=problem.cost)
+    best, proof = _search_parts(problem, start, size, limits)
     settled = search_locally(
-        problem.holds,
-        best,
-        count,
-        SETTLING,
-        hinted=False,
-        size=size,
+        problem.holds, best, count, SETTLING, hinted=False, size=size
     )
     best = min(settled, best, key=problem.cost)
-    # Folds are numbered by their first recording, so that equal partitions get equal numbers.
-    _, first, member = np.unique(best, return_index=True, return_inverse=True)
-    fold[rows] = np.argsort(np.argsort(first))[member]
+    fold[rows] = _number_by_first(best)
     return fold, proof
+
+
+def _number_by_first(fold: IntArray) -> IntArray:
+    """Number folds by their first recording, so that equal partitions get equal numbers."""
+    _, first, member = np.unique(fold, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[member]
 
 
 def _search_parts(
@@ -270,28 +266,26 @@ def _improve(
         return fold, "the solver was left out"
     if len(kinds) * problem.count > MAX_PLACES:
         return fold, f"{len(fold)} recordings are too many for the solver"
-    model = _build_model(
-        -kinds,
-        times,
-        problem.count,
-        least,
-        problem.cost(fold),
-        more_classes,
-    )
+    known = problem.cost(fold)
+    model = _build_model(-kinds, times, problem.count, least, known, more_classes)
     result = milp(**model, options=dict(limits))  # a copy, as milp empties it
     if "time limit" in result.message.lower():
         raise TimeoutError
     if result.x is not None:
-        places = np.rint(result.x[: len(kinds) * problem.count]).astype(int)
-        solution = fold.copy()
-        for number, per_fold in enumerate(places.reshape(-1, problem.count)):
-            solution[kind.ravel() == number] = np.repeat(
-                np.arange(problem.count), per_fold
-            )
+        solution = _read_solution(result.x, kind.ravel(), len(kinds), problem.count)
         fold = min(fold, solution, key=problem.cost)
     if result.status in (0, NO_SOLUTION):
         return fold, ""
     return fold, f"the solver did not finish within {limits['node_limit']} nodes"
+
+
+def _read_solution(x: FloatArray, kind: IntArray, kinds: int, count: int) -> IntArray:
+    """Return the fold of each recording, from how many of each kind go to each fold."""
+    places = np.rint(x[: kinds * count]).astype(int)
+    fold = np.empty(len(kind), np.int64)
+    for number, per_fold in enumerate(places.reshape(kinds, count)):
+        fold[kind == number] = np.repeat(np.arange(count), per_fold)
+    return fold
 
 
 def _build_model(
@@ -314,19 +308,12 @@ def _build_model(
     variables = np.eye(places + 4 * classes)
     place = variables[:places]
     high, low, gap, eligible = variables[places:].reshape(4, classes, -1)
-    load = np.kron(kinds.T, np.eye(count)) @ place
     spread = (count / total) @ gap
     # Different spreads differ by at least two steps.
     step = max(Fraction(count, math.lcm(*total.tolist())) / 2, RESOLUTION)
     largest_spread = np.inf if more_classes else float(known[1] - step)
     constraints = [
-        LinearConstraint(
-            np.kron(np.eye(len(kinds)), np.ones(count)) @ place, times, times
-        ),
-        LinearConstraint(np.repeat(high, count, axis=0) - load, lb=0),
-        LinearConstraint(load - np.repeat(low, count, axis=0), lb=0),
-        LinearConstraint(high + (count - 1) * low, ub=total),
-        LinearConstraint((count - 1) * high + low, lb=total),
+        *_constrain_loads(kinds, times, count, place, high, low),
         # The gap counts only where the class is eligible.
         LinearConstraint(gap - high + low - total[:, None] * eligible, lb=-total),
         LinearConstraint(gap - least[:, None] * eligible, lb=0),
@@ -345,6 +332,29 @@ def _build_model(
         "bounds": Bounds(0, upper),
         "constraints": constraints,
     }
+
+
+def _constrain_loads(
+    kinds: IntArray,
+    times: IntArray,
+    count: int,
+    place: FloatArray,
+    high: FloatArray,
+    low: FloatArray,
+) -> list[Any]:
+    """Place every recording once; a class has from `low` to `high` segments in each fold."""
+    from scipy.optimize import LinearConstraint
+
+    total = times @ kinds
+    placed = np.kron(np.eye(len(kinds)), np.ones(count)) @ place
+    load = np.kron(kinds.T, np.eye(count)) @ place
+    return [
+        LinearConstraint(placed, times, times),
+        LinearConstraint(np.repeat(high, count, axis=0) - load, lb=0),
+        LinearConstraint(load - np.repeat(low, count, axis=0), lb=0),
+        LinearConstraint(high + (count - 1) * low, ub=total),
+        LinearConstraint((count - 1) * high + low, lb=total),
+    ]
 
 
 def _connected(holds: IntArray) -> list[IntArray]:

@@ -189,12 +189,12 @@ def _count_class(
         reason = f"no exemplar in {'fold' if len(empty) == 1 else 'folds'} {', '.join(empty)}"
     complete = exemplars - max(per_fold)
     return ClassCount(
-        label,
-        exemplars,
-        complete,
-        not empty,
-        reason,
-        tuple(per_fold),
+        label=label,
+        exemplars=exemplars,
+        complete_to_k=complete,
+        eligible=not empty,
+        reason=reason,
+        per_fold=tuple(per_fold),
     )
 
 
@@ -206,7 +206,14 @@ def _count_moved_class(label: str, per_fold: list[int], common: int) -> ClassCou
     elif 0 in per_fold:
         reason = "no query in some folds"
     exemplars = sum(per_fold) + common
-    return ClassCount(label, exemplars, common, not reason, reason, tuple(per_fold))
+    return ClassCount(
+        label=label,
+        exemplars=exemplars,
+        complete_to_k=common,
+        eligible=not reason,
+        reason=reason,
+        per_fold=tuple(per_fold),
+    )
 
 
 def evaluated_classes(counts: Sequence[ClassCount]) -> tuple[str, ...]:

@@ -3,6 +3,8 @@
 The streams have no state, so one draw of a sweep can be repeated without the others.
 """
 
+from functools import partial
+
 import numpy as np
 
 from callshot.errors import InputError, OptionError
@@ -81,11 +83,10 @@ def rerun_episode(
     numbers = range(len(episodes.classes))
     if spread == "shared":
         fold = int(episodes.fold[query])
-        rows = [shared_support(episodes, fold, n, k, draw, protocol) for n in numbers]
+        draw_support = partial(shared_support, episodes, fold)
     else:
-        rows = [
-            per_query_support(episodes, query, n, k, draw, protocol) for n in numbers
-        ]
+        draw_support = partial(per_query_support, episodes, query)
+    rows = [draw_support(n, k, draw, protocol) for n in numbers]
     to_scores = softmax if protocol.score == "softmax" else log_odds
     scores = to_scores(_evidence(episodes, query, rows, classifier, protocol))
     segments = [tuple(episodes.segment[row] for row in support) for support in rows]
@@ -123,12 +124,9 @@ def _evidence(
         episodes = episodes.uncentred()
     vectors = fit_split(episodes, classifier, fold).vectors
     z = vectors[query]
-    pool_sizes = np.bincount(episodes.label[episodes.is_support(fold)])
-    supports = []
-    for support, size in zip(rows, pool_sizes, strict=True):
-        whole = protocol.distinct and len(support) == size
-        # The whole pool is one set, whatever order it was drawn in.
-        supports.append(vectors[np.sort(support) if whole else support])
+    if protocol.distinct:
+        rows = _sort_whole_pools(episodes, fold, rows)
+    supports = [vectors[support] for support in rows]
     if rule == "nearest":
         return np.array([(2.0 * x @ z - (x**2).sum(axis=1)).max() for x in supports])
     if rule == "medoid":
@@ -138,6 +136,15 @@ def _evidence(
     if rule == "cosine":
         return np.asarray(unit(centres) @ unit(z[None])[0])
     return np.asarray(z @ (2.0 * centres).T - np.einsum("nd,nd->n", centres, centres))
+
+
+def _sort_whole_pools(
+    episodes: Episodes, fold: int, rows: list[IntArray]
+) -> list[IntArray]:
+    """Return supports in which a whole pool is one set, whatever order it was drawn in."""
+    sizes = np.bincount(episodes.label[episodes.is_support(fold)])
+    pairs = zip(rows, sizes, strict=True)
+    return [np.sort(row) if len(row) == size else row for row, size in pairs]
 
 
 def _medoid(support: FloatArray) -> int:

@@ -235,7 +235,15 @@ class Decisions:
         last = rows[-1]
         label = last.body["verdict"]
         action = REJECT if label is None else RELABEL
-        return Decision(last.seq, action, label, None, None, last.reviewer, last.time)
+        return Decision(
+            seq=last.seq,
+            action=action,
+            label=label,
+            start_s=None,
+            end_s=None,
+            reviewer=last.reviewer,
+            time=last.time,
+        )
 
     def is_conflict(self, item: int) -> bool:
         """Return whether reviewers disagree on an item and nobody settled it."""
@@ -290,6 +298,12 @@ def _fold(rows: Iterable[Entry]) -> Decision | None:
                 action = decision.action
                 label = decision.label
         decision = Decision(
-            row.seq, action, label, start_s, end_s, row.reviewer, row.time
+            seq=row.seq,
+            action=action,
+            label=label,
+            start_s=start_s,
+            end_s=end_s,
+            reviewer=row.reviewer,
+            time=row.time,
         )
     return decision

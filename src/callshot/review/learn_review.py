@@ -21,9 +21,8 @@ from callshot.review.results import (
 )
 
 CONFIRMED = "confirmed.csv"  # in the folder of the review: the calls that were learned
-NO_BACKGROUND = (
-    "no windows without calls"  # a note on calls alone: the model has background
-)
+# A note on calls alone; the model has background.
+NO_BACKGROUND = "no windows without calls"
 COLUMNS = ("recording", "start_s", "end_s", "label")
 
 

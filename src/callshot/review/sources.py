@@ -101,15 +101,15 @@ def _open_scan(folder: Path, options: SourceOptions) -> Source:
     model = _find_model(folder, facts, options)
     load, why = _plan_scores(items, index, model, facts)
     return Source(
-        SCAN,
-        folder.absolute().name,
-        items,
-        RecordingFiles(roots, channel),
-        _find_thresholds(facts),
-        durations,
-        load,
-        why,
-        _describe_source(folder, roots, model),
+        kind=SCAN,
+        title=folder.absolute().name,
+        items=items,
+        files=RecordingFiles(roots, channel),
+        thresholds=_find_thresholds(facts),
+        durations_s=durations,
+        load_scores=load,
+        why=why,
+        facts=_describe_source(folder, roots, model),
     )
 
 

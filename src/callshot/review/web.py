@@ -146,14 +146,14 @@ class Routes:
         """Answer with the numbers of items in an order."""
         query = Query(request)
         chosen = QueueFilter(
-            query.text("state") or "undecided",
-            query.text("label"),
-            query.number("min_score"),
-            query.number("max_score"),
-            query.text("recording"),
-            query.number("from_hour"),
-            query.number("to_hour"),
-            query.text("reviewer"),
+            state=query.text("state") or "undecided",
+            label=query.text("label"),
+            min_score=query.number("min_score"),
+            max_score=query.number("max_score"),
+            recording=query.text("recording"),
+            from_hour=query.number("from_hour"),
+            to_hour=query.number("to_hour"),
+            reviewer=query.text("reviewer"),
         )
         order = query.text("order") or "time"
         offset = query.integer("offset", 0, 10**9, 0)

@@ -148,18 +148,25 @@ class Guard:
         if reason:
             return refuse(403, reason)
         if request.method == "GET" and request.url.path == "/":
-            token = request.query_params.get("token")
-            code = request.query_params.get("code")
-            if token is not None:
-                return self._sign_in(request, self.access.knows(token))
-            if code is not None:
-                return self._sign_in(request, self.access.use_code(code))
+            answer = self._sign_in_by_address(request)
+            if answer is not None:
+                return answer
         if not self.access.knows(read_cookie(headers, self.access.cookie)):
             return refuse(403, "no token: open the address that callshot printed")
         if request.method == "POST":
             return _check_post(headers)
         if request.method not in ("GET", "HEAD"):
             return refuse(405, "expected GET or POST")
+        return None
+
+    def _sign_in_by_address(self, request: Request) -> Response | None:
+        """Return the answer to an address with a token or a code, None if it has neither."""
+        token = request.query_params.get("token")
+        if token is not None:
+            return self._sign_in(request, self.access.knows(token))
+        code = request.query_params.get("code")
+        if code is not None:
+            return self._sign_in(request, self.access.use_code(code))
         return None
 
     def _find_foreign_request(self, headers: Headers) -> str:

@@ -1,6 +1,7 @@
 """The routes of sounds and pictures, which are computed once and kept for a while."""
 
 from collections.abc import Callable
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -44,16 +45,7 @@ class SoundRoutes:
             query.number("high_hz"),
         )
         span = self._find_span(query, request)
-
-        def make() -> tuple[bytes, dict[str, str]]:
-            clip = span.read(options.margin_s)
-            if options.margin_s:
-                whole = filter_band(clip, options.low_hz, options.high_hz)
-                clip = whole.cut(span.start_s, span.end_s)
-            clip = limit_played(clip, options.speed)
-            facts = {**_describe_clip(clip), "X-Speed": f"{options.speed:g}"}
-            return make_wav(clip, options), facts
-
+        make = partial(_make_sound, span, options)
         return self._answer_cached(request, span, options, make, "audio/wav")
 
     def spectrogram(self, request: Request) -> Response:
@@ -120,6 +112,18 @@ class SoundRoutes:
         answer = answer_range(content, request.headers, kind)
         answer.headers.update(headers | facts)
         return answer
+
+
+def _make_sound(
+    span: "_Span | ExampleClip", options: SoundOptions
+) -> tuple[bytes, dict[str, str]]:
+    clip = span.read(options.margin_s)
+    if options.margin_s:
+        whole = filter_band(clip, options.low_hz, options.high_hz)
+        clip = whole.cut(span.start_s, span.end_s)
+    clip = limit_played(clip, options.speed)
+    facts = {**_describe_clip(clip), "X-Speed": f"{options.speed:g}"}
+    return make_wav(clip, options), facts
 
 
 def _read_context(query: Query, name: str) -> float:

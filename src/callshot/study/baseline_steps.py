@@ -101,7 +101,16 @@ class BaselinePlanner:
             after.insert(0, self.segment)
         key = _deciding_options(self.study.protocol, options, kind)
         key["corpus"] = corpus.known_name
-        return Step(kind, corpus.name, encoder, folder, key, inputs, make, after)
+        return Step(
+            kind=kind,
+            corpus=corpus.name,
+            encoder=encoder,
+            folder=folder,
+            options=key,
+            inputs=inputs,
+            make=make,
+            after=after,
+        )
 
     def _folder(self, kind: str, encoder: str) -> Path:
         return self.study.work / kind / self.corpus.name / folder_name(encoder)

@@ -46,10 +46,8 @@ from callshot.tables.sequence_tables import sequences_path
 # In the order in which they run. Sequences come before vectors: in the store, most vectors come
 # with them.
 KINDS = ("segment", "sequences", "embeds", "fold", "evaluations", "baselines")
-BESIDE_EMBEDDINGS = (
-    "rejects",
-    "duplicates",
-)  # lists that are written if they have rows
+# Lists that are written if they have rows.
+BESIDE_EMBEDDINGS = ("rejects", "duplicates")
 MEASURED = ("evaluations", "baselines")
 
 
@@ -122,12 +120,12 @@ class _Planner:
         for embed in steps.embeds:
             steps.evaluations.append(self.evaluate_step(corpus, embed, steps.fold))
         planner = BaselinePlanner(
-            self.study,
-            corpus,
-            steps.segment,
-            steps.fold,
-            self.network_device,
-            self.threads,
+            study=self.study,
+            corpus=corpus,
+            segment=steps.segment,
+            fold=steps.fold,
+            device=self.network_device,
+            threads=self.threads,
         )
         steps.baselines = planner.steps(steps.embeds, steps.sequences)
         return steps
@@ -161,7 +159,15 @@ class _Planner:
             )
             return [SEGMENTS, REJECTS, SEGMENTS_INFO]
 
-        return Step("segment", corpus.name, "", folder, options, inputs, make)
+        return Step(
+            kind="segment",
+            corpus=corpus.name,
+            encoder="",
+            folder=folder,
+            options=options,
+            inputs=inputs,
+            make=make,
+        )
 
     def embed_step(self, steps: CorpusSteps, encoder: EncoderPart, kind: str) -> Step:
         """Return the step of an encoder's vectors, or of its sequences.
@@ -197,14 +203,14 @@ class _Planner:
         recordings = partial(_recordings_digest, source, corpus.audio)
         options = views_fingerprint(encoder.views, device)
         return Step(
-            kind,
-            corpus.name,
-            encoder.title,
-            folder,
-            options,
-            [source, recordings],
-            make,
-            [steps.segment],
+            kind=kind,
+            corpus=corpus.name,
+            encoder=encoder.title,
+            folder=folder,
+            options=options,
+            inputs=[source, recordings],
+            make=make,
+            after=[steps.segment],
         )
 
     def fold_step(self, steps: CorpusSteps) -> Step:
@@ -236,7 +242,16 @@ class _Planner:
             "group_duplicates": corpus.group_duplicates,
         }
         after = [steps.segment, *steps.embeds]
-        return Step("fold", corpus.name, "", folder, options, inputs, make, after)
+        return Step(
+            kind="fold",
+            corpus=corpus.name,
+            encoder="",
+            folder=folder,
+            options=options,
+            inputs=inputs,
+            make=make,
+            after=after,
+        )
 
     def evaluate_step(self, corpus: CorpusPart, embed: Step, fold: Step) -> Step:
         folder = self.study.work / "evaluate" / corpus.name / folder_name(embed.encoder)
@@ -260,22 +275,29 @@ class _Planner:
         options = {**asdict(self.study.protocol), "corpus": corpus.known_name}
         after = [embed, fold]
         return Step(
-            "evaluate", corpus.name, encoder, folder, options, inputs, make, after
+            kind="evaluate",
+            corpus=corpus.name,
+            encoder=encoder,
+            folder=folder,
+            options=options,
+            inputs=inputs,
+            make=make,
+            after=after,
         )
 
     def report_step(self, parts: Sequence[CorpusSteps]) -> Step:
         study = self.study
         folders = [self._corpus_folders(part) for part in parts]
         report = ReportOptions(
-            study.title,
-            study.shots,
-            study.confusion,
-            study.spread,
-            study.protocol,
-            [f"callshot run {study.path.name}"],
-            study.figures,
-            study.sounds,
-            study.target,
+            title=study.title,
+            shots=study.shots,
+            confusion=study.confusion,
+            spread=study.spread,
+            protocol=study.protocol,
+            commands=[f"callshot run {study.path.name}"],
+            figures=study.figures,
+            sounds=study.sounds,
+            target=study.target,
         )
 
         def make(progress: Progress) -> Sequence[str]:
@@ -300,20 +322,30 @@ class _Planner:
         ]
         options = {**asdict(report), "study": study.text}
         notes = study.work / "report"
-        return Step("report", "", "", study.out, options, inputs, make, after, notes)
+        return Step(
+            kind="report",
+            corpus="",
+            encoder="",
+            folder=study.out,
+            options=options,
+            inputs=inputs,
+            make=make,
+            after=after,
+            notes=notes,
+        )
 
     def _corpus_folders(self, steps: CorpusSteps) -> CorpusFolders:
         return CorpusFolders(
-            steps.corpus.name,
-            self.study.corpus_names,
-            steps.segment.folder,
-            [embed.folder / EMBEDDINGS for embed in steps.embeds],
-            [evaluation.folder for evaluation in steps.evaluations],
-            [baseline.folder for baseline in steps.baselines],
-            self.study.protocol.reference,
-            self.study.references,
-            steps.corpus.categories,
-            steps.corpus.known,
+            corpus=steps.corpus.name,
+            corpora=self.study.corpus_names,
+            segments=steps.segment.folder,
+            tables=[embed.folder / EMBEDDINGS for embed in steps.embeds],
+            results=[evaluation.folder for evaluation in steps.evaluations],
+            baselines=[baseline.folder for baseline in steps.baselines],
+            reference=self.study.protocol.reference,
+            references=self.study.references,
+            categories=steps.corpus.categories,
+            known=steps.corpus.known,
         )
 
 

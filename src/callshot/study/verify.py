@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from callshot.corpus.annotation_sources import DAMAGED_MANIFEST
 from callshot.corpus.input_files import verify_inputs
 from callshot.corpus.segments import audio_root
 from callshot.detection.events.exports import MANIFEST as EXPORT_INFO
@@ -37,14 +38,6 @@ MANIFESTS = (  # files that list the others
 )
 NO_MANIFEST = "not a provenance that callshot wrote; run again"
 CHANGED = "differs from the checksum in {}: damaged, or edited since"
-DAMAGED_MANIFEST = (
-    OSError,
-    ValueError,
-    TypeError,
-    KeyError,
-    AttributeError,
-    RecursionError,
-)
 
 
 class Kind(NamedTuple):
@@ -148,8 +141,8 @@ def verify_results(folder: Path, audio: Path | None = None) -> Iterator[Finding]
     `audio` is the folder of recordings, if it is not the one that the results name.
     """
     known = {folder / NOTE_FILE}
-    for name in MANIFESTS:
-        path = folder / name
+    manifests = [folder / name for name in MANIFESTS]
+    for path in manifests:
         if not path.is_file():
             continue
         known.add(path)
@@ -168,9 +161,12 @@ def verify_results(folder: Path, audio: Path | None = None) -> Iterator[Finding]
         yield from verify_index(path) if is_index(path) else verify_results(path)
     for path in sorted(folder.rglob("*")):
         is_nested = any(path.is_relative_to(part) for part in nested)
-        is_visible = path.is_file() and not path.name.startswith(".")
-        if is_visible and not is_nested and path not in known:
+        if not is_nested and path not in known and _is_visible_file(path):
             yield Finding(path, "foreign")
+
+
+def _is_visible_file(path: Path) -> bool:
+    return path.is_file() and not path.name.startswith(".")
 
 
 def _verify_manifest(

@@ -37,7 +37,16 @@ def collect_tables(
     recordings = _texts("groups", names if groups is None else groups)
     labels = _texts("y", y)
     vectors: Any = X
-    return [Embeddings("X", vectors, names, recordings, labels, [()] * len(y))]
+    return [
+        Embeddings(
+            encoder="X",
+            vectors=vectors,
+            segment=names,
+            recording=recordings,
+            label=labels,
+            labels=[()] * len(y),
+        )
+    ]
 
 
 def collect_queries(queries: Any) -> Sequence[Embeddings]:

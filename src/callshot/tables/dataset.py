@@ -139,11 +139,9 @@ def read_dataset(
     name = corpus or table_name or paths[0].absolute().parent.name or "corpus"
     known = known or {}
     known_corpus = known.get(name) or known.get(table_name)
-
     if folds_dir is None:
-        first = tables[0]
         default = DEFAULT_FOLDS if known_corpus is None else known_corpus.folds
-        given = None if fold_file is None else read_folds(fold_file, first)
+        given = None if fold_file is None else read_folds(fold_file, tables[0])
         if group_duplicates:
             tables = group_tables(tables)
         chosen_folds = choose_folds(tables[0], folds, given, fold_file, default=default)
@@ -156,21 +154,26 @@ def read_dataset(
     if fold_file is not None:
         audit(tables[0].recording, chosen_folds.fold)
         tables = [take_recordings(fold_file, table) for table in tables]
-
-    label_categories: Mapping[str, str] | None = None
-    if categories is not None:
-        label_categories = read_categories(categories, tables[0])
-    elif known_corpus is not None:
-        label_categories = known_corpus.categories_of(set(tables[0].label))
     return Dataset(
         corpus=name,
         tables=tables,
         folds=chosen_folds,
-        categories=label_categories,
+        categories=_choose_categories(categories, known_corpus, tables[0]),
         files=_describe_files(paths, tables, fold_file, categories),
         known_corpus="" if known_corpus is None else known_corpus.name,
         notes=list(describe_grouping(recordings, tables[0].recording)),
     )
+
+
+def _choose_categories(
+    file: Path | None, known_corpus: KnownCorpus | None, table: Embeddings
+) -> Mapping[str, str] | None:
+    """Return the category of each label, from a file or of a known corpus."""
+    if file is not None:
+        return read_categories(file, table)
+    if known_corpus is None:
+        return None
+    return known_corpus.categories_of(set(table.label))
 
 
 def group_tables(tables: Sequence[Embeddings]) -> list[Embeddings]:

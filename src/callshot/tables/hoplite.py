@@ -139,21 +139,25 @@ def read_hoplite(source: Path) -> Hoplite:
     )
     positive = [row for row in annotations if row[4] == POSITIVE_LABEL]
     matrix, slots = _read_vectors(path, layout, windows)
-    notes: list[str] = []
+    notes = []
     if layout is not VERSION_1 and _has_starts_only(windows):
         notes.append(_describe_length(length_s))
-    ignored = len(annotations) - len(positive)
-    if ignored:
-        notes.append(f"{ignored} negative or uncertain annotations are ignored")
-    missing = np.count_nonzero(slots < 0)
-    if missing:
-        notes.append(f"{missing} windows have no vector in {USEARCH_NAME}")
+    notes += _describe_gaps(len(annotations) - len(positive), slots)
     return Hoplite(
         readers=parser.window_readers(windows, matrix, slots),
         spans=[parser.span(row) for row in positive],
         annotation_ids=[row[0] for row in positive],
         notes=notes,
     )
+
+
+def _describe_gaps(ignored: int, slots: IntArray) -> Iterator[str]:
+    """Yield notes on annotations that are not used, and on windows without a vector."""
+    if ignored:
+        yield f"{ignored} negative or uncertain annotations are ignored"
+    missing = np.count_nonzero(slots < 0)
+    if missing:
+        yield f"{missing} windows have no vector in {USEARCH_NAME}"
 
 
 @contextmanager
@@ -289,18 +293,32 @@ class RowParser:
             times[row] = self.times(place, offsets)
             if slots[row] >= 0:
                 rows_of[self.names[recording]].append(row)
+        table = _WindowTable(self.path, ids, times, matrix, slots)
+        return {name: partial(table.read, rows) for name, rows in rows_of.items()}
 
-        def read(rows: list[int]) -> Windows:
-            with np.errstate(invalid="ignore"):
-                vectors = np.asarray(matrix[slots[rows]], np.float32)
-            is_finite = np.isfinite(vectors).all(axis=1)
-            for window in ids[rows][~is_finite]:
-                raise InputError(
-                    f"{self.path}: window {window}: its vector is not finite; remove it"
-                )
-            return Windows(times[rows, 0], times[rows, 1], vectors, ids[rows])
 
-        return {name: partial(read, rows) for name, rows in rows_of.items()}
+@dataclass(frozen=True)
+class _WindowTable:
+    """The windows of all recordings: their ids and times, and the slots of their vectors."""
+
+    path: Path
+    ids: IntArray
+    times: NDArray[np.float64]
+    matrix: NDArray[Any]
+    slots: IntArray
+
+    def read(self, rows: list[int]) -> Windows:
+        """Return some windows with their vectors, which must be finite."""
+        with np.errstate(invalid="ignore"):
+            vectors = np.asarray(self.matrix[self.slots[rows]], np.float32)
+        ids = self.ids[rows]
+        is_finite = np.isfinite(vectors).all(axis=1)
+        for window in ids[~is_finite]:
+            raise InputError(
+                f"{self.path}: window {window}: its vector is not finite; remove it"
+            )
+        start_s, end_s = self.times[rows].T
+        return Windows(start_s, end_s, vectors, ids)
 
 
 def _read_vectors(

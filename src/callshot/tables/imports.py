@@ -225,15 +225,7 @@ def _build_table(
 ) -> ImportResult:
     """Make a table of vectors and their rows; rows without a label or a vector are rejects."""
     labels = _read_labels(rows)
-    vectors: dict[int, Vector] = {}
-    rejects: list[Reject] = []
-    for row, outcome in enumerate(outcomes):
-        if not labels[row].strip():
-            outcome = "no label"
-        if isinstance(outcome, str):
-            rejects.append(Reject(str(rows.path), rows.numbers[row], outcome))
-        else:
-            vectors[row] = outcome
+    vectors, rejects = _split_outcomes(rows, labels, outcomes)
     if not vectors:
         raise InputError(
             f"{source}: no vector has a label; the first of {len(rejects)} reasons: "
@@ -252,6 +244,22 @@ def _build_table(
     )
     table = table.only({table.segment[row] for row in vectors})
     return ImportResult(table, rejects, notes, rows.corpus)
+
+
+def _split_outcomes(
+    rows: SpanRows, labels: Sequence[str], outcomes: Sequence[Vector | str]
+) -> tuple[dict[int, Vector], list[Reject]]:
+    """Return the vectors of labelled rows, by row, and a reject for each of the others."""
+    vectors: dict[int, Vector] = {}
+    rejects: list[Reject] = []
+    for row, outcome in enumerate(outcomes):
+        if not labels[row].strip():
+            outcome = "no label"
+        if isinstance(outcome, str):
+            rejects.append(Reject(str(rows.path), rows.numbers[row], outcome))
+        else:
+            vectors[row] = outcome
+    return vectors, rejects
 
 
 def _stack_vectors(source: Path, rows: SpanRows, vectors: dict[int, Vector]) -> Vector:

@@ -167,15 +167,15 @@ class Reading:
     ) -> None:
         """Add an annotation; raise RowError if it is not valid."""
         annotation = Annotation(
-            path,
-            start_s,
-            end_s,
-            label,
-            str(self.path),
-            row,
-            recording,
-            in_frames,
-            extra or {},
+            path=path,
+            start_s=start_s,
+            end_s=end_s,
+            label=label,
+            file=str(self.path),
+            row=row,
+            recording=recording,
+            in_frames=in_frames,
+            extra=extra or {},
         )
         check_annotation(annotation)
         self.annotations.append(annotation)

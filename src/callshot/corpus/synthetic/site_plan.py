@@ -174,7 +174,14 @@ def _plan_recording(
 ) -> SiteRecording:
     start = options.start + number * options.interval
     name = _name_recording(options, start)
-    return SiteRecording("recordings", number, name, start, 60 * options.minutes, calls)
+    return SiteRecording(
+        part="recordings",
+        number=number,
+        name=name,
+        start=start,
+        duration_s=60 * options.minutes,
+        calls=calls,
+    )
 
 
 def _name_recording(options: SiteOptions, start: datetime) -> str:
@@ -299,4 +306,11 @@ def _plan_example_recording(
     start = midnight - timedelta(days=number + 1)
     start += timedelta(hours=(6 + 2 * number) % 24)
     name = _name_recording(options, start)
-    return SiteRecording("examples", number, name, start, duration_s, tuple(calls))
+    return SiteRecording(
+        part="examples",
+        number=number,
+        name=name,
+        start=start,
+        duration_s=duration_s,
+        calls=tuple(calls),
+    )

@@ -127,7 +127,15 @@ def to_annotations(events: Frame) -> list[Annotation]:
         event["confirmed"] = VERDICTS.get(event["confirmed"])
         extra = {name: value for name, value in event.items() if value is not None}
         annotations.append(
-            Annotation(recording, start_s, end_s, label, "", None, extra=extra)
+            Annotation(
+                path=recording,
+                start_s=start_s,
+                end_s=end_s,
+                label=label,
+                file="",
+                row=None,
+                extra=extra,
+            )
         )
     return annotations
 

@@ -169,7 +169,14 @@ def index_recordings(
             dtype=dtype,
         )
         _make_index(out, settings)
-        run = _IndexRun(library, out, settings, grid, model, progress)
+        run = _IndexRun(
+            library=library,
+            out=out,
+            settings=settings,
+            grid=grid,
+            model=model,
+            progress=progress,
+        )
         run.add_all()
     _write_rejects(out, run.rejects)
     index = open_index(out)

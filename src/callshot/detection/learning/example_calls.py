@@ -154,11 +154,11 @@ def segment_settings(audio: CallAudio) -> AudioSettings:
 
 def _cut_settings(call: Segment) -> AudioSettings:
     return AudioSettings(
-        SEGMENT,
-        None,
-        call.channel_rule,
-        call.source_rate_hz,
-        call.rate_hz,
-        call.collar_s,
-        call.level_dbfs,
+        source=SEGMENT,
+        window_s=None,
+        channel_rule=call.channel_rule,
+        source_rate_hz=call.source_rate_hz,
+        rate_hz=call.rate_hz,
+        collar_s=call.collar_s,
+        level_dbfs=call.level_dbfs,
     )

@@ -150,14 +150,14 @@ def learn(
         follow_links=follow_links,
     )
     options = LearningOptions(
-        None if annotations is None else Path(annotations),
-        format,
-        hints,
-        window_s,
-        channel,
-        source_rate_hz,
-        str(background),
-        None if site is None else Path(site),
+        annotations=None if annotations is None else Path(annotations),
+        format=format,
+        hints=hints,
+        window_s=window_s,
+        channel=channel,
+        source_rate_hz=source_rate_hz,
+        background=str(background),
+        site=None if site is None else Path(site),
     )
     texts = {name: str(value) for name, value in choices.items()}
     return learn_examples(
@@ -212,14 +212,13 @@ def learn_examples(
         check_settings(earlier, settings, str(examples))
     audio = read_background(calls, views, settings, options)
     share = _share_of_calls(calls, audio)
-    calls_progress = scale_progress(progress, share)
     embedded = embed_calls(
         calls.audio,
         views,
         settings,
         embedding,
         refuse_silence=True,
-        progress=calls_progress,
+        progress=scale_progress(progress, share),
     )
     background = None
     if audio is not None:

@@ -237,12 +237,12 @@ def sample_index(index: Index) -> Background | None:
         for one in index.recordings
     ]
     return Background(
-        tuple(recordings),
-        rows["vector"].astype(np.float32),
-        np.repeat(np.arange(len(counts)), counts),
-        rows["start_s"],
-        index.settings.window_s,
-        index.settings.hop_s,
+        recordings=tuple(recordings),
+        vectors=rows["vector"].astype(np.float32),
+        number=np.repeat(np.arange(len(counts)), counts),
+        start_s=rows["start_s"],
+        window_s=index.settings.window_s,
+        hop_s=index.settings.hop_s,
     )
 
 

@@ -157,12 +157,12 @@ def select_windows(
         numbers += [number] * int(keep.sum())
     vectors = [windows[key] for key in keys]
     return Background(
-        tuple(recordings),
-        np.array(vectors, np.float32).reshape(len(keys), dimension),
-        np.array(numbers, np.int64),
-        np.array([time_s for _, time_s in keys], np.float64),
-        window_s,
-        hop_s,
+        recordings=tuple(recordings),
+        vectors=np.array(vectors, np.float32).reshape(len(keys), dimension),
+        number=np.array(numbers, np.int64),
+        start_s=np.array([time_s for _, time_s in keys], np.float64),
+        window_s=window_s,
+        hop_s=hop_s,
     )
 
 

@@ -38,9 +38,8 @@ MOST_PARTS = 5  # of background, each scored without itself
 MANY_RECORDINGS = 10  # which have what a site has
 LEAST_WINDOWS = 2
 TRIMMED_SHARE = 0.4  # of windows that may have calls
-LIKE_CALLS = (
-    0.5  # times the median score of examples: background that scores so has calls
-)
+# Times the median score of examples: background that scores so has calls.
+LIKE_CALLS = 0.5
 TRIMMINGS = 3
 QUANTILES = (0.5, 0.9)  # of scores, from which thresholds are extrapolated past calls
 
@@ -99,12 +98,12 @@ def make_detectors(
         )
         detectors.append(
             Detector(
-                model.classes,
-                model.means,
-                directions.weights,
-                directions.bias,
-                thresholds,
-                describe_origin(background, allowed),
+                classes=model.classes,
+                means=model.means,
+                weights=directions.weights,
+                bias=directions.bias,
+                thresholds=thresholds,
+                origin=describe_origin(background, allowed),
             )
         )
     return detectors
@@ -359,7 +358,14 @@ def _make_detector_of_examples(model: Model) -> Detector:
     origin = "distances of the examples from the mean of the others of their label"
     thresholds = _thresholds_of_examples(model)
     no_bias = np.zeros(len(model.classes))
-    return Detector(model.classes, model.means, None, no_bias, thresholds, origin)
+    return Detector(
+        classes=model.classes,
+        means=model.means,
+        weights=None,
+        bias=no_bias,
+        thresholds=thresholds,
+        origin=origin,
+    )
 
 
 def _thresholds_of_examples(model: Model) -> FloatArray:

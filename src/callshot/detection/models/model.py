@@ -181,14 +181,14 @@ def make_model(
         places = [example.place for example in ordered]
         clips = bound_clips(clips.select(rows), labels, places)
     return Model(
-        encoder,
-        fingerprint,
-        settings,
-        ordered,
-        np.ascontiguousarray(vectors[rows], np.float32),
-        provenance,
-        background,
-        clips,
+        encoder=encoder,
+        fingerprint=fingerprint,
+        settings=settings,
+        examples=ordered,
+        vectors=np.ascontiguousarray(vectors[rows], np.float32),
+        provenance=provenance,
+        background=background,
+        clips=clips,
     )
 
 

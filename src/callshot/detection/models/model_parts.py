@@ -84,12 +84,12 @@ def build_background(facts: dict[str, Any], arrays: Arrays) -> Background | None
     if not np.isin(number, np.arange(len(recordings))).all():
         raise ValueError("background: a window is of no recording")
     return Background(
-        recordings,
-        vectors,
-        number.astype(np.int64),
-        start_s.astype(np.float64),
-        float(entries["window_s"]),
-        float(entries["hop_s"]),
+        recordings=recordings,
+        vectors=vectors,
+        number=number.astype(np.int64),
+        start_s=start_s.astype(np.float64),
+        window_s=float(entries["window_s"]),
+        hop_s=float(entries["hop_s"]),
     )
 
 

@@ -248,17 +248,17 @@ class _ScanRun:
     ) -> ScanResult:
         """Return what was found with a model, as it suits the site."""
         return ScanResult(
-            model,
-            options,
-            events_frame(self.rows),
-            self.detector,
-            self.source.index,
-            self.scanned,
-            self.windows,
-            self.active,
-            [*self.source.rejects, *self.rejects],
-            [*self.source.notes, *suited.notes, *group_notes(self.notes)],
-            suited.changed_from(model),
+            model=model,
+            options=options,
+            events=events_frame(self.rows),
+            detector=self.detector,
+            index=self.source.index,
+            recordings=self.scanned,
+            windows=self.windows,
+            active=self.active,
+            rejects=[*self.source.rejects, *self.rejects],
+            notes=[*self.source.notes, *suited.notes, *group_notes(self.notes)],
+            site_model=suited.changed_from(model),
         )
 
     def _add(self, recording: IndexedRecording, windows: ActiveWindows) -> None:

@@ -7,6 +7,7 @@ size, is the number of calls with its uncertainty (Navine et al. 2024, "All thre
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -20,6 +21,8 @@ from callshot.records.frames import CALL_DENSITY, Frame, concat_frames, make_fra
 PRIOR = 0.5  # of calls and of others in each bin: Jeffreys'
 SAMPLES = 10_000
 INTERVAL = (1, 99)
+
+Columns = dict[str, Sequence[float]]
 
 
 def estimate_density(detections: Frame, reviewed: Frame, bins: int, seed: int) -> Frame:
@@ -45,37 +48,72 @@ def estimate_density(detections: Frame, reviewed: Frame, bins: int, seed: int) -
     return concat_frames(parts, CALL_DENSITY)
 
 
+@dataclass(frozen=True)
+class _Bins:
+    """Bins of the scores of a class: their edges, and counts of detections in each."""
+
+    edges: FloatArray
+    detections: FloatArray
+    reviewed: FloatArray
+    confirmed: FloatArray
+
+    def merge(self) -> "_Bins":
+        """Return all bins as one."""
+        return _Bins(
+            self.edges[[0, -1]],
+            self.detections.sum(keepdims=True),
+            self.reviewed.sum(keepdims=True),
+            self.confirmed.sum(keepdims=True),
+        )
+
+    def columns(self, share: FloatArray, low: FloatArray, high: FloatArray) -> Columns:
+        """Return the columns of CALL_DENSITY for shares of calls and their intervals."""
+        return {
+            "lowest_score": self.edges[:-1].tolist(),
+            "highest_score": self.edges[1:].tolist(),
+            "detections": self.detections.tolist(),
+            "reviewed": self.reviewed.tolist(),
+            "confirmed": self.confirmed.tolist(),
+            "share": share.tolist(),
+            "share_p01": low.tolist(),
+            "share_p99": high.tolist(),
+            "calls": (share * self.detections).tolist(),
+            "calls_p01": (low * self.detections).tolist(),
+            "calls_p99": (high * self.detections).tolist(),
+        }
+
+
 def _estimate_class(
     label: str, scores: FloatArray, verdicts: Frame, bins: int, seed: int
 ) -> Frame:
     if len(scores) == 0:
         raise InputError(f"reviewed: no detection is labelled {label!r}")
-    edges = quantile_edges(scores, bins)
-    sizes = _count_per_bin(edges, scores)
-    is_call = verdicts["confirmed"].to_numpy()
-    reviewed_scores = verdicts["score"].to_numpy()
-    reviewed = _count_per_bin(edges, reviewed_scores)
-    confirmed = _count_per_bin(edges, reviewed_scores[is_call])
-    shares = stats.beta(confirmed + PRIOR, reviewed - confirmed + PRIOR)
-    uniform = _uniform_samples(label, len(sizes), seed)
-    samples = shares.ppf(uniform) * sizes
+    parts = _fill_bins(quantile_edges(scores, bins), scores, verdicts)
+    others = parts.reviewed - parts.confirmed
+    shares = stats.beta(parts.confirmed + PRIOR, others + PRIOR)
     low, high = shares.ppf(np.array(INTERVAL)[:, None] / 100)
-    rows = _columns(edges, sizes, reviewed, confirmed, shares.mean(), low, high)
-    total = samples.sum(axis=1) / len(scores)
-    low_total, high_total = np.percentile(total, INTERVAL)
-    mean = float(shares.mean() @ sizes / len(scores))
-    whole = _columns(
-        edges[[0, -1]],
-        sizes.sum(keepdims=True),
-        reviewed.sum(keepdims=True),
-        confirmed.sum(keepdims=True),
-        np.array([mean]),
-        np.array([low_total]),
-        np.array([high_total]),
+    rows = parts.columns(shares.mean(), low, high)
+    uniform = _uniform_samples(label, len(parts.detections), seed)
+    calls = (shares.ppf(uniform) * parts.detections).sum(axis=1)
+    total_low, total_high = np.percentile(calls / len(scores), INTERVAL)
+    mean = shares.mean() @ parts.detections / len(scores)
+    total = parts.merge().columns(
+        np.array([mean]), np.array([total_low]), np.array([total_high])
     )
-    numbers = [*range(1, len(sizes) + 1), None]
-    columns = {name: [*rows[name], *whole[name]] for name in rows}
+    numbers = [*range(1, len(parts.detections) + 1), None]
+    columns = {name: [*rows[name], *total[name]] for name in rows}
     return make_frame(CALL_DENSITY, {"bin": numbers, **columns}, {"label": label})
+
+
+def _fill_bins(edges: FloatArray, scores: FloatArray, verdicts: Frame) -> _Bins:
+    reviewed_scores = verdicts["score"].to_numpy()
+    is_call = verdicts["confirmed"].to_numpy()
+    return _Bins(
+        edges,
+        _count_per_bin(edges, scores),
+        _count_per_bin(edges, reviewed_scores),
+        _count_per_bin(edges, reviewed_scores[is_call]),
+    )
 
 
 def quantile_edges(scores: FloatArray, bins: int) -> FloatArray:
@@ -104,27 +142,3 @@ def _uniform_samples(label: str, bins: int, seed: int) -> FloatArray:
     largest = 2**32 - 1
     streams.bootstrap_picks(base, np.arange(bins, dtype=np.uint64), largest, picks)
     return (picks.T + 0.5) / largest
-
-
-def _columns(
-    edges: FloatArray,
-    sizes: FloatArray,
-    reviewed: FloatArray,
-    confirmed: FloatArray,
-    share: FloatArray,
-    low: FloatArray,
-    high: FloatArray,
-) -> dict[str, Sequence[float]]:
-    return {
-        "lowest_score": edges[:-1].tolist(),
-        "highest_score": edges[1:].tolist(),
-        "detections": sizes.tolist(),
-        "reviewed": reviewed.tolist(),
-        "confirmed": confirmed.tolist(),
-        "share": share.tolist(),
-        "share_p01": low.tolist(),
-        "share_p99": high.tolist(),
-        "calls": (share * sizes).tolist(),
-        "calls_p01": (low * sizes).tolist(),
-        "calls_p99": (high * sizes).tolist(),
-    }

@@ -48,12 +48,12 @@ class RankedDetections:
             return self
         kept = self.score >= threshold
         return RankedDetections(
-            self.label,
-            self.score[kept],
-            self.is_correct[kept],
-            self.recording[kept],
-            self.annotated,
-            self.hours,
+            label=self.label,
+            score=self.score[kept],
+            is_correct=self.is_correct[kept],
+            recording=self.recording[kept],
+            annotated=self.annotated,
+            hours=self.hours,
         )
 
     def count(self, weights: FloatArray) -> Scores:

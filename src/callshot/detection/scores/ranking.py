@@ -118,12 +118,12 @@ def _rank(
     score = ordered["score"].fill_null(np.nan).to_numpy()
     recording = [numbers[name] for name in ordered["recording"]]
     return RankedDetections(
-        label,
-        score.astype(np.float64),
-        ordered["is_correct"].to_numpy().astype(np.int64),
-        np.array(recording, np.int64),
-        annotated,
-        task.hours,
+        label=label,
+        score=score.astype(np.float64),
+        is_correct=ordered["is_correct"].to_numpy().astype(np.int64),
+        recording=np.array(recording, np.int64),
+        annotated=annotated,
+        hours=task.hours,
     )
 
 

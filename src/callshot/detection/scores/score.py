@@ -51,6 +51,7 @@ from callshot.records.frames import (
 
 Events = Frame | Path | str
 Recordings = Mapping[str, float] | Path | str
+Ranked = Mapping[str, Sequence[RankedDetections]]  # by events and by windows
 
 FEW_RECORDINGS = 5
 INTERVAL = {"_p01": 1, "_p99": 99}
@@ -197,7 +198,14 @@ def score_detections(
     [('events', 0.5, 1.0, 1.0, 1.0), ('windows', 0.5, 1.0, 1.0, 1.0)]
     """
     options = ScoreOptions(
-        iou, window_s, threshold, false_alarms_per_hour, unknown, bins, samples, seed
+        iou=iou,
+        window_s=window_s,
+        threshold=threshold,
+        false_alarms_per_hour=false_alarms_per_hour,
+        unknown=unknown,
+        bins=bins,
+        samples=samples,
+        seed=seed,
     )
     if annotations is None and reviewed is None:
         raise OptionError("give annotations, or reviewed detections (--reviewed)")
@@ -244,12 +252,12 @@ def _make_task(
         source.notes.append(NO_LENGTHS)
     recordings = sorted(names | set(detections["recording"]))
     return Task(
-        detections,
-        annotations,
-        recordings,
-        source.durations_s,
-        options.iou,
-        options.unknown,
+        detections=detections,
+        annotations=annotations,
+        recordings=recordings,
+        durations_s=source.durations_s,
+        min_iou=options.iou,
+        unknown=options.unknown,
     )
 
 
@@ -268,27 +276,38 @@ def _score(task: Task, source: _Input, options: ScoreOptions) -> dict[str, Frame
         raise InputError("there are no detections and no annotations to score")
     _check_scores(task.detections, options)
     source.notes += _describe_task(task)
-    weights = sample_weights(len(task.recordings), options.samples, options.seed)
     matched = [rank_events(task, label) for label in labels]
     ranked = {"events": [one for one, _ in matched]}
     if task.durations_s:
         windows = [rank_windows(task, label, options.window_s) for label in labels]
         ranked["windows"] = windows
-    scores = []
-    curves = []
-    for by, classes in ranked.items():
-        for one in classes:
-            scores.append(_score_row(by, one.label, [one], weights, options))
-            if one.has_scores:
-                curves.append(precision_recall_curve(one, by))
-        scores.append(_score_row(by, None, classes, weights, options))
-    curve = concat_frames(curves, PRECISION_RECALL)
+    curve = _trace_curves(ranked)
     return {
-        "scores": concat_frames(scores, DETECTION_SCORES),
+        "scores": _score_all(ranked, len(task.recordings), options),
         "curve": curve,
         "thresholds": _find_thresholds(curve, labels, task, options),
         "outcomes": sort_outcomes([outcome for _, outcome in matched]),
     }
+
+
+def _score_all(ranked: Ranked, recordings: int, options: ScoreOptions) -> Frame:
+    """Return the scores of every class, and of all classes together."""
+    weights = sample_weights(recordings, options.samples, options.seed)
+    scores = []
+    for by, classes in ranked.items():
+        scores += [
+            _score_row(by, one.label, [one], weights, options) for one in classes
+        ]
+        scores.append(_score_row(by, None, classes, weights, options))
+    return concat_frames(scores, DETECTION_SCORES)
+
+
+def _trace_curves(ranked: Ranked) -> Frame:
+    """Return the curves of precision and recall of every class with scores."""
+    curves = []
+    for by, classes in ranked.items():
+        curves += [precision_recall_curve(one, by) for one in classes if one.has_scores]
+    return concat_frames(curves, PRECISION_RECALL)
 
 
 def _check_scores(detections: Frame, options: ScoreOptions) -> None:
