@@ -2,6 +2,7 @@
 
 import base64
 import io
+import os
 from dataclasses import replace
 from importlib import util
 
@@ -10,6 +11,7 @@ import pytest
 import soundfile
 
 from callshot.records import Segment
+from callshot.report import sounds
 from callshot.report.call_scores import pick_calls, rank_confused, score_calls
 from callshot.report.calls import choose_sounds, find_calls, place_calls
 from callshot.report.page.call_data import call_data
@@ -106,6 +108,30 @@ def test_a_recording_that_is_gone_gives_no_clip(tmp_path):
     audio = make_audio(tmp_path)
     (tmp_path / "a.wav").unlink()
     assert make_clips(audio, ["a@0"]) == {}
+
+
+def test_clips_of_the_last_time_are_used_until_something_changes(tmp_path, monkeypatch):
+    audio = make_audio(tmp_path)
+    store = tmp_path / "work/sounds.json"
+    made = []
+
+    def count_clips(signal, rate_hz):
+        made.append(rate_hz)
+        return make_clip(signal, rate_hz)
+
+    monkeypatch.setattr(sounds, "make_clip", count_clips)
+    first = make_clips(audio, ["a@0", "a@1"], store=store)
+    assert make_clips(audio, ["a@0", "a@1"], store=store) == first
+    assert len(made) == 2
+    make_clips(audio, ["a@0", "a@2"], store=store)
+    assert len(made) == 4
+    store.write_text(store.read_text().replace('"seconds": ', '"seconds": 1'))
+    assert make_clips(audio, ["a@0", "a@1"], store=store) == first
+    assert len(made) == 6
+    path = audio.root / audio.segments[0].path
+    os.utime(path, ns=(1, 1))
+    make_clips(audio, ["a@0", "a@1"], store=store)
+    assert len(made) == 8
 
 
 def literal_scores(table, folds, labels):

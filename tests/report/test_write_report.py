@@ -27,12 +27,13 @@ def test_the_numbers_of_all_classifiers_are_in_one_file_the_reference_first(
     trained, tmp_path
 ):
     write_numbers(trained, tmp_path)
-    curve = pl.read_csv(tmp_path / "curve.csv")
+    folder = tmp_path / "corpus"
+    curve = pl.read_csv(folder / "curve.csv")
     assert curve["classifier"].unique(maintain_order=True).to_list() == CLASSIFIERS
     assert len(curve) == len(trained.evaluation.curve) + len(trained.others.curve)
-    values = pl.read_parquet(tmp_path / "values.parquet")
-    per_class = pl.read_csv(tmp_path / "per_class.csv")
-    for table in (pl.read_parquet(tmp_path / "curve.parquet"), values, per_class):
+    values = pl.read_parquet(folder / "values.parquet")
+    per_class = pl.read_csv(folder / "per_class.csv")
+    for table in (pl.read_parquet(folder / "curve.parquet"), values, per_class):
         assert set(table["classifier"]) == set(CLASSIFIERS)
     trained_values = values.filter(classifier="logistic")
     assert set(trained_values["spread"]) == {"shared"}
@@ -44,7 +45,8 @@ def test_baselines_crossovers_and_refinement_are_written_if_there_are_any(
     trained, tmp_path
 ):
     names = write_numbers(trained, tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == set(names)
+    folder = tmp_path / "corpus"
+    assert {f"corpus/{path.name}" for path in folder.iterdir()} == set(names)
     scalars = {name: dtype for name, dtype in BASELINES.items() if name != "samples"}
     for name, schema, frame in (
         ("crossovers.csv", CROSSOVERS, trained.evaluation.crossovers),
@@ -52,11 +54,12 @@ def test_baselines_crossovers_and_refinement_are_written_if_there_are_any(
         ("baselines.csv", scalars, trained.baselines.drop("samples")),
     ):
         assert len(frame)
-        assert read_frame(tmp_path / name, schema).equals(frame)
+        assert read_frame(folder / name, schema).equals(frame)
 
 
 def test_without_baselines_there_are_no_files_for_them(tmp_path):
     names = write_numbers(make_corpus_results(), tmp_path)
+    names = [name.removeprefix("corpus/") for name in names]
     assert not {"baselines.csv", "crossovers.csv", "refinement.csv"} & set(names)
     assert {"differences.csv", "budget.csv", "rejects.csv"} <= set(names)
-    assert set(pl.read_csv(tmp_path / "curve.csv")["classifier"]) == {"centroid"}
+    assert set(pl.read_csv(tmp_path / "corpus/curve.csv")["classifier"]) == {"centroid"}

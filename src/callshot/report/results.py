@@ -53,10 +53,11 @@ RESULT_FRAMES: dict[str, Schema] = {
     "duplicates": schemas.DUPLICATES,
     "budget": schemas.BUDGET,
 }
+VALUES_FILE = "values.parquet"
 RESULT_FILES = (
     "curve.csv",
     "curve.parquet",
-    "values.parquet",
+    VALUES_FILE,
     "classes.csv",
     "folds.csv",
     "per_class.csv",
@@ -144,8 +145,10 @@ def write_results(
     return output.write(make, provenance)
 
 
-def write_evaluation(evaluation: Evaluation, folder: Path) -> None:
-    """Write all RESULT_FILES to a folder."""
+def write_evaluation(
+    evaluation: Evaluation, folder: Path, *, values: bool = True
+) -> None:
+    """Write all RESULT_FILES to a folder; `values` takes most of the time."""
     for name in RESULT_FRAMES:
         write_frame(getattr(evaluation, name), folder / f"{name}.csv")
     write_parquet(
@@ -154,7 +157,8 @@ def write_evaluation(evaluation: Evaluation, folder: Path) -> None:
         compression="zstd",
         row_group_size=ROW_GROUP,
     )
-    write_values(evaluation.values, list(CURVE_KEY), folder / "values.parquet")
+    if values:
+        write_values(evaluation.values, list(CURVE_KEY), folder / VALUES_FILE)
     classes = pl.DataFrame(evaluation.classes)
     write_frame(classes.select(list(CLASSES)), folder / "classes.csv")
     write_folds(evaluation.segments, evaluation.folds, folder / "folds.csv")
@@ -178,9 +182,13 @@ def write_values(values: Frame, key: Sequence[str], path: Path) -> None:
 
 
 def _read_values(path: Path) -> Frame:
+    """Read one row per curve and k; the samples of each begin with index 0."""
     rows = pl.scan_parquet(path, glob=False)
-    grouped = rows.group_by(*CURVE_KEY, "k", maintain_order=True).agg("value")
-    return grouped.select(list(schemas.VALUES)).collect()
+    starts = rows.filter(index=0).select(*CURVE_KEY, "k").collect()
+    samples = rows.select("index", "value").collect()
+    group = (samples["index"] == 0).cum_sum()
+    lists = samples.group_by(group.alias("group"), maintain_order=True).agg("value")
+    return starts.with_columns(lists["value"]).select(list(schemas.VALUES))
 
 
 def read_results(folder: Path) -> Evaluation:
@@ -203,7 +211,7 @@ def read_results(folder: Path) -> Evaluation:
     return Evaluation(
         **facts,
         **tables,
-        values=_read_values(folder / "values.parquet"),
+        values=_read_values(folder / VALUES_FILE),
         classes=_read_classes(folder / "classes.csv", segments.label, folds),
         folds=folds,
         segments=segments,

@@ -6,15 +6,19 @@ is too low for human ears is also there sped up.
 
 import base64
 import io
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from callshot.corpus.audio import load_audio
 from callshot.errors import CallshotError
+from callshot.files import make_folder, sha256_text, write_atomic
 from callshot.records import FloatArray, Segment
+from callshot.report.reuse import content_key
 
 LONGEST_S = 3.0  # of a sound
 SHORT_CALL_S = 0.5  # a shorter call is played with some sound around it
@@ -55,16 +59,24 @@ class Clip:
 
 
 def make_clips(
-    audio: CorpusAudio, names: Sequence[str], most_bytes: float = MOST_BYTES
+    audio: CorpusAudio,
+    names: Sequence[str],
+    most_bytes: float = MOST_BYTES,
+    store: Path | None = None,
 ) -> dict[str, Clip]:
     """Return the clips of segments by name, the first ones first, as far as the size allows.
 
-    Segments whose recording cannot be read have none.
+    Segments whose recording cannot be read have none. The file `store` has the clips of the last
+    time, which are taken if neither segments nor recordings changed.
     """
     wanted = dict.fromkeys(names)
     segments = {one.segment: one for one in audio.segments if one.segment in wanted}
     ordered = sorted(segments.values(), key=lambda one: (one.path, one.start_s))
-    clips = dict(_load_clips(audio.root, ordered))
+    key = content_key(ordered, [_file_facts(audio.root / one.path) for one in ordered])
+    clips = _read_clips(store, key)
+    if clips is None:
+        clips = dict(_load_clips(audio.root, ordered))
+        _write_clips(store, key, clips)
     kept: dict[str, Clip] = {}
     size = 0
     for name in wanted:
@@ -75,6 +87,35 @@ def make_clips(
                 break
             kept[name] = clip
     return kept
+
+
+def _file_facts(path: Path) -> tuple[int, int]:
+    """Return the size of a recording and its time; zeros where there is none."""
+    with suppress(OSError):
+        status = path.stat()
+        return status.st_size, status.st_mtime_ns
+    return 0, 0
+
+
+def _read_clips(store: Path | None, key: str) -> dict[str, Clip] | None:
+    """Return the clips of a file, or None if it has other ones or is damaged."""
+    if store is None:
+        return None
+    with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
+        content = json.loads(store.read_text(encoding="utf-8"))
+        clips = content["clips"]
+        if content["key"] == [key, sha256_text(json.dumps(clips))]:
+            return {name: Clip(**facts) for name, facts in clips.items()}
+    return None
+
+
+def _write_clips(store: Path | None, key: str, clips: Mapping[str, Clip]) -> None:
+    if store is None:
+        return
+    facts = {name: asdict(clip) for name, clip in clips.items()}
+    keys = [key, sha256_text(json.dumps(facts))]
+    make_folder(store.parent)
+    write_atomic(store, json.dumps({"key": keys, "clips": facts}))
 
 
 def _load_clips(root: Path, segments: Sequence[Segment]) -> Iterator[tuple[str, Clip]]:

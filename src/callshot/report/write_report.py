@@ -4,10 +4,11 @@ report.html                      the page
 tables/                          LaTeX, Markdown and CSV
 CORPUS/curve.csv …               all numbers, with differences.csv and rejects.csv; with baselines,
                                  also baselines.csv, crossovers.csv and refinement.csv
-CORPUS/figures/                  PDF and PNG
+CORPUS/figures/                  PNG, and PDF if that is asked for
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,22 @@ import polars as pl
 from callshot.corpus.segment_table import write_rejects
 from callshot.fewshot.protocol import Protocol
 from callshot.records import CorpusResults, Evaluation, Progress, no_progress
-from callshot.records.frames import Shots
+from callshot.records.frames import CURVE_KEY, Shots
 from callshot.report.calls import CorpusCalls, choose_sounds, find_calls
 from callshot.report.classifiers import all_curves, all_values
 from callshot.report.figures import plan_figures
-from callshot.report.figures.figure_io import render_all
+from callshot.report.figures.drawing import Drawing, start_drawing
+from callshot.report.figures.figure_io import FigurePage
 from callshot.report.methods import describe_methods, list_references
 from callshot.report.page import PageContent, Picture, write_page
-from callshot.report.results import RESULT_FILES, write_evaluation, write_frame
+from callshot.report.results import (
+    RESULT_FILES,
+    VALUES_FILE,
+    write_evaluation,
+    write_frame,
+    write_values,
+)
+from callshot.report.reuse import EarlierFiles, content_key
 from callshot.report.sounds import MOST_BYTES, CorpusAudio, make_clips
 from callshot.report.summary import Summary
 from callshot.report.tables.write_tables import DOCUMENT, build_tables, write_tables
@@ -54,7 +63,7 @@ CAPTIONS = {
 class ReportOptions:
     """What a report shows: title, shots of tables and of confusion figures, spread, how to repeat.
 
-    Most of the time is saved without `figures`. `target` is a mAP that the summary is asked about.
+    `pdf` draws figures also as PDF. `target` is a mAP that the summary is asked about.
     """
 
     title: str
@@ -64,8 +73,14 @@ class ReportOptions:
     protocol: Protocol
     commands: Sequence[str]
     figures: bool = True
+    pdf: bool = False
     sounds: bool = True
     target: float | None = None
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """The suffixes of every figure; the page shows the PNG."""
+        return ("pdf", "png") if self.pdf else ("png",)
 
 
 def certain_names(corpora: Sequence[str]) -> list[str]:
@@ -83,23 +98,32 @@ def write_report(
     summaries: Mapping[str, Summary],
     provenance: Mapping[str, Any],
     audio: Mapping[str, CorpusAudio] | None = None,
-    processes: int = 1,
+    workers: Executor | None = None,
+    earlier: EarlierFiles | None = None,
     progress: Progress = no_progress,
 ) -> list[str]:
-    """Write all files to a folder; return their names. `processes` draw figures."""
-    names = []
-    pictures = {}
-    for corpus, results in all_results.items():
-        numbers = write_numbers(results, folder / corpus)
-        figures = _draw(results, folder / corpus / "figures", options, processes)
-        names += [f"{corpus}/{name}" for name in numbers]
-        names += [f"{corpus}/figures/{path.name}" for path in figures]
-        pictures[corpus] = _caption_pictures(figures)
-        progress(0.8 / len(all_results), f"figures of {corpus}")
-    shown: dict[str, Any] = {"shots": options.shots, "spread": options.spread}
+    """Write all files to a folder; return their names.
+
+    `workers` draw figures beside this process. What did not change since the `earlier` report is
+    copied.
+    """
+    earlier = earlier or EarlierFiles()
     every = list(all_results.values())
+    drawings = [_draw(one, folder, options, workers, earlier) for one in every]
+    names = []
+    for one in every:
+        names += write_numbers(one, folder, earlier)
+    shown: dict[str, Any] = {"shots": options.shots, "spread": options.spread}
     tables = write_tables(every, folder / "tables", **shown)
     names += [f"tables/{name}" for name in tables]
+    calls = _find_calls(every, options, audio or {}, earlier)
+    progress(0.3, "numbers and sounds")
+    pictures = {}
+    for one, drawing in zip(every, drawings, strict=True):
+        figures = drawing.finish()
+        names += [path.relative_to(folder).as_posix() for path in figures]
+        pictures[one.corpus] = _caption_pictures(figures)
+        progress(0.5 / len(every), f"figures of {one.corpus}")
     content = PageContent(
         every,
         summaries,
@@ -109,7 +133,7 @@ def write_report(
         provenance,
         options.commands,
         options.confusion,
-        calls=_find_calls(every, options, audio or {}),
+        calls=calls,
     )
     write_page(folder / PAGE, options.title, content)
     progress(0.2, "the page")
@@ -117,18 +141,26 @@ def write_report(
 
 
 def _draw(
-    results: CorpusResults, folder: Path, options: ReportOptions, processes: int
-) -> list[Path]:
-    if not options.figures:
-        return []
-    pages = plan_figures(results, options.confusion, options.protocol)
-    return render_all(pages, folder, processes)
+    results: CorpusResults,
+    folder: Path,
+    options: ReportOptions,
+    workers: Executor | None,
+    earlier: EarlierFiles,
+) -> Drawing:
+    """Begin to draw the figures of a corpus."""
+    pages: Iterable[FigurePage] = ()
+    if options.figures:
+        pages = plan_figures(results, options.confusion, options.protocol)
+    return start_drawing(
+        pages, folder, f"{results.corpus}/figures", options.formats, workers, earlier
+    )
 
 
 def _find_calls(
     all_results: Sequence[CorpusResults],
     options: ReportOptions,
     audio: Mapping[str, CorpusAudio],
+    earlier: EarlierFiles,
 ) -> dict[str, CorpusCalls]:
     """Return the calls of corpora, with sounds of some where there is audio."""
     share = MOST_BYTES / len(all_results)
@@ -137,7 +169,8 @@ def _find_calls(
         calls = find_calls(results)
         if options.sounds and results.corpus in audio:
             names = choose_sounds(calls, results)
-            clips = make_clips(audio[results.corpus], names, share)
+            store = earlier.beside(f"sounds-{results.corpus}.json")
+            clips = make_clips(audio[results.corpus], names, share, store)
             calls = replace(calls, clips=clips)
         every[results.corpus] = calls
     return every
@@ -165,13 +198,21 @@ def _caption_pictures(figures: Sequence[Path]) -> list[Picture]:
     return pictures
 
 
-def write_numbers(results: CorpusResults, folder: Path) -> list[str]:
-    """Write what was measured on a corpus; return the names of the files.
+def write_numbers(
+    results: CorpusResults, root: Path, earlier: EarlierFiles | None = None
+) -> list[str]:
+    """Write what was measured on a corpus to a folder of its name; return the names of the files.
 
     Curves, values and classes are those of every classifier, the reference first.
     """
+    folder = root / results.corpus
     folder.mkdir(parents=True, exist_ok=True)
-    write_evaluation(_join_classifiers(results), folder)
+    whole = _join_classifiers(results)
+    write_evaluation(whole, folder, values=False)
+    values_name = f"{results.corpus}/{VALUES_FILE}"
+    key = content_key(whole.values)
+    if earlier is None or not earlier.copy(values_name, key, root):
+        write_values(whole.values, list(CURVE_KEY), folder / VALUES_FILE)
     write_rejects(results.rejects, folder / "rejects.csv")
     evaluation = results.evaluation
     frames = {
@@ -185,7 +226,7 @@ def write_numbers(results: CorpusResults, folder: Path) -> list[str]:
         if name in ALWAYS_WRITTEN or not frame.is_empty():
             write_frame(frame, folder / name)
             names.append(name)
-    return [*names, "rejects.csv"]
+    return [f"{results.corpus}/{name}" for name in (*names, "rejects.csv")]
 
 
 def _join_classifiers(results: CorpusResults) -> Evaluation:

@@ -8,6 +8,7 @@ report_files     results → tables, figures, a page
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -76,6 +77,7 @@ from callshot.report.provenance import (
     describe_segmentation,
 )
 from callshot.report.results import PROVENANCE, open_results, write_folds, write_results
+from callshot.report.reuse import EarlierFiles
 from callshot.report.sounds import CorpusAudio
 from callshot.report.summary import write_summary
 from callshot.report.write_report import ReportOptions, write_report
@@ -343,14 +345,17 @@ def report_files(
     facts: Mapping[str, Any],
     *,
     audio: Mapping[str, CorpusAudio] | None = None,
-    processes: int = 1,
+    workers: Executor | None = None,
+    keys: Path | None = None,
     mark: str = "",
     progress: Progress = no_progress,
 ) -> list[str]:
     """Write the tables, figures and page of a study, and all its numbers; return the file names.
 
-    With `audio`, the page has sounds of some calls. `processes` draw figures.
+    With `audio`, the page has sounds of some calls. `workers` draw figures beside this process.
+    The file `keys` tells which files of the earlier report did not change; they are not made again.
     """
+    earlier = EarlierFiles(out, keys)
     with open_output_folder(out, (), PROVENANCE, mark=mark) as output:
         summaries = {
             name: write_summary(one, options.target, facts.get("licences", {}))
@@ -367,9 +372,11 @@ def report_files(
                 summaries,
                 provenance,
                 audio,
-                processes,
+                workers,
+                earlier,
                 progress,
             )
 
         written = output.write(make, provenance)
+        earlier.save()
     return [path.relative_to(out).as_posix() for path in written]

@@ -67,7 +67,8 @@ per_k = true                    # also at every k, on the same examples
 # [report]
 # shots = [1, 2, 3, 4, 5, 10, 15, 20, 40]       # rows of the tables
 # confusion = [1, 5, 20]
-# figures = false               # makes the report much faster
+# figures = false               # no figures but the curves of the page
+# pdf = true                    # figures also as PDF, for a paper
 # sounds = false                # keeps recordings out of the report
 # target = 0.8                  # a mAP: how many examples does it need?
 """

@@ -19,6 +19,7 @@ from callshot.corpus.segments import audio_root
 from callshot.encoders.views import views_fingerprint
 from callshot.fewshot.folds import DEFAULT_FOLDS
 from callshot.records import Progress
+from callshot.report.figures.drawing import open_workers
 from callshot.report.results import PROVENANCE, RESULT_FILES
 from callshot.report.sounds import CorpusAudio
 from callshot.report.write_report import ReportOptions
@@ -49,6 +50,7 @@ KINDS = ("segment", "sequences", "embeds", "fold", "evaluations", "baselines")
 # Lists that are written if they have rows.
 BESIDE_EMBEDDINGS = ("rejects", "duplicates")
 MEASURED = ("evaluations", "baselines")
+REPORT_KEYS = "keys.json"  # of files of the report that may serve again
 
 
 @dataclass
@@ -296,24 +298,31 @@ class _Planner:
             protocol=study.protocol,
             commands=[f"callshot run {study.path.name}"],
             figures=study.figures,
+            pdf=study.pdf,
             sounds=study.sounds,
             target=study.target,
         )
 
+        notes = study.work / "report"
+        keys = notes / REPORT_KEYS
+
         def make(progress: Progress) -> Sequence[str]:
-            results = {one.corpus: read_corpus_results(one) for one in folders}
-            facts = _describe_study(study, parts)
-            audio = {part.corpus.name: _corpus_audio(part) for part in parts}
-            return report_files(
-                results,
-                study.out,
-                report,
-                facts,
-                audio=audio,
-                processes=self.processes,
-                mark=study.mark,
-                progress=progress,
-            )
+            processes = self.processes if study.figures else 1
+            is_first = not keys.exists()  # later, few figures change
+            with open_workers(processes, start_now=is_first) as workers:
+                results = {one.corpus: read_corpus_results(one) for one in folders}
+                audio = {part.corpus.name: _corpus_audio(part) for part in parts}
+                return report_files(
+                    results,
+                    study.out,
+                    report,
+                    _describe_study(study, parts),
+                    audio=audio,
+                    workers=workers,
+                    keys=keys,
+                    mark=study.mark,
+                    progress=progress,
+                )
 
         after = _steps_of_kinds(parts, ("segment", "embeds", *MEASURED))
         inputs: list[Input] = [

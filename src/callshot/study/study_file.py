@@ -97,6 +97,7 @@ class Study:
     confusion: tuple[int, ...] = CONFUSION_SHOTS
     spread: str = "per-query"
     figures: bool = True
+    pdf: bool = False
     sounds: bool = True
     target: float | None = None
     text: str = ""
@@ -176,6 +177,7 @@ def _parse_study(path: Path, text: str, content: Table) -> Study:
         confusion=report.shots("confusion", CONFUSION_SHOTS),
         spread=report.choice("spread", protocol.spreads[0], protocol.spreads),
         figures=report.get("figures", True),
+        pdf=report.get("pdf", False),
         sounds=report.get("sounds", True),
         target=_parse_target(report, protocol),
         text=text,

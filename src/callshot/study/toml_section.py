@@ -86,6 +86,7 @@ KEYS: Mapping[str, Mapping[str, Any]] = {
         "confusion": list,
         "spread": str,
         "figures": bool,
+        "pdf": bool,
         "sounds": bool,
         "target": NUMBER,
     },

@@ -1,18 +1,23 @@
+import shutil
+
 import numpy as np
+import polars as pl
 import pytest
 from PIL import Image
 
 from callshot.errors import OutputError
+from callshot.report.figures import drawing
+from callshot.report.figures.drawing import open_workers, start_drawing
 from callshot.report.figures.figure_io import (
     FigurePage,
     make_pages,
     open_figure,
     render,
-    render_all,
 )
 from callshot.report.figures.projection import plan_projection
 from callshot.report.figures.spreads import plan_spreads
 from callshot.report.figures.style import series_style
+from callshot.report.reuse import EarlierFiles, content_key
 from corpus_results import make_corpus_results
 
 
@@ -72,8 +77,119 @@ def test_a_full_disk_is_an_error_of_one_line_and_leaves_nothing(tmp_path):
 def test_figures_of_two_processes_have_the_same_bytes_and_order(tmp_path):
     results = make_corpus_results()
     pages = [*plan_projection(results), *plan_spreads(results)]
-    alone = render_all(pages, tmp_path / "alone")
-    together = render_all(pages, tmp_path / "together", 2)
+    formats = ("pdf", "png")
+    alone = start_drawing(pages, tmp_path, "alone", formats).finish()
+    with open_workers(2) as workers:
+        begun = start_drawing(pages, tmp_path, "together", formats, workers)
+        together = begun.finish()
     assert [path.name for path in together] == [path.name for path in alone]
     for one, other in zip(alone, together, strict=True):
         assert one.read_bytes() == other.read_bytes()
+
+
+def draw_twice(tmp_path, first: FigurePage, second: FigurePage) -> list:
+    """Draw a page, then another one where files of the first may serve again."""
+    notes = tmp_path / "work/keys.json"
+    for page in (first, second):
+        earlier = EarlierFiles(tmp_path / "out", notes)
+        staging = tmp_path / "staging"
+        paths = start_drawing(
+            [page], staging, "corpus", ["png"], earlier=earlier
+        ).finish()
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        staging.rename(tmp_path / "out")
+        earlier.save()
+    return [tmp_path / "out/corpus" / path.name for path in paths]
+
+
+def compose_title(figure, values, title) -> None:
+    figure.subplots().plot(values)
+    figure.suptitle(title)
+
+
+@pytest.fixture
+def only_once(monkeypatch):
+    """Let the first page be drawn and no other."""
+    drawn = []
+
+    def render_once(page, folder, formats):
+        drawn.append(page.stem)
+        return render(page, folder, formats)
+
+    monkeypatch.setattr(drawing, "render", render_once)
+    return drawn
+
+
+def test_a_figure_whose_content_did_not_change_is_copied(tmp_path, only_once):
+    pages = [FigurePage("p", compose_title, (np.arange(3), "a")) for _ in range(2)]
+    (path,) = draw_twice(tmp_path, *pages)
+    assert only_once == ["p"]
+    alone = render(pages[0], tmp_path / "alone", ["png"])
+    assert path.read_bytes() == alone[0].read_bytes()
+
+
+@pytest.mark.parametrize(
+    "arguments", [(np.arange(4), "a"), (np.arange(3), "b"), (np.arange(3.0), "a")]
+)
+def test_a_figure_with_other_values_is_drawn_again(tmp_path, only_once, arguments):
+    first = FigurePage("p", compose_title, (np.arange(3), "a"))
+    draw_twice(tmp_path, first, FigurePage("p", compose_title, arguments))
+    assert only_once == ["p", "p"]
+
+
+def test_a_figure_that_was_edited_is_drawn_again(tmp_path, only_once):
+    page = FigurePage("p", compose_title, (np.arange(3), "a"))
+    (path,) = draw_twice(tmp_path, page, page)
+    path.write_bytes(b"edited")
+    earlier = EarlierFiles(tmp_path / "out", tmp_path / "work/keys.json")
+    start_drawing([page], tmp_path / "new", "corpus", ["png"], earlier=earlier).finish()
+    assert only_once == ["p", "p"]
+    assert path.read_bytes() == b"edited"
+
+
+@pytest.mark.parametrize("notes", ["", "[]", "{", '{"corpus/p.png": 3}', "[" * 5000])
+def test_damaged_keys_are_ignored(tmp_path, only_once, notes):
+    page = FigurePage("p", compose_title, (np.arange(3), "a"))
+    draw_twice(tmp_path, page, page)
+    (tmp_path / "work/keys.json").write_text(notes)
+    draw_twice(tmp_path, page, page)
+    assert only_once == ["p", "p"]
+
+
+DIFFERENT = [
+    (),
+    ((),),
+    ([],),
+    ("a", "b"),
+    ("ab",),
+    (["a", "b"],),
+    (1,),
+    (1.0,),
+    (True,),
+    (None,),
+    (float("nan"),),
+    ({"a": 1},),
+    ({1: "a"},),
+    (np.zeros(2),),
+    (np.zeros((1, 2)),),
+    (np.zeros(2, np.float32),),
+    (pl.DataFrame({"a": [1, 2]}),),
+    (pl.DataFrame({"b": [1, 2]}),),
+    (pl.DataFrame({"a": [1, None]}),),
+    (pl.DataFrame({"a": ["1", "2"]}),),
+    (pl.DataFrame({"a": [[1], [2]]}),),
+    (pl.DataFrame({"a": [[1, 2], []]}),),
+    (FigurePage("p", compose),),
+    (FigurePage("q", compose),),
+    (FigurePage("p", compose_title),),
+]
+
+
+def test_different_contents_have_different_keys_and_equal_ones_the_same():
+    keys = [content_key(*values) for values in DIFFERENT]
+    assert len(set(keys)) == len(keys)
+    frame = pl.DataFrame({"a": [1, 2, 3], "b": ["x", "y", None]})
+    parts = pl.concat([frame[:1], frame[1:]], rechunk=False)
+    assert content_key(parts) == content_key(frame)
+    assert content_key(frame[1:]) == content_key(frame.clone()[1:])
+    assert content_key({"b", "a"}) == content_key({"a", "b"})

@@ -11,7 +11,7 @@ import numpy as np
 from callshot.records import CorpusResults, FloatArray
 from callshot.records.frames import Frame, unique_values
 from callshot.report.figures.figure_io import Pages, make_pages
-from callshot.report.figures.layout import Frames, add_panels
+from callshot.report.figures.layout import AxesArray, Frames, add_panels, place
 from callshot.report.figures.style import (
     BOLD_TICK_FONT,
     INK,
@@ -23,17 +23,23 @@ from callshot.report.figures.style import (
     SMALL_PT,
     TICK_PT,
 )
-from callshot.report.figures.text_fit import shorten, shorten_all
+from callshot.report.figures.text_fit import shorten, shorten_all, text_width_pt
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.text import Text
 
 LEFT_IN = 1.3  # names of the classes, and the edge of the page
 LEFT_NAMES_IN = 0.95
 BELOW_IN = 0.95
 BELOW_NAMES_IN = 0.7
-BAR_IN = 0.6
+BAR_IN = 0.6  # colour bar, its numbers and its title of two lines
+LOW_BAR_IN = 0.42  # with one line
+LABEL_IN = 0.28  # "label" and "decision", and the gaps around them
+TITLE_ROOM_IN = 0.2
+BAR_WIDTH_IN = 0.08
+EDGE_IN = 0.05
 GAP_IN = 0.12
 TITLE_IN = 0.28
 SMALLEST_IN = 1.3
@@ -106,16 +112,41 @@ def _compose(
     width_in = LEFT_IN - GAP_IN + columns * (grid.side_in + GAP_IN)
     height_in = BELOW_IN + BAR_IN + rows * (grid.side_in + TITLE_IN)
     figure.set_size_inches(width_in, height_in)
+    figure.set_layout_engine(None)  # all places are known
     axes = add_panels(figure, len(matrices), columns, ["label"])[:, 0]
-    for ax, matrix in zip(axes, matrices, strict=True):
+    for number, (ax, matrix) in enumerate(zip(axes, matrices, strict=True)):
         count = _fill_matrix(matrix, "count", labels)
         recall = _fill_matrix(matrix, "recall", labels)
         _draw_matrix(ax, count, recall, grid.side_in)
         _write_title(ax, matrix, grid.side_in)
-        _label_classes(ax, labels)
+        _label_left(ax, labels if number % columns == 0 else [])
+        _label_below(ax, labels if number + columns >= len(matrices) else [])
     for ax in axes[-columns:]:
         ax.set_xlabel("decision")
+    _place_matrices(axes, columns, bool(axes[0].texts))
     _add_colour_bar(figure)
+
+
+def _place_matrices(axes: AxesArray, columns: int, has_numbers: bool) -> None:
+    """Give matrices the room that is left by names, titles and the colour bar."""
+    width_in, height_in = axes[0].figure.get_size_inches()
+    rows = ceil(len(axes) / columns)
+    left_in = _longest_in(axes[0].get_yticklabels()) + LABEL_IN
+    below_in = _longest_in(axes[-1].get_xticklabels()) + LABEL_IN
+    above_in = BAR_IN if has_numbers else LOW_BAR_IN
+    matrix_width_in = (width_in - left_in - EDGE_IN + GAP_IN) / columns - GAP_IN
+    row_in = (height_in - above_in - below_in) / rows
+    for number, ax in enumerate(axes):
+        row, column = divmod(number, columns)
+        matrix_left_in = left_in + column * (matrix_width_in + GAP_IN)
+        matrix_above_in = above_in + row * row_in + TITLE_ROOM_IN
+        matrix_height_in = row_in - TITLE_ROOM_IN
+        place(ax, matrix_left_in, matrix_above_in, matrix_width_in, matrix_height_in)
+
+
+def _longest_in(names: Sequence["Text"]) -> float:
+    widths_pt = [text_width_pt(name.get_text(), SMALL_FONT) for name in names]
+    return max(widths_pt) / 72
 
 
 def _fill_matrix(cells: Frame, column: str, labels: Sequence[str]) -> FloatArray:
@@ -144,9 +175,10 @@ def _draw_matrix(
     ax.grid(visible=False)
     ax.spines[:].set_visible(True)
     ax.tick_params(length=0)
-    for edge in np.arange(0.5, len(count) - 1):  # between cells
-        ax.axhline(edge, color=MIST, linewidth=0.3)
-        ax.axvline(edge, color=MIST, linewidth=0.3)
+    edges = np.arange(0.5, len(count) - 1)  # between cells
+    ends = (-0.5, len(count) - 0.5)
+    ax.hlines(edges, *ends, color=MIST, linewidth=0.3)
+    ax.vlines(edges, *ends, color=MIST, linewidth=0.3)
     if side_in * 72 / len(count) >= CELL_WITH_COUNT_PT:
         _write_numbers(ax, count, recall)
 
@@ -173,26 +205,28 @@ def _write_numbers(ax: "Axes", count: FloatArray, recall: FloatArray) -> None:
         )
 
 
-def _label_classes(ax: "Axes", labels: Sequence[str]) -> None:
-    step = ceil(len(labels) / MOST_NAMES)
-    ticks = range(0, len(labels), step)
-    left_names = shorten_all(labels, LEFT_NAMES_IN * 72, SMALL_FONT)
-    names_below = shorten_all(labels, BELOW_NAMES_IN * 72, SMALL_FONT)
-    ax.set_yticks(ticks, left_names[::step], fontsize=SMALL_PT)
-    ax.set_xticks(ticks, names_below[::step], fontsize=SMALL_PT)
+def _label_left(ax: "Axes", labels: Sequence[str]) -> None:
+    step = ceil(len(labels) / MOST_NAMES) or 1
+    names = shorten_all(labels, LEFT_NAMES_IN * 72, SMALL_FONT)
+    ax.set_yticks(range(0, len(labels), step), names[::step], fontsize=SMALL_PT)
+
+
+def _label_below(ax: "Axes", labels: Sequence[str]) -> None:
+    step = ceil(len(labels) / MOST_NAMES) or 1
+    names = shorten_all(labels, BELOW_NAMES_IN * 72, SMALL_FONT)
+    ax.set_xticks(range(0, len(labels), step), names[::step], fontsize=SMALL_PT)
     ax.tick_params(axis="x", labelrotation=90)
 
 
 def _add_colour_bar(figure: "Figure") -> None:
     first = figure.axes[0]
+    width_in = figure.get_figwidth()
+    bar_axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+    length_in = width_in / 2
+    above_in = (BAR_IN if first.texts else LOW_BAR_IN) - BAR_WIDTH_IN
+    place(bar_axes, width_in / 4, above_in, length_in, BAR_WIDTH_IN)
     bar = figure.colorbar(
-        first.images[0],
-        ax=list(figure.axes),
-        location="top",
-        fraction=0.03,
-        aspect=45,
-        shrink=0.5,
-        pad=0.01,
+        first.images[0], cax=bar_axes, orientation="horizontal", ticklocation="top"
     )
     label = "recall: each row sums to 1"
     if first.texts:

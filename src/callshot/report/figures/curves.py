@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CLASSES = PageLayout(columns=5, rows=6, row_in=1.35, left_in=0.6, above_in=0.7)
+LABEL_IN = 0.05  # of the vertical axis, from the edge
 CLASSIFIERS = PageLayout(columns=3, rows=3, row_in=2.3, left_in=0.5, above_in=0.8)
 
 
@@ -78,14 +79,19 @@ def _compose_classes(
 ) -> None:
     rows = pl.concat(panels)
     shots = unique_values(rows, "k")
+    figure.set_layout_engine(None)  # all places are known
     axes, width_in = CLASSES.draw_panels(figure, panels, _draw_class, shots, [limits])
     room_pt = width_in * 72 - 16
+    title_lines = []
     for ax, panel in zip(axes, panels, strict=True):
         name = wrap(panel["label"][0], room_pt, BOLD_SMALL_FONT)
         exemplars = panel["exemplars"][0]
-        ax.set_title(f"{name}\n{exemplars} exemplars", fontsize=SMALL_PT, pad=2)
-    figure.supylabel(label)
-    add_legend(figure, _class_legend(rows))
+        title = f"{name}\n{exemplars} exemplars"
+        title_lines.append(title.count("\n") + 1)
+        ax.set_title(title, fontsize=SMALL_PT, pad=2)
+    figure.supylabel(label, x=LABEL_IN / figure.get_figwidth())
+    legend_lines = add_legend(figure, _class_legend(rows))
+    CLASSES.place_panels(axes, title_lines, legend_lines)
 
 
 def _class_legend(rows: Frame) -> Legend:

@@ -19,6 +19,7 @@ from callshot.report.figures.style import (
     LAST_COMPLETE,
     LINE,
     PAGE_WIDTH_IN,
+    SMALL_PT,
     TICK_FONT,
     TITLE_FONT,
     Style,
@@ -41,6 +42,13 @@ TICK_STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 TICK_ROOM_PT = 22.0
 TICK_GAP_PT = 3.0
 SCALE_MARGIN_IN = 0.4
+SMALL_LINE_IN = 1.2 * SMALL_PT / 72
+TITLE_GAP_IN = 0.09
+LEGEND_LINE_IN = 0.15
+LEGEND_GAP_IN = 0.04
+BELOW_PANELS_IN = 0.38
+PANEL_GAP_IN = 0.1
+RIGHT_IN = 0.06
 BAND_ALPHA = 0.16  # of the bands of several curves
 
 AxesArray = NDArray[Any]
@@ -100,6 +108,45 @@ class PageLayout:
         for axes, axis_limits in zip(stacks.T, limits, strict=True):
             set_scales(axes, shots, width_in - SCALE_MARGIN_IN, axis_limits)
         return stacks[:, 0], width_in
+
+    def place_panels(
+        self, axes: AxesArray, title_lines: Sequence[int], legend_lines: int
+    ) -> None:
+        """Set the places of panels without asking for the extent of every text.
+
+        `title_lines` are those of small letters above each panel.
+        """
+        width_in, height_in = axes[0].figure.get_size_inches()
+        columns = axes[0].get_subplotspec().get_gridspec().ncols
+        starts = range(0, len(axes), columns)
+        lines = [max(title_lines[start : start + columns]) for start in starts]
+        titles_in = [TITLE_GAP_IN + count * SMALL_LINE_IN for count in lines]
+        above_in = LEGEND_GAP_IN + legend_lines * LEGEND_LINE_IN
+        panels_in = height_in - above_in - sum(titles_in) - BELOW_PANELS_IN
+        panel_height_in = panels_in / len(lines)
+        left_in = self.left_in - RIGHT_IN
+        panel_width_in = (width_in - self.left_in) / columns - PANEL_GAP_IN
+        for number, ax in enumerate(axes):
+            row, column = divmod(number, columns)
+            panel_left_in = left_in + column * (panel_width_in + PANEL_GAP_IN)
+            rows_in = sum(titles_in[: row + 1]) + row * panel_height_in
+            place(
+                ax, panel_left_in, above_in + rows_in, panel_width_in, panel_height_in
+            )
+
+
+def place(
+    ax: "Axes", left_in: float, above_in: float, width_in: float, height_in: float
+) -> None:
+    """Set the place of axes by their distance from the left and the upper edge of the page."""
+    figure: Any = ax.figure
+    page_width_in, page_height_in = figure.get_size_inches()
+    below_in = page_height_in - above_in - height_in
+    left = left_in / page_width_in
+    bottom = below_in / page_height_in
+    width = width_in / page_width_in
+    height = height_in / page_height_in
+    ax.set_position((left, bottom, width, height))
 
 
 def add_panels(
@@ -193,20 +240,25 @@ def axis_limits(*values: ArrayLike, low: float = -0.02, high: float = 1.02) -> L
     return max(bottom - margin, low), min(top + margin, high)
 
 
-def add_legend(figure: "Figure", legend: Legend, x_label: str = K_LABEL) -> None:
-    """Add a legend above all panels, in as many columns as fit, and a label below them."""
+def add_legend(figure: "Figure", legend: Legend, x_label: str = K_LABEL) -> int:
+    """Add a legend above all panels, in as many columns as fit, and a label below them.
+
+    Return the number of its lines.
+    """
     figure.supxlabel(x_label)
     room = figure.get_figwidth() * 72 - 10
     longest = min(room - HANDLE_PT, LONGEST_ENTRY_PT)
     names = [shorten(name, longest, TICK_FONT) for name in legend]
     widths = [text_width_pt(name, TICK_FONT) + HANDLE_PT for name in names]
+    columns = _count_columns(widths, room)
     figure.legend(
         list(legend.values()),
         names,
         loc="outside upper center",
-        ncols=_count_columns(widths, room),
+        ncols=columns,
         borderaxespad=0.1,
     )
+    return ceil(len(names) / columns)
 
 
 def _count_columns(widths: Sequence[float], room_pt: float) -> int:
