@@ -5,6 +5,7 @@ libraries. Keys and checksums are in one JSON file, beside the notes of the stud
 """
 
 import hashlib
+import io
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -117,7 +118,9 @@ def _parts(value: Any) -> Iterator[bytes]:
 
 
 def _frame_parts(frame: pl.DataFrame | pl.Series) -> Iterator[bytes]:
-    """Yield the names, types and values of a frame, as Arrow writes them."""
+    """Yield the names, types and values of a frame, whatever it was cut from."""
     whole = frame.to_frame() if isinstance(frame, pl.Series) else frame
+    content = io.BytesIO()
+    whole.rechunk().write_parquet(content, compression="uncompressed", statistics=False)
     yield repr(whole.schema).encode()
-    yield whole.rechunk().write_ipc(None, compression="uncompressed").getvalue()
+    yield content.getvalue()

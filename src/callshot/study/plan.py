@@ -330,7 +330,6 @@ class _Planner:
             *optional(study.references),
         ]
         options = {**asdict(report), "study": study.text}
-        notes = study.work / "report"
         return Step(
             kind="report",
             corpus="",
