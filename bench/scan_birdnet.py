@@ -36,7 +36,7 @@ from callshot.detection.index.windows import (
     read_windows,
     split_range,
 )
-from callshot.encoders.weights.weight_files import home
+from callshot.storage import home
 from child_processes import peak_mb, run_child, start_child
 from noise import make_recording
 from table import parser, show

@@ -39,6 +39,7 @@ from callshot.records import (
     no_progress,
 )
 from callshot.records.frames import unique_values
+from callshot.storage import to_path
 from callshot.tables.arrays import (
     Data,
     check_same_data,
@@ -204,12 +205,12 @@ def embed(
     if name is not None:
         check_title(name, "name")
     if isinstance(segments, Path | str):
-        segments = read_segments(Path(segments))
+        segments = read_segments(to_path(segments))
     audio = audio or getattr(segments, "audio", None)
     if audio is None:
         raise OptionError("audio: name the folder of the recordings")
     rows = segments.segments if isinstance(segments, Segmentation) else segments
-    root = Path(audio)
+    root = to_path(audio)
     load = partial(corpus_audio.load_audio, root, threads=threads)
     texts = {option: str(value) for option, value in choices.items()}
     source = SegmentAudio(rows, root, load)
@@ -217,7 +218,7 @@ def embed(
     if site is None:
         table, _ = embed_with_encoder(source, encoder, options, progress=progress)
     else:
-        place = Site(Path(site), snr_db)
+        place = Site(to_path(site), snr_db)
         table, _ = embed_at_site(
             source, encoder, options, site=place, progress=progress
         )

@@ -1,7 +1,8 @@
-"""Everything that touches a disk: atomic writes, locks, checksums and safe paths.
+"""Everything that touches a disk or a store: atomic writes, locks, checksums and safe paths.
 
 A file is written under a hidden name, brought to the disk and renamed. After a crash at any moment
-either the whole file is there or nothing under its name.
+either the whole file is there or nothing under its name. A file behind a URL is written on the disk
+first, and uploaded whole.
 """
 
 import errno
@@ -13,7 +14,6 @@ import secrets
 import shutil
 import socket
 import stat
-import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +22,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from callshot.errors import InputError, OptionError, OutputError
+from callshot.processes import is_process_alive
+from callshot.storage import (
+    check_no_url,
+    hide_secrets,
+    is_remote,
+    staging_folder,
+    to_path,
+    upload_file,
+    why_not_writable_remote,
+)
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -55,13 +65,10 @@ def atomic_path(
     OutputError
         If the file cannot be written.
     """
-    stem = target.stem[:STEM_LENGTH]
-    machine = _machine_digits()
-    token = f"{os.getpid()}-{machine}{secrets.token_hex(2)}"
-    temporary = target.with_name(f".{stem}.{token}{PART_SUFFIX}{target.suffix}")
-    remove_unfinished(target.parent, f"{glob.escape(stem)}.*-{machine}*")
     writer_errors: tuple[type[Exception], ...] = (OSError, *errors)
+    temporary = None
     try:
+        temporary = _temporary_path(target)
         yield temporary
         replace_file(temporary, target)
     except writer_errors as error:
@@ -74,11 +81,25 @@ def atomic_path(
             f"{target}: cannot be written ({error_reason(error)}){hint}"
         ) from error
     finally:
-        remove_path(temporary)
+        if temporary is not None:
+            remove_path(temporary)
+
+
+def _temporary_path(target: Path) -> Path:
+    """Return a hidden name for a file that is being written; remove what a dead process left."""
+    folder = staging_folder() if is_remote(target) else target.parent
+    stem = target.stem[:STEM_LENGTH]
+    machine = _machine_digits()
+    token = f"{os.getpid()}-{machine}{secrets.token_hex(2)}"
+    remove_unfinished(folder, f"{glob.escape(stem)}.*-{machine}*")
+    return folder / f".{stem}.{token}{PART_SUFFIX}{target.suffix}"
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it, where they do not exist."""
+    """Make a folder and those above it, where they do not exist; a store has none to make."""
+    if is_remote(folder):
+        return
+    check_no_url(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -96,7 +117,10 @@ def write_atomic(path: Path, content: str | bytes | memoryview) -> None:
 
 
 def replace_file(temporary: Path, target: Path) -> None:
-    """Bring a finished file to the disk, then rename it to `target`."""
+    """Bring a finished file to the disk, then rename it to `target`; or upload it."""
+    if is_remote(target):
+        upload_file(temporary, target)
+        return
     sync_file(temporary)
     temporary.replace(target)
     sync_folder(target.parent)
@@ -105,8 +129,11 @@ def replace_file(temporary: Path, target: Path) -> None:
 def remove_unfinished(folder: Path, pattern: str = "*") -> None:
     """Remove what dead processes left unfinished in a folder; `pattern` limits the names.
 
-    Processes of other machines count as dead: in a folder that they share, hold a lock.
+    Processes of other machines count as dead: in a folder that they share, hold a lock. In a
+    store nothing is left unfinished.
     """
+    if is_remote(folder):
+        return
     for path in folder.glob(f".{pattern}{PART_SUFFIX}*"):
         owner = PART_NAME.search(path.name)
         if owner is not None and not is_process_alive(int(owner[1])):
@@ -176,7 +203,8 @@ def hold_lock(path: Path, *, timeout_s: float = -1.0) -> Iterator[None]:
 
     Threads exclude each other as processes do. The system frees the lock when the process ends,
     however it ends. On a network drive without locks a file names the process that holds it; the
-    file does not count once that process is gone.
+    file does not count once that process is gone. A store has no locks: there, what two processes
+    write at once must not depend on who is first.
 
     Raises
     ------
@@ -185,6 +213,9 @@ def hold_lock(path: Path, *, timeout_s: float = -1.0) -> Iterator[None]:
     OutputError
         If the lock file cannot be made.
     """
+    if is_remote(path):
+        yield
+        return
     try:
         lock = _acquire_lock(path, timeout_s)
     except TimeoutError:
@@ -248,39 +279,6 @@ def _lock_file(stream: BinaryIO, *, alone: bool) -> bool:
     return True
 
 
-def is_process_alive(pid: int) -> bool:
-    """Return whether a process with this number runs on this machine."""
-    if pid <= 0:
-        return False
-    if sys.platform == "win32":
-        return _is_alive_on_windows(pid)
-    try:
-        os.kill(pid, 0)
-    except PermissionError:  # it belongs to another user
-        return True
-    except (OSError, OverflowError):
-        return False
-    return True
-
-
-def _is_alive_on_windows(pid: int) -> bool:
-    """Ask Windows for the process: `os.kill(pid, 0)` would send it CTRL_C there."""
-    import ctypes
-
-    query_limited_information = 0x1000
-    still_active = 259
-    kernel32 = getattr(ctypes, "windll").kernel32  # noqa: B009, absent on other systems
-    handle = kernel32.OpenProcess(query_limited_information, False, pid)
-    if not handle:
-        return False
-    try:
-        code = ctypes.c_ulong()
-        answered = kernel32.GetExitCodeProcess(handle, ctypes.byref(code))
-        return bool(answered) and code.value == still_active
-    finally:
-        kernel32.CloseHandle(handle)
-
-
 def is_inside(folder: Path, name: str) -> bool:
     """Return whether a relative name, as a file of somebody else gives it, stays inside a folder.
 
@@ -290,6 +288,8 @@ def is_inside(folder: Path, name: str) -> bool:
     path = Path(name)
     if path.anchor or ".." in path.parts or "\0" in name:
         return False
+    if is_remote(folder):
+        return True
     try:
         parent = Path(os.path.realpath((folder / path).parent))
         return parent.is_relative_to(os.path.realpath(folder))
@@ -316,13 +316,18 @@ def check_new_file(path: Path, what: str, is_own: Callable[[Path], bool]) -> Non
         raise OutputError(
             f"{path}: cannot be written ({reason}); choose another folder"
         )
-    if not os.path.lexists(path):
+    if not path_exists(path):
         return
     if not path.is_file() or not is_own(path):
         raise OutputError(
             f"{path}: exists, and is no {what} that callshot wrote; "
             "move it, or choose another name"
         )
+
+
+def path_exists(path: Path) -> bool:
+    """Return whether there is a file, a folder, or a link of that name, wherever it leads."""
+    return path.exists() if is_remote(path) else os.path.lexists(path)
 
 
 def has_header(path: Path, columns: Iterable[str]) -> bool:
@@ -343,6 +348,9 @@ def find_existing(folder: Path) -> Path:
 
 def why_not_writable(folder: Path) -> str:
     """Return what prevents files in a folder, which need not exist yet; empty if nothing does."""
+    if is_remote(folder):
+        return why_not_writable_remote(folder)
+    check_no_url(folder)
     try:
         tempfile.TemporaryFile(dir=find_existing(folder)).close()
     except OSError as error:
@@ -357,7 +365,9 @@ def check_results_folder(name: str) -> Path:
     """
     if not name.strip():
         raise OptionError("out: expected the name of a folder, got an empty one")
-    path = Path(name)
+    path = to_path(name)
+    if is_remote(path):
+        return to_path(path)
     place = Path(os.path.realpath(path))
     problem = ""
     if place == place.parent:
@@ -385,6 +395,6 @@ def error_reason(error: BaseException) -> str:
     strerror = getattr(error, "strerror", None)
     if strerror:
         return str(strerror)
-    paragraph = str(error).strip().partition("\n\n")[0]
+    paragraph = hide_secrets(str(error)).strip().partition("\n\n")[0]
     text = " ".join(paragraph.split())
     return text[:300] or type(error).__name__

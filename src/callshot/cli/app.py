@@ -48,7 +48,7 @@ def main() -> None:
 def _set_kernel_cache() -> None:
     """Store compiled kernels in our own folder where the package's folder cannot be written."""
     if not os.access(Path(__file__).parents[1] / "fewshot" / "kernels", os.W_OK):
-        from callshot.encoders.weights.weight_files import home
+        from callshot.storage import home
 
         os.environ.setdefault("NUMBA_CACHE_DIR", str(home() / "numba"))
 

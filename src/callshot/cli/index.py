@@ -9,6 +9,7 @@ from callshot.cli.app import STEPS, app, run_with_progress
 from callshot.cli.encoders import Choices
 from callshot.cli.options import Device, FollowLinks, Quiet, Threads, parse_pairs
 from callshot.errors import printable
+from callshot.storage import to_path
 
 if TYPE_CHECKING:
     import polars as pl
@@ -79,6 +80,7 @@ def index(
     """
     from callshot.detection.index.index_recordings import index_recordings
 
+    out = to_path(out)
     with run_with_progress(f"opening {encoder}", quiet=quiet) as progress:
         result = index_recordings(
             recordings,
@@ -163,6 +165,7 @@ def find(
     )
 
     if out is not None:
+        out = to_path(out)
         check_window_list(out)
     with run_with_progress("opening the index", quiet=quiet) as progress:
         found = find_windows(

@@ -33,6 +33,7 @@ from callshot.corpus.options import RATES_HZ
 from callshot.errors import InputError
 from callshot.files import error_reason
 from callshot.records import Recording
+from callshot.storage import RangeReader, is_remote
 
 Signal = NDArray[np.float32]
 # The number of the first frame, and frames as (frames, channels).
@@ -66,7 +67,9 @@ class FrameReader:
         self._position = 0
         self._cache: deque[Block] = deque()  # the latest frames of a sequential file
         self._early_end: int | None = None  # of a sequential file
-        _check_file(path, name)
+        self._stream: RangeReader | None = None  # of a file behind a URL
+        if not is_remote(path):
+            _check_file(path, name)
         self._handle = self._open()
         try:
             self.recording = self._describe(source_rate_hz)
@@ -76,7 +79,10 @@ class FrameReader:
 
     def close(self) -> None:
         """Close the file."""
-        self._handle.close()
+        if hasattr(self, "_handle"):
+            self._handle.close()
+        if self._stream is not None:
+            self._stream.close()
 
     def read_blocks(self, first: int, last: int) -> Iterator[Block]:
         """Yield the frames from `first` up to `last` in blocks."""
@@ -91,6 +97,7 @@ class FrameReader:
                 yield first, block
                 first += len(block)
         except soundfile.SoundFileError as error:
+            self._check_stream()
             self.close()
             rate_hz = self.recording.rate_hz
             raise self.truncation_error(
@@ -195,6 +202,7 @@ class FrameReader:
             dtype="float32",
             always_2d=True,
         )
+        self._check_stream()
         if self._is_sequential:
             if HOLE_MESSAGE in self._handle.extra_info:
                 raise soundfile.SoundFileRuntimeError("a page is missing")
@@ -235,15 +243,39 @@ class FrameReader:
             except soundfile.SoundFileError:
                 return False
 
+    def _check_stream(self) -> None:
+        """Raise what happened to a file behind a URL, which libsndfile takes for its end."""
+        if self._stream is None or self._stream.error is None:
+            return
+        error = self._stream.error
+        self.close()
+        if isinstance(error, OSError):
+            raise self.error(f"cannot be read ({error_reason(error)})") from None
+        raise error
+
     def _open(self) -> "_SoundFile":
-        path = os.fsencode(self._path) if os.name == "posix" else str(self._path)
+        source = self._find_source()
         try:
             with OPEN_LOCK:
-                return _SoundFile(path)
+                return _SoundFile(source)
         # TypeError: the suffix is .raw
         except (soundfile.SoundFileError, TypeError) as error:
+            self._check_stream()
             reason = _error_text(error)
             raise self.error(f"libsndfile cannot read it as audio: {reason}") from None
+
+    def _find_source(self) -> bytes | str | RangeReader:
+        """Return what libsndfile reads from."""
+        if is_remote(self._path):
+            try:
+                self._stream = RangeReader(self._path, keep_errors=True)
+                self._stream.load_start()  # before the lock is held
+            except OSError as error:
+                raise self.error(f"cannot be read ({error_reason(error)})") from None
+            if self._stream.size == 0:
+                raise self.error("the file is empty (0 bytes)")
+            return self._stream
+        return os.fsencode(self._path) if os.name == "posix" else str(self._path)
 
 
 class _SoundFile(soundfile.SoundFile):  # type: ignore[misc]

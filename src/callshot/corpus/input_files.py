@@ -5,7 +5,7 @@ annotation file elsewhere has its absolute path. So `root / file` is the file ag
 """
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from callshot.files import explain_unreadable, sha256_file
@@ -17,6 +17,7 @@ from callshot.records import (
     Segmentation,
     no_progress,
 )
+from callshot.storage import to_path
 
 ANNOTATIONS = "annotations"
 RECORDING = "recording"
@@ -26,7 +27,7 @@ def describe_inputs(
     segmentation: Segmentation, progress: Progress = no_progress
 ) -> list[dict[str, str]]:
     """Return role, file and sha256 of every annotation file and of all recordings with segments."""
-    root = Path(segmentation.audio)
+    root = to_path(segmentation.audio)
     roles = dict.fromkeys(_annotation_files(segmentation, root), ANNOTATIONS)
     recordings = sorted({segment.path for segment in segmentation.segments})
     roles |= dict.fromkeys(recordings, RECORDING)
@@ -45,7 +46,7 @@ def _annotation_files(segmentation: Segmentation, root: Path) -> list[str]:
     names = {row.file for row in rows if row.row is not None}
     files = []
     for name in names:
-        path = Path(name).absolute()
+        path: PurePath = to_path(name).absolute()
         if path.is_relative_to(root):
             path = path.relative_to(root)
         files.append(path.as_posix())

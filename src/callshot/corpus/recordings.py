@@ -12,11 +12,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from callshot.corpus.audio import SUFFIXES, probe
 from callshot.errors import InputError
-from callshot.files import error_reason
+from callshot.files import error_reason, explain_unreadable
 from callshot.records import Progress, Recording, Reject
+from callshot.storage import RemotePath, is_remote, map_requests, to_path
 
 PathIndex = dict[str, list[str]]
 Recordings = dict[str, Recording]
@@ -158,6 +160,7 @@ def find_recordings(folder: Path, *, follow_links: bool = False) -> Library:
     >>> find_recordings(Path(tempfile.mkdtemp())).paths
     ()
     """
+    folder = to_path(folder)
     check_exists(folder, "a folder of recordings")
     if folder.is_file():
         return Library(folder.parent, (folder.name,), is_single=True)
@@ -185,15 +188,20 @@ def probe_recordings(
     """Read the header of every recording; return those that can be read, and the errors."""
     recordings: Recordings = {}
     errors: Errors = {}
-    for path in library.paths:
+
+    def read_header(path: str) -> Recording | InputError:
         try:
-            recordings[path] = probe(
-                library.root / path,
-                path,
-                source_rate_hz,
-            )
+            return probe(library.root / path, path, source_rate_hz)
         except InputError as error:
-            errors[path] = error
+            return error
+
+    together = is_remote(library.root)
+    headers = map_requests(read_header, library.paths, together=together)
+    for path, header in zip(library.paths, headers, strict=True):
+        if isinstance(header, InputError):
+            errors[path] = header
+        else:
+            recordings[path] = header
         progress(1 / len(library.paths), "reading headers")
     return recordings, errors
 
@@ -226,6 +234,9 @@ def find_files(folder: Path, *, follow_links: bool = False) -> Iterator[Path]:
     Folders that cannot be read are yielded too, and folders that are links unless they are entered:
     with `follow_links`, those that lead outside `folder`, each once.
     """
+    if is_remote(folder):
+        yield from _find_remote_files(folder)
+        return
     root = folder.resolve()
     entered: set[Path] = set()
     unreadable: list[str] = []
@@ -249,6 +260,16 @@ def find_files(folder: Path, *, follow_links: bool = False) -> Iterator[Path]:
     yield from map(Path, unreadable)
 
 
+def _find_remote_files(folder: RemotePath) -> Iterator[Any]:
+    """Yield the files of one listing, except in hidden folders."""
+    with explain_unreadable(str(folder)):
+        files = folder.list_files()
+    for path in files:
+        parents = path.relative_to(folder).parts[:-1]
+        if not any(name.startswith(".") for name in parents):
+            yield path
+
+
 def _enter_link(link: Path, root: Path, entered: set[Path]) -> bool:
     """Return whether a linked folder is outside all folders that are entered anyway; note it."""
     try:
@@ -270,6 +291,8 @@ def skip_reason(path: Path, folder: Path, *, follow_links: bool = False) -> str 
     """
     if path.name.startswith("."):
         return "a hidden file; rename it if it should be read"
+    if is_remote(path):
+        return path.problem or None
     try:
         if path.is_symlink():
             if not path.exists():

@@ -17,6 +17,7 @@ from callshot.files import error_reason
 from callshot.records import Reject, Segment, Segmentation
 from callshot.records.csv_cells import restore_frame, write_csv
 from callshot.records.parquet import describe_parquet, read_parquet, write_parquet
+from callshot.storage import local_copy
 
 SEGMENTS = "segments.parquet"
 REJECTS = "rejects.csv"
@@ -182,7 +183,7 @@ def write_rejects(rejects: Sequence[Reject], path: Path) -> None:
 def read_rejects(path: Path) -> list[Reject]:
     """Read rejects back."""
     try:
-        frame = pl.read_csv(path, schema_overrides=REJECT_SCHEMA)
+        frame = pl.read_csv(local_copy(path), schema_overrides=REJECT_SCHEMA)
         frame = restore_frame(frame.select(*REJECT_SCHEMA))
     except (OSError, pl.exceptions.PolarsError) as error:
         reason = error_reason(error)

@@ -56,6 +56,7 @@ from callshot.records.duplicates import (
     describe_duplicates,
     find_duplicates,
 )
+from callshot.storage import to_path
 
 Cut = tuple[Segment, Call]
 Labels = tuple[str, ...]
@@ -90,11 +91,11 @@ def segment_corpus(
     if corpus is not None:
         hints = replace(hints, known=corpus.has_label)
         spell = partial(_spell, rename, corpus)
-    library = find_recordings(Path(audio), follow_links=hints.follow_links)
+    library = find_recordings(to_path(audio), follow_links=hints.follow_links)
     _check_recordings(library)
     share = 0.1 if check else 0.5  # reading audio takes most of the time
     step_progress = scale_progress(progress, share)
-    place = None if annotations is None else Path(annotations)
+    place = None if annotations is None else to_path(annotations)
     sources = read_sources(library, place, format, hints, step_progress)
     rate_hz = options.source_rate_hz
     recordings, errors = probe_recordings(library, rate_hz, step_progress)

@@ -27,7 +27,6 @@ from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.store.store import FINGERPRINT, Store, open_store
 from callshot.encoders.validation import Float32Array
 from callshot.encoders.views import Views, find_views, join_tables
-from callshot.encoders.weights.weight_files import home
 from callshot.encoders.workers import Output, Workers
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.files import sha256_text, why_not_writable
@@ -39,6 +38,7 @@ from callshot.records import (
     given_folds,
     no_progress,
 )
+from callshot.storage import home
 
 Source = Path | str
 WriteSequences = Callable[[Sequence[str], Iterator[Float32Array]], object]

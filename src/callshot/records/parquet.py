@@ -23,6 +23,7 @@ import polars as pl
 
 from callshot.errors import InputError
 from callshot.files import error_reason, explain_unreadable
+from callshot.storage import local_copy
 
 PROGRAM = Path(__file__).with_name("parquet_process.py")
 MAGIC = b"PAR1"
@@ -70,8 +71,9 @@ def read_parquet(
 
 def _ask(path: Path, **request: Any) -> Answer:
     with explain_unreadable(path):
-        _check_ends(path)
-    request = {"path": str(path.absolute()), **request}
+        copy = local_copy(path)
+        _check_ends(copy)
+    request = {"path": str(copy.absolute()), **request}
     try:
         answer, parts = _process.ask(request)
     except OSError as error:

@@ -23,7 +23,15 @@ from typing import Any
 import polars as pl
 
 from callshot.errors import OutputError, printable
-from callshot.files import hold_lock, is_inside, sha256_file, sync_file, sync_folder
+from callshot.files import (
+    error_reason,
+    hold_lock,
+    is_inside,
+    sha256_file,
+    sync_file,
+    sync_folder,
+)
+from callshot.storage import check_no_url, is_remote, to_path
 
 STAGING = ".callshot-unfinished"
 LOCK = ".callshot-lock"
@@ -60,6 +68,13 @@ def open_output_folder(
         If another run is writing to the folder, a file or folder is in the way, the set has another
         mark, or the disk does not accept files.
     """
+    folder = to_path(folder)
+    if is_remote(folder):
+        from callshot.report.remote_folder import open_remote_folder
+
+        with open_remote_folder(folder, names, provenance_name, mark) as remote:
+            yield remote
+        return
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     output = OutputFolder(folder, provenance_name, mark)
     with ExitStack() as cleanup:
@@ -276,6 +291,7 @@ class OutputFolder:
 
 
 def _create_folder(folder: Path) -> None:
+    check_no_url(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except ValueError:
@@ -359,6 +375,8 @@ def explain_errors(folder: Path) -> Iterator[None]:
 
 def _explain(error: Exception, folder: Path) -> str | None:
     """Return what went wrong and what to do, or None if that is not an error of the system."""
+    if is_remote(folder):
+        return error_reason(error) if isinstance(error, OSError) else None
     text = str(error)
     code = getattr(error, "errno", None)
     polars_code = re.search(r"os error (\d+)", text)

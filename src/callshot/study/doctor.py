@@ -19,9 +19,9 @@ import numpy as np
 
 from callshot.encoders.availability import PACKAGES, list_status
 from callshot.encoders.embed import default_store, default_threads
-from callshot.encoders.weights.weight_files import home
 from callshot.errors import CallshotError
 from callshot.files import error_reason, find_existing, why_not_writable
+from callshot.storage import home
 from callshot.version import __version__
 
 GOOD = "good"

@@ -81,6 +81,7 @@ from callshot.report.reuse import EarlierFiles
 from callshot.report.sounds import CorpusAudio
 from callshot.report.summary import write_summary
 from callshot.report.write_report import ReportOptions, write_report
+from callshot.storage import to_path
 from callshot.tables.dataset import Dataset, read_dataset
 from callshot.tables.embedding_tables import (
     check_new_table,
@@ -189,6 +190,7 @@ def embed_files(
     """
     if site is not None and sequences:
         raise OptionError("sequence: calls in the background of a site have none")
+    source, out = to_path(source), to_path(out)
     check_new_table(out)
     _check_beside(out)
     if sequences:
@@ -200,7 +202,7 @@ def embed_files(
         raise OptionError(f"{out}: this is the table of segments; choose another name")
     segments = read_segments(source)
     facts = segments.metadata
-    root = Path(facts.get("audio", "")) if audio is None else audio
+    root = to_path(facts.get("audio", "") if audio is None else audio)
     load = partial(load_audio, root, threads=threads or default_threads())
     audio_of_segments = SegmentAudio(segments, root, load, source)
     options = EmbedOptions(choices, store, device, threads)

@@ -42,6 +42,7 @@ from callshot.records.columns import (
 )
 from callshot.records.csv_cells import restore_frame
 from callshot.records.parquet import describe_parquet, read_parquet, write_parquet
+from callshot.storage import to_path
 
 CHECKSUM = "sha256"  # the metadata that callshot verify compares
 POLARS_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
@@ -80,13 +81,13 @@ def read_table(path: Path, *, need_segment: bool = False) -> Embeddings:
 
 def read_tables(paths: Sequence[Path]) -> list[Embeddings]:
     """Read tables of several encoders over the same segments, all in the row order of the first."""
-    tables = [read_table(Path(path), need_segment=len(paths) > 1) for path in paths]
+    tables = [read_table(to_path(path), need_segment=len(paths) > 1) for path in paths]
     sources: dict[str, str] = {}
     for table in tables:
         if table.encoder in sources:
             raise InputError(
                 f"{table.source}: its encoder is {table.encoder!r}, "
-                f"as in {sources[table.encoder]}; {_suggest_name(Path(table.source))}"
+                f"as in {sources[table.encoder]}; {_suggest_name(to_path(table.source))}"
             )
         sources[table.encoder] = table.source
     return tables[:1] + [_align_rows(tables[0], table) for table in tables[1:]]
@@ -106,7 +107,7 @@ def write_table(
     embeddings: Embeddings, path: Path, *, corpus: str | None = None
 ) -> None:
     """Write a table as Parquet: the whole of it, or nothing."""
-    path = Path(path)
+    path = to_path(path)
     check_suffix(path)
     metadata = {"encoder": embeddings.encoder}
     if embeddings.views:

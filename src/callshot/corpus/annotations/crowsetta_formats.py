@@ -19,6 +19,7 @@ from callshot.corpus.annotations.table_text import read_table
 from callshot.corpus.annotations.text import read_text
 from callshot.errors import CallshotError, InputError
 from callshot.files import error_reason
+from callshot.storage import local_copy
 
 EXTRA = "annotations"
 MISSING = ("<NA>", "nan", "None")
@@ -84,7 +85,7 @@ def _read_calls(
                 f"install it with: pip install 'callshot[{EXTRA}]'"
             ) from error
         try:
-            calls = read_calls(formats.by_name(name), path, hints)
+            calls = read_calls(formats.by_name(name), local_copy(path), hints)
             return [
                 call._replace(start=float(call.start), end=float(call.end))
                 for call in calls

@@ -24,6 +24,7 @@ from callshot.corpus.annotations.rows import (
 from callshot.corpus.annotations.text import quote, read_head, split_lines, suggest_name
 from callshot.errors import InputError, OptionError
 from callshot.files import atomic_path
+from callshot.storage import to_path
 
 Recogniser = Callable[[Path, str, Hints], str | None]
 
@@ -100,7 +101,7 @@ def recognise(path: Path, hints: Hints = NO_HINTS) -> tuple[Format, str] | None:
     >>> format.name, reason
     ('raven', 'its header has Selection and Begin Time (s)')
     """
-    path = Path(path)
+    path = to_path(path)
     head = read_head(path)
     for candidate in FORMATS:
         reason = candidate.recognise(path, head, hints)
@@ -145,7 +146,7 @@ def read_annotations(
     >>> reading.format, reading.annotations[0].label, reading.rejects[0].reason
     ('audacity', 'rumble', 'starts and ends at 3.0: a point in time; a segment needs a span')
     """
-    path = Path(path)
+    path = to_path(path)
     if format == "auto":
         recognised = recognise(path, hints)
         if recognised is None:
@@ -196,7 +197,7 @@ def write_annotations(annotations: Annotations, path: Path, format: str) -> None
     a.wav,0.5,2.5,rumble
     <BLANKLINE>
     """
-    path = Path(path)
+    path = to_path(path)
     write = find_format(format).write
     if write is None:
         writable = ", ".join([row.name for row in FORMATS if row.write is not None])

@@ -32,6 +32,7 @@ from callshot.errors import InputError
 from callshot.files import atomic_path, check_new_file, has_header, make_folder
 from callshot.records import FloatArray, IntArray, Progress, Reject, no_progress
 from callshot.records.csv_cells import write_csv_frame
+from callshot.storage import to_path
 
 TINY = np.finfo(np.float64).tiny
 DISTANCES = ("euclidean", "cosine")
@@ -76,8 +77,8 @@ def parse_example(text: str) -> Example:
     """
     match = EXAMPLE.fullmatch(text)
     if match is None or Path(text).exists():
-        return Example(Path(text))
-    path = Path(match["path"])
+        return Example(to_path(text))
+    path = to_path(match["path"])
     start_s = float(match["start"])
     end_s = float(match["end"])
     return Example(path, start_s, end_s)

@@ -34,6 +34,7 @@ from callshot.files import (
     write_atomic,
 )
 from callshot.records import FloatArray, Reject
+from callshot.storage import is_remote, local_copy, map_requests, to_path
 
 INDEX = "index.json"
 RECORDINGS = "recordings"
@@ -210,30 +211,41 @@ def open_index(folder: Path | str) -> Index:
     >>> index.recordings[0].clock
     '2026-03-14T05:30:00'
     """
-    folder = Path(folder)
+    folder = to_path(folder)
     settings = read_settings(folder)
     recordings = []
     rejects = []
-    for path in sorted(folder.glob(f"{RECORDINGS}/*/{RECORDING}")):
-        try:
-            recordings.append(_make_recording(path, read_record(path)))
-        except InputError as error:
-            rejects.append(Reject(str(path.relative_to(folder)), None, str(error)))
+    with explain_unreadable(folder):
+        paths = sorted(folder.glob(f"{RECORDINGS}/*/{RECORDING}"))
+    records = map_requests(_read_recording, paths, together=is_remote(folder))
+    for path, record in zip(paths, records, strict=True):
+        if isinstance(record, InputError):
+            rejects.append(Reject(str(path.relative_to(folder)), None, str(record)))
+        else:
+            recordings.append(record)
     if rejects and not recordings:
         raise InputError(rejects[0].reason)
     recordings.sort(key=lambda recording: recording.path)
     return Index(folder, settings, tuple(recordings), tuple(rejects))
 
 
+def _read_recording(path: Path) -> IndexedRecording | InputError:
+    try:
+        return _make_recording(path, read_record(path))
+    except InputError as error:
+        return error
+
+
 def is_index(folder: Path) -> bool:
     """Return whether a folder is an index."""
-    return (folder / INDEX).is_file()
+    with explain_unreadable(folder):
+        return (folder / INDEX).is_file()
 
 
 def read_settings(folder: Path) -> IndexSettings:
     """Return the settings of an index."""
     path = folder / INDEX
-    if not path.is_file():
+    if not is_index(folder):
         raise InputError(
             f"{folder}: expected an index, made by callshot index; there is no {INDEX} in it"
         )
@@ -291,8 +303,8 @@ def read_indexed(index: Path, path: str) -> IndexedRecording | None:
         recording = _make_recording(folder, read_record(folder / RECORDING))
     except InputError:  # made again
         return None
-    has_all = all((folder / name).is_file() for name in recording.spans)
-    return recording if has_all else None
+    names = {path.name for path in find_spans(folder)}
+    return recording if names.issuperset(recording.spans) else None
 
 
 def write_indexed(index: Path, recording: IndexedRecording) -> None:
@@ -323,11 +335,12 @@ def write_span(folder: Path, stamp: str, number: int, rows: Rows) -> str:
 
 def read_span(path: Path, settings: IndexSettings, *, verify: bool = True) -> Rows:
     """Map a file of windows into memory; raise InputError if it is damaged."""
-    damage = find_span_damage(path) if verify else ""
+    copy = _find_copy(path)
+    damage = find_span_damage(copy) if verify else ""
     if damage:
         raise InputError(f"{path}: {damage}; {MAKE_AGAIN}")
     try:
-        rows = np.load(path, mmap_mode="r", allow_pickle=False)
+        rows = np.load(copy, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise InputError(
             f"{path}: cannot be read ({error_reason(error)}); {MAKE_AGAIN}"
@@ -338,6 +351,13 @@ def read_span(path: Path, settings: IndexSettings, *, verify: bool = True) -> Ro
             f"{MAKE_AGAIN}"
         )
     return np.asarray(rows)
+
+
+def _find_copy(path: Path) -> Path:
+    """Return a file of windows on this machine: one behind a URL is copied, once."""
+    match = SPAN_NAME.fullmatch(path.name)
+    with explain_unreadable(path):
+        return local_copy(path, None if match is None else match[3])
 
 
 def find_span_damage(path: Path) -> str:
@@ -354,11 +374,20 @@ def find_span_damage(path: Path) -> str:
     return ""
 
 
-def list_spans(folder: Path, stamp: str) -> dict[int, str]:
-    """Return the whole files of windows that a recording has already, by number."""
+def find_spans(folder: Path) -> list[Path]:
+    """Return all files of windows in the folder of a recording."""
+    with explain_unreadable(folder):
+        paths = sorted(folder.glob("*.npy"))
+    return [path for path in paths if SPAN_NAME.fullmatch(path.name) is not None]
+
+
+def select_whole_spans(paths: Sequence[Path], stamp: str) -> dict[int, str]:
+    """Return the whole files of windows of one state of a recording, by number."""
     spans = {}
-    for path in sorted(folder.glob(f"{stamp}-*.npy")):
+    for path in paths:
         match = SPAN_NAME.fullmatch(path.name)
-        if match is not None and not find_span_damage(path):
+        if match is None or match[1] != stamp:
+            continue
+        if not find_span_damage(path):
             spans[int(match[2])] = path.name
     return spans

@@ -6,7 +6,6 @@ made again. Several processes may work on one index: each takes recordings that 
 """
 
 import json
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -55,10 +54,12 @@ from callshot.files import (
     explain_unreadable,
     hold_lock,
     make_folder,
+    path_exists,
     remove_unfinished,
     sha256_text,
 )
 from callshot.records import Progress, Reject, no_progress
+from callshot.storage import is_remote, map_requests, to_path
 
 
 @dataclass(frozen=True)
@@ -152,9 +153,9 @@ def index_recordings(
     check_choice("dtype", dtype, DTYPES)
     spec = find_spec(encoder, choices)
     grid = make_grid(spec, window_s, hop_s)
-    out = Path(out)
+    recordings, out = to_path(recordings), to_path(out)
     check_index_folder(out)
-    library = find_recordings(Path(recordings), follow_links=follow_links)
+    library = find_recordings(recordings, follow_links=follow_links)
     if not library.paths and not library.rejects:
         raise InputError(f"{recordings}: no recordings in this folder")
     with WindowEncoder(spec, device=device, threads=threads) as model:
@@ -194,7 +195,7 @@ def check_index_folder(folder: Path) -> None:
         read_settings(folder)
         return
     for name in (INDEX, RECORDINGS, REJECTS):
-        if os.path.lexists(folder / name):
+        if path_exists(folder / name):
             raise OutputError(
                 f"{folder}: is no index, but has {name}; choose another folder"
             )
@@ -256,22 +257,29 @@ class _IndexRun:
     def add_all(self) -> None:
         """Add the recordings that the index does not have; wait for those of other processes."""
         self.rejects += self.library.rejects
-        for path in self.library.paths:
-            self._probe(path)
+        paths = self.library.paths
+        together = is_remote(self.library.root)
+        lengths = map_requests(self._find_length, paths, together=together)
+        for path, length in zip(paths, lengths, strict=True):
+            if isinstance(length, InputError):
+                self._reject(path, length)
+            elif length is not None:
+                self.durations_s[path] = length
         self.total_s = sum(self.durations_s.values())
         self.start_s = time.monotonic()
         later = [path for path in self.durations_s if not self._add(path, wait=False)]
         for path in later:
             self._add(path, wait=True)
 
-    def _probe(self, path: str) -> None:
-        """Note the length of a recording that the index does not have."""
+    def _find_length(self, path: str) -> float | InputError | None:
+        """Return the length of a recording in seconds, None if the index has it."""
         file = self.library.root / path
         try:
-            if not self._is_indexed(path, find_stamp(file)):
-                self.durations_s[path] = probe(file, path).duration_s
+            if self._is_indexed(path, find_stamp(file)):
+                return None
+            return probe(file, path).duration_s
         except InputError as error:
-            self._reject(path, error)
+            return error
 
     def _is_indexed(self, path: str, stamp: str) -> bool:
         """Return whether the index has a recording as it is now.
@@ -286,7 +294,7 @@ class _IndexRun:
             return False
         if known.stamp == stamp:
             return True
-        root = Path(known.root)
+        root = to_path(known.root)
         if root != self.library.root.absolute() and (root / path).exists():
             raise InputError(
                 f"{path}: the index has another recording of this name, from {root}; "
@@ -355,7 +363,7 @@ class _IndexRun:
 
 
 def find_stamp(path: Path) -> str:
-    """Return a short hash of the size and the time of change of a file."""
+    """Return a short hash of the size and the time of change of a file, or of its ETag."""
     with explain_unreadable(path):
         status = path.stat()
     return sha256_text(f"{status.st_size} {status.st_mtime_ns}")[:8]

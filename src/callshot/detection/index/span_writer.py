@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from callshot.detection.index.index_files import (
-    SPAN_NAME,
     IndexSettings,
     Rows,
-    list_spans,
+    find_spans,
+    select_whole_spans,
     write_span,
 )
 from callshot.detection.index.windows import (
@@ -49,7 +49,8 @@ class SpanWriter:
         self.settings = settings
         self.grid = grid
         self.starts = grid.find_starts(played.samples)
-        self.names = list_spans(folder, stamp)
+        self.earlier = find_spans(folder)
+        self.names = select_whole_spans(self.earlier, stamp)
 
     @property
     def spans(self) -> list[str]:
@@ -70,10 +71,13 @@ class SpanWriter:
             yield share, is_new
 
     def remove_others(self) -> None:
-        """Remove windows of an earlier state of the recording."""
-        for path in self.folder.glob("*.npy"):
-            is_ours = SPAN_NAME.fullmatch(path.name) is not None
-            if is_ours and path.name not in self.spans:
+        """Remove windows of an earlier state of the recording.
+
+        What came since this run began stays: where there are no locks, another process may have
+        added the recording too, and its entry names its own files.
+        """
+        for path in self.earlier:
+            if path.name not in self.spans:
                 path.unlink(missing_ok=True)
 
     def _embed(self, starts: IntArray, model: WindowEncoder) -> Rows:

@@ -38,6 +38,7 @@ from callshot.records import (
     Segmentation,
     no_progress,
 )
+from callshot.storage import to_path
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def read_background(
         return None
     grid = find_grid(views.specs[0], settings)
     if options.background != AUTO:
-        folder = Path(options.background)
+        folder = to_path(options.background)
         return read_folder(folder, grid, settings, WITHOUT_CALLS)
     if options.site is not None:
         return read_folder(options.site, grid, settings, UNLABELLED)
@@ -87,7 +88,7 @@ def read_annotated(
     for call in segmentation.calls:
         calls_s.setdefault(call.path, set()).add((call.start_s, call.end_s))
     recordings = [one for one in segmentation.recordings if one.path in calls_s]
-    root = Path(segmentation.audio)
+    root = to_path(segmentation.audio)
     descriptions = []
     for one in recordings:
         spans = tuple(sorted(calls_s[one.path]))

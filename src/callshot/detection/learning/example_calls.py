@@ -15,6 +15,7 @@ from callshot.detection.models.model import SEGMENT, AudioSettings
 from callshot.errors import InputError, OptionError
 from callshot.files import explain_unreadable, sha256_file
 from callshot.records import Reject, Segment, Segmentation
+from callshot.storage import to_path
 
 TABLE_SUFFIX = ".parquet"
 AUTO = "auto"
@@ -100,7 +101,7 @@ def read_calls(examples: Path, options: LearningOptions) -> Calls:
         channel_rule=segmentation.channel, source_rate_hz=options.source_rate_hz
     )
     rejects = [*result.rejects, *result.skipped_files]
-    audio = CallAudio(result.segments, Path(result.audio), str(examples))
+    audio = CallAudio(result.segments, to_path(result.audio), str(examples))
     return Calls(audio, settings, rejects, _input_files(result), result)
 
 
@@ -136,7 +137,7 @@ def read_call_table(path: Path, root: Path | None = None) -> CallAudio:
         raise InputError(f"{path}: the table has no segments")
     if root is None and table.audio is None:
         raise OptionError(f"audio: {path} does not name the folder of the recordings")
-    folder = Path(table.audio or "") if root is None else root
+    folder = to_path(table.audio or "") if root is None else root
     return CallAudio(table, folder, str(path))
 
 

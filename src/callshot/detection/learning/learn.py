@@ -46,6 +46,7 @@ from callshot.records import (
     no_progress,
     scale_progress,
 )
+from callshot.storage import to_path
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class LearningResult:
 
     def write(self, path: Path | str) -> None:
         """Write the model, .npz."""
-        write_model(self.model, Path(path))
+        write_model(self.model, to_path(path))
 
 
 def learn(
@@ -150,22 +151,22 @@ def learn(
         follow_links=follow_links,
     )
     options = LearningOptions(
-        annotations=None if annotations is None else Path(annotations),
+        annotations=None if annotations is None else to_path(annotations),
         format=format,
         hints=hints,
         window_s=window_s,
         channel=channel,
         source_rate_hz=source_rate_hz,
         background=str(background),
-        site=None if site is None else Path(site),
+        site=None if site is None else to_path(site),
     )
     texts = {name: str(value) for name, value in choices.items()}
     return learn_examples(
-        Path(examples),
+        to_path(examples),
         encoder,
         options,
         EmbedOptions(texts, store, device, threads),
-        add=None if add is None else Path(add),
+        add=None if add is None else to_path(add),
         progress=progress,
     )
 
@@ -181,6 +182,7 @@ def learn_files(
     progress: Progress = no_progress,
 ) -> LearningResult:
     """Learn a model and write it."""
+    examples, out = to_path(examples), to_path(out)
     check_model_path(out)
     result = learn_examples(
         examples, encoder, options, embedding, add=add, progress=progress

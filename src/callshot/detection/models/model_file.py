@@ -60,6 +60,7 @@ from callshot.files import (
     error_reason,
     make_folder,
 )
+from callshot.storage import to_path
 from callshot.version import __version__
 
 FORMAT = "callshot model"
@@ -279,4 +280,4 @@ def load_model(path: Path | str) -> CentroidClassifier:
     callshot.errors.InputError: missing.npz: expected a model of callshot learn \
 (No such file or directory)
     """
-    return read_model(Path(path)).classifier
+    return read_model(to_path(path)).classifier

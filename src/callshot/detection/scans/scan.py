@@ -29,6 +29,7 @@ from callshot.detection.scans.scan_source import (
 from callshot.errors import InputError
 from callshot.records import FloatArray, Progress, Reject, no_progress
 from callshot.records.frames import Frame
+from callshot.storage import to_path
 
 DIGITS = 6  # of times: microseconds
 
@@ -155,7 +156,7 @@ def scan(
     >>> result.events["label"].unique().to_list()
     ['rumble']
     """
-    learned = model if isinstance(model, Model) else read_model(Path(model))
+    learned = model if isinstance(model, Model) else read_model(to_path(model))
     options = ScanOptions(false_alarms, gap_s, hop_s, site)
     embedding = EmbeddingOptions(
         encoder, dict(choices or {}), follow_links, device, threads

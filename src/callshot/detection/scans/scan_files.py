@@ -37,6 +37,7 @@ from callshot.errors import OptionError, suggest_name
 from callshot.files import describe_file, make_folder, sha256_text
 from callshot.records import Progress, Recording, Reject, no_progress
 from callshot.report.output_folder import open_output_folder
+from callshot.storage import is_remote, to_path
 from callshot.version import __version__
 
 PROVENANCE = "scan.json"
@@ -67,7 +68,8 @@ class ScanOutput:
 
     def check_place(self, recordings: Path, out: Path) -> None:
         """Raise OptionError if clips would be among the recordings of the next scan."""
-        is_inside = out.resolve().is_relative_to(recordings.resolve())
+        is_inside = is_remote(out) == is_remote(recordings)
+        is_inside = is_inside and out.resolve().is_relative_to(recordings.resolve())
         if self.clips is not None and is_inside:
             raise OptionError(
                 f"out: {out} is in the folder of the recordings, and the next scan would take "
@@ -85,6 +87,7 @@ def scan_files(
     progress: Progress = no_progress,
 ) -> ScanResult:
     """Scan recordings or an index with a model, and write what was found."""
+    model_path, recordings, out = map(to_path, (model_path, recordings, out))
     wanted.check_place(recordings, out)
     names = (*TABLES.values(), REJECTS)
     with open_output_folder(out, names, PROVENANCE) as output:
@@ -123,7 +126,7 @@ def _find_changed(result: ScanResult) -> list[Reject]:
     names = set(result.events["recording"])
     rejects = []
     for one in result.recordings:
-        path = Path(one.root) / one.path
+        path = to_path(one.root) / one.path
         if one.path not in names or not path.exists():
             continue
         if find_stamp(path) != one.stamp:
@@ -172,8 +175,8 @@ def list_recordings(result: ScanResult) -> RecordingFolder:
     for one in result.recordings:
         frames = round(one.duration_s * one.rate_hz)
         recordings[one.path] = Recording(one.path, frames, one.rate_hz, 1, "")
-        roots[one.path] = Path(one.root)
-    root = Path(result.recordings[0].root)
+        roots[one.path] = to_path(one.root)
+    root = to_path(result.recordings[0].root)
     return RecordingFolder(Library(root, tuple(recordings)), recordings, {}, roots)
 
 

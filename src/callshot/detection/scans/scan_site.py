@@ -1,7 +1,6 @@
 """A model and what is scanned → the model as it suits that site, and background of the site."""
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from callshot.detection.index.windows import WindowEncoder, find_spec
 from callshot.detection.learning.call_windows import find_grid
@@ -14,6 +13,7 @@ from callshot.detection.models.background import Background
 from callshot.detection.models.model import Model
 from callshot.detection.scans.scan_source import EmbeddingOptions, ScanSource
 from callshot.errors import InputError
+from callshot.storage import to_path
 
 NO_LABELS = (
     "thresholds come from recordings without labels, where false alarms can be several times the "
@@ -55,7 +55,7 @@ def suit_site(
             "used as it is"
         )
         return SuitedModel(model, model.background, (note,))
-    files = [SiteFile(Path(one.root), one.path) for one in source.recordings]
+    files = [SiteFile(to_path(one.root), one.path) for one in source.recordings]
     try:
         moved = _move(model, files, embedding)
     except InputError as error:

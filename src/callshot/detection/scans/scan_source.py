@@ -23,6 +23,7 @@ from callshot.encoders.validation import check_choice
 from callshot.encoders.views import find_views
 from callshot.errors import InputError, OptionError
 from callshot.records import Progress, Reject, scale_progress
+from callshot.storage import to_path
 
 SITES = ("auto", "always", "none")
 INDEXING = 0.98  # of the work, where recordings are embedded first
@@ -105,13 +106,14 @@ def open_source(
     """Return an index as it is, or make one of recordings in the folder `index`."""
     if isinstance(recordings, Index):
         return _use_index(model, recordings, options)
-    if is_index(Path(recordings)):
+    place = to_path(recordings)
+    if is_index(place):
         return _use_index(model, open_index(recordings), options)
     if index is None:
         raise OptionError(
             "index: name the folder in which the windows of recordings are stored"
         )
-    run = _IndexFirst(model, Path(recordings), Path(index), embedding)
+    run = _IndexFirst(model, place, to_path(index), embedding)
     return run.make_source(options.hop_s, progress)
 
 

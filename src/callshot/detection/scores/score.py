@@ -48,6 +48,7 @@ from callshot.records.frames import (
     empty_default,
     make_frame,
 )
+from callshot.storage import to_path
 
 Events = Frame | Path | str
 Recordings = Mapping[str, float] | Path | str
@@ -121,7 +122,7 @@ class _Input:
             reading = EventReading(complete_events(events))
         else:
             hints = make_hints(columns=columns or {})
-            reading = read_events(Path(events), self.folder, hints)
+            reading = read_events(to_path(events), self.folder, hints)
         self.rejects += reading.rejects
         self.notes += reading.notes
         if self.durations_s:
@@ -229,7 +230,7 @@ def _open_input(recordings: Recordings | None) -> _Input:
         return _Input()
     if isinstance(recordings, Mapping):
         return _Input(durations_s=dict(recordings))
-    folder = open_recordings(Path(recordings))
+    folder = open_recordings(to_path(recordings))
     rejects = [Reject(path, None, str(error)) for path, error in folder.errors.items()]
     return _Input(folder, folder.durations_s, rejects)
 

@@ -13,7 +13,6 @@ want the same file, one makes it while the other waits. Nothing is unpickled.
 """
 
 import json
-import os
 import re
 import shutil
 import tempfile
@@ -35,6 +34,7 @@ from callshot.files import (
     write_atomic,
 )
 from callshot.records import Progress, no_progress
+from callshot.storage import home
 from callshot.version import __version__
 
 # A name on every system, in no other folder.
@@ -98,16 +98,6 @@ class Weight:
         if self.member is None:
             return self.source
         return self.source.partition("!")[0].partition(":")[2]
-
-
-def home() -> Path:
-    """Return the folder of callshot's own files: $CALLSHOT_HOME, else in the user's cache."""
-    folder = os.environ.get("CALLSHOT_HOME")
-    if folder:
-        return Path(folder).expanduser().absolute()
-    from platformdirs import user_cache_dir
-
-    return Path(user_cache_dir("callshot", appauthor=False))
 
 
 def weight_folder(encoder: str) -> Path:

@@ -1,0 +1,159 @@
+"""A file behind a URL comes in; ranges of its bytes go out, few and large where it is read on.
+
+libsndfile reads 8 kB at a time, and each request takes a round trip. The first range is small,
+because a header is often all that is needed. While reads follow each other, each range is twice as
+long as the one before. The latest ranges stay in memory: readers go back by a margin or a window.
+The start of the latest files stays in memory too: a recording is opened several times.
+"""
+
+import errno
+import io
+import threading
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING, Any
+
+from callshot.storage.requests import call_store
+
+if TYPE_CHECKING:
+    from callshot.storage.remote_path import RemotePath
+
+FIRST_BYTES = 2**14
+MOST_BYTES = 2**22
+RANGES_KEPT = 3  # of a file
+STARTS_KEPT = 64  # of files
+
+Start = tuple[str, int, int]  # URL, size, version
+
+_starts: OrderedDict[Start, bytes] = OrderedDict()
+_starts_lock = threading.Lock()
+
+
+class RangeReader(io.RawIOBase):
+    """A file to read from, for one thread at a time; `name` is its URL without secrets.
+
+    With `keep_errors`, a failed read returns no bytes and `error` is what happened: libsndfile
+    calls back from C, where nothing can be raised.
+    """
+
+    def __init__(self, path: "RemotePath", *, keep_errors: bool = False) -> None:
+        super().__init__()
+        self.name = str(path)
+        self.error: BaseException | None = None
+        self._path = path
+        self._keeps_errors = keep_errors
+        self._position = 0
+        self._step = FIRST_BYTES
+        self._ranges: deque[tuple[int, bytes]] = deque(maxlen=RANGES_KEPT)
+        self._stream: Any = None
+        status = path.stat()
+        self.size = status.st_size
+        self._start = (self.name, status.st_size, status.st_mtime_ns)
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def tell(self) -> int:
+        """Return the position of the next byte."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a byte, from the start, the position or the end."""
+        bases = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size}
+        position = bases[whence] + offset
+        if position < 0:
+            raise OSError(errno.EINVAL, "a negative position", self.name)
+        self._position = position
+        return position
+
+    def close(self) -> None:
+        """Forget what was read."""
+        self._ranges.clear()
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+        super().close()
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer, as far as the file goes."""
+        target = memoryview(buffer).cast("B")
+        count = 0
+        try:
+            while count < len(target) and self._position < self.size:
+                part = self._find_bytes(len(target) - count)
+                target[count : count + len(part)] = part
+                count += len(part)
+                self._position += len(part)
+        except BaseException as error:
+            if not self._keeps_errors:
+                raise
+            self.error = error
+            return 0
+        return count
+
+    def load_start(self) -> None:
+        """Have the first bytes in memory."""
+        if self.size > 0:
+            self._find_bytes(1)
+
+    def _find_bytes(self, count: int) -> bytes:
+        """Return at least one byte at the position, from memory or from the store."""
+        for start, content in reversed(self._ranges):
+            offset = self._position - start
+            if 0 <= offset < len(content):
+                return content[offset : offset + count]
+        content = self._load_range()
+        self._ranges.append((self._position, content))
+        return content[:count]
+
+    def _load_range(self) -> bytes:
+        """Return the range that begins at the position."""
+        if self._position == 0:
+            known = _get_start(self._start)
+            if known is not None:
+                return known
+        follows = False
+        if self._ranges:
+            start, content = self._ranges[-1]
+            follows = start + len(content) == self._position
+        self._step = min(2 * self._step, MOST_BYTES) if follows else FIRST_BYTES
+        end = min(self._position + self._step, self.size)
+        content = call_store(self.name, lambda: self._request(self._position, end))
+        if len(content) != end - self._position:
+            raise OSError(
+                errno.ESTALE, "the file became shorter while it was read", self.name
+            )
+        if self._position == 0:
+            _keep_start(self._start, content)
+        return content
+
+    def _request(self, start: int, end: int) -> bytes:
+        """Ask for a range; after an error the next call asks with a new connection."""
+        try:
+            if self._stream is None:
+                store, place = self._path.find_store()
+                self._stream = store.open(place, "rb", cache_type="none")
+            self._stream.seek(start)
+            return bytes(self._stream.read(end - start))
+        except BaseException:
+            self._stream = None
+            raise
+
+
+def _get_start(key: Start) -> bytes | None:
+    with _starts_lock:
+        content = _starts.get(key)
+        if content is not None:
+            _starts.move_to_end(key)
+        return content
+
+
+def _keep_start(key: Start, content: bytes) -> None:
+    with _starts_lock:
+        _starts[key] = content
+        if len(_starts) > STARTS_KEPT:
+            _starts.popitem(last=False)

@@ -1,0 +1,310 @@
+"""A URL comes in; a path goes out that is used as a Path is: joined, listed, read, removed.
+
+Names in a listing come from others. One that would lead out of its folder, or that no path can
+have, is listed with a problem and never opened.
+"""
+
+import io
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from hashlib import sha256
+from pathlib import Path, PurePath, PurePosixPath
+from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard, cast
+
+from callshot.errors import OptionError, printable
+from callshot.storage.requests import call_store, hide_secrets
+
+if TYPE_CHECKING:
+    from callshot.storage.range_reader import RangeReader
+
+Info = dict[str, Any]
+
+PROTOCOL = re.compile(r"([a-z][a-z0-9+.-]+):")  # two letters or more: C: is a disk
+LOCAL = ("file", "local")
+WEB = ("http", "https")
+INSTALL = "pip install 'callshot[storage]'"
+# What changes when a file does, as the stores name it; the first that is there counts.
+# fmt: off
+VERSION_KEYS = (
+    "ETag", "etag", "md5Hash", "md5", "content_md5", "Content-MD5", "Digest", "generation",
+    "LastModified", "last_modified", "Last-Modified", "updated", "mtime", "modified", "created",
+)
+# fmt: on
+TEST_FILE = ".callshot-write-test"
+
+# The queries of signed URLs, which are part of no path.
+_signatures: dict[str, str] = {}
+
+
+@dataclass(frozen=True)
+class RemoteStatus:
+    """What `Path.stat` returns, of a file behind a URL.
+
+    `st_mtime_ns` is no time: it stands for the ETag, or whatever changes with the file.
+    """
+
+    st_size: int
+    st_mtime_ns: int
+    st_mode: int
+    st_ctime_ns: int = 0
+
+
+class RemotePath(PurePosixPath):
+    """A file or folder behind a URL. It has no path on this machine: `open(path)` fails."""
+
+    _info: Info | None = None  # of a file in a listing
+    problem: str = ""  # why a name in a listing must not be opened
+
+    def __str__(self) -> str:
+        protocol = "".join(self.parts[:1])  # empty above all URLs
+        return f"{protocol}//{'/'.join(self.parts[1:])}"
+
+    def __fspath__(self) -> NoReturn:
+        raise TypeError(f"{self}: a URL is not a file on this machine")
+
+    @property
+    def protocol(self) -> str:
+        """The text before the colon."""
+        return self.parts[0].removesuffix(":")
+
+    def as_posix(self) -> str:
+        """Return the URL."""
+        return str(self)
+
+    def relative_to(self, *other: Any) -> PurePosixPath:  # type: ignore[override]
+        """Return the name below another path, which is no URL."""
+        return PurePosixPath(*super().relative_to(*other).parts)
+
+    def absolute(self) -> "RemotePath":
+        """Return the path: URLs are absolute."""
+        return self
+
+    def resolve(self, strict: bool = False) -> "RemotePath":
+        """Return the path: there are no links."""
+        return self
+
+    def is_symlink(self) -> bool:
+        """Return False."""
+        return False
+
+    def exists(self) -> bool:
+        """Return whether there is a file, or a folder with files."""
+        try:
+            self.info()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def is_file(self) -> bool:
+        """Return whether there is a file."""
+        try:
+            return bool(self.info()["type"] == "file")
+        except FileNotFoundError:
+            return False
+
+    def is_dir(self) -> bool:
+        """Return whether there is a folder with files."""
+        try:
+            return bool(self.info()["type"] == "directory")
+        except FileNotFoundError:
+            return False
+
+    def stat(self) -> RemoteStatus:
+        """Return the size, and a number that changes with the file."""
+        info = self.info()
+        if info["type"] == "directory":
+            return RemoteStatus(0, 0, stat.S_IFDIR)
+        version = next((info[key] for key in VERSION_KEYS if info.get(key)), "")
+        digest = sha256(str(version).encode()).digest()
+        number = int.from_bytes(digest[:7], "big")
+        return RemoteStatus(int(info.get("size") or 0), number, stat.S_IFREG)
+
+    def info(self) -> Info:
+        """Return what the store says about a file or folder; of a listed file, what it said."""
+        if self._info is not None:
+            return self._info
+        if self.protocol in WEB and not self.suffix:
+            return {"type": "directory"}  # to ask would be to download the page
+        store, place = self.find_store()
+        store.invalidate_cache()
+        return dict(call_store(self, lambda: store.info(place)))
+
+    def open(self, mode: str = "rb") -> "RangeReader":
+        """Open a file to read ranges of it."""
+        from callshot.storage.range_reader import RangeReader
+
+        if mode != "rb":
+            raise io.UnsupportedOperation(f"{self}: opened for reading only")
+        return RangeReader(self)
+
+    def read_bytes(self) -> bytes:
+        """Return the content of a small file."""
+        store, place = self.find_store()
+        return bytes(call_store(self, lambda: store.cat_file(place)))
+
+    def read_text(self, encoding: str = "utf-8") -> str:
+        """Return the content of a small file as text."""
+        return self.read_bytes().decode(encoding)
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """Remove a file."""
+        store, place = self.find_store()
+        try:
+            call_store(self, lambda: store.rm_file(place))
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
+
+    def glob(self, pattern: str) -> Iterator["RemotePath"]:
+        """Yield the files below whose relative names have the parts of a pattern."""
+        patterns = pattern.split("/")
+        for path in self.list_files():
+            parts = path.relative_to(self).parts
+            if len(parts) == len(patterns) and all(map(fnmatchcase, parts, patterns)):
+                yield path
+
+    def list_files(self) -> list["RemotePath"]:
+        """Return all files below, by name; one with a bad name has a `problem`."""
+        store, place = self.find_store()
+        store.invalidate_cache()
+        if self.protocol in WEB:
+            place = place.rstrip("/") + "/"
+        found = call_store(self, lambda: store.find(place, detail=True))
+        root = place.rstrip("/") + "/"
+        files = []
+        for name, info in sorted(found.items()):
+            if info["type"] == "file" and not name.endswith("/"):  # a mark of a folder
+                files.append(self._make_listed(name, root, info))
+        return files
+
+    def _make_listed(self, name: str, root: str, info: Info) -> "RemotePath":
+        """Return a file of a listing."""
+        relative = name.removeprefix(root)
+        problem = ""
+        if not name.startswith(root):
+            problem = "is outside the folder"
+        elif not is_safe_name(relative):
+            problem = "its name has empty parts, dots or control characters; rename it"
+        if problem:
+            relative = printable(relative).replace("/", "∕")
+        listed = self / relative
+        listed.problem = problem
+        listed._info = info
+        return listed
+
+    def find_store(self) -> tuple[Any, str]:
+        """Return the file system of fsspec, and the name of this file there."""
+        from fsspec.core import url_to_fs
+
+        url = str(self) + _signatures.get(str(self), "")
+        store, place = call_store(self, lambda: url_to_fs(url))
+        return store, str(place)
+
+
+def is_safe_name(name: str) -> bool:
+    """Return whether a relative name leads to a file below, and has nothing a terminal obeys.
+
+    >>> [is_safe_name(name) for name in ("a/b.wav", "../a.wav", "a//b.wav", "a\\x1b.wav")]
+    [True, False, False, False]
+    """
+    parts = name.split("/")
+    return not {"", ".", ".."}.intersection(parts) and name.isprintable()
+
+
+def check_no_url(path: Path) -> None:
+    """Raise OptionError if a local path has a part such as `s3:`, of a URL that nobody read."""
+    if is_remote(path):
+        return
+    for number, part in enumerate(path.parts):
+        if PROTOCOL.fullmatch(part):
+            url = f"{part}//{'/'.join(path.parts[number + 1 :])}"
+            raise OptionError(
+                f"{hide_secrets(url)}: expected a path on this machine, got a URL"
+            )
+
+
+def is_remote(path: PurePath) -> TypeGuard["RemotePath"]:
+    """Return whether a path is behind a URL."""
+    return isinstance(path, RemotePath)
+
+
+def to_path(place: PurePath | str) -> Path:
+    """Return a path of this machine, or a RemotePath for a URL, which has the same methods.
+
+    A Path made of a URL, such as `s3:/bucket/x`, is taken for the URL.
+
+    Raises
+    ------
+    OptionError
+        If fsspec or a package for the protocol is not installed, the protocol is unknown, or
+        there is a password in the URL.
+
+    >>> to_path("recordings/a.wav").name
+    'a.wav'
+    """
+    if isinstance(place, RemotePath):
+        return cast(Path, place)
+    path = Path(place)
+    match = PROTOCOL.fullmatch(path.parts[0]) if path.parts else None
+    if match is None or len(path.parts) < 2:
+        return path
+    if match[1] in LOCAL:
+        return Path("/", *path.parts[1:])
+    return cast(Path, _make_remote(match[1], "/".join(path.parts)))
+
+
+def _make_remote(protocol: str, text: str) -> RemotePath:
+    query = ""
+    if protocol in WEB:
+        text, mark, rest = text.partition("?")
+        query = mark + rest
+    path = RemotePath(text)
+    server = path.parts[1]
+    user, _, _ = server.rpartition("@")
+    if ":" in user:
+        raise OptionError(
+            f"{hide_secrets(str(path))}: a password in a URL ends up in logs; set it in the "
+            "environment or a configuration file"
+        )
+    _check_protocol(protocol, path)
+    if query:
+        _signatures[str(path)] = query
+    return path
+
+
+def _check_protocol(protocol: str, path: RemotePath) -> None:
+    """Raise OptionError unless fsspec can open URLs of a protocol here."""
+    try:
+        import fsspec
+    except ImportError:
+        raise OptionError(f"{path}: URLs need fsspec; {INSTALL}") from None
+    try:
+        fsspec.get_filesystem_class(protocol)
+    except ImportError as error:
+        reason = str(error).partition("\n")[0]
+        raise OptionError(f"{path}: a package is missing ({reason})") from None
+    except ValueError:
+        raise OptionError(
+            f"{path}: unknown protocol {protocol}; expected s3, gs, az, https, sftp or "
+            "another one of fsspec"
+        ) from None
+
+
+def why_not_writable_remote(folder: RemotePath) -> str:
+    """Return what prevents files in a folder; empty if nothing does. A small file is tried."""
+    if folder.protocol in WEB:
+        return "a web server takes no files"
+    path = folder / TEST_FILE
+    try:
+        store, place = path.find_store()
+        call_store(path, lambda: store.pipe_file(place, b"callshot\n"))
+    except OSError as error:
+        return str(error.strerror or error)
+    try:
+        path.unlink()
+    except OSError:
+        return ""  # files may be written but not removed
+    return ""

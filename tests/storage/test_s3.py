@@ -1,0 +1,314 @@
+"""Recordings, index and results in a bucket: the same as on a disk, whatever the network does."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callshot import index_recordings, learn, open_index, scan
+from callshot.corpus.recordings import find_recordings
+from callshot.detection.index import index_files, span_writer
+from callshot.detection.index.index_files import Index
+from callshot.detection.scans.scan_files import ScanOutput, scan_files
+from callshot.detection.scans.scan_source import EmbeddingOptions, ScanOptions
+from callshot.errors import InputError, OutputError
+from callshot.storage import range_reader, requests, to_path
+from sounds import record
+from stores import (
+    BUCKET,
+    SECRET,
+    Proxy,
+    open_bucket,
+    s3_environment,
+    serve_s3,
+    upload,
+)
+
+URL = f"s3://{BUCKET}"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Proxy]:
+    with serve_s3() as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def bucket(
+    server: Proxy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Any]:
+    """Yield a client with an empty bucket; `bucket.proxy` is before it."""
+    for name, value in s3_environment(server).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(requests, "FIRST_WAIT_S", 0.001)
+    server.reset()
+    store = open_bucket(server)
+    store.proxy = server
+    yield store
+    server.reset()
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Path:
+    """Return a folder with recordings in three formats."""
+    folder = tmp_path / "recordings"
+    record(folder / "a.wav", 40, 16000, seed=1)
+    record(folder / "site/b.flac", 40, 16000, seed=2)
+    record(folder / "site/c.ogg", 4, 16000, seed=3)
+    return folder
+
+
+def read_rows(index: Index) -> list[tuple[str, bytes]]:
+    return [(one.recording.path, one.rows.tobytes()) for one in index.read_blocks()]
+
+
+def make_index(recordings: Path | str, out: Path | str, **options: Any) -> Any:
+    return index_recordings(recordings, out, "mfcc", window_s=1, **options)
+
+
+# The same as on a disk
+
+
+def test_an_index_in_a_bucket_has_the_rows_of_one_on_a_disk_and_reads_audio_once(
+    bucket: Any, local: Path, tmp_path: Path
+) -> None:
+    upload(bucket, local, f"{BUCKET}/in")
+    result = make_index(f"{URL}/in", f"{URL}/index")
+    sent = bucket.proxy.sent
+    size = sum(path.stat().st_size for path in local.rglob("*.*"))
+    assert result.added == ["a.wav", "site/b.flac", "site/c.ogg"]
+    assert result.rejects == []
+    expected = make_index(local, tmp_path / "index")
+    assert read_rows(result.index) == read_rows(expected.index)
+    assert size <= sent <= size * 1.05
+
+
+def test_a_second_run_adds_only_what_is_new_or_changed(
+    bucket: Any, local: Path
+) -> None:
+    upload(bucket, local, f"{BUCKET}/in")
+    make_index(f"{URL}/in", f"{URL}/index")
+    assert make_index(f"{URL}/in", f"{URL}/index").added == []
+    record(local / "a.wav", 40, 16000, seed=9)  # of the same size
+    record(local / "z.wav", 3, 16000, seed=10)
+    upload(bucket, local, f"{BUCKET}/in")
+    assert make_index(f"{URL}/in", f"{URL}/index").added == ["a.wav", "z.wav"]
+    spans = [name for name in bucket.find(f"{BUCKET}/index") if name.endswith(".npy")]
+    assert len(spans) == 4  # the windows of the earlier a.wav are gone
+
+
+def test_a_run_goes_on_with_the_files_of_one_that_ended_early(
+    bucket: Any, local: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(span_writer, "SPAN_WINDOWS", 10)
+    upload(bucket, local, f"{BUCKET}/in")
+
+    def fail(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("callshot.detection.index.index_recordings.write_indexed", fail)
+        with pytest.raises(KeyboardInterrupt):
+            make_index(f"{URL}/in", f"{URL}/index")
+    first = set(bucket.find(f"{BUCKET}/index"))
+    assert len([name for name in first if name.endswith(".npy")]) == 4
+    written = []
+    monkeypatch.setattr(
+        span_writer,
+        "write_span",
+        lambda *parts: written.append(parts) or index_files.write_span(*parts),
+    )
+    result = make_index(f"{URL}/in", f"{URL}/index")
+    assert len(written) == 5  # four of b.flac, one of c.ogg
+    expected = make_index(local, tmp_path / "index")
+    assert read_rows(result.index) == read_rows(expected.index)
+
+
+def test_scans_from_and_to_a_bucket_write_the_files_of_a_scan_on_a_disk(
+    bucket: Any, local: Path, tmp_path: Path
+) -> None:
+    (local / "a.txt").write_text("2.0\t3.0\tcall\n9.0\t10.0\tcall\n")
+    (local / "site/b.txt").write_text("4.0\t5.0\tother\n7.0\t8.0\tother\n")
+    upload(bucket, local, f"{BUCKET}/in")
+    model = learn(f"{URL}/in", "mfcc", window_s=1, store=tmp_path / "store")
+    model.write(f"{URL}/model.npz")
+    expected = learn(local, "mfcc", window_s=1, store=tmp_path / "store")
+    assert (model.model.vectors == expected.model.vectors).all()
+    assert model.model.provenance == expected.model.provenance
+    expected.write(tmp_path / "model.npz")
+    options = (ScanOptions(site="none"), EmbeddingOptions(), ScanOutput())
+    places = (tmp_path / "model.npz", local, tmp_path / "out")
+    for _ in range(2):  # the second set replaces the first
+        urls = [to_path(f"{URL}/{name}") for name in ("model.npz", "in", "out")]
+        found = scan_files(*urls, *options)
+    wanted = scan_files(*places, *options)
+    assert len(found.events) > 0
+    assert found.events.equals(wanted.events)
+    for path in sorted(places[2].rglob("*.*")):
+        name = path.relative_to(places[2]).as_posix()
+        if not name.startswith(("index", "raven-all", "scan.json", ".")):
+            assert bucket.cat_file(f"{BUCKET}/out/{name}") == path.read_bytes(), name
+    facts = bucket.cat_file(f"{BUCKET}/out/scan.json").decode()
+    assert json.loads(facts)["index"]["folder"] == f"{URL}/out/index"
+    assert SECRET not in facts
+
+
+# Failures
+
+
+@pytest.mark.parametrize("kind", ["503", "drop", "cut"])
+def test_errors_that_pass_change_nothing(
+    bucket: Any, local: Path, tmp_path: Path, kind: str
+) -> None:
+    upload(bucket, local, f"{BUCKET}/in")
+    bucket.proxy.fault = lambda method, path, number: kind if number % 4 == 0 else ""
+    result = make_index(f"{URL}/in", f"{URL}/index")
+    rows = read_rows(open_index(f"{URL}/index"))
+    assert bucket.proxy.failed > 10
+    bucket.proxy.reset()
+    assert result.rejects == []
+    assert rows == read_rows(make_index(local, tmp_path / "index").index)
+
+
+def test_a_recording_that_vanishes_half_way_is_a_reject_and_the_rest_goes_on(
+    bucket: Any, local: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(range_reader, "MOST_BYTES", 2**16)
+    upload(bucket, local, f"{BUCKET}/in")
+    reads = []
+
+    def vanish(method: str, path: str, number: int) -> str:
+        if method == "GET" and path.endswith("in/a.wav"):
+            reads.append(number)
+        return "503" if len(reads) > 3 and path.endswith("in/a.wav") else ""
+
+    bucket.proxy.fault = vanish
+    result = make_index(f"{URL}/in", f"{URL}/index")
+    assert result.added == ["site/b.flac", "site/c.ogg"]
+    (reject,) = result.rejects
+    assert reject.file == "a.wav"
+    assert reject.reason.startswith("a.wav: cannot be read (the storage failed: ")
+    assert "\n" not in reject.reason
+
+
+def test_an_object_that_changes_between_two_ranges_is_a_reject(
+    bucket: Any, local: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(range_reader, "MOST_BYTES", 2**16)
+    upload(bucket, local, f"{BUCKET}/in")
+    other = record(local / "other.wav", 40, 16000, seed=5).read_bytes()
+    reads = []
+
+    def change(method: str, path: str, number: int) -> str:
+        if method == "GET" and path.endswith("in/a.wav"):
+            reads.append(number)
+            if len(reads) == 4:
+                bucket.pipe_file(f"{BUCKET}/in/a.wav", other)
+        return ""
+
+    bucket.proxy.fault = change
+    result = make_index(f"{URL}/in", f"{URL}/index")
+    assert [reject.file for reject in result.rejects] == ["a.wav"]
+    assert "changed while it was read" in result.rejects[0].reason
+    assert "a.wav" in make_index(f"{URL}/in", f"{URL}/index").added
+
+
+def test_two_writers_at_once_leave_an_index_that_can_be_read(
+    bucket: Any, local: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload(bucket, local, f"{BUCKET}/in")
+    real = span_writer.write_span
+    seconds = []
+
+    def write_with_rival(folder: Any, stamp: str, number: int, rows: Any) -> str:
+        """Another process finishes the recording first, with other last digits."""
+        if not seconds:
+            seconds.append(True)
+            monkeypatch.setattr(span_writer, "write_span", write_other)
+            make_index(f"{URL}/in", f"{URL}/index")
+            monkeypatch.setattr(span_writer, "write_span", real)
+        return real(folder, stamp, number, rows)
+
+    def write_other(folder: Any, stamp: str, number: int, rows: Any) -> str:
+        rows["vector"] += 1
+        return real(folder, stamp, number, rows)
+
+    monkeypatch.setattr(span_writer, "write_span", write_with_rival)
+    make_index(f"{URL}/in", f"{URL}/index")
+    index = open_index(f"{URL}/index")
+    assert len(index.recordings) == 3
+    assert len(read_rows(index)) == 3
+
+
+# Bad input
+
+
+def test_a_bucket_without_permission_is_one_line(bucket: Any, local: Path) -> None:
+    upload(bucket, local, f"{BUCKET}/in")
+    bucket.proxy.fault = lambda method, path, number: "403"
+    for act, kind in (
+        (lambda: make_index(f"{URL}/in", local / "index"), InputError),
+        (lambda: make_index(local, f"{URL}/index"), OutputError),
+        (lambda: open_index(f"{URL}/index"), InputError),
+        (lambda: scan(f"{URL}/m.npz", f"{URL}/in", local / "index"), InputError),
+    ):
+        with pytest.raises(kind, match=r"s3://recorders/.*no permission") as caught:
+            act()
+        assert "\n" not in str(caught.value)
+        assert SECRET not in str(caught.value)
+
+
+def test_one_recording_without_permission_is_a_reject(bucket: Any, local: Path) -> None:
+    upload(bucket, local, f"{BUCKET}/in")
+    bucket.proxy.fault = lambda method, path, number: (
+        "403" if path.endswith("a.wav") else ""
+    )
+    result = make_index(f"{URL}/in", f"{URL}/index")
+    assert len(result.added) == 2
+    assert "no permission" in result.rejects[0].reason
+
+
+def test_empty_and_missing_buckets_and_folders_are_one_line_each(
+    bucket: Any, local: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        InputError, match="s3://recorders: no recordings in this folder"
+    ):
+        make_index(URL, tmp_path / "index")
+    missing = "no such file, folder or bucket; expected a folder of recordings"
+    for place in ("s3://absent", "s3://absent/in", f"{URL}/absent"):
+        with pytest.raises(InputError, match=f"{place}: {missing}"):
+            make_index(place, tmp_path / "index")
+    with pytest.raises(OutputError, match=r"s3://absent/index: cannot be written to"):
+        make_index(local, "s3://absent/index")
+    with pytest.raises(InputError, match="s3://recorders/in: expected an index"):
+        open_index(f"{URL}/in")
+
+
+def test_objects_without_content_and_marks_of_folders_do_not_stop_the_rest(
+    bucket: Any, local: Path
+) -> None:
+    upload(bucket, local, f"{BUCKET}/in")
+    bucket.pipe_file(f"{BUCKET}/in/empty.wav", b"")
+    bucket.call_s3("put_object", Bucket=BUCKET, Key="in/site/", Body=b"")
+    result = make_index(f"{URL}/in", f"{URL}/index")
+    assert len(result.added) == 3
+    assert [one.reason for one in result.rejects] == [
+        "empty.wav: the file is empty (0 bytes)"
+    ]
+
+
+def test_names_that_lead_elsewhere_are_rejects_and_never_opened(bucket: Any) -> None:
+    for key in ("in/../out.wav", "in//double.wav", "in/a\x1b[31m.wav", "in/./b.wav"):
+        bucket.call_s3("put_object", Bucket=BUCKET, Key=key, Body=b"RIFF")
+    bucket.call_s3("put_object", Bucket=BUCKET, Key="in/good.wav", Body=b"RIFF")
+    library = find_recordings(to_path(f"{URL}/in"))
+    assert library.paths == ("good.wav",)
+    assert len(library.rejects) == 4
+    for reject in library.rejects:
+        assert reject.file.startswith(f"{URL}/in/")
+        assert reject.file.isprintable()
+        assert "rename it" in reject.reason

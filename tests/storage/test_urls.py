@@ -1,0 +1,330 @@
+"""URLs beside paths: what is one, what it needs, and what is never written of it."""
+
+import builtins
+import pickle
+import sys
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import fsspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from callshot import index_recordings
+from callshot.corpus.audio import open_recording
+from callshot.errors import InputError, OptionError
+from callshot.files import atomic_path, make_folder, sha256_file, write_atomic
+from callshot.storage import (
+    RangeReader,
+    hide_secrets,
+    is_remote,
+    local_copies,
+    local_copy,
+    remote_path,
+    requests,
+    to_path,
+)
+from callshot.storage.remote_path import RemotePath, is_safe_name
+from sounds import record
+from stores import serve_files
+
+
+@pytest.fixture(autouse=True)
+def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(requests, "FIRST_WAIT_S", 0.001)
+
+
+@pytest.fixture
+def memory() -> Any:
+    store = fsspec.filesystem("memory")
+    store.store.clear()
+    store.pseudo_dirs[:] = [""]
+    yield store
+    store.store.clear()
+
+
+# What is a URL
+
+
+@pytest.mark.parametrize(
+    "text", ["a.wav", "/data/x", "C:/data", "C:", "a:b/c.wav", "", "x://", "é://x/y"]
+)
+def test_paths_stay_paths(text: str) -> None:
+    assert to_path(text) == Path(text)
+    assert type(to_path(text)) is type(Path())
+
+
+def test_a_url_is_joined_and_compared_as_a_path_is() -> None:
+    folder = to_path("s3://bucket/2026/")
+    assert is_remote(folder)
+    path = folder / "site" / "a.wav"
+    assert str(path) == f"{path}" == "s3://bucket/2026/site/a.wav"
+    assert path.name == "a.wav"
+    assert str(path.with_suffix(".txt")) == "s3://bucket/2026/site/a.txt"
+    assert str(path.parent) == "s3://bucket/2026/site"
+    assert path.relative_to(folder) == PurePosixPath("site/a.wav")
+    assert path == to_path("s3://bucket/2026/site/a.wav") == to_path(path)
+    assert pickle.loads(pickle.dumps(path)) == path  # noqa: S301
+    assert path == to_path(
+        Path("s3://bucket/2026/site/a.wav")
+    )  # as the command line has it
+    assert to_path("file:///data/x") == Path("/data/x")
+
+
+def test_no_function_of_the_system_takes_a_url_for_a_path() -> None:
+    with pytest.raises(TypeError, match="a URL is not a file on this machine"):
+        open(to_path("s3://bucket/a.wav"))  # noqa: PTH123, SIM115
+
+
+def test_nothing_is_written_to_a_folder_that_is_named_as_a_url(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OptionError, match="s3://b/x: expected a path on this machine"):
+        make_folder(Path("s3://b/x").absolute())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("foo://bucket/x", "foo://bucket/x: unknown protocol foo; expected s3, gs"),
+        ("s3://key:pw@bucket/x", "^s3://bucket/x: a password in a URL ends up in logs"),
+    ],
+)
+def test_urls_that_cannot_be_opened_are_one_line(url: str, message: str) -> None:
+    with pytest.raises(OptionError, match=message) as caught:
+        to_path(url)
+    assert "pw" not in str(caught.value).replace("password", "")
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *args: Any, **options: Any) -> Any:
+        if name.split(".")[0] in missing:
+            raise ImportError(f"No module named {name}")
+        return real(name, *args, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    missing = {"fsspec"}
+    with pytest.raises(
+        OptionError, match=r"need fsspec; pip install 'callshot\[storage"
+    ):
+        to_path("s3://bucket/x")
+    assert to_path("plain/path") == Path("plain/path")
+    missing = {"gcsfs"}
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    with pytest.raises(OptionError, match=r"gs://bucket/x: .*gcsfs"):
+        to_path("gs://bucket/x")
+
+
+def test_fsspec_is_imported_for_urls_only(tmp_path: Path) -> None:
+    import subprocess
+
+    code = (
+        "import sys, callshot; from callshot.storage import to_path; to_path('a/b');"
+        "from callshot.corpus.recordings import find_recordings;"
+        "find_recordings(to_path(sys.argv[1])); sys.exit('fsspec' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+
+
+# Secrets
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "403, message='Forbidden', url='https://h/a.wav?X-Amz-Signature=SECRET&b=1'",
+        "https://user:SECRET@h/x",
+        "GET https://h/a?sig=SECRET failed",
+        "AccountKey=SECRET; x",
+        "token: SECRET",
+    ],
+)
+def test_secrets_are_hidden(text: str) -> None:
+    assert "SECRET" not in hide_secrets(text)
+
+
+@given(st.text(alphabet="ab/:@?= .", max_size=30))
+def test_text_without_a_url_is_not_changed(text: str) -> None:
+    if "://" not in text:
+        assert hide_secrets(text) == text
+
+
+def test_a_signed_url_is_read_and_its_signature_is_nowhere(tmp_path: Path) -> None:
+    record(tmp_path / "in/a.wav", 3, 16000)
+    with serve_files(tmp_path / "in") as url:
+        signed = f"{url}/a.wav?X-Amz-Signature=SECRET"
+        result = index_recordings(signed, tmp_path / "index", "mfcc", window_s=1)
+        assert result.added == ["a.wav"]
+        with pytest.raises(InputError, match="no permission") as caught:
+            index_recordings(
+                f"{url}/a.wav?sig=wrong&x=SECRET", tmp_path / "i", "mfcc", window_s=1
+            )
+    assert "SECRET" not in str(caught.value)
+    for path in tmp_path.rglob("*.json"):
+        assert "SECRET" not in path.read_text()
+    assert result.index.recordings[0].root == url
+
+
+# Reading
+
+
+def test_a_web_server_is_read_in_ranges_and_listed(tmp_path: Path) -> None:
+    record(tmp_path / "in/a.wav", 60, 16000)
+    record(tmp_path / "in/b.wav", 3, 16000, seed=1)
+    with serve_files(tmp_path) as url:
+        result = index_recordings(f"{url}/in", tmp_path / "index", "mfcc", window_s=1)
+        assert result.added == ["a.wav", "b.wav"]
+        with open_recording(to_path(f"{url}/in/a.wav")) as remote:
+            signal = remote.read(50.0, 51.0, rate_hz=16000)
+        with pytest.raises(InputError, match="no such file, folder or bucket"):
+            index_recordings(f"{url}/c.wav", tmp_path / "i", "mfcc", window_s=1)
+    with open_recording(tmp_path / "in/a.wav") as local:
+        assert np.array_equal(signal, local.read(50.0, 51.0, rate_hz=16000))
+
+
+@given(
+    content=st.binary(max_size=600),
+    reads=st.lists(st.tuples(st.integers(0, 700), st.integers(0, 300)), max_size=12),
+)
+def test_any_order_of_reads_returns_the_bytes_of_the_file(
+    content: bytes, reads: list[tuple[int, int]]
+) -> None:
+    store = fsspec.filesystem("memory")
+    store.pipe_file("/reads/x", content)
+    first, most = remote_reader_sizes(16, 64)
+    try:
+        with to_path("memory://reads/x").open("rb") as stream:
+            for position, count in reads:
+                stream.seek(position)
+                assert stream.read(count) == content[position : position + count]
+                assert stream.tell() == max(
+                    position, min(position + count, len(content))
+                )
+    finally:
+        remote_reader_sizes(first, most)
+        store.rm_file("/reads/x")
+
+
+def remote_reader_sizes(first: int, most: int) -> tuple[int, int]:
+    from callshot.storage import range_reader
+
+    earlier = range_reader.FIRST_BYTES, range_reader.MOST_BYTES
+    range_reader.FIRST_BYTES, range_reader.MOST_BYTES = first, most
+    range_reader._starts.clear()
+    return earlier
+
+
+def test_a_file_read_from_start_to_end_is_asked_for_in_few_ranges(
+    memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = bytes(range(256)) * 2**16
+    memory.pipe_file("/x", content)
+    ranges = []
+    real = RangeReader._request
+
+    def request(self: RangeReader, start: int, end: int) -> bytes:
+        ranges.append((start, end))
+        return real(self, start, end)
+
+    monkeypatch.setattr(RangeReader, "_request", request)
+    with to_path("memory://x").open("rb") as stream:
+        read = b"".join(iter(lambda: stream.read(8192), b""))
+    assert read == content
+    assert len(ranges) < 14
+    assert [end for _, end in ranges[:-1]] == [start for start, _ in ranges[1:]]
+
+
+# Writing
+
+
+def test_files_are_written_whole_or_not_at_all(memory: Any) -> None:
+    target = to_path("memory://out/a.txt")
+    with suppress(ZeroDivisionError), atomic_path(target) as temporary:
+        temporary.write_text("half")
+        raise ZeroDivisionError
+    assert not target.exists()
+    write_atomic(target, "whole\n")
+    assert memory.cat_file("/out/a.txt") == b"whole\n"
+    assert sha256_file(target) == sha256_file(local_copy(target))
+    assert list((local_copies.home() / "uploads").iterdir()) == []
+
+
+def test_a_copy_is_made_once_for_each_version(memory: Any) -> None:
+    path = to_path("memory://d/x.npz")
+    memory.pipe_file("/d/x.npz", b"one")
+    first = local_copy(path)
+    assert first.read_bytes() == b"one"
+    assert local_copy(path) == first
+    memory.pipe_file("/d/x.npz", b"three")
+    assert local_copy(path).read_bytes() == b"three"
+
+
+def test_a_copy_that_differs_from_its_checksum_is_made_again(memory: Any) -> None:
+    from hashlib import sha256
+
+    checksum = sha256(b"one").hexdigest()
+    memory.pipe_file("/d/x", b"one")
+    copy = local_copy(to_path("memory://d/x"), checksum)
+    copy.write_bytes(b"two")
+    assert local_copy(to_path("memory://d/x"), checksum).read_bytes() == b"one"
+
+
+def test_copies_that_were_not_used_for_longest_go_beyond_the_limit(
+    memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import os
+
+    monkeypatch.setattr(local_copies, "CHECK_EVERY", 1)
+    monkeypatch.setenv("CALLSHOT_COPIES_GB", "0.0000015")
+    copies = []
+    for number in range(4):
+        memory.pipe_file(f"/d/{number}", bytes(1000))
+        copies.append(local_copy(to_path(f"memory://d/{number}")))
+        os.utime(copies[-1], (number, number))  # long ago
+    assert [copy.exists() for copy in copies] == [False, False, True, True]
+    monkeypatch.setenv("CALLSHOT_COPIES_GB", "many")
+    memory.pipe_file("/d/x", b"1")
+    with pytest.raises(OptionError, match="CALLSHOT_COPIES_GB: expected a number"):
+        local_copy(to_path("memory://d/x"))
+
+
+@given(st.text(alphabet="ab./\x00\n\\é", min_size=1, max_size=12))
+def test_a_safe_name_stays_inside_its_folder(name: str) -> None:
+    if is_safe_name(name):
+        path = RemotePath("s3://b/in") / name
+        assert str(path) == f"s3://b/in/{name}"
+        assert str(path.parent).startswith("s3://b/in")
+
+
+def test_what_may_pass_is_tried_again_and_what_will_not_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(requests, "FIRST_WAIT_S", 1.0)
+    monkeypatch.setattr(requests.time, "sleep", waits.append)
+    for error, attempts in (
+        (ConnectionResetError("gone"), 5),
+        (TimeoutError(), 5),
+        (FileNotFoundError("x"), 1),
+        (PermissionError("x"), 1),
+    ):
+        calls = []
+
+        def call(error: Exception = error, calls: list[int] = calls) -> None:
+            calls.append(1)
+            raise error
+
+        with pytest.raises(OSError):
+            requests.call_store("s3://b/x", call)
+        assert len(calls) == attempts
+    assert len(waits) == 8
+    assert sum(waits[:4]) <= 15
+    assert remote_path.WEB == ("http", "https")

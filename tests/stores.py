@@ -1,0 +1,235 @@
+"""An S3 server on this machine, and a proxy before it that fails, waits and counts bytes."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from http.client import HTTPConnection, HTTPException
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import s3fs
+from moto.moto_server.threaded_moto_server import ThreadedMotoServer
+
+BUCKET = "recorders"
+SECRET = "wJalrXUtnFEMI-not-for-logs"
+DENIED = b'<?xml version="1.0"?><Error><Code>AccessDenied</Code><Message>no</Message></Error>'
+HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length"}
+
+Fault = Callable[[str, str, int], str]
+"""Method, path and number of a request → "", "503", "403", "drop" or "cut"."""
+
+
+def no_fault(method: str, path: str, number: int) -> str:
+    """Let every request pass."""
+    return ""
+
+
+class Proxy(ThreadingHTTPServer):
+    """Passes requests on; `fault` decides which ones fail.
+
+    sent, requests  bytes of audio in answers, and how many requests there were
+    """
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, target: tuple[str, int]) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.target = target
+        self.lock = threading.Lock()
+        self.reset()
+
+    def reset(self) -> None:
+        """Pass everything on, and count from 0."""
+        self.fault: Fault = no_fault
+        self.latency_s = 0.0
+        self.sent = 0
+        self.requests = 0
+        self.failed = 0
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print nothing: connections end in the middle on purpose."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Proxy
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+    def _pass_on(self) -> None:
+        proxy = self.server
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        with proxy.lock:
+            proxy.requests += 1
+            number = proxy.requests
+        time.sleep(proxy.latency_s)
+        fault = proxy.fault(self.command, self.path, number)
+        if fault:
+            with proxy.lock:
+                proxy.failed += 1
+        if fault == "drop":
+            self.close_connection = True
+            self.connection.close()
+        elif fault in ("403", "503"):
+            self._answer(int(fault), {}, DENIED if fault == "403" else b"")
+        else:
+            self._answer(*self._ask(body), is_cut=fault == "cut")
+
+    def _ask(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        connection = HTTPConnection(*self.server.target, timeout=30)
+        try:
+            connection.request(self.command, self.path, body, dict(self.headers))
+            answer = connection.getresponse()
+            headers = dict(answer.getheaders())
+            return answer.status, headers, answer.read()
+        finally:
+            connection.close()
+
+    def _answer(
+        self, status: int, headers: dict[str, str], content: bytes, is_cut: bool = False
+    ) -> None:
+        self.send_response(status)
+        length = str(len(content))
+        for name, value in headers.items():
+            if self.command == "HEAD" and name.lower() == "content-length":
+                length = value
+            if name.lower() not in HOP_BY_HOP:
+                self.send_header(name, value)
+        self.send_header("Content-Length", length)
+        self.end_headers()
+        if is_cut:
+            content = content[: len(content) // 2]
+            self.close_connection = True
+        kinds = [headers[name] for name in headers if name.lower() == "content-type"]
+        if self.command == "GET" and "audio/x" in kinds:
+            with self.server.lock:
+                self.server.sent += len(content)
+        self.wfile.write(content)
+
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _pass_on
+
+
+class QuietFiles(BaseHTTPRequestHandler):
+    """A web server with ranges over `folder`, and with pages that list it."""
+
+    folder: Path
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self._send(is_head=True)
+
+    def do_GET(self) -> None:
+        self._send(is_head=False)
+
+    def _send(self, *, is_head: bool) -> None:
+        path, _, query = self.path.partition("?")
+        file = self.folder / path.strip("/")
+        if not file.exists() or "sig=wrong" in query:
+            self._answer(404 if not file.exists() else 403, b"", {}, is_head)
+        elif file.is_dir():
+            links = "".join(f'<a href="{one.name}">x</a>' for one in file.iterdir())
+            self._answer(200, links.encode(), {"Content-Type": "text/html"}, is_head)
+        else:
+            content = file.read_bytes()
+            headers = {"Accept-Ranges": "bytes", "ETag": f'"{file.stat().st_mtime_ns}"'}
+            span = self.headers.get("Range")
+            status = 200
+            if span is not None:
+                first, last = span.removeprefix("bytes=").split("-")
+                end = min(len(content), int(last) + 1)
+                headers["Content-Range"] = f"bytes {first}-{end - 1}/{len(content)}"
+                content = content[int(first) : end]
+                status = 206
+            self._answer(status, content, headers, is_head)
+
+    def _answer(
+        self, status: int, content: bytes, headers: dict[str, str], is_head: bool
+    ) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if not is_head:
+            self.wfile.write(content)
+
+
+@contextmanager
+def serve_files(folder: Path) -> Iterator[str]:
+    """Serve a folder; yield the URL."""
+    handler = type("Handler", (QuietFiles,), {"folder": folder})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    server.block_on_close = False
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@contextmanager
+def serve_s3() -> Iterator[Proxy]:
+    """Start an S3 server with a proxy before it; yield the proxy."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    proxy = Proxy(server.get_host_and_port())
+    thread = threading.Thread(target=proxy.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield proxy
+    finally:
+        proxy.shutdown()
+        proxy.server_close()
+        thread.join()
+        server.stop()
+
+
+def s3_environment(proxy: Proxy) -> dict[str, str]:
+    """Return where tools of S3 find the server and their credentials."""
+    return {
+        "AWS_ENDPOINT_URL": proxy.url,
+        "AWS_ACCESS_KEY_ID": "recorder",
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_MAX_ATTEMPTS": "1",  # callshot tries again by itself
+    }
+
+
+def open_bucket(proxy: Proxy, name: str = BUCKET) -> s3fs.S3FileSystem:
+    """Return a client of the server, with an empty bucket; the next clients are new."""
+    with suppress(HTTPException):
+        connection = HTTPConnection(*proxy.target)
+        connection.request("POST", "/moto-api/reset")
+        connection.getresponse().read()
+        connection.close()
+    s3fs.S3FileSystem.clear_instance_cache()
+    store = s3fs.S3FileSystem()
+    store.mkdir(name)
+    return store
+
+
+def upload(store: s3fs.S3FileSystem, folder: Path, place: str) -> None:
+    """Put all files below a folder into a bucket, with their types."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            name = f"{place}/{path.relative_to(folder).as_posix()}"
+            kind = "audio/x" if path.suffix in (".wav", ".flac", ".ogg") else "text/x"
+            store.pipe_file(name, path.read_bytes(), ContentType=kind)
