@@ -115,7 +115,7 @@ def _limit_bytes() -> float:
         return float(text or DEFAULT_GB) * 1e9
     except ValueError:
         raise OptionError(
-            f"CALLSHOT_COPIES_GB: expected a number, got {text!r}"
+            f"the variable CALLSHOT_COPIES_GB: expected a number, got {text!r}"
         ) from None
 
 
