@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from callshot.detection.models.model_file import load_model
     from callshot.detection.scans.scan import ScanResult, scan
     from callshot.detection.scores.score import DetectionScores, score_detections
+    from callshot.distributed.connect import open_cluster
     from callshot.encoders.availability import list_encoders
     from callshot.errors import CallshotError
     from callshot.fewshot.estimator import CentroidClassifier
@@ -84,6 +85,7 @@ _MODULES = {
     "load_audio": "corpus.audio",
     "load_model": "detection.models.model_file",
     "make_folds": "fewshot.folds",
+    "open_cluster": "distributed.connect",
     "open_index": "detection.index.index_files",
     "read_annotations": "corpus.annotations",
     "read_review": "review.results",
@@ -127,6 +129,7 @@ __all__ = [
     "load_audio",
     "load_model",
     "make_folds",
+    "open_cluster",
     "open_index",
     "read_annotations",
     "read_review",

@@ -5,6 +5,7 @@
     │   └── LeakError   a recording is on both sides of a split                     (ValueError)
     ├── OptionError     an option is out of its range, or two options disagree      (ValueError)
     ├── OutputError     a result cannot be written where it was asked for           (OSError)
+    ├── ClusterError    a cluster cannot be reached, is lost, or its workers differ
     └── RequestError    the page of a review asks for what cannot be
 
 A message is one line: the file, the column and the row it is about, what was wanted, what was
@@ -54,6 +55,10 @@ class OptionError(CallshotError, ValueError):
 
 class OutputError(CallshotError, OSError):
     """A result cannot be written where it was asked for."""
+
+
+class ClusterError(CallshotError):
+    """A cluster cannot be reached, is lost, or has workers that cannot do the work."""
 
 
 class RequestError(CallshotError):

@@ -16,8 +16,7 @@ import soundfile as sf
 import callshot
 from callshot.detection.events.clips import ClipOptions
 from callshot.detection.events.events import open_recordings, read_events
-from callshot.detection.index import index_recordings as indexing
-from callshot.detection.index import span_writer
+from callshot.detection.index import add_recording, span_writer
 from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.learning.learn import learn
 from callshot.detection.scans import scan_files as scan_output
@@ -369,7 +368,7 @@ def test_a_recording_that_grows_while_it_is_read_is_a_reject_until_it_is_complet
 ):
     site = shutil.copytree(field / "site", tmp_path / "site")
     growing = site / "y.wav"
-    find_stamp = indexing.find_stamp
+    find_stamp = add_recording.find_stamp
     calls = []
 
     def find_stamp_of_growing(path):
@@ -378,7 +377,7 @@ def test_a_recording_that_grows_while_it_is_read_is_a_reject_until_it_is_complet
             record(growing, 5.0 + len(calls), 16000)
         return find_stamp(path)
 
-    monkeypatch.setattr(indexing, "find_stamp", find_stamp_of_growing)
+    monkeypatch.setattr(add_recording, "find_stamp", find_stamp_of_growing)
     result = run_scan(field, site, tmp_path / "out")
     assert [reject.file for reject in result.rejects] == ["y.wav"]
     assert "changed while it was read" in result.rejects[0].reason

@@ -6,8 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from callshot.cli.app import STEPS, app, run_with_progress
+from callshot.cli.cluster import use_cluster
 from callshot.cli.encoders import Choices
-from callshot.cli.options import Device, FollowLinks, Quiet, Threads, parse_pairs
+from callshot.cli.options import (
+    ClusterName,
+    Device,
+    FollowLinks,
+    Quiet,
+    Threads,
+    parse_pairs,
+)
 from callshot.errors import printable
 from callshot.storage import to_path
 
@@ -67,6 +75,7 @@ def index(
     follow_links: FollowLinks = False,
     device: Device = "cpu",
     threads: Threads = None,
+    cluster: ClusterName = None,
     quiet: Quiet = False,
 ) -> None:
     """Embed every window of recordings of any length once, to search them again and again.
@@ -81,7 +90,10 @@ def index(
     from callshot.detection.index.index_recordings import index_recordings
 
     out = to_path(out)
-    with run_with_progress(f"opening {encoder}", quiet=quiet) as progress:
+    with (
+        use_cluster(cluster, threads, quiet=quiet) as workers,
+        run_with_progress(f"opening {encoder}", quiet=quiet) as progress,
+    ):
         result = index_recordings(
             recordings,
             out,
@@ -94,6 +106,7 @@ def index(
             follow_links=follow_links,
             device=device,
             threads=threads,
+            cluster=workers,
             progress=progress,
         )
     if not quiet:

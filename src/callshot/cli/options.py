@@ -79,6 +79,16 @@ Threads = Annotated[
         show_default="all cores",
     ),
 ]
+ClusterName = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="local:N|ADDRESS|FILE",
+        help="Work on N processes of this machine, or on the workers of a Dask scheduler, by its "
+        "address or its file. Changes the time, never the numbers.",
+        show_default=False,
+    ),
+]
 FollowLinks = Annotated[
     bool,
     typer.Option(

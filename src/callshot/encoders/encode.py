@@ -182,6 +182,13 @@ def check_device(device: str) -> None:
     check_choice("device", device, DEVICES)
 
 
+def check_runs_on(spec: EncoderSpec, device: str) -> None:
+    """Check that an encoder can run on a device."""
+    check_device(device)
+    if device != "cpu" and not spec.gpu:
+        raise OptionError(f"device: {spec.name} runs on the cpu only")
+
+
 def encoder_fingerprint(spec: EncoderSpec, device: str = "cpu") -> dict[str, object]:
     """Return everything that decides the vectors, with the checksums of the files used."""
     checksums = {}
@@ -207,13 +214,11 @@ def open_encoder(
     `threads` are those that may call the model at once, or if the model does not allow that, those
     that it uses itself. `sequences` requests frames from models that could return their mean alone.
     """
-    check_device(device)
+    check_runs_on(spec, device)
     if spec.auto_speed:
         raise OptionError(
             f"{spec.name}: speed=auto is chosen from segments; give a number here"
         )
-    if device != "cpu" and not spec.gpu:
-        raise OptionError(f"device: {spec.name} runs on the cpu only")
     spec = replace(spec, weights=used_weights(spec, device))
     module, _, function = spec.load.partition(":")
     load = getattr(import_module(module), function)

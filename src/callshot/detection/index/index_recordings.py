@@ -5,17 +5,24 @@ memory does not grow with its length, and a crash costs at most one file. What a
 made again. Several processes may work on one index: each takes recordings that no other has.
 """
 
-import json
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 from callshot.corpus.audio import probe
 from callshot.corpus.options import check_channel_rule
 from callshot.corpus.recordings import Library, find_recordings
 from callshot.corpus.segment_table import write_rejects
-from callshot.detection.index.clock import find_clock_time
+from callshot.detection.index.add_recording import (
+    AddedRecording,
+    IndexTarget,
+    ReportAudio,
+    find_stamp,
+)
 from callshot.detection.index.index_files import (
     DTYPES,
     INDEX,
@@ -23,29 +30,22 @@ from callshot.detection.index.index_files import (
     RECORDINGS,
     REJECTS,
     Index,
-    IndexedRecording,
     IndexSettings,
     is_index,
     open_index,
-    read_indexed,
     read_settings,
-    recording_folder,
-    write_indexed,
     write_record,
 )
-from callshot.detection.index.span_writer import (
-    SpanWriter,
-    describe_recording,
-    group_notes,
-)
+from callshot.detection.index.index_on_cluster import IndexWork, index_on_cluster
+from callshot.detection.index.span_writer import group_notes
 from callshot.detection.index.windows import (
-    PlayedRecording,
     WindowEncoder,
-    WindowGrid,
     find_spec,
     make_grid,
+    plain_json,
 )
-from callshot.encoders.spec import find_differences
+from callshot.encoders.encode import check_runs_on, encoder_fingerprint
+from callshot.encoders.spec import EncoderSpec, find_differences
 from callshot.encoders.validation import check_choice
 from callshot.errors import InputError, OutputError
 from callshot.files import (
@@ -56,10 +56,12 @@ from callshot.files import (
     make_folder,
     path_exists,
     remove_unfinished,
-    sha256_text,
 )
+from callshot.jobs import Cluster, Outcome
 from callshot.records import Progress, Reject, no_progress
 from callshot.storage import is_remote, map_requests, to_path
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ def index_recordings(
     follow_links: bool = False,
     device: str = "cpu",
     threads: int | None = None,
+    cluster: Cluster | None = None,
     progress: Progress = no_progress,
 ) -> IndexResult:
     """Embed every window of recordings of any length once, into an index.
@@ -122,6 +125,9 @@ def index_recordings(
         "cpu" or "cuda".
     threads : int, optional
         Threads of the model; all cores by default. Changes the time, never the numbers.
+    cluster : Cluster, optional
+        Workers that embed the recordings, of `callshot.open_cluster`; they need the recordings
+        and the index under the same paths. Changes the time, never the numbers.
     progress
         A function that gets shares of the work.
 
@@ -158,27 +164,21 @@ def index_recordings(
     library = find_recordings(recordings, follow_links=follow_links)
     if not library.paths and not library.rejects:
         raise InputError(f"{recordings}: no recordings in this folder")
-    with WindowEncoder(spec, device=device, threads=threads) as model:
-        settings = IndexSettings(
-            encoder=encoder,
-            choices=dict(choices or {}),
-            fingerprint=json.loads(json.dumps(model.fingerprint)),
-            dimension=spec.dimension,
-            window_s=grid.window_s,
-            hop_s=grid.hop_s,
-            channel=channel,
-            dtype=dtype,
-        )
-        _make_index(out, settings)
-        run = _IndexRun(
-            library=library,
-            out=out,
-            settings=settings,
-            grid=grid,
-            model=model,
-            progress=progress,
-        )
-        run.add_all()
+    settings = IndexSettings(
+        encoder=encoder,
+        choices=dict(choices or {}),
+        fingerprint={},
+        dimension=spec.dimension,
+        window_s=grid.window_s,
+        hop_s=grid.hop_s,
+        channel=channel,
+        dtype=dtype,
+    )
+    run = _IndexRun(library, IndexTarget(library.root, out, settings, grid), progress)
+    if cluster is None:
+        run.run_here(spec, device, threads)
+    else:
+        run.run_on_cluster(cluster, spec, device)
     _write_rejects(out, run.rejects)
     index = open_index(out)
     if not index.recordings:
@@ -241,129 +241,136 @@ class _IndexRun:
     """The recordings of a run, and what became of them so far."""
 
     library: Library
-    out: Path
-    settings: IndexSettings
-    grid: WindowGrid
-    model: WindowEncoder
+    target: IndexTarget
     progress: Progress
     added: list[str] = field(default_factory=list)
-    rejects: list[Reject] = field(default_factory=list)
+    reasons: dict[str, str] = field(default_factory=dict)  # of rejects, by path
     notes: list[str] = field(default_factory=list)
-    durations_s: dict[str, float] = field(default_factory=dict)
-    total_s: float = 0.0
     start_s: float = field(default_factory=time.monotonic)
     done_s: float = 0.0
 
-    def add_all(self) -> None:
+    @property
+    def rejects(self) -> list[Reject]:
+        """Recordings that were left out, in order."""
+        paths = [path for path in self.library.paths if path in self.reasons]
+        return [
+            *self.library.rejects,
+            *(Reject(path, None, self.reasons[path]) for path in paths),
+        ]
+
+    def run_here(self, spec: EncoderSpec, device: str, threads: int | None) -> None:
+        """Add the recordings that the index does not have in this process."""
+        with WindowEncoder(spec, device=device, threads=threads) as model:
+            self._open(model.plain_fingerprint)
+            self._add_all(model)
+
+    def run_on_cluster(self, cluster: Cluster, spec: EncoderSpec, device: str) -> None:
+        """Add the recordings that the index does not have on the workers of a cluster."""
+        check_runs_on(spec, device)
+        self._open(plain_json(encoder_fingerprint(spec, device)))
+        sizes = self._map_missing(self._find_size)
+        paths = list(sizes)
+        total = sum(sizes.values())
+        self.start_s = time.monotonic()
+        work = IndexWork(self.target, spec, device)
+        done = {}
+        for outcome in index_on_cluster(cluster, work, paths, sizes):
+            path = paths[outcome.number]
+            done[path] = outcome
+            embedded_s = 0.0 if outcome.reason else outcome.value.duration_s
+            cluster.add_audio(embedded_s)
+            self._report(total, sizes[path], embedded_s)
+        for path in paths:
+            self._note_outcome(path, done[path])
+
+    def _open(self, fingerprint: dict[str, Any]) -> None:
+        """Make the index, or check that it is of the same encoder and windows."""
+        settings = replace(self.target.settings, fingerprint=fingerprint)
+        self.target = replace(self.target, settings=settings)
+        _make_index(self.target.out, settings)
+
+    def _add_all(self, model: WindowEncoder) -> None:
         """Add the recordings that the index does not have; wait for those of other processes."""
-        self.rejects += self.library.rejects
+        durations_s = self._map_missing(self._find_length)
+        total_s = sum(durations_s.values())
+        self.start_s = time.monotonic()
+        report = partial(self._report, total_s)
+        later = [
+            path for path in durations_s if not self._add(path, model, report, False)
+        ]
+        for path in later:
+            self._add(path, model, report, True)
+
+    def _map_missing(self, measure: Callable[[str], Value]) -> dict[str, Value]:
+        """Return a value for each recording that the index does not have as it is now."""
+
+        def measure_missing(path: str) -> Value | InputError | None:
+            try:
+                if self.target.is_indexed(path, find_stamp(self._file(path))):
+                    return None
+                return measure(path)
+            except InputError as error:
+                return error
+
+        values = {}
         paths = self.library.paths
         together = is_remote(self.library.root)
-        lengths = map_requests(self._find_length, paths, together=together)
-        for path, length in zip(paths, lengths, strict=True):
-            if isinstance(length, InputError):
-                self._reject(path, length)
-            elif length is not None:
-                self.durations_s[path] = length
-        self.total_s = sum(self.durations_s.values())
-        self.start_s = time.monotonic()
-        later = [path for path in self.durations_s if not self._add(path, wait=False)]
-        for path in later:
-            self._add(path, wait=True)
+        answers = map_requests(measure_missing, paths, together=together)
+        for path, value in zip(paths, answers, strict=True):
+            if isinstance(value, InputError):
+                self.reasons[path] = str(value)
+            elif value is not None:
+                values[path] = value
+        return values
 
-    def _find_length(self, path: str) -> float | InputError | None:
-        """Return the length of a recording in seconds, None if the index has it."""
-        file = self.library.root / path
+    def _find_length(self, path: str) -> float:
+        return probe(self._file(path), path).duration_s
+
+    def _find_size(self, path: str) -> int:
+        with explain_unreadable(self._file(path)):
+            return self._file(path).stat().st_size
+
+    def _file(self, path: str) -> Path:
+        return self.library.root / path
+
+    @contextmanager
+    def _catch(self, path: str) -> Iterator[None]:
+        """Make an error about a recording a reject."""
         try:
-            if self._is_indexed(path, find_stamp(file)):
-                return None
-            return probe(file, path).duration_s
+            yield
         except InputError as error:
-            return error
+            self.reasons[path] = str(error)
 
-    def _is_indexed(self, path: str, stamp: str) -> bool:
-        """Return whether the index has a recording as it is now.
-
-        Raises
-        ------
-        InputError
-            If the index has another recording of the same name, from another folder.
-        """
-        known = read_indexed(self.out, path)
-        if known is None:
-            return False
-        if known.stamp == stamp:
-            return True
-        root = to_path(known.root)
-        if root != self.library.root.absolute() and (root / path).exists():
-            raise InputError(
-                f"{path}: the index has another recording of this name, from {root}; "
-                "give the folder that both are in, or another --out"
-            )
-        return False
-
-    def _add(self, path: str, *, wait: bool) -> bool:
+    def _add(
+        self, path: str, model: WindowEncoder, report: ReportAudio, wait: bool
+    ) -> bool:
         """Add a recording; return False if another process is adding it."""
-        folder = recording_folder(self.out, path)
-        timeout_s = -1.0 if wait else 0.0
-        try:
-            make_folder(folder)
-            with hold_lock(folder / LOCK, timeout_s=timeout_s):
-                stamp = find_stamp(self.library.root / path)
-                if self._is_indexed(path, stamp):  # by another process
-                    self._report(self.durations_s[path], 0.0)
-                    return True
-                remove_unfinished(folder)
-                self._embed(path, folder, stamp)
-        except TimeoutError:
-            return False
-        except InputError as error:
-            self._reject(path, error)
+        with self._catch(path):
+            added = self.target.add(path, model, wait=wait, report=report)
+            if added is None:
+                return False
+            if added.is_new:
+                self._note(added)
+            else:
+                report(added.duration_s, 0.0)
         return True
 
-    def _embed(self, path: str, folder: Path, stamp: str) -> None:
-        """Embed the windows of a recording, and add it to the index."""
-        file = self.library.root / path
-        spec = self.model.spec
-        with PlayedRecording(file, path, spec, self.settings.channel) as played:
-            writer = SpanWriter(played, folder, stamp, self.settings, self.grid)
-            for share, is_new in writer.write_spans(self.model):
-                audio_s = share * played.recording.duration_s
-                self._report(audio_s, audio_s if is_new else 0.0)
-        if find_stamp(file) != stamp:
-            raise InputError(
-                f"{path}: changed while it was read; index again when it is complete"
-            )
-        recording = IndexedRecording(
-            path=path,
-            root=str(self.library.root.absolute()),
-            stamp=stamp,
-            duration_s=played.recording.duration_s,
-            rate_hz=played.recording.rate_hz,
-            clock=find_clock_time(file, path),
-            windows=len(writer.starts),
-            spans=writer.spans,
-        )
-        write_indexed(self.out, recording)
-        writer.remove_others()
-        self.added.append(path)
-        self.notes += describe_recording(played.recording, self.grid, spec.name)
+    def _note_outcome(self, path: str, outcome: Outcome) -> None:
+        if outcome.reason:
+            self.reasons[path] = outcome.reason
+        elif outcome.value.is_new or outcome.tries > 1:
+            # After a retry, what the first try added is not new.
+            self._note(outcome.value)
 
-    def _reject(self, path: str, error: InputError) -> None:
-        self.rejects.append(Reject(path, None, str(error)))
+    def _note(self, recording: AddedRecording) -> None:
+        self.added.append(recording.path)
+        self.notes += recording.notes
 
-    def _report(self, audio_s: float, embedded_s: float) -> None:
-        """Report progress; `embedded_s` of the audio was embedded now."""
+    def _report(self, total: float, amount: float, embedded_s: float) -> None:
+        """Report progress by an amount of the total; some seconds of audio were embedded now."""
         self.done_s += embedded_s
         elapsed_s = time.monotonic() - self.start_s
         speed = self.done_s / max(elapsed_s, 1e-3)
-        share = audio_s / max(self.total_s, audio_s)
-        name = self.model.spec.name
+        share = amount / max(total, amount, 1e-9)
+        name = self.target.settings.encoder
         self.progress(share, f"{name}: {speed:,.0f} h of audio per hour")
-
-
-def find_stamp(path: Path) -> str:
-    """Return a short hash of the size and the time of change of a file, or of its ETag."""
-    with explain_unreadable(path):
-        status = path.stat()
-    return sha256_text(f"{status.st_size} {status.st_mtime_ns}")[:8]

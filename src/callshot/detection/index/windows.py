@@ -5,12 +5,13 @@ rate. Times are real ones. All windows are whole: the last one ends where the re
 a recording that is shorter than a window is padded, as the encoder pads.
 """
 
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -228,6 +229,11 @@ class WindowEncoder:
     ) -> None:
         self.workers.__exit__(kind, error, traceback)
 
+    @property
+    def plain_fingerprint(self) -> dict[str, Any]:
+        """The fingerprint as a file gives it back."""
+        return plain_json(self.fingerprint)
+
     def submit(self, windows: list[Float32Array]) -> Vectors:
         """Give windows to the threads; one that is shorter than the model's is padded."""
         options = self.spec.windowing
@@ -255,6 +261,12 @@ class WindowEncoder:
             )
 
         return wait
+
+
+def plain_json(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return content as a JSON file gives it back."""
+    plain: dict[str, Any] = json.loads(json.dumps(content))
+    return plain
 
 
 def read_windows(

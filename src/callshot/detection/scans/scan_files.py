@@ -28,8 +28,8 @@ from callshot.detection.events.clips import (
 )
 from callshot.detection.events.events import RecordingFolder
 from callshot.detection.events.exports import write_files
+from callshot.detection.index.add_recording import find_stamp
 from callshot.detection.index.clock import RecordedTime, parse_clock
-from callshot.detection.index.index_recordings import find_stamp
 from callshot.detection.models.model_file import read_model, write_model
 from callshot.detection.scans.scan import ScanResult, scan_recordings
 from callshot.detection.scans.scan_source import EmbeddingOptions, ScanOptions

@@ -1,0 +1,150 @@
+"""One recording comes in; its windows go into an index, unless it has them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from callshot.corpus.audio import probe
+from callshot.detection.index.clock import find_clock_time
+from callshot.detection.index.index_files import (
+    LOCK,
+    IndexedRecording,
+    IndexSettings,
+    read_indexed,
+    recording_folder,
+    write_indexed,
+)
+from callshot.detection.index.span_writer import SpanWriter, describe_recording
+from callshot.detection.index.windows import (
+    PlayedRecording,
+    WindowEncoder,
+    WindowGrid,
+)
+from callshot.errors import InputError
+from callshot.files import (
+    explain_unreadable,
+    hold_lock,
+    make_folder,
+    remove_unfinished,
+    sha256_text,
+)
+from callshot.records import Recording
+from callshot.storage import to_path
+
+ReportAudio = Callable[[float, float], None]
+"""Called with seconds of audio that are in the index now, and with those embedded just now."""
+
+
+def ignore_audio(audio_s: float, embedded_s: float) -> None:
+    """Report nothing."""
+
+
+@dataclass(frozen=True)
+class AddedRecording:
+    """A recording that the index has; `is_new` if it was added now, with notes about it."""
+
+    path: str
+    duration_s: float
+    is_new: bool
+    notes: Sequence[str]
+
+
+@dataclass(frozen=True)
+class IndexTarget:
+    """Where recordings come from, and the index that they go into; paths are absolute."""
+
+    root: Path
+    out: Path
+    settings: IndexSettings
+    grid: WindowGrid
+
+    def is_indexed(self, path: str, stamp: str) -> bool:
+        """Return whether the index has a recording as it is now.
+
+        Raises
+        ------
+        InputError
+            If the index has another recording of the same name, from another folder.
+        """
+        known = read_indexed(self.out, path)
+        if known is None:
+            return False
+        if known.stamp == stamp:
+            return True
+        root = to_path(known.root)
+        if root != self.root.absolute() and (root / path).exists():
+            raise InputError(
+                f"{path}: the index has another recording of this name, from {root}; "
+                "give the folder that both are in, or another --out"
+            )
+        return False
+
+    def add(
+        self,
+        path: str,
+        model: WindowEncoder,
+        *,
+        wait: bool,
+        report: ReportAudio = ignore_audio,
+    ) -> AddedRecording | None:
+        """Add a recording; return None if another process is adding it, and `wait` is False."""
+        folder = recording_folder(self.out, path)
+        timeout_s = -1.0 if wait else 0.0
+        make_folder(folder)
+        try:
+            with hold_lock(folder / LOCK, timeout_s=timeout_s):
+                stamp = find_stamp(self.root / path)
+                if self.is_indexed(path, stamp):  # by another process
+                    return self._describe(probe(self.root / path, path), model, False)
+                remove_unfinished(folder)
+                return self._embed(path, folder, stamp, model, report)
+        except TimeoutError:
+            return None
+
+    def _embed(
+        self,
+        path: str,
+        folder: Path,
+        stamp: str,
+        model: WindowEncoder,
+        report: ReportAudio,
+    ) -> AddedRecording:
+        """Embed the windows of a recording, and add it to the index."""
+        file = self.root / path
+        with PlayedRecording(file, path, model.spec, self.settings.channel) as played:
+            writer = SpanWriter(played, folder, stamp, self.settings, self.grid)
+            for share, is_new in writer.write_spans(model):
+                audio_s = share * played.recording.duration_s
+                report(audio_s, audio_s if is_new else 0.0)
+        if find_stamp(file) != stamp:
+            raise InputError(
+                f"{path}: changed while it was read; index again when it is complete"
+            )
+        recording = IndexedRecording(
+            path=path,
+            root=str(self.root.absolute()),
+            stamp=stamp,
+            duration_s=played.recording.duration_s,
+            rate_hz=played.recording.rate_hz,
+            clock=find_clock_time(file, path),
+            windows=len(writer.starts),
+            spans=writer.spans,
+        )
+        write_indexed(self.out, recording)
+        writer.remove_others()
+        return self._describe(played.recording, model, True)
+
+    def _describe(
+        self, recording: Recording, model: WindowEncoder, is_new: bool
+    ) -> AddedRecording:
+        notes = describe_recording(recording, self.grid, model.spec.name)
+        return AddedRecording(
+            recording.path, recording.duration_s, is_new, tuple(notes)
+        )
+
+
+def find_stamp(path: Path) -> str:
+    """Return a short hash of the size and the time of change of a file, or of its ETag."""
+    with explain_unreadable(path):
+        status = path.stat()
+    return sha256_text(f"{status.st_size} {status.st_mtime_ns}")[:8]

@@ -1,0 +1,10 @@
+"""The same jobs on a Dask cluster.
+
+connect   the name of a cluster → an open cluster
+run_job   a job → what became of each item: a few tasks at a time, retries, suspects tried alone
+worker    what runs in the process of a worker
+"""
+
+from callshot.distributed.connect import DaskCluster, open_cluster
+
+__all__ = ["DaskCluster", "open_cluster"]

@@ -1,0 +1,254 @@
+"""A name of a cluster comes in, an open cluster goes out: on this machine, or of a scheduler.
+
+local:4                 four processes on this machine, which end with the program
+tcp://10.0.0.5:8786     a scheduler of Dask that runs
+scheduler.json          the file that a scheduler of Dask writes when it starts
+"""
+
+import json
+import logging
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from callshot.distributed.run_job import JobRun, Usage, list_workers
+from callshot.encoders.embed import default_threads
+from callshot.errors import ClusterError, OptionError
+from callshot.files import error_reason
+from callshot.jobs import Job, Outcome
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+LOCAL = re.compile(r"local:(\d+)")
+MOST_LOCAL = 1024
+CONNECT_S = 10.0
+WAIT_FOR_WORKERS_S = 300.0
+CLOSE_S = 30.0
+INTERRUPTED_CLOSE_S = 0.3  # after Ctrl-C there is one second for everything
+WARNINGS = "PYTHONWARNINGS"
+GPU = "GPU"  # the resource that workers with a GPU announce
+EXPECTED = "expected local:N, the address of a scheduler or its file"
+MISSING = "cluster: needs dask.distributed; run pip install 'callshot[cluster]'"
+
+# A worker that dies is reported at once: the client tries its tasks again itself.
+SETTINGS: Mapping[str, Any] = {
+    "distributed.scheduler.allowed-failures": 0,
+    "distributed.comm.timeouts.connect": "120s",  # also for a worker that starts again
+    # Otherwise a worker that dies twice in 15 s is given up, though it is being started again.
+    "distributed.deploy.lost-worker-timeout": "1000h",
+    "distributed.admin.low-level-log-length": 0,
+    "distributed.logging": {"distributed": "critical"},
+}
+
+
+@dataclass
+class DaskCluster:
+    """Workers of Dask, which run jobs.
+
+    name       as the user gave it
+    dashboard  address of a page that shows what the workers do; empty if there is none
+    threads    of the model in each worker; None: as many as Dask gives the worker
+    """
+
+    client: "Client"
+    name: str
+    threads: int | None = None
+    usage: Usage = field(default_factory=Usage)
+
+    @property
+    def dashboard(self) -> str:
+        """The address of the page that shows what the workers do."""
+        return str(self.client.dashboard_link or "")
+
+    @property
+    def workers(self) -> int:
+        """The number of workers now."""
+        return len(list_workers(self.client))
+
+    def run(self, job: Job) -> Iterator[Outcome]:
+        """Yield what became of each item, in the order in which they end."""
+        if not job.items:
+            return iter(())
+        if job.needs_gpu:
+            check_gpu(self.client, self.name)
+        return JobRun(self.client, job, self.usage, self.threads).outcomes()
+
+    def add_audio(self, seconds: float) -> None:
+        """Count audio that was worked on."""
+        self.usage.audio_s += seconds
+
+
+@contextmanager
+def open_cluster(where: str, *, threads: int | None = None) -> Iterator[DaskCluster]:
+    """Open a cluster while the block runs; on this machine, its processes end with the block.
+
+    Parameters
+    ----------
+    where : str
+        "local:N" for N processes on this machine, the address of a scheduler of Dask, such as
+        "tcp://10.0.0.5:8786", or the path of the file that the scheduler wrote.
+    threads : int, optional
+        Threads of the model in each worker; as many as Dask gives the worker by default, and on
+        this machine the cores shared evenly.
+
+    Yields
+    ------
+    DaskCluster
+        To pass as `cluster` to `index_recordings`.
+
+    Raises
+    ------
+    OptionError
+        If `where` is none of these, or if dask.distributed is not installed.
+    ClusterError
+        If there is no scheduler, or if it has no workers.
+    """
+    check_installed()
+    local = LOCAL.fullmatch(where.strip())
+    with ExitStack() as stack:
+        if local is not None:
+            scheduler = _start_local(stack, int(local[1]), threads)
+        else:
+            scheduler = find_scheduler(where)
+        client = _connect(stack, where, scheduler)
+        _wait_for_workers(client, where)
+        yield DaskCluster(client, where, threads)
+
+
+def check_installed() -> None:
+    """Raise OptionError if dask.distributed is not installed."""
+    try:
+        import distributed  # noqa: F401
+    except ImportError:
+        raise OptionError(MISSING) from None
+
+
+def find_scheduler(where: str) -> str:
+    """Return the address of a scheduler, from an address or from its file.
+
+    >>> find_scheduler("10.0.0.5:8786")
+    'tcp://10.0.0.5:8786'
+    """
+    name = where.strip()
+    if name.endswith(".json") or Path(name).is_file():
+        name = _read_address(Path(name))
+    if re.fullmatch(r"[a-z]+://\S+:\d+", name):
+        return name
+    if re.fullmatch(r"[^\s/:]+:\d+", name) and not name.startswith("local:"):
+        return f"tcp://{name}"
+    raise OptionError(f"cluster: {EXPECTED}, got {where!r}")
+
+
+def _read_address(path: Path) -> str:
+    """Return the address in the file of a scheduler."""
+    if not path.is_file():
+        raise ClusterError(
+            f"{path}: there is no such file; start a scheduler that writes it"
+        )
+    try:
+        return str(json.loads(path.read_bytes())["address"])
+    except (OSError, ValueError, LookupError, TypeError):
+        raise ClusterError(
+            f"{path}: expected the file that a scheduler of Dask writes"
+        ) from None
+
+
+def _start_local(stack: ExitStack, count: int, threads: int | None) -> Any:
+    """Start processes on this machine, which end with the stack, and with this process."""
+    import dask
+
+    from distributed import LocalCluster
+
+    if not 1 <= count <= MOST_LOCAL:
+        raise OptionError(
+            f"cluster: expected local:1 to local:{MOST_LOCAL}, got {count}"
+        )
+    each = threads or max(1, default_threads() // count)
+    stack.enter_context(dask.config.set(SETTINGS))
+    _start_resource_tracker()
+    try:
+        cluster = LocalCluster(
+            n_workers=count,
+            threads_per_worker=each,
+            processes=True,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            silence_logs=logging.CRITICAL,
+            env={"POLARS_MAX_THREADS": str(each)},
+            preload=["callshot.distributed.preload"],
+        )
+    except (OSError, RuntimeError) as error:
+        raise ClusterError(
+            f"local:{count}: the processes cannot be started ({error_reason(error)}); "
+            "a script must begin with: if __name__ == '__main__'"
+        ) from error
+    stack.push(partial(_close, cluster))
+    return cluster
+
+
+def _start_resource_tracker() -> None:
+    """Start Python's process that tidies up after the others, without its warning on Ctrl-C."""
+    from multiprocessing import resource_tracker
+
+    kept = os.environ.get(WARNINGS)
+    os.environ[WARNINGS] = "ignore:resource_tracker:UserWarning"
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        del os.environ[WARNINGS]
+        if kept is not None:
+            os.environ[WARNINGS] = kept
+
+
+def _connect(stack: ExitStack, where: str, scheduler: Any) -> "Client":
+    from distributed import Client
+
+    _silence_logs()
+    try:
+        client = Client(scheduler, timeout=CONNECT_S, set_as_default=False)
+    except (OSError, TimeoutError, ValueError, LookupError) as error:
+        raise ClusterError(
+            f"{where}: no scheduler answers ({error_reason(error)}); "
+            "start one, or give another address"
+        ) from None
+    stack.push(partial(_close, client))
+    return client
+
+
+def _close(opened: Any, kind: type[BaseException] | None, *_: object) -> None:
+    """Close a client or a cluster, in a fraction of a second if Ctrl-C was pressed."""
+    is_interrupted = kind is not None and not issubclass(kind, Exception)
+    with suppress(OSError, TimeoutError):
+        opened.close(timeout=INTERRUPTED_CLOSE_S if is_interrupted else CLOSE_S)
+
+
+def _silence_logs() -> None:
+    """Keep what Dask logs about lost workers off the screen: errors are raised."""
+    for name in logging.root.manager.loggerDict:
+        if name.partition(".")[0] == "distributed":
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def _wait_for_workers(client: "Client", where: str) -> None:
+    try:
+        client.wait_for_workers(1, timeout=WAIT_FOR_WORKERS_S)
+    except TimeoutError:
+        raise ClusterError(
+            f"{where}: the scheduler has had no workers for {WAIT_FOR_WORKERS_S:g} s; start some"
+        ) from None
+
+
+def check_gpu(client: "Client", where: str) -> None:
+    """Raise ClusterError unless a worker announces a GPU."""
+    workers = client.scheduler_info()["workers"].values()
+    if not any(GPU in worker["resources"] for worker in workers):
+        raise ClusterError(
+            f"{where}: no worker announces the resource GPU; start workers with GPU=1, or use "
+            "--device cpu"
+        )

@@ -1,0 +1,325 @@
+"""A job and a client of Dask come in; what became of each item goes out, as items end.
+
+Only a few tasks for each worker are with the scheduler at a time, so that its memory does not grow
+with the job, and few tasks are on a worker that dies. Items that were on a worker that died are
+tried again one by one, then with nothing else running; only an item that ends its process then too
+is left out. An item that fails is tried again on another worker.
+"""
+
+import queue
+import time
+import uuid
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from callshot.distributed.worker import (
+    DONE,
+    LATER,
+    NOT_WRITTEN,
+    ItemReport,
+    TaskReport,
+    Work,
+    WorkerUnfit,
+    run_items,
+)
+from callshot.errors import ClusterError, OutputError
+from callshot.files import error_reason
+from callshot.jobs import Job, Outcome
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+TASKS_PER_WORKER = 2  # one that runs, and the next
+TASK_S = 2.0  # that a task should take: short items go together
+WORKERS_PER_TASK_S = (
+    25  # with more workers tasks are longer, and the scheduler has fewer
+)
+MOST_ITEMS = 1000  # in a task
+MOST_TRIES = 2  # of an item that fails, on different workers
+MOST_WRITES = 3  # tries to write a result, on different workers
+SHARED_DEATHS = 2  # of workers that had the item among others, before it is tried alone
+LONE_DEATHS = 3  # of workers that had nothing but the item, before it is left out
+POLL_S = 0.5
+LATER_S = 1.0  # between looks at items that other processes work on
+COUNT_WORKERS_S = 2.0
+NO_WORKERS_S = 300.0
+
+
+@dataclass
+class Usage:
+    """What jobs took so far, summed over workers."""
+
+    items: int = 0
+    failures: int = 0
+    retries: int = 0
+    audio_s: float = 0.0
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+    bytes_read: int = 0
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Items that are one task."""
+
+    numbers: Sequence[int]
+    is_alone: bool = False
+
+
+@dataclass
+class JobRun:
+    """The items of a job that wait, those with the scheduler, and those under suspicion."""
+
+    client: "Client"
+    job: Job
+    usage: Usage
+    threads: int | None = None
+    waiting: deque[_Batch] = field(default_factory=deque)  # to be tried again first
+    unsent: deque[int] = field(default_factory=deque)
+    suspects: deque[int] = field(default_factory=deque)
+    later: list[int] = field(default_factory=list)
+    running: dict["Future", _Batch] = field(default_factory=dict)
+    ended: "queue.SimpleQueue[Future]" = field(default_factory=queue.SimpleQueue)
+    tries: Counter[int] = field(default_factory=Counter)
+    deaths: Counter[int] = field(default_factory=Counter)
+    lone_deaths: Counter[int] = field(default_factory=Counter)
+    failed_on: dict[int, str] = field(
+        default_factory=dict
+    )  # the worker of the last try
+    workers: list[str] = field(default_factory=list)
+    counted_s: float = -COUNT_WORKERS_S
+    seen_s: float = field(default_factory=time.monotonic)  # when there were workers
+    sent: int = 0
+    size_done: float = 0.0
+    worked_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.unsent.extend(range(len(self.job.items)))
+        self.size_left = sum(self.job.sizes)
+        self.work = Work.of_job(self.job, uuid.uuid4().hex, self.threads)
+
+    def outcomes(self) -> Iterator[Outcome]:
+        """Yield what became of each item; cancel the rest if the caller stops."""
+        try:
+            while self._send():
+                for future in self._wait():
+                    yield from self._finish(future)
+        finally:
+            self._cancel()
+
+    # Sending
+
+    def _send(self) -> bool:
+        """Send as many tasks as the workers can have; return False when everything is done."""
+        self._count_workers()
+        batches = list(self._choose_batches())
+        for batch in batches:
+            self._submit(batch)
+        return bool(self.running)
+
+    def _choose_batches(self) -> Iterator[_Batch]:
+        room = TASKS_PER_WORKER * max(1, len(self.workers)) - len(self.running)
+        if any(batch.is_alone for batch in self.running.values()):
+            return
+        while room > 0 and (self.waiting or self.unsent):
+            yield self._next_batch()
+            room -= 1
+        if self.running or room < TASKS_PER_WORKER * max(1, len(self.workers)):
+            return
+        if self.suspects:
+            yield _Batch([self.suspects.popleft()], is_alone=True)
+        elif self.later:
+            time.sleep(LATER_S)
+            yield from (_Batch([number]) for number in self.later)
+            self.later = []
+
+    def _next_batch(self) -> _Batch:
+        if self.waiting:
+            return self.waiting.popleft()
+        numbers: list[int] = []
+        size = 0.0
+        most = self._batch_size()
+        while self.unsent and len(numbers) < MOST_ITEMS:
+            next_size = self.job.sizes[self.unsent[0]]
+            if numbers and size + next_size > most:
+                break
+            numbers.append(self.unsent.popleft())
+            size += next_size
+        self.size_left -= size
+        return _Batch(numbers)
+
+    def _batch_size(self) -> float:
+        """Return how much work a task should be: at first an item, then some seconds."""
+        if not self.worked_s:
+            return 0.0
+        workers = max(1, len(self.workers))
+        task_s = max(TASK_S, workers / WORKERS_PER_TASK_S)
+        share = self.size_left / (TASKS_PER_WORKER * workers)
+        return min(task_s * self.size_done / self.worked_s, share)
+
+    def _submit(self, batch: _Batch) -> None:
+        self.sent += 1
+        items = [(number, self.job.items[number]) for number in batch.numbers]
+        key = f"{self.job.kind}-{self.work.job_id}-{self.sent}"
+        options: dict[str, Any] = {"key": key}
+        if self.job.needs_gpu:
+            options["resources"] = {"GPU": 1}
+        others = self._find_others(batch)
+        if others:
+            options |= {"workers": others, "allow_other_workers": True}
+        future = self.client.submit(run_items, self.work, items, **options)
+        self.running[future] = batch
+        future.add_done_callback(self.ended.put)
+
+    def _find_others(self, batch: _Batch) -> list[str]:
+        """Return the workers on which the items of a batch have not failed, if any has."""
+        failed_on = {self.failed_on.get(number, "") for number in batch.numbers}
+        if not any(failed_on):
+            return []
+        return [worker for worker in self.workers if worker not in failed_on]
+
+    def _count_workers(self) -> None:
+        """Ask now and then which workers there are: some die, others come."""
+        if time.monotonic() - self.counted_s < COUNT_WORKERS_S:
+            return
+        self.workers = list_workers(self.client)
+        self.counted_s = time.monotonic()
+        if self.workers:
+            self.seen_s = self.counted_s
+        elif self.counted_s - self.seen_s > NO_WORKERS_S:
+            raise ClusterError(
+                f"{self.job.kind}: the cluster has had no workers for {NO_WORKERS_S:g} s; "
+                "start some, and run the command again"
+            )
+
+    # Receiving
+
+    def _wait(self) -> list["Future"]:
+        """Return tasks that ended, after a while perhaps none."""
+        try:
+            futures = [self.ended.get(timeout=POLL_S)]
+        except queue.Empty:
+            check_alive(self.client)
+            return []
+        while not self.ended.empty():
+            futures.append(self.ended.get())
+        return futures
+
+    def _finish(self, future: "Future") -> Iterator[Outcome]:
+        from distributed import KilledWorker
+
+        batch = self.running.pop(future)
+        try:
+            report = future.result()
+        except KilledWorker:
+            yield from self._suspect(batch)
+            return
+        except WorkerUnfit as error:
+            raise ClusterError(f"{self.job.kind}: {error}") from None
+        except Exception as error:
+            self._explain(future, error)
+        finally:
+            future.release()
+        self._count(batch, report)
+        for item in report.items:
+            yield from self._finish_item(item, report.worker)
+
+    def _explain(self, future: "Future", error: Exception) -> None:
+        """Raise what a task could not report: a lost scheduler, or a worker without callshot."""
+        check_alive(self.client)
+        if future.cancelled():
+            raise ClusterError(lost_message(self.client)) from None
+        raise ClusterError(
+            f"{self.job.kind}: a worker cannot run tasks of callshot "
+            f"({type(error).__name__}: {error_reason(error)}); "
+            "install the same version of callshot on all workers"
+        ) from error
+
+    def _count(self, batch: _Batch, report: TaskReport) -> None:
+        self.usage.cpu_s += report.cpu_s
+        self.usage.wall_s += report.wall_s
+        self.usage.bytes_read += report.bytes_read
+        self.worked_s += report.wall_s
+        self.size_done += sum(self.job.sizes[number] for number in batch.numbers)
+
+    def _finish_item(self, item: ItemReport, worker: str) -> Iterator[Outcome]:
+        number = item.number
+        if item.state == DONE:
+            self.usage.items += 1
+            yield Outcome(number, item.value, tries=self._count_tries(number))
+            return
+        if item.state == LATER:
+            self.later.append(number)
+            return
+        self.tries[number] += 1
+        most = MOST_WRITES if item.state == NOT_WRITTEN else MOST_TRIES
+        if self.tries[number] < most:
+            self.failed_on[number] = worker
+            self._try_again(_Batch([number]))
+            return
+        if item.state == NOT_WRITTEN:
+            raise OutputError(item.reason)
+        yield self._leave_out(number, item.reason)
+
+    def _suspect(self, batch: _Batch) -> Iterator[Outcome]:
+        """Try the items of a worker that died again, and leave out what ended it alone."""
+        for number in batch.numbers:
+            deaths = self.lone_deaths if batch.is_alone else self.deaths
+            deaths[number] += 1
+            if self.lone_deaths[number] >= LONE_DEATHS:
+                yield self._leave_out(number, self._describe_deaths(number))
+            elif self.deaths[number] >= SHARED_DEATHS:
+                self.usage.retries += 1
+                self.suspects.append(number)
+            else:
+                self._try_again(_Batch([number]))
+
+    def _try_again(self, batch: _Batch) -> None:
+        self.usage.retries += 1
+        self.waiting.append(batch)
+
+    def _describe_deaths(self, number: int) -> str:
+        times = self.deaths[number] + self.lone_deaths[number]
+        return (
+            f"{self.job.names[number]}: ended the process that worked on it, {times} times "
+            "(a crash, or too little memory)"
+        )
+
+    def _leave_out(self, number: int, reason: str) -> Outcome:
+        self.usage.failures += 1
+        return Outcome(number, reason=reason, tries=self._count_tries(number))
+
+    def _count_tries(self, number: int) -> int:
+        deaths = self.deaths[number] + self.lone_deaths[number]
+        return 1 + self.tries[number] + deaths
+
+    def _cancel(self) -> None:
+        """Take back what the scheduler still has."""
+        for future in self.running:
+            future.release()
+
+
+def list_workers(client: "Client") -> list[str]:
+    """Return the addresses of the workers that the scheduler has now."""
+    check_alive(client)
+    try:
+        return list(client.nthreads())
+    except Exception as error:
+        raise ClusterError(lost_message(client)) from error
+
+
+def check_alive(client: "Client") -> None:
+    """Raise ClusterError if the scheduler is gone."""
+    if client.status != "running":
+        raise ClusterError(lost_message(client))
+
+
+def lost_message(client: "Client") -> str:
+    """Return what to do when the scheduler is gone."""
+    address = getattr(client.scheduler, "address", "")
+    return (
+        f"the scheduler {address} is gone; what was finished is kept: start a scheduler and "
+        "workers, and run the command again"
+    )

@@ -1,0 +1,180 @@
+"""What runs in the process of a worker: items of a job come in, a report goes out.
+
+A process has one open model and works on one task at a time, whatever number of threads Dask gives
+it: the model uses those.
+"""
+
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+from callshot.errors import InputError, OutputError
+from callshot.files import error_reason
+from callshot.jobs import Job, TryLater
+from callshot.version import __version__
+
+PACKAGES = ("distributed", "numpy", "soundfile", "soxr")  # must have the same version
+MOST_STATES = 2  # jobs, of different clients, whose models stay open
+
+DONE = "done"
+LATER = "later"  # another process works on the item
+REJECTED = "rejected"  # InputError: the item may be at fault, or the worker
+FAILED = "failed"  # any other error
+NOT_WRITTEN = "not written"  # OutputError: no space, no permission
+
+
+class WorkerUnfit(Exception):
+    """A worker cannot take part in a job at all."""
+
+
+@dataclass(frozen=True)
+class ItemReport:
+    """What became of an item on a worker: a state, and the value or the message."""
+
+    number: int
+    state: str
+    value: Any = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class TaskReport:
+    """What became of the items of a task, and what it took."""
+
+    items: Sequence[ItemReport]
+    worker: str
+    wall_s: float
+    cpu_s: float
+    bytes_read: int
+
+
+@dataclass(frozen=True)
+class Work:
+    """A job without its items, as a task carries it; `job_id` names it on the workers."""
+
+    job_id: str
+    versions: dict[str, str]
+    prepare: Any
+    function: Any
+    common: Any
+    threads: int | None
+
+    @classmethod
+    def of_job(cls, job: Job, job_id: str, threads: int | None) -> "Work":
+        """Return what the tasks of a job have in common."""
+        return cls(
+            job_id,
+            find_versions(),
+            job.prepare,
+            job.function,
+            job.common,
+            threads,
+        )
+
+
+_lock = threading.Lock()
+_states: OrderedDict[str, Any] = OrderedDict()  # by job, what `prepare` returned
+
+
+def find_versions() -> dict[str, str]:
+    """Return the versions that decide the numbers, or whether processes understand each other."""
+    versions = {name: version(name) for name in PACKAGES}
+    return {"callshot": __version__, **versions}
+
+
+def run_items(work: Work, items: Sequence[tuple[int, Any]]) -> TaskReport:
+    """Run the function of a job on numbered items; a failing one does not stop the others."""
+    with _lock:
+        start_s = time.monotonic()
+        start_cpu_s = time.process_time()
+        start_bytes = _count_bytes_read()
+        with threadpool_limits(1, "blas"):
+            state = _find_state(work)
+            reports = [_run_item(work, state, *item) for item in items]
+        return TaskReport(
+            reports,
+            worker_address(),
+            time.monotonic() - start_s,
+            time.process_time() - start_cpu_s,
+            _count_bytes_read() - start_bytes,
+        )
+
+
+def worker_address() -> str:
+    """Return the address of the worker that this process is."""
+    from distributed import get_worker
+
+    return str(get_worker().address)
+
+
+def _find_state(work: Work) -> Any:
+    """Return what `prepare` returned in this process; call it before the first item of a job."""
+    if work.job_id in _states:
+        _states.move_to_end(work.job_id)
+        return _states[work.job_id]
+    with _explain_unfit():
+        check_versions(work.versions)
+        state = work.prepare(work.common, work.threads or _count_threads())
+    _states[work.job_id] = state
+    while len(_states) > MOST_STATES:
+        _states.popitem(last=False)
+    return state
+
+
+@contextmanager
+def _explain_unfit() -> Iterator[None]:
+    """Name this worker in an error that keeps it from taking part."""
+    try:
+        yield
+    except Exception as error:
+        reason = error_reason(error)
+        raise WorkerUnfit(f"worker {worker_address()}: {reason}") from None
+
+
+def check_versions(expected: dict[str, str]) -> None:
+    """Raise WorkerUnfit if packages of this process have other versions than the client's."""
+    for name, actual in find_versions().items():
+        if expected.get(name) != actual:
+            raise WorkerUnfit(
+                f"has {name} {actual}, but the client has {expected.get(name)}; "
+                "install the same versions"
+            )
+
+
+def _run_item(work: Work, state: Any, number: int, item: Any) -> ItemReport:
+    try:
+        return ItemReport(number, DONE, work.function(state, item))
+    except TryLater:
+        return ItemReport(number, LATER)
+    except InputError as error:
+        return ItemReport(number, REJECTED, reason=str(error))
+    except OutputError as error:
+        return ItemReport(number, NOT_WRITTEN, reason=str(error))
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error_reason(error)}"
+        return ItemReport(number, FAILED, reason=reason)
+
+
+def _count_threads() -> int:
+    """Return the number of threads that Dask gives this worker."""
+    from distributed import get_worker
+
+    return int(get_worker().state.nthreads)
+
+
+def _count_bytes_read() -> int:
+    """Return how many bytes this process has read from files; 0 where the system does not count."""
+    import psutil
+
+    try:
+        return int(psutil.Process(os.getpid()).io_counters().read_chars)
+    except (AttributeError, psutil.Error):  # macOS counts none
+        return 0

@@ -1,0 +1,64 @@
+"""Independent pieces of work, and what becomes of each: what a cluster gets, and gives back.
+
+A package writes a `Job`; `callshot.distributed` runs it on other processes and machines. An item
+may run twice, at the same time or again after its worker died: its function must be idempotent.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+class TryLater(Exception):
+    """Another process works on this item; a function raises it, and is called again later."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Items of work that do not depend on each other.
+
+    kind       a short name of the work, such as "index"
+    prepare    called once in each process, with `common` and a number of threads; it returns what
+               the function needs, such as an open model. An error in it ends the job.
+    function   called with what `prepare` returned, and with an item. After an InputError the item
+               is tried once more elsewhere, and then is left out.
+    common     what `prepare` gets: the same for all items
+    items      what the function gets, one by one
+    names      what each item is called in messages
+    sizes      how much work each item is, in any unit
+    needs_gpu  whether only workers with a GPU may run it
+
+    `prepare` and `function` are functions of modules, because they are sent by name.
+    """
+
+    kind: str
+    prepare: Callable[[Any, int], Any]
+    function: Callable[[Any, Any], Any]
+    common: Any
+    items: Sequence[Any]
+    names: Sequence[str]
+    sizes: Sequence[float]
+    needs_gpu: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of an item: the value that its function returned, or why there is none.
+
+    `tries` is how often it was given to a worker.
+    """
+
+    number: int
+    value: Any = None
+    reason: str = ""
+    tries: int = 1
+
+
+class Cluster(Protocol):
+    """Processes that work on items; `callshot.distributed.open_cluster` makes one."""
+
+    def run(self, job: Job) -> Iterator[Outcome]:
+        """Yield what became of each item, in the order in which they end."""
+
+    def add_audio(self, seconds: float) -> None:
+        """Count audio that was worked on, for the table at the end."""

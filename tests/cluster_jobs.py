@@ -1,0 +1,52 @@
+"""Functions of jobs for tests of a cluster; workers import them by name."""
+
+import os
+import signal
+from pathlib import Path
+
+from callshot.errors import InputError, OutputError
+from callshot.jobs import Job, TryLater
+
+
+def make_job(folder: Path, items: list[str], **changes) -> Job:
+    options = {
+        "kind": "test",
+        "prepare": open_folder,
+        "function": work,
+        "common": folder,
+        "items": items,
+        "names": items,
+        "sizes": [1.0] * len(items),
+    }
+    return Job(**options | changes)
+
+
+def open_folder(folder: Path, threads: int) -> Path:
+    return folder
+
+
+def fail_to_open(folder: Path, threads: int) -> Path:
+    raise InputError("no weights for birdnet; run callshot encoders get birdnet")
+
+
+def work(folder: Path, item: str) -> str:
+    """Do what the name of an item says; note that it was tried."""
+    tries = _count_try(folder, item)
+    what = item.partition(" ")[0]
+    if what == "dies" or (what == "dies-once" and tries == 1):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if what == "fails" or (what == "fails-once" and tries == 1):
+        raise InputError(f"{item}: cannot be read")
+    if what == "unwritten":
+        raise OutputError(f"{item}: cannot be written (No space left on device)")
+    if what == "breaks":
+        raise ZeroDivisionError("a fault in the program")
+    if what == "busy" and tries == 1:
+        raise TryLater
+    return item.upper()
+
+
+def _count_try(folder: Path, item: str) -> int:
+    with (folder / item).open("a") as stream:
+        stream.write("x")
+    return len((folder / item).read_text())

@@ -1,0 +1,233 @@
+"""The same jobs on a Dask cluster: the same bytes, and nothing lost where workers die."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import callshot
+from callshot.cli import app
+from callshot.distributed import connect, worker
+from callshot.distributed.connect import find_scheduler
+from callshot.errors import ClusterError, OptionError, OutputError
+from cluster_jobs import fail_to_open, make_job
+from sounds import record
+
+pytest.importorskip("distributed")
+RATE_HZ = 16000
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with callshot.open_cluster("local:2") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def audio(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("audio")
+    for number in range(6):
+        record(folder / f"r{number}.wav", 2.0 + number, RATE_HZ, seed=number)
+    (folder / "r3b.wav").write_bytes(b"RIFF nothing")
+    record(folder / "älg & [1] 'x'.wav", 2.0, RATE_HZ, seed=9)
+    return folder
+
+
+def list_files(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != ".lock"
+    }
+
+
+# The same bytes
+
+
+def test_an_index_has_the_same_bytes_with_and_without_a_cluster(
+    tmp_path, audio, cluster, monkeypatch
+):
+    plain = callshot.index_recordings(audio, tmp_path / "plain", "mfcc", window_s=1)
+    monkeypatch.chdir(audio.parent)  # a relative path, which no worker could find
+    shares = []
+    result = callshot.index_recordings(
+        audio.name,
+        os.path.relpath(tmp_path / "cluster"),
+        "mfcc",
+        window_s=1,
+        cluster=cluster,
+        progress=lambda share, text: shares.append(share),
+    )
+    assert list_files(tmp_path / "cluster") == list_files(tmp_path / "plain")
+    assert result.added == plain.added
+    assert len(result.added) == 7
+    assert result.rejects == plain.rejects
+    assert result.notes == plain.notes
+    assert sum(shares) == pytest.approx(1)
+    again = callshot.index_recordings(
+        audio, tmp_path / "cluster", "mfcc", window_s=1, cluster=cluster
+    )
+    assert again.added == []
+    assert again.rejects == plain.rejects
+
+
+# Failures
+
+
+def run_job(cluster, folder: Path, items: list[str], **changes) -> dict[str, str]:
+    job = make_job(folder, items, **changes)
+    outcomes = {}
+    for outcome in cluster.run(job):
+        assert outcome.number not in outcomes
+        outcomes[outcome.number] = outcome.value or f"left out: {outcome.reason}"
+    return {items[number]: text for number, text in sorted(outcomes.items())}
+
+
+def test_only_the_item_that_ends_its_process_is_left_out(tmp_path, cluster):
+    good = [f"good {number}" for number in range(12)]
+    items = [*good[:6], "dies", "dies-once", "fails", "fails-once", *good[6:]]
+    items += ["breaks", "busy"]
+    failures = cluster.usage.failures
+    outcomes = run_job(cluster, tmp_path, items)
+    assert list(outcomes) == items
+    assert outcomes.pop("dies") == (
+        "left out: dies: ended the process that worked on it, 5 times "
+        "(a crash, or too little memory)"
+    )
+    assert outcomes.pop("fails") == "left out: fails: cannot be read"
+    assert outcomes.pop("breaks") == (
+        "left out: ZeroDivisionError: a fault in the program"
+    )
+    assert outcomes == {item: item.upper() for item in outcomes}
+    assert cluster.usage.failures == failures + 3
+    tries = {item: len((tmp_path / item).read_text()) for item in items}
+    assert (tries["fails"], tries["fails-once"], tries["busy"]) == (2, 2, 2)
+    assert tries["dies"] == 5
+
+
+def test_a_result_that_no_worker_can_write_ends_the_job(tmp_path, cluster):
+    with pytest.raises(OutputError, match="No space left on device"):
+        run_job(cluster, tmp_path, ["good", "unwritten"])
+    assert len((tmp_path / "unwritten").read_text()) == 3
+
+
+def test_a_worker_without_weights_ends_the_job_with_its_address(tmp_path, cluster):
+    message = r"test: worker tcp://127.0.0.1:\d+: no weights for birdnet; run callshot"
+    with pytest.raises(ClusterError, match=message):
+        run_job(cluster, tmp_path, ["good"], prepare=fail_to_open)
+
+
+def test_a_worker_with_another_version_ends_the_job(tmp_path, cluster, monkeypatch):
+    versions = worker.find_versions() | {"callshot": "0.0.1"}
+    monkeypatch.setattr(worker, "find_versions", lambda: versions)
+    message = r"worker tcp.*: has callshot .*, but the client has 0.0.1; install the"
+    with pytest.raises(ClusterError, match=message):
+        run_job(cluster, tmp_path, ["good"])
+
+
+def test_a_worker_with_other_weights_ends_the_job(
+    tmp_path, audio, cluster, monkeypatch
+):
+    from callshot.detection.index import index_recordings as indexing
+
+    other = {"encoder": "mfcc", "weights": {"model": "0" * 64}}
+    monkeypatch.setattr(indexing, "encoder_fingerprint", lambda *_: other)
+    with pytest.raises(ClusterError, match=r"has another .*weights.* of mfcc than the"):
+        callshot.index_recordings(
+            audio, tmp_path / "i", "mfcc", window_s=1, cluster=cluster
+        )
+
+
+def test_a_gpu_is_wanted_of_workers_that_have_none(tmp_path, cluster):
+    with pytest.raises(ClusterError, match="no worker announces the resource GPU"):
+        run_job(cluster, tmp_path, ["good"], needs_gpu=True)
+
+
+def test_no_recordings_are_one_line(tmp_path, cluster):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(callshot.CallshotError, match="empty: no recordings in this"):
+        callshot.index_recordings(
+            tmp_path / "empty", tmp_path / "i", "mfcc", window_s=1, cluster=cluster
+        )
+
+
+# Names of clusters
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("", "expected local:N"),
+        ("local:", "expected local:N"),
+        ("local:0", "expected local:1 to local:1024, got 0"),
+        ("nowhere", "expected local:N, the address of a scheduler or its file, got"),
+        ("gone.json", "gone.json: there is no such file; start a scheduler"),
+        ("127.0.0.1:1", "127.0.0.1:1: no scheduler answers"),
+    ],
+)
+def test_a_cluster_that_is_none_is_one_line(tmp_path, name, message, monkeypatch):
+    monkeypatch.setattr(connect, "CONNECT_S", 0.2)
+    words = ["index", str(tmp_path), "-e", "mfcc", "-o", str(tmp_path / "i")]
+    with pytest.raises((OptionError, ClusterError), match=message) as raised:
+        CliRunner().invoke(app, [*words, "--cluster", name], catch_exceptions=False)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_file_that_no_scheduler_wrote_is_one_line(tmp_path):
+    (tmp_path / "s.json").write_text("{")
+    with (
+        pytest.raises(ClusterError, match=r"s\.json: expected the file that a sched"),
+        callshot.open_cluster(str(tmp_path / "s.json")),
+    ):
+        pass
+
+
+def test_an_address_may_come_without_a_protocol():
+    assert find_scheduler("node1:8786") == "tcp://node1:8786"
+    assert find_scheduler("tls://node1:8786") == "tls://node1:8786"
+
+
+def test_the_extra_is_named_where_it_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with (
+        pytest.raises(OptionError, match=r"pip install 'callshot\[cluster\]'"),
+        callshot.open_cluster("local:2"),
+    ):
+        pass
+
+
+# Ctrl-C
+
+
+def test_ctrl_c_leaves_no_process_behind(tmp_path):
+    import psutil
+
+    folder = tmp_path / "audio"
+    folder.mkdir()
+    record(folder / "a.wav", 600.0, RATE_HZ)
+    words = ["index", folder, "-e", "mfcc", "--window", "1", "--hop", "0.02"]
+    out = tmp_path / "i"
+    command = [sys.executable, "-m", "callshot", *map(str, words), "-o", str(out)]
+    process = subprocess.Popen(
+        [*command, "--cluster", "local:1"],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    while not list(out.glob("recordings/*/.lock")):
+        assert process.poll() is None
+        time.sleep(0.05)
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert children
+    os.killpg(process.pid, signal.SIGINT)
+    lines = process.communicate(timeout=20)[1].splitlines()
+    assert process.returncode == -signal.SIGINT
+    assert lines[-1].startswith("callshot: interrupted;")
+    assert len(lines) == 2  # the first has the address of the dashboard
+    psutil.wait_procs(children, timeout=10)
+    assert not [child for child in children if child.is_running()]
