@@ -28,6 +28,7 @@ from callshot.report.page.curve_svg import (
     share_scale,
 )
 from callshot.report.page.data import DIGITS, chart_data, class_chances, to_json
+from callshot.report.page.first_screen import show_first_screen
 from callshot.report.page.grids import show_table
 from callshot.report.page.html import clean, element, join
 from callshot.report.page.multiples import show_matrix, show_multiples
@@ -39,6 +40,7 @@ from callshot.report.page.sections import (
     show_picture,
     show_provenance,
 )
+from callshot.report.summary import write_summary
 from callshot.report.tables.needs import needs_table
 from callshot.report.tables.table import Cell, Column, Table
 from corpus_results import make_corpus_results, make_rows, make_tables, replace_frames
@@ -486,7 +488,8 @@ def test_a_curve_is_drawn_where_its_values_are():
     line = SvgLine(
         "one", [1, 10, 100], [0.0, 0.5, 1.0], [0.0, 0.4, 0.9], [0.1, 0.6, 1.0]
     )
-    picture = SvgPicture("t", [line], "mAP", 0.2, 10, [SvgMark(10, 0.5, "half")])
+    chance = SvgLine("chance 0.20", [1, 10, 100], [0.1, 0.2, 0.3])
+    picture = SvgPicture("t", [line], "mAP", chance, 10, [SvgMark(10, 0.5, "half")])
     scale = share_scale([picture])
     assert (scale.first, scale.last, scale.low, scale.high) == (1, 100, 0.0, 1.0)
     left, bottom = scale.place(1, 0.0)
@@ -501,6 +504,25 @@ def test_a_curve_is_drawn_where_its_values_are():
     ]
     ((mark, _),) = shown.kinds("circle")
     assert float(mark["cx"]) == pytest.approx((left + right) / 2, abs=0.1)
+    (path,) = [a["d"] for a, _ in shown.kinds("path") if a["class"] == "chance"]
+    numbers = [float(number) for number in re.findall(r"[\d.]+", path)]
+    places = [scale.place(k, 0.1 * n) for n, k in enumerate((1, 10, 100), 1)]
+    assert numbers == pytest.approx([x for place in places for x in place], abs=0.1)
+
+
+def test_chance_beside_the_first_curve_is_that_of_the_sentence():
+    results = make_corpus_results()
+    by_k = pl.col("chance") + 0.013 * pl.col("k")
+    is_accuracy = pl.col("metric") == "accuracy"
+    chance = pl.when(is_accuracy).then(by_k).otherwise("chance")
+    curve = results.evaluation.curve.with_columns(chance.alias("chance"))
+    results = replace_frames(results, curve=curve)
+    summary = write_summary(results)
+    assert summary.headline.metric == "accuracy"
+    page = str(show_first_screen([results], {results.corpus: summary}))
+    (sentence,) = re.findall(r"Guessing gives (\d+ %)", page)
+    (label,) = re.findall(r">chance (\d+ %)<", page)
+    assert label == sentence
 
 
 def test_examples_that_a_call_type_needs_are_read_from_its_curve(study):

@@ -1,10 +1,25 @@
+import json
+import re
+from pathlib import Path
+
+import numpy as np
 import polars as pl
 import pytest
+import soundfile
 
+from callshot.fewshot.protocol import Protocol
+from callshot.records import Embeddings, Segment
 from callshot.records.frames import BASELINES, CROSSOVERS, REFINEMENT
 from callshot.report.results import read_frame
-from callshot.report.write_report import write_numbers
-from corpus_results import make_baselines, make_corpus_results, make_trained_results
+from callshot.report.sounds import CorpusAudio
+from callshot.report.summary import write_summary
+from callshot.report.write_report import ReportOptions, write_numbers, write_report
+from corpus_results import (
+    make_baselines,
+    make_corpus_results,
+    make_tables,
+    make_trained_results,
+)
 
 CLASSIFIERS = [
     "centroid",
@@ -63,3 +78,59 @@ def test_without_baselines_there_are_no_files_for_them(tmp_path):
     assert not {"baselines.csv", "crossovers.csv", "refinement.csv"} & set(names)
     assert {"differences.csv", "budget.csv", "rejects.csv"} <= set(names)
     assert set(pl.read_csv(tmp_path / "corpus/curve.csv")["classifier"]) == {"centroid"}
+
+
+LARGEST_BYTES = 5_000_000
+LONG_S = 3.0
+
+
+def write_noise(folder: Path, table: Embeddings) -> CorpusAudio:
+    """Return a recording of noise, which compresses worst, with a long call per segment."""
+    rate_hz = 16000
+    rng = np.random.default_rng(0)
+    signal = rng.uniform(-0.9, 0.9, int((len(table) + 1) * LONG_S * rate_hz))
+    soundfile.write(folder / "noise.wav", signal, rate_hz)
+    segments = []
+    for number, (name, label) in enumerate(
+        zip(table.segment, table.label, strict=True)
+    ):
+        segment = Segment(
+            segment=name,
+            recording="noise",
+            path="noise.wav",
+            start_s=number * LONG_S,
+            end_s=(number + 1) * LONG_S,
+            collar_s=0.0,
+            label=label,
+            labels=(label,),
+            rate_hz=rate_hz,
+            channel_rule="mean",
+            level_dbfs=None,
+        )
+        segments.append(segment)
+    return CorpusAudio(folder, segments)
+
+
+def test_a_report_with_sounds_of_12_call_types_and_2_encoders_has_at_most_5_mb(
+    tmp_path,
+):
+    tables = make_tables([f"call type {number}" for number in range(12)], each=1)
+    results = make_corpus_results(tables)
+    audio = {"corpus": write_noise(tmp_path, tables[0])}
+    options = ReportOptions(
+        title="Noise",
+        shots=(1, 5),
+        confusion=(1, 5),
+        spread="per-query",
+        protocol=Protocol(),
+        commands=["callshot run study.toml"],
+    )
+    out = tmp_path / "out"
+    summaries = {"corpus": write_summary(results)}
+    names = write_report(out, {"corpus": results}, options, summaries, {}, audio)
+    page = (out / "report.html").read_bytes()
+    assert len(page) <= LARGEST_BYTES
+    (clips,) = re.findall(rb'id="clips">(.*?)</script>', page)
+    assert len(json.loads(clips)[0]) >= 3 * 12  # of every call type
+    assert len([name for name in names if name.endswith(".png")]) >= 7
+    assert not [name for name in names if name.endswith(".pdf")]

@@ -85,12 +85,12 @@ class Scale:
 
 @dataclass(frozen=True)
 class SvgPicture:
-    """What a drawing shows; `chance` is a level, `complete` is k*."""
+    """What a drawing shows; the name of `chance` is written at its line, `complete` is k*."""
 
     title: str
     lines: Sequence[SvgLine]
     metric: str
-    chance: float | None = None
+    chance: SvgLine | None = None
     complete: int | None = None
     marks: Sequence[SvgMark] = ()
 
@@ -114,7 +114,7 @@ def _all_values(picture: SvgPicture) -> Iterator[float]:
         yield from line.low
         yield from line.high
     if picture.chance is not None:
-        yield picture.chance
+        yield from picture.chance.mean
 
 
 def draw_svg(picture: SvgPicture, scale: Scale) -> Markup:
@@ -179,14 +179,16 @@ def _draw_levels(picture: SvgPicture, scale: Scale) -> Iterator[Markup]:
         shift = -3 if is_right else 3
         anchor = "end" if is_right else "start"
         yield _text(x + shift, TOP + 9, f"k* = {complete}", anchor, "note")
-    if picture.chance is not None and isfinite(picture.chance):
+    if picture.chance is not None:
         yield from _draw_chance(picture.chance, scale)
 
 
-def _draw_chance(chance: float, scale: Scale) -> Iterator[Markup]:
-    _, y = scale.place(scale.first, chance)
-    yield _path([(LEFT, y), (scale.right, y)], "chance")
-    yield _text(LEFT + 4, y - 4, f"chance {scale.format(chance)}", "start", "note")
+def _draw_chance(chance: SvgLine, scale: Scale) -> Iterator[Markup]:
+    points = _points(chance.shots, chance.mean, scale)
+    if points:
+        _, y = points[0]
+        yield _path(points, "chance")
+        yield _text(LEFT + 4, y - 4, chance.name, "start", "note")
 
 
 def _draw_band(line: SvgLine, scale: Scale) -> Markup:

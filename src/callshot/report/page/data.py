@@ -38,6 +38,7 @@ METRICS = {
     "balanced_accuracy": "balanced accuracy",
 }
 INTERVAL = ("mean", "p01", "p99")
+MEAN_CHANCE = "chance, mean over k and encoders"
 
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 Data = dict[str, Any]  # as the scripts of the page read it
@@ -210,7 +211,7 @@ def _describe_metrics(
 ) -> list[Data]:
     """Return the names and chance levels of metrics; reduced scoring has neither for a class.
 
-    The chance of accuracy differs a little between k and encoders: its level is their mean.
+    The chance of decisions differs a little between k and encoders: their level is the mean.
     """
     chances_of_classes = {
         "map": class_chances(evaluation),
@@ -228,6 +229,7 @@ def _describe_metrics(
             "name": name,
             "of_class": class_metric_name(metric) if has_classes else None,
             "chance": _round(points["chance"].to_numpy().mean()),
+            "chance_name": MEAN_CHANCE if metric in DECISION_METRICS else "chance",
             "chances": [_round(chances.get(name)) for name in classes],
         }
         descriptions.append(description)

@@ -121,15 +121,23 @@ def _picture(results: CorpusResults, summary: Summary) -> SvgPicture:
         colour = evaluation.encoders.index(name) % COLOURS
         lines.append(_line(points, colour, name == summary.best))
     metric = METRICS[headline.metric]
-    chance = curve.filter(encoder=summary.best)["chance"].to_numpy().mean()
     return SvgPicture(
         f"{results.corpus}: {metric} against k",
         lines,
         metric,
-        float(chance),
+        _chance_line(curve.filter(encoder=summary.best).sort("k"), headline),
         evaluation.complete_shots,
         _marks(headline, lines[-1]),
     )
+
+
+def _chance_line(points: Frame, headline: Headline) -> SvgLine:
+    """Return the chance level by k, named by that of the headline: it may differ between k."""
+    shots = points["k"].to_list()
+    chance = points["chance"].to_list()
+    number = shots.index(headline.k) if headline.k in shots else 0
+    name = f"chance {format_value(headline.metric, chance[number])}"
+    return SvgLine(name, shots, chance)
 
 
 def _line(points: Frame, colour: int, is_best: bool) -> SvgLine:

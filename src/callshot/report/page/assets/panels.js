@@ -204,7 +204,7 @@ class Curves extends Panel {
         label: hasEncoder ? `${name} on ${this.corpus.encoders[encoder]}` : name,
       });
     }
-    return [...levels, ...chanceLevel(this.metric.chance)];
+    return [...levels, ...chanceLevel(this.metric.chance, this.metric.chance_name)];
   }
 
   picture() {
@@ -278,9 +278,9 @@ function makeLine(name, style, [mean, low, high]) {
   return { name, ...style, mean, low, high };
 }
 
-function chanceLevel(value) {
+function chanceLevel(value, label = "chance") {
   if (value === null) return [];
-  return [{ name: "chance", label: "chance", value, colour: "quiet", dash: [1, 3] }];
+  return [{ name: "chance", label, value, colour: "quiet", dash: [1, 3] }];
 }
 
 function classifierDash(classifier) {
