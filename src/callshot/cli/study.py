@@ -33,6 +33,12 @@ def init(
         Path,
         typer.Option("--out", "-o", metavar="FILE", help="The study file to write."),
     ] = Path("study.toml"),
+    shots: Annotated[
+        str,
+        typer.Option(
+            help="Values of k of the study: 1-40, 1,2,5,10, all, or a mixture."
+        ),
+    ] = "1-40",
     quiet: Quiet = False,
 ) -> None:
     """Write a study file for a folder of recordings: commented, and ready to run.
@@ -44,12 +50,14 @@ def init(
     Example: callshot init recordings --annotations selection-tables && callshot run study.toml
     """
     from callshot.corpus.inspection import inspect_corpus
+    from callshot.fewshot.protocol import parse_shots
     from callshot.study.init import CorpusSource, write_study
 
     if out.exists():
         raise OptionError(
             f"{out}: already exists; remove it, or choose another name with --out"
         )
+    parse_shots(shots)
     check_writable(out.absolute().parent)
     corpus = source.known_corpus()
     hints = source.hints()
@@ -70,7 +78,7 @@ def init(
         corpus=corpus,
         rename=source.rename,
     )
-    write_study(out, inspection, given)
+    write_study(out, inspection, given, shots)
     if not quiet:
         calls = len(inspection.segmentation.segments)
         recordings = len(inspection.segmentation.recordings)

@@ -42,10 +42,12 @@ PRETRAINED = (
 COMPARE_SPEEDS = ("birdnet-v2.4",)  # those of which `auto` was measured
 SPEED_LINE = 'speed = [1, "auto"]             # as recorded, and as the band of the calls suggests'
 PAPER_MINIMUM_S = 1.0
+DEFAULT_SHOTS = "1-40"
+COMMENTS_AT = 31  # the column before a comment
 
 PROTOCOL = """
 [protocol]
-shots = "1-40"                  # examples per call type; also 1,2,5,10 or all
+{shots} # examples per call type; also 1,2,5,10 or all
 seed = 0                        # same seed, same numbers
 # draws = 100                   # support sets drawn for each query
 # bootstraps = 5000             # samples of the per-query spread
@@ -86,7 +88,9 @@ class CorpusSource:
     rename: Path | None = None
 
 
-def write_study(path: Path, inspection: Inspection, source: CorpusSource) -> None:
+def write_study(
+    path: Path, inspection: Inspection, source: CorpusSource, shots: str = DEFAULT_SHOTS
+) -> None:
     """Write a study file for a folder; an existing file is not replaced."""
     segmentation = inspection.segmentation
     check_any_segments(segmentation)
@@ -110,7 +114,9 @@ def write_study(path: Path, inspection: Inspection, source: CorpusSource) -> Non
         "",
         *_encoder_lines(),
     ]
-    _write_new(path, "\n".join(lines) + "\n" + PROTOCOL)
+    shots_line = f"shots = {_quote(shots)}".ljust(COMMENTS_AT)
+    protocol = PROTOCOL.replace("{shots}", shots_line)
+    _write_new(path, "\n".join(lines) + "\n" + protocol)
 
 
 def _corpus_lines(
