@@ -121,7 +121,7 @@ def resample_classes(
     categories: Categories = None,
 ) -> Samples:
     """Return raw samples of every scoring and metric; `scores` is (rows, classes)."""
-    units = draw_units(episodes, protocol)
+    units = draw_units(episodes, protocol, protocol.total_samples)
     sums = WeightedMetricSums(1, len(units), episodes.classes, categories)
     for part in splits(episodes):
         units_of_fold = units[:, part.rows]
@@ -200,7 +200,7 @@ def resample_outputs(
     `targets` and `scores` are (rows, outputs). As for classes, the value of an output is its mean
     over folds, weighted by the mean weight of its positives; a fold without a positive has none.
     """
-    units = draw_units(episodes, protocol)
+    units = draw_units(episodes, protocol, protocol.total_samples)
     outputs = []
     for target, column in zip(targets.T, scores.T, strict=True):
         outputs.append(_resample_output(target, column, episodes.fold, units))

@@ -18,7 +18,8 @@ from callshot.baselines.kernels.solver import make_problem, solve
 from callshot.baselines.scoring import measure
 from callshot.errors import OptionError
 from callshot.fewshot.centroid import LinearLayer, log_odds
-from callshot.fewshot.episodes import Episodes
+from callshot.fewshot.engine import Engine
+from callshot.fewshot.episodes import Episodes, Split
 from callshot.fewshot.folds import audit
 from callshot.fewshot.kernels import kernel
 from callshot.pools import Check, Pool, never_stop
@@ -129,6 +130,16 @@ def score_each(
     queries, place = episodes.distinct_at(np.flatnonzero(~support))
     for layer in fit_each(vectors, label, episodes.classes, c_values, tolerance):
         yield layer(queries)[place]
+
+
+def score_whole_support(
+    engine: Engine, part: Split, shots: IntArray, c: float
+) -> FloatArray | None:
+    """Return a_n (classes, queries) by the whole support side; None where no draw is that side."""
+    reaches_all = shots[-1] >= part.largest_pool
+    if not (reaches_all and engine.protocol.distinct):
+        return None
+    return next(score_each(engine.episodes, part.number, (c,))).T
 
 
 def gather(episodes: Episodes, a: Sequence[FloatArray]) -> FloatArray:

@@ -26,11 +26,12 @@ from callshot.baselines.logistic import (
     DEFAULT_C,
     check_c,
     check_optimum,
-    score_each,
+    score_whole_support,
     standardise,
 )
 from callshot.baselines.scoring import Categories
 from callshot.fewshot.accumulate import MetricSums, WeightedMetricSums
+from callshot.fewshot.device import Gpu
 from callshot.fewshot.engine import Engine, open_engine
 from callshot.fewshot.episodes import Episodes, Split, splits
 from callshot.fewshot.per_query_resampling import (
@@ -64,6 +65,7 @@ def sweep_logistic(
     categories: Categories = None,
     shared: MetricSums | None = None,
     threads: int | None = None,
+    gpu: Gpu | None = None,
     progress: Progress = no_progress,
 ) -> tuple[IntArray, MetricSums]:
     """Train on the first draws at every k; return k of each row, and their values as `sweep` does.
@@ -72,7 +74,7 @@ def sweep_logistic(
     the values of `shared`, those of `total` are predictions; else they are raw samples. A query's
     own draws are all used, because the bootstrap picks among them. With `all`, its row is the last
     and has the largest pool as k: every draw there is the whole support side. Scores are log-odds,
-    whatever the protocol has.
+    whatever the protocol has. With a GPU, fits and metrics are computed on it.
     """
     check_c(c)
     protocol = protocol or Protocol()
@@ -84,19 +86,23 @@ def sweep_logistic(
     )
     parts = splits(episodes)
     shots = _list_shots(protocol, parts)
-    samples = protocol.samples(spread)
     workers = threads or os.cpu_count() or 1
-    sums_type = WeightedMetricSums if spread == "total" else MetricSums
-    sums = sums_type(len(shots), samples, episodes.classes, categories)
+    sums: MetricSums
 
     def step(share: float) -> None:
         progress(share / len(shots), "logistic")
 
-    with open_engine(episodes, protocol, workers, ENGINE_BYTES, step) as engine:
-        if isinstance(sums, WeightedMetricSums):
-            _sweep_weighted(engine, parts, shots, c, sums)
+    with open_engine(
+        episodes, protocol, workers, ENGINE_BYTES, step, gpu=gpu
+    ) as engine:
+        if gpu is not None:
+            from callshot.baselines.gpu_logistic import sweep_on_gpu
+
+            sums = sweep_on_gpu(engine, parts, shots, c, spread, categories)
+        elif spread == "total":
+            sums = _sweep_weighted(engine, parts, shots, c, categories)
         else:
-            _sweep_unweighted(engine, parts, shots, c, spread, sums)
+            sums = _sweep_unweighted(engine, parts, shots, c, spread, categories)
     sums.finish(protocol.supports(spread))
     if spread == "total" and shared is not None:
         predict_all(sums, shared, episodes)
@@ -109,9 +115,11 @@ def _sweep_unweighted(
     shots: IntArray,
     c: float,
     spread: str,
-    sums: MetricSums,
-) -> None:
-    """Add every fold of the spread `shared` or `per-query`."""
+    categories: Categories,
+) -> MetricSums:
+    """Run every fold of the spread `shared` or `per-query`."""
+    samples = engine.protocol.samples(spread)
+    sums = MetricSums(len(shots), samples, engine.episodes.classes, categories)
     for part in parts:
         if spread == "shared":
             trainer = SplitTrainer(engine, part, shots, c)
@@ -119,6 +127,7 @@ def _sweep_unweighted(
         else:
             sweep_per_query(engine, part, shots, sums, partial(make_fill, c))
         sums.close_fold(part)
+    return sums
 
 
 def _sweep_weighted(
@@ -126,9 +135,11 @@ def _sweep_weighted(
     parts: Sequence[Split],
     shots: IntArray,
     c: float,
-    sums: WeightedMetricSums,
-) -> None:
-    """Add every fold of the spread `total`."""
+    categories: Categories,
+) -> WeightedMetricSums:
+    """Run every fold of the spread `total`."""
+    samples = engine.protocol.total_samples
+    sums = WeightedMetricSums(len(shots), samples, engine.episodes.classes, categories)
     reweighting = reweight(engine.episodes, engine.protocol)
     support = partial(total_support, reweighting.rank)
     for part in parts:
@@ -137,6 +148,7 @@ def _sweep_weighted(
         evidence = trainer.draw_evidence
         sweep_samples(engine, part, len(shots), reweighting, sums, evidence)
         sums.close_fold(part)
+    return sums
 
 
 def _list_shots(protocol: Protocol, parts: Sequence[Split]) -> IntArray:
@@ -163,11 +175,7 @@ class SplitTrainer:
     whole: FloatArray | None = None
 
     def __post_init__(self) -> None:
-        reaches_all = self.shots[-1] >= self.part.largest_pool
-        if reaches_all and self.engine.protocol.distinct:
-            episodes = self.engine.episodes
-            scores = next(score_each(episodes, self.part.number, (self.c,)))
-            self.whole = scores.T
+        self.whole = score_whole_support(self.engine, self.part, self.shots, self.c)
 
     def fit_draw(self, rows: IntArray, sizes: IntArray) -> Layers:
         """Train on one draw at every k at which it is not the whole support side."""

@@ -11,7 +11,7 @@ centroid. Choices are made on inner folds, and reported.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -34,12 +34,21 @@ from callshot.baselines.logistic_per_k import sweep_logistic
 from callshot.baselines.options import CHOSEN_CELL, PAPER_CELL, BaselineOptions
 from callshot.corpus.known_corpora import label_key
 from callshot.errors import InputError
+from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.crossover import find_crossovers
+from callshot.fewshot.device import (
+    Gpu,
+    choose_device,
+    fit_gpu,
+    network_device,
+    run_with_fallback,
+)
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.summary import SweepSummary
 from callshot.records import (
     RANKING_METRICS,
     Evaluation,
+    IntArray,
     Progress,
     no_progress,
 )
@@ -59,7 +68,11 @@ Metadata = dict[str, Any]  # how a network was trained, for provenance
 
 @dataclass(frozen=True)
 class TrainingContext:
-    """Seed, device, threads, the folder that stores networks, and who watches."""
+    """Seed, device, threads, the folder that stores networks, and who watches.
+
+    The device is auto, cpu or cuda: with auto, fits at every k run on a GPU if there is one, and
+    networks on the CPU.
+    """
 
     seed: int = 0
     device: str = "cpu"
@@ -79,7 +92,7 @@ class TrainingContext:
         """Return the options of networks."""
         return TrainingOptions(
             seeds=seeds,
-            device=self.device,
+            device=network_device(self.device),
             threads=self.threads or os.cpu_count() or 1,
             folder=self.folder,
             seed=self.seed,
@@ -243,20 +256,24 @@ def sweep_logistic_per_k(
     dataset = part.dataset
     spreads = options.spreads(protocol)
     context = context.part(1 / len(spreads))
+    choice = choose_device(context.device)
+    notes = choice.notes
+    gpu = fit_gpu(choice.gpu, part.episodes, notes)
+    train = partial(
+        sweep_logistic,
+        part.episodes,
+        protocol,
+        c=DEFAULT_C if options.C is None else options.C,
+        draws=options.draws,
+        categories=dataset.categories,
+        threads=context.threads,
+        progress=context.progress,
+    )
     sweeps = []
     shared = None
     for spread in spreads:
-        k, sums = sweep_logistic(
-            part.episodes,
-            protocol,
-            spread,
-            c=DEFAULT_C if options.C is None else options.C,
-            draws=options.draws,
-            categories=dataset.categories,
-            shared=shared,
-            threads=context.threads,
-            progress=context.progress,
-        )
+        work = partial(_train_on, train, spread, shared)
+        k, sums = run_with_fallback(gpu, notes, work)
         if spread == "shared":
             shared = sums
         sweep = SweepSummary(
@@ -275,7 +292,18 @@ def sweep_logistic_per_k(
         curve=pl.concat([sweep.curve for sweep in sweeps]),
         values=pl.concat([sweep.values for sweep in sweeps]),
         per_class=pl.concat([sweep.per_class for sweep in sweeps]),
+        notes=[f"logistic regression at every k was {note}" for note in notes],
     )
+
+
+def _train_on(
+    train: Callable[..., tuple[IntArray, MetricSums]],
+    spread: str,
+    shared: MetricSums | None,
+    gpu: Gpu | None,
+) -> tuple[IntArray, MetricSums]:
+    """Train at every k on one spread, on a GPU or on the CPU."""
+    return train(spread, shared=shared, gpu=gpu)
 
 
 def train_recurrent(

@@ -11,7 +11,6 @@ from callshot.cli.evaluate import Tables
 from callshot.cli.option_groups import with_groups
 from callshot.cli.options import (
     DatasetOptions,
-    Device,
     Out,
     Quiet,
     Threads,
@@ -21,6 +20,15 @@ from callshot.cli.options import (
 if TYPE_CHECKING:
     from callshot.baselines.options import BaselineOptions
     from callshot.fewshot.protocol import Protocol
+
+
+BaselineDevice = Annotated[
+    str,
+    typer.Option(
+        help="auto: fits at every k on the GPU, if there is one, and networks on the CPU; cpu; or "
+        "cuda: both on the GPU."
+    ),
+]
 
 
 @dataclass
@@ -173,7 +181,7 @@ def baselines(
     training: TrainingOptions,
     inputs: InputOptions,
     dataset: DatasetOptions,
-    device: Device = "cpu",
+    device: BaselineDevice = "auto",
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:

@@ -7,13 +7,16 @@ torch is only imported where a driver answers: its import takes seconds.
 import ctypes
 import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, TypeVar
 
 from callshot.errors import OptionError
 from callshot.fewshot.episodes import Episodes
+
+Result = TypeVar("Result")
 
 DEVICES = ("auto", "cpu", "cuda")
 DRIVER_LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
@@ -91,6 +94,17 @@ def choose_device(name: str) -> Choice:
         return Choice(None, str(error), is_noted=name == "cuda" or has_driver())
 
 
+def describe_device(name: str) -> str:
+    """Return one line on what the steps of a study run on with an option.
+
+    >>> describe_device("cpu")
+    'evaluated on the CPU; encoders and networks run on the CPU'
+    """
+    networks = "GPU" if network_device(name) == "cuda" else "CPU"
+    evaluated = choose_device(name).describe()
+    return f"{evaluated}; encoders and networks run on the {networks}"
+
+
 def fit_gpu(gpu: Gpu | None, episodes: Episodes, notes: list[str]) -> Gpu | None:
     """Return the GPU if episodes fit on it; else add a note."""
     if gpu is None:
@@ -105,6 +119,28 @@ def fit_gpu(gpu: Gpu | None, episodes: Episodes, notes: list[str]) -> Gpu | None
     )
     add_note(notes, f"evaluated on the CPU: {sizes} on the GPU {gpu.name}")
     return None
+
+
+def run_with_fallback(
+    gpu: Gpu | None, notes: list[str], work: Callable[[Gpu | None], Result]
+) -> Result:
+    """Run work on a GPU; if that runs out of memory, on the CPU, with a note."""
+    if gpu is not None:
+        from torch import OutOfMemoryError
+
+        try:
+            return work(gpu)
+        except OutOfMemoryError:
+            add_note(notes, f"evaluated on the CPU: {gpu.name} ran out of memory")
+    return work(None)
+
+
+def network_device(device: str) -> str:
+    """Return where encoders and networks run: on a GPU only if it is asked for.
+
+    The last digits of vectors and trained weights depend on it.
+    """
+    return "cuda" if device == "cuda" else "cpu"
 
 
 def add_note(notes: list[str], note: str) -> None:

@@ -1,6 +1,10 @@
-"""Draws of a split → supports on a GPU, and a_n of its queries."""
+"""Draws of a split → supports on a GPU, and a_n of its queries.
+
+A `SupportDrawer` draws for every classifier; a `SplitScorer` scores by class means and their kin.
+"""
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,7 +14,7 @@ from numpy.typing import NDArray
 from callshot.fewshot.engine import Engine, blocks
 from callshot.fewshot.episodes import Split
 from callshot.fewshot.gpu_rows import GpuRows, upload
-from callshot.fewshot.kernels.gpu.draws import Supports, draw_supports
+from callshot.fewshot.kernels.gpu.draws import Pool, Supports, draw_supports
 from callshot.fewshot.kernels.gpu.supports import fill_evidence
 from callshot.fewshot.total_resampling import UNIT, Reweighting
 from callshot.records import IntArray
@@ -66,8 +70,8 @@ class ShotPlan:
         return steps, table
 
 
-class SplitScorer:
-    """Fills a_n of the queries of one split on a GPU.
+class SupportDrawer:
+    """Draws the supports of one split on a GPU.
 
     `reweighting` gives orders and weights of exemplars; without it, supports are drawn.
     """
@@ -76,94 +80,77 @@ class SplitScorer:
         self,
         engine: Engine,
         part: Split,
-        shots: IntArray,
+        plan: ShotPlan,
         reweighting: Reweighting | None = None,
     ) -> None:
         self.engine = engine
         self.part = part
-        self.on_gpu: GpuRows = engine.on_gpu
+        self.plan = plan
         self.reweighting = reweighting
-        distinct = engine.protocol.distinct or reweighting is not None
-        self.plan = ShotPlan(shots, part.pool_sizes, distinct)
-        self.shots = shots
+        self.on_gpu: GpuRows = engine.on_gpu
 
-    def per_query(self, draws: int) -> Tensor:
-        """Return a_n (shots, classes, queries · draws) by each query's own draws."""
-        out = self._empty(len(self.part.rows) * draws)
-        pool = self.on_gpu.pool(self.part, whole_classes=False)
-        base = self.on_gpu.base(self.engine.protocol.seed, "support")
-        keys = self.on_gpu.query_keys(self.part)
-        depth = max(int(self.plan.steps.max()), 1)
-        line = 12 * depth * len(self.plan.sizes) * draws
-        line += 8 * len(self.shots) * len(self.plan.sizes) * draws
-        line += 8 * len(self.engine.episodes.rows)
-        for span in blocks(len(self.part.rows), SUPPORT_BYTES // line):
-            products = self.on_gpu.products(self.part, span)
-            supports = self._drawn(len(products) * draws)
-            draw_supports(
-                pool,
-                base,
-                keys[span],
-                supports.lanes,
-                draws,
-                0,
-                supports.steps,
-                depth,
-                self.plan.distinct,
-                supports.chosen,
-            )
-            fill_evidence(
-                supports,
-                self.on_gpu.rows,
-                products,
-                draws,
-                span.start * draws,
-                False,
-                out,
-            )
-            self._fill_pools(products, draws, span, False, out)
-        return out
+    @cached_property
+    def pool(self) -> Pool:
+        """What the draws of a query put in order."""
+        return self.on_gpu.pool(self.part, whole_classes=False)
 
-    def shared(self, span: slice) -> Tensor:
-        """Return a_n (shots, classes, queries · draws) by some draws that all queries share."""
-        draws = span.stop - span.start
-        supports = self._ordered(span) if self.reweighting else self._shuffled(span)
-        out = self._empty(len(self.part.rows) * draws)
-        line = 8 * len(self.engine.episodes.rows)
-        for queries in blocks(len(self.part.rows), PRODUCT_BYTES // line):
-            products = self.on_gpu.products(self.part, queries)
-            first = queries.start * draws
-            fill_evidence(supports, self.on_gpu.rows, products, draws, first, True, out)
-            self._fill_pools(products, draws, queries, True, out, span)
-        return out
+    @cached_property
+    def query_keys(self) -> Tensor:
+        """The keys of the queries."""
+        return self.on_gpu.query_keys(self.part)
 
-    def _empty(self, lanes: int) -> Tensor:
-        size = (len(self.shots), len(self.plan.sizes), lanes)
-        return torch.empty(size, dtype=torch.float64, device=self._device)
+    def per_query(self, span: slice, draws: int) -> Supports:
+        """Draw the supports of some queries; lane q · draws + r is draw r of query q."""
+        keys = self.query_keys[span]
+        supports = self._empty(len(keys) * draws)
+        draw_supports(
+            self.pool,
+            self.on_gpu.base(self.engine.protocol.seed, "support"),
+            keys,
+            supports.lanes,
+            draws,
+            0,
+            supports.steps,
+            max(int(self.plan.steps.max()), 1),
+            self.plan.distinct,
+            supports.chosen,
+        )
+        return supports
 
-    @property
-    def _device(self) -> Any:
-        return self.on_gpu.gpu.torch_device
+    def shared(self, span: slice) -> Supports:
+        """Return the supports of some draws that all queries share."""
+        return self._ordered(span) if self.reweighting else self._shuffled(span)
+
+    def whole_pools(self, span: slice | None, lanes: int) -> Supports:
+        """Return the pools of the partial classes, in their own order, as supports."""
+        steps, slots = self.plan.pool_slots()
+        table = np.zeros(slots.shape, np.int64)
+        for n in self.plan.partial:
+            begin = self.part.pool_start[n]
+            table[n, : steps[n]] = self.part.pool[begin : begin + steps[n]]
+        chosen = self._upload(table)[:, :, None].expand(-1, -1, lanes).contiguous()
+        supports = Supports(chosen, self._upload(steps), self._upload(slots))
+        return supports if span is None else self._weighted(supports, span)
 
     def _upload(self, array: NDArray[Any]) -> Tensor:
         return upload(array, self.on_gpu.gpu, torch.int32)
 
-    def _drawn(self, lanes: int) -> Supports:
+    def _empty(self, lanes: int) -> Supports:
         """Return room for supports of every class, and when they are complete."""
         steps = self.plan.steps
         slots = self.plan.slots(steps)
         size = (*slots.shape, lanes)
-        chosen = torch.empty(size, dtype=torch.int32, device=self._device)
+        device = self.on_gpu.gpu.torch_device
+        chosen = torch.empty(size, dtype=torch.int32, device=device)
         return Supports(chosen, self._upload(steps), self._upload(slots))
 
     def _shuffled(self, span: slice) -> Supports:
         """Draw the supports of some shared draws."""
-        part = self.part
-        supports = self._drawn(span.stop - span.start)
+        supports = self._empty(span.stop - span.start)
         sizes = np.diff(self.engine.episodes.class_start)
         depth = int((self.plan.steps + sizes - self.plan.sizes).max())
         draw_supports(
-            self.on_gpu.pool(part, whole_classes=True),
+            self.on_gpu.pool(self.part, whole_classes=True),
             self.on_gpu.base(self.engine.protocol.seed, "shared"),
             None,
             supports.lanes,
@@ -179,7 +166,7 @@ class SplitScorer:
     def _ordered(self, span: slice) -> Supports:
         """Take the supports of some samples from their given orders."""
         assert self.reweighting is not None
-        supports = self._drawn(span.stop - span.start)
+        supports = self._empty(span.stop - span.start)
         rank = self._upload(self.reweighting.rank[span])
         outside = upload(self.part.outside, self.on_gpu.gpu)
         start = self.engine.episodes.class_start.tolist()
@@ -194,13 +181,67 @@ class SplitScorer:
         """Add the weights of the exemplars in some samples."""
         if self.reweighting is None:
             return supports
-        units = upload(self.reweighting.units[span], self.on_gpu.gpu)
+        units = upload(self.reweighting.support_units[span], self.on_gpu.gpu)
         start = self.engine.episodes.class_start.tolist()
         weight = torch.zeros_like(supports.chosen, dtype=torch.float64)
         for n, steps in enumerate(supports.steps.tolist()):
             rows = start[n] + supports.chosen[n, :steps].to(torch.int64)
             weight[n, :steps] = torch.gather(units.T, 0, rows) * UNIT
         return supports._replace(weight=weight)
+
+
+class SplitScorer:
+    """Fills a_n of the queries of one split on a GPU."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        part: Split,
+        shots: IntArray,
+        reweighting: Reweighting | None = None,
+    ) -> None:
+        self.engine = engine
+        self.part = part
+        self.on_gpu: GpuRows = engine.on_gpu
+        distinct = engine.protocol.distinct or reweighting is not None
+        self.plan = ShotPlan(shots, part.pool_sizes, distinct)
+        self.drawer = SupportDrawer(engine, part, self.plan, reweighting)
+        self.shots = shots
+
+    def per_query(self, draws: int) -> Tensor:
+        """Return a_n (shots, classes, queries · draws) by each query's own draws."""
+        out = self._empty(len(self.part.rows) * draws)
+        depth = max(int(self.plan.steps.max()), 1)
+        line = 12 * depth * len(self.plan.sizes) * draws
+        line += 8 * len(self.shots) * len(self.plan.sizes) * draws
+        line += 8 * len(self.engine.episodes.rows)
+        for span in blocks(len(self.part.rows), SUPPORT_BYTES // line):
+            products = self.on_gpu.products(self.part, span)
+            supports = self.drawer.per_query(span, draws)
+            first = span.start * draws
+            fill_evidence(
+                supports, self.on_gpu.rows, products, draws, first, False, out
+            )
+            self._fill_pools(products, draws, span, False, out)
+        return out
+
+    def shared(self, span: slice) -> Tensor:
+        """Return a_n (shots, classes, queries · draws) by some draws that all queries share."""
+        draws = span.stop - span.start
+        supports = self.drawer.shared(span)
+        out = self._empty(len(self.part.rows) * draws)
+        line = 8 * len(self.engine.episodes.rows)
+        for queries in blocks(len(self.part.rows), PRODUCT_BYTES // line):
+            products = self.on_gpu.products(self.part, queries)
+            first = queries.start * draws
+            fill_evidence(supports, self.on_gpu.rows, products, draws, first, True, out)
+            self._fill_pools(products, draws, queries, True, out, span)
+        return out
+
+    def _empty(self, lanes: int) -> Tensor:
+        size = (len(self.shots), len(self.plan.sizes), lanes)
+        device = self.on_gpu.gpu.torch_device
+        return torch.empty(size, dtype=torch.float64, device=device)
 
     def _fill_pools(
         self,
@@ -215,13 +256,11 @@ class SplitScorer:
         partial = self.plan.partial.tolist()
         if not partial:
             return
-        weighted = self.reweighting is not None
-        supports = self._whole_pools(draws if weighted else 1)
-        if weighted and span is not None:
-            supports = self._weighted(supports, span)
+        weighted = self.drawer.reweighting is not None
+        supports = self.drawer.whole_pools(span, draws if weighted else 1)
         lanes = len(products) * supports.lanes
         size = (1, len(self.plan.sizes), lanes)
-        whole = torch.empty(size, dtype=torch.float64, device=self._device)
+        whole = torch.empty(size, dtype=torch.float64, device=products.device)
         fill_evidence(
             supports,
             self.on_gpu.rows,
@@ -236,13 +275,3 @@ class SplitScorer:
             values = whole[0, n].reshape(len(products), supports.lanes)
             values = values.expand(len(products), draws).reshape(-1)
             out[int(self.plan.drawn[n]) :, n, columns] = values
-
-    def _whole_pools(self, lanes: int) -> Supports:
-        """Return the pools of the partial classes, in their own order, as supports."""
-        steps, slots = self.plan.pool_slots()
-        table = np.zeros(slots.shape, np.int64)
-        for n in self.plan.partial:
-            begin = self.part.pool_start[n]
-            table[n, : steps[n]] = self.part.pool[begin : begin + steps[n]]
-        chosen = self._upload(table)[:, :, None].expand(-1, -1, lanes).contiguous()
-        return Supports(chosen, self._upload(steps), self._upload(slots))

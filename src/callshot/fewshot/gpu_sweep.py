@@ -4,8 +4,8 @@ A fold is scored at once where its scores fit, else in blocks of shots or draws.
 spreads with many samples are summed over folds on the GPU, and copied once.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -28,6 +28,16 @@ from callshot.records import FloatArray, IntArray
 Tensor = Any
 
 
+class Scorer(Protocol):
+    """Returns a_n (shots, classes, queries · draws) of one split."""
+
+    def per_query(self, draws: int) -> Tensor:
+        """Score each query by draws of its own."""
+
+    def shared(self, span: slice) -> Tensor:
+        """Score all queries by the same draws."""
+
+
 class GpuMetricSums(MetricSums):
     """Sums over folds on a GPU; `finish` copies them, so that no fold waits for the one before.
 
@@ -42,7 +52,7 @@ class GpuMetricSums(MetricSums):
         classes: Sequence[str],
         categories: Mapping[str, str] | None,
         gpu: Gpu,
-        has_pool_row: bool,
+        has_pool_row: bool = False,
     ) -> None:
         self.has_pool_row = has_pool_row
         super().__init__(shots, samples, classes, categories)
@@ -219,7 +229,11 @@ class FoldScorer:
 
 
 def sweep_per_query(
-    engine: Engine, part: Split, shots: IntArray, sums: GpuMetricSums
+    engine: Engine,
+    part: Split,
+    shots: IntArray,
+    sums: GpuMetricSums,
+    make_scorer: Callable[..., Scorer] = SplitScorer,
 ) -> None:
     """Score the queries of one fold against their own draws, and add the bootstrap's values."""
     fold = FoldScorer(engine, part)
@@ -227,7 +241,7 @@ def sweep_per_query(
     picks = fold.picks()
     bytes_per_shot = 8 * fold.classes * len(part.rows) * draws
     for block in blocks(len(shots), fold.on_gpu.gpu.score_bytes // bytes_per_shot):
-        table = SplitScorer(engine, part, shots[block]).per_query(draws)
+        table = make_scorer(engine, part, shots[block]).per_query(draws)
         decided, hits = fold.score(table, draws, ranking=False)
         tied, ties = count_ties(table, fold.truth.relevant, draws)
         ap, auroc, _ = fold.measure(table, tied, draws, picks)
@@ -237,11 +251,15 @@ def sweep_per_query(
 
 
 def sweep_shared(
-    engine: Engine, part: Split, shots: IntArray, sums: GpuMetricSums
+    engine: Engine,
+    part: Split,
+    shots: IntArray,
+    sums: GpuMetricSums,
+    make_scorer: Callable[..., Scorer] = SplitScorer,
 ) -> None:
     """Score the queries of one fold against the same draws, and add the values of the draws."""
     fold = FoldScorer(engine, part)
-    scorer = SplitScorer(engine, part, shots)
+    scorer = make_scorer(engine, part, shots)
     rows = slice(0, len(shots))
     size = (len(shots), fold.classes)
     may_tie = torch.ones(size, dtype=torch.int64, device=fold.truth.label.device)
@@ -265,10 +283,11 @@ def sweep_total(
     shots: IntArray,
     reweighting: Reweighting,
     sums: WeightedMetricSums,
+    make_scorer: Callable[..., Scorer] = SplitScorer,
 ) -> None:
     """Score the queries of one fold with the supports and weights of every sample."""
     fold = FoldScorer(engine, part)
-    scorer = SplitScorer(engine, part, shots, reweighting)
+    scorer = make_scorer(engine, part, shots, reweighting)
     samples = len(reweighting.units)
     parts = []
     for span in blocks(samples, draws_at_a_time(engine, part, len(shots))):

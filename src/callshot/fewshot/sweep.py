@@ -14,12 +14,12 @@ from dataclasses import replace
 import numpy as np
 
 from callshot.fewshot.accumulate import MetricSums, WeightedMetricSums
-from callshot.fewshot.device import add_note
+from callshot.fewshot.device import Gpu, run_with_fallback
 from callshot.fewshot.engine import Engine
 from callshot.fewshot.episodes import Episodes, Mask, splits
 from callshot.fewshot.per_query_resampling import sweep_per_query
 from callshot.fewshot.shared_resampling import sweep_pool, sweep_shared
-from callshot.fewshot.total_resampling import reweight, sweep_total
+from callshot.fewshot.total_resampling import Reweighting, reweight, sweep_total
 from callshot.records import FloatArray, IntArray
 
 Categories = Mapping[str, str] | None
@@ -42,7 +42,8 @@ def sweep(
     has_pool_row = protocol.whole_pool and largest not in protocol.shots
     rows = np.append(shots, largest) if has_pool_row else shots
     if spread == "total":
-        sums = _sweep_weighted(engine, rows, categories)
+        reweighting = reweight(engine.episodes, protocol)
+        sums = sweep_weighted(engine, rows, reweighting, categories)
         if shared is not None:
             predict_all(sums, shared, engine.episodes)
         return rows, sums
@@ -57,17 +58,23 @@ def sweep_with_fallback(
     shared: MetricSums | None = None,
 ) -> tuple[IntArray, MetricSums]:
     """Do what `sweep` does; if a GPU runs out of memory, on the CPU, with a note."""
-    if engine.gpu is not None:
-        from torch import OutOfMemoryError
 
-        try:
-            return sweep(engine, spread, categories, shared)
-        except OutOfMemoryError:
-            add_note(
-                notes, f"evaluated on the CPU: {engine.gpu.name} ran out of memory"
-            )
-            engine = replace(engine, gpu=None)
-    return sweep(engine, spread, categories, shared)
+    def work(gpu: Gpu | None) -> tuple[IntArray, MetricSums]:
+        runner = engine if gpu is engine.gpu else replace(engine, gpu=gpu)
+        return sweep(runner, spread, categories, shared)
+
+    return run_with_fallback(engine.gpu, notes, work)
+
+
+def sweep_weighted_with_fallback(
+    engine: Engine, shots: IntArray, reweighting: Reweighting, notes: list[str]
+) -> WeightedMetricSums:
+    """Do what `sweep_weighted` does; if a GPU runs out of memory, on the CPU, with a note."""
+
+    def work(gpu: Gpu | None) -> WeightedMetricSums:
+        return sweep_weighted(replace(engine, gpu=gpu), shots, reweighting)
+
+    return run_with_fallback(engine.gpu, notes, work)
 
 
 def _sweep_unweighted(
@@ -105,21 +112,22 @@ def _fold_sweep(
     return on_gpu, gpu_sweep.sweep_shared
 
 
-def _sweep_weighted(
-    engine: Engine, rows: IntArray, categories: Categories
+def sweep_weighted(
+    engine: Engine,
+    rows: IntArray,
+    reweighting: Reweighting,
+    categories: Categories = None,
 ) -> WeightedMetricSums:
-    """Run the spread `total`; its row `all` is scored apart, as its supports are large."""
+    """Run samples with weights at some k; the row `all` is scored apart: its supports are large."""
     protocol = engine.protocol
-    reweighting = reweight(engine.episodes, protocol)
+    samples = len(reweighting.units)
     sweep_fold: Callable[..., None] = sweep_total
     if engine.gpu is not None:
         from callshot.fewshot import gpu_sweep
 
         sweep_fold = gpu_sweep.sweep_total
     shots = len(protocol.shots)
-    sums = WeightedMetricSums(
-        len(rows), protocol.total_samples, engine.episodes.classes, categories
-    )
+    sums = WeightedMetricSums(len(rows), samples, engine.episodes.classes, categories)
     for part in splits(engine.episodes):
         fitted = engine.for_split(part)
         sums.add_weights(part, reweighting.weights(part.rows))
@@ -128,7 +136,7 @@ def _sweep_weighted(
         if len(rows) > shots:
             sweep_total(fitted, part, rows[shots:], reweighting, sums, shots)
         sums.close_fold(part)
-    sums.finish(protocol.total_samples)
+    sums.finish(samples)
     return sums
 
 

@@ -45,11 +45,17 @@ class Reweighting:
     """The weights and the orders of exemplars of every sample, (samples, rows).
 
     `units` are the weights in multiples of UNIT; `rank` holds the exemplars of each class in order,
-    by number inside the class.
+    by number inside the class. `exemplar_units` are the weights of exemplars where these differ.
     """
 
     units: IntArray
     rank: Ranks
+    exemplar_units: IntArray | None = None
+
+    @property
+    def support_units(self) -> IntArray:
+        """The weights of rows as exemplars, in multiples of UNIT."""
+        return self.units if self.exemplar_units is None else self.exemplar_units
 
     def weights(self, rows: IntArray) -> FloatArray:
         """Return the weights of some rows, (rows, samples)."""
@@ -57,12 +63,17 @@ class Reweighting:
 
     def order(self, span: slice) -> Order:
         """Return the orders and weights of some samples, for the kernels."""
-        return Order(self.rank[span], self.units[span] * UNIT)
+        return Order(self.rank[span], self.support_units[span] * UNIT)
 
 
 def reweight(episodes: Episodes, protocol: Protocol) -> Reweighting:
     """Draw the weights of recordings and the orders of exemplars."""
-    units = draw_units(episodes, protocol)
+    units = draw_units(episodes, protocol, protocol.total_samples)
+    return Reweighting(units, draw_orders(episodes, protocol, units))
+
+
+def draw_orders(episodes: Episodes, protocol: Protocol, units: IntArray) -> Ranks:
+    """Put the exemplars of each class in a random order in every sample: the heavy ones early."""
     size = units.shape
     arrival = np.empty(size)
     base = streams.purpose_key(protocol.seed, "total")
@@ -73,12 +84,12 @@ def reweight(episodes: Episodes, protocol: Protocol) -> Reweighting:
         episodes.class_start[:-1], episodes.class_start[1:], strict=True
     ):
         rank[:, begin:end] = np.argsort(arrival[:, begin:end], axis=1, kind="stable")
-    return Reweighting(units, rank)
+    return rank
 
 
-def draw_units(episodes: Episodes, protocol: Protocol) -> IntArray:
+def draw_units(episodes: Episodes, protocol: Protocol, samples: int) -> IntArray:
     """Draw the weight of each row's recording, in multiples of UNIT, (samples, rows)."""
-    weight = np.empty((protocol.total_samples, len(episodes.rows)))
+    weight = np.empty((samples, len(episodes.rows)))
     recording_key = np.array([streams.key(name) for name in episodes.recording])
     base = streams.purpose_key(protocol.seed, "recording")
     streams.fill_exponentials(base, recording_key, weight)

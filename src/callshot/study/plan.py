@@ -17,6 +17,7 @@ from callshot.corpus.annotations import describe_hints
 from callshot.corpus.segment_table import REJECTS, SEGMENTS, read_segments
 from callshot.corpus.segments import audio_root
 from callshot.encoders.views import views_fingerprint
+from callshot.fewshot.device import network_device
 from callshot.fewshot.folds import DEFAULT_FOLDS
 from callshot.records import Progress
 from callshot.report.figures.drawing import open_workers
@@ -84,11 +85,6 @@ def plan(
     return [*steps, planner.report_step(parts)]
 
 
-def network_device(device: str) -> str:
-    """Return where encoders and networks run: the last digits of vectors depend on it."""
-    return "cuda" if device == "cuda" else "cpu"
-
-
 def _steps_of_kinds(parts: Sequence[CorpusSteps], kinds: Sequence[str]) -> list[Step]:
     """Return the steps of all corpora, one kind after the other."""
     steps = []
@@ -107,11 +103,6 @@ class _Planner:
     threads: int | None
     processes: int = 1
 
-    @property
-    def network_device(self) -> str:
-        """Where encoders and networks run: on a GPU only if it is asked for."""
-        return network_device(self.device)
-
     def corpus_steps(self, corpus: CorpusPart) -> CorpusSteps:
         steps = CorpusSteps(corpus, self.segment_step(corpus))
         for encoder in self.study.encoders:
@@ -126,7 +117,7 @@ class _Planner:
             corpus=corpus,
             segment=steps.segment,
             fold=steps.fold,
-            device=self.network_device,
+            device=self.device,
             threads=self.threads,
         )
         steps.baselines = planner.steps(steps.embeds, steps.sequences)
@@ -179,7 +170,7 @@ class _Planner:
         corpus = steps.corpus
         folder = self.study.work / kind / corpus.name / folder_name(encoder.title)
         source = steps.segment.folder / SEGMENTS
-        device = self.network_device if encoder.views.gpu else "cpu"
+        device = network_device(self.device) if encoder.views.gpu else "cpu"
         is_sequence = kind == "sequence"
 
         def make(progress: Progress) -> Sequence[str]:

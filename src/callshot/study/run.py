@@ -20,7 +20,7 @@ from callshot.encoders.embed import (
     make_table,
 )
 from callshot.errors import InputError, OptionError, OutputError
-from callshot.fewshot.device import check_device
+from callshot.fewshot.device import check_device, network_device
 from callshot.fewshot.folds import check_folds, count_classes, evaluated_classes
 from callshot.files import hold_lock
 from callshot.records import ClassCount, Inspection, Progress, no_progress
@@ -28,7 +28,7 @@ from callshot.report.output_folder import open_output_folder
 from callshot.report.results import PROVENANCE
 from callshot.report.write_report import certain_names
 from callshot.study.estimate import estimate_s
-from callshot.study.plan import network_device, plan
+from callshot.study.plan import plan
 from callshot.study.steps import Step
 from callshot.study.study_file import CorpusPart, Study
 from callshot.tables.fold_files import read_categories, read_folds, read_references

@@ -25,6 +25,7 @@ from callshot.baselines.run import (
 from callshot.corpus.audio import load_audio
 from callshot.corpus.segment_table import read_segments
 from callshot.errors import InputError, OptionError
+from callshot.fewshot.device import check_device, network_device
 from callshot.fewshot.protocol import Protocol
 from callshot.files import check_writable, sha256_file
 from callshot.records import Evaluation
@@ -95,7 +96,8 @@ def train_baseline_files(
     context = context or TrainingContext(protocol.seed)
     if not options.train and not options.per_k and not options.published:
         raise OptionError("train: nothing to train; name a baseline, or use per_k")
-    check_trainable(options, context.device)
+    check_device(context.device)
+    check_trainable(options, network_device(context.device))
     if options.needs_torch and context.folder is not None:
         check_writable(context.folder)
     centroid = None
@@ -119,7 +121,8 @@ def train_baseline_files(
             results = results.with_crossovers(centroid)
         per_k = merge_results(results.per_k) if results.per_k else None
         described = per_k or next(dataset.per_encoder()).empty_evaluation()
-        facts = _describe_options(options, context.device, results.networks)
+        device = network_device(context.device)
+        facts = _describe_options(options, device, results.networks)
         provenance = describe_evaluation(described, protocol, dataset.files, facts)
         output.write(lambda folder: _write_files(results, per_k, folder), provenance)
     return results

@@ -1,0 +1,164 @@
+"""Logistic regression at every k on a GPU, or in Triton's interpreter, against the CPU's."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from callshot.baselines.logistic import CLOSE, standardise
+from callshot.baselines.logistic_per_k import fit_nested, support_rows, sweep_logistic
+from callshot.errors import OptionError
+from callshot.fewshot.engine import open_engine
+from callshot.fewshot.episodes import split
+from callshot.fewshot.protocol import Protocol
+from callshot.records import Embeddings
+from corpora import episodes_of
+
+triton_device = pytest.importorskip("triton_device")
+torch = pytest.importorskip("torch")
+
+from callshot.baselines.gpu_logistic import GpuTrainer  # noqa: E402
+from callshot.baselines.kernels.batched_solver import (  # noqa: E402
+    BatchedSolver,
+    padded,
+)
+from callshot.fewshot.device import Gpu  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+SHOTS = np.array([1, 2, 4, 9])
+SMALL = Protocol(
+    shots=(1, 2, 4), draws=2, bootstraps=3, shared_draws=2, total_samples=2
+)
+
+
+def gaussian_episodes(dimensions, sizes=(20, 4, 9, 6)):
+    """Return episodes of classes of different sizes, with columns of different scale."""
+    rng = np.random.default_rng(0)
+    number = np.repeat(np.arange(len(sizes)), sizes)
+    means = rng.normal(size=(len(sizes), dimensions))
+    units = 10.0 ** np.linspace(-2, 2, dimensions)
+    vectors = (means[number] + rng.normal(size=(len(number), dimensions))) * units
+    vectors[3] = vectors[0]  # two queries of a fold that tie
+    segment = [f"s{i:04d}" for i in range(len(number))]
+    label = [f"type {n}" for n in number]
+    fold = np.arange(len(number)) % 3
+    return episodes_of(
+        Embeddings("test", vectors, segment, segment, label, [()] * len(label), fold)
+    )
+
+
+def fit_on_gpu(episodes, draws, c):
+    """Return the layers of some draws of the first fold, (shots, draws, classes, columns)."""
+    solver = BatchedSolver(c, CLOSE)
+    with open_engine(episodes, SMALL, 1, 2**30, gpu=triton_device.GPU) as engine:
+        trainer = GpuTrainer(engine, split(episodes, 0), SHOTS, solver=solver)
+        rows = np.stack([rows for rows, _ in draws])
+        table = torch.from_numpy(rows).to(triton_device.GPU.torch_device)
+        return np.stack([layers.cpu().numpy() for layers in trainer.fit_nested(table)])
+
+
+@pytest.mark.parametrize("c", [0.01, 10.0])
+@pytest.mark.parametrize("dimensions", [3, 60], ids=["by weights", "in the span"])
+def test_every_fit_is_that_of_the_cpu_and_of_scikit_learn(dimensions, c):
+    episodes = gaussian_episodes(dimensions)
+    draws = [support_rows(episodes, 0, draw, SHOTS, SMALL) for draw in range(3)]
+    fits = fit_on_gpu(episodes, draws, c)
+    for draw, (rows, sizes) in enumerate(draws):
+        vectors = episodes.vectors[rows]
+        label = episodes.label[rows]
+        weights, biases = fit_nested(vectors, label, sizes[: len(fits)], 4, c)
+        golden = np.concatenate([weights, biases[..., None]], axis=2)
+        scale = np.abs(golden).max(axis=(1, 2), keepdims=True)
+        np.testing.assert_allclose(fits[:, draw] / scale, golden / scale, atol=1e-9)
+        size = sizes[1]
+        table, mean, deviation = standardise(vectors[:size])
+        model = LogisticRegression(C=c, tol=1e-10, max_iter=100_000)
+        model.fit(table, label[:size])
+        best = objective(table, label[:size], model.coef_, model.intercept_, c)
+        weight, bias = fits[1, draw, :, :-1], fits[1, draw, :, -1]
+        ours = objective(
+            table, label[:size], weight * deviation, bias + weight @ mean, c
+        )
+        assert abs(ours - best) < 1e-6
+
+
+def objective(rows, label, weight, bias, c):
+    logits = rows @ weight.T + bias
+    loss = np.logaddexp.reduce(logits, axis=1) - logits[np.arange(len(label)), label]
+    return loss.sum() + (weight**2).sum() / (2 * c)
+
+
+def test_the_kernels_take_the_steps_of_torch():
+    rng = np.random.default_rng(0)
+    device = triton_device.GPU.torch_device
+    rows = torch.from_numpy(rng.normal(size=(2, 70, 80))).to(device)
+    rows[1] *= 1e-2  # stops before the others
+    label = torch.from_numpy(np.arange(70) % 3).to(device)
+    zeros = rows.new_zeros((2, 3, padded(70)))
+    golden, _, gap = BatchedSolver(0.1, 1e-6).solve(rows, label, 3, zeros)
+    solver = BatchedSolver(0.1, 1e-6, fused=True)
+    weights, _, fused_gap = solver.solve(rows, label, 3, zeros)
+    torch.testing.assert_close(weights, golden, rtol=0.0, atol=1e-12)
+    assert fused_gap == pytest.approx(gap, rel=1e-6)
+
+
+def test_a_fit_does_not_depend_on_those_beside_it_and_bad_starts_do_not_matter():
+    rng = np.random.default_rng(0)
+    rows = torch.from_numpy(rng.normal(size=(3, 12, 20)))
+    label = torch.from_numpy(np.arange(12) % 3)
+    zeros = torch.zeros((3, 3, padded(12)), dtype=torch.float64)
+    golden = BatchedSolver(1.0, 1e-12).solve(rows, label, 3, zeros)[0]
+    far = 1e3 * torch.from_numpy(rng.normal(size=zeros.shape))
+    far[..., 12:-1] = 0.0
+    solver = BatchedSolver(1.0, 1e-12)
+    weights, _, gap = solver.solve(rows, label, 3, far)
+    torch.testing.assert_close(weights, golden, rtol=0.0, atol=1e-6)
+    assert gap < 1e-12
+    alone = BatchedSolver(1.0, 1e-12).solve(rows[1:2], label, 3, zeros[1:2])[0]
+    torch.testing.assert_close(alone[0], golden[1], rtol=0.0, atol=1e-12)
+    # Batches of one size share memory: an earlier one leaves nothing behind.
+    fewer = solver.solve(rows[:, :9], label[:9], 3, zeros)[0]
+    first = BatchedSolver(1.0, 1e-12).solve(rows[:, :9], label[:9], 3, zeros)[0]
+    assert len(solver.newtons) == 1
+    torch.testing.assert_close(fewer, first, rtol=0.0, atol=0.0)
+
+
+def run_both(episodes, protocol, spread):
+    return [
+        sweep_logistic(episodes, protocol, spread, c=1.0, gpu=gpu)[1]
+        for gpu in (None, triton_device.GPU)
+    ]
+
+
+def assert_same(cpu, gpu):
+    for key, table in cpu.values.items():
+        np.testing.assert_allclose(gpu.values[key], table, 0, 1e-12, err_msg=str(key))
+    for metric, table in cpu.per_class.items():
+        np.testing.assert_allclose(gpu.per_class[metric], table, 0, 1e-12)
+    np.testing.assert_array_equal(gpu.tied, cpu.tied)
+    np.testing.assert_array_equal(gpu.decisions, cpu.decisions)
+
+
+@pytest.mark.parametrize(
+    ("spread", "sampler"),
+    [("shared", "distinct"), ("per-query", "replacement"), ("total", "distinct")],
+)
+def test_values_ties_and_decisions_are_those_of_the_cpu(spread, sampler):
+    protocol = dataclasses.replace(SMALL, shots=(2,), sampler=sampler)
+    cpu, gpu = run_both(gaussian_episodes(4, (6, 3)), protocol, spread)
+    assert cpu.tied.any() == (spread == "shared")
+    assert_same(cpu, gpu)
+
+
+def test_small_batches_and_shots_all_change_nothing(monkeypatch):
+    monkeypatch.setattr(Gpu, "score_bytes", 1)
+    protocol = dataclasses.replace(SMALL, shots=(2,), whole_pool=True)
+    assert_same(*run_both(gaussian_episodes(3, (5, 3)), protocol, "shared"))
+
+
+def test_a_fit_that_stops_early_is_reported(monkeypatch):
+    monkeypatch.setattr("callshot.baselines.kernels.batched_solver.MOST_STEPS", 1)
+    episodes = gaussian_episodes(6)
+    with pytest.raises(OptionError, match="above its optimum"):
+        fit_on_gpu(episodes, [support_rows(episodes, 0, 0, SHOTS, SMALL)], 100.0)
