@@ -46,6 +46,8 @@ FILES = {
     "ties.csv",
     "chance_test.csv",
     "partitions.csv",
+    "sensitivity.csv",
+    "sensitivity_means.csv",
     "duplicates.csv",
     "budget.csv",
     "values.parquet",

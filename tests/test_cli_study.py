@@ -25,13 +25,18 @@ def test_init_and_run_alone_make_a_report(
     text = (
         Path("study.toml")
         .read_text(encoding="utf-8")
-        .replace('shots = "1-2"', 'shots = "1-2"\nbootstraps = 50')
+        .replace('shots = "1-2"', 'shots = "1-2"\nbootstraps = 50\nseeds = 2')
     )
     Path("study.toml").write_text(
         text + "\n[report]\nfigures = false\n", encoding="utf-8"
     )
     run("run")
-    said = capsys.readouterr().out
+    said, errors = capsys.readouterr()
+    assert "; encoders and networks run on the CPU" in errors
+    (sources,) = folder.glob("results/*/sensitivity.csv")
+    assert ",queries," in sources.read_text(encoding="utf-8")
+    page = (folder / "results" / "report.html").read_text(encoding="utf-8")
+    assert "Standard deviation of mAP at k = " in page
     assert re.search(r"evaluate \S+ mfcc: ", said)
     assert said.splitlines()[-1] == f"report: {folder / 'results' / 'report.html'}"
     encoder, training, call_type = said.splitlines()[-4:-1]

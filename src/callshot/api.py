@@ -283,7 +283,8 @@ def evaluate(
     -------
     Evaluation
         Frames `.curve`, `.values`, `.per_class`, `.confusion`, `.chance_test`, `.partitions`,
-        `.duplicates`, `.differences`, `.budget`, and `.plot()`.
+        `.sensitivity`, `.sensitivity_means`, `.duplicates`, `.differences`, `.budget`, and
+        `.plot()`.
 
     Raises
     ------

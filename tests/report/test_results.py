@@ -57,6 +57,8 @@ NAMES = {
     "ties.csv",
     "chance_test.csv",
     "partitions.csv",
+    "sensitivity.csv",
+    "sensitivity_means.csv",
     "duplicates.csv",
     "budget.csv",
     "values.parquet",

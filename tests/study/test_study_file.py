@@ -150,8 +150,8 @@ def test_a_file_with_a_byte_order_mark_is_read(folder: Path) -> None:
             r"\[corpus.c\] adio: unknown key; did you mean audio\?",
         ),
         (
-            MINIMAL + "[protocol]\nseeds = 1",
-            r"\[protocol\] seeds: unknown key; did you mean seed\?",
+            MINIMAL + "[protocol]\nseedz = 1",
+            r"\[protocol\] seedz: unknown key; did you mean seed\?",
         ),
         (
             MINIMAL + "[protocol]\nseed = '1'",

@@ -95,8 +95,9 @@ def evaluate(
 
     Reads tables of embeddings, takes or builds folds in which no recording is on both sides, draws
     support sets, scores every query, and writes curve.csv, per_class.csv, confusion.csv,
-    classes.csv, folds.csv, ties.csv, chance_test.csv, partitions.csv, budget.csv, all samples
-    (Parquet) and provenance.json to DIR. An interrupted run leaves earlier results unchanged.
+    classes.csv, folds.csv, ties.csv, chance_test.csv, partitions.csv, sensitivity.csv,
+    sensitivity_means.csv, budget.csv, all samples (Parquet) and provenance.json to DIR. An
+    interrupted run leaves earlier results unchanged.
 
     With --queries, examples come from TABLE... and queries from another table, of another site or
     recorder; the curves inside both tables stand beside it, and differences.csv has what moving

@@ -366,6 +366,14 @@ class ProtocolOptions:
         ),
     ] = 1
 
+    seeds: Annotated[
+        int,
+        typer.Option(
+            help="Labelled sets, and samples of recordings, to cross with the partitions: how much "
+            "of the spread of mAP comes from folds, examples and queries."
+        ),
+    ] = 1
+
     def protocol(self) -> "Protocol":
         """Return the protocol, checked."""
         from callshot.fewshot.protocol import make_protocol

@@ -1,6 +1,7 @@
 """Commands of a study: init, run, status."""
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -116,6 +117,7 @@ def run(
     Example: callshot run study.toml --dry-run
     """
     from callshot.encoders.embed import default_threads
+    from callshot.fewshot.device import describe_device
     from callshot.study.plan import plan
     from callshot.study.run import check_study, run_study, step_statuses
     from callshot.study.study_file import read_study
@@ -127,7 +129,7 @@ def run(
         _show_statuses(step_statuses(content, steps))
         return
     with run_with_progress("scanning the folder", quiet=quiet) as progress:
-        run_study(
+        completed = run_study(
             content,
             device=device,
             threads=threads,
@@ -136,6 +138,8 @@ def run(
             report_step=_ignore_step if quiet else _print_step,
         )
     if not quiet:
+        if completed:
+            print(describe_device(device or content.device), file=sys.stderr)
         _print_summary(content.out, content.corpus_names)
 
 

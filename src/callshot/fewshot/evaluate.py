@@ -44,8 +44,9 @@ from callshot.fewshot.permutation import (
     shots_to_test,
 )
 from callshot.fewshot.protocol import Protocol
+from callshot.fewshot.sensitivity import cross_samples, sensitivity_frames
 from callshot.fewshot.summary import SweepSummary, describe_ties
-from callshot.fewshot.sweep import sweep_with_fallback
+from callshot.fewshot.sweep import sweep_weighted_with_fallback, sweep_with_fallback
 from callshot.records import (
     ClassCount,
     Embeddings,
@@ -62,6 +63,8 @@ from callshot.records.frames import (
     DUPLICATES,
     PARTITIONS,
     PER_CLASS,
+    SENSITIVITY,
+    SENSITIVITY_MEANS,
     TIES,
     VALUES,
     concat_frames,
@@ -75,6 +78,8 @@ SCHEMAS = {
     "ties": TIES,
     "chance_test": CHANCE_TEST,
     "partitions": PARTITIONS,
+    "sensitivity": SENSITIVITY,
+    "sensitivity_means": SENSITIVITY_MEANS,
     "duplicates": DUPLICATES,
 }
 Categories = Mapping[str, str] | None
@@ -249,6 +254,8 @@ class _Run:
                 if name == self.protocol.reference:
                     self.add_chance_test(results, engine, table.encoder)
         self.add_partitions(results, table, step)
+        if self.protocol.seeds > 1:
+            self.add_sensitivity(results, table, step)
         return int((episodes.fold >= 0).sum())
 
     def open(
@@ -328,6 +335,25 @@ class _Run:
             summary = SweepSummary(*key, counts, name)
             results.add(partitions=partition_frame(summary.curve, number))
 
+    def add_sensitivity(self, results: _Results, table: Embeddings, step: Step) -> None:
+        """Collect where the spread of the reference's mAP comes from."""
+        shots = np.array(self.protocol.shots, np.int64)
+        name = self.protocol.reference
+        values = []
+        for folds in (self.folds, *self.partitions.values()):
+            episodes = plan_episodes(table, folds, count_classes(table.label, folds))
+            samples = cross_samples(episodes, self.protocol)
+            gpu = fit_gpu(self.device.gpu, episodes, results.notes)
+            with self.open(episodes, step, name, gpu) as engine:
+                sums = sweep_weighted_with_fallback(
+                    engine, shots, samples, results.notes
+                )
+            values.append(sums.values["all", "map"].T)
+        size = (len(values), self.protocol.seeds, self.protocol.seeds, len(shots))
+        key = {"corpus": self.corpus, "encoder": table.encoder, "classifier": name}
+        sources, means = sensitivity_frames(np.stack(values).reshape(size), shots, key)
+        results.add(sensitivity=sources, sensitivity_means=means)
+
     def log_sums(
         self, engine: Engine, spread: str, notes: list[str]
     ) -> MetricSums | None:
@@ -381,6 +407,8 @@ def _check_table(table: Embeddings, first: Embeddings) -> None:
 def _sweep_count(protocol: Protocol, complete: int, partitions: int) -> int:
     """Return how many shots are swept or tested for one encoder, for progress."""
     sweeps = len(protocol.classifiers) * len(protocol.spreads) + partitions
+    if protocol.seeds > 1:
+        sweeps += 1 + partitions
     if protocol.score == "softmax":
         sweeps += len(set(protocol.spreads) - {"total"})
     tested = len(shots_to_test(protocol, complete))

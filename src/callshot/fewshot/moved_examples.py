@@ -69,6 +69,8 @@ def evaluate_moved(
     protocol = protocol or Protocol()
     if protocol.repeat_folds > 1:
         raise OptionError("repeat-folds: expected 1 with queries of another table")
+    if protocol.seeds > 1:
+        raise OptionError("seeds: expected 1 with queries of another table")
     task = plan_task(library, site, centre)
     run = partial(
         evaluate_tables,

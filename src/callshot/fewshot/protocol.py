@@ -20,6 +20,7 @@ SCORES = ("log", "softmax")
 MAX_DRAWS = 65535  # picks are stored in 16 bits
 MAX_SAMPLES = 10**8
 MAX_PARTITIONS = 1000
+MAX_SEEDS = 50  # their square is the number of samples
 MAX_SHOTS = 10**6  # the largest k
 MAX_SHOT_COUNT = 10_000
 
@@ -56,6 +57,9 @@ class Protocol:
         Permutations of labels in the test against chance; 0 leaves it out.
     repeat_folds : int
         Partitions of the recordings into folds that are evaluated; 1 is the folds alone.
+    seeds : int
+        Labelled sets, and samples of recordings, that are crossed with each other and with the
+        partitions, to find where the spread of mAP comes from; 1 leaves it out.
 
     Raises
     ------
@@ -84,6 +88,7 @@ class Protocol:
     classifiers: tuple[str, ...] = ("centroid",)
     permutations: int = 199
     repeat_folds: int = 1
+    seeds: int = 1
 
     def __post_init__(self) -> None:
         self._check_shots()
@@ -92,6 +97,7 @@ class Protocol:
         _check_range("shared-draws", self.shared_draws, MAX_SAMPLES)
         _check_range("permutations", self.permutations, MAX_SAMPLES, least=0)
         _check_range("repeat-folds", self.repeat_folds, MAX_PARTITIONS)
+        _check_range("seeds", self.seeds, MAX_SEEDS)
         _check_range("total-samples", self.total_samples, MAX_SAMPLES)
         _check_choice("sampler", self.sampler, SAMPLERS)
         _check_choice("score", self.score, SCORES)

@@ -83,7 +83,8 @@ class Evaluation:
     queries : int
         Number of queries.
     curve, values, per_class, confusion, ties : polars.DataFrame
-    chance_test, partitions, duplicates, differences, budget, crossovers : polars.DataFrame
+    chance_test, partitions, sensitivity, sensitivity_means : polars.DataFrame
+    duplicates, differences, budget, crossovers : polars.DataFrame
         See `callshot.records.frames` for their columns.
     classes : list of ClassCount
         The exemplars of each class, and why it is or is not eligible.
@@ -111,6 +112,8 @@ class Evaluation:
     ties: Frame = empty_default(frames.TIES)
     chance_test: Frame = empty_default(frames.CHANCE_TEST)
     partitions: Frame = empty_default(frames.PARTITIONS)
+    sensitivity: Frame = empty_default(frames.SENSITIVITY)
+    sensitivity_means: Frame = empty_default(frames.SENSITIVITY_MEANS)
     duplicates: Frame = empty_default(frames.DUPLICATES)
     differences: Frame = empty_default(frames.DIFFERENCES)
     budget: Frame = empty_default(frames.BUDGET)

@@ -118,6 +118,26 @@ PARTITIONS: Schema = {
     "k": pl.Int64,
     "mean": pl.Float64,
 }
+# Where the spread of mAP comes from: folds, labelled examples, queries, or their interactions.
+SENSITIVITY: Schema = {
+    "corpus": pl.String,
+    "encoder": pl.String,
+    "classifier": pl.String,
+    "k": pl.Int64,
+    "source": pl.String,
+    "sd": pl.Float64,
+    "share": pl.Float64,
+}
+# mAP with each partition, labelled set or sample of recordings, averaged over the other two.
+SENSITIVITY_MEANS: Schema = {
+    "corpus": pl.String,
+    "encoder": pl.String,
+    "classifier": pl.String,
+    "k": pl.Int64,
+    "source": pl.String,
+    "number": pl.Int64,
+    "mean": pl.Float64,
+}
 # Segments whose vector is also in another recording; equal ones share a group. In different folds
 # they are a leak: a query may be among its own examples.
 DUPLICATES: Schema = {

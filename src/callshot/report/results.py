@@ -50,10 +50,13 @@ RESULT_FRAMES: dict[str, Schema] = {
     "ties": schemas.TIES,
     "chance_test": schemas.CHANCE_TEST,
     "partitions": schemas.PARTITIONS,
+    "sensitivity": schemas.SENSITIVITY,
+    "sensitivity_means": schemas.SENSITIVITY_MEANS,
     "duplicates": schemas.DUPLICATES,
     "budget": schemas.BUDGET,
 }
 VALUES_FILE = "values.parquet"
+LATER_FRAMES = ("sensitivity", "sensitivity_means")  # older results have none
 RESULT_FILES = (
     "curve.csv",
     "curve.parquet",
@@ -65,6 +68,8 @@ RESULT_FILES = (
     "ties.csv",
     "chance_test.csv",
     "partitions.csv",
+    "sensitivity.csv",
+    "sensitivity_means.csv",
     "duplicates.csv",
     "budget.csv",
 )
@@ -204,7 +209,11 @@ def read_results(folder: Path) -> Evaluation:
     facts = _read_provenance(folder)
     tables: dict[str, Any] = {}
     for name, schema in RESULT_FRAMES.items():
-        tables[name] = read_frame(folder / f"{name}.csv", schema)
+        path = folder / f"{name}.csv"
+        if name in LATER_FRAMES and not path.exists():
+            tables[name] = schemas.empty_frame(schema)
+        else:
+            tables[name] = read_frame(path, schema)
     encoder = tables["curve"]["encoder"][0]
     segments, fold = _read_folds(folder / "folds.csv", encoder)
     folds = Folds(fold, **facts.pop("folds"))

@@ -133,20 +133,25 @@ def _describe_evaluation(evaluation: Evaluation, width: int) -> Iterator[Line]:
     for line in _describe_excluded(evaluation):
         yield printable(line), "dim"
     yield from _describe_curves(evaluation, width)
-    for line in _describe_partitions(evaluation):
+    for line in _describe_repetition(evaluation):
         yield printable(line), ""
     for note in evaluation.notes:
         yield printable(f"note: {note}"), "yellow"
 
 
-def _describe_partitions(evaluation: Evaluation) -> list[str]:
-    """Return how much mAP depends on the folds, at the largest k that is complete."""
+def _describe_repetition(evaluation: Evaluation) -> list[str]:
+    """Return how much mAP depends on folds, examples and queries, at the largest complete k."""
     from callshot.fewshot.partitions import describe_repetition  # imports numba
+    from callshot.fewshot.sensitivity import describe_sensitivity
 
-    shots = evaluation.partitions["k"]
+    shots = {*evaluation.partitions["k"], *evaluation.sensitivity["k"]}
     complete = [k for k in shots if k <= evaluation.complete_shots]
     k = max(complete, default=min(shots, default=0))
-    return describe_repetition(evaluation.partitions, k)
+    sources = (evaluation.sensitivity, evaluation.sensitivity_means)
+    return [
+        *describe_repetition(evaluation.partitions, k),
+        *describe_sensitivity(*sources, k),
+    ]
 
 
 def _headline(evaluation: Evaluation) -> str:

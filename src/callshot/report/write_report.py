@@ -51,6 +51,10 @@ CAPTIONS = {
         "labelled set would score on other recordings"
     ),
     "differences": "Encoders and baselines, compared pair by pair over the same draws",
+    "sensitivity": (
+        "Where the spread of mAP comes from: folds, labelled examples, queries, and their "
+        "interactions"
+    ),
     "training": "When training pays: the centroid and a baseline trained on the same exemplars",
     "classifiers": "The centroid and other classifiers without training, against k",
     "refinement": "Gradient steps from the centroid of all labels to logistic regression",

@@ -82,6 +82,8 @@ def _evaluation_s(study: Study, size: _Size) -> float:
     tested_shots = min(shots, len(TESTED_SHOTS))
     tested_draws = protocol.permutations * TEST_DRAWS
     draws += (protocol.repeat_folds - 1) * protocol.shared_draws
+    if protocol.seeds > 1:
+        draws += protocol.repeat_folds * protocol.seeds**2
     scores = (draws * shots + tested_draws * tested_shots) * size.labels
     return 1.0 + EPISODE * size.segments * scores
 

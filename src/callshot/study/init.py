@@ -54,6 +54,7 @@ seed = 0                        # same seed, same numbers
 # shared_draws = 1000           # support sets of the shared spread
 # permutations = 199            # of labels, in the test against chance
 # repeat_folds = 1              # partitions into folds: how much mAP depends on them
+# seeds = 1                     # labelled sets and samples to cross with the partitions
 # total_samples = 1000          # samples of the total spread
 
 # Other classifiers without training:

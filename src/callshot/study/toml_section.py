@@ -68,6 +68,7 @@ KEYS: Mapping[str, Mapping[str, Any]] = {
         "classifiers": list,
         "permutations": int,
         "repeat_folds": int,
+        "seeds": int,
     },
     "baselines": {
         "references": str,

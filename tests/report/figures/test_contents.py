@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 from matplotlib.collections import PolyCollection
 
+from callshot.records.frames import SENSITIVITY, make_frame
 from callshot.report.figures import plan_figures
 from callshot.report.figures.figure_io import open_figure
 from report.figures.made_up_results import (
@@ -165,6 +166,25 @@ def test_the_refinement_goes_from_the_centroid_to_logistic_regression_by_steps()
     assert labels == ["0", "1", "10", "100", "1 000", "10 000"]
     assert first.get_title(loc="left") == "centroid"
     assert first.get_title(loc="right") == "logistic regression"
+
+
+def test_the_sources_of_the_spread_are_drawn_against_k_with_a_panel_per_encoder():
+    results = make_case(SMALL)
+    columns = {"k": [1, 1, 5, 5], "source": ["folds", "queries"] * 2}
+    key = {"corpus": "c", "classifier": "centroid", "share": 0.5}
+    frames = []
+    for number, encoder in enumerate(ENCODERS):
+        sd = [0.1, 0.2, 0.05 * number, 0.1]
+        constants = key | {"encoder": encoder}
+        frames.append(make_frame(SENSITIVITY, columns | {"sd": sd}, constants))
+    evaluation = replace(results.evaluation, sensitivity=pl.concat(frames))
+    pages = plan_figures(replace(results, evaluation=evaluation))
+    with open_figure() as figure:
+        next(page for page in pages if page.stem == "sensitivity").draw(figure)
+    assert panel_titles(figure) == ENCODERS
+    assert legend_texts(figure) == ["folds", "queries"]
+    for number, ax in enumerate(figure.axes):
+        assert line_values(ax) == [[0.1, 0.05 * number], [0.2, 0.1]]
 
 
 def test_confusion_is_the_recall_with_counts_below_if_there_is_room():

@@ -10,6 +10,7 @@ differences  encoders and baselines, compared in pairs on the same draws
 training     the centroid and a baseline trained on the same exemplars, at every k
 classifiers  other classifiers without training beside the centroid
 refinement   gradient steps from the centroid to logistic regression
+sensitivity  where the spread of mAP comes from, against k
 confusion    labels against decisions at chosen k
 map          the embeddings in the plane of largest variance
 
@@ -27,6 +28,7 @@ from callshot.report.figures.episode import plan_episode
 from callshot.report.figures.figure_io import Pages
 from callshot.report.figures.projection import plan_projection
 from callshot.report.figures.refinement import plan_refinement
+from callshot.report.figures.sensitivity import plan_sensitivity
 from callshot.report.figures.spreads import plan_spreads
 from callshot.report.figures.sweep import draw_sweep, plan_inset, plan_sweep
 from callshot.report.figures.training import plan_training
@@ -54,5 +56,6 @@ def plan_figures(
     yield from plan_training(results)
     yield from plan_classifiers(results)
     yield from plan_refinement(results)
+    yield from plan_sensitivity(results)
     yield from plan_confusion(results, confusion_shots)
     yield from plan_projection(results)

@@ -4,6 +4,7 @@ import polars as pl
 
 from callshot.fewshot.differences import MIN_SAMPLES
 from callshot.fewshot.partitions import describe_repetition
+from callshot.fewshot.sensitivity import describe_sensitivity
 from callshot.records import ClassCount, Evaluation
 from callshot.records.frames import unique_values
 from callshot.report.summary.context import SAMPLES, Context, Sentences, is_random
@@ -89,8 +90,11 @@ def _count_queries(count: ClassCount) -> int:
 
 
 def describe_repeated_folds(context: Context) -> Sentences:
-    """Yield how much mAP and the order of encoders depend on the partition into folds."""
-    yield from describe_repetition(context.evaluation.partitions, context.k)
+    """Yield how much mAP and the order of encoders depend on folds, examples and queries."""
+    evaluation = context.evaluation
+    yield from describe_repetition(evaluation.partitions, context.k)
+    sources = (evaluation.sensitivity, evaluation.sensitivity_means)
+    yield from describe_sensitivity(*sources, context.k)
 
 
 def describe_not_compared(context: Context) -> Sentences:

@@ -1,0 +1,199 @@
+"""Folds, labelled sets and samples of recordings, crossed → where the spread of mAP comes from.
+
+Every partition into folds is evaluated with each of S labelled sets (an order of the exemplars of
+every class, from which a support takes the first k outside a fold), and each of these with S random
+weights of the queries' recordings (the Bayesian bootstrap of `total`, on the queries alone). One
+value of mAP for each combination: a crossed design with three random factors.
+
+Variance components are the moment estimates of the analysis of variance. The mean square of a set
+of factors T expects Σ over U ⊇ T of σ²_U times the levels of the factors outside U, which is solved
+from the largest U down. An estimate below 0 counts as 0. Nothing is repeated inside a combination,
+so the last interaction includes what no factor explains.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+from math import prod
+
+import numpy as np
+import polars as pl
+
+from callshot.fewshot.episodes import Episodes
+from callshot.fewshot.protocol import Protocol
+from callshot.fewshot.total_resampling import UNIT, Reweighting, draw_orders, draw_units
+from callshot.records import FloatArray, IntArray
+from callshot.records.frames import (
+    SENSITIVITY,
+    SENSITIVITY_MEANS,
+    Frame,
+    concat_frames,
+    make_frame,
+)
+
+FACTORS = ("folds", "examples", "queries")
+INTERACTIONS = "interactions"
+TINY = 1e-300
+LEVEL_NAMES = {
+    "folds": "partitions into folds",
+    "examples": "labelled sets",
+    "queries": "samples of recordings",
+}
+
+Factors = tuple[int, ...]  # axes of a table of values
+
+
+def cross_samples(episodes: Episodes, protocol: Protocol) -> Reweighting:
+    """Return S · S samples: labelled set d with the weights b of queries is sample d · S + b.
+
+    Exemplars weigh the same.
+    """
+    seeds = protocol.seeds
+    units = draw_units(episodes, protocol, seeds)
+    equal = np.full_like(units, round(1 / UNIT))
+    rank = draw_orders(episodes, protocol, equal)
+    return Reweighting(
+        units=np.tile(units, (seeds, 1)),
+        rank=np.repeat(rank, seeds, axis=0),
+        exemplar_units=np.repeat(equal, seeds, axis=0),
+    )
+
+
+def variance_components(table: FloatArray) -> dict[Factors, float]:
+    """Return σ² of every set of axes of a table with one value for each combination of levels.
+
+    Axes with one level have none. Estimates may be below 0.
+
+    >>> variance_components(np.array([[1.0, 3.0], [1.0, 3.0]]))
+    {(0, 1): 0.0, (0,): 0.0, (1,): 2.0}
+    """
+    axes = [axis for axis, levels in enumerate(table.shape) if levels > 1]
+    found: dict[Factors, float] = {}
+    for size in range(len(axes), 0, -1):
+        for chosen in combinations(axes, size):
+            expected = _mean_square(table, chosen)
+            for other, variance in found.items():
+                if set(chosen) < set(other):
+                    expected -= variance * _levels_outside(table, other)
+            found[chosen] = expected / _levels_outside(table, chosen)
+    return found
+
+
+def _levels_outside(table: FloatArray, axes: Factors) -> int:
+    """Return the number of combinations of the levels of the other axes."""
+    outside = [axis for axis in range(table.ndim) if axis not in axes]
+    return prod(table.shape[axis] for axis in outside)
+
+
+def _mean_square(table: FloatArray, axes: Factors) -> float:
+    """Return the mean square of an effect or interaction."""
+    effect = np.zeros(table.shape)
+    for size in range(len(axes) + 1):
+        for kept in combinations(axes, size):
+            averaged = tuple(axis for axis in range(table.ndim) if axis not in kept)
+            sign = (-1) ** (len(axes) - size)
+            effect += sign * table.mean(axis=averaged, keepdims=True)
+    freedom = prod(table.shape[axis] - 1 for axis in axes)
+    return float(np.square(effect).sum() / freedom)
+
+
+def sensitivity_frames(
+    values: FloatArray, shots: IntArray, key: Mapping[str, object]
+) -> tuple[Frame, Frame]:
+    """Return the frames SENSITIVITY and SENSITIVITY_MEANS of one encoder.
+
+    `values` is mAP (partitions, labelled sets, weights, shots).
+    """
+    sources = []
+    means: list[Frame] = []
+    for k, table in zip(shots.tolist(), np.moveaxis(values, -1, 0), strict=True):
+        point = {**key, "k": k}
+        sources.append(_source_frame(table, point))
+        means += _mean_frames(table, point)
+    return concat_frames(sources, SENSITIVITY), concat_frames(means, SENSITIVITY_MEANS)
+
+
+def _source_frame(table: FloatArray, key: Mapping[str, object]) -> Frame:
+    """Return the standard deviation of every source, and its share of the variance, at one k."""
+    variances = dict.fromkeys((*FACTORS, INTERACTIONS), 0.0)
+    for axes, variance in variance_components(table).items():
+        source = FACTORS[axes[0]] if len(axes) == 1 else INTERACTIONS
+        variances[source] += max(variance, 0.0)
+    if table.shape[0] == 1:
+        del variances["folds"]
+    by_source = np.array(list(variances.values()))
+    total = max(float(by_source.sum()), TINY)
+    columns = {
+        "source": list(variances),
+        "sd": np.sqrt(by_source),
+        "share": by_source / total,
+    }
+    return make_frame(SENSITIVITY, columns, key)
+
+
+def _mean_frames(table: FloatArray, key: Mapping[str, object]) -> Iterator[Frame]:
+    """Yield mAP at each level of each factor, averaged over the others, at one k."""
+    for axis, source in enumerate(FACTORS):
+        others = tuple(other for other in range(len(FACTORS)) if other != axis)
+        mean = table.mean(axis=others)
+        columns = {"number": np.arange(len(mean)), "mean": mean}
+        yield make_frame(SENSITIVITY_MEANS, columns, {**key, "source": source})
+
+
+def count_orders(means: Frame, k: int) -> dict[str, tuple[int, int]]:
+    """Return in how many levels of each factor the encoders have the order of their means.
+
+    The second number is how many levels there are.
+    """
+    points = means.filter(k=k)
+    expected = _order(points)
+    counts = {}
+    for source in FACTORS:
+        levels = points.filter(source=source).partition_by("number")
+        orders = Counter(_order(level) == expected for level in levels)
+        counts[source] = (orders[True], len(levels))
+    return counts
+
+
+def _order(points: Frame) -> Sequence[str]:
+    """Return the encoders by mAP, the best first."""
+    by_encoder = points.group_by("encoder", maintain_order=True).agg(pl.mean("mean"))
+    order = by_encoder.sort("mean", descending=True, maintain_order=True)
+    return order["encoder"].to_list()
+
+
+def describe_sensitivity(sensitivity: Frame, means: Frame, k: int) -> list[str]:
+    """Return where the spread of mAP at k comes from, and where the order of encoders holds."""
+    points = sensitivity.filter(k=k)
+    if points.is_empty():
+        return []
+    orders = count_orders(means, k)
+    levels = [f"{orders[name][1]} {LEVEL_NAMES[name]}" for name in FACTORS]
+    parts = []
+    for rows in points.partition_by("encoder"):
+        sources = [
+            f"{row['source']} {row['sd']:.3f} ({row['share']:.0%})"
+            for row in rows.iter_rows(named=True)
+        ]
+        parts.append(f"{rows['encoder'][0]}: {', '.join(sources)}")
+    lines = [
+        f"Standard deviation of mAP at k = {k} by source, over {' × '.join(levels)}: "
+        f"{'; '.join(parts)}."
+    ]
+    if len(parts) > 1:
+        lines.append(_describe_order(means.filter(k=k), orders))
+    return lines
+
+
+def _describe_order(points: Frame, orders: Mapping[str, tuple[int, int]]) -> str:
+    """Return in how many of the levels the order of encoders holds."""
+    holds = [
+        f"{count} of {total} {LEVEL_NAMES[name]}"
+        for name, (count, total) in orders.items()
+    ]
+    order = ", ".join(_order(points))
+    everywhere = all(count == total for count, total in orders.values())
+    ending = "" if everywhere else ": it is not certain"
+    return (
+        f"The order {order} holds in {', '.join(holds[:-1])} and {holds[-1]}{ending}."
+    )
