@@ -29,6 +29,7 @@ from callshot.fewshot.differences import compare_baselines, compare_encoders
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.moved_examples import evaluate_moved
 from callshot.fewshot.protocol import Protocol, make_protocol
+from callshot.jobs import Cluster
 from callshot.records import (
     Embeddings,
     Evaluation,
@@ -155,6 +156,7 @@ def embed(
     store: Path | None = None,
     device: str = "cpu",
     threads: int | None = None,
+    cluster: Cluster | None = None,
     progress: Progress = no_progress,
     **choices: Any,
 ) -> Embeddings:
@@ -179,6 +181,8 @@ def embed(
         Folder that stores embeddings; the user's cache by default.
     device, threads, progress
         cpu or cuda; the number of threads; a function that gets shares of the work.
+    cluster : Cluster, optional
+        Workers that embed the segments, of `callshot.open_cluster`; not with `site`.
     **choices
         Options of the encoder that differ from its defaults, e.g. padding="right".
 
@@ -212,9 +216,13 @@ def embed(
     rows = segments.segments if isinstance(segments, Segmentation) else segments
     root = to_path(audio)
     load = partial(corpus_audio.load_audio, root, threads=threads)
+    if cluster is not None:  # workers have other folders, and a thread each
+        load = partial(corpus_audio.load_audio, root.absolute(), threads=1)
     texts = {option: str(value) for option, value in choices.items()}
     source = SegmentAudio(rows, root, load)
-    options = EmbedOptions(texts, store, device, threads)
+    options = EmbedOptions(texts, store, device, threads, cluster)
+    if site is not None and cluster is not None:
+        raise OptionError("cluster: calls are laid into a site here; leave it out")
     if site is None:
         table, _ = embed_with_encoder(source, encoder, options, progress=progress)
     else:

@@ -7,7 +7,9 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 from typer.testing import CliRunner
 
 import callshot
@@ -74,6 +76,46 @@ def test_an_index_has_the_same_bytes_with_and_without_a_cluster(
     )
     assert again.added == []
     assert again.rejects == plain.rejects
+
+
+def test_embeddings_and_events_are_the_same_with_and_without_a_cluster(
+    tmp_path, cluster, monkeypatch
+):
+    site = tmp_path / "site"
+    site.mkdir()
+    for number in range(3):
+        noise = np.random.default_rng(number).normal(0, 0.01, 10 * RATE_HZ)
+        for start_s in (2, 6):
+            at = slice(start_s * RATE_HZ, start_s * RATE_HZ + 8000)
+            noise[at] += np.sin(np.arange(8000) / (5 + 4 * (start_s == 6)))
+        soundfile.write(site / f"s{number}.wav", noise, RATE_HZ)
+        text = '2.0\t2.5\trumble\n6.0\t6.5\tčalling "x"\n'
+        (site / f"s{number}.txt").write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    segments = callshot.segment("site", min_length_s=0.1)
+    tables = []
+    for store, workers in (("a", None), ("b", cluster)):
+        options = {"store": tmp_path / store, "cluster": workers}
+        tables.append(callshot.embed(segments, "mfcc", **options))
+    assert tables[0].segment == tables[1].segment
+    assert np.array_equal(tables[0].vectors, tables[1].vectors)
+    again = callshot.embed(segments, "mfcc", store=tmp_path / "b")  # from the store
+    assert np.array_equal(again.vectors, tables[0].vectors)
+    model = callshot.learn("site", "mfcc", store=tmp_path / "a").model
+    plain = callshot.scan(model, "site", "plain", hop_s=0.25)
+    result = callshot.scan(model, "site", "workers", hop_s=0.25, cluster=cluster)
+    assert len(plain.events) > 3
+    assert result.events.equals(plain.events)
+    assert (result.windows, result.active) == (plain.windows, plain.active)
+    assert list_files(Path("workers")) == list_files(Path("plain"))
+    span = next(Path("plain").rglob("*.npy"))
+    span.write_bytes(b"damaged")
+    reasons = [
+        [one.reason for one in callshot.scan(model, "plain", cluster=one).rejects]
+        for one in (None, cluster)
+    ]
+    assert len(reasons[0]) == 1
+    assert reasons[0] == reasons[1]
 
 
 # Failures

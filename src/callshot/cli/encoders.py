@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from callshot.cli.app import OTHER, STEPS, app, run_with_progress
+from callshot.cli.cluster import use_cluster
 from callshot.cli.options import (
+    ClusterName,
     Device,
     OutTable,
     Quiet,
@@ -112,6 +114,7 @@ def embed(
     ] = None,
     device: Device = "cpu",
     threads: Threads = None,
+    cluster: ClusterName = None,
     quiet: Quiet = False,
 ) -> None:
     """Turn segments into embeddings, with a frozen encoder.
@@ -125,7 +128,10 @@ def embed(
     from callshot.records.duplicates import describe_duplicates, find_equal_vectors
     from callshot.study.file_steps import embed_files
 
-    with run_with_progress(f"opening {encoder}", quiet=quiet) as progress:
+    with (
+        use_cluster(cluster, threads, quiet=quiet) as workers,
+        run_with_progress(f"opening {encoder}", quiet=quiet) as progress,
+    ):
         table, rejects = embed_files(
             segments,
             out,
@@ -138,6 +144,7 @@ def embed(
             store=store,
             device=device,
             threads=threads,
+            cluster=workers,
             progress=progress,
         )
     if quiet:

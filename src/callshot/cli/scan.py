@@ -1,15 +1,24 @@
 """The command that uses a model: scan."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from callshot.cli.app import FIELD, app, run_with_progress
+from callshot.cli.cluster import use_cluster
 from callshot.cli.learn import EncoderOptions, ModelFile, print_rejects
 from callshot.cli.option_groups import with_groups
-from callshot.cli.options import FollowLinks, Out, Quiet, Seed, parse_names, parse_pairs
+from callshot.cli.options import (
+    ClusterName,
+    FollowLinks,
+    Out,
+    Quiet,
+    Seed,
+    parse_names,
+    parse_pairs,
+)
 from callshot.errors import OptionError, printable
 
 if TYPE_CHECKING:
@@ -127,6 +136,7 @@ def scan(
             show_default="as in the table of segments",
         ),
     ] = None,
+    cluster: ClusterName = None,
     quiet: Quiet = False,
 ) -> None:
     """Find calls in recordings with a model, or name given segments.
@@ -146,9 +156,13 @@ def scan(
             "one of the two"
         )
     if segments is not None:
+        if cluster is not None:
+            raise OptionError(
+                "cluster: is for recordings; leave it out with --segments"
+            )
         _name_segments(path, segments, out, encoder, audio, quiet)
     elif recordings is not None:
-        _scan_recordings(path, recordings, out, encoder, events, quiet)
+        _scan_recordings(path, recordings, out, encoder, events, cluster, quiet)
 
 
 def _scan_recordings(
@@ -157,6 +171,7 @@ def _scan_recordings(
     out: Path,
     encoder: EncoderOptions,
     events: EventOptions,
+    cluster: str | None,
     quiet: bool,
 ) -> None:
     from rich.console import Console
@@ -174,7 +189,11 @@ def _scan_recordings(
     )
     options = events.scan_options()
     wanted = events.output()
-    with run_with_progress("opening the encoder", quiet=quiet) as progress:
+    with (
+        use_cluster(cluster, encoder.threads, quiet=quiet) as workers,
+        run_with_progress("opening the encoder", quiet=quiet) as progress,
+    ):
+        embedding = replace(embedding, cluster=workers)
         result = scan_files(path, recordings, out, options, embedding, wanted, progress)
     if not quiet:
         show_scan(result, out, Console())

@@ -9,14 +9,19 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from callshot.distributed.run_job import JobRun, Usage, list_workers
+from callshot.distributed.run_job import (
+    JobRun,
+    Usage,
+    ignore_missing,
+    list_workers,
+)
 from callshot.encoders.embed import default_threads
 from callshot.errors import ClusterError, OptionError
 from callshot.files import error_reason
@@ -54,12 +59,14 @@ class DaskCluster:
     name       as the user gave it
     dashboard  address of a page that shows what the workers do; empty if there is none
     threads    of the model in each worker; None: as many as Dask gives the worker
+    restore    starts workers again that are gone for good, where we started them
     """
 
     client: "Client"
     name: str
     threads: int | None = None
     usage: Usage = field(default_factory=Usage)
+    restore: Callable[[], None] = ignore_missing
 
     @property
     def dashboard(self) -> str:
@@ -77,7 +84,8 @@ class DaskCluster:
             return iter(())
         if job.needs_gpu:
             check_gpu(self.client, self.name)
-        return JobRun(self.client, job, self.usage, self.threads).outcomes()
+        run = JobRun(self.client, job, self.usage, self.threads, self.restore)
+        return run.outcomes()
 
     def add_audio(self, seconds: float) -> None:
         """Count audio that was worked on."""
@@ -111,14 +119,16 @@ def open_cluster(where: str, *, threads: int | None = None) -> Iterator[DaskClus
     """
     check_installed()
     local = LOCAL.fullmatch(where.strip())
+    restore = ignore_missing
     with ExitStack() as stack:
         if local is not None:
             scheduler = _start_local(stack, int(local[1]), threads)
+            restore = partial(restore_workers, scheduler, int(local[1]))
         else:
             scheduler = find_scheduler(where)
         client = _connect(stack, where, scheduler)
         _wait_for_workers(client, where)
-        yield DaskCluster(client, where, threads)
+        yield DaskCluster(client, where, threads, restore=restore)
 
 
 def check_installed() -> None:
@@ -190,6 +200,18 @@ def _start_local(stack: ExitStack, count: int, threads: int | None) -> Any:
         ) from error
     stack.push(partial(_close, cluster))
     return cluster
+
+
+def restore_workers(cluster: Any, count: int) -> None:
+    """Start workers again whose process was killed while it started: Dask gives them up."""
+    closed = []
+    for name, nanny in cluster.workers.items():
+        if nanny.status.name in ("closed", "failed"):
+            closed.append(name)
+    for name in closed:
+        del cluster.workers[name]
+    if closed:
+        cluster.scale(count)
 
 
 def _start_resource_tracker() -> None:

@@ -10,7 +10,7 @@ import queue
 import time
 import uuid
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,10 @@ COUNT_WORKERS_S = 2.0
 NO_WORKERS_S = 300.0
 
 
+def ignore_missing() -> None:
+    """Leave it to others to start workers again."""
+
+
 @dataclass
 class Usage:
     """What jobs took so far, summed over workers."""
@@ -76,6 +80,7 @@ class JobRun:
     job: Job
     usage: Usage
     threads: int | None = None
+    restore: Callable[[], None] = ignore_missing
     waiting: deque[_Batch] = field(default_factory=deque)  # to be tried again first
     unsent: deque[int] = field(default_factory=deque)
     suspects: deque[int] = field(default_factory=deque)
@@ -184,6 +189,7 @@ class JobRun:
         """Ask now and then which workers there are: some die, others come."""
         if time.monotonic() - self.counted_s < COUNT_WORKERS_S:
             return
+        self.restore()
         self.workers = list_workers(self.client)
         self.counted_s = time.monotonic()
         if self.workers:

@@ -33,7 +33,7 @@ def prepare_ahead(
     """Yield the prepared audio of each segment in order; a thread works ahead."""
     samples_per_s = encoder.spec.rate_hz / encoder.spec.speed
     most = _count_ahead(segments, samples_per_s)
-    stream = map(partial(_prepare, encoder), segments, load(segments))
+    stream = map(partial(prepare_segment, encoder), segments, load(segments))
     waiting = deque[Prepared]()
     with Pool(1, thread_name_prefix="callshot-windows") as pool:
         for _ in segments:
@@ -43,9 +43,10 @@ def prepare_ahead(
         yield from waiting
 
 
-def _prepare(
+def prepare_segment(
     encoder: Encoder, segment: Segment, loaded: Loaded
 ) -> tuple[str, PreparedSegment]:
+    """Return the key of a segment's audio, and what the model gets."""
     _, signal = loaded
     if isinstance(signal, InputError):
         raise signal
@@ -94,3 +95,12 @@ class Batching:
             self._best_size = self.size
         self.settled = speed < SLOWER * self._best or self.size * 2 > LARGEST_BATCH
         self.size = self._best_size if self.settled else self.size * 2
+
+
+def describe_speed(segments: int, audio_s: float, elapsed_s: float) -> str:
+    """Return the speed of an encoder so far, for progress."""
+    elapsed_s = max(elapsed_s, 1e-3)
+    return (
+        f"{segments / elapsed_s:.0f} segments/s, "
+        f"{audio_s / elapsed_s:.0f} h of audio per hour"
+    )

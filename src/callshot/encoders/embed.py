@@ -7,29 +7,38 @@ is a reject, and the run continues; everything that was encoded before a crash i
 
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 
-from callshot.encoders.batching import LoadAudio, Prepared, prepare_ahead
+from callshot.encoders.batching import (
+    LoadAudio,
+    describe_speed,
+    prepare_ahead,
+)
 from callshot.encoders.catalogue import display_name
+from callshot.encoders.embed_on_cluster import (
+    EmbedWork,
+    embed_on_cluster,
+    view_fingerprint,
+)
+from callshot.encoders.embedding_run import EmbeddingRun
 from callshot.encoders.encode import (
     Encoder,
-    PreparedSegment,
     open_encoder,
-    unroll,
 )
 from callshot.encoders.fit import measure_spectra, resolve_speeds, sample_segments
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.store.store import FINGERPRINT, Store, open_store
 from callshot.encoders.validation import Float32Array
 from callshot.encoders.views import Views, find_views, join_tables
-from callshot.encoders.workers import Output, Workers
+from callshot.encoders.workers import Workers
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.files import sha256_text, why_not_writable
+from callshot.jobs import Cluster
 from callshot.records import (
     Embeddings,
     Progress,
@@ -43,6 +52,9 @@ from callshot.storage import home
 Source = Path | str
 WriteSequences = Callable[[Sequence[str], Iterator[Float32Array]], object]
 """Called with the names of segments and their sequences."""
+
+EmbedMissing = Callable[[Store, Progress], tuple[list[str | None], list[Reject]]]
+"""Adds what is missing to a store; returns the key of each segment, and the rejects."""
 
 AUDIO_OPTIONS = attrgetter(
     "start_s",
@@ -93,12 +105,14 @@ class EmbedOptions:
     store    folder in which embeddings are kept; by default the user's cache
     device   "cpu" or "cuda"
     threads  of the model; by default one for each core
+    cluster  workers that encode; they must be able to load the audio
     """
 
     choices: Mapping[str, str] | None = None
     store: Path | None = None
     device: str = "cpu"
     threads: int | None = None
+    cluster: Cluster | None = None
 
 
 DEFAULTS = EmbedOptions()
@@ -183,13 +197,10 @@ def embed_view(
     """Embed segments with one encoder at one speed; see `embed`."""
     check_segments(spec, audio.segments, audio.source)
     sequences = write_sequences is not None
-    threads = options.threads or default_threads()
-    opened = open_encoder(
-        spec, device=options.device, threads=threads, sequences=sequences
-    )
+    fingerprint, embed_missing = _choose_encoding(audio, spec, options, sequences)
     folder = default_store() if options.store is None else options.store
-    with open_store(folder, opened.fingerprint, sequences=sequences) as store:
-        all_keys, rejects = embed_segments(audio, opened, store, progress)
+    with open_store(folder, fingerprint, sequences=sequences) as store:
+        all_keys, rejects = embed_missing(store, progress)
         keys = [key for key in all_keys if key is not None]
         if not keys:
             reason = f" (the first: {rejects[0].reason})" if rejects else ""
@@ -205,6 +216,28 @@ def embed_view(
     return table, rejects
 
 
+def _choose_encoding(
+    audio: SegmentAudio, spec: EncoderSpec, options: EmbedOptions, sequences: bool
+) -> tuple[Mapping[str, object], EmbedMissing]:
+    """Return the fingerprint of an encoder, and what embeds segments: a model here, or workers."""
+    if options.cluster is not None:
+        fingerprint = view_fingerprint(spec, options.device, sequences=sequences)
+        work = EmbedWork(audio.load, spec, fingerprint, options.device, sequences)
+        sources = _name_sources(audio)
+        return fingerprint, partial(
+            embed_on_cluster, options.cluster, work, audio.segments, sources
+        )
+    threads = options.threads or default_threads()
+    opened = open_encoder(
+        spec, device=options.device, threads=threads, sequences=sequences
+    )
+    return opened.fingerprint, partial(embed_segments, audio, opened)
+
+
+def _name_sources(audio: SegmentAudio) -> list[str]:
+    return [audio.name_source(audio.root, segment) for segment in audio.segments]
+
+
 def embed_segments(
     audio: SegmentAudio,
     encoder: Encoder,
@@ -216,11 +249,11 @@ def embed_segments(
     Return the key of each segment, None for rejects, and the rejects.
     """
     segments = audio.segments
-    sources = [audio.name_source(audio.root, segment) for segment in segments]
+    sources = _name_sources(audio)
     known = store.find(sources)
     keys = [known.get(source) for source in sources]
     workers = Workers(encoder)
-    run = _EmbeddingRun(
+    run = EmbeddingRun(
         segments=segments,
         sources=sources,
         keys=keys,
@@ -241,110 +274,11 @@ def embed_segments(
         for count, (n, future) in enumerate(zip(missing, prepared, strict=True), 1):
             run.add(n, future)
             audio_s += segments[n].end_s - segments[n].start_s
-            speed = _describe_speed(count, audio_s, time.monotonic() - start_s)
+            speed = describe_speed(count, audio_s, time.monotonic() - start_s)
             progress(1 / total, f"{name}: {speed}")
         run.finish()
     store.flush()
     return keys, sorted(run.rejects, key=lambda reject: reject.row or 0)
-
-
-def _describe_speed(segments: int, audio_s: float, elapsed_s: float) -> str:
-    elapsed_s = max(elapsed_s, 1e-3)
-    return (
-        f"{segments / elapsed_s:.0f} segments/s, "
-        f"{audio_s / elapsed_s:.0f} h of audio per hour"
-    )
-
-
-@dataclass(frozen=True)
-class _Running:
-    """A segment in the model: its number, the key of its audio, and what the model gets."""
-
-    n: int
-    key: str
-    item: PreparedSegment
-
-
-@dataclass
-class _EmbeddingRun:
-    """The keys and rejects of the segments so far, and the audio that the model works on."""
-
-    segments: Sequence[Segment]
-    sources: Sequence[str]
-    keys: list[str | None]
-    encoder: Encoder
-    store: Store
-    workers: Workers
-    rejects: list[Reject] = field(default_factory=list)
-    running: deque[_Running] = field(default_factory=deque)
-    outputs: dict[str, Output] = field(default_factory=dict)  # by key, of `running`
-
-    @contextmanager
-    def flush_on_error(self) -> Iterator[None]:
-        """Store what the model returned, whatever ends the block, before threads are ended."""
-        try:
-            yield
-        except BaseException:
-            with suppress(OutputError):  # the first error is what the user must see
-                self.store.flush()
-            raise
-
-    def add(self, n: int, prepared: Prepared) -> None:
-        """Give the audio of a segment to the model, once; store what is ready, in order."""
-        try:
-            key, item = prepared.result()
-        except InputError as error:
-            self.reject(n, error)
-            return
-        if key not in self.outputs and not self.store.has(key):
-            self.outputs[key] = self.workers.submit(item)
-        self.running.append(_Running(n, key, item))
-        if len(self.running) > self.most_running:
-            self.finish_first()
-
-    @property
-    def most_running(self) -> int:
-        """How many segments may be in the model or wait for it: enough to keep it busy."""
-        return 2 * max(self.encoder.workers, self.workers.batching.size)
-
-    def finish(self) -> None:
-        """Wait for the model, and store everything."""
-        while self.running:
-            self.finish_first()
-
-    def finish_first(self) -> None:
-        """Wait for the first segment in the model, and add it to the store."""
-        first = self.running.popleft()
-        output = None
-        if not self.store.has(first.key):
-            try:
-                output = self.outputs[first.key]()
-            except InputError as error:
-                self.reject(first.n, error)
-                return
-        self.outputs.pop(first.key, None)
-        self.keys[first.n] = first.key
-        self.store_output(self.sources[first.n], first.key, first.item, output)
-
-    def store_output(
-        self,
-        source: str,
-        key: str,
-        item: PreparedSegment,
-        output: Float32Array | None,
-    ) -> None:
-        """Add the output of the model to the store; None if the store has that audio."""
-        if output is not None:
-            vector = self.encoder.pool(item, output)
-            self.store.add(source, key, vector, unroll(output))
-        elif not self.store.keeps_sequences:
-            # The same audio from another source: add it, so that it is not read again.
-            self.store.add(source, key, self.store.vectors([key])[0])
-
-    def reject(self, n: int, error: InputError) -> None:
-        """Count a segment among the rejects."""
-        path = self.segments[n].path
-        self.rejects.append(Reject(path, n + 1, str(error)))
 
 
 def default_threads() -> int:

@@ -54,6 +54,7 @@ from callshot.fewshot.folds import (
 )
 from callshot.fewshot.protocol import Protocol
 from callshot.files import atomic_path, check_new_file, has_header, make_folder
+from callshot.jobs import Cluster
 from callshot.records import (
     CorpusResults,
     Embeddings,
@@ -181,6 +182,7 @@ def embed_files(
     store: Path | None = None,
     device: str = "cpu",
     threads: int | None = None,
+    cluster: Cluster | None = None,
     progress: Progress = no_progress,
 ) -> tuple[Embeddings, list[Reject]]:
     """Embed the segments of a table; write the embeddings, and the rejects beside them.
@@ -190,6 +192,8 @@ def embed_files(
     """
     if site is not None and sequences:
         raise OptionError("sequence: calls in the background of a site have none")
+    if site is not None and cluster is not None:
+        raise OptionError("cluster: calls are laid into a site here; leave it out")
     source, out = to_path(source), to_path(out)
     check_new_table(out)
     _check_beside(out)
@@ -204,8 +208,10 @@ def embed_files(
     facts = segments.metadata
     root = to_path(facts.get("audio", "") if audio is None else audio)
     load = partial(load_audio, root, threads=threads or default_threads())
+    if cluster is not None:  # workers have other folders, and a thread each
+        load = partial(load_audio, root.absolute(), threads=1)
     audio_of_segments = SegmentAudio(segments, root, load, source)
-    options = EmbedOptions(choices, store, device, threads)
+    options = EmbedOptions(choices, store, device, threads, cluster)
     run: Callable[..., tuple[Embeddings, list[Reject]]] = embed
     if site is not None:
         run = partial(embed_at_site, site=site)

@@ -159,7 +159,7 @@ def find_active_windows(
     with threadpool_limits(1, "blas"), Pool(threads) as pool:
         for recording in recordings:
             paths = span_paths(index.folder, recording)
-            tasks = [pool.submit(_decide_file, path, index, detector) for path in paths]
+            tasks = [pool.submit(decide_file, path, index, detector) for path in paths]
             waiting.append((recording, tasks))
             while sum(len(tasks) for _, tasks in waiting) > FILES_AHEAD * threads:
                 yield _collect(*waiting.popleft())
@@ -167,7 +167,8 @@ def find_active_windows(
             yield _collect(*waiting.popleft())
 
 
-def _decide_file(path: Path, index: Index, detector: Detector) -> ActiveWindows:
+def decide_file(path: Path, index: Index, detector: Detector) -> ActiveWindows:
+    """Return the active windows in a file of an index."""
     return decide(read_span(path, index.settings), detector)
 
 

@@ -18,6 +18,7 @@ from callshot.detection.models.model import Model
 from callshot.detection.models.model_file import read_model
 from callshot.detection.scans.active_windows import ActiveWindows, find_active_windows
 from callshot.detection.scans.merge_windows import Event, Spacing, merge_windows
+from callshot.detection.scans.scan_on_cluster import find_on_cluster
 from callshot.detection.scans.scan_site import SuitedModel, suit_site
 from callshot.detection.scans.scan_source import (
     EmbeddingOptions,
@@ -27,6 +28,7 @@ from callshot.detection.scans.scan_source import (
     open_source,
 )
 from callshot.errors import InputError
+from callshot.jobs import Cluster
 from callshot.records import FloatArray, Progress, Reject, no_progress
 from callshot.records.frames import Frame
 from callshot.storage import to_path
@@ -97,6 +99,7 @@ def scan(
     follow_links: bool = False,
     device: str = "cpu",
     threads: int | None = None,
+    cluster: Cluster | None = None,
     progress: Progress = no_progress,
 ) -> ScanResult:
     """Find calls in recordings of any length with a model.
@@ -126,7 +129,7 @@ def scan(
         what is scanned, and thresholds come from there; "always": all examples; "none".
     encoder, choices
         Where the model cannot find its encoder by name, as with `onnx:PATH`.
-    follow_links, device, threads, progress
+    follow_links, device, threads, cluster, progress
         As in `index_recordings`.
 
     Returns
@@ -159,7 +162,7 @@ def scan(
     learned = model if isinstance(model, Model) else read_model(to_path(model))
     options = ScanOptions(false_alarms, gap_s, hop_s, site)
     embedding = EmbeddingOptions(
-        encoder, dict(choices or {}), follow_links, device, threads
+        encoder, dict(choices or {}), follow_links, device, threads, cluster
     )
     return scan_recordings(learned, recordings, index, options, embedding, progress)
 
@@ -180,7 +183,7 @@ def scan_recordings(
     aim = find_window_aim(options.false_alarms, source.index, suited.background)
     detector = make_detector(suited.model, suited.background, aim)
     run = _ScanRun(source, detector, _make_spacing(model, source.index, options))
-    run.scan_all(embedding.threads, progress)
+    run.scan_all(embedding, progress)
     return run.make_result(model, options, suited)
 
 
@@ -225,13 +228,15 @@ class _ScanRun:
     windows: int = 0
     active: int = 0
 
-    def scan_all(self, threads: int | None, progress: Progress) -> None:
+    def scan_all(self, embedding: EmbeddingOptions, progress: Progress) -> None:
         """Find the events of all recordings; one that cannot be read is a reject."""
         source = self.source
         report = _make_report(source, progress)
-        found = find_active_windows(
-            source.index, source.recordings, self.detector, threads=threads
-        )
+        scanned = (source.index, source.recordings, self.detector)
+        if embedding.cluster is None:
+            found = find_active_windows(*scanned, threads=embedding.threads)
+        else:
+            found = find_on_cluster(embedding.cluster, *scanned)
         for recording, windows in found:
             if isinstance(windows, InputError):
                 self.rejects.append(Reject(recording.path, None, str(windows)))

@@ -22,6 +22,7 @@ from callshot.encoders.spec import find_differences
 from callshot.encoders.validation import check_choice
 from callshot.encoders.views import find_views
 from callshot.errors import InputError, OptionError
+from callshot.jobs import Cluster
 from callshot.records import Progress, Reject, scale_progress
 from callshot.storage import to_path
 
@@ -57,6 +58,7 @@ class EmbeddingOptions:
     """How windows of recordings are embedded; only needed where there is no index yet.
 
     encoder, choices  where the model cannot find its own by name, as with onnx:PATH
+    cluster           workers that embed windows, and compare them with the model
     """
 
     encoder: str | None = None
@@ -64,6 +66,7 @@ class EmbeddingOptions:
     follow_links: bool = False
     device: str = "cpu"
     threads: int | None = None
+    cluster: Cluster | None = None
 
 
 @dataclass(frozen=True)
@@ -192,6 +195,7 @@ class _IndexFirst:
             follow_links=self.options.follow_links,
             device=self.options.device,
             threads=self.options.threads,
+            cluster=self.options.cluster,
             progress=scale_progress(progress, INDEXING),
         )
         scanned = self._select(result)
