@@ -77,10 +77,10 @@ def draw_detection(figure: Any, tables: list[Rows]) -> None:
     wanted = [
         (tables[0], "5 clips", "scanned", "MFCC, 5 clips, no labels"),
         (tables[0], "5 clips", "quiet", "MFCC, 5 clips, quiet hours"),
-        (tables[0], "20 clips", "quiet", "MFCC, 20 clips, quiet hours"),
-        (tables[0], "5 annotated", "quiet", "MFCC, 5 annotated, quiet hours"),
         (tables[1], "5 clips", "scanned", "YAMNet, 5 clips, no labels"),
         (tables[1], "5 clips", "quiet", "YAMNet, 5 clips, quiet hours"),
+        (tables[2], "5 clips", "scanned", "BirdNET, 5 clips, no labels"),
+        (tables[2], "5 clips", "quiet", "BirdNET, 5 clips, quiet hours"),
     ]
     axes = figure.subplots(1, 2, sharey=True)
     for number, (rows, examples, background, _) in enumerate(wanted):
