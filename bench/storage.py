@@ -47,6 +47,9 @@ def main() -> None:
     options.add_argument(
         "--every", type=int, default=20, metavar="N", help="request that fails"
     )
+    options.add_argument(
+        "--only", choices=["plain", "latency", "errors"], help="one kind of bucket"
+    )
     given = options.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="callshot-storage-"))
     try:
@@ -74,15 +77,16 @@ def _compare(given, folder, proxy):
     start_s = time.monotonic()
     _scan(model, local, folder / "out")
     rows = [_row("disk", time.monotonic() - start_s, size, size)]
-    for name, latency_s, every in (
-        ("bucket", 0.0, 0),
-        (f"bucket, {given.latency_ms:g} ms", given.latency_ms / 1000, 0),
-        (
-            f"bucket, {given.latency_ms:g} ms, errors",
-            given.latency_ms / 1000,
-            given.every,
-        ),
-    ):
+    latency_s = given.latency_ms / 1000
+    wait = f"{given.latency_ms:g} ms"
+    kinds = {
+        "plain": ("bucket", 0.0, 0),
+        "latency": (f"bucket, {wait}", latency_s, 0),
+        "errors": (f"bucket, {wait}, errors", latency_s, given.every),
+    }
+    for kind, (name, latency_s, every) in kinds.items():
+        if given.only not in (None, kind):
+            continue
         store = open_bucket(proxy)
         upload(store, local, f"{BUCKET}/in")
         store.put_file(str(model), f"{BUCKET}/model.npz")

@@ -114,7 +114,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "GET" and "audio/x" in kinds:
             with self.server.lock:
                 self.server.sent += len(content)
-        self.wfile.write(content)
+        if self.command != "HEAD":
+            self.wfile.write(content)
 
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _pass_on
 
@@ -209,7 +210,6 @@ def s3_environment(proxy: Proxy) -> dict[str, str]:
         "AWS_ACCESS_KEY_ID": "recorder",
         "AWS_SECRET_ACCESS_KEY": SECRET,
         "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_MAX_ATTEMPTS": "1",  # callshot tries again by itself
     }
 
 

@@ -22,6 +22,7 @@ from stores import (
     Proxy,
     open_bucket,
     s3_environment,
+    serve_files,
     serve_s3,
     upload,
 )
@@ -44,6 +45,7 @@ def bucket(
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(requests, "FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr(requests, "_failures", 0)
     server.reset()
     store = open_bucket(server)
     store.proxy = server
@@ -244,6 +246,25 @@ def test_two_writers_at_once_leave_an_index_that_can_be_read(
     assert len(read_rows(index)) == 3
 
 
+def test_signatures_are_not_written_to_files_of_results(
+    bucket: Any, local: Path, tmp_path: Path
+) -> None:
+    from callshot.study.file_steps import segment_files
+
+    (local / "a.csv").write_text("recording,start_s,end_s,label\na.wav,1,3,call\n")
+    with serve_files(local) as url:
+        signed = Path(
+            f"{url}/a.csv?X-Amz-Signature=SIGNED"
+        )  # as the command line has it
+        segment_files(local, to_path(f"{URL}/segments"), signed)
+    facts = bucket.cat_file(f"{BUCKET}/segments/segments.json").decode()
+    assert f"{url}/a.csv" in facts
+    names = bucket.find(f"{BUCKET}/segments")
+    assert len(names) > 2
+    for name in names:
+        assert b"SIGNED" not in bucket.cat_file(name)
+
+
 # Bad input
 
 
@@ -289,14 +310,17 @@ def test_empty_and_missing_buckets_and_folders_are_one_line_each(
         open_index(f"{URL}/in")
 
 
-def test_objects_without_content_and_marks_of_folders_do_not_stop_the_rest(
+def test_empty_objects_marks_of_folders_and_odd_names_do_not_stop_the_rest(
     bucket: Any, local: Path
 ) -> None:
     upload(bucket, local, f"{BUCKET}/in")
     bucket.pipe_file(f"{BUCKET}/in/empty.wav", b"")
     bucket.call_s3("put_object", Bucket=BUCKET, Key="in/site/", Body=b"")
+    names = ["in/a b#1?.wav", "in/x::file:.wav", "in/ü+100%.wav", "in/[a]*.wav"]
+    for name in names:
+        bucket.pipe_file(f"{BUCKET}/{name}", (local / "a.wav").read_bytes())
     result = make_index(f"{URL}/in", f"{URL}/index")
-    assert len(result.added) == 3
+    assert len(result.added) == 3 + len(names)
     assert [one.reason for one in result.rejects] == [
         "empty.wav: the file is empty (0 bytes)"
     ]

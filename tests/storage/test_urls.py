@@ -36,6 +36,7 @@ from stores import serve_files
 def own_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(requests, "FIRST_WAIT_S", 0.001)
+    monkeypatch.setattr(requests, "_failures", 0)
 
 
 @pytest.fixture
@@ -132,6 +133,18 @@ def test_fsspec_is_imported_for_urls_only(tmp_path: Path) -> None:
         "find_recordings(to_path(sys.argv[1])); sys.exit('fsspec' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+
+
+def test_two_colons_in_a_name_lead_nowhere_else(memory: Any, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("of this machine")
+    chained = to_path("memory://d") / "absent::file:" / secret.relative_to("/")
+    with pytest.raises(FileNotFoundError):
+        chained.read_bytes()
+
+
+def test_upper_case_protocols_are_urls_too() -> None:
+    assert to_path("S3://bucket/A.wav") == to_path("s3://bucket/A.wav")
 
 
 # Secrets
@@ -242,6 +255,18 @@ def test_a_file_read_from_start_to_end_is_asked_for_in_few_ranges(
     assert [end for _, end in ranges[:-1]] == [start for start, _ in ranges[1:]]
 
 
+def test_a_server_that_names_no_version_is_asked_each_time(
+    memory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_path, "VERSION_KEYS", ())
+    path = to_path("memory://d/x.csv")
+    for content in (b"one", b"two"):
+        memory.pipe_file("/d/x.csv", content)
+        assert local_copy(path).read_bytes() == content
+        with path.open("rb") as stream:
+            assert stream.read() == content
+
+
 # Writing
 
 
@@ -327,4 +352,20 @@ def test_what_may_pass_is_tried_again_and_what_will_not_is_not(
         assert len(calls) == attempts
     assert len(waits) == 8
     assert sum(waits[:4]) <= 15
-    assert remote_path.WEB == ("http", "https")
+
+
+def test_storage_that_is_gone_costs_little_time_for_each_file() -> None:
+    calls: list[int] = []
+
+    def call() -> None:
+        calls.append(1)
+        raise ConnectionRefusedError
+
+    for _ in range(10):
+        with pytest.raises(OSError):
+            requests.call_store("s3://b/x", call)
+    assert len(calls) == 3 * 5 + 7
+    assert requests.call_store("s3://b/x", lambda: 1) == 1
+    with pytest.raises(OSError):
+        requests.call_store("s3://b/x", call)
+    assert len(calls) == 3 * 5 + 7 + 5

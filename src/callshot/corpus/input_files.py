@@ -17,7 +17,7 @@ from callshot.records import (
     Segmentation,
     no_progress,
 )
-from callshot.storage import to_path
+from callshot.storage import is_remote, to_path
 
 ANNOTATIONS = "annotations"
 RECORDING = "recording"
@@ -34,10 +34,18 @@ def describe_inputs(
     inputs = []
     for file, role in roles.items():
         progress(0.0, f"checksum of {file}")
-        path = root / file
+        path = _find_input(root, file)
         with explain_unreadable(path):
             inputs.append({"role": role, "file": file, "sha256": sha256_file(path)})
     return inputs
+
+
+def _find_input(root: Path, file: str) -> Path:
+    """Return the path of an input: a URL, absolute, or below the folder of the recordings."""
+    path = to_path(file)
+    if is_remote(path) or path.is_absolute():
+        return path
+    return root / file
 
 
 def _annotation_files(segmentation: Segmentation, root: Path) -> list[str]:
@@ -56,7 +64,7 @@ def _annotation_files(segmentation: Segmentation, root: Path) -> list[str]:
 def verify_inputs(provenance: Mapping[str, Any], root: Path) -> Iterator[Finding]:
     """Yield what became of the files that segments were made from."""
     for entry in provenance.get("inputs", ()):
-        path = root / entry["file"]
+        path = _find_input(root, entry["file"])
         expected = entry["sha256"]
         try:
             is_same = sha256_file(path) == expected

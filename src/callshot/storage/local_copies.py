@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from callshot.errors import OptionError
-from callshot.storage.remote_path import WEB, RemotePath, is_remote
+from callshot.storage.remote_path import UNKNOWN_VERSION, WEB, RemotePath, is_remote
 from callshot.storage.requests import call_store
 
 COPIES = "remote"
@@ -41,8 +41,9 @@ def home() -> Path:
 def local_copy(path: Path, checksum: str | None = None) -> Path:
     """Return a file of this machine as it is, and a copy of one behind a URL.
 
-    A copy is made once for each version of the file. With `checksum` (SHA-256, in hexadecimal) the
-    version is not asked for, and a copy that differs is made again.
+    A copy is made once for each version of the file, and each time if the server names none. With
+    `checksum` (SHA-256, in hexadecimal) the version is not asked for, and a copy that differs is
+    made again.
 
     Raises
     ------
@@ -52,14 +53,15 @@ def local_copy(path: Path, checksum: str | None = None) -> Path:
     if not is_remote(path):
         return path
     remote = path
-    if checksum is None:
+    is_known = True
+    version = checksum
+    if version is None:
         status = remote.stat()
+        is_known = status.st_mtime_ns != UNKNOWN_VERSION
         version = f"{status.st_size} {status.st_mtime_ns}"
-    else:
-        version = checksum
     key = hashlib.sha256(f"{remote} {version}".encode()).hexdigest()[:16]
     copy = home() / COPIES / key / remote.name
-    if not _is_whole(copy, checksum):
+    if not is_known or not _is_whole(copy, checksum):
         _download(remote, copy)
     with suppress(OSError):
         os.utime(copy)  # used now

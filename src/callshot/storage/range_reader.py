@@ -10,12 +10,10 @@ import errno
 import io
 import threading
 from collections import OrderedDict, deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from callshot.storage.remote_path import UNKNOWN_VERSION, RemotePath
 from callshot.storage.requests import call_store
-
-if TYPE_CHECKING:
-    from callshot.storage.remote_path import RemotePath
 
 FIRST_BYTES = 2**14
 MOST_BYTES = 2**22
@@ -35,7 +33,7 @@ class RangeReader(io.RawIOBase):
     calls back from C, where nothing can be raised.
     """
 
-    def __init__(self, path: "RemotePath", *, keep_errors: bool = False) -> None:
+    def __init__(self, path: RemotePath, *, keep_errors: bool = False) -> None:
         super().__init__()
         self.name = str(path)
         self.error: BaseException | None = None
@@ -112,10 +110,9 @@ class RangeReader(io.RawIOBase):
 
     def _load_range(self) -> bytes:
         """Return the range that begins at the position."""
-        if self._position == 0:
-            known = _get_start(self._start)
-            if known is not None:
-                return known
+        known = _get_start(self._start) if self._position == 0 else None
+        if known is not None:
+            return known
         follows = False
         if self._ranges:
             start, content = self._ranges[-1]
@@ -153,6 +150,8 @@ def _get_start(key: Start) -> bytes | None:
 
 
 def _keep_start(key: Start, content: bytes) -> None:
+    if key[2] == UNKNOWN_VERSION:
+        return
     with _starts_lock:
         _starts[key] = content
         if len(_starts) > STARTS_KEPT:

@@ -5,6 +5,7 @@ have, is listed with a problem and never opened.
 """
 
 import io
+import os
 import re
 import stat
 from collections.abc import Iterator
@@ -33,6 +34,7 @@ VERSION_KEYS = (
     "LastModified", "last_modified", "Last-Modified", "updated", "mtime", "modified", "created",
 )
 # fmt: on
+UNKNOWN_VERSION = 0
 TEST_FILE = ".callshot-write-test"
 
 # The queries of signed URLs, which are part of no path.
@@ -43,7 +45,8 @@ _signatures: dict[str, str] = {}
 class RemoteStatus:
     """What `Path.stat` returns, of a file behind a URL.
 
-    `st_mtime_ns` is no time: it stands for the ETag, or whatever changes with the file.
+    `st_mtime_ns` is no time: it stands for the ETag, or whatever changes with the file; it is
+    UNKNOWN_VERSION where a server names nothing of that kind.
     """
 
     st_size: int
@@ -117,10 +120,12 @@ class RemotePath(PurePosixPath):
         info = self.info()
         if info["type"] == "directory":
             return RemoteStatus(0, 0, stat.S_IFDIR)
-        version = next((info[key] for key in VERSION_KEYS if info.get(key)), "")
+        size = int(info.get("size") or 0)
+        version = next((info[key] for key in VERSION_KEYS if info.get(key)), None)
+        if version is None:
+            return RemoteStatus(size, UNKNOWN_VERSION, stat.S_IFREG)
         digest = sha256(str(version).encode()).digest()
-        number = int.from_bytes(digest[:7], "big")
-        return RemoteStatus(int(info.get("size") or 0), number, stat.S_IFREG)
+        return RemoteStatus(size, int.from_bytes(digest[:7], "big"), stat.S_IFREG)
 
     def info(self) -> Info:
         """Return what the store says about a file or folder; of a listed file, what it said."""
@@ -196,12 +201,30 @@ class RemotePath(PurePosixPath):
         return listed
 
     def find_store(self) -> tuple[Any, str]:
-        """Return the file system of fsspec, and the name of this file there."""
-        from fsspec.core import url_to_fs
+        """Return the file system of fsspec, and the name of this file there.
+
+        Two colons in a name would be a chain of URLs in fsspec's own functions, which may lead
+        anywhere: they are not used.
+        """
+        from fsspec import get_filesystem_class
 
         url = str(self) + _signatures.get(str(self), "")
-        store, place = call_store(self, lambda: url_to_fs(url))
-        return store, str(place)
+        kind = get_filesystem_class(self.protocol)
+        options = {**kind._get_kwargs_from_urls(url), **_retry_options(self.protocol)}
+        store = call_store(self, lambda: kind(**options))
+        if hasattr(store, "retries"):
+            store.retries = 1
+        return store, str(kind._strip_protocol(url))
+
+
+def _retry_options(protocol: str) -> Info:
+    """Return options by which S3's library leaves retries to callshot, unless the user set them."""
+    from fsspec.config import conf
+
+    is_set = "AWS_MAX_ATTEMPTS" in os.environ or "config_kwargs" in conf.get("s3", {})
+    if protocol not in ("s3", "s3a") or is_set:
+        return {}
+    return {"config_kwargs": {"retries": {"total_max_attempts": 1}}}
 
 
 def is_safe_name(name: str) -> bool:
@@ -248,20 +271,21 @@ def to_path(place: PurePath | str) -> Path:
     if isinstance(place, RemotePath):
         return cast(Path, place)
     path = Path(place)
-    match = PROTOCOL.fullmatch(path.parts[0]) if path.parts else None
-    if match is None or len(path.parts) < 2:
+    first, *parts = path.parts or ("",)
+    match = PROTOCOL.fullmatch(first.lower())
+    if match is None or not parts:
         return path
     if match[1] in LOCAL:
-        return Path("/", *path.parts[1:])
-    return cast(Path, _make_remote(match[1], "/".join(path.parts)))
+        return Path("/", *parts)
+    return cast(Path, _make_remote(match[1], "/".join(parts)))
 
 
-def _make_remote(protocol: str, text: str) -> RemotePath:
+def _make_remote(protocol: str, name: str) -> RemotePath:
     query = ""
     if protocol in WEB:
-        text, mark, rest = text.partition("?")
+        name, mark, rest = name.partition("?")
         query = mark + rest
-    path = RemotePath(text)
+    path = RemotePath(f"{protocol}:", name)
     server = path.parts[1]
     user, _, _ = server.rpartition("@")
     if ":" in user:

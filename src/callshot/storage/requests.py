@@ -1,8 +1,9 @@
 """One call to a store comes in; its answer goes out, after retries, or an OSError of one line.
 
-What may pass is tried again, up to 5 times over about 8 seconds: no answer, a dropped connection,
+What may pass is tried again, up to 5 times over about 6 seconds: no answer, a dropped connection,
 too many requests, errors of the server. What will not pass is not: no such file, no permission.
-Some libraries try again themselves; their attempts come on top.
+Once 3 calls in a row have failed for good, the storage counts as gone: until a call succeeds, each
+is tried once, so that the rejects of many recordings do not take hours.
 """
 
 import errno
@@ -19,6 +20,7 @@ Answer = TypeVar("Answer")
 Item = TypeVar("Item")
 
 ATTEMPTS = 5
+FAILURES_OF_GONE = 3
 TOGETHER = 16  # requests, where nothing but the answer is waited for
 FIRST_WAIT_S = 0.5  # doubled each time
 LASTING = (
@@ -45,6 +47,9 @@ NAMED_SECRET = re.compile(
 )
 
 
+_failures = 0  # calls in a row that failed after all attempts
+
+
 def call_store(name: object, call: Callable[[], Answer]) -> Answer:
     """Return what a call returns; `name` is the file or folder in the error.
 
@@ -53,18 +58,30 @@ def call_store(name: object, call: Callable[[], Answer]) -> Answer:
     FileNotFoundError, PermissionError, OSError
         With one line as `strerror`, without secrets.
     """
-    for attempt in range(ATTEMPTS):
+    global _failures
+    attempts = 1 if _failures >= FAILURES_OF_GONE else ATTEMPTS
+    for attempt in range(1, attempts + 1):
         try:
-            return call()
+            answer = call()
         except CallshotError:
             raise
         except Exception as error:  # every store has its own exceptions
-            is_last = attempt == ATTEMPTS - 1
-            if is_last or not may_pass(error):
+            if not may_pass(error):
                 raise make_error(name, error) from None
-        wait_s = FIRST_WAIT_S * 2**attempt
-        time.sleep(wait_s * random.uniform(0.5, 1.0))
+            if attempt == attempts:
+                _failures += 1
+                raise make_error(name, error) from None
+        else:
+            _failures = 0
+            return answer
+        _wait(attempt)
     raise AssertionError
+
+
+def _wait(attempt: int) -> None:
+    """Wait twice as long after each attempt, and not all clients for the same time."""
+    wait_s = FIRST_WAIT_S * 2 ** (attempt - 1)
+    time.sleep(wait_s * random.uniform(0.5, 1.0))
 
 
 def may_pass(error: Exception) -> bool:
@@ -137,6 +154,8 @@ def _find_status(error: Exception) -> int | None:
     if isinstance(response, dict):
         facts = response.get("ResponseMetadata", {})
         return _as_status(facts.get("HTTPStatusCode"))
+    if type(error).__module__.startswith("aiohttp.http"):
+        return None  # an answer that ends early, which aiohttp numbers 400
     for name in ("status", "status_code", "code"):
         status = _as_status(getattr(error, name, None))
         if status is not None:

@@ -133,6 +133,7 @@ def segment_files(
 ) -> Segmentation:
     """Cut recordings into segments; write segments, rejects and a known corpus's categories."""
     options = options or default_options(corpus)
+    annotations = None if annotations is None else to_path(annotations)
     with open_output_folder(out, SEGMENTATION, SEGMENTS_INFO) as output:
         segmentation = segment_corpus(
             audio,

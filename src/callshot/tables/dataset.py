@@ -27,6 +27,7 @@ from callshot.records.duplicates import (
     find_equal_vectors,
     group_recordings,
 )
+from callshot.storage import to_path
 from callshot.tables.embedding_tables import read_tables, table_corpus
 from callshot.tables.fold_files import (
     FOLDS,
@@ -133,6 +134,7 @@ def read_dataset(
     its categories, where none are given. With `group_duplicates`, recordings that share a segment
     with the same vector are one recording; so are those that have one name in the file of folds.
     """
+    paths = [to_path(path) for path in paths]
     tables = read_tables(paths)
     recordings = tables[0].recording
     table_name = table_corpus(paths[0]) or ""
