@@ -50,6 +50,7 @@ bench: $(VENV)/ready-to-test
 	$(BIN)/python bench/encoders.py $(ARGS)
 	$(BIN)/python bench/index.py $(ARGS)
 	$(BIN)/python bench/scan.py $(ARGS)
+	$(BIN)/python bench/storage.py $(ARGS)
 	$(BIN)/python bench/baselines.py $(ARGS)
 
 # The wheel and the source archive in dist/, each tried in fresh environments.

@@ -265,6 +265,19 @@ def test_signatures_are_not_written_to_files_of_results(
         assert b"SIGNED" not in bucket.cat_file(name)
 
 
+def test_a_damaged_file_of_an_index_in_a_bucket_is_a_reject(
+    bucket: Any, local: Path
+) -> None:
+    upload(bucket, local, f"{BUCKET}/in")
+    make_index(f"{URL}/in", f"{URL}/index")
+    names = [name for name in bucket.find(f"{BUCKET}/index") if name.endswith(".npy")]
+    content = bytearray(bucket.cat_file(names[0]))
+    content[-1] ^= 1
+    bucket.pipe_file(names[0], bytes(content))
+    with pytest.raises(InputError, match="differs from the checksum in its name"):
+        read_rows(open_index(f"{URL}/index"))
+
+
 # Bad input
 
 

@@ -336,8 +336,7 @@ def write_span(folder: Path, stamp: str, number: int, rows: Rows) -> str:
 def read_span(path: Path, settings: IndexSettings, *, verify: bool = True) -> Rows:
     """Map a file of windows into memory; raise InputError if it is damaged."""
     copy = _find_copy(path)
-    is_checked = copy != path  # when it was copied
-    damage = find_span_damage(copy) if verify and not is_checked else ""
+    damage = find_span_damage(copy) if verify else ""
     if damage:
         raise InputError(f"{path}: {damage}; {MAKE_AGAIN}")
     try:

@@ -180,9 +180,7 @@ def index_recordings(
     else:
         run.run_on_cluster(cluster, spec, device)
     _write_rejects(out, run.rejects)
-    check_settings(
-        out, settings
-    )  # in a store, another process may have begun at the same time
+    check_settings(out, run.target.settings)  # a store has no lock for two that begin
     index = open_index(out)
     if not index.recordings:
         raise InputError(
