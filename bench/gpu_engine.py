@@ -3,8 +3,9 @@
 Shapes as in bench/engine.py: LDC (Q = 3,985, 10 classes, 10 folds) and Elephant Voices (Q = 257, 12
 classes, 5 folds), k = 1 … 40, R = 100, B = 5,000, 1,000 shared draws. Times are medians of five
 after a first run, from arrays in the memory of the host to summaries there. The whole paper is both
-shapes with vectors of 40, 768, 1,280 and 1,536 dimensions. Then where the time goes, agreement with
-the CPU on both shapes, memory, and growth. Needs an NVIDIA GPU, torch and Triton.
+shapes with vectors of 40, 768, 1,280 and 1,536 dimensions. Then where the time goes, which limit of
+the card each kernel is nearer to, agreement with the CPU on both shapes, memory, and growth.
+Needs an NVIDIA GPU, torch and Triton.
 """
 
 import time
@@ -166,6 +167,88 @@ def split_time(gpu: Gpu) -> list[Row]:
     return rows
 
 
+def find_limits(gpu: Gpu) -> list[Row]:
+    """Return which limit each kernel of the LDC-shaped sweep is nearer to, and how far away it is.
+
+    Bytes and operations are counted: the least that the task of a kernel needs. Times are the
+    profiler's. The limits are a large copy, and 64 operations in float64 per clock and
+    multiprocessor.
+    """
+    episodes = make_corpus()
+    run(episodes, Protocol(), "per-query", gpu)
+    with profile(activities=[ProfilerActivity.CUDA]) as events:
+        run(episodes, Protocol(), "per-query", gpu)
+    spent = {
+        event.key: event.self_device_time_total / 1e6 for event in events.key_averages()
+    }
+    bandwidth = copy_bandwidth()
+    rate = arithmetic_rate()
+    rows: list[Row] = [
+        {"what": "limit: copy, GB/s", "seconds": bandwidth / 1e9},
+        {"what": "limit: float64, Gop/s", "seconds": rate / 1e9},
+    ]
+    for name, (size, count) in kernel_work(episodes).items():
+        of_bandwidth = size / bandwidth / spent[name]
+        of_arithmetic = count / rate / spent[name]
+        rows.append(
+            {
+                "what": f"limit: {name}",
+                "seconds": spent[name],
+                "GB": size / 1e9,
+                "Gop": count / 1e9,
+                "of bandwidth": of_bandwidth,
+                "of arithmetic": of_arithmetic,
+                "nearer": "memory" if of_bandwidth > of_arithmetic else "arithmetic",
+            }
+        )
+    return rows
+
+
+def kernel_work(episodes: Episodes) -> dict[str, tuple[float, float]]:
+    """Return the bytes and operations of each kernel in a sweep of each query's own draws."""
+    protocol = Protocol()
+    shots = len(protocol.shots)
+    chosen = pairs = lanes = 0.0
+    for part in splits(episodes):
+        steps = np.minimum(shots, part.pool_sizes)
+        draws = len(part.rows) * protocol.draws
+        chosen += draws * float(steps.sum())
+        pairs += draws * float((steps**2).sum()) / 2
+        lanes += draws * len(steps)
+    scores = lanes * shots
+    queries = lanes / protocol.draws
+    picked = queries * shots * protocol.bootstraps
+    comparisons = comparison_floor(episodes, "per-query") * arithmetic_rate()
+    return {
+        "_draw_supports": (12 * chosen, 2 * pairs),
+        "_fill_squares": (8 * pairs, pairs),
+        "_fill_evidence": (12 * chosen + 16 * scores, 4 * scores),
+        "_to_scores": (16 * scores, 60 * scores),
+        "_note_scores": (8 * scores, scores),
+        "_mark_repeated": (8 * scores, scores),
+        "_sample_metrics": (8 * picked, comparisons),
+    }
+
+
+def copy_bandwidth() -> float:
+    """Return the bytes per second of a large copy on the card, read and written."""
+    source = torch.ones(2**28, dtype=torch.float64, device="cuda")
+    target = torch.empty_like(source)
+
+    def copy() -> None:
+        target.copy_(source)
+        torch.cuda.synchronize()
+
+    return 2 * 8 * len(source) / seconds(copy)
+
+
+def arithmetic_rate() -> float:
+    """Return the float64 operations per second of the card, without matrix units."""
+    properties = torch.cuda.get_device_properties(0)
+    clock_hz = torch.cuda.clock_rate(0) * 1e6
+    return float(properties.multi_processor_count * COMPARISONS_PER_CLOCK * clock_hz)
+
+
 def comparison_floor(episodes: Episodes, spread: str) -> float:
     """Return the seconds that the comparisons of scores take at the rate of the card."""
     protocol = Protocol()
@@ -178,10 +261,7 @@ def comparison_floor(episodes: Episodes, spread: str) -> float:
         pairs += int((anchors * (queries + anchors)).sum())
     if spread == "shared":
         pairs *= 2  # below, and not above
-    properties = torch.cuda.get_device_properties(0)
-    clock_hz = torch.cuda.clock_rate(0) * 1e6
-    rate = properties.multi_processor_count * COMPARISONS_PER_CLOCK * clock_hz
-    return pairs * len(protocol.shots) * protocol.samples(spread) / rate
+    return pairs * len(protocol.shots) * protocol.samples(spread) / arithmetic_rate()
 
 
 def measure_memory(gpu: Gpu) -> list[Row]:
@@ -239,6 +319,7 @@ def main() -> None:
     rows = time_sweeps(choice.gpu)
     if not chosen.quick:
         rows += split_time(choice.gpu)
+        rows += find_limits(choice.gpu)
         rows += compare_with_cpu(choice.gpu)
         rows += measure_memory(choice.gpu)
         rows += growth(choice.gpu)

@@ -109,7 +109,7 @@ def optimum_difference(episodes: Episodes, gpu: Gpu) -> float:
     largest = 0.0
     with open_engine(episodes, protocol, 1, ENGINE_BYTES, gpu=gpu) as engine:
         trainer = GpuTrainer(
-            engine, part, shots, solver=BatchedSolver(DEFAULT_C, CLOSE)
+            engine, part, shots, solver=BatchedSolver(DEFAULT_C, CLOSE, fused=True)
         )
         draws = [support_rows(episodes, 0, draw, shots, protocol) for draw in (0, 1)]
         table = torch.from_numpy(np.stack([rows for rows, _ in draws]))

@@ -171,11 +171,10 @@ def test_an_evaluation_reports_sources_means_and_orders():
 def test_without_other_partitions_folds_are_no_source():
     protocol = dataclasses.replace(FEW, repeat_folds=1, shots=(2,))
     result = evaluate_tables([make_table()], protocol)
-    assert result.sensitivity["source"].to_list() == [
-        "examples",
-        "queries",
-        "interactions",
-    ]
+    sources = result.sensitivity
+    assert sources["source"].to_list() == ["examples", "queries", "interactions"]
+    (line,) = describe_sensitivity(sources, result.sensitivity_means, 2)
+    assert "by source, over 2 labelled sets × 2 samples of recordings: " in line
 
 
 def test_an_order_that_does_not_hold_everywhere_is_called_uncertain():

@@ -167,8 +167,8 @@ def describe_sensitivity(sensitivity: Frame, means: Frame, k: int) -> list[str]:
     points = sensitivity.filter(k=k)
     if points.is_empty():
         return []
-    orders = count_orders(means, k)
-    levels = [f"{orders[name][1]} {LEVEL_NAMES[name]}" for name in FACTORS]
+    orders = {name: one for name, one in count_orders(means, k).items() if one[1] > 1}
+    levels = [f"{total} {LEVEL_NAMES[name]}" for name, (_, total) in orders.items()]
     parts = []
     for rows in points.partition_by("encoder"):
         sources = [
