@@ -684,3 +684,20 @@ def test_the_map_is_walked_by_arrow_keys_and_enter_plays(visit):
         assert name == page.evaluate(f"readData().corpora[0].calls[{call}]")
         page.keyboard.press("Enter")
         assert wait_for(page, PLAYS)
+
+
+A4_PX = 703  # the width of A4 without its margins of 12 mm
+WIDER = """() => {
+    const paper = document.documentElement.clientWidth + 1;
+    const blocks = [...document.querySelectorAll("table, pre, svg, img, figure, p, dl, ul")];
+    const wider = blocks.filter((one) => one.getBoundingClientRect().right > paper);
+    return wider.map((one) => `${one.tagName} ${one.closest("details")?.id}`);
+}"""
+
+
+def test_nothing_is_wider_than_the_paper(visit):
+    with visit(viewport={"width": A4_PX, "height": 1000}) as page:
+        page.emulate_media(media="print")
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        page.wait_for_timeout(300)
+        assert page.evaluate(WIDER) == []
