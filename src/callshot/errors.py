@@ -12,6 +12,7 @@ A message is one line: the file, the column and the row it is about, what was wa
 found, and what mends it.
 """
 
+import math
 from collections.abc import Collection, Iterable
 from dataclasses import fields
 from difflib import get_close_matches
@@ -35,6 +36,33 @@ def check_options(options: Iterable[str], record: type[Any]) -> None:
     for name in options:
         if name not in names:
             raise OptionError(f"{name}: unknown option; {suggest_name(name, names)}")
+
+
+def check_whole_number(name: str, value: Any, *, maximum: float = math.inf) -> None:
+    """Check that an option is a whole number from 1 to `maximum`."""
+    if type(value) is not int or not 1 <= value <= maximum:
+        limits = "from 1"
+        if maximum < math.inf:
+            limits += f" to {maximum}"
+        raise OptionError(f"{name}: expected a whole number {limits}, got {value!r}")
+
+
+def check_choice(name: str, value: object, allowed: Collection[str]) -> None:
+    """Check that an option is one of the allowed words; suggest the nearest one."""
+    if value not in allowed:
+        listed = ", ".join(allowed)
+        hint = suggest(str(value), allowed)
+        raise OptionError(f"{name}: expected one of {listed}, got {value!r}{hint}")
+
+
+def suggest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """Return "; did you mean X?" with the nearest known word, or nothing if none is near.
+
+    >>> suggest("perch2", ["mfcc", "perch-v2"])
+    '; did you mean perch-v2?'
+    """
+    nearest = get_close_matches(word, known, n=1, cutoff=cutoff)
+    return f"; did you mean {nearest[0]}?" if nearest else ""
 
 
 class CallshotError(Exception):

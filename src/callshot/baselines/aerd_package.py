@@ -15,7 +15,7 @@ import numpy as np
 
 from callshot.baselines.executor import check_lengths
 from callshot.baselines.spectrogram import Signal, check_signal, pad_signal
-from callshot.errors import InputError, OptionError
+from callshot.errors import InputError, check_choice
 from callshot.records import FloatArray, IntArray
 
 VARIANTS = ("EV_CALL", "EV_SUBCALL", "EV_BINARY", "LDC_POOLE", "LDC_BINARY")
@@ -34,10 +34,7 @@ class PublishedNetworks:
 
 def load_aerd(variant: str = "EV_SUBCALL") -> PublishedNetworks:
     """Return the published networks; the package downloads the weights of a fold when needed."""
-    if variant not in VARIANTS:
-        raise OptionError(
-            f"published: expected one of {', '.join(VARIANTS)}, got {variant!r}"
-        )
+    check_choice("published", variant, VARIANTS)
     try:
         import aerd
     except ImportError as error:
@@ -46,8 +43,8 @@ def load_aerd(variant: str = "EV_SUBCALL") -> PublishedNetworks:
         )
         raise InputError(f"AERD as published: {message}") from error
     weights = getattr(aerd.AERD_Weights, variant)
-    labels = weights.class_labels
-    names = tuple(str(labels[number]) for number in range(int(weights.num_classes)))
+    numbers = range(int(weights.num_classes))
+    names = tuple(str(weights.class_labels[number]) for number in numbers)
 
     def open_fold(fold: int) -> Any:
         model, _ = aerd.aerd(weights=weights, fold=fold + 1)

@@ -147,10 +147,11 @@ def _measure_split(
     auroc = []
     hits = []
     for n, relevant in enumerate(part.relevant):
-        metrics = measure_ranking(scores[:, n], relevant, units)
-        ap.append(metrics[0])
-        auroc.append(metrics[1])
-        hits.append(units[:, is_hit & (part.label == n)].sum(axis=1) * UNIT)
+        class_ap, class_auroc = measure_ranking(scores[:, n], relevant, units)
+        ap.append(class_ap)
+        auroc.append(class_auroc)
+        is_class_hit = is_hit & (part.label == n)
+        hits.append(units[:, is_class_hit].sum(axis=1) * UNIT)
     return np.array(ap), np.array(auroc), np.array(hits)
 
 
@@ -173,7 +174,8 @@ def measure_ranking(
     lost = np.sum(new_hits * (misses - 0.5 * new_misses), axis=1)
     positives = hits[:, -1].astype(np.float64)
     pairs = positives * misses[:, -1]
-    return precision / positives, 1.0 - lost / np.where(pairs > 0, pairs, np.nan)
+    known_pairs = np.where(pairs > 0, pairs, np.nan)
+    return precision / positives, 1.0 - lost / known_pairs
 
 
 def _weigh_levels(
@@ -226,7 +228,8 @@ def _resample_output(
         positives = rows[target[rows]]
         if not positives.size:
             continue
-        metrics = np.array(measure_ranking(scores[rows], target[rows], units[:, rows]))
+        ranking = measure_ranking(scores[rows], target[rows], units[:, rows])
+        metrics = np.array(ranking)
         share = units[:, positives].mean(axis=1)
         sums += share * np.nan_to_num(metrics)
         shares += share * ~np.isnan(metrics)

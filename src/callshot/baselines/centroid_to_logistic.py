@@ -41,7 +41,9 @@ class Point(NamedTuple):
 
     def move(self, share: float, other: "Point") -> "Point":
         """Return this point plus a share of another."""
-        return Point(self.weight + share * other.weight, self.bias + share * other.bias)
+        weight = self.weight + share * other.weight
+        bias = self.bias + share * other.bias
+        return Point(weight, bias)
 
     def dot(self, other: "Point") -> float:
         """Return the inner product with another point."""
@@ -114,10 +116,10 @@ def _join_paths(
     metrics = []
     gap = []
     for step in steps:
-        places = [path.index(step) for path in paths]
-        tables = [path.a[i] for path, i in zip(paths, places, strict=True)]
-        gap.append([path.gap[i] for path, i in zip(paths, places, strict=True)])
-        metrics.append(measure(episodes, gather(episodes, tables), categories))
+        places = [(path, path.index(step)) for path in paths]
+        gap.append([path.gap[i] for path, i in places])
+        scores = gather(episodes, [path.a[i] for path, i in places])
+        metrics.append(measure(episodes, scores, categories))
     values = {}
     for key in metrics[0]:
         values[key] = np.array([row[key] for row in metrics])

@@ -199,7 +199,8 @@ def fit_each(
     unknowns = np.zeros((len(classes), len(problem.columns)))
     bias = np.zeros(len(classes))
     for c in c_values:
-        gap = solve(problem._replace(c=c), tolerance * min(c, 1.0), unknowns, bias)
+        next_problem = problem._replace(c=c)
+        gap = solve(next_problem, tolerance * min(c, 1.0), unknowns, bias)
         check_optimum(gap, c, tolerance)
         weight = unknowns @ rows if problem.is_gram else unknowns
         weight = weight / deviation

@@ -6,7 +6,7 @@ from pathlib import Path
 from callshot.baselines.executor import require_torch
 from callshot.baselines.logistic import check_c
 from callshot.baselines.logistic_per_k import DRAWS
-from callshot.errors import OptionError
+from callshot.errors import OptionError, check_choice
 from callshot.fewshot.protocol import SPREAD_CHOICES, Protocol
 from callshot.records import BASELINE_KINDS
 
@@ -62,11 +62,11 @@ class BaselineOptions:
 
     def __post_init__(self) -> None:
         for kind in self.train:
-            _check_choice("train", kind, BASELINE_KINDS)
+            check_choice("train", kind, BASELINE_KINDS)
             if self.train.count(kind) > 1:
                 raise OptionError(f"train: {kind} is given twice; leave one out")
-        _check_choice("cell", self.cell, CELLS)
-        _check_choice("spread", self.spread, tuple(SPREAD_CHOICES))
+        check_choice("cell", self.cell, CELLS)
+        check_choice("spread", self.spread, tuple(SPREAD_CHOICES))
         for name, number in {"draws": self.draws, "seeds": self.seeds}.items():
             if not 1 <= number <= 10**6:
                 raise OptionError(f"{name}: expected 1 to 1000000, got {number}")
@@ -94,13 +94,6 @@ class BaselineOptions:
         if "total" in protocol.spreads:
             return chosen
         return tuple(spread for spread in chosen if spread != "total")
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise OptionError(
-            f"{name}: expected one of {', '.join(choices)}, got {value!r}"
-        )
 
 
 def check_trainable(options: BaselineOptions, device: str = "cpu") -> None:

@@ -44,7 +44,7 @@ from callshot.baselines.train_loop import (
     search,
 )
 from callshot.baselines.training_task import TrainingTask, best_epoch
-from callshot.errors import InputError, OptionError
+from callshot.errors import InputError, OptionError, check_choice
 from callshot.fewshot.centroid import log_odds
 from callshot.fewshot.episodes import Episodes
 from callshot.fewshot.folds import audit
@@ -258,9 +258,7 @@ def _check_input(
     cells: Sequence[Sequence[str]],
 ) -> None:
     for name in chain(*cells):
-        if name not in CELLS:
-            known = ", ".join(CELLS)
-            raise OptionError(f"cell: expected one of {known}, got {name!r}")
+        check_choice("cell", name, CELLS)
     if len(cells) != episodes.folds:
         expected = f"one, or one for each of {episodes.folds} splits"
         raise OptionError(f"cell: expected {expected}, got {len(cells)}")

@@ -76,7 +76,9 @@ def normalise_peak(signal: Signal, level_dbfs: float) -> Signal:
     array([ 0.  , -0.1 ,  0.05], dtype=float32)
     """
     check_range("level", level_dbfs, LEVELS_DBFS, "dBFS")
-    peak = max(float(signal.max(initial=0.0)), -float(signal.min(initial=0.0)))
+    highest = float(signal.max(initial=0.0))
+    lowest = float(signal.min(initial=0.0))
+    peak = max(highest, -lowest)
     if not math.isfinite(peak):
         raise InputError(
             f"peak normalisation: expected finite samples, got a peak of {peak}"
@@ -223,7 +225,8 @@ def _make_batches(segments: Sequence[Segment], batch_size: int) -> Iterator[Batc
 
 def _estimate_samples(segment: Segment) -> int:
     """Return about how many samples a segment has, 0 if its times are not finite."""
-    samples = (segment.end_s - segment.start_s + 2 * segment.collar_s) * segment.rate_hz
+    length_s = segment.end_s - segment.start_s + 2 * segment.collar_s
+    samples = length_s * segment.rate_hz
     if not math.isfinite(samples):
         return 0
     return int(samples)

@@ -169,7 +169,9 @@ class FrameReader:
         if not self._cache or first < self._cache[0][0]:
             return blocks
         for position, block in self._cache:
-            part = block[max(0, first - position) : max(0, last - position)]
+            begin = max(0, first - position)
+            end = max(0, last - position)
+            part = block[begin:end]
             if len(part) > 0:
                 blocks.append((max(position, first), part))
         return blocks
@@ -207,7 +209,8 @@ class FrameReader:
             if HOLE_MESSAGE in self._handle.extra_info:
                 raise soundfile.SoundFileRuntimeError("a page is missing")
             self._cache.append((self._position, block))
-            while self._position - self._cache[0][0] > CACHE_S * self.recording.rate_hz:
+            oldest = self._position - CACHE_S * self.recording.rate_hz
+            while self._cache[0][0] < oldest:
                 self._cache.popleft()
         self._position += len(block)
         if len(block) < count:

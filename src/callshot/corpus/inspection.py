@@ -147,10 +147,13 @@ def measure_corpus(
     """Return the statistics of a corpus: its recordings, calls and segments."""
     recordings = segmentation.recordings
     annotated = [r for r in recordings if r.path in segmentation.annotated]
+    rates_hz = {recording.rate_hz for recording in recordings}
+    channels = {recording.channels for recording in recordings}
+    kinds = {recording.kind for recording in recordings}
     return CorpusStats(
-        rates_hz=tuple(sorted({r.rate_hz for r in recordings})),
-        channels=tuple(sorted({r.channels for r in recordings})),
-        kinds=tuple(sorted({r.kind for r in recordings})),
+        rates_hz=tuple(sorted(rates_hz)),
+        channels=tuple(sorted(channels)),
+        kinds=tuple(sorted(kinds)),
         labels=len({call.label for call in segmentation.calls}),
         min_length_s=options.min_length_s,
         collar_s=options.collar_s,

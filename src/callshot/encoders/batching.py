@@ -93,7 +93,8 @@ class Batching:
         if speed > 1.05 * self._best:
             self._best = speed
             self._best_size = self.size
-        self.settled = speed < SLOWER * self._best or self.size * 2 > LARGEST_BATCH
+        is_slower = speed < SLOWER * self._best
+        self.settled = is_slower or self.size * 2 > LARGEST_BATCH
         self.size = self._best_size if self.settled else self.size * 2
 
 

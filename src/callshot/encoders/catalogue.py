@@ -20,10 +20,9 @@ from callshot.encoders.spec import (
     apply_choices,
     format_option,
 )
-from callshot.encoders.validation import suggest
 from callshot.encoders.weights.weight_files import Weight
 from callshot.encoders.windows import WindowOptions
-from callshot.errors import InputError, OptionError
+from callshot.errors import InputError, OptionError, suggest
 from callshot.files import error_reason
 from callshot.records.terms import NO_LICENCE
 

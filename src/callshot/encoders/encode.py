@@ -18,16 +18,10 @@ import numpy as np
 from callshot.encoders.loaders import used_weights
 from callshot.encoders.pooling import frame_energies, pool
 from callshot.encoders.spec import EncoderSpec, fingerprint
-from callshot.encoders.validation import (
-    Float32Array,
-    Model,
-    check_choice,
-    check_signal,
-    check_whole_number,
-)
+from callshot.encoders.validation import Float32Array, Model, check_signal
 from callshot.encoders.weights.weight_files import weight_sha256
 from callshot.encoders.windows import find_spans, resample, split_windows
-from callshot.errors import InputError, OptionError
+from callshot.errors import InputError, OptionError, check_choice, check_whole_number
 from callshot.files import check_regular_file, explain_unreadable, sha256_file
 from callshot.records import FloatArray
 
@@ -156,7 +150,8 @@ class Encoder:
 def play(signal: Float32Array, rate_hz: int, spec: EncoderSpec) -> Float32Array:
     """Return a signal as the model gets it: faster by `speed`, and only up to `top_hz`."""
     played_hz = rate_hz * spec.speed
-    if spec.top_hz is not None and 2 * spec.top_hz < min(played_hz, spec.rate_hz):
+    highest_hz = min(played_hz, spec.rate_hz) / 2
+    if spec.top_hz is not None and spec.top_hz < highest_hz:
         signal = resample(signal, played_hz, 2 * spec.top_hz)
         played_hz = 2 * spec.top_hz
     return resample(signal, played_hz, spec.rate_hz)

@@ -64,7 +64,7 @@ class CallSpectra:
     def share(self, low_hz: float, high_hz: float) -> float:
         """Return the mean share of the power of calls between two frequencies."""
         log_edges = np.log(EDGES_HZ)
-        limits = np.clip(np.log([low_hz, high_hz]), log_edges[0], log_edges[-1])
+        limits = np.log([low_hz, high_hz]).clip(log_edges[0], log_edges[-1])
         total = np.concatenate([[0.0], np.cumsum(self.power.mean(axis=0))])
         below = np.interp(limits, log_edges, total)
         return float(max(0.0, below[1] - below[0]))
@@ -182,5 +182,6 @@ def count_windows(spec: EncoderSpec, duration_s: FloatArray) -> WindowCounts:
     for played_s in duration_s / spec.speed:
         samples = max(1, round(played_s * options.rate_hz))
         spans += find_spans(samples, options)
-    audio = sum(span.length for span in spans) / (len(spans) * options.window)
-    return WindowCounts(len(spans) / len(duration_s), 1 - audio)
+    audio = sum(span.length for span in spans)
+    share = audio / (len(spans) * options.window)
+    return WindowCounts(len(spans) / len(duration_s), 1 - share)

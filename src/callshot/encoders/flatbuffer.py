@@ -12,8 +12,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from callshot.encoders.validation import suggest
-from callshot.errors import InputError, printable
+from callshot.errors import InputError, printable, suggest
 from callshot.files import explain_unreadable, write_atomic
 
 LONGEST_NAME = 4096  # bytes; a damaged length must not make a name of the whole file

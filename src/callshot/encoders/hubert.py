@@ -34,10 +34,9 @@ from callshot.encoders.validation import (
     Float32Array,
     Model,
     check_signal,
-    check_whole_number,
     import_package,
 )
-from callshot.errors import InputError, OptionError
+from callshot.errors import InputError, OptionError, check_whole_number
 from callshot.files import atomic_path, error_reason
 
 LAYERS = 12

@@ -21,13 +21,9 @@ from typing import Any
 import numpy as np
 
 from callshot.encoders.flatbuffer import expose_tensor, read_tflite
-from callshot.encoders.validation import (
-    Float32Array,
-    check_whole_number,
-    import_package,
-)
+from callshot.encoders.validation import Float32Array, import_package
 from callshot.encoders.windows import make_test_windows
-from callshot.errors import InputError, printable
+from callshot.errors import InputError, check_whole_number, printable
 from callshot.files import error_reason
 
 _GREETING = b"INFO: Created TensorFlow Lite XNNPACK delegate"

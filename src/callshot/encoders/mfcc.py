@@ -19,13 +19,8 @@ from numpy.typing import DTypeLike, NDArray
 from scipy.fft import dct, rfft
 from scipy.sparse import csr_array
 
-from callshot.encoders.validation import (
-    Float32Array,
-    check_choice,
-    check_signal,
-    check_whole_number,
-)
-from callshot.errors import OptionError
+from callshot.encoders.validation import Float32Array, check_signal
+from callshot.errors import OptionError, check_choice, check_whole_number
 from callshot.records import FloatArray
 
 MEL_SCALES = ("slaney", "htk")

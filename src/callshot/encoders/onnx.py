@@ -16,14 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from callshot.encoders.validation import (
-    Float32Array,
+from callshot.encoders.validation import Float32Array, import_package
+from callshot.errors import (
+    CallshotError,
+    InputError,
+    OptionError,
     check_choice,
     check_whole_number,
-    import_package,
+    printable,
     suggest,
 )
-from callshot.errors import CallshotError, InputError, OptionError, printable
 from callshot.files import (
     atomic_path,
     check_regular_file,

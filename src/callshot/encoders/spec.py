@@ -10,10 +10,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from callshot.encoders.pooling import POOLINGS
-from callshot.encoders.validation import check_choice, check_whole_number, suggest
 from callshot.encoders.weights.weight_files import Weight
 from callshot.encoders.windows import WindowOptions
-from callshot.errors import OptionError
+from callshot.errors import OptionError, check_choice, check_whole_number, suggest
 
 Option = str | int | float | bool | None
 

@@ -1,19 +1,17 @@
-"""Checks that all encoders share: signals, option values and optional packages.
+"""Checks that all encoders share: signals and optional packages.
 
-A signal, an option value or a package name comes in; nothing goes out, or one error that says what
+A signal or the name of a package comes in; nothing goes out, or one error that says what
 to do.
 """
 
 import importlib
-import math
-from collections.abc import Callable, Iterable, Sequence
-from difflib import get_close_matches
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.errors import InputError, OptionError
+from callshot.errors import InputError
 from callshot.files import error_reason
 
 Float32Array = NDArray[np.float32]
@@ -43,33 +41,6 @@ def check_signal(signal: Float32Array, *, shortest: int = 1) -> None:
             f"signal: sample {position}: expected a finite number within ±{LOUDEST:g}, "
             f"got {signal[position]}; repair the audio or leave the segment out"
         )
-
-
-def check_whole_number(name: str, value: Any, *, maximum: float = math.inf) -> None:
-    """Check that an option is a whole number from 1 to `maximum`."""
-    if type(value) is not int or not 1 <= value <= maximum:
-        limits = "from 1"
-        if maximum < math.inf:
-            limits += f" to {maximum}"
-        raise OptionError(f"{name}: expected a whole number {limits}, got {value!r}")
-
-
-def check_choice(name: str, value: object, allowed: Sequence[str]) -> None:
-    """Check that an option is one of the allowed words; suggest the nearest one."""
-    if value not in allowed:
-        listed = ", ".join(allowed)
-        hint = suggest(str(value), allowed)
-        raise OptionError(f"{name}: expected one of {listed}, got {value!r}{hint}")
-
-
-def suggest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
-    """Return "; did you mean X?" with the nearest known word, or nothing if none is near.
-
-    >>> suggest("perch2", ["mfcc", "perch-v2"])
-    '; did you mean perch-v2?'
-    """
-    nearest = get_close_matches(word, known, n=1, cutoff=cutoff)
-    return f"; did you mean {nearest[0]}?" if nearest else ""
 
 
 def import_package(name: str, extra: str) -> Any:

@@ -28,8 +28,7 @@ from callshot.encoders.catalogue import (
 )
 from callshot.encoders.encode import encoder_fingerprint
 from callshot.encoders.spec import EncoderSpec, format_option
-from callshot.encoders.validation import check_choice
-from callshot.errors import InputError, OptionError
+from callshot.errors import InputError, OptionError, check_choice
 from callshot.files import sha256_text
 from callshot.records import Embeddings
 from callshot.records.terms import NO_LICENCE

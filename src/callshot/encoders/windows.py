@@ -21,13 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 import soxr
 
-from callshot.encoders.validation import (
-    Float32Array,
-    check_choice,
-    check_signal,
-    check_whole_number,
-)
-from callshot.errors import InputError, OptionError
+from callshot.encoders.validation import Float32Array, check_signal
+from callshot.errors import InputError, OptionError, check_choice, check_whole_number
 
 PADDINGS = ("centre", "right", "wrap")
 REMAINDERS = ("pad", "drop", "wrap", "extend", "centre-crop")

@@ -12,8 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -52,14 +51,9 @@ class Workers:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *details: Any) -> None:
         """End the threads; after an error, what has not begun is dropped."""
-        self.executor.__exit__(kind, error, traceback)
+        self.executor.__exit__(*details)
 
     # One window, or whole segment, for each thread
 

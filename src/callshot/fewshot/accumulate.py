@@ -233,5 +233,8 @@ def _mean_of_groups(table: FloatArray, groups: Groups) -> FloatArray:
     """Average (classes, samples) inside each group, then over groups; 0 without groups."""
     total = np.zeros(table.shape[1])
     for group in groups:
-        total += table[group].mean(axis=0) if group.size > 1 else table[group[0]]
+        if group.size > 1:
+            total += table[group].mean(axis=0)
+        else:
+            total += table[group[0]]
     return total / max(len(groups), 1)

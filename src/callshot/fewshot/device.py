@@ -13,7 +13,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
-from callshot.errors import OptionError
+from callshot.errors import check_choice
 from callshot.fewshot.episodes import Episodes
 
 Result = TypeVar("Result")
@@ -75,8 +75,7 @@ class Choice:
 
 def check_device(name: str) -> None:
     """Check the name of a device for sweeps."""
-    if name not in DEVICES:
-        raise OptionError(f"device: expected one of {', '.join(DEVICES)}, got {name!r}")
+    check_choice("device", name, DEVICES)
 
 
 def choose_device(name: str) -> Choice:

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, wait
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
@@ -131,14 +130,9 @@ class Engine:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *details: Any) -> None:
         """Stop the threads; after an error, tasks that have not begun are dropped."""
-        self.threads.__exit__(kind, error, traceback)
+        self.threads.__exit__(*details)
 
 
 def open_engine(

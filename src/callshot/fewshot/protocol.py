@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from callshot.errors import OptionError, check_options
+from callshot.errors import OptionError, check_choice, check_options
 from callshot.fewshot.classifiers import find_classifier
 from callshot.records import SPREADS
 
@@ -99,8 +99,8 @@ class Protocol:
         _check_range("repeat-folds", self.repeat_folds, MAX_PARTITIONS)
         _check_range("seeds", self.seeds, MAX_SEEDS)
         _check_range("total-samples", self.total_samples, MAX_SAMPLES)
-        _check_choice("sampler", self.sampler, SAMPLERS)
-        _check_choice("score", self.score, SCORES)
+        check_choice("sampler", self.sampler, SAMPLERS)
+        check_choice("score", self.score, SCORES)
         self._check_spreads()
         names = self.classifiers
         if isinstance(names, str) or not names or len(set(names)) < len(names):
@@ -163,11 +163,6 @@ def _check_range(name: str, value: int, largest: int, least: int = 1) -> None:
         raise OptionError(f"{name}: {least} to {largest}, got {value}")
 
 
-def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise OptionError(f"{name}: one of {', '.join(allowed)}, got {value!r}")
-
-
 def parse_shots(text: str) -> tuple[tuple[int, ...], bool]:
     """Read `1-40`, `1,2,5,10`, `all`, or a mixture; return the shots and whether `all` is there.
 
@@ -205,7 +200,7 @@ def parse_spread(name: str) -> tuple[str, ...]:
     >>> parse_spread("total")
     ('shared', 'total')
     """
-    _check_choice("spread", name, tuple(SPREAD_CHOICES))
+    check_choice("spread", name, tuple(SPREAD_CHOICES))
     return SPREAD_CHOICES[name]
 
 

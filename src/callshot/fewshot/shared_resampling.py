@@ -234,7 +234,8 @@ def class_means(
     if whole:
         order = np.argsort(rows)
         pool = vectors[rows[order]] * share[order][:, None]
-        means[shots >= len(rows)] = np.cumsum(pool, axis=0)[-1] / weights[-1]
+        pool_sum = np.cumsum(pool, axis=0)[-1]
+        means[shots >= len(rows)] = pool_sum / weights[-1]
     return np.asarray(means)
 
 

@@ -128,14 +128,16 @@ def _evidence(
         rows = _sort_whole_pools(episodes, fold, rows)
     supports = [vectors[support] for support in rows]
     if rule == "nearest":
-        return np.array([(2.0 * x @ z - (x**2).sum(axis=1)).max() for x in supports])
+        evidence = [2.0 * x @ z - (x**2).sum(axis=1) for x in supports]
+        return np.array([one.max() for one in evidence])
     if rule == "medoid":
         centres = np.stack([x[_medoid(x)] for x in supports])
     else:
         centres = np.stack([x.mean(axis=0) for x in supports])
     if rule == "cosine":
         return np.asarray(unit(centres) @ unit(z[None])[0])
-    return np.asarray(z @ (2.0 * centres).T - np.einsum("nd,nd->n", centres, centres))
+    squares = np.einsum("nd,nd->n", centres, centres)
+    return np.asarray(z @ (2.0 * centres).T - squares)
 
 
 def _sort_whole_pools(

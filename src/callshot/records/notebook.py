@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from callshot.errors import OptionError
+from callshot.errors import check_choice
 from callshot.records.frames import unique_values
 from callshot.records.terms import preferred_spread
 
@@ -23,8 +23,8 @@ def plot_curves(curve: pl.DataFrame, metric: str, spread: str, ax: Any = None) -
     """Draw the mean of every curve against k, with its 98 % interval and the chance level."""
     from matplotlib import pyplot
 
-    _check_choice("metric", metric, list(METRIC_TITLES))
-    _check_choice("spread", spread, unique_values(curve, "spread"))
+    check_choice("metric", metric, list(METRIC_TITLES))
+    check_choice("spread", spread, unique_values(curve, "spread"))
     if ax is None:
         _, ax = pyplot.subplots()
     points = curve.filter(metric=metric, spread=spread, scoring="all")
@@ -37,12 +37,6 @@ def plot_curves(curve: pl.DataFrame, metric: str, spread: str, ax: Any = None) -
     ax.set_ylabel(METRIC_TITLES[metric])
     ax.legend()
     return ax
-
-
-def _check_choice(option: str, value: str, choices: list[str]) -> None:
-    if value not in choices:
-        listed = ", ".join(choices)
-        raise OptionError(f"{option}: expected one of {listed}, got {value!r}")
 
 
 def _draw_curve(ax: Any, curve: pl.DataFrame) -> None:

@@ -65,8 +65,8 @@ def wilson_interval(hits: float, count: int) -> tuple[float, float]:
     share = hits / count
     square = Z * Z / count
     middle = (share + square / 2) / (1 + square)
-    half = Z * math.sqrt(share * (1 - share) / count + square / (4 * count))
-    half /= 1 + square
+    variance = share * (1 - share) / count
+    half = Z * math.sqrt(variance + square / (4 * count)) / (1 + square)
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
@@ -105,7 +105,8 @@ def cohen_kappa(first: Sequence[Any], second: Sequence[Any]) -> float | None:
     agreed = sum(map(_equal, first, second)) / count
     of_first = Counter(first)
     of_second = Counter(second)
-    chance = sum(of_first[name] * of_second[name] for name in of_first) / count**2
+    pairs = sum(of_first[name] * of_second[name] for name in of_first)
+    chance = pairs / count**2
     if chance == 1:
         return None
     return float((agreed - chance) / (1 - chance))

@@ -85,8 +85,9 @@ def check_uuid(request: Body) -> str:
 
 def check_same(entry: NewEntry, saved: Entry, reviewer: str) -> None:
     """Raise RequestError unless a row that was sent again says what was saved."""
-    is_same = all(entry.body.get(name) == saved.body.get(name) for name in SAME)
-    if not is_same or (entry.action, reviewer) != (saved.action, saved.reviewer):
+    sent = [entry.action, reviewer, *map(entry.body.get, SAME)]
+    kept = [saved.action, saved.reviewer, *map(saved.body.get, SAME)]
+    if sent != kept:
         raise RequestError(f"uuid {entry.uuid}: another decision has it", 409)
 
 

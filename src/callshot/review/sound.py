@@ -143,7 +143,8 @@ class SoundOptions:
             raise RequestError(f"gain_db: expected {low:g} to {high:g} dB")
         if self.low_hz is not None and not 0 <= self.low_hz < math.inf:
             raise RequestError("low_hz: expected 0 or more")
-        if self.high_hz is not None and not (self.low_hz or 0) < self.high_hz < 1e9:
+        low_hz = self.low_hz or 0
+        if self.high_hz is not None and not low_hz < self.high_hz < 1e9:
             raise RequestError("high_hz: expected more than low_hz")
 
     @property
@@ -210,7 +211,8 @@ def _filter(clip: Clip, kind: str, limits_hz: float | tuple[float, float]) -> Cl
     from scipy.signal import butter, sosfiltfilt  # its import takes a second
 
     sections = butter(FILTER_ORDER, limits_hz, kind, fs=clip.rate_hz, output="sos")
-    padded = min(3 * (2 * len(sections) + 1), len(clip.signal) - 1)
+    usual = 3 * (2 * len(sections) + 1)
+    padded = min(usual, len(clip.signal) - 1)
     filtered = sosfiltfilt(sections, clip.signal.astype(np.float64), padlen=padded)
     return replace(clip, signal=filtered.astype(np.float32))
 

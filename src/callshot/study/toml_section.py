@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from callshot.errors import InputError, OptionError, suggest_name
+from callshot.errors import InputError, OptionError, check_choice, suggest_name
 
 NUMBER = (int, float)
 TYPE_NAMES: Mapping[Any, str] = {
@@ -143,11 +143,7 @@ class Section:
     def choice(self, key: str, default: str, choices: Sequence[str]) -> str:
         """Return one of several words."""
         value = str(self.content.get(key, default))
-        if value not in choices:
-            expected = ", ".join(choices)
-            raise OptionError(
-                f"{self.name(key)}: expected one of {expected}, got {value!r}"
-            )
+        check_choice(self.name(key), value, choices)
         return value
 
     def shots(self, key: str, default: tuple[int, ...]) -> tuple[int, ...]:

@@ -118,7 +118,8 @@ def _check_variable(elements: Elements, depth: int) -> None:
     flags = elements.next_integers(UINT32)
     shape = elements.next_integers(INT32)
     elements.next(INT8)
-    if len(flags) != 2 or not 2 <= len(shape) <= 32 or min(shape) < 0:
+    has_shape = 2 <= len(shape) <= 32 and min(shape) >= 0
+    if len(flags) != 2 or not has_shape:
         raise DamageError(f"a variable with {len(flags)} flags and shape {shape[:4]}")
     _check_content(elements, flags[0], math.prod(shape), depth)
     if elements.remaining:

@@ -78,8 +78,14 @@ def translate_name(name: str) -> str:
     decomposed = unicodedata.normalize("NFKD", name.strip().casefold())
     text = "".join(c for c in decomposed if not unicodedata.combining(c))
     unit = UNIT.search(text)
+    found_unit = unit[1] if unit else ""
     for words, expected_unit, raven_name in COLUMNS:
-        has_words = all(any(part in text for part in WORDS[word]) for word in words)
-        if has_words and (unit[1] if unit else "") == expected_unit:
+        has_words = all(_has_word(text, word) for word in words)
+        if has_words and found_unit == expected_unit:
             return raven_name
     return name
+
+
+def _has_word(text: str, word: str) -> bool:
+    """Return whether a text has a word in one of Raven's languages."""
+    return any(part in text for part in WORDS[word])

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from callshot.corpus.annotations.cells import ANY_STYLE, parse_cell
 from callshot.corpus.annotations.text import RowError, list_names, quote, suggest_name
-from callshot.errors import InputError, OptionError, OutputError
+from callshot.errors import InputError, OptionError, OutputError, check_choice
 from callshot.records import Annotation, Cell, Reject
 
 Annotations = Sequence[Annotation]
@@ -109,10 +109,8 @@ class Hints:
     follow_links: bool = False
 
     def __post_init__(self) -> None:
-        if self.time_unit not in (None, *TIME_UNITS):
-            raise OptionError(
-                f"time_unit: expected one of {', '.join(TIME_UNITS)}, got {self.time_unit!r}"
-            )
+        if self.time_unit is not None:
+            check_choice("time_unit", self.time_unit, TIME_UNITS)
         for name in self.columns:
             if name not in SYNONYMS:
                 suggestion = suggest_name(name, [*SYNONYMS])

@@ -89,4 +89,5 @@ def has_row_names(header: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     if not rows or any(len(cells) != width for cells in rows):
         return False
     names = {cells[0] for cells in rows}
-    return len(names) == len(rows) and any(cells[-1] for cells in rows)
+    has_unique_names = len(names) == len(rows)
+    return has_unique_names and any(cells[-1] for cells in rows)

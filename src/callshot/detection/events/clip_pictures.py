@@ -80,7 +80,9 @@ def _draw_levels(
     low_db = float(np.percentile(level_db, DARKEST))
     high_db = max(float(level_db.max()), low_db + RANGE_DB)
     half_hz = frequency_hz[1] / 2
-    half_s = time_s[0] if len(time_s) == 1 else (time_s[1] - time_s[0]) / 2
+    half_s = time_s[0]
+    if len(time_s) > 1:
+        half_s = (time_s[1] - time_s[0]) / 2
     times_s = (time_s[0] - half_s, time_s[-1] + half_s)
     frequencies_hz = (-half_hz, frequency_hz[-1] + half_hz)
     ax.imshow(

@@ -215,7 +215,8 @@ def choose_events(events: Frame, count: int, *, seed: int = 0) -> Frame:
     """
     if count < 1:
         raise OptionError(f"clips: expected 1 or more, got {count}")
-    parts = [events.clear().with_columns(rank=pl.lit(0, pl.Int64), why=pl.lit(""))]
+    none = events.clear().with_columns(rank=pl.lit(0, pl.Int64), why=pl.lit(""))
+    parts = [none]
     for label in sorted(unique_values(events, "label")):
         ranked = events.filter(label=label).sort(
             ["score", "recording", "start_s"],

@@ -27,8 +27,8 @@ from callshot.detection.index.windows import (
     split_range,
 )
 from callshot.encoders.spec import find_differences
-from callshot.encoders.validation import Float32Array, check_choice, check_whole_number
-from callshot.errors import InputError
+from callshot.encoders.validation import Float32Array
+from callshot.errors import InputError, check_choice, check_whole_number
 from callshot.files import atomic_path, check_new_file, has_header, make_folder
 from callshot.records import FloatArray, IntArray, Progress, Reject, no_progress
 from callshot.records.csv_cells import write_csv_frame

@@ -46,8 +46,7 @@ from callshot.detection.index.windows import (
 )
 from callshot.encoders.encode import check_runs_on, encoder_fingerprint
 from callshot.encoders.spec import EncoderSpec, find_differences
-from callshot.encoders.validation import check_choice
-from callshot.errors import InputError, OutputError
+from callshot.errors import InputError, OutputError, check_choice
 from callshot.files import (
     atomic_path,
     check_writable,

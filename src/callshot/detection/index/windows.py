@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -170,12 +169,7 @@ class PlayedRecording:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *details: object) -> None:
         self.reader.close()
 
     def read(self, first: int, last: int) -> Float32Array:
@@ -221,13 +215,8 @@ class WindowEncoder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.workers.__exit__(kind, error, traceback)
+    def __exit__(self, *details: Any) -> None:
+        self.workers.__exit__(*details)
 
     @property
     def plain_fingerprint(self) -> dict[str, Any]:

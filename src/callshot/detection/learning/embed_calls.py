@@ -119,7 +119,8 @@ def cut_calls(
     """Return the pieces of all calls without an error: whole segments, or windows."""
     rows = [row for row in range(len(audio.calls)) if row not in errors]
     if settings.source == SEGMENT:
-        return Pieces(spec, [audio.calls[row] for row in rows], np.array(rows, int))
+        calls = [audio.calls[row] for row in rows]
+        return Pieces(spec, calls, np.array(rows, int))
     grid = find_grid(spec, settings)
     segments: list[Segment] = []
     owner: list[int] = []

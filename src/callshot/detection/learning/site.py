@@ -106,7 +106,8 @@ def find_band(energy: FloatArray, step_hz: float) -> slice:
     slice(445, 563, None)
     """
     cumulative = np.cumsum(energy)
-    low, high = np.searchsorted(cumulative, np.array(ENERGY_SHARES) * cumulative[-1])
+    limits = np.array(ENERGY_SHARES) * cumulative[-1]
+    low, high = np.searchsorted(cumulative, limits)
     low_hz = max(int(low), 1) * step_hz
     high_hz = max(int(high), 1) * step_hz
     centre_hz = np.sqrt(low_hz * high_hz)

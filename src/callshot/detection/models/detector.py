@@ -285,7 +285,8 @@ def _number_stretches(count: int) -> IntArray:
 def _squared_distances(vectors: Vectors, means: FloatArray) -> FloatArray:
     rows = np.asarray(vectors, np.float64)
     squares = np.einsum("nd,nd->n", rows, rows)[:, None]
-    squares = squares - 2 * rows @ means.T + np.einsum("nd,nd->n", means, means)
+    lengths = np.einsum("nd,nd->n", means, means)
+    squares = squares - 2 * rows @ means.T + lengths
     return np.asarray(np.maximum(squares, 0.0))
 
 

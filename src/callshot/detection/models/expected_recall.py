@@ -86,7 +86,8 @@ def _judge(
         return model.label[judged], np.zeros(0, bool)
     scores = detector.score(model.vectors[judged])
     best = scores.argmax(axis=1)
-    reached = scores[np.arange(len(best)), best] >= detector.thresholds[best]
+    best_scores = scores[np.arange(len(best)), best]
+    reached = best_scores >= detector.thresholds[best]
     names = np.array(detector.classes)[best]
     is_right = names == np.array(model.classes)[model.label[judged]]
     return model.label[judged], reached & is_right

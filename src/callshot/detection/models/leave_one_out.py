@@ -44,7 +44,8 @@ class Decisions:
         """Return the best class but one, and its evidence, for each example."""
         is_first = self.first == number
         classes = np.where(is_first, self.second, self.first)
-        return classes, self.evidence[np.arange(len(classes)), is_first.astype(int)]
+        examples = np.arange(len(classes))
+        return classes, self.evidence[examples, is_first.astype(int)]
 
 
 def decide_by_others(data: LabelledVectors) -> Decisions:
@@ -166,8 +167,9 @@ def _decide_without(
     """
     others, best = decisions.best_other(number)
     evidence = _evidence_without(data, number, left_out)
-    comes_first = (number < others)[:, None] & (evidence == best[:, None])
-    wins = (evidence > best[:, None]) | comes_first
+    is_tied = evidence == best[:, None]
+    comes_first = (number < others)[:, None]
+    wins = (evidence > best[:, None]) | (is_tied & comes_first)
     decided = np.where(wins, number, others[:, None])
     # An example never supports a class in its own recording: nothing changes there.
     same = data.recording[:, None] == data.recording[left_out]

@@ -41,7 +41,8 @@ def check_texts(name: str, values: Iterable[Any]) -> None:
 
 def check_spans(start_s: NDArray[Any], end_s: NDArray[Any]) -> None:
     """Raise ValueError unless times are finite and no end is before its start."""
-    if not np.isfinite(start_s).all() or not np.isfinite(end_s).all():
+    times_s = np.concatenate([start_s, end_s])
+    if not np.isfinite(times_s).all():
         raise ValueError("start_s, end_s: expected finite numbers")
     if (end_s < start_s).any():
         raise ValueError("end_s: before start_s")
@@ -123,8 +124,9 @@ def build_clips(facts: dict[str, Any], arrays: Arrays) -> Clips | None:
         return None
     check_number("clip_rate_hz", facts["clip_rate_hz"])
     samples, length = (arrays[name] for name in CLIP_ARRAYS)
+    examples = len(arrays["label"])
     is_whole = (length >= 0).all() and length.sum() == len(samples)
-    if samples.dtype != np.int16 or len(length) != len(arrays["label"]) or not is_whole:
+    if samples.dtype != np.int16 or len(length) != examples or not is_whole:
         raise ValueError(f"clips: {len(samples)} samples for {len(length)} examples")
     parts = np.split(samples, np.cumsum(length)[:-1])
     kept = tuple(one if len(one) > 0 else None for one in parts)

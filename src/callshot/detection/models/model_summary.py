@@ -115,12 +115,15 @@ def doubtful_examples(model: Model) -> pl.DataFrame:
     medians = [np.median(own[model.label == number]) for number in classes]
     rows = []
     for row, example in enumerate(model.examples):
-        median = medians[model.label[row]]
-        is_nearer = distance[row] < own[row]
-        if own[row] > (DOUBTFUL_FROM if is_nearer else FAR) * median:
-            nearer_to = model.classes[nearest[row]] if is_nearer else None
+        nearer_to = None
+        limit = FAR
+        excess = own[row] - distance[row]
+        if excess > 0:
+            nearer_to = model.classes[nearest[row]]
+            limit = DOUBTFUL_FROM
+        if own[row] > limit * medians[model.label[row]]:
             place = (example.path, example.start_s, example.end_s, example.label)
-            rows.append((*place, nearer_to, own[row], own[row] - distance[row]))
+            rows.append((*place, nearer_to, own[row], excess))
     frame = pl.DataFrame(rows, DOUBTFUL | {"excess": pl.Float64}, orient="row")
     ordered = frame.sort("excess", "path", "start_s", descending=[True, False, False])
     return ordered.drop("excess")

@@ -19,9 +19,8 @@ from callshot.detection.learning.learn import plain_fingerprint
 from callshot.detection.models.model import SEGMENT, Model, check_fingerprint
 from callshot.detection.scans.segment_labels import check_different
 from callshot.encoders.spec import find_differences
-from callshot.encoders.validation import check_choice
 from callshot.encoders.views import find_views
-from callshot.errors import InputError, OptionError
+from callshot.errors import InputError, OptionError, check_choice
 from callshot.jobs import Cluster
 from callshot.records import Progress, Reject, scale_progress
 from callshot.storage import to_path

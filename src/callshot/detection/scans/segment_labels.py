@@ -126,12 +126,13 @@ def _make_frame(
         name: [getattr(call, name) for call in calls]
         for name in ("segment", "recording", "path", "start_s", "end_s")
     }
+    distance = np.linalg.norm(embedded.vectors - model.means[best], axis=1)
     columns |= {
         "label": [model.classes[n] for n in best],
         "score": scores[rows, best],
         "runner_up": [model.classes[n] for n in second],
         "runner_up_score": scores[rows, second],
-        "distance": np.linalg.norm(embedded.vectors - model.means[best], axis=1),
+        "distance": distance,
         "annotated": [call.label for call in calls],
     }
     return pl.DataFrame(columns, SEGMENT_LABELS)

@@ -114,8 +114,9 @@ def average_precision(ranked: RankedDetections, weights: FloatArray) -> float:
         return float("nan")
     detected, correct = _cumulate(ranked, weights)
     gains = np.diff(correct, prepend=0.0)
+    has_gain = gains > 0
     precision = _divide(correct, detected)
-    return float(np.sum(gains[gains > 0] * precision[gains > 0]) / annotated)
+    return float(np.sum(gains[has_gain] * precision[has_gain]) / annotated)
 
 
 def _cumulate(
@@ -131,7 +132,8 @@ def _cumulate(
 
 def _last_of_equal(score: FloatArray) -> IntArray:
     """Return the last place of every run of equal scores."""
-    return np.flatnonzero(np.append(np.diff(score) != 0, len(score) > 0))
+    is_last = np.append(np.diff(score) != 0, len(score) > 0)
+    return np.flatnonzero(is_last)
 
 
 def precision_recall_curve(ranked: RankedDetections, by: str) -> Frame:
