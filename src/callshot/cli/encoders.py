@@ -20,7 +20,10 @@ from callshot.cli.synth import parse_numbers
 from callshot.errors import OptionError, printable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from callshot.detection.learning.embed_at_site import Site
+    from callshot.records import Embeddings, Reject
 
 MOST_REJECTS = 8  # shown on screen
 
@@ -125,7 +128,6 @@ def embed(
 
     Example: callshot embed segments/segments.parquet --encoder mfcc --out mfcc.parquet
     """
-    from callshot.records.duplicates import describe_duplicates, find_equal_vectors
     from callshot.study.file_steps import embed_files
 
     with (
@@ -147,22 +149,29 @@ def embed(
             cluster=workers,
             progress=progress,
         )
-    if quiet:
-        return
+    if not quiet:
+        _print_embedded(table, rejects, out)
+
+
+def _print_embedded(
+    table: "Embeddings", rejects: "Sequence[Reject]", out: Path
+) -> None:
+    """Print what was embedded, what was left out, equal vectors, and what is next."""
+    from callshot.records.duplicates import describe_duplicates, find_equal_vectors
+
     if table.note:
         print(printable(table.note))
     for reject in rejects[:MOST_REJECTS]:
         print(printable(f"left out: row {reject.row}: {reject.reason}"))
     if len(rejects) > MOST_REJECTS:
-        print(
-            f"and {len(rejects) - MOST_REJECTS} more, in {out.with_suffix('.rejects.csv')}"
-        )
-    print(f"{len(table)} of {len(table) + len(rejects)} segments embedded in {out}")
+        more = len(rejects) - MOST_REJECTS
+        print(f"and {more} more, in {out.with_suffix('.rejects.csv')}")
+    total = len(table) + len(rejects)
+    print(f"{len(table)} of {total} segments embedded in {out}")
+    duplicates = out.with_suffix(".duplicates.csv")
     groups = find_equal_vectors(table)
     for note in describe_duplicates(groups, table.segment, "vector"):
-        print(
-            printable(f"note: {note}; {out.with_suffix('.duplicates.csv')} lists them")
-        )
+        print(printable(f"note: {note}; {duplicates} lists them"))
     print(f"next: callshot evaluate {out} --out results")
 
 

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +19,9 @@ from callshot.cli.options import (
     Threads,
 )
 from callshot.errors import OptionError
+
+if TYPE_CHECKING:
+    from callshot.records import Evaluation
 
 Tables = Annotated[
     list[Path],
@@ -105,14 +108,9 @@ def evaluate(
 
     Example: callshot evaluate perch.parquet mfcc.parquet --out results --shots 1-10
     """
-    from rich.console import Console
-
     from callshot.fewshot.device import check_device, choose_device
-    from callshot.fewshot.label_target import check_target, labels_for_target
-    from callshot.records import Evaluation, MovedEvaluation
-    from callshot.report.moved_terminal import show_moved
-    from callshot.report.summary.targets import describe_targets
-    from callshot.report.terminal import print_lines, show_evaluation
+    from callshot.fewshot.label_target import check_target
+    from callshot.records import Evaluation
     from callshot.study.file_steps import evaluate_files
     from callshot.study.moved_files import evaluate_moved_files
 
@@ -139,13 +137,27 @@ def evaluate(
     device_line = choose_device(device).describe()
     if device_line not in result.notes:
         print(device_line, file=sys.stderr)
-    if isinstance(result, MovedEvaluation):
-        show_moved(result, Console())
-    else:
-        show_evaluation(result.name_classifiers(checked.reference), Console())
-    if target is not None:
-        print_lines(Console(), describe_targets(labels_for_target(result, target)))
+    _print_result(result, checked.reference, target)
     print(f"results in {out}")
+
+
+def _print_result(result: "Evaluation", reference: str, target: float | None) -> None:
+    """Print the curves of an evaluation, and the labels that reach a target."""
+    from rich.console import Console
+
+    from callshot.fewshot.label_target import labels_for_target
+    from callshot.records import MovedEvaluation
+    from callshot.report.moved_terminal import show_moved
+    from callshot.report.summary.targets import describe_targets
+    from callshot.report.terminal import print_lines, show_evaluation
+
+    console = Console()
+    if isinstance(result, MovedEvaluation):
+        show_moved(result, console)
+    else:
+        show_evaluation(result.name_classifiers(reference), console)
+    if target is not None:
+        print_lines(console, describe_targets(labels_for_target(result, target)))
 
 
 def _bytes(gib: float | None) -> int | None:

@@ -3,11 +3,12 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from callshot.cli.app import FIELD, app, run_with_progress
+from callshot.cli.option_groups import with_groups
 from callshot.cli.options import Out, Quiet, Seed, parse_pairs
 from callshot.errors import OptionError
 
@@ -40,7 +41,55 @@ Columns = Annotated[
 ]
 
 
+@dataclass
+class ScoringOptions:
+    """How detections are matched with calls, and scored."""
+
+    iou: Annotated[
+        float,
+        typer.Option(
+            help="The share of their time that a detection and a call must have in common."
+        ),
+    ] = 0.3
+    window_s: Annotated[
+        float, typer.Option(metavar="S", help="The length of windows.")
+    ] = 3.0
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            help="Leave out detections with lower scores.", show_default=False
+        ),
+    ] = None
+    false_alarms: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N/h",
+            help="Also find the threshold of each class that meets this aim, e.g. 1/h or 2/d.",
+        ),
+    ] = None
+    unknown: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LABEL",
+            help="The label of calls that nobody could name; detections of them are not false.",
+        ),
+    ] = None
+    bins: Annotated[int, typer.Option(help="Bins of scores with --reviewed.")] = 4
+    samples: Annotated[
+        int, typer.Option(help="Samples of recordings, for the intervals.")
+    ] = 1000
+    seed: Seed = 0
+
+    def keywords(self) -> dict[str, Any]:
+        """Return the options as `score_detections` takes them."""
+        options = vars(self).copy()
+        false_alarms = options.pop("false_alarms")
+        options["false_alarms_per_hour"] = parse_rate(false_alarms)
+        return options
+
+
 @app.command(rich_help_panel=FIELD)
+@with_groups
 def score(
     detections: Annotated[
         Path,
@@ -50,6 +99,7 @@ def score(
         ),
     ],
     out: Out,
+    *,
     annotations: Annotated[
         Path | None,
         typer.Argument(
@@ -67,40 +117,7 @@ def score(
         ),
     ] = None,
     columns: Columns = None,
-    iou: Annotated[
-        float,
-        typer.Option(
-            help="The share of their time that a detection and a call must have in common."
-        ),
-    ] = 0.3,
-    window_s: Annotated[
-        float, typer.Option(metavar="S", help="The length of windows.")
-    ] = 3.0,
-    threshold: Annotated[
-        float | None,
-        typer.Option(
-            help="Leave out detections with lower scores.", show_default=False
-        ),
-    ] = None,
-    false_alarms: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N/h",
-            help="Also find the threshold of each class that meets this aim, e.g. 1/h or 2/d.",
-        ),
-    ] = None,
-    unknown: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LABEL",
-            help="The label of calls that nobody could name; detections of them are not false.",
-        ),
-    ] = None,
-    bins: Annotated[int, typer.Option(help="Bins of scores with --reviewed.")] = 4,
-    samples: Annotated[
-        int, typer.Option(help="Samples of recordings, for the intervals.")
-    ] = 1000,
-    seed: Seed = 0,
+    scoring: ScoringOptions,
     figure: Annotated[bool, typer.Option(help="Also draw the curves.")] = True,
     quiet: Quiet = False,
 ) -> None:
@@ -119,16 +136,7 @@ def score(
     from callshot.detection.scores.score_files import open_scores, write_scores
     from callshot.detection.terminal import show_scores
 
-    options = {
-        "iou": iou,
-        "window_s": window_s,
-        "threshold": threshold,
-        "false_alarms_per_hour": parse_rate(false_alarms),
-        "unknown": unknown,
-        "bins": bins,
-        "samples": samples,
-        "seed": seed,
-    }
+    options = scoring.keywords()
     with run_with_progress("scoring", quiet=quiet), open_scores(out) as output:
         result = score_detections(
             detections,
@@ -136,7 +144,7 @@ def score(
             recordings=recordings,
             reviewed=reviewed,
             columns=parse_pairs("columns", columns, "label=Species"),
-            **options,  # type: ignore[arg-type]
+            **options,
         )
         write_scores(output, result, options, figure=figure)
     if not quiet:
