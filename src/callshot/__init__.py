@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from callshot.errors import CallshotError
     from callshot.fewshot.estimator import CentroidClassifier
     from callshot.fewshot.folds import check_folds, make_folds
-    from callshot.fewshot.label_target import labels_for_target
+    from callshot.fewshot.label_budget import labels_for_target
     from callshot.fewshot.protocol import Protocol
     from callshot.fewshot.single_episode import rerun_episode
     from callshot.records import (
@@ -79,7 +79,7 @@ _MODULES = {
     "evaluate": "api",
     "find_windows": "detection.index.find_windows",
     "index_recordings": "detection.index.index_recordings",
-    "labels_for_target": "fewshot.label_target",
+    "labels_for_target": "fewshot.label_budget",
     "learn": "detection.learning.learn",
     "list_encoders": "encoders.availability",
     "load_audio": "corpus.audio",

@@ -18,13 +18,13 @@ from callshot.detection.events.activity import (
     make_activity_files,
     write_activity,
 )
-from callshot.detection.events.activity_picture import (
+from callshot.detection.events.events import events_frame, open_recordings, read_events
+from callshot.detection.events.pictures import (
     choose_labels,
     find_short,
     make_map,
     plan_activity,
 )
-from callshot.detection.events.events import events_frame, open_recordings, read_events
 from callshot.detection.index.clock import RecordedTime
 from callshot.errors import InputError
 from callshot.report.figures.figure_io import open_figure

@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from callshot.detection.events import clips
-from callshot.detection.events.clip_pictures import (
-    draw_spectrogram,
-    measure_spectrogram,
-)
 from callshot.detection.events.clips import ClipOptions, choose_events, write_clips
 from callshot.detection.events.events import (
     RecordingFolder,
     events_frame,
     open_recordings,
     read_events,
+)
+from callshot.detection.events.pictures import (
+    draw_spectrogram,
+    measure_spectrogram,
 )
 from callshot.errors import OptionError, OutputError
 from test_cli import run

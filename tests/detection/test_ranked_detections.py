@@ -9,13 +9,14 @@ from sklearn.metrics import average_precision_score
 
 from callshot.detection.scores.ranked_detections import (
     RankedDetections,
+    Task,
     average_precision,
     find_threshold,
     measure,
     precision_recall_curve,
+    rank_windows,
     sample_weights,
 )
-from callshot.detection.scores.ranking import Task, rank_windows
 from callshot.records.frames import EVENTS
 
 RECORDINGS = 4

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callshot.errors import InputError, OptionError
-from callshot.fewshot.label_target import check_target, labels_for_target
+from callshot.fewshot.label_budget import check_target, labels_for_target
 from callshot.records import Embeddings, Evaluation, Folds
 from callshot.records.frames import values_frame
 from callshot.report.summary.targets import describe_targets

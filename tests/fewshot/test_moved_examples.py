@@ -7,7 +7,8 @@ import pytest
 
 import literal
 from callshot.errors import InputError, OptionError
-from callshot.fewshot.evaluate import check_tables, evaluate_tables
+from callshot.fewshot.evaluate import evaluate_tables
+from callshot.fewshot.folds import check_tables
 from callshot.fewshot.joined_corpora import CorpusTables, find_partner
 from callshot.fewshot.moved_examples import evaluate_moved, plan_task
 from callshot.fewshot.protocol import Protocol

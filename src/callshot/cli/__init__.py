@@ -15,22 +15,21 @@ review         review
 score          score, convert
 imports        import
 synth          synth
-verify         verify
-doctor         doctor
+checks         verify, doctor
 """
 
 from callshot.cli import study  # isort: skip  (the order here is the order of --help)
 from callshot.cli import corpus, encoders, index, evaluate, baselines  # isort: skip
 from callshot.cli import learn, scan, review  # isort: skip
 from callshot.cli import score  # isort: skip
-from callshot.cli import imports, synth, verify, doctor  # isort: skip
+from callshot.cli import imports, synth, checks  # isort: skip
 from callshot.cli.app import app, main
 
 __all__ = [
     "app",
     "baselines",
+    "checks",
     "corpus",
-    "doctor",
     "encoders",
     "evaluate",
     "imports",
@@ -42,5 +41,4 @@ __all__ = [
     "score",
     "study",
     "synth",
-    "verify",
 ]

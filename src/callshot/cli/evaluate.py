@@ -109,7 +109,7 @@ def evaluate(
     Example: callshot evaluate perch.parquet mfcc.parquet --out results --shots 1-10
     """
     from callshot.fewshot.device import check_device, choose_device
-    from callshot.fewshot.label_target import check_target
+    from callshot.fewshot.label_budget import check_target
     from callshot.records import Evaluation
     from callshot.study.file_steps import evaluate_files
     from callshot.study.moved_files import evaluate_moved_files
@@ -145,7 +145,7 @@ def _print_result(result: "Evaluation", reference: str, target: float | None) ->
     """Print the curves of an evaluation, and the labels that reach a target."""
     from rich.console import Console
 
-    from callshot.fewshot.label_target import labels_for_target
+    from callshot.fewshot.label_budget import labels_for_target
     from callshot.records import MovedEvaluation
     from callshot.report.moved_terminal import show_moved
     from callshot.report.summary.targets import describe_targets

@@ -12,8 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from callshot.corpus.annotations.rows import Hints, find_columns
-from callshot.corpus.annotations.table_text import read_table, split_off_separator
-from callshot.corpus.annotations.text import list_names, quote, read_text
+from callshot.corpus.annotations.text import (
+    list_names,
+    quote,
+    read_table,
+    read_text,
+    split_off_separator,
+)
 from callshot.errors import InputError
 
 Renames = Path | str | Mapping[str, str]

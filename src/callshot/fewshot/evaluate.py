@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 
-import numpy as np
 import polars as pl
 
 from callshot.errors import InputError
@@ -22,7 +21,7 @@ from callshot.fewshot.engine import (
     open_engine,
 )
 from callshot.fewshot.episodes import Episodes, plan_episodes
-from callshot.fewshot.folds import audit, choose_folds, complete_shots, count_classes
+from callshot.fewshot.folds import check_tables, complete_shots, count_classes
 from callshot.fewshot.label_budget import Gains, label_budget
 from callshot.fewshot.notes import (
     describe_doubtful_labels,
@@ -362,46 +361,6 @@ class _Run:
             return None
         log_engine = replace(engine, protocol=replace(self.protocol, score="log"))
         return sweep_with_fallback(log_engine, spread, notes)[1]
-
-
-def check_tables(tables: Sequence[Embeddings], folds: Folds | None) -> Folds:
-    """Check the tables and their folds; return the folds."""
-    if not tables:
-        raise InputError("no table of embeddings was given")
-    first = tables[0]
-    for table in tables:
-        _check_table(table, first)
-    names = [table.encoder for table in tables]
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"two tables have the encoder name {name!r}; rename one")
-    folds = folds or choose_folds(first)
-    if len(folds.fold) != len(first):
-        raise InputError(
-            f"{first.source}: {len(folds.fold)} folds were given for {len(first)} segments"
-        )
-    audit(first.recording, folds.fold)
-    return folds
-
-
-def _check_table(table: Embeddings, first: Embeddings) -> None:
-    """Check a table; tables from files were checked row by row before."""
-    if len(set(table.segment)) != len(table):
-        raise InputError(
-            f"{table.source}: column segment: two segments have the same id"
-        )
-    for name in ("segment", "recording", "label"):
-        if getattr(table, name) != getattr(first, name):
-            raise InputError(
-                f"{table.source}: column {name}: differs from that of {first.source}; "
-                "all tables need the same segments in the same order"
-            )
-    is_finite = np.isfinite(table.vectors).all(axis=1)
-    if not is_finite.all():
-        row = int(np.argmin(is_finite)) + 1
-        raise InputError(
-            f"{table.source}: column embedding, row {row}: expected finite numbers"
-        )
 
 
 def _sweep_count(protocol: Protocol, complete: int, partitions: int) -> int:

@@ -249,3 +249,43 @@ def complete_shots(counts: Sequence[ClassCount]) -> int:
 def new_exemplars(counts: Sequence[ClassCount], k: int) -> int:
     """Return how many eligible classes have a k-th exemplar to give in every split."""
     return sum(c.eligible and c.complete_to_k >= k for c in counts)
+
+
+def check_tables(tables: Sequence[Embeddings], folds: Folds | None) -> Folds:
+    """Check the tables and their folds; return the folds."""
+    if not tables:
+        raise InputError("no table of embeddings was given")
+    first = tables[0]
+    for table in tables:
+        _check_table(table, first)
+    names = [table.encoder for table in tables]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"two tables have the encoder name {name!r}; rename one")
+    folds = folds or choose_folds(first)
+    if len(folds.fold) != len(first):
+        raise InputError(
+            f"{first.source}: {len(folds.fold)} folds were given for {len(first)} segments"
+        )
+    audit(first.recording, folds.fold)
+    return folds
+
+
+def _check_table(table: Embeddings, first: Embeddings) -> None:
+    """Check a table; tables from files were checked row by row before."""
+    if len(set(table.segment)) != len(table):
+        raise InputError(
+            f"{table.source}: column segment: two segments have the same id"
+        )
+    for name in ("segment", "recording", "label"):
+        if getattr(table, name) != getattr(first, name):
+            raise InputError(
+                f"{table.source}: column {name}: differs from that of {first.source}; "
+                "all tables need the same segments in the same order"
+            )
+    is_finite = np.isfinite(table.vectors).all(axis=1)
+    if not is_finite.all():
+        row = int(np.argmin(is_finite)) + 1
+        raise InputError(
+            f"{table.source}: column embedding, row {row}: expected finite numbers"
+        )

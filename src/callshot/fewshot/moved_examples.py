@@ -24,8 +24,8 @@ from callshot.fewshot.joined_corpora import (
 from callshot.fewshot.notes import quote_names
 from callshot.fewshot.protocol import Protocol
 from callshot.records import Evaluation, MovedEvaluation, Progress, no_progress
+from callshot.records.evaluation import SITE_EXAMPLES
 from callshot.records.frames import Frame, split_curves, value_matrix
-from callshot.records.moved_evaluation import SITE_EXAMPLES
 
 EVALUATIONS = 3  # for progress
 

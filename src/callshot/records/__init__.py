@@ -17,17 +17,19 @@ MovedEvaluation   that of examples from another corpus than the queries
 CorpusResults everything that one corpus's part of a report is made from
 """
 
-from callshot.records.corpus_results import CorpusResults, CorpusStats, DurationStats
 from callshot.records.embeddings import Embeddings, EncoderStatus, FloatArray, IntArray
 from callshot.records.evaluation import (
     ClassCount,
+    CorpusResults,
+    CorpusStats,
+    DurationStats,
     Episode,
     Evaluation,
     Folds,
     Inspection,
+    MovedEvaluation,
 )
 from callshot.records.fold_numbers import given_folds, number_folds
-from callshot.records.moved_evaluation import MovedEvaluation
 from callshot.records.recordings import (
     Annotation,
     Call,

@@ -26,7 +26,7 @@ from callshot.encoders.availability import encoder_status
 from callshot.encoders.views import Views, check_title, find_views
 from callshot.errors import CallshotError, InputError, OptionError
 from callshot.fewshot.device import DEVICES
-from callshot.fewshot.label_target import check_target
+from callshot.fewshot.label_budget import check_target
 from callshot.fewshot.protocol import SPREAD_CHOICES, Protocol, make_protocol
 from callshot.files import WORK_FOLDER, check_results_folder
 from callshot.report.tables.scores import PAPER_SHOTS

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from callshot.errors import InputError
-from callshot.fewshot.evaluate import check_tables
-from callshot.fewshot.folds import choose_folds
+from callshot.fewshot.folds import check_tables, choose_folds
 from callshot.fewshot.joined_corpora import CorpusTables
 from callshot.records import Embeddings, Evaluation, Folds
 from callshot.records.duplicates import describe_grouping

@@ -7,12 +7,12 @@ Windows-1252.
 from collections.abc import Sequence
 from pathlib import Path
 
-from callshot.corpus.annotations.table_text import (
+from callshot.corpus.annotations.text import (
     has_row_names,
     read_table,
+    read_text,
     split_off_separator,
 )
-from callshot.corpus.annotations.text import read_text
 from callshot.errors import InputError
 from callshot.records.columns import check_columns
 from callshot.tables.embedding_tables import check_repeated

@@ -15,8 +15,7 @@ from xml.parsers import expat
 
 from callshot.corpus.annotations.mat_check import check_mat
 from callshot.corpus.annotations.rows import Hints, Reading
-from callshot.corpus.annotations.table_text import read_table
-from callshot.corpus.annotations.text import read_text
+from callshot.corpus.annotations.text import read_table, read_text
 from callshot.errors import CallshotError, InputError
 from callshot.files import error_reason
 from callshot.storage import local_copy

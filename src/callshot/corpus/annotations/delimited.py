@@ -27,13 +27,16 @@ from callshot.corpus.annotations.rows import (
     find_column,
     find_columns,
 )
-from callshot.corpus.annotations.table_text import (
+from callshot.corpus.annotations.text import (
+    RowError,
     first_row,
     has_row_names,
+    list_names,
+    quote,
     read_table,
+    read_text,
     split_off_separator,
 )
-from callshot.corpus.annotations.text import RowError, list_names, quote, read_text
 from callshot.corpus.annotations.time_columns import (
     FRAMES,
     SECONDS,

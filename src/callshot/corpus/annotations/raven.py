@@ -41,10 +41,10 @@ from callshot.corpus.annotations.rows import (
     find_columns,
     normalize_name,
 )
-from callshot.corpus.annotations.table_text import has_row_names
 from callshot.corpus.annotations.text import (
     RowError,
     escape_controls,
+    has_row_names,
     list_names,
     quote,
     read_text,

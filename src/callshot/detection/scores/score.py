@@ -23,17 +23,15 @@ from callshot.detection.scores.call_density import estimate_density
 from callshot.detection.scores.ranked_detections import (
     RankedDetections,
     Scores,
+    Task,
     find_threshold,
     measure,
     precision_recall_curve,
-    sample_weights,
-    sum_counts,
-)
-from callshot.detection.scores.ranking import (
-    Task,
     rank_events,
     rank_windows,
+    sample_weights,
     sort_outcomes,
+    sum_counts,
 )
 from callshot.errors import InputError, OptionError
 from callshot.records import FloatArray, Reject

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from callshot.fewshot.differences import MIN_SAMPLES
-from callshot.fewshot.label_target import REACHES, labels_for_target
+from callshot.fewshot.label_budget import REACHES, labels_for_target
 from callshot.records.frames import Frame, value_matrix
 from callshot.report.summary.context import SAMPLES, Context, Point, format_share
 from callshot.report.summary.encoders import WHERE, describe_no_success

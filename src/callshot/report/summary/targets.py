@@ -1,6 +1,6 @@
 """A target → the sentence that says how many examples per call type reach it, or that none does."""
 
-from callshot.fewshot.label_target import labels_for_target
+from callshot.fewshot.label_budget import labels_for_target
 from callshot.records.frames import Frame
 from callshot.report.summary.context import Context, Point, Sentences, format_share
 
