@@ -90,17 +90,25 @@ def score_recurrent(
     scores = np.full(episodes.relevant.shape, np.nan)
     for fold, mean in means.items():
         scores[episodes.fold == fold] = log_odds(mean)
-    tasks = {job.name: job.task for job in jobs}
+    steps = [_frames_per_step(episodes, sequences, fold) for fold in means]
     metadata = {
         "cells": tuple(cells),
         "text": describe_cells(cells),
+        **_describe_jobs(jobs),
+        "pooling": "mean over time",
+        "frames_per_step": steps,
+    }
+    return scores, metadata | training
+
+
+def _describe_jobs(jobs: Sequence[TrainingJob]) -> Metadata:
+    """Return the sizes of the networks of each cell."""
+    tasks = {job.name: job.task for job in jobs}
+    return {
         "parameters": {name: task.parameters for name, task in tasks.items()},
         "hidden": {name: task.config.hidden for name, task in tasks.items()},
         "width": jobs[0].task.config.width,
-        "pooling": "mean over time",
-        "frames_per_step": [_frames_per_step(episodes, sequences, n) for n in means],
     }
-    return scores, metadata | training
 
 
 def choose_cell(

@@ -85,23 +85,34 @@ def open_tflite(
         interpreter = _open_interpreter(path, content, embedding)
         output = _find_embedding(path, interpreter, embedding)
         interpreters.put(interpreter)
+    return _TfliteModel(path, embedding, interpreters, output)
 
-    def model(windows: Float32Array) -> Float32Array:
+
+@dataclass(frozen=True)
+class _TfliteModel:
+    """Open interpreters of one file, and the index of their output."""
+
+    path: Path
+    embedding: TfliteEmbedding
+    interpreters: "SimpleQueue[Any]"
+    output: int
+
+    def __call__(self, windows: Float32Array) -> Float32Array:
+        embedding = self.embedding
         if windows.ndim != 2 or windows.shape[1] != embedding.samples:
             raise InputError(
-                f"{path}: expected windows of shape (n, {embedding.samples}), got {windows.shape}"
+                f"{self.path}: expected windows of shape (n, {embedding.samples}), "
+                f"got {windows.shape}"
             )
         vectors = np.empty((len(windows), embedding.dimension), np.float32)
-        interpreter = interpreters.get()
+        interpreter = self.interpreters.get()
         try:
             for row, window in enumerate(windows):
-                numbers = _run(path, interpreter, window, embedding, output)
+                numbers = _run(self.path, interpreter, window, embedding, self.output)
                 vectors[row] = embedding.decode(numbers)
         finally:
-            interpreters.put(interpreter)
+            self.interpreters.put(interpreter)
         return vectors
-
-    return model
 
 
 def rewrite_tflite(source: Path, target: Path, embedding: TfliteEmbedding) -> None:

@@ -52,16 +52,25 @@ def group_recordings(recording: Sequence[str], groups: Sequence[IntArray]) -> li
     first: list[int] = []
     second: list[int] = []
     for rows in groups:
-        _, starts = np.unique(rows, return_index=True)
-        grouped = rows != NO_GROUP
-        representative = dict(zip(rows[starts].tolist(), numbers[starts], strict=True))
-        first += numbers[grouped].tolist()
-        second += [representative[group] for group in rows[grouped].tolist()]
+        pairs = _pair_with_first(rows, numbers)
+        first += pairs[0]
+        second += pairs[1]
     shape = (len(names), len(names))
     links = coo_array((np.ones(len(first)), (first, second)), shape)
     _, parts = connected_components(links, directed=False)
     merged = [_name_part(names[parts == part]) for part in range(parts.max() + 1)]
     return [merged[parts[number]] for number in numbers]
+
+
+def _pair_with_first(
+    groups: IntArray, recording: IntArray
+) -> tuple[list[int], list[int]]:
+    """Return the recording of each grouped segment, and that of the first in its group."""
+    numbers, first = np.unique(groups, return_index=True)
+    recording_of = dict(zip(numbers.tolist(), recording[first].tolist(), strict=True))
+    grouped = groups != NO_GROUP
+    firsts = [recording_of[group] for group in groups[grouped].tolist()]
+    return recording[grouped].tolist(), firsts
 
 
 def _name_part(names: Sequence[str]) -> str:

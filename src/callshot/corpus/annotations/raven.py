@@ -298,10 +298,11 @@ def write(
     paths = {annotation.path for annotation in annotations}
     if None in paths:
         check_one_recording(annotations, path, "a selection table without Begin File")
+    names_files = len(paths) > 1 and sound is None
     names = [*WRITTEN]
     if sound is not None:
         names += [*PATHS, OFFSET]
-    elif len(paths) > 1:
+    elif names_files:
         names += ["Begin File", OFFSET]
     names.append("Annotation")
     extra = extra_columns(annotations)
@@ -310,7 +311,7 @@ def write(
     table = [[*names, *extra]]
     for selection, annotation in enumerate(annotations, start=1):
         cells = [str(selection), *_format_selection(annotation, sound)]
-        if len(paths) > 1 and sound is None:
+        if names_files:
             cells += [annotation.path or "", format_float(annotation.start_s)]
         cells.append(annotation.label)
         cells += [_format_extra(annotation, name) for name in extra]

@@ -177,8 +177,7 @@ def _plan_recording(
         if (number, i) in overlaps:
             start_s = _draw_start_within(calls[-1], random)
         end_s = start_s + length_s
-        call = PlannedCall(round(start_s, 3), round(end_s, 3), label)
-        calls.append(call)
+        calls.append(PlannedCall(round(start_s, 3), round(end_s, 3), label))
         last_s = max(call.end_s for call in calls)
         free_s = last_s + 1.5 + random.exponential(4.0)
     site = SITES[random.integers(len(SITES))]

@@ -91,16 +91,22 @@ def count_activity(
         labels = sorted(set(events["label"]))
     minutes = _count_minutes(times)
     dated = events.filter(pl.col("recording").is_in(list(times)))
-    detections: Counter[tuple[Hour, str]] = Counter()
-    for name, start_s, label in dated.select("recording", "start_s", "label").rows():
-        start = times[name].start + timedelta(seconds=start_s)
-        detections[_hour_of(start), label] += 1
+    detections = _count_detections(dated, times)
     rows = []
     for hour in sorted(minutes.keys() | {hour for hour, _ in detections}):
         recorded = round(minutes.get(hour, 0.0), MINUTE_DIGITS)
         rows += [(*hour, name, detections[hour, name], recorded) for name in labels]
     counts = pl.DataFrame(rows, schema=dict(ACTIVITY), orient="row")
     return Activity(counts, undated=len(events) - len(dated))
+
+
+def _count_detections(events: Frame, times: Times) -> Counter[tuple[Hour, str]]:
+    """Count events by the hour in which they start, and by their label."""
+    detections: Counter[tuple[Hour, str]] = Counter()
+    for name, start_s, label in events.select("recording", "start_s", "label").rows():
+        start = times[name].start + timedelta(seconds=start_s)
+        detections[_hour_of(start), label] += 1
+    return detections
 
 
 def _hour_of(time: datetime) -> Hour:

@@ -148,19 +148,20 @@ def select_windows(
     starts: dict[str, list[float]] = {one.sha256: [] for one in recordings}
     for sha256, time_s in sorted(windows):
         starts[sha256].append(time_s)
-    keys: list[tuple[str, float]] = []
+    vectors: list[NDArray[np.float32]] = []
     numbers: list[int] = []
+    kept_s: list[float] = []
     for number, one in enumerate(recordings):
         start_s = np.array(starts[one.sha256], np.float64)
-        keep = find_kept(one, start_s, window_s, total)
-        keys += [(one.sha256, float(time_s)) for time_s in start_s[keep]]
-        numbers += [number] * int(keep.sum())
-    vectors = [windows[key] for key in keys]
+        for time_s in start_s[find_kept(one, start_s, window_s, total)].tolist():
+            vectors.append(windows[one.sha256, time_s])
+            numbers.append(number)
+            kept_s.append(time_s)
     return Background(
         recordings=tuple(recordings),
-        vectors=np.array(vectors, np.float32).reshape(len(keys), dimension),
+        vectors=np.array(vectors, np.float32).reshape(len(vectors), dimension),
         number=np.array(numbers, np.int64),
-        start_s=np.array([time_s for _, time_s in keys], np.float64),
+        start_s=np.array(kept_s, np.float64),
         window_s=window_s,
         hop_s=hop_s,
     )

@@ -75,14 +75,11 @@ def build_background(facts: dict[str, Any], arrays: Arrays) -> Background | None
     entries = facts["background"]
     recordings = tuple(_build_recording(one) for one in entries["recordings"])
     vectors, number, start_s = (arrays[name] for name in BACKGROUND_ARRAYS)
-    dimension = arrays["vectors"].shape[1]
-    if vectors.dtype != np.float32 or vectors.shape != (len(start_s), dimension):
-        raise ValueError(f"background vectors have shape {vectors.shape}")
-    if len(number) != len(start_s) or not np.isfinite(vectors).all():
-        raise ValueError("background vectors: expected finite numbers")
+    _check_vectors(vectors, (len(start_s), arrays["vectors"].shape[1]))
     for name in ("window_s", "hop_s"):
         check_number(name, entries[name])
-    if not np.isin(number, np.arange(len(recordings))).all():
+    is_known = np.isin(number, np.arange(len(recordings)))
+    if len(number) != len(start_s) or not is_known.all():
         raise ValueError("background: a window is of no recording")
     return Background(
         recordings=recordings,
@@ -92,6 +89,14 @@ def build_background(facts: dict[str, Any], arrays: Arrays) -> Background | None
         window_s=float(entries["window_s"]),
         hop_s=float(entries["hop_s"]),
     )
+
+
+def _check_vectors(vectors: NDArray[Any], shape: tuple[int, int]) -> None:
+    """Raise ValueError unless vectors of background are finite float32 of this shape."""
+    if vectors.dtype != np.float32 or vectors.shape != shape:
+        raise ValueError(f"background vectors have shape {vectors.shape}")
+    if not np.isfinite(vectors).all():
+        raise ValueError("background vectors: expected finite numbers")
 
 
 def _build_recording(entry: dict[str, Any]) -> BackgroundRecording:

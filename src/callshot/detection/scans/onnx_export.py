@@ -55,31 +55,12 @@ def make_graph(model: Model) -> Any:
     """Return the classifier of a model as an ONNX model."""
     onnx = import_package("onnx", "onnx")
     helper = onnx.helper
-    layer = model.layer
-    classes = len(model.classes)
-    weights = {
-        "weight": np.ascontiguousarray(layer.weight.T),
-        "bias": layer.bias,
-        "others": _other_classes(classes),
-        "last_axis": np.array([2]),
-    }
-    graph = helper.make_graph(
-        _make_nodes(helper, model.classes),
-        "callshot",
-        [_tensor(onnx, "embedding", "FLOAT", ["batch", model.vectors.shape[1]])],
-        [
-            _tensor(onnx, "scores", "DOUBLE", ["batch", classes]),
-            _tensor(onnx, "evidence", "DOUBLE", ["batch", classes]),
-            _tensor(onnx, "label", "STRING", ["batch"]),
-        ],
-        [onnx.numpy_helper.from_array(values, key) for key, values in weights.items()],
-    )
     opsets = [
         helper.make_opsetid("", OPSET),
         helper.make_opsetid("ai.onnx.ml", ML_OPSET),
     ]
     made = helper.make_model(
-        graph,
+        _connect_nodes(onnx, model),
         opset_imports=opsets,
         ir_version=IR_VERSION,
         producer_name=PRODUCER,
@@ -88,6 +69,28 @@ def make_graph(model: Model) -> Any:
     helper.set_model_props(made, _describe(model))
     onnx.checker.check_model(made)
     return made
+
+
+def _connect_nodes(onnx: Any, model: Model) -> Any:
+    """Return the graph with its inputs, outputs and weights."""
+    layer = model.layer
+    classes = len(model.classes)
+    weights = {
+        "weight": np.ascontiguousarray(layer.weight.T),
+        "bias": layer.bias,
+        "others": _other_classes(classes),
+        "last_axis": np.array([2]),
+    }
+    inputs = [_tensor(onnx, "embedding", "FLOAT", ["batch", model.vectors.shape[1]])]
+    outputs = [
+        _tensor(onnx, "scores", "DOUBLE", ["batch", classes]),
+        _tensor(onnx, "evidence", "DOUBLE", ["batch", classes]),
+        _tensor(onnx, "label", "STRING", ["batch"]),
+    ]
+    to_tensor = onnx.numpy_helper.from_array
+    initializers = [to_tensor(values, name) for name, values in weights.items()]
+    nodes = _make_nodes(onnx.helper, model.classes)
+    return onnx.helper.make_graph(nodes, PRODUCER, inputs, outputs, initializers)
 
 
 def _make_nodes(helper: Any, classes: tuple[str, ...]) -> list[Any]:
