@@ -63,7 +63,10 @@ def test_shots_may_be_a_number_a_list_or_text() -> None:
     [
         ({"seeed": 3}, r"seeed: unknown option; did you mean seed\?"),
         ({"random_state": 3}, "random_state: unknown option; known: shots"),
-        ({"spread": "foo"}, "spread: expected one of all, total, shared, per-query, got 'foo'"),
+        (
+            {"spread": "foo"},
+            "spread: expected one of all, total, shared, per-query, got 'foo'",
+        ),
         ({"shots": "0"}, "shots"),
     ],
 )

@@ -11,19 +11,14 @@ class Scores:
     def __init__(self):
         self.updates = 0
 
-    def update(self, added):
-        self.updates += 1
-        return False
 
-
-class Review:
-    def list_confirmed(self):
-        return {}
+def update(scores):
+    scores.updates += 1
 
 
 def make_worker():
     scores = Scores()
-    worker = ScoreWorker(Review(), lambda: scores)
+    worker = ScoreWorker(lambda: scores, update)
     worker.wait(worker.ask())
     scores.updates = 0
     return worker, scores

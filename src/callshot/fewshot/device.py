@@ -13,6 +13,8 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
+import numpy as np
+
 from callshot.errors import check_choice
 from callshot.fewshot.episodes import Episodes
 
@@ -108,9 +110,7 @@ def fit_gpu(gpu: Gpu | None, episodes: Episodes, notes: list[str]) -> Gpu | None
     """Return the GPU if episodes fit on it; else add a note."""
     if gpu is None:
         return None
-    from callshot.fewshot.gpu_rows import rows_bytes
-
-    needed = rows_bytes(episodes) + 2 * LEAST_SCORE_BYTES
+    needed = _count_bytes(episodes) + 2 * LEAST_SCORE_BYTES
     if needed <= gpu.memory:
         return gpu
     sizes = (
@@ -140,6 +140,15 @@ def network_device(device: str) -> str:
     The last digits of vectors and trained weights depend on it.
     """
     return "cuda" if device == "cuda" else "cpu"
+
+
+def _count_bytes(episodes: Episodes) -> int:
+    """Return the GPU memory that the vectors and the matrices of classes take."""
+    from callshot.fewshot.kernels.gpu.products import triangle_size
+
+    sizes = np.diff(episodes.class_start).tolist()
+    matrices = sum(triangle_size(size) for size in sizes)
+    return 8 * (matrices + episodes.vectors.size)
 
 
 def add_note(notes: list[str], note: str) -> None:

@@ -16,7 +16,6 @@ from callshot.fewshot.kernels.gpu.products import (
     Distinct,
     class_matrices,
     multiply_queries,
-    triangle_size,
 )
 from callshot.fewshot.kernels.gpu.supports import ClassRows
 from callshot.fewshot.kernels.supports import RULES
@@ -138,10 +137,3 @@ class GpuRows:
             upload(by_label, self.gpu, torch.int32),
             upload(label_start, self.gpu, torch.int32),
         )
-
-
-def rows_bytes(episodes: Episodes) -> int:
-    """Return the GPU memory that the vectors and the matrices of classes take."""
-    sizes = np.diff(episodes.class_start).tolist()
-    matrices = sum(triangle_size(size) for size in sizes)
-    return 8 * (matrices + episodes.vectors.size)

@@ -12,7 +12,6 @@ from callshot.errors import CallshotError
 if TYPE_CHECKING:
     from callshot.review.held_out_scores import HeldOutScores
     from callshot.review.model_scores import ModelScores
-    from callshot.review.session import Review
 
     Scores = ModelScores | HeldOutScores
 
@@ -23,18 +22,20 @@ LONGEST_PAUSE_S = 1.0
 
 
 class ScoreWorker:
-    """Opens the model and its vectors, then computes scores whenever confirmed calls change.
+    """Opens the model and its vectors, then updates scores whenever confirmed calls change.
 
     scores  None until they are open
     why     there are none, where there are none
     """
 
-    def __init__(self, review: "Review", load: "Callable[[], Scores]") -> None:
+    def __init__(
+        self, load: "Callable[[], Scores]", update: "Callable[[Scores], None]"
+    ) -> None:
         self.scores: Scores | None = None
         self.why = "the vectors of the detections are being read"
         self.took_s = 0.0
-        self._review = review
         self._load = load
+        self._update = update
         self._wanted = 0  # how often scores were asked for
         self._made = -1  # the last request that was done
         self._is_urgent = False  # somebody waits for the scores
@@ -78,7 +79,9 @@ class ScoreWorker:
         self.why = ""
         while (request := self._next_request()) is not None:
             with threadpool_limits(1):  # the other cores serve the page
-                self._refresh(self.scores)
+                begin_s = time.perf_counter()
+                self._update(self.scores)
+                self.took_s = time.perf_counter() - begin_s
             with self._condition:
                 self._made = request
                 self._condition.notify_all()
@@ -103,12 +106,3 @@ class ScoreWorker:
             lambda: self._wanted > before or self._is_urgent or self._stops, left_s
         )
         return not is_disturbed or self._is_urgent or self._stops
-
-    def _refresh(self, scores: "Scores") -> None:
-        review = self._review
-        begin_s = time.perf_counter()
-        added = review.list_confirmed()
-        changed = scores.update(added)
-        if changed:
-            review.take_scores(scores)
-        self.took_s = time.perf_counter() - begin_s

@@ -77,7 +77,8 @@ class Review:
         load = self.source.load_scores
         if load is None:
             return None
-        return ScoreWorker(self, partial(load, self.journal.path.parent))
+        load_here = partial(load, self.journal.path.parent)
+        return ScoreWorker(load_here, self._update_scores)
 
     def close(self) -> None:
         """Stop what runs beside the review."""
@@ -125,8 +126,10 @@ class Review:
                     confirmed.setdefault(verdict.category, []).append(item)
             return confirmed
 
-    def take_scores(self, scores: "Scores") -> None:
-        """Show new scores."""
+    def _update_scores(self, scores: "Scores") -> None:
+        """Compute scores by the confirmed calls, and show them if they changed."""
+        if not scores.update(self.list_confirmed()):
+            return
         items = self.items
         ranking = scores.rank(list(items.labels), items.label[: items.sources])
         with self.lock:

@@ -11,7 +11,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from http.client import HTTPException, HTTPMessage, HTTPResponse
@@ -26,9 +26,11 @@ from callshot.encoders.weights.archives import (
     LARGEST_BYTES,
     write_chunks,
 )
-from callshot.encoders.weights.weight_files import ByteProgress
 from callshot.errors import InputError, printable
 from callshot.version import __version__
+
+ByteProgress = Callable[[int, int | None], None]
+"""Called with the bytes so far, and in all (None: not known)."""
 
 HTTPS = ("https",)
 TIMEOUT_S = 30.0

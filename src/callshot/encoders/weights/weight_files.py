@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from callshot.errors import InputError, OutputError
 from callshot.files import (
@@ -37,14 +37,15 @@ from callshot.records import Progress, no_progress
 from callshot.storage import home
 from callshot.version import __version__
 
+if TYPE_CHECKING:
+    from callshot.encoders.weights.download import ByteProgress
+
 # A name on every system, in no other folder.
 PLAIN_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.+-]*"
 PLAIN_PATH = rf"{PLAIN_NAME}(/{PLAIN_NAME})*"
 SOURCE = re.compile(
     rf"https?://\S+|pypi:{PLAIN_NAME}==[\w.+]+!\S+|kaggle:{PLAIN_NAME}(/{PLAIN_NAME})+!\S+"
 )
-ByteProgress = Callable[[int, int | None], None]
-"""Called with the bytes so far, and in all (None: not known)."""
 Record = dict[str, Any]
 
 TORCH_SUFFIXES = (".bin", ".safetensors")
@@ -214,7 +215,7 @@ def _check_name(name: str, kind: str, pattern: str) -> None:
         raise InputError(f"{name}: expected a plain {kind}")
 
 
-def _byte_progress(progress: Progress, weight: Weight) -> ByteProgress:
+def _byte_progress(progress: Progress, weight: Weight) -> "ByteProgress":
     """Turn bytes so far into shares; none counts twice, also if a download starts again."""
     reported = 0.0
 
@@ -235,7 +236,7 @@ def _download(
     weight: Weight,
     path: Path,
     folder: Path,
-    count_bytes: ByteProgress,
+    count_bytes: "ByteProgress",
     schemes: Sequence[str],
 ) -> Path:
     """Return a file from the source: in the folder, or a part that outlives this process."""
