@@ -123,7 +123,7 @@ class Embedder:
 def embed_clips(
     clips: Path, recordings: Path, embedder: Embedder
 ) -> dict[str, Examples]:
-    """Return clips as they are, and laid into background of the recordings."""
+    """Return clips as they are, and mixed into background of the recordings."""
     files = [
         SiteFile(recordings, path.name) for path in sorted(recordings.glob("*.wav"))
     ]

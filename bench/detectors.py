@@ -4,7 +4,7 @@
     callshot synth --soundscape quiet --calls-per-hour 0 --start 2026-03-04T01:00
     python bench/detectors.py site --quiet quiet/recordings --encoder birdnet-v2.4 --hop 1.5
 
-Every way has the same examples: clips from elsewhere (plain), the same clips laid into background
+Every way has the same examples: clips from elsewhere (plain), the same clips mixed into background
 of the site (mixed), or the same calls annotated in recordings of the site (own). Windows without
 calls (--quiet, or those of the examples' recordings) give thresholds at --aim false alarms per
 hour and class. AP is the mean over classes of event AP (IoU 0.3); recall, names (share of events on

@@ -5,7 +5,7 @@
 A library and a site have the same call types by other callers. The site's recordings, or with
 --reverse those of the library, are changed: noise (wind, rain and a hum), response (of another
 recorder: low and high cut, and a peak), level (15 dB less), or all of these. The examples are used
-as they are, centred (each table less its mean), laid into background of the site before they are
+as they are, centred (each table less its mean), mixed into background of the site before they are
 embedded, or both. mAP, right names (accuracy) and their costs against examples of the site are
 means of the spread total at --k; `won back` is the share of the cost that matching saves.
 """

@@ -7,7 +7,7 @@ FOLDER gets (once) a synthetic site: two hours at each signal-to-noise ratio, wi
 of 5 types at the same times; two hours without calls to find thresholds (quiet), two more to count
 false alarms (unseen), and 20 examples of each type, at 0, 6 and 12 dB. Windows are embedded once.
 
-examples    clips recorded elsewhere, laid into background of the site; or annotated: calls in
+examples    clips recorded elsewhere, mixed into background of the site; or annotated: calls in
             recordings of the site
 background  scanned: the recordings with calls and the unseen hours, without labels (as scan does
             with clips); own: what is not annotated in the recordings of the examples (as scan does
@@ -149,7 +149,7 @@ def open_site(options: Namespace) -> Site:
 def embed_examples(
     folder: Path, options: Namespace, stored: Path
 ) -> dict[str, Examples]:
-    """Return clips laid into the site, and calls annotated there; they are embedded once."""
+    """Return clips mixed into the site, and calls annotated there; they are embedded once."""
     if not stored.exists():
         embedder = Embedder(options)
         place = folder / "examples" / "examples"

@@ -330,7 +330,7 @@ def test_calls_in_the_background_of_a_site_are_compared_with_the_site(
     )
     text = capsys.readouterr().out
     assert "mfcc, at site: with 4 examples per call type from" in text
-    assert "calls were laid into background" in text
+    assert "calls were mixed into background" in text
     assert "at 5, 10 dB" in text
     sequence = ("--sequence", "--site", site)
     run(*words, tmp_path / "no.parquet", *sequence, code=2)

@@ -173,7 +173,7 @@ def embed(
     audio : path, optional
         Folder of the recordings; needed for a sequence of segments that does not name it.
     site : path, optional
-        Recordings of another site. Each segment is laid into background of the site once at each
+        Recordings of another site. Each segment is mixed into background of the site once at each
         ratio of `snr_db`, and its vector is the mean.
     snr_db : sequence of float
         Signal-to-noise ratios in dB, for `site`.

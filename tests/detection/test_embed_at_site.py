@@ -181,7 +181,7 @@ def test_a_silent_call_is_a_reject(calls, site, tmp_path):
     soundfile.write(calls.root / "d.wav", np.zeros(3 * RATE_HZ), RATE_HZ)
     segments = [*calls.segments, make_segment("d.wav")]
     _, (reject,) = embed_mfcc(replace(calls, segments=segments), site, tmp_path)
-    assert "a silent example cannot be laid into the background" in reject.reason
+    assert "a silent example cannot be mixed into the background" in reject.reason
 
 
 def make_site(folder: Path, kind: str) -> Path:

@@ -1,4 +1,4 @@
-"""Calls are laid into background at the signal-to-noise ratio that is asked for."""
+"""Calls are mixed into background at the signal-to-noise ratio that is asked for."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Clips are kept in models, and laid into background of the site that is scanned."""
+"""Clips are kept in models, and mixed into background of the site that is scanned."""
 
 import shutil
 
@@ -202,7 +202,7 @@ def test_clips_find_calls_in_noise_when_they_are_laid_into_it(field, model, tmp_
     moved = scan(model, folder / "site", tmp_path / "index", **options)
     assert find_names(moved, calls) == labels
     assert len(moved.events) < 2 * len(calls)
-    assert any("12 examples were laid into background" in one for one in moved.notes)
+    assert any("12 examples were mixed into background" in one for one in moved.notes)
     assert any("recordings without labels" in one for one in moved.notes)
     assert "windows without labels" in moved.detector.origin
     plain = scan(model, folder / "site", tmp_path / "index", site="none", **options)
@@ -219,7 +219,7 @@ def test_a_model_with_background_is_used_as_it_is(field, tmp_path):
         folder / "site", tmp_path / "index", "mfcc", window_s=0.5
     ).index
     assert scan(own, index).notes == []
-    assert "laid into" in scan(own, index, site="always").notes[0]
+    assert "mixed into" in scan(own, index, site="always").notes[0]
     with pytest.raises(OptionError, match="site: expected one of auto, always, none"):
         scan(own, index, site="elsewhere")
 

@@ -53,7 +53,9 @@ class TrainingOptions:
     ] = False
     draws: Annotated[
         int,
-        typer.Option(help="For --per-k: labelled sets, the first of each spread."),
+        typer.Option(
+            help="For --per-k: how many labelled sets, the first ones that evaluate draws."
+        ),
     ] = 100
     spread: Annotated[
         str,

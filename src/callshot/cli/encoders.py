@@ -16,7 +16,6 @@ from callshot.cli.options import (
     parse_names,
     parse_pairs,
 )
-from callshot.cli.synth import parse_numbers
 from callshot.errors import OptionError, printable
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ def embed(
             "--encoder",
             "-e",
             metavar="NAME",
-            help="callshot encoders lists them; several are joined by +.",
+            help="The encoder; callshot encoders lists them. Several are joined by +.",
         ),
     ],
     out: OutTable,
@@ -93,7 +92,7 @@ def embed(
         Path | None,
         typer.Option(
             metavar="RECORDINGS",
-            help="Lay the calls into background of these recordings first: examples from "
+            help="Mix the calls into background of these recordings first: examples from "
             "elsewhere, as they would sound at this site.",
             show_default=False,
         ),
@@ -176,6 +175,7 @@ def _print_embedded(
 
 
 def _make_site(recordings: Path | None, snr_db: str | None) -> "Site | None":
+    from callshot.cli.synth import parse_numbers  # registers synth, which comes last
     from callshot.detection.learning.embed_at_site import Site
 
     if recordings is None:

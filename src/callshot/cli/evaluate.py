@@ -51,7 +51,7 @@ class MovedOptions:
         bool,
         typer.Option(
             "--centre",
-            help="With --queries: add curves on vectors less the mean of their own table.",
+            help="With --queries: add curves on vectors minus the mean of their own table.",
         ),
     ] = False
 

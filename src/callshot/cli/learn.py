@@ -42,8 +42,8 @@ class EncoderOptions:
             "--encoder",
             "-e",
             metavar="NAME",
-            help="callshot encoders lists them.",
-            show_default="that of the model",
+            help="The encoder; callshot encoders lists them.",
+            show_default="that of the model, where there is one",
         ),
     ] = None
     choices: Choices = None
@@ -95,7 +95,7 @@ class ExampleOptions:
         Path | None,
         typer.Option(
             metavar="RECORDINGS",
-            help="Recordings of the site to be scanned: examples from elsewhere are laid into "
+            help="Recordings of the site to be scanned: examples from elsewhere are mixed into "
             "their background.",
             show_default="what is scanned",
         ),

@@ -57,7 +57,7 @@ class EventOptions:
         str,
         typer.Option(
             metavar="auto|always|none",
-            help="Lay examples into background of these recordings: those that are clips, all, or "
+            help="Mix examples into background of these recordings: those that are clips, all, or "
             "none.",
         ),
     ] = "auto"

@@ -188,8 +188,8 @@ def embed_files(
 ) -> tuple[Embeddings, list[Reject]]:
     """Embed the segments of a table; write the embeddings, and the rejects beside them.
 
-    `name` is the name of the encoder in results, instead of its own. With a `site`, calls are laid
-    into its background first.
+    `name` is the name of the encoder in results, instead of its own. With a `site`, calls are
+    mixed into its background first.
     """
     if site is not None and sequences:
         raise OptionError("sequence: calls in the background of a site have none")

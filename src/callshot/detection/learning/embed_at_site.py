@@ -1,6 +1,6 @@
 """Segments and recordings of a site → vectors of the calls as the site would have them.
 
-Each call is laid into background of the site once at each signal-to-noise ratio, scaled as its
+Each call is mixed into background of the site once at each signal-to-noise ratio, scaled as its
 segment is, and embedded; its vector is the mean.
 """
 
@@ -31,12 +31,12 @@ from callshot.records import (
 
 RATIOS_DB = (-30, 60)
 AT_SITE = "{}, at site"  # the name of an encoder on calls in background
-NOTE = "{}: calls were laid into background of {} at {} dB before they were embedded"
+NOTE = "{}: calls were mixed into background of {} at {} dB before they were embedded"
 
 
 @dataclass(frozen=True)
 class Site:
-    """Recordings of a site, a folder or a file, and at which ratios calls are laid into them."""
+    """Recordings of a site, a folder or a file, and at which ratios calls are mixed into them."""
 
     recordings: Path
     snr_db: Sequence[float] = SNRS_DB
@@ -54,7 +54,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Copy:
-    """A call, the background that it is laid into, and at which signal-to-noise ratio."""
+    """A call, the background that it is mixed into, and at which signal-to-noise ratio."""
 
     call: Segment
     background: Segment
@@ -92,7 +92,7 @@ def embed_at_site(
     audio, encoder, options, progress
         As in `embed`.
     site
-        Each call is laid into another background of it at each signal-to-noise ratio.
+        Each call is mixed into another background of it at each signal-to-noise ratio.
 
     Returns
     -------

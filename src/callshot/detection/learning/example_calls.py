@@ -34,7 +34,7 @@ class LearningOptions:
     source_rate_hz              true rate of time-expanded recordings
     background                  "auto": windows of annotated recordings that no annotation touches;
                                 "none"; or a folder of recordings without calls
-    site                        recordings in whose background the examples are laid
+    site                        recordings in whose background examples are mixed
     """
 
     annotations: Path | None = None

@@ -19,7 +19,7 @@ from callshot.detection.learning.embed_calls import (
     embed_calls,
 )
 from callshot.detection.learning.example_calls import Calls, LearningOptions, read_calls
-from callshot.detection.learning.site_examples import lay_into_site, read_clips
+from callshot.detection.learning.site_examples import mix_into_site, read_clips
 from callshot.detection.models.example_clips import Clips
 from callshot.detection.models.model import (
     SEGMENT,
@@ -113,7 +113,7 @@ def learn(
         Windows without calls, from which thresholds are found: those of the annotated recordings
         that no annotation touches, none, or all windows of a folder of recordings without calls.
     site : path, optional
-        Recordings of the site to be scanned. The examples, which come from elsewhere, are laid into
+        Recordings of the site to be scanned. Examples, which come from elsewhere, are mixed into
         its background before they are embedded, and its windows are the background by default.
     store, device, threads, progress
         As in `embed`.
@@ -230,7 +230,7 @@ def learn_examples(
     new_examples = _make_examples(embedded)
     vectors = embedded.vectors
     if options.site is not None:
-        vectors = lay_into_site(
+        vectors = mix_into_site(
             new_examples, clips, views, settings, options.site, embedding
         )
     model = make_model(
@@ -285,7 +285,7 @@ def _describe_background(model: Model) -> list[str]:
     if model.settings.source == SEGMENT:
         return []
     return [
-        "no windows without calls: scan lays the examples into background of what it scans, and "
+        "no windows without calls: scan mixes the examples into background of what it scans, and "
         "takes thresholds from there; --background names recordings without calls"
     ]
 

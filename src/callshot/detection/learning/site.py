@@ -1,4 +1,4 @@
-"""Calls from elsewhere, laid into the background of a site, as its recorders would have them.
+"""Calls from elsewhere, mixed into the background of a site, as its recorders would have them.
 
 The signal-to-noise ratio is that of powers while the call lasts, in the band that has 90 % of the
 call's energy (its 5 % and 95 % frequencies), which is at least a third of an octave wide. So wind
@@ -15,7 +15,7 @@ from callshot.errors import InputError
 from callshot.fewshot.kernels import streams
 from callshot.records import FloatArray
 
-SNRS_DB = (0.0, 5.0, 10.0, 15.0)  # each example is laid into background once at each
+SNRS_DB = (0.0, 5.0, 10.0, 15.0)  # each example is mixed into background once at each
 ENERGY_SHARES = (0.05, 0.95)
 NARROWEST = 2 ** (1 / 6)  # from the centre of a band to its edges: a third of an octave
 FADE_S = 0.01  # avoids clicks at the ends of a call
@@ -28,7 +28,7 @@ def mix_example(
     rate_hz: int,
     snrs_db: Sequence[float] = SNRS_DB,
 ) -> list[Float32Array]:
-    """Return a call laid into background once for each signal-to-noise ratio.
+    """Return a call mixed into background once for each signal-to-noise ratio.
 
     `name` alone decides which of the backgrounds are used, so the order of examples has no effect.
     """
@@ -81,7 +81,7 @@ def find_gain(
     noise_energy = _spectrum(noise)[band].sum()
     if call_energy == 0:
         raise InputError(
-            "a silent example cannot be laid into the background of a site"
+            "a silent example cannot be mixed into the background of a site"
         )
     if noise_energy == 0:
         return 1.0

@@ -1,4 +1,4 @@
-"""A model and recordings of a site → the model with its examples laid into background there.
+"""A model and recordings of a site → the model with its examples mixed into background there.
 
 Background without labels is found as in `site_background`, in windows of the encoder.
 """
@@ -102,14 +102,14 @@ def find_site_windows(
     if not windows:
         raise InputError(
             f"site: no window could be read from {len(files)} recordings; the examples cannot be "
-            "laid into their background"
+            "mixed into their background"
         )
     levels = measure_levels(windows)
     audible = np.flatnonzero(levels > SILENCE_DBFS)
     if len(audible) == 0:
         raise InputError(
             f"site: {len(files)} recordings are silent where they were read; the examples cannot "
-            "be laid into their background"
+            "be mixed into their background"
         )
     quieter = choose_quieter({int(number): levels[number] for number in audible})
     return [windows[number] for number in quieter]
@@ -148,7 +148,7 @@ def mix_clips(
     encoder: WindowEncoder,
     window: int,
 ) -> tuple[list[int], Vectors]:
-    """Lay examples into background; return the rows of those that have audio, and their vectors.
+    """Mix examples into background; return the rows of those that have audio, and their vectors.
 
     The vector of an example is the mean over the windows of all its mixtures.
     """
@@ -166,7 +166,7 @@ def mix_clips(
     return rows, np.array(vectors, np.float32)
 
 
-def lay_into_site(
+def mix_into_site(
     examples: Sequence[Example],
     clips: Clips | None,
     views: Views,
@@ -174,11 +174,11 @@ def lay_into_site(
     site: Path,
     options: EmbedOptions,
 ) -> Vectors:
-    """Return the vectors of examples that are laid into background of the recordings of a site."""
+    """Return the vectors of examples that are mixed into background of the recordings of a site."""
     if clips is None:
         raise OptionError(
-            "site: segments as they were cut, and joined encoders, cannot be laid into background; "
-            "leave the option out"
+            "site: segments as they were cut, and joined encoders, cannot be mixed into "
+            "background; leave the option out"
         )
     library = find_recordings(site)
     files = [SiteFile(library.root, path) for path in library.paths]
@@ -212,10 +212,10 @@ def move_to_site(
     grid: WindowGrid,
     encoder: WindowEncoder,
 ) -> Model:
-    """Return a model of the examples that have audio, laid into background of a site."""
+    """Return a model of the examples that have audio, mixed into background of a site."""
     if model.clips is None or all(one is None for one in model.clips.samples):
         raise InputError(
-            f"{model.source}: has no audio of its examples, so they cannot be laid into "
+            f"{model.source}: has no audio of its examples, so they cannot be mixed into "
             "background; learn the model again, or use --site none"
         )
     site = find_site_windows(files, spec, grid, model.settings.channel_rule)

@@ -97,7 +97,7 @@ class Model:
     fingerprint  everything that decides its vectors, with the checksums of its weights
     vectors      one row per example, as the encoder gave them
     background   windows without calls, by which thresholds are found; None if there are none
-    clips        audio of examples, to lay them into background of another site
+    clips        audio of examples, to mix them into background of another site
     source       the file that it was read from, for messages
     """
 

@@ -125,8 +125,8 @@ def scan(
         Seconds from the start of one window to the next; by default as the encoder has it,
         otherwise the window. With overlapping windows the edges of events are more precise.
     site : str
-        "auto": examples that are clips, without recordings around them, are laid into background of
-        what is scanned, and thresholds come from there; "always": all examples; "none".
+        "auto": examples that are clips, without recordings around them, are mixed into background
+        of what is scanned, and thresholds come from there; "always": all examples; "none".
     encoder, choices
         Where the model cannot find its encoder by name, as with `onnx:PATH`.
     follow_links, device, threads, cluster, progress

@@ -6,7 +6,7 @@ raven/, audacity/, kaleidoscope/
 raven-all/                    one Raven table for all recordings
 rejects.csv                   recordings that could not be read, and why
 scan.json                     what was scanned and how, and the sha256 of every other file
-model.npz                     the model as it was used, if examples were laid into this site
+model.npz                     the model as it was used, if examples were mixed into this site
 index/                        windows of recordings, made once; only if no index was given
 """
 

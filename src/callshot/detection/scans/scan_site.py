@@ -39,7 +39,7 @@ class SuitedModel:
 def suit_site(
     model: Model, source: ScanSource, site: str, embedding: EmbeddingOptions
 ) -> SuitedModel:
-    """Lay examples into background of what is scanned, and take thresholds from there.
+    """Mix examples into background of what is scanned, and take thresholds from there.
 
     With "auto", only for models without background: their examples are clips, from elsewhere.
     """
@@ -62,7 +62,7 @@ def suit_site(
         note = f"the examples are used as they are: {error}"
         return SuitedModel(model, background, (note, NO_LABELS))
     note = (
-        f"{len(moved.examples)} examples were laid into background of these recordings; "
+        f"{len(moved.examples)} examples were mixed into background of these recordings; "
         "--site none uses them as they are"
     )
     return SuitedModel(moved, background, (note, NO_LABELS))

@@ -37,7 +37,7 @@ class ScanOptions:
     false_alarms  aim for each class, per hour
     gap_s         pauses up to this do not end an event
     hop_s         seconds from one window to the next; None: those of the encoder or the index
-    site          "auto": examples without recordings around them are laid into background of what
+    site          "auto": examples without recordings around them are mixed into background of what
                   is scanned; "always": all examples are; "none"
     """
 
