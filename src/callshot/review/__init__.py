@@ -1,13 +1,12 @@
 """Review by ear and eye: detections or segments → what people said of them.
 
 sources         a scan, a table of segments or a study → items
-items           the items and their arrays
+items           the items and their arrays, and scores of all labels → what the page shows
 journal         every decision, in a file that only grows
 decisions       the journal → what stands: decisions, undo, splits, conflicts
 orders          items → the order in which they are shown, and filters
 model_scores    vectors of detections, and their scores by a model that moves with every decision
 held_out_scores scores of labelled segments by those of other recordings
-ranking         scores of all labels → what the page shows of each item
 estimates       precision, intervals, agreement
 shot_curve      the k-shot curve of the labels collected so far
 sound           spans of recordings → WAV, waveforms

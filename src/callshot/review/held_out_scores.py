@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callshot.records import FloatArray, IntArray
-from callshot.review.ranking import Ranking, rank_columns
+from callshot.review.items import Ranking, rank_columns
 
 
 class HeldOutScores:

@@ -31,8 +31,7 @@ from callshot.errors import InputError
 from callshot.fewshot.estimator import CentroidClassifier
 from callshot.files import atomic_path, write_atomic
 from callshot.records import FloatArray, IntArray
-from callshot.review.items import Items
-from callshot.review.ranking import Ranking, rank_columns
+from callshot.review.items import Items, Ranking, rank_columns
 
 VECTORS = "vectors.npy"
 VECTOR_FACTS = "vectors.json"
