@@ -194,8 +194,9 @@ def embed_files(
     if site is not None and sequences:
         raise OptionError("sequence: calls in the background of a site have none")
     if site is not None and cluster is not None:
-        raise OptionError("cluster: calls are laid into a site here; leave it out")
-    source, out = to_path(source), to_path(out)
+        raise OptionError("cluster: calls are mixed into a site here; leave it out")
+    source = to_path(source)
+    out = to_path(out)
     check_new_table(out)
     _check_beside(out)
     if sequences:
@@ -362,7 +363,7 @@ def report_files(
     """Write the tables, figures and page of a study, and all its numbers; return the file names.
 
     With `audio`, the page has sounds of some calls. `workers` draw figures beside this process.
-    The file `keys` tells which files of the earlier report did not change; they are not made again.
+    The file `keys` lists which files of the earlier report did not change; they are not made again.
     """
     earlier = EarlierFiles(out, keys)
     with open_output_folder(out, (), PROVENANCE, mark=mark) as output:

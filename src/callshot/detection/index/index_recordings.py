@@ -158,7 +158,8 @@ def index_recordings(
     check_choice("dtype", dtype, DTYPES)
     spec = find_spec(encoder, choices)
     grid = make_grid(spec, window_s, hop_s)
-    recordings, out = to_path(recordings), to_path(out)
+    recordings = to_path(recordings)
+    out = to_path(out)
     check_index_folder(out)
     library = find_recordings(recordings, follow_links=follow_links)
     if not library.paths and not library.rejects:

@@ -182,7 +182,8 @@ def learn_files(
     progress: Progress = no_progress,
 ) -> LearningResult:
     """Learn a model and write it."""
-    examples, out = to_path(examples), to_path(out)
+    examples = to_path(examples)
+    out = to_path(out)
     check_model_path(out)
     result = learn_examples(
         examples, encoder, options, embedding, add=add, progress=progress
