@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 
+import numpy as np
 import polars as pl
 
 from callshot.errors import InputError
