@@ -18,7 +18,7 @@ from callshot.storage.requests import call_store
 FIRST_BYTES = 2**14
 MOST_BYTES = 2**22
 RANGES_KEPT = 3  # of a file
-STARTS_KEPT = 64  # of files
+STARTS_KEPT = 1024  # of files: 16 MB
 
 Start = tuple[str, int, int]  # URL, size, version
 
