@@ -62,6 +62,7 @@ def test_every_option_can_be_changed_and_changes_the_fingerprint(name):
         "normalisation": "peak",
         "mel": "htk",
         "normalise": "false",
+        "precision": "bfloat16",
         "top_db": "none",
         "hop_s": "0.02" if name == "mfcc" else "0.5",
         "window_s": "2",

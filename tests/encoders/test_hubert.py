@@ -394,6 +394,20 @@ def test_weights_as_torch_saved_them_give_the_same_bits_as_safetensors(
     assert np.array_equal(model(make_signal()), expected(make_signal()))
 
 
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul")  # a CPU without bfloat16
+def test_half_precision_is_near_float32_and_other_bits(
+    torch: Any, random_model: Any
+) -> None:
+    golden = open_hubert_torch(random_model.weights, 2, device="cpu")(make_signal())
+    model = open_hubert_torch(
+        random_model.weights, 2, device="cpu", precision="bfloat16"
+    )
+    frames = model(make_signal())
+    assert frames.dtype == np.float32
+    error = np.linalg.norm(frames - golden) / np.linalg.norm(golden)
+    assert 1e-6 < error < 0.05
+
+
 class Malicious:
     def __reduce__(self) -> Any:
         return exec, ("raise SystemExit('a pickle was run')",)

@@ -11,7 +11,12 @@ from numpy.typing import NDArray
 
 from callshot.encoders import catalogue, hubert
 from callshot.encoders.catalogue import find_encoder
-from callshot.encoders.encode import PreparedSegment, open_encoder, unroll
+from callshot.encoders.encode import (
+    PreparedSegment,
+    encoder_fingerprint,
+    open_encoder,
+    unroll,
+)
 from callshot.encoders.loaders import used_weights
 from callshot.encoders.pooling import pool
 from callshot.encoders.weights.weight_files import import_weight, weight_folder
@@ -120,6 +125,7 @@ def test_on_a_gpu_torch_runs_its_weights_and_they_are_in_the_fingerprint(
         find_encoder("hubert-base-l5", {"normalise": "false"}), device="cuda", threads=3
     )
     options = {"normalise": False, "mean": True, "threads": 3}
+    options["precision"] = "float32"
     assert opened == [(SAFE, 5, options)]
     assert encoder.fingerprint["weights"] == {
         SAFE: hashlib.sha256(files[SAFE].read_bytes()).hexdigest()
@@ -140,6 +146,25 @@ def test_without_a_gpu_the_error_says_what_to_do_before_any_file_is_made(
     with pytest.raises(OptionError, match=message):
         open_encoder(SPEC, device="cuda")
     assert not (weight_folder(SPEC.weights_name) / "derived").exists()
+
+
+@pytest.mark.parametrize(("present", "device"), [(ONNX, "cuda"), (SAFE, "cpu")])
+def test_half_precision_without_torch_on_a_gpu_is_an_error(
+    files: dict[str, Path], monkeypatch: pytest.MonkeyPatch, present: str, device: str
+) -> None:
+    import_weights(files, present)
+    monkeypatch.setattr(hubert, "torch_has_cuda", lambda: True)
+    half = find_encoder("hubert-base-l2", {"precision": "float16"})
+    with pytest.raises(
+        OptionError, match="precision=float16 needs --device cuda, a torch"
+    ):
+        open_encoder(half, device=device)
+    full: Any = encoder_fingerprint(SPEC)
+    other: Any = encoder_fingerprint(half)
+    assert other["choices"] == full["choices"] | {"precision": "float16"}
+    assert "precision" not in full["choices"]
+    with pytest.raises(OptionError, match="precision"):
+        find_encoder("hubert-base-l2", {"precision": "float8"})
 
 
 @pytest.mark.parametrize("present", [ONNX, SAFE])

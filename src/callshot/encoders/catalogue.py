@@ -80,7 +80,7 @@ ENCODERS = (
         load="callshot.encoders.loaders:load_hubert",
         licence="Apache-2.0",
         level="does not change it: each segment is scaled to unit variance",
-        options={"layer": 2, "normalise": True},
+        options={"layer": 2, "normalise": True, "precision": "float32"},
         extra="onnx",
         weights=(
             Weight(
@@ -338,7 +338,7 @@ def _find_spec(name: str) -> EncoderSpec:
             specs["hubert-base-l2"],
             name=name,
             title=f"HuBERT base, output of layer {layer}",
-            options={"layer": layer, "normalise": True},
+            options={**specs["hubert-base-l2"].options, "layer": layer},
         )
     if name not in specs:
         specs = {spec.name: spec for spec in list_specs()}

@@ -137,25 +137,28 @@ def open_hubert_torch(
     mean: bool = False,
     device: str = "cuda",
     threads: int = 1,
+    precision: str = "float32",
 ) -> "HubertModel":
     """Build a layer from Hugging Face weights (see `export_hubert`) and run it with torch.
 
     With `mean` it returns the mean of the frames as the only one: copying all frames from a GPU
-    takes as long as computing them.
+    takes as long as computing them. In half precision (float16, bfloat16), means of frames are
+    still taken in float32.
     """
     torch, model = build_hubert(weights, layer)
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise OptionError("device: torch finds no cuda; use cpu")
     torch.set_num_threads(threads)
-    model.to(device)
+    kind = getattr(torch, precision)
+    model.to(device, kind)
 
     def encode(signals: Float32Array) -> Float32Array:
         # cuDNN plans again for each new shape, which takes longer than a small batch.
         use_cudnn = len(signals) >= CUDNN_BATCH
         cudnn = torch.backends.cudnn.flags(enabled=use_cudnn, allow_tf32=False)
         with torch.inference_mode(), cudnn:
-            batch = torch.from_numpy(signals).to(device)
-            frames = model(batch).last_hidden_state
+            batch = torch.from_numpy(signals).to(device, kind)
+            frames = model(batch).last_hidden_state.float()
             if mean:
                 frames = frames.mean(dim=1, keepdim=True)
         return np.array(frames.cpu().numpy(), np.float32)

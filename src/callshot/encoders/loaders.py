@@ -123,10 +123,22 @@ def load_hubert(
     is_onnx = weight.suffix == ".onnx"
     layer: Any = spec.options["layer"]
     normalise = bool(spec.options["normalise"])
+    precision = str(spec.options["precision"])
     if device == "cuda" and not is_onnx and hubert.torch_has_cuda():
         mean = not sequences and spec.pooling == "mean"
         return hubert.open_hubert_torch(
-            weight, layer, normalise=normalise, mean=mean, threads=threads
+            weight,
+            layer,
+            normalise=normalise,
+            mean=mean,
+            threads=threads,
+            precision=precision,
+        )
+    if precision != "float32":
+        raise OptionError(
+            f"{spec.name}: precision={precision} needs --device cuda, a torch that finds a GPU, "
+            f"and weights for it (callshot encoders get {spec.weights_name} --torch); "
+            "or use float32"
         )
     if device == "cuda" and not has_cuda():
         raise OptionError(

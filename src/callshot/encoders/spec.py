@@ -22,6 +22,7 @@ SEQUENCES = ("windows", "spatial")  # of Perch 2: its windows, or the frames ins
 SHARED_OPTIONS: Mapping[str, Option] = {"pooling": "mean", "speed": 1.0, "top_hz": None}
 SPEEDS = (0.01, 100.0)
 AUTO = "auto"  # the speed is chosen from segments
+PRECISIONS = ("float32", "float16", "bfloat16")  # of HuBERT on a GPU
 HAS_NONE = ("top_db", "top_hz")  # options that can be switched off
 
 
@@ -130,6 +131,8 @@ def _check_options(spec: EncoderSpec, options: Mapping[str, Any]) -> int:
             dimension = value
         elif name == "layer":
             check_whole_number(place, value, maximum=HUBERT_LAYERS)
+        elif name == "precision":
+            check_choice(place, value, PRECISIONS)
         elif name == "sequence":
             check_choice(place, value, SEQUENCES)
     return dimension
@@ -167,6 +170,8 @@ def fingerprint(spec: EncoderSpec, weights: Mapping[str, str]) -> dict[str, Any]
     for name in ("speed", "top_hz"):
         if choices[name] in (1, None):  # the text of older stores
             del choices[name]
+    if choices.get("precision") == PRECISIONS[0]:
+        del choices["precision"]
     return {
         "encoder": spec.name,
         "version": spec.version,
