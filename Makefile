@@ -15,7 +15,7 @@ demo: demo/study.toml
 	@echo "  $(BIN)/callshot run study.toml"
 	@echo "  open results/report.html in a browser"
 
-# Every k up to 10, then some: the same curve as at every k up to 40, in less than half of the time.
+# Every k up to 10, then some: the curve of 1-40 with fewer points, and less to train at large k.
 DEMO_SHOTS := 1-10,15,20,30,40
 
 # YAMNet comes through pip; where it cannot be had, the demo runs without it.

@@ -104,17 +104,22 @@ def _parts(value: Any) -> Iterator[bytes]:
     elif isinstance(value, np.ndarray):
         yield f"{value.dtype} {value.shape}".encode()
         yield np.ascontiguousarray(value).tobytes()
-    elif isinstance(value, Mapping):
-        yield from _parts(list(value.items()))
-    elif isinstance(value, Sequence | set | frozenset) and not isinstance(value, str):
-        members = value if isinstance(value, Sequence) else sorted(value)
-        yield str(len(members)).encode()
-        for member in members:
-            yield from _parts(member)
     elif isinstance(value, FunctionType):
         yield f"{value.__module__} {value.__qualname__}".encode()
+    elif isinstance(value, Mapping):
+        yield from _member_parts(list(value.items()))
+    elif isinstance(value, set | frozenset):
+        yield from _member_parts(sorted(value))
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        yield from _member_parts(value)
     else:
         yield repr(value).encode()
+
+
+def _member_parts(members: Sequence[Any]) -> Iterator[bytes]:
+    yield str(len(members)).encode()
+    for member in members:
+        yield from _parts(member)
 
 
 def _frame_parts(frame: pl.DataFrame | pl.Series) -> Iterator[bytes]:

@@ -77,9 +77,16 @@ def make_clips(
     if clips is None:
         clips = dict(_load_clips(audio.root, ordered))
         _write_clips(store, key, clips)
+    return _limit_size(clips, list(wanted), most_bytes)
+
+
+def _limit_size(
+    clips: Mapping[str, Clip], names: Sequence[str], most_bytes: float
+) -> dict[str, Clip]:
+    """Return as many clips as the size allows, in the order of their names."""
     kept: dict[str, Clip] = {}
     size = 0
-    for name in wanted:
+    for name in names:
         if name in clips:
             clip = clips[name]
             size += len(clip.sound) + len(clip.picture) + len(clip.fast)

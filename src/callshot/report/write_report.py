@@ -86,6 +86,11 @@ class ReportOptions:
         """The suffixes of every figure; the page shows the PNG."""
         return ("pdf", "png") if self.pdf else ("png",)
 
+    @property
+    def of_tables(self) -> dict[str, Any]:
+        """What tables show."""
+        return {"shots": self.shots, "spread": self.spread}
+
 
 def certain_names(corpora: Sequence[str]) -> list[str]:
     """Return the names of files that every report has, known before there are results."""
@@ -113,26 +118,22 @@ def write_report(
     """
     earlier = earlier or EarlierFiles()
     every = list(all_results.values())
-    drawings = [_draw(one, folder, options, workers, earlier) for one in every]
-    names = []
-    for one in every:
-        names += write_numbers(one, folder, earlier)
-    shown: dict[str, Any] = {"shots": options.shots, "spread": options.spread}
-    tables = write_tables(every, folder / "tables", **shown)
+    drawings = {
+        one.corpus: _draw(one, folder, options, workers, earlier) for one in every
+    }
+    names = [name for one in every for name in write_numbers(one, folder, earlier)]
+    tables = write_tables(every, folder / "tables", **options.of_tables)
     names += [f"tables/{name}" for name in tables]
     calls = _find_calls(every, options, audio or {}, earlier)
     progress(0.3, "numbers and sounds")
-    pictures = {}
-    for one, drawing in zip(every, drawings, strict=True):
-        figures = drawing.finish()
-        names += [path.relative_to(folder).as_posix() for path in figures]
-        pictures[one.corpus] = _caption_pictures(figures)
-        progress(0.5 / len(every), f"figures of {one.corpus}")
+    figures = _finish_figures(drawings, progress)
+    for paths in figures.values():
+        names += [path.relative_to(folder).as_posix() for path in paths]
     content = PageContent(
         every,
         summaries,
-        {one.corpus: build_tables([one], **shown) for one in every},
-        pictures,
+        {one.corpus: build_tables([one], **options.of_tables) for one in every},
+        {corpus: _caption_pictures(paths) for corpus, paths in figures.items()},
         _write_methods(every, options.protocol),
         provenance,
         options.commands,
@@ -142,6 +143,17 @@ def write_report(
     write_page(folder / PAGE, options.title, content)
     progress(0.2, "the page")
     return [*names, PAGE]
+
+
+def _finish_figures(
+    drawings: Mapping[str, Drawing], progress: Progress
+) -> dict[str, list[Path]]:
+    """Return the paths of the figures of each corpus, once all are drawn."""
+    figures = {}
+    for corpus, drawing in drawings.items():
+        figures[corpus] = drawing.finish()
+        progress(0.5 / len(drawings), f"figures of {corpus}")
+    return figures
 
 
 def _draw(
@@ -213,10 +225,7 @@ def write_numbers(
     folder.mkdir(parents=True, exist_ok=True)
     whole = _join_classifiers(results)
     write_evaluation(whole, folder, values=False)
-    values_name = f"{results.corpus}/{VALUES_FILE}"
-    key = content_key(whole.values)
-    if earlier is None or not earlier.copy(values_name, key, root):
-        write_values(whole.values, list(CURVE_KEY), folder / VALUES_FILE)
+    _write_values(whole.values, root, f"{results.corpus}/{VALUES_FILE}", earlier)
     write_rejects(results.rejects, folder / "rejects.csv")
     evaluation = results.evaluation
     frames = {
@@ -231,6 +240,15 @@ def write_numbers(
             write_frame(frame, folder / name)
             names.append(name)
     return [f"{results.corpus}/{name}" for name in (*names, "rejects.csv")]
+
+
+def _write_values(
+    values: pl.DataFrame, root: Path, name: str, earlier: EarlierFiles | None
+) -> None:
+    """Write all samples, or copy the earlier file if they did not change."""
+    is_ready = earlier is not None and earlier.copy(name, content_key(values), root)
+    if not is_ready:
+        write_values(values, list(CURVE_KEY), root / name)
 
 
 def _join_classifiers(results: CorpusResults) -> Evaluation:

@@ -114,15 +114,12 @@ def _compose(
     figure.set_size_inches(width_in, height_in)
     figure.set_layout_engine(None)  # all places are known
     axes = add_panels(figure, len(matrices), columns, ["label"])[:, 0]
-    for number, (ax, matrix) in enumerate(zip(axes, matrices, strict=True)):
+    for ax, matrix in zip(axes, matrices, strict=True):
         count = _fill_matrix(matrix, "count", labels)
         recall = _fill_matrix(matrix, "recall", labels)
         _draw_matrix(ax, count, recall, grid.side_in)
         _write_title(ax, matrix, grid.side_in)
-        _label_left(ax, labels if number % columns == 0 else [])
-        _label_below(ax, labels if number + columns >= len(matrices) else [])
-    for ax in axes[-columns:]:
-        ax.set_xlabel("decision")
+    _label_edges(axes, columns, labels)
     _place_matrices(axes, columns, bool(axes[0].texts))
     _add_colour_bar(figure)
 
@@ -203,6 +200,15 @@ def _write_numbers(ax: "Axes", count: FloatArray, recall: FloatArray) -> None:
             color="white" if recall[row, column] > 0.72 else INK,
             fontsize=SMALL_PT,
         )
+
+
+def _label_edges(axes: AxesArray, columns: int, labels: Sequence[str]) -> None:
+    """Write the names of classes at the left and below; the ticks of other matrices cost time."""
+    for number, ax in enumerate(axes):
+        _label_left(ax, labels if number % columns == 0 else [])
+        _label_below(ax, labels if number + columns >= len(axes) else [])
+    for ax in axes[-columns:]:
+        ax.set_xlabel("decision")
 
 
 def _label_left(ax: "Axes", labels: Sequence[str]) -> None:

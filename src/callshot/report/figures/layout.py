@@ -118,12 +118,10 @@ class PageLayout:
         """
         width_in, height_in = axes[0].figure.get_size_inches()
         columns = axes[0].get_subplotspec().get_gridspec().ncols
-        starts = range(0, len(axes), columns)
-        lines = [max(title_lines[start : start + columns]) for start in starts]
-        titles_in = [TITLE_GAP_IN + count * SMALL_LINE_IN for count in lines]
+        titles_in = _title_heights_in(title_lines, columns)
         above_in = LEGEND_GAP_IN + legend_lines * LEGEND_LINE_IN
         panels_in = height_in - above_in - sum(titles_in) - BELOW_PANELS_IN
-        panel_height_in = panels_in / len(lines)
+        panel_height_in = panels_in / len(titles_in)
         left_in = self.left_in - RIGHT_IN
         panel_width_in = (width_in - self.left_in) / columns - PANEL_GAP_IN
         for number, ax in enumerate(axes):
@@ -133,6 +131,13 @@ class PageLayout:
             place(
                 ax, panel_left_in, above_in + rows_in, panel_width_in, panel_height_in
             )
+
+
+def _title_heights_in(title_lines: Sequence[int], columns: int) -> list[float]:
+    """Return the room for the titles of each row of panels."""
+    starts = range(0, len(title_lines), columns)
+    most = [max(title_lines[start : start + columns]) for start in starts]
+    return [TITLE_GAP_IN + lines * SMALL_LINE_IN for lines in most]
 
 
 def place(
