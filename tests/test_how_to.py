@@ -21,6 +21,7 @@ NOT_RUN = {
     "callshot segment LDC2010S05": "the corpus cannot be had; tests/corpus has one like it",
     "s3://": "needs a bucket; tests/storage has one",
     "--device cuda": "needs a GPU",
+    "--cluster": "starts many processes; tests/distributed starts a few",
     "--train recurrent": "trains networks for minutes; tests/baselines does it",
 }
 # An encoder that every installation has, and fewer samples.

@@ -21,6 +21,8 @@ OTHER_PROGRAMS = {
     "--ignore-requires-python",
     "--no-input",
     "--dest",
+    # Of Dask, in batch files.
+    "--resources",
 }
 # Names in errors of Python functions, and options of encoders (--set).
 OTHER_NAMES = {

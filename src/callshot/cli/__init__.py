@@ -15,6 +15,7 @@ review         review
 score          score, convert
 imports        import
 synth          synth
+batch_files    cluster slurm, cluster pbs
 checks         verify, doctor
 """
 
@@ -22,12 +23,13 @@ from callshot.cli import study  # isort: skip  (the order here is the order of -
 from callshot.cli import corpus, encoders, index, evaluate, baselines  # isort: skip
 from callshot.cli import learn, scan, review  # isort: skip
 from callshot.cli import score  # isort: skip
-from callshot.cli import imports, synth, checks  # isort: skip
+from callshot.cli import imports, synth, batch_files, checks  # isort: skip
 from callshot.cli.app import app, main
 
 __all__ = [
     "app",
     "baselines",
+    "batch_files",
     "checks",
     "corpus",
     "encoders",

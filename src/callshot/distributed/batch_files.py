@@ -1,0 +1,63 @@
+"""A command of callshot → a batch file for SLURM or PBS, which runs it on a cluster.
+
+The files slurm.sh and pbs.sh beside this module have the text, with `@NAME@` for what differs.
+"""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+from callshot.errors import OptionError
+
+SYSTEMS = ("slurm", "pbs")
+COMMANDS = ("index", "embed", "scan")  # that have --cluster
+
+
+@dataclass(frozen=True)
+class BatchJob:
+    """What a batch file asks for: workers, the threads and memory of each, and hours."""
+
+    workers: int
+    threads: int = 1
+    memory: int = 4  # GB for each thread
+    hours: int = 24
+    gpu: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("workers", "threads", "memory", "hours"):
+            value = getattr(self, name)
+            if value < 1:
+                raise OptionError(f"{name}: expected 1 or more, got {value}")
+
+
+def make_batch_file(system: str, job: BatchJob, command: Sequence[str]) -> str:
+    """Return a batch file that runs a command, the words after `callshot`, on a cluster."""
+    _check_command(command)
+    resources = "--resources GPU=1" if job.gpu else ""
+    values = {
+        "WORKERS": job.workers,
+        "THREADS": job.threads,
+        "MEMORY": job.memory,
+        "TASK_MEMORY": job.memory * job.threads,
+        "HOURS": job.hours,
+        "RESOURCES": resources,
+        "PBS_GPU": ":ngpus=1" if job.gpu else "",
+        "GPU": "" if job.gpu else "# ",
+        "COMMAND": shlex.join(command),
+    }
+    text = files("callshot.distributed").joinpath(f"{system}.sh").read_text("utf-8")
+    for name, value in values.items():
+        text = text.replace(f"@{name}@", str(value))
+    return text
+
+
+def _check_command(command: Sequence[str]) -> None:
+    words = ", ".join(COMMANDS)
+    if not command or command[0] not in COMMANDS:
+        found = command[0] if command else "nothing"
+        raise OptionError(f"command: expected one of {words} first, got {found!r}")
+    if any(word.partition("=")[0] == "--cluster" for word in command):
+        raise OptionError("cluster: the batch file adds it; leave it out")
+    if any("\n" in word or "\0" in word for word in command):
+        raise OptionError("command: expected words without line breaks")

@@ -1,0 +1,99 @@
+"""Batch files: what they start, run here with stand-ins for srun and pbsdsh."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import callshot
+from callshot.cli import app
+from callshot.distributed.batch_files import BatchJob, make_batch_file
+from callshot.errors import OptionError
+from sounds import record
+
+pytest.importorskip("distributed")
+
+# The stand-ins run a program twice, as two nodes would.
+SRUN = """#!/bin/bash
+[ "$1" = --ntasks=2 ] || exit 9
+shift
+"$@" & "$@" & trap 'kill $(jobs -p)' TERM; wait
+"""
+PBSDSH = """#!/bin/bash
+[ "$1" = -- ] || exit 9
+shift
+env -i "$@" & env -i "$@" & trap 'kill $(jobs -p)' TERM; wait
+"""
+
+
+@pytest.mark.parametrize(
+    ("system", "name", "text"), [("slurm", "srun", SRUN), ("pbs", "pbsdsh", PBSDSH)]
+)
+def test_a_batch_file_starts_a_scheduler_workers_and_the_command(
+    tmp_path, system, name, text
+):
+    audio = tmp_path / "my recordings"
+    audio.mkdir()
+    for number in range(3):
+        record(audio / f"r{number}.wav", 2.0, 16000, seed=number)
+    words = ["index", "my recordings", "-e", "mfcc", "--window", "1", "-o", "index"]
+    options = ["--workers", "2", "-o", str(tmp_path / "job.sh"), "--", *words]
+    result = CliRunner().invoke(app, ["cluster", system, *options])
+    assert result.exit_code == 0, result.output
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / name).write_text(text)
+    (programs / name).chmod(0o755)
+    own = Path(sys.executable).parent
+    path = os.pathsep.join([str(programs), str(own), os.environ["PATH"]])
+    process = subprocess.run(
+        ["bash", "job.sh"],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path, "SLURM_JOB_ID": "7"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr
+    assert "3 recordings added" in process.stdout
+    assert len(callshot.open_index(tmp_path / "index").recordings) == 3
+    assert not list(tmp_path.glob(".callshot-cluster-*"))
+
+
+def test_a_gpu_is_asked_for_and_announced():
+    words = ["index", "in", "-e", "hubert", "-o", "out", "--device", "cuda"]
+    slurm = make_batch_file("slurm", BatchJob(2, gpu=True), words)
+    assert "\n#SBATCH --gpus-per-task=1\n" in slurm
+    assert "--resources GPU=1" in slurm
+    pbs = make_batch_file("pbs", BatchJob(2, 4, 2, gpu=True), words)
+    assert "select=2:ncpus=4:mem=8gb:ngpus=1\n" in pbs
+    plain = make_batch_file("slurm", BatchJob(2), words)
+    assert "\n#SBATCH --gpus" not in plain
+    assert "@" not in plain.replace("$@", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "command: expected one of index, embed, scan first, got 'nothing'"),
+        (["review", "x"], "got 'review'"),
+        (["index", "--cluster", "local:2"], "the batch file adds it"),
+        (["index", "a\nrm -r b"], "without line breaks"),
+    ],
+)
+def test_a_command_that_has_no_cluster_is_refused(words, message):
+    with pytest.raises(OptionError, match=message):
+        make_batch_file("slurm", BatchJob(2), words)
+
+
+def test_a_file_of_somebody_else_is_kept(tmp_path):
+    file = tmp_path / "job.sh"
+    file.write_text("mine")
+    words = ["cluster", "slurm", "-o", str(file), "--", "index", "a"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code != 0
+    assert file.read_text() == "mine"
