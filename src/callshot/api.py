@@ -248,6 +248,7 @@ def evaluate(
     corpus: str = "corpus",
     threads: int | None = None,
     device: str = "auto",
+    cluster: Cluster | None = None,
     progress: Progress = no_progress,
     **options: Any,
 ) -> Evaluation:
@@ -283,6 +284,8 @@ def evaluate(
     threads, device, progress
         Threads, all cores by default; they change the time, not the numbers. Where sweeps run: cpu,
         cuda, or auto, the GPU if there is one. A function that gets shares of the work.
+    cluster : Cluster, optional
+        Workers that sweep, of `callshot.open_cluster`; not with queries.
     **options
         Further fields of `Protocol`: draws, bootstraps, shared_draws, total_samples,
         permutations, repeat_folds, seed, sampler, score, classifiers.
@@ -326,8 +329,12 @@ def evaluate(
                 "centre: needs queries; inside one corpus it does nothing"
             )
         data, notes = make_corpus(corpus, tables, folds, group_duplicates)
-        result = evaluate_tables(data.tables, folds=data.folds, corpus=corpus, **run)
+        result = evaluate_tables(
+            data.tables, folds=data.folds, corpus=corpus, cluster=cluster, **run
+        )
         return replace(result, notes=[*notes, *result.notes])
+    if cluster is not None:
+        raise OptionError("cluster: not with queries; leave it out")
     own_folds = None if isinstance(folds, Folds) else folds
     library, notes = make_corpus("library", tables, own_folds, group_duplicates)
     name = "site" if corpus == "corpus" else corpus

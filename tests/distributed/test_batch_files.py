@@ -79,7 +79,10 @@ def test_a_gpu_is_asked_for_and_announced():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "command: expected one of index, embed, scan first, got 'nothing'"),
+        (
+            [],
+            "command: expected one of index, embed, scan, evaluate first, got 'nothing'",
+        ),
         (["review", "x"], "got 'review'"),
         (["index", "--cluster", "local:2"], "the batch file adds it"),
         (["index", "a\nrm -r b"], "without line breaks"),

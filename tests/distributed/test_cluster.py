@@ -118,6 +118,35 @@ def test_embeddings_and_events_are_the_same_with_and_without_a_cluster(
     assert reasons[0] == reasons[1]
 
 
+def test_an_evaluation_has_the_same_numbers_with_and_without_a_cluster(cluster):
+    rng = np.random.default_rng(0)
+    y = ["rumble", "roar", "trumpet"] * 20
+    X = rng.normal(size=(60, 4)) + [[1.5 * (one == "roar")] * 4 for one in y]
+    recordings = [f"r{number // 3}" for number in range(60)]
+    options = {
+        "groups": recordings,
+        "shots": "1-5,all",
+        "classifiers": ("centroid", "cosine"),
+        "categories": {"rumble": "low", "roar": "low", "trumpet": "high"},
+        "draws": 5,
+        "bootstraps": 50,
+        "shared_draws": 110,
+        "total_samples": 110,
+        "permutations": 19,
+        "device": "cpu",
+    }
+    shares = []
+    plain = callshot.evaluate(X, y, **options)
+    result = callshot.evaluate(
+        X, y, cluster=cluster, progress=lambda share, _: shares.append(share), **options
+    )
+    for name in ("curve", "values", "per_class", "confusion", "ties", "chance_test"):
+        assert getattr(result, name).equals(getattr(plain, name)), name
+    assert result.budget.equals(plain.budget)
+    assert result.notes == plain.notes
+    assert sum(shares) == pytest.approx(1, abs=0.01)
+
+
 # Failures
 
 

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from callshot.cli.app import STEPS, app, run_with_progress
+from callshot.cli.cluster import use_cluster
 from callshot.cli.option_groups import with_groups
 from callshot.cli.options import (
+    ClusterName,
     DatasetOptions,
     Out,
     ProtocolOptions,
@@ -92,6 +94,7 @@ def evaluate(
     ] = None,
     device: SweepDevice = "auto",
     threads: Threads = None,
+    cluster: ClusterName = None,
     quiet: Quiet = False,
 ) -> None:
     """Measure how well the nearest class mean does with k examples per class.
@@ -130,7 +133,14 @@ def evaluate(
     if moved.queries:
         run = evaluate_moved_files
         options |= vars(moved)
-    with run_with_progress(quiet=quiet) as progress:
+        if cluster is not None:
+            raise OptionError("cluster: not with --queries; leave it out")
+    with (
+        use_cluster(cluster, threads, quiet=quiet) as workers,
+        run_with_progress(quiet=quiet) as progress,
+    ):
+        if workers is not None:
+            options["cluster"] = workers
         result = run(tables, out, checked, progress=progress, **options)
     if quiet:
         return

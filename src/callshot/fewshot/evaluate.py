@@ -12,7 +12,7 @@ import polars as pl
 from callshot.errors import InputError
 from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.classifiers import find_classifier
-from callshot.fewshot.device import Choice, Gpu, choose_device, fit_gpu
+from callshot.fewshot.device import Choice, Gpu, fit_gpu
 from callshot.fewshot.differences import compare_encoders
 from callshot.fewshot.engine import (
     Engine,
@@ -46,7 +46,19 @@ from callshot.fewshot.permutation import (
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sensitivity import cross_samples, sensitivity_frames
 from callshot.fewshot.summary import SweepSummary, describe_ties
-from callshot.fewshot.sweep import sweep_weighted_with_fallback, sweep_with_fallback
+from callshot.fewshot.sweep import (
+    predict_all,
+    sweep_weighted_with_fallback,
+    sweep_with_fallback,
+)
+from callshot.fewshot.sweep_on_cluster import (
+    SweepKey,
+    SweepWork,
+    Swept,
+    choose_sweep_device,
+    sweep_on_cluster,
+)
+from callshot.jobs import Cluster
 from callshot.records import (
     ClassCount,
     Embeddings,
@@ -116,6 +128,7 @@ def evaluate_tables(
     threads: int | None = None,
     memory: int | None = None,
     device: str = "auto",
+    cluster: Cluster | None = None,
     progress: Progress = no_progress,
 ) -> Evaluation:
     """Run the k-shot protocol over several encoders' embeddings of the same segments.
@@ -138,6 +151,8 @@ def evaluate_tables(
     device : {"auto", "cpu", "cuda"}
         Where sweeps run. auto is the GPU if there is one that can; a note says which. Between the
         two, scores differ in their last digits.
+    cluster : Cluster, optional
+        Workers that sweep, on their CPUs. They change the time, not the numbers.
     progress : callable
         Called with each share of the work that is done.
 
@@ -177,12 +192,14 @@ def evaluate_tables(
         threads=threads or os.cpu_count() or 1,
         memory=machine_memory() // 4 if memory is None else memory,
         partitions=partitions,
-        device=choose_device(device),
+        device=choose_sweep_device(device, cluster),
     )
     results = _Results(notes=run.describe_tables(tables))
     shots = _sweep_count(protocol, complete_shots(counts), len(partitions))
     total = max(len(tables) * shots, 1)
     queries = 0
+    if cluster is not None:
+        run.sweeps.update(run.sweep_on_cluster(cluster, tables, progress, total))
     for table in tables:
         results.add(duplicates=list_duplicates(corpus, table, folds))
         step = partial(_report_share, progress, table.encoder, total)
@@ -203,6 +220,7 @@ class _Run:
     memory: int
     partitions: dict[int, Folds]
     device: Choice
+    sweeps: dict[SweepKey, Swept] = field(default_factory=dict)  # made by a cluster
 
     def describe_tables(self, tables: Sequence[Embeddings]) -> list[str]:
         """Return notes on tables and their labels, on partitions and on the device."""
@@ -267,13 +285,52 @@ class _Run:
             episodes, self.protocol, self.threads, self.memory, step, rule, gpu
         )
 
+    def sweep_on_cluster(
+        self,
+        cluster: Cluster,
+        tables: Sequence[Embeddings],
+        progress: Progress,
+        total: int,
+    ) -> dict[SweepKey, Swept]:
+        """Return the sweeps of all tables, made by the workers of a cluster."""
+        for table in tables:
+            with _named_errors(table):
+                plan_episodes(table, self.folds, self.counts)
+        work = SweepWork(
+            protocol=self.protocol,
+            folds=self.folds,
+            counts=self.counts,
+            categories=self.categories,
+            memory=self.memory,
+        )
+
+        def report(encoder: str, shots: int) -> None:
+            progress(shots / total, encoder)
+
+        return sweep_on_cluster(cluster, work, tables, report)
+
+    def sweep(
+        self,
+        engine: Engine,
+        encoder: str,
+        spread: str,
+        notes: list[str],
+        shared: MetricSums | None,
+    ) -> Swept:
+        """Return a sweep that a cluster made, or make it."""
+        key = (encoder, engine.classifier.name, spread)
+        if key not in self.sweeps:
+            return sweep_with_fallback(engine, spread, notes, self.categories, shared)
+        k, sums = self.sweeps[key]
+        if spread == "total" and shared is not None:
+            predict_all(sums, shared, engine.episodes)
+        return k, sums
+
     def add_sweeps(self, results: _Results, engine: Engine, encoder: str) -> None:
         """Collect the frames of every spread; `total` is predicted with the help of `shared`."""
         shared = None
         for spread in self.protocol.spreads:
-            k, sums = sweep_with_fallback(
-                engine, spread, results.notes, self.categories, shared
-            )
+            k, sums = self.sweep(engine, encoder, spread, results.notes, shared)
             if spread == "shared":
                 shared = sums
             self.add_sweep(results, engine, encoder, spread, k, sums)

@@ -312,6 +312,7 @@ def evaluate_files(
     threads: int | None = None,
     memory: int | None = None,
     device: str = "auto",
+    cluster: Cluster | None = None,
     figure: bool = True,
     progress: Progress = no_progress,
 ) -> Evaluation:
@@ -328,6 +329,7 @@ def evaluate_files(
             threads=threads,
             memory=memory,
             device=device,
+            cluster=cluster,
             progress=progress,
         )
         result = replace(result, notes=[*dataset.notes, *result.notes])

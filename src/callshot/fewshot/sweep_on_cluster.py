@@ -1,0 +1,145 @@
+"""The sweeps of an evaluation as a job: an item is some shots of a table, classifier and spread.
+
+Supports of k examples do not depend on the other shots: rows of blocks are those of one sweep.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from callshot.errors import InputError, OptionError
+from callshot.fewshot.accumulate import MetricSums
+from callshot.fewshot.classifiers import find_classifier
+from callshot.fewshot.device import Choice, choose_device
+from callshot.fewshot.engine import open_engine
+from callshot.fewshot.episodes import plan_episodes
+from callshot.fewshot.protocol import Protocol
+from callshot.fewshot.sweep import Categories, sweep
+from callshot.jobs import Cluster, Job
+from callshot.records import ClassCount, Embeddings, Folds, IntArray
+
+BLOCKS = 4  # of shots, in a sweep
+ROWS = (
+    "tied",
+    "decisions",
+    "decided_before",
+)  # arrays with a row for each of the shots
+TABLES = ("values", "per_class", "chance")  # of such arrays
+
+Swept = tuple[IntArray, MetricSums]
+"""k of each row, and the values."""
+SweepKey = tuple[str, str, str]
+"""Encoder, classifier and spread."""
+
+
+@dataclass(frozen=True)
+class SweepWork:
+    """What all sweeps of an evaluation have in common; `memory` is in bytes."""
+
+    protocol: Protocol
+    folds: Folds
+    counts: Sequence[ClassCount]
+    categories: Categories
+    memory: int
+    threads: int = 1
+
+
+@dataclass(frozen=True)
+class SweepBlock:
+    """Some of the shots of a sweep."""
+
+    table: Embeddings
+    classifier: str
+    spread: str
+    protocol: Protocol
+
+    @property
+    def key(self) -> SweepKey:
+        """The sweep that it is a part of."""
+        return self.table.encoder, self.classifier, self.spread
+
+
+def sweep_on_cluster(
+    cluster: Cluster,
+    work: SweepWork,
+    tables: Sequence[Embeddings],
+    report: Callable[[str, int], None],
+) -> dict[SweepKey, Swept]:
+    """Return every sweep of tables; `report` is called with an encoder and a number of shots.
+
+    The values of `total` are raw samples.
+    """
+    blocks = [block for table in tables for block in _cut(table, work.protocol)]
+    names = [" ".join(block.key) for block in blocks]
+    sizes = [float(1 + len(block.protocol.shots)) for block in blocks]
+    job = Job("evaluate", use_threads, sweep_block, work, blocks, names, sizes)
+    parts: dict[int, Swept] = {}
+    for outcome in cluster.run(job):
+        if outcome.reason:
+            raise InputError(f"{names[outcome.number]}: {outcome.reason}")
+        parts[outcome.number] = outcome.value
+        block = blocks[outcome.number]
+        report(block.table.encoder, len(block.protocol.shots))
+    sweeps: dict[SweepKey, list[Swept]] = {}
+    for number, block in enumerate(blocks):
+        sweeps.setdefault(block.key, []).append(parts[number])
+    return {key: _join(swept) for key, swept in sweeps.items()}
+
+
+def choose_sweep_device(device: str, cluster: Cluster | None) -> Choice:
+    """Return where sweeps run: on a cluster on CPUs, else where the user wants it."""
+    if cluster is None:
+        return choose_device(device)
+    if device == "cuda":
+        raise OptionError("device: on a cluster, evaluations run on CPUs; use cpu")
+    chosen = choose_device(device)
+    return chosen if chosen.gpu is None else choose_device("cpu")
+
+
+def _cut(table: Embeddings, protocol: Protocol) -> Iterator[SweepBlock]:
+    """Yield blocks of the shots of every classifier and spread; the last has the whole pool."""
+    count = max(1, min(BLOCKS, len(protocol.shots)))
+    parts = np.array_split(np.array(protocol.shots, np.int64), count)
+    for classifier in protocol.classifiers:
+        for spread in protocol.spreads:
+            for number, part in enumerate(parts, 1):
+                has_pool = protocol.whole_pool and number == count
+                shots = tuple(part.tolist())
+                cut = replace(protocol, shots=shots, whole_pool=has_pool)
+                yield SweepBlock(table, classifier, spread, cut)
+
+
+def use_threads(work: SweepWork, threads: int) -> SweepWork:
+    """Return the work with the threads of a worker."""
+    return replace(work, threads=threads)
+
+
+def sweep_block(work: SweepWork, block: SweepBlock) -> Swept:
+    """Sweep some shots."""
+    episodes = plan_episodes(block.table, work.folds, work.counts)
+    rule = find_classifier(block.classifier)
+    engine = open_engine(
+        episodes, block.protocol, work.threads, work.memory, classifier=rule
+    )
+    with engine:
+        return sweep(engine, block.spread, work.categories)
+
+
+def _join(parts: Sequence[Swept]) -> Swept:
+    """Return the blocks of a sweep as one."""
+    rows = np.concatenate([rows for rows, _ in parts])
+    kept = np.sort(
+        np.unique(rows, return_index=True)[1]
+    )  # the pool may be one of the shots
+    all_sums = [sums for _, sums in parts]
+    joined = all_sums[0]
+    for name in ROWS:
+        arrays = [getattr(sums, name) for sums in all_sums]
+        setattr(joined, name, np.concatenate(arrays)[kept])
+    for name in TABLES:
+        tables = [getattr(sums, name) for sums in all_sums]
+        for key in tables[0]:
+            whole = np.concatenate([table[key] for table in tables])
+            tables[0][key] = whole[kept]
+    return rows[kept], joined
