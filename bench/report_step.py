@@ -58,7 +58,7 @@ def measure(study: Path, source: Path, processes: int) -> dict[str, float]:
     command = [sys.executable, __file__, str(study), "--child", str(processes)]
     environment = {**os.environ, "PYTHONPATH": str(source.absolute())}
     result = subprocess.run(
-        command, env=environment, check=True, capture_output=True, text=True
+        command, env=environment, check=True, stdout=subprocess.PIPE, text=True
     )
     times: dict[str, float] = json.loads(result.stdout.splitlines()[-1])
     return times
