@@ -26,7 +26,7 @@ from callshot.detection.scans.scan_files import ScanOutput, scan_files
 from callshot.detection.scans.scan_source import EmbeddingOptions, ScanOptions
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.records import FAILURES, Finding
-from callshot.report import output_folder
+from callshot.report import local_folder
 from callshot.study.verify import verify_path
 from field_recordings import write_site
 from killed_runs import kill_self, run_killed
@@ -500,7 +500,7 @@ def scan_until_written(folder: str, out: str, count: int) -> None:
 
 def scan_until_moved(folder: str, out: str, count: int) -> None:
     """Scan, and die when some results are in place."""
-    move = output_folder._move
+    move = local_folder._move
     moved = []
 
     def move_or_die(*paths):
@@ -509,7 +509,7 @@ def scan_until_moved(folder: str, out: str, count: int) -> None:
         if len(moved) == count:
             kill_self()
 
-    output_folder._move = move_or_die
+    local_folder._move = move_or_die
     span_writer.SPAN_WINDOWS = 16
     run_scan(Path(folder), Path(folder) / "site", Path(out))
 

@@ -12,7 +12,8 @@ import polars as pl
 
 from callshot.records import Evaluation, MovedEvaluation
 from callshot.records.frames import CURVE_KEY, Frame
-from callshot.report.output_folder import OutputFolder, open_output_folder
+from callshot.report.local_folder import OutputFolder
+from callshot.report.output_folder import open_output_folder
 from callshot.report.results import (
     CLASSES,
     FOLDS,

@@ -16,7 +16,7 @@ from typing import cast
 
 from callshot.errors import OutputError
 from callshot.files import sha256_file
-from callshot.report.output_folder import Checksums, OutputFolder, explain_errors
+from callshot.report.local_folder import Checksums, OutputFolder, explain_errors
 from callshot.storage import (
     RemotePath,
     staging_folder,
@@ -29,7 +29,7 @@ from callshot.storage import (
 def open_remote_folder(
     folder: RemotePath, names: Sequence[str], provenance_name: str, mark: str
 ) -> Iterator["RemoteOutputFolder"]:
-    """Check that a folder takes files and that the names are free; see `open_output_folder`."""
+    """Check that a folder takes files and that the names are free; see `open_local_folder`."""
     reason = why_not_writable_remote(folder)
     if reason:
         raise OutputError(f"{folder}: cannot be written to ({reason})")

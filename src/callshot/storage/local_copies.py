@@ -15,7 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from callshot.errors import OptionError
-from callshot.storage.remote_path import UNKNOWN_VERSION, WEB, RemotePath, is_remote
+from callshot.storage.range_reader import UNKNOWN_VERSION
+from callshot.storage.remote_path import WEB, RemotePath, is_remote
 from callshot.storage.requests import call_store
 
 COPIES = "remote"

@@ -10,9 +10,8 @@ import errno
 import io
 import threading
 from collections import OrderedDict, deque
-from typing import Any
+from typing import Any, Protocol
 
-from callshot.storage.remote_path import UNKNOWN_VERSION, RemotePath
 from callshot.storage.requests import call_store
 
 FIRST_BYTES = 2**14
@@ -20,10 +19,34 @@ MOST_BYTES = 2**22
 RANGES_KEPT = 3  # of a file
 STARTS_KEPT = 1024  # of files: 16 MB
 
+UNKNOWN_VERSION = 0  # of a file, where a server names none
+
 Start = tuple[str, int, int]  # URL, size, version
 
 _starts: OrderedDict[Start, bytes] = OrderedDict()
 _starts_lock = threading.Lock()
+
+
+class FileStatus(Protocol):
+    """The size of a file, and a number that changes with its content."""
+
+    @property
+    def st_size(self) -> int:
+        """The number of bytes."""
+
+    @property
+    def st_mtime_ns(self) -> int:
+        """A number that changes with the content."""
+
+
+class StoredFile(Protocol):
+    """A file in a store; its text is the URL without secrets."""
+
+    def stat(self) -> FileStatus:
+        """Return size and version."""
+
+    def find_store(self) -> tuple[Any, str]:
+        """Return the file system of fsspec, and the place of the file in it."""
 
 
 class RangeReader(io.RawIOBase):
@@ -33,7 +56,7 @@ class RangeReader(io.RawIOBase):
     calls back from C, where nothing can be raised.
     """
 
-    def __init__(self, path: RemotePath, *, keep_errors: bool = False) -> None:
+    def __init__(self, path: StoredFile, *, keep_errors: bool = False) -> None:
         super().__init__()
         self.name = str(path)
         self.error: BaseException | None = None

@@ -13,13 +13,11 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from pathlib import Path, PurePath, PurePosixPath
-from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard, cast
+from typing import Any, NoReturn, TypeGuard, cast
 
 from callshot.errors import OptionError, printable
+from callshot.storage.range_reader import UNKNOWN_VERSION, RangeReader
 from callshot.storage.requests import call_store, hide_secrets
-
-if TYPE_CHECKING:
-    from callshot.storage.range_reader import RangeReader
 
 Info = dict[str, Any]
 
@@ -34,7 +32,6 @@ VERSION_KEYS = (
     "LastModified", "last_modified", "Last-Modified", "updated", "mtime", "modified", "created",
 )
 # fmt: on
-UNKNOWN_VERSION = 0
 TEST_FILE = ".callshot-write-test"
 
 # The queries of signed URLs, which are part of no path.
@@ -137,10 +134,8 @@ class RemotePath(PurePosixPath):
         store.invalidate_cache()
         return dict(call_store(self, lambda: store.info(place)))
 
-    def open(self, mode: str = "rb") -> "RangeReader":
+    def open(self, mode: str = "rb") -> RangeReader:
         """Open a file to read ranges of it."""
-        from callshot.storage.range_reader import RangeReader
-
         if mode != "rb":
             raise io.UnsupportedOperation(f"{self}: opened for reading only")
         return RangeReader(self)

@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from callshot.files import write_atomic
-from callshot.report.output_folder import explain_errors
+from callshot.report.local_folder import explain_errors
 from callshot.report.page.call_data import clip_data
 from callshot.report.page.data import chart_data, to_json
 from callshot.report.page.first_screen import show_first_screen

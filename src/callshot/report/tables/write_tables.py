@@ -6,7 +6,7 @@ from pathlib import Path
 
 from callshot.records import CorpusResults
 from callshot.records.frames import Shots
-from callshot.report.output_folder import explain_errors
+from callshot.report.local_folder import explain_errors
 from callshot.report.tables.baselines import baseline_table
 from callshot.report.tables.classifiers import classifier_table
 from callshot.report.tables.comparisons import difference_table, interval_table
