@@ -57,7 +57,7 @@ RESULT_FRAMES: dict[str, Schema] = {
     "budget": schemas.BUDGET,
 }
 VALUES_FILE = "values.parquet"
-LATER_FRAMES = ("sensitivity", "sensitivity_means")  # older results have none
+LATER_FILES = ("sensitivity.csv", "sensitivity_means.csv")  # older results have none
 RESULT_FILES = (
     "curve.csv",
     "curve.parquet",
@@ -207,14 +207,13 @@ def read_results(folder: Path) -> Evaluation:
     InputError
         If the folder has no results, or files have changed since they were written.
     """
-    facts = _read_provenance(folder)
+    facts, files = _read_provenance(folder)
     tables: dict[str, Any] = {}
     for name, schema in RESULT_FRAMES.items():
-        path = folder / f"{name}.csv"
-        if name in LATER_FRAMES and not path.exists():
-            tables[name] = schemas.empty_frame(schema)
+        if f"{name}.csv" in files:
+            tables[name] = read_frame(folder / f"{name}.csv", schema)
         else:
-            tables[name] = read_frame(path, schema)
+            tables[name] = schemas.empty_frame(schema)
     encoder = tables["curve"]["encoder"][0]
     segments, fold = _read_folds(folder / "folds.csv", encoder)
     folds = Folds(fold, **facts.pop("folds"))
@@ -290,19 +289,21 @@ def _task_facts(evaluation: Evaluation) -> dict[str, object]:
     }
 
 
-def _read_provenance(folder: Path) -> dict[str, Any]:
-    """Return the facts in provenance.json, after a check that the files are still the same."""
+def _read_provenance(folder: Path) -> tuple[dict[str, Any], set[str]]:
+    """Return the facts in provenance.json, and the files, which are the same as then."""
     with open_provenance(folder) as provenance:
         facts = {name: provenance[name] for name in FACTS}
         facts["settings"] = protocol_settings(provenance)
         folds = provenance["folds"]
         facts["folds"] = {name: folds[name] for name in FOLD_FACTS}
         listed = provenance["files"]
-        checksums = {name: listed[name] for name in RESULT_FILES}
-        checksums |= {name: listed[name] for name in FIGURE_FILES if name in listed}
+        optional = [*LATER_FILES, *FIGURE_FILES]
+        needed = [name for name in RESULT_FILES if name not in LATER_FILES]
+        present = [name for name in optional if name in listed]
+        checksums = {name: listed[name] for name in [*needed, *present]}
     for name, checksum in checksums.items():
         _check_unchanged(folder / name, checksum)
-    return facts
+    return facts, set(checksums)
 
 
 @contextmanager
