@@ -144,13 +144,13 @@ def test_running_out_of_memory_gives_the_numbers_of_the_cpu(monkeypatch):
     def fail(*arguments):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    from callshot.fewshot import evaluate, gpu_sweep
+    from callshot.fewshot import gpu_sweep, sweep_on_cluster
 
     table = random_corpus(3, size=2)
     folds = folds_of(table)
     expected = evaluate_tables([table], QUICK, folds=folds, device="cpu")
     gpu = Gpu("Card", torch.device("cpu"), 2**33)
-    monkeypatch.setattr(evaluate, "choose_device", lambda name: Choice(gpu))
+    monkeypatch.setattr(sweep_on_cluster, "choose_device", lambda name: Choice(gpu))
     for name in ("sweep_per_query", "sweep_shared", "sweep_total"):
         monkeypatch.setattr(gpu_sweep, name, fail)
     found = evaluate_tables([table], QUICK, folds=folds)

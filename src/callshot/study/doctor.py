@@ -46,7 +46,9 @@ REQUIRED = (
 EXTRAS = {
     **PACKAGES,
     "annotations": ("crowsetta",),
+    "cluster": ("distributed",),
     "review": ("starlette", "uvicorn"),
+    "storage": ("fsspec", "s3fs"),
 }
 # Names in libsndfile of the containers and codings that recorders and other programs write.
 AUDIO_FORMATS = {
