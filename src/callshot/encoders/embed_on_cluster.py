@@ -143,17 +143,24 @@ def _group_by_recording(segments: Mapping[int, Segment]) -> Iterator[list[int]]:
             yield numbers[start : start + MOST_SEGMENTS]
 
 
+def check_fingerprint_of_client(
+    client: Mapping[str, object], worker: Mapping[str, object], name: str
+) -> None:
+    """Raise InputError unless a worker has the encoder of the client, with the same weights."""
+    names = find_differences(client, worker)
+    if names:
+        raise InputError(
+            f"has another {' and '.join(names)} of {name} than the client; "
+            "install the same weights"
+        )
+
+
 def open_encoder_on_worker(work: EmbedWork, threads: int) -> _OpenEncoder:
     """Open the encoder in the process of a worker; its weights must be those of the client."""
     encoder = open_encoder(
         work.spec, device=work.device, threads=threads, sequences=work.sequences
     )
-    names = find_differences(work.fingerprint, encoder.fingerprint)
-    if names:
-        raise InputError(
-            f"has another {' and '.join(names)} of {work.spec.name} than the client; "
-            "install the same weights"
-        )
+    check_fingerprint_of_client(work.fingerprint, encoder.fingerprint, work.spec.name)
     return _OpenEncoder(work, encoder, Workers(encoder))
 
 

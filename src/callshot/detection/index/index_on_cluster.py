@@ -7,7 +7,8 @@ from pathlib import Path
 from callshot.detection.index.add_recording import AddedRecording, IndexTarget
 from callshot.detection.index.index_files import read_settings
 from callshot.detection.index.windows import WindowEncoder
-from callshot.encoders.spec import EncoderSpec, find_differences
+from callshot.encoders.embed_on_cluster import check_fingerprint_of_client
+from callshot.encoders.spec import EncoderSpec
 from callshot.errors import InputError
 from callshot.jobs import Cluster, Job, Outcome, TryLater
 
@@ -73,12 +74,9 @@ def open_index_on_worker(work: IndexWork, threads: int) -> _OpenIndex:
     if read_settings(target.out) != target.settings:
         raise InputError(f"{target.out}: is another index there; use a shared folder")
     model = WindowEncoder(work.spec, device=work.device, threads=threads)
-    names = find_differences(target.settings.fingerprint, model.plain_fingerprint)
-    if names:
-        raise InputError(
-            f"has another {' and '.join(names)} of {work.spec.name} than the client; "
-            "install the same weights"
-        )
+    check_fingerprint_of_client(
+        target.settings.fingerprint, model.plain_fingerprint, work.spec.name
+    )
     return _OpenIndex(target, model)
 
 
