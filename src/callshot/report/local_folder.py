@@ -157,8 +157,7 @@ class OutputFolder:
     def _free_name(self, name: str, content: Path) -> str:
         """Return NAME.before, NAME.before-2, … or "" where one of them has the same content."""
         checksum = _hash(content)
-        for number in count(1):
-            free = f"{name}.before" if number == 1 else f"{name}.before-{number}"
+        for free in copy_names(name):
             if not os.path.lexists(self.folder / free):
                 return free
             if checksum is not None and _hash(self.folder / free) == checksum:
@@ -267,6 +266,13 @@ class OutputFolder:
         for name in names:
             parents = Path(name).parents[:-1]
             _remove_folders([self.folder / parent for parent in parents])
+
+
+def copy_names(name: str) -> Iterator[str]:
+    """Yield the names that copies of an edited file may have: NAME.before, NAME.before-2, …"""
+    yield f"{name}.before"
+    for number in count(2):
+        yield f"{name}.before-{number}"
 
 
 def _create_folder(folder: Path) -> None:

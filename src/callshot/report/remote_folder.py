@@ -10,13 +10,17 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import cast
 
 from callshot.errors import OutputError
 from callshot.files import sha256_file
-from callshot.report.local_folder import Checksums, OutputFolder, explain_errors
+from callshot.report.local_folder import (
+    Checksums,
+    OutputFolder,
+    copy_names,
+    explain_errors,
+)
 from callshot.storage import (
     RemotePath,
     staging_folder,
@@ -93,10 +97,7 @@ class RemoteOutputFolder(OutputFolder):
 
     def _keep_copy(self, name: str, taken: set[str]) -> None:
         """Copy an edited file to NAME.before, NAME.before-2, …"""
-        for number in count(1):
-            free = f"{name}.before" if number == 1 else f"{name}.before-{number}"
-            if free not in taken:
-                copy = self.staging / ".earlier"
-                copy.write_bytes((self.folder / name).read_bytes())
-                upload_file(copy, self.remote / free)
-                return
+        free = next(one for one in copy_names(name) if one not in taken)
+        copy = self.staging / ".earlier"
+        copy.write_bytes((self.folder / name).read_bytes())
+        upload_file(copy, self.remote / free)
