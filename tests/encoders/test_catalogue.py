@@ -203,7 +203,9 @@ def test_an_onnx_model_of_the_user_needs_rate_window_and_dimension():
     assert (spec.rate_hz, spec.dimension) == (22050, 16)
     assert (spec.windowing.window, spec.windowing.padding) == (55125, "right")
     assert spec.windowing.hop == spec.windowing.window
-    assert str(spec.options["path"]).endswith("dir/model.onnx")
+    assert spec.options["path"] == str(Path("dir/model.onnx").absolute())
+    moved = find_encoder("onnx:m.onnx", {**choices, "path": "dir/model.onnx"})
+    assert moved.options["path"] == spec.options["path"]
 
 
 def test_encoders_of_other_packages_join_the_catalogue(monkeypatch):

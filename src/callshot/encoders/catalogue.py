@@ -364,12 +364,14 @@ def _onnx_spec(path: Path, choices: Mapping[str, str]) -> EncoderSpec:
         licence="its own",
         level="depends on the model",
         windowing=WindowOptions(rate_hz=1, window_s=1.0, normalisation="none"),
-        options={"path": str(path.absolute()), "output": "", "dimension": 1},
+        options={"path": str(path), "output": "", "dimension": 1},
         extra="onnx",
         gpu=True,
         parallel=True,
     )
-    return apply_choices(placeholder, choices)
+    spec = apply_choices(placeholder, choices)
+    absolute = str(Path(str(spec.options["path"])).absolute())  # workers run elsewhere
+    return replace(spec, options={**spec.options, "path": absolute})
 
 
 def _load_entry_point(entry: Any) -> EncoderSpec:

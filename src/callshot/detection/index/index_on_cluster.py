@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from callshot.detection.index.add_recording import AddedRecording, IndexTarget
 from callshot.detection.index.index_files import read_settings
@@ -41,7 +40,6 @@ def index_on_cluster(
             root=work.target.root.absolute(),
             out=work.target.out.absolute(),
         ),
-        spec=_use_absolute_path(work.spec),
     )
     job = Job(
         "index",
@@ -54,14 +52,6 @@ def index_on_cluster(
         work.device == "cuda",
     )
     return cluster.run(job)
-
-
-def _use_absolute_path(spec: EncoderSpec) -> EncoderSpec:
-    """Return an encoder whose file, if it is one of the user, is found from any folder."""
-    path = spec.options.get("path")
-    if not isinstance(path, str):
-        return spec
-    return replace(spec, options={**spec.options, "path": str(Path(path).absolute())})
 
 
 def open_index_on_worker(work: IndexWork, threads: int) -> _OpenIndex:
