@@ -9,6 +9,8 @@ import json
 import logging
 import os
 import re
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -181,6 +183,9 @@ def _start_local(stack: ExitStack, count: int, threads: int | None) -> Any:
         )
     each = threads or max(1, default_threads() // count)
     stack.enter_context(dask.config.set(SETTINGS))
+    # Dask's own folder is shared with other programs; what dead workers left there takes time.
+    scratch = tempfile.mkdtemp(prefix="callshot-workers-")
+    stack.callback(shutil.rmtree, scratch, ignore_errors=True)
     _start_resource_tracker()
     try:
         cluster = LocalCluster(
@@ -190,6 +195,7 @@ def _start_local(stack: ExitStack, count: int, threads: int | None) -> Any:
             host="127.0.0.1",
             dashboard_address="127.0.0.1:0",
             silence_logs=logging.CRITICAL,
+            local_directory=scratch,
             env={"POLARS_MAX_THREADS": str(each)},
             preload=["callshot.distributed.preload"],
         )
