@@ -1,4 +1,4 @@
-"""Functions of jobs for tests of a cluster; workers import them by name."""
+"""For tests of a cluster: functions of jobs, which workers import by name, and files to compare."""
 
 import os
 import signal
@@ -19,6 +19,15 @@ def make_job(folder: Path, items: list[str], **changes) -> Job:
         "sizes": [1.0] * len(items),
     }
     return Job(**options | changes)
+
+
+def list_files(folder: Path) -> dict[str, bytes]:
+    """Return the content of every file of a folder, without locks."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != ".lock"
+    }
 
 
 def open_folder(folder: Path, threads: int) -> Path:

@@ -285,7 +285,7 @@ def evaluate(
         Threads, all cores by default; they change the time, not the numbers. Where sweeps run: cpu,
         cuda, or auto, the GPU if there is one. A function that gets shares of the work.
     cluster : Cluster, optional
-        Workers that sweep, of `callshot.open_cluster`; not with queries.
+        Workers that sweep, of `callshot.open_cluster`.
     **options
         Further fields of `Protocol`: draws, bootstraps, shared_draws, total_samples,
         permutations, repeat_folds, seed, sampler, score, classifiers.
@@ -321,6 +321,7 @@ def evaluate(
         "categories": categories,
         "threads": threads,
         "device": device,
+        "cluster": cluster,
         "progress": progress,
     }
     if queries is None:
@@ -329,12 +330,8 @@ def evaluate(
                 "centre: needs queries; inside one corpus it does nothing"
             )
         data, notes = make_corpus(corpus, tables, folds, group_duplicates)
-        result = evaluate_tables(
-            data.tables, folds=data.folds, corpus=corpus, cluster=cluster, **run
-        )
+        result = evaluate_tables(data.tables, folds=data.folds, corpus=corpus, **run)
         return replace(result, notes=[*notes, *result.notes])
-    if cluster is not None:
-        raise OptionError("cluster: not with queries; leave it out")
     own_folds = None if isinstance(folds, Folds) else folds
     library, notes = make_corpus("library", tables, own_folds, group_duplicates)
     name = "site" if corpus == "corpus" else corpus

@@ -17,17 +17,11 @@ from callshot.cli import app
 from callshot.distributed import connect, worker
 from callshot.distributed.connect import find_scheduler
 from callshot.errors import ClusterError, OptionError, OutputError
-from cluster_jobs import fail_to_open, make_job
+from cluster_jobs import fail_to_open, list_files, make_job
 from sounds import record
 
 pytest.importorskip("distributed")
 RATE_HZ = 16000
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    with callshot.open_cluster("local:2") as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -38,14 +32,6 @@ def audio(tmp_path_factory):
     (folder / "r3b.wav").write_bytes(b"RIFF nothing")
     record(folder / "älg & [1] 'x'.wav", 2.0, RATE_HZ, seed=9)
     return folder
-
-
-def list_files(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != ".lock"
-    }
 
 
 # The same bytes

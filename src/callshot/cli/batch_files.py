@@ -18,7 +18,7 @@ Words = Annotated[
     list[str],
     typer.Argument(
         metavar="-- COMMAND...",
-        help="The command and its options, as after callshot: index, embed, scan or evaluate.",
+        help="The command and its options, as after callshot: index, embed, scan, evaluate or run.",
     ),
 ]
 Workers = Annotated[int, typer.Option(help="Workers: processes with a model each.")]

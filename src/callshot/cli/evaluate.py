@@ -133,15 +133,13 @@ def evaluate(
     if moved.queries:
         run = evaluate_moved_files
         options |= vars(moved)
-        if cluster is not None:
-            raise OptionError("cluster: not with --queries; leave it out")
     with (
         use_cluster(cluster, threads, quiet=quiet) as workers,
         run_with_progress(quiet=quiet) as progress,
     ):
-        if workers is not None:
-            options["cluster"] = workers
-        result = run(tables, out, checked, progress=progress, **options)
+        result = run(
+            tables, out, checked, cluster=workers, progress=progress, **options
+        )
     if quiet:
         return
     device_line = choose_device(device).describe()

@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from callshot.cli.app import STUDY, app, run_with_progress
+from callshot.cli.cluster import use_cluster
 from callshot.cli.option_groups import with_groups
-from callshot.cli.options import AnnotationOptions, Audio, Quiet, Threads
+from callshot.cli.options import (
+    AnnotationOptions,
+    Audio,
+    ClusterName,
+    Quiet,
+    Threads,
+)
 from callshot.errors import OptionError, printable
 from callshot.files import check_writable
 
@@ -106,13 +113,14 @@ def run(
         ),
     ] = None,
     threads: Threads = None,
+    cluster: ClusterName = None,
     quiet: Quiet = False,
 ) -> None:
     """Run a study: from recordings to tables, figures and a report.
 
     Segments, embeds, folds, evaluates, trains baselines and reports, for every corpus and encoder.
     Each step is stored by its content: a changed line runs again only what depends on it, and an
-    interrupted run resumes.
+    interrupted run resumes. The workers of a cluster embed and evaluate; all else runs here.
 
     Example: callshot run study.toml --dry-run
     """
@@ -128,12 +136,16 @@ def run(
         check_study(content, steps, device)
         _show_statuses(step_statuses(content, steps))
         return
-    with run_with_progress("scanning the folder", quiet=quiet) as progress:
+    with (
+        use_cluster(cluster, threads, quiet=quiet) as workers,
+        run_with_progress("scanning the folder", quiet=quiet) as progress,
+    ):
         completed = run_study(
             content,
             device=device,
             threads=threads,
             processes=threads or default_threads(),
+            cluster=workers,
             progress=progress,
             report_step=_ignore_step if quiet else _print_step,
         )

@@ -11,7 +11,7 @@ from importlib.resources import files
 from callshot.errors import OptionError
 
 SYSTEMS = ("slurm", "pbs")
-COMMANDS = ("index", "embed", "scan", "evaluate")  # that have --cluster
+COMMANDS = ("index", "embed", "scan", "evaluate", "run")  # that have --cluster
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from callshot.fewshot.joined_corpora import (
 )
 from callshot.fewshot.notes import quote_names
 from callshot.fewshot.protocol import Protocol
+from callshot.jobs import Cluster
 from callshot.records import Evaluation, MovedEvaluation, Progress, no_progress
 from callshot.records.evaluation import SITE_EXAMPLES
 from callshot.records.frames import Frame, split_curves, value_matrix
@@ -42,6 +43,7 @@ def evaluate_moved(
     threads: int | None = None,
     memory: int | None = None,
     device: str = "auto",
+    cluster: Cluster | None = None,
     progress: Progress = no_progress,
 ) -> MovedEvaluation:
     """Evaluate examples of a library on the queries of a site, and both corpora by themselves.
@@ -54,7 +56,7 @@ def evaluate_moved(
         The paper's by default.
     centre : bool
         Whether to add curves on vectors less the mean of their own table.
-    categories, threads, memory, device, progress
+    categories, threads, memory, device, cluster, progress
         As in `evaluate_tables`.
 
     Returns
@@ -79,6 +81,7 @@ def evaluate_moved(
         threads=threads,
         memory=memory,
         device=device,
+        cluster=cluster,
         progress=lambda share, what: progress(share / EVALUATIONS, what),
     )
     moved = _run(run, task.joined)

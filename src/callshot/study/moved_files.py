@@ -9,6 +9,7 @@ from typing import Any
 from callshot.fewshot.joined_corpora import CorpusTables
 from callshot.fewshot.moved_examples import evaluate_moved
 from callshot.fewshot.protocol import Protocol
+from callshot.jobs import Cluster
 from callshot.records import Evaluation, MovedEvaluation, Progress, no_progress
 from callshot.report.figures.moved import draw_moved
 from callshot.report.moved_results import open_moved_results, write_moved_results
@@ -28,6 +29,7 @@ def evaluate_moved_files(
     threads: int | None = None,
     memory: int | None = None,
     device: str = "auto",
+    cluster: Cluster | None = None,
     figure: bool = True,
     progress: Progress = no_progress,
 ) -> MovedEvaluation:
@@ -47,6 +49,7 @@ def evaluate_moved_files(
             threads=threads,
             memory=memory,
             device=device,
+            cluster=cluster,
             progress=progress,
         )
         notes = [*library.notes, *site.notes, *result.notes]

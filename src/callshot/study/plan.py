@@ -19,6 +19,7 @@ from callshot.corpus.segments import audio_root
 from callshot.encoders.views import views_fingerprint
 from callshot.fewshot.device import network_device
 from callshot.fewshot.folds import DEFAULT_FOLDS
+from callshot.jobs import Cluster
 from callshot.records import Progress
 from callshot.report.figures.drawing import open_workers
 from callshot.report.results import PROVENANCE, RESULT_FILES
@@ -73,13 +74,14 @@ def plan(
     device: str | None = None,
     threads: int | None = None,
     processes: int = 1,
+    cluster: Cluster | None = None,
 ) -> list[Step]:
     """Return every step of a study.
 
-    `device`, `threads` and `processes`, which draw figures, change the time, not what has to run.
-    The device is the study's where it is None.
+    `device`, `threads`, `processes`, which draw figures, and the cluster, which embeds and
+    evaluates, change the time, not what has to run. The device is the study's where it is None.
     """
-    planner = _Planner(study, device or study.device, threads, processes)
+    planner = _Planner(study, device or study.device, threads, processes, cluster)
     parts = [planner.corpus_steps(corpus) for corpus in study.corpora]
     steps = _steps_of_kinds(parts, KINDS)
     return [*steps, planner.report_step(parts)]
@@ -102,6 +104,7 @@ class _Planner:
     device: str
     threads: int | None
     processes: int = 1
+    cluster: Cluster | None = None
 
     def corpus_steps(self, corpus: CorpusPart) -> CorpusSteps:
         steps = CorpusSteps(corpus, self.segment_step(corpus))
@@ -185,6 +188,7 @@ class _Planner:
                 store=self.study.store,
                 device=device,
                 threads=self.threads,
+                cluster=self.cluster,
                 sequences=is_sequence,
                 progress=progress,
             )
@@ -258,24 +262,23 @@ class _Planner:
                 choice=dataset_choice(corpus, fold),
                 threads=self.threads,
                 device=self.device,
+                cluster=self.cluster,
                 figure=False,
                 progress=progress,
             )
             return [*RESULT_FILES, PROVENANCE]
 
-        encoder = embed.encoder
         inputs = [table, *dataset_inputs(corpus, fold)]
         options = {**asdict(self.study.protocol), "corpus": corpus.known_name}
-        after = [embed, fold]
         return Step(
             kind="evaluate",
             corpus=corpus.name,
-            encoder=encoder,
+            encoder=embed.encoder,
             folder=folder,
             options=options,
             inputs=inputs,
             make=make,
-            after=after,
+            after=[embed, fold],
         )
 
     def report_step(self, parts: Sequence[CorpusSteps]) -> Step:

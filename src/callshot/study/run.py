@@ -22,7 +22,9 @@ from callshot.encoders.embed import (
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.fewshot.device import check_device, network_device
 from callshot.fewshot.folds import check_folds, count_classes, evaluated_classes
+from callshot.fewshot.sweep_on_cluster import choose_sweep_device
 from callshot.files import hold_lock
+from callshot.jobs import Cluster
 from callshot.records import ClassCount, Inspection, Progress, no_progress
 from callshot.report.output_folder import open_output_folder
 from callshot.report.results import PROVENANCE
@@ -78,14 +80,19 @@ def run_study(
     device: str | None = None,
     threads: int | None = None,
     processes: int = 1,
+    cluster: Cluster | None = None,
     progress: Progress = no_progress,
     report_step: ReportStep = lambda step, seconds: None,
 ) -> list[Step]:
     """Run what has to run; return the steps that did.
 
     `report_step` is called after each step, with its seconds if it ran. `processes` draw figures.
+    The workers of a cluster embed and evaluate, with the same results.
     """
-    steps = plan(study, device=device, threads=threads, processes=processes)
+    choose_sweep_device(device or study.device, cluster)
+    steps = plan(
+        study, device=device, threads=threads, processes=processes, cluster=cluster
+    )
     completed = []
     with _study_lock(study.work):
         check_study(study, steps, device)

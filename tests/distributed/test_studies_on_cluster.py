@@ -1,0 +1,101 @@
+"""Studies and evaluations on a cluster: the same files, and nothing is computed twice."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import callshot
+from callshot.errors import OptionError
+from callshot.study.run import run_study
+from callshot.study.study_file import read_study
+from cluster_jobs import list_files
+from studies import make_corpus, write_linear, write_study
+
+pytest.importorskip("distributed")
+
+
+def list_results(folder: Path) -> dict[str, bytes]:
+    """Return the files of a study, without what has times in it: seconds, and the store."""
+    files = list_files(folder)
+    for name in list(files):
+        if name.endswith("step.json"):
+            note = json.loads(files[name])
+            del note["seconds"]
+            files[name] = json.dumps(note).encode()
+        elif name.startswith("store/"):
+            del files[name]
+    return files
+
+
+def test_a_study_has_the_same_files_with_and_without_a_cluster(
+    tmp_path, cluster, monkeypatch
+):
+    folder = tmp_path / "study"
+    make_corpus(folder / "recordings")
+    write_linear(folder / "linear.onnx", samples=8000, dimension=4, seed=0)
+    path = write_study(folder / "study.toml", encoders=("mfcc", "onnx:linear.onnx"))
+    text = path.read_text()
+    text += "rate_hz = 16000\nwindow_s = 0.5\ndimension = 4\n"
+    path.write_text(text)
+    monkeypatch.chdir(folder)  # which is not the folder of the workers
+    run_study(read_study(Path("study.toml")))
+    plain = list_results(folder)
+    for name in ("results", "store", ".callshot"):
+        shutil.rmtree(folder / name)
+    items = cluster.usage.items
+    run_study(read_study(Path("study.toml")), cluster=cluster)
+    assert cluster.usage.items > items
+    assert list_results(folder) == plain
+    items = cluster.usage.items
+    assert run_study(read_study(path), cluster=cluster) == []
+    assert cluster.usage.items == items
+
+
+def test_a_study_on_a_gpu_is_refused_on_a_cluster_before_anything_runs(
+    tmp_path, cluster
+):
+    make_corpus(tmp_path / "recordings")
+    study = read_study(write_study(tmp_path / "study.toml"))
+    with pytest.raises(OptionError, match="on a cluster, evaluations run on CPUs"):
+        run_study(study, device="cuda", cluster=cluster)
+    assert not study.work.exists()
+
+
+@pytest.mark.parametrize("library_recordings", [1, 10])
+def test_moved_examples_have_the_same_numbers_with_and_without_a_cluster(
+    cluster, library_recordings
+):
+    library = draw_corpus(library_recordings, seed=0)
+    options = {
+        "queries": draw_corpus(recordings=10, seed=1),
+        "centre": True,
+        "shots": "1,2,all",
+        "draws": 5,
+        "bootstraps": 20,
+        "shared_draws": 10,
+        "total_samples": 10,
+        "permutations": 9,
+        "device": "cpu",
+    }
+    plain = callshot.evaluate(*library[:2], groups=library[2], **options)
+    result = callshot.evaluate(
+        *library[:2], groups=library[2], cluster=cluster, **options
+    )
+    assert (plain.in_library is None) == (library_recordings == 1)
+    for name in ("curve", "values", "per_class", "ties", "differences", "budget"):
+        assert getattr(result, name).equals(getattr(plain, name)), name
+    assert result.at_site.values.equals(plain.at_site.values)
+    assert result.notes == plain.notes
+
+
+def draw_corpus(recordings: int, seed: int) -> tuple:
+    """Return vectors, labels and recordings of calls of three types."""
+    rng = np.random.default_rng(seed)
+    labels = ["rumble", "roar", "trumpet"] * 10
+    vectors = rng.normal(size=(30, 4))
+    vectors += [[1.5 * (label == "roar")] * 4 for label in labels]
+    groups = [f"{seed} r{number % recordings}" for number in range(30)]
+    return vectors, labels, groups
