@@ -91,6 +91,7 @@ class FrameReader:
                 first = position + len(block)
                 yield position, block
             if first < last:
+                self._expect(first, last)
                 self._move_to(first, last)
             while first < last:
                 block = self._read_block(last)
@@ -192,6 +193,14 @@ class FrameReader:
                 raise soundfile.SoundFileRuntimeError("a seek failed")
         while self._position < frame:
             self._read_block(frame)
+
+    def _expect(self, first: int, last: int) -> None:
+        """Tell the reader of a file behind a URL how much will be read in order."""
+        if self._stream is None:
+            return
+        if self._is_sequential:
+            first = self._position if first >= self._position else 0
+        self._stream.expect((last - first) / self.recording.frames)
 
     def _read_block(self, last: int) -> Signal:
         """Return the next frames, at most up to `last`."""

@@ -166,7 +166,8 @@ def find_recordings(folder: Path, *, follow_links: bool = False) -> Library:
         return Library(folder.parent, (folder.name,), is_single=True)
     paths = []
     rejects = []
-    for path in find_files(folder, follow_links=follow_links):
+    files: list[Any] = list(find_files(folder, follow_links=follow_links))
+    for path in files:
         suffix = path.suffix.lower()
         if suffix not in AUDIO_SUFFIXES and not path.is_dir():
             continue
@@ -179,7 +180,8 @@ def find_recordings(folder: Path, *, follow_links: bool = False) -> Library:
             paths.append(path.relative_to(folder).as_posix())
         else:
             rejects.append(Reject(str(path), None, reason))
-    return Library(folder, tuple(paths), tuple(rejects))
+    root = to_path(folder.with_listing(files)) if is_remote(folder) else folder
+    return Library(root, tuple(paths), tuple(rejects))
 
 
 def probe_recordings(

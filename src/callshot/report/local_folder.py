@@ -210,7 +210,7 @@ class OutputFolder:
         Names that lead out of the output folder are left out, for anybody may edit a provenance.
         """
         path = folder / self.provenance_name
-        provenance = _read_provenance(path)
+        provenance = read_provenance(path)
         if provenance is None:
             return {}
         checksums: Checksums = {}
@@ -228,7 +228,7 @@ class OutputFolder:
 
     def check_mark(self) -> None:
         """Raise OSError if the folder has a set with another mark."""
-        provenance = _read_provenance(self.folder / self.provenance_name)
+        provenance = read_provenance(self.folder / self.provenance_name)
         if provenance is None:
             return
         mark = provenance.get("set", "")
@@ -330,7 +330,7 @@ def _hash(path: Path) -> str | None:
     return None
 
 
-def _read_provenance(path: Path) -> dict[str, Any] | None:
+def read_provenance(path: Path) -> dict[str, Any] | None:
     """Return the content of a provenance file, or None if callshot did not write it."""
     with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
         if path.is_file():  # reading from a pipe would block

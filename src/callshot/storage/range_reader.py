@@ -1,13 +1,15 @@
 """A file behind a URL comes in; ranges of its bytes go out, few and large where it is read on.
 
 libsndfile reads 8 kB at a time, and each request takes a round trip. The first range is small,
-because a header is often all that is needed. While reads follow each other, each range is twice as
-long as the one before. The latest ranges stay in memory: readers go back by a margin or a window.
-The start of the latest files stays in memory too: a recording is opened several times.
+because a header is often all that is needed. While reads follow each other, each range is as long
+as what is expected to be read, and at least twice as long as the one before. The latest ranges stay
+in memory: readers go back by a margin or a window. The start of the latest files stays in memory
+too: a recording is opened several times.
 """
 
 import errno
 import io
+import math
 import threading
 from collections import OrderedDict, deque
 from typing import Any, Protocol
@@ -45,8 +47,11 @@ class StoredFile(Protocol):
     def stat(self) -> FileStatus:
         """Return size and version."""
 
-    def find_store(self) -> tuple[Any, str]:
-        """Return the file system of fsspec, and the place of the file in it."""
+    def with_info(self) -> "StoredFile":
+        """Return the file with what the store says now, which is not asked for again."""
+
+    def open_stream(self) -> Any:
+        """Open the file to read ranges of it."""
 
 
 class RangeReader(io.RawIOBase):
@@ -60,13 +65,14 @@ class RangeReader(io.RawIOBase):
         super().__init__()
         self.name = str(path)
         self.error: BaseException | None = None
-        self._path = path
+        self._path = path.with_info()
         self._keeps_errors = keep_errors
         self._position = 0
         self._step = FIRST_BYTES
+        self._expected = 0  # bytes that will be read in order
         self._ranges: deque[tuple[int, bytes]] = deque(maxlen=RANGES_KEPT)
         self._stream: Any = None
-        status = path.stat()
+        status = self._path.stat()
         self.size = status.st_size
         self._start = (self.name, status.st_size, status.st_mtime_ns)
 
@@ -116,6 +122,10 @@ class RangeReader(io.RawIOBase):
             return 0
         return count
 
+    def expect(self, share: float) -> None:
+        """Note that a share of the file, about, will be read in order."""
+        self._expected = math.ceil(share * self.size)
+
     def load_start(self) -> None:
         """Have the first bytes in memory."""
         if self.size > 0:
@@ -140,13 +150,15 @@ class RangeReader(io.RawIOBase):
         if self._ranges:
             start, content = self._ranges[-1]
             follows = start + len(content) == self._position
-        self._step = min(2 * self._step, MOST_BYTES) if follows else FIRST_BYTES
+        step = max(2 * self._step, self._expected) if follows else FIRST_BYTES
+        self._step = min(step, MOST_BYTES)
         end = min(self._position + self._step, self.size)
         content = call_store(self.name, lambda: self._request(self._position, end))
         if len(content) != end - self._position:
             raise OSError(
                 errno.ESTALE, "the file became shorter while it was read", self.name
             )
+        self._expected = max(0, self._expected - len(content))
         if self._position == 0:
             _keep_start(self._start, content)
         return content
@@ -155,8 +167,7 @@ class RangeReader(io.RawIOBase):
         """Ask for a range; after an error the next call asks with a new connection."""
         try:
             if self._stream is None:
-                store, place = self._path.find_store()
-                self._stream = store.open(place, "rb", cache_type="none")
+                self._stream = self._path.open_stream()
             self._stream.seek(start)
             return bytes(self._stream.read(end - start))
         except BaseException:

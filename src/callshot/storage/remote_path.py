@@ -8,7 +8,7 @@ import io
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from hashlib import sha256
@@ -24,6 +24,7 @@ Info = dict[str, Any]
 PROTOCOL = re.compile(r"([a-z][a-z0-9+.-]+):")  # two letters or more: C: is a disk
 LOCAL = ("file", "local")
 WEB = ("http", "https")
+S3 = ("s3", "s3a")
 INSTALL = "pip install 'callshot[storage]'"
 # What changes when a file does, as the stores name it; the first that is there counts.
 # fmt: off
@@ -56,7 +57,14 @@ class RemotePath(PurePosixPath):
     """A file or folder behind a URL. It has no path on this machine: `open(path)` fails."""
 
     _info: Info | None = None  # of a file in a listing
+    _listed: Mapping[str, Info] | None = None  # of a folder: its files, by name
     problem: str = ""  # why a name in a listing must not be opened
+
+    def __truediv__(self, name: os.PathLike[str] | str) -> "RemotePath":
+        path = super().__truediv__(name)
+        if self._listed is not None:
+            path._info = self._listed.get(str(name))
+        return path
 
     def __str__(self) -> str:
         protocol = "".join(self.parts[:1])  # empty above all URLs
@@ -134,6 +142,36 @@ class RemotePath(PurePosixPath):
         store.invalidate_cache()
         return dict(call_store(self, lambda: store.info(place)))
 
+    def with_info(self) -> "RemotePath":
+        """Return the path with what the store says now, which is not asked for again."""
+        path = RemotePath(self)
+        path._info = self.info()
+        return path
+
+    def with_listing(self, files: Iterable["RemotePath"]) -> "RemotePath":
+        """Return a folder that knows its files from a listing, where that is safe.
+
+        S3 alone refuses to send a part of a file that is no longer the one that was listed.
+        """
+        folder = RemotePath(self)
+        if self.protocol in S3:
+            folder._listed = {
+                str(path.relative_to(self)): _shorten(path.info()) for path in files
+            }
+        return folder
+
+    def open_stream(self) -> Any:
+        """Open a file to read ranges of it as they come, if it is still the one that is known."""
+        store, place = self.find_store()
+        info = self.info()
+        if self.protocol not in (*S3, *WEB):
+            return store.open(place, "rb", cache_type="none")
+        stream = store.open(place, "rb", cache_type="none", size=info["size"])
+        if self.protocol in S3:
+            stream.details = info
+            stream.read_kw = {**stream.read_kw, "IfMatch": info["ETag"]}
+        return stream
+
     def open(self, mode: str = "rb") -> RangeReader:
         """Open a file to read ranges of it."""
         if mode != "rb":
@@ -143,7 +181,9 @@ class RemotePath(PurePosixPath):
     def read_bytes(self) -> bytes:
         """Return the content of a small file."""
         store, place = self.find_store()
-        return bytes(call_store(self, lambda: store.cat_file(place)))
+        # S3's library would ask for the size first, to read parts at once.
+        options = {"max_concurrency": 1} if self.protocol in S3 else {}
+        return bytes(call_store(self, lambda: store.cat_file(place, **options)))
 
     def read_text(self, encoding: str = "utf-8") -> str:
         """Return the content of a small file as text."""
@@ -170,15 +210,22 @@ class RemotePath(PurePosixPath):
         """Return all files below, by name; one with a bad name has a `problem`."""
         store, place = self.find_store()
         store.invalidate_cache()
-        if self.protocol in WEB:
-            place = place.rstrip("/") + "/"
-        found = call_store(self, lambda: store.find(place, detail=True))
         root = place.rstrip("/") + "/"
+        found = call_store(self, lambda: self._find(store, root))
         files = []
         for name, info in sorted(found.items()):
             if info["type"] == "file" and not name.endswith("/"):  # a mark of a folder
                 files.append(self._make_listed(name, root, info))
         return files
+
+    def _find(self, store: Any, root: str) -> dict[str, Info]:
+        """Return what a store says about all files below."""
+        if self.protocol in S3:
+            # Of an empty folder S3's library would ask more, unless it is given as a prefix.
+            bucket, _, prefix = root.partition("/")
+            return dict(store.find(bucket, prefix=prefix, detail=True))
+        place = root if self.protocol in WEB else root.rstrip("/")
+        return dict(store.find(place, detail=True))
 
     def _make_listed(self, name: str, root: str, info: Info) -> "RemotePath":
         """Return a file of a listing."""
@@ -212,12 +259,17 @@ class RemotePath(PurePosixPath):
         return store, str(kind._strip_protocol(url))
 
 
+def _shorten(info: Info) -> Info:
+    """Return what is needed of a file of S3: there may be a million in a listing."""
+    return {key: info[key] for key in ("name", "type", "size", "ETag")}
+
+
 def _retry_options(protocol: str) -> Info:
     """Return options by which S3's library leaves retries to callshot, unless the user set them."""
     from fsspec.config import conf
 
     is_set = "AWS_MAX_ATTEMPTS" in os.environ or "config_kwargs" in conf.get("s3", {})
-    if protocol not in ("s3", "s3a") or is_set:
+    if protocol not in S3 or is_set:
         return {}
     return {"config_kwargs": {"retries": {"total_max_attempts": 1}}}
 

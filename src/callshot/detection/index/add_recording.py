@@ -8,6 +8,8 @@ from callshot.corpus.audio import probe
 from callshot.detection.index.clock import find_clock_time
 from callshot.detection.index.index_files import (
     LOCK,
+    RECORDING,
+    RECORDINGS,
     IndexedRecording,
     IndexSettings,
     read_indexed,
@@ -29,7 +31,7 @@ from callshot.files import (
     sha256_text,
 )
 from callshot.records import Recording
-from callshot.storage import to_path
+from callshot.storage import is_remote, to_path
 
 ReportAudio = Callable[[float, float], None]
 """Called with seconds of audio that are in the index now, and with those embedded just now."""
@@ -141,6 +143,16 @@ class IndexTarget:
         return AddedRecording(
             recording.path, recording.duration_s, is_new, tuple(notes)
         )
+
+
+def find_candidates(index: Path) -> Callable[[str], bool]:
+    """Return whether an index may have a recording; in a store, by one listing of the index."""
+    if not is_remote(index):
+        return lambda path: True
+    with explain_unreadable(str(index)):
+        entries = list(index.glob(f"{RECORDINGS}/*/{RECORDING}"))
+    names = {entry.parent.name for entry in entries}
+    return lambda path: recording_folder(Path(), path).name in names
 
 
 def find_stamp(path: Path) -> str:

@@ -21,6 +21,7 @@ from callshot.detection.index.add_recording import (
     AddedRecording,
     IndexTarget,
     ReportAudio,
+    find_candidates,
     find_stamp,
 )
 from callshot.detection.index.index_files import (
@@ -305,9 +306,12 @@ class _IndexRun:
     def _map_missing(self, measure: Callable[[str], Value]) -> dict[str, Value]:
         """Return a value for each recording that the index does not have as it is now."""
 
+        may_have = find_candidates(self.target.out)
+
         def measure_missing(path: str) -> Value | InputError | None:
             try:
-                if self.target.is_indexed(path, find_stamp(self._file(path))):
+                stamp = find_stamp(self._file(path))
+                if may_have(path) and self.target.is_indexed(path, stamp):
                     return None
                 return measure(path)
             except InputError as error:
