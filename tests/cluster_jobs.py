@@ -52,6 +52,8 @@ def work(folder: Path, item: str) -> str:
         raise ZeroDivisionError("a fault in the program")
     if what == "busy" and tries == 1:
         raise TryLater
+    if what == "process":
+        return str(os.getpid())
     return item.upper()
 
 

@@ -205,6 +205,26 @@ def test_a_gpu_is_wanted_of_workers_that_have_none(tmp_path, cluster):
         run_job(cluster, tmp_path, ["good"], needs_gpu=True)
 
 
+def test_only_workers_that_announce_a_gpu_get_its_tasks(tmp_path, cluster):
+    address = cluster.client.scheduler.address
+    words = ["worker", address, "--resources", "GPU=1", "--nthreads", "1"]
+    command = [sys.executable, "-m", "dask", *words, "--no-nanny", "--no-dashboard"]
+    paths = os.pathsep.join(path for path in sys.path if path)
+    with subprocess.Popen(
+        command,
+        env={**os.environ, "PYTHONPATH": paths},
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        try:
+            cluster.client.wait_for_workers(3, timeout=60)
+            items = [f"process {number}" for number in range(12)]
+            outcomes = run_job(cluster, tmp_path, items, needs_gpu=True)
+        finally:
+            process.terminate()
+    assert set(outcomes.values()) == {str(process.pid)}
+    assert len(outcomes) == len(items)
+
+
 def test_no_recordings_are_one_line(tmp_path, cluster):
     (tmp_path / "empty").mkdir()
     with pytest.raises(callshot.CallshotError, match="empty: no recordings in this"):
