@@ -93,13 +93,13 @@ class FittedRule:
 
 
 def centre_and_normalise(vectors, support):
-    """Every vector less the mean of the support side, by its length."""
+    """Every vector minus the mean of the support side, by its length."""
     centred = vectors - support.mean(axis=0)
     return np.array([vector / math.sqrt(float(vector @ vector)) for vector in centred])
 
 
 def whiten(vectors, support):
-    """Every vector less the mean, times the inverse root of scikit-learn's covariance."""
+    """Every vector minus the mean, times the inverse root of scikit-learn's covariance."""
     golden = LedoitWolf().fit(support)
     value, axis = np.linalg.eigh(golden.covariance_)
     root = axis @ np.diag(value**-0.5) @ axis.T

@@ -274,7 +274,7 @@ def evaluate(
         Another corpus that the queries are from, by the same encoders; X has the examples. The
         result is a `MovedEvaluation`, with the curves inside both corpora and the difference.
     centre : bool
-        With queries: add curves on vectors less the mean of their own corpus.
+        With queries: add curves on vectors minus the mean of their own corpus.
     categories : mapping, optional
         Label → category: adds the reduced scoring over categories.
     group_duplicates : bool

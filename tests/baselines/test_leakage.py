@@ -14,7 +14,7 @@ from callshot.baselines.logistic import choose_c, score_logistic
 from callshot.baselines.logistic_per_k import fit_nested, support_rows, sweep_logistic
 from callshot.baselines.scoring import measure
 from callshot.fewshot.classifiers import CLASSIFIERS
-from callshot.fewshot.engine import fit_split, open_engine
+from callshot.fewshot.engine import open_engine, transform_split
 from callshot.fewshot.metrics import chance_average_precision
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import sweep
@@ -166,7 +166,7 @@ def layers_per_k(episodes, fold):
 
 def fitted_vectors(name):
     def fit(episodes, fold):
-        vectors = fit_split(episodes, CLASSIFIERS[name], fold).vectors
+        vectors = transform_split(episodes, CLASSIFIERS[name], fold).vectors
         return vectors[episodes.fold != fold], vectors[first_query(episodes, fold)]
 
     return fit

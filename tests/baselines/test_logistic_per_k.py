@@ -17,9 +17,9 @@ from callshot.fewshot.episodes import split
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import (
     count_recordings,
-    predict,
     small_sample_inflation,
     sweep,
+    widen_to_prediction,
 )
 from callshot.records import Embeddings
 from corpora import episodes_of
@@ -338,7 +338,7 @@ def test_with_shared_draws_total_is_predicted_around_their_mean():
     _, total = sweep_logistic(episodes, SHOTS, "total", shared=shared)
     recordings = small_sample_inflation(count_recordings(episodes))
     for key in KEYS:
-        golden = predict(
+        golden = widen_to_prediction(
             raw.values[key],
             shared.values[key],
             inflation=float(recordings.mean()),

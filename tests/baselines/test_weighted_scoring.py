@@ -13,9 +13,9 @@ from callshot.baselines.baseline_frames import (
     frame_of_classes,
     frame_of_outputs,
     measure_ranking,
-    predict_samples,
     resample_classes,
     resample_outputs,
+    widen_samples,
 )
 from callshot.baselines.options import BaselineOptions
 from callshot.baselines.run import TrainingContext, train_dataset
@@ -146,7 +146,7 @@ def test_predictions_lie_around_the_plain_value_with_twice_the_variance():
     episodes = episodes_of(random_corpus(5, classes=3, size=6))
     key = ("all", "map")
     raw = {key: np.random.default_rng(0).normal(0.5, 0.01, 100)}
-    predicted = predict_samples(raw, {key: 0.6}, episodes)[key]
+    predicted = widen_samples(raw, {key: 0.6}, episodes)[key]
     counts = count_recordings(episodes)
     inflation = np.mean([(count + 1) / (count - 1) for count in counts])
     assert predicted.mean() == pytest.approx(0.6, abs=1e-12)
@@ -167,7 +167,7 @@ def test_rows_have_the_plain_value_and_the_interval_of_their_samples():
     frame = frame_of_classes(part, scores, SMALL, BASELINE)
     values = measure(part.episodes, scores, CATEGORIES)
     raw = resample_classes(part.episodes, scores, SMALL, CATEGORIES)
-    samples = predict_samples(raw, values, part.episodes)
+    samples = widen_samples(raw, values, part.episodes)
     assert len(frame) == 4
     for row in frame.iter_rows(named=True):
         key = (row["scoring"], row["metric"])

@@ -14,7 +14,7 @@ from callshot.encoders.views import find_views, join_tables, views_fingerprint
 from callshot.encoders.workers import Workers
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.classifiers import CENTROID, equalise_views
-from callshot.fewshot.engine import fit_split
+from callshot.fewshot.engine import transform_split
 from callshot.fewshot.episodes import plan_episodes
 from callshot.fewshot.folds import choose_folds, count_classes
 from callshot.records import Embeddings, Segment
@@ -247,7 +247,7 @@ def test_the_evaluation_scales_by_the_support_side_of_each_split():
     for number in range(folds.count):
         side = episodes.vectors[episodes.fold != number]
         np.testing.assert_allclose(
-            fit_split(episodes, CENTROID, number).vectors,
+            transform_split(episodes, CENTROID, number).vectors,
             equalise_literally(side, episodes.vectors, (4, 4)),
             rtol=1e-9,
         )

@@ -10,7 +10,7 @@ import pytest
 
 from callshot.errors import OptionError
 from callshot.fewshot import device
-from callshot.fewshot.device import Choice, Gpu, choose_device, fit_gpu
+from callshot.fewshot.device import Choice, Gpu, choose_device, gpu_if_large_enough
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.protocol import Protocol
 from corpora import episodes_of, folds_of, random_corpus
@@ -130,11 +130,11 @@ def test_too_little_memory_is_noted_once():
     episodes = episodes_of(random_corpus(1))
     notes = []
     for _ in range(2):
-        assert fit_gpu(Gpu("Card", None, 2**20), episodes, notes) is None
+        assert gpu_if_large_enough(Gpu("Card", None, 2**20), episodes, notes) is None
     assert notes == [
         "evaluated on the CPU: 0.5 GiB are needed and 0.0 GiB are free on the GPU Card"
     ]
-    assert fit_gpu(Gpu("Card", None, 2**30), episodes, notes) is not None
+    assert gpu_if_large_enough(Gpu("Card", None, 2**30), episodes, notes) is not None
 
 
 def test_running_out_of_memory_gives_the_numbers_of_the_cpu(monkeypatch):

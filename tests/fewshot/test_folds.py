@@ -7,8 +7,8 @@ from paper_shapes import CORPORA, spread_over_folds
 from callshot.errors import InputError, LeakError, OptionError
 from callshot.fewshot.episodes import split
 from callshot.fewshot.folds import (
-    audit,
     check_folds,
+    check_no_leak,
     choose_folds,
     complete_shots,
     count_classes,
@@ -75,7 +75,7 @@ def test_classes_that_miss_a_fold_are_ineligible_with_the_reason():
 @pytest.mark.parametrize("fold", [[0, 1], [0, -1]])
 def test_a_recording_on_both_sides_of_a_split_is_named(fold):
     with pytest.raises(LeakError, match="recording 'field 7' is in"):
-        audit(["field 7", "field 7"], np.array(fold))
+        check_no_leak(["field 7", "field 7"], np.array(fold))
 
 
 @pytest.mark.parametrize("fold", [[0, 0], [3, -1], [-1, -1]])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.label_budget import (
     label_budget,
-    named_class,
+    recommended_class,
     sample_gains,
     saturation,
 )
@@ -163,7 +163,7 @@ def named(rises, *, samples=200, means=RISE, classes=("roar", "bark")):
     rows = pl.concat([points(means, label=label) for label in classes])
     gains = {label: np.resize(rises[label], samples) for label in classes}
     frame = label_budget(rows, [count(label) for label in classes], {"e": gains})
-    row = named_class(frame)
+    row = recommended_class(frame)
     return frame, None if row is None else row["label"]
 
 
@@ -209,7 +209,7 @@ def test_without_samples_no_interval_is_known_and_no_class_is_named():
     frame = label_budget(points(RISE), [count()])
     assert frame["next_gain_p01"].is_nan().all()
     assert frame["named"].to_list() == [False]
-    assert named_class(frame) is None
+    assert recommended_class(frame) is None
 
 
 def noise_corpus(seed, classes, calls):

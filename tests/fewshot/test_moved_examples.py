@@ -13,7 +13,7 @@ from callshot.fewshot.joined_corpora import CorpusTables, find_partner
 from callshot.fewshot.moved_examples import evaluate_moved, plan_task
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.single_episode import rerun_episode
-from callshot.fewshot.sweep import predict, small_sample_inflation
+from callshot.fewshot.sweep import small_sample_inflation, widen_to_prediction
 from callshot.records.frames import value_matrix
 from callshot.report.moved_terminal import describe_moved
 from corpora import random_corpus
@@ -93,7 +93,7 @@ def test_samples_of_total_are_those_of_the_literal_twin_stretched_for_few_record
         rows = result.values.filter(metric="map", k=k)
         shared = value_matrix(rows.filter(spread="shared"))[0]
         raw = twin.total_map(FEW, k)
-        golden = predict(raw, shared, inflation=inflation, bounded=True)
+        golden = widen_to_prediction(raw, shared, inflation=inflation, bounded=True)
         samples = value_matrix(rows.filter(spread="total"))[0]
         assert samples == pytest.approx(golden, abs=1e-9)
 

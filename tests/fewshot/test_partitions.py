@@ -9,7 +9,7 @@ import pytest
 from callshot import Embeddings, Protocol
 from callshot.errors import OptionError
 from callshot.fewshot.evaluate import evaluate_tables
-from callshot.fewshot.folds import audit, count_classes, make_folds
+from callshot.fewshot.folds import check_no_leak, count_classes, make_folds
 from callshot.fewshot.partitions import (
     describe_repetition,
     make_partition,
@@ -67,7 +67,7 @@ def test_partitions_differ_and_split_no_recording_and_keep_the_classes():
     ]
     pairs = []
     for other in [folds, *others.values()]:
-        audit(table.recording, other.fold)
+        check_no_leak(table.recording, other.fold)
         assert other.count == 3
         counts = count_classes(table.label, other)
         assert {count.label for count in counts if count.eligible} == kept[0]

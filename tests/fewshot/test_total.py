@@ -17,9 +17,9 @@ from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.kernels import ranks
 from callshot.fewshot.sweep import (
     count_recordings,
-    predict,
     small_sample_inflation,
     sweep,
+    widen_to_prediction,
 )
 from callshot.fewshot.total_resampling import UNIT, reweight
 from callshot.records import METRICS
@@ -257,7 +257,7 @@ def test_predictions_have_the_mean_of_shared_and_both_variances():
     rng = np.random.default_rng(3)
     total = rng.normal(0.6, 0.05, size=(4, 200))
     shared = rng.normal(0.5, 0.03, size=(4, 100))
-    predicted = predict(total, shared, inflation=1.2)
+    predicted = widen_to_prediction(total, shared, inflation=1.2)
     for row, one, other in zip(predicted, total, shared, strict=True):
         np.testing.assert_allclose(row, literal_prediction(one, other, 1.2), atol=1e-12)
     np.testing.assert_allclose(predicted.mean(axis=1), shared.mean(axis=1), atol=1e-12)
@@ -266,9 +266,11 @@ def test_predictions_have_the_mean_of_shared_and_both_variances():
 
 
 def test_predictions_of_a_constant_stay_and_scores_stay_in_their_range():
-    constant = predict(np.full((1, 5), 0.7), np.full((1, 3), 0.6))
+    constant = widen_to_prediction(np.full((1, 5), 0.7), np.full((1, 3), 0.6))
     np.testing.assert_allclose(constant, 0.6, rtol=1e-12)
-    wide = predict(np.array([0.0, 0.5, 1.0]), np.array([0.9, 0.9]), bounded=True)
+    wide = widen_to_prediction(
+        np.array([0.0, 0.5, 1.0]), np.array([0.9, 0.9]), bounded=True
+    )
     assert wide.min() >= 0.0
     assert wide.max() == 1.0
 

@@ -17,7 +17,11 @@ from callshot.baselines.sequence_batches import BoolArray
 from callshot.fewshot.accumulate import WeightedMetricSums, group_classes
 from callshot.fewshot.episodes import Episodes, Split, splits
 from callshot.fewshot.protocol import Protocol
-from callshot.fewshot.sweep import count_recordings, predict, small_sample_inflation
+from callshot.fewshot.sweep import (
+    count_recordings,
+    small_sample_inflation,
+    widen_to_prediction,
+)
 from callshot.fewshot.total_resampling import UNIT, draw_units
 from callshot.records import RANKING_METRICS, FloatArray, IntArray
 from callshot.records.frames import BASELINES, make_frame
@@ -37,7 +41,7 @@ def frame_of_classes(
     samples = {}
     if "total" in protocol.spreads:
         raw = resample_classes(episodes, scores, protocol, categories)
-        samples = predict_samples(raw, values, episodes)
+        samples = widen_samples(raw, values, episodes)
     return _make_rows(part, values, samples, baseline)
 
 
@@ -53,7 +57,7 @@ def frame_of_outputs(
     if "total" in protocol.spreads:
         by_metric = resample_outputs(episodes, targets, scores, protocol)
         raw = {(scoring, metric): by_metric[metric] for metric in RANKING_METRICS}
-        samples = predict_samples(raw, values, episodes)
+        samples = widen_samples(raw, values, episodes)
     frame = _make_rows(part, values, samples, baseline)
     return frame.with_columns(encoder=pl.lit(""))
 
@@ -101,7 +105,7 @@ def encoder_key(part: EncoderDataset) -> dict[str, Any]:
     return {"corpus": part.dataset.corpus, "encoder": part.table.encoder}
 
 
-def predict_samples(raw: Samples, values: Metrics, episodes: Episodes) -> Samples:
+def widen_samples(raw: Samples, values: Metrics, episodes: Episodes) -> Samples:
     """Return raw samples around the plain values, with the error of these values added.
 
     No labelled set is drawn: the spread `shared` of a trained baseline is a constant.
@@ -110,7 +114,9 @@ def predict_samples(raw: Samples, values: Metrics, episodes: Episodes) -> Sample
     predicted = {}
     for key, samples in raw.items():
         plain = np.array([values[key]])
-        predicted[key] = predict(samples, plain, inflation=inflation, bounded=True)
+        predicted[key] = widen_to_prediction(
+            samples, plain, inflation=inflation, bounded=True
+        )
     return predicted
 
 

@@ -24,7 +24,7 @@ from callshot.baselines.scoring import Categories, measure
 from callshot.errors import OptionError
 from callshot.fewshot.centroid import LinearLayer, linear_layer
 from callshot.fewshot.classifiers import CENTROID
-from callshot.fewshot.engine import fit_split
+from callshot.fewshot.engine import transform_split
 from callshot.fewshot.episodes import Episodes
 from callshot.pools import Check, Pool, never_stop
 from callshot.records import FloatArray, IntArray, Progress, no_progress
@@ -157,7 +157,7 @@ class StandardisedSplit:
     """The support side of one split, standardised, and its queries."""
 
     def __init__(self, episodes: Episodes, number: int) -> None:
-        episodes = fit_split(episodes, CENTROID, number)
+        episodes = transform_split(episodes, CENTROID, number)
         support = episodes.fold != number
         vectors = episodes.vectors[support]
         queries, self.place = episodes.distinct_at(np.flatnonzero(~support))

@@ -20,7 +20,7 @@ from callshot.errors import OptionError
 from callshot.fewshot.centroid import LinearLayer, log_odds
 from callshot.fewshot.engine import Engine
 from callshot.fewshot.episodes import Episodes, Split
-from callshot.fewshot.folds import audit
+from callshot.fewshot.folds import check_no_leak
 from callshot.fewshot.kernels import kernel
 from callshot.pools import Check, Pool, never_stop
 from callshot.records import COMMON_FOLD, FloatArray, IntArray, Progress, no_progress
@@ -70,7 +70,7 @@ def score_logistic(
     """
     if c is not None:
         check_c(c)
-    audit([str(group) for group in groups], episodes.fold)
+    check_no_leak([str(group) for group in groups], episodes.fold)
     scores = np.full(episodes.relevant.shape, np.nan)
 
     def run(number: int) -> float:

@@ -41,7 +41,7 @@ from callshot.fewshot.per_query_resampling import (
 )
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.shared_resampling import shared_support, sweep_draws
-from callshot.fewshot.sweep import predict_all
+from callshot.fewshot.sweep import widen_total
 from callshot.fewshot.total_resampling import reweight, sweep_samples, total_support
 from callshot.records import FloatArray, IntArray, Progress, no_progress
 
@@ -105,7 +105,7 @@ def sweep_logistic(
             sums = _sweep_unweighted(engine, parts, shots, c, spread, categories)
     sums.finish(protocol.supports(spread))
     if spread == "total" and shared is not None:
-        predict_all(sums, shared, episodes)
+        widen_total(sums, shared, episodes)
     return shots, sums
 
 

@@ -47,7 +47,7 @@ from callshot.baselines.training_task import TrainingTask, best_epoch
 from callshot.errors import InputError, OptionError, check_choice
 from callshot.fewshot.centroid import log_odds
 from callshot.fewshot.episodes import Episodes
-from callshot.fewshot.folds import audit
+from callshot.fewshot.folds import check_no_leak
 from callshot.records import FloatArray, IntArray, Progress, no_progress
 
 MAX_STEPS = 64  # of the median sequence
@@ -272,7 +272,7 @@ def _check_input(
         raise OptionError(f"cell: expected {expected}, got {len(cells)}")
     rows = len(episodes.label)
     check_lengths(rows, sequences=len(sequences), groups=len(groups))
-    audit([str(group) for group in groups], episodes.fold)
+    check_no_leak([str(group) for group in groups], episodes.fold)
     check_sequences(sequences)
     for fold in range(episodes.folds):
         support = episodes.label[episodes.fold != fold]

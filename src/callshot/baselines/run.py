@@ -39,7 +39,7 @@ from callshot.fewshot.crossover import find_crossovers
 from callshot.fewshot.device import (
     Gpu,
     choose_device,
-    fit_gpu,
+    gpu_if_large_enough,
     network_device,
     run_with_fallback,
 )
@@ -258,7 +258,7 @@ def sweep_logistic_per_k(
     context = context.part(1 / len(spreads))
     choice = choose_device(context.device)
     notes = choice.notes
-    gpu = fit_gpu(choice.gpu, part.episodes, notes)
+    gpu = gpu_if_large_enough(choice.gpu, part.episodes, notes)
     train = partial(
         sweep_logistic,
         part.episodes,

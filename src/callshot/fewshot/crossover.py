@@ -20,8 +20,8 @@ from callshot.fewshot.differences import (
     compare_baselines,
     compare_classifiers,
     compare_encoders,
-    less_baseline,
     matching_baselines,
+    subtract_baseline,
     summarise_comparisons,
 )
 from callshot.records import Evaluation
@@ -103,7 +103,7 @@ def _pass_baselines(
         if not matching_baselines(baseline, curve).is_empty()
     ]
     comparisons = [
-        Comparison(curve, baseline["name"], less_baseline(curve, baseline))
+        Comparison(curve, baseline["name"], subtract_baseline(curve, baseline))
         for curve, baseline in pairs
     ]
     differences = summarise_comparisons(comparisons, complete_shots)

@@ -106,7 +106,9 @@ def describe_device(name: str) -> str:
     return f"{evaluated}; encoders and networks run on the {networks}"
 
 
-def fit_gpu(gpu: Gpu | None, episodes: Episodes, notes: list[str]) -> Gpu | None:
+def gpu_if_large_enough(
+    gpu: Gpu | None, episodes: Episodes, notes: list[str]
+) -> Gpu | None:
     """Return the GPU if episodes fit on it; else add a note."""
     if gpu is None:
         return None

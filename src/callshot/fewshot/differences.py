@@ -1,4 +1,4 @@
-"""Samples of curves → paired differences: one encoder less another, or less a baseline.
+"""Samples of curves → paired differences: one encoder minus another, or minus a baseline.
 
 No random stream depends on the encoder, so sample i of one encoder saw the same draws as sample i
 of another, in every spread: what the draws do to both cancels out. In the spread `total`, baselines
@@ -38,7 +38,7 @@ COVERED_PERCENT = 98
 
 @dataclass(frozen=True)
 class Comparison:
-    """A curve, rows of the VALUES schema, less something else on the same samples.
+    """A curve, rows of the VALUES schema, minus something else on the same samples.
 
     `difference` is (shots, samples).
     """
@@ -71,20 +71,20 @@ class Comparison:
             **summarise_samples(difference),
             "wins": score.mean(axis=1),
             "samples": np.full(len(difference), difference.shape[1]),
-            **self.judge(factor, last),
+            **self.simultaneous_interval(factor, last),
         }
         key = self.curve.row(0, named=True)
         key |= {"one": self.curve["encoder"][0], "other": self.other}
         constants = {name: key[name] for name in DIFFERENCES if name not in columns}
         return make_frame(DIFFERENCES, columns, constants)
 
-    def judge(self, factor: float, last: float) -> dict[str, Any]:
+    def simultaneous_interval(self, factor: float, last: float) -> dict[str, Any]:
         """Return the simultaneous interval, null where there is none, and what is clear.
 
         Equal samples have no interval, unless the curve is perfect.
         """
         mean = self.difference.mean(axis=1)
-        margin = factor * _spread_out(self.difference)
+        margin = factor * _standard_deviation(self.difference)
         margin[self.curve["k"].to_numpy() > last] = np.nan
         margin[(margin == 0) & ~self.is_perfect] = np.nan
         if self.difference.shape[1] < MIN_SAMPLES:
@@ -157,20 +157,20 @@ def compare_baselines(
 ) -> pl.DataFrame:
     """Compare each curve with the baselines on its encoder, and with those that read audio.
 
-    See `less_baseline` for the samples of a difference.
+    See `subtract_baseline` for the samples of a difference.
     """
     comparisons = []
     for curve in split_curves(values):
         for baseline in matching_baselines(baselines, curve).iter_rows(named=True):
-            difference = less_baseline(curve, baseline)
+            difference = subtract_baseline(curve, baseline)
             name = baseline_name(baseline)
             comparisons.append(Comparison(curve, name, difference))
     rows = summarise_comparisons(comparisons, complete_shots)
     return concat_frames(rows, DIFFERENCES)
 
 
-def less_baseline(curve: pl.DataFrame, baseline: Mapping[str, Any]) -> FloatArray:
-    """Return the samples of a curve less a baseline, (shots, samples).
+def subtract_baseline(curve: pl.DataFrame, baseline: Mapping[str, Any]) -> FloatArray:
+    """Return the samples of a curve minus a baseline, (shots, samples).
 
     In the spread `total`, sample i of both has the same weights of recordings. In other spreads,
     and without samples of its own, a baseline has one value, whatever was drawn.
@@ -178,7 +178,7 @@ def less_baseline(curve: pl.DataFrame, baseline: Mapping[str, Any]) -> FloatArra
     >>> from callshot.records.frames import CURVE_KEY, values_frame
     >>> key = dict.fromkeys(CURVE_KEY, "total")
     >>> curve = values_frame(key, np.array([1]), np.array([[0.5, 0.75]]))
-    >>> less_baseline(curve, {"value": 0.5, "samples": [0.25, 0.75]})
+    >>> subtract_baseline(curve, {"value": 0.5, "samples": [0.25, 0.75]})
     array([[0.25, 0.  ]])
     """
     samples = value_matrix(curve)
@@ -249,17 +249,17 @@ def simultaneous_factor(differences: FloatArray) -> float:
     >>> round(simultaneous_factor(samples), 3)
     1.414
     """
-    spread_out = _spread_out(differences)
-    counts = spread_out > 0
+    deviations = _standard_deviation(differences)
+    counts = deviations > 0
     if not counts.any():
         return 0.0
     mean = differences[counts].mean(axis=1)
     deviation = differences[counts] - mean[:, None]
-    largest = np.abs(deviation / spread_out[counts, None]).max(axis=0)
+    largest = np.abs(deviation / deviations[counts, None]).max(axis=0)
     return float(np.percentile(largest, COVERED_PERCENT))
 
 
-def _spread_out(differences: FloatArray) -> FloatArray:
+def _standard_deviation(differences: FloatArray) -> FloatArray:
     """Return the standard deviation of each row; rounding errors are none."""
     deviation = differences.std(axis=1)
     return np.where(deviation <= ROUNDING, 0.0, deviation)

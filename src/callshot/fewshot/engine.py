@@ -110,7 +110,7 @@ class Engine:
         if self.classifier.fit is None and not self.episodes.views:
             return self
         return replace(
-            self, episodes=fit_split(self.episodes, self.classifier, part.number)
+            self, episodes=transform_split(self.episodes, self.classifier, part.number)
         )
 
     def run(
@@ -160,7 +160,9 @@ def open_engine(
     )
 
 
-def fit_split(episodes: Episodes, classifier: Classifier, number: int) -> Episodes:
+def transform_split(
+    episodes: Episodes, classifier: Classifier, number: int
+) -> Episodes:
     """Return the episodes on the vectors that a classifier makes from a split's support side.
 
     Views are scaled first.

@@ -38,7 +38,7 @@ class Episodes:
     """Everything that does not change from draw to draw, one row per segment.
 
     `rows` are the rows of the table, `segment` and `recording` their names. `vectors` are centred:
-    the table's less `origin`. Class n begins at row class_start[n]. `relevant` is (rows, classes).
+    the table's minus `origin`. Class n begins at row class_start[n]. `relevant` is (rows, classes).
     `views` are the dimensions of views that each split scales to equal distances. With
     `only_common`, supports come from the common fold alone.
     """

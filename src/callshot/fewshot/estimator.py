@@ -31,9 +31,9 @@ class CentroidClassifier:
     centroids_ : ndarray of shape (n_classes, n_features)
         The mean of each class.
     coef_ : ndarray of shape (n_classes, n_features), or (1, n_features) for two classes
-        The rule as a linear layer: 2 c_n; for two classes, the second less the first.
+        The rule as a linear layer: 2 c_n; for two classes, the second minus the first.
     intercept_ : ndarray of shape (n_classes,), or (1,) for two classes
-        −|c_n|²; for two classes, the second less the first.
+        −|c_n|²; for two classes, the second minus the first.
     n_features_in_ : int
         The number of features.
     feature_names_in_ : ndarray of shape (n_features,)

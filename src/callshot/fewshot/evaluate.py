@@ -12,7 +12,7 @@ import polars as pl
 from callshot.errors import InputError
 from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.classifiers import find_classifier
-from callshot.fewshot.device import Choice, Gpu, fit_gpu
+from callshot.fewshot.device import Choice, Gpu, gpu_if_large_enough
 from callshot.fewshot.differences import compare_encoders
 from callshot.fewshot.engine import (
     Engine,
@@ -47,9 +47,9 @@ from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sensitivity import cross_samples, sensitivity_frames
 from callshot.fewshot.summary import SweepSummary, describe_ties
 from callshot.fewshot.sweep import (
-    predict_all,
     sweep_weighted_with_fallback,
     sweep_with_fallback,
+    widen_total,
 )
 from callshot.fewshot.sweep_on_cluster import (
     SweepKey,
@@ -261,7 +261,7 @@ class _Run:
         with _named_errors(table):
             episodes = plan_episodes(table, self.folds, self.counts)
         needed = gram_bytes(episodes)
-        gpu = fit_gpu(self.device.gpu, episodes, results.notes)
+        gpu = gpu_if_large_enough(self.device.gpu, episodes, results.notes)
         if needed > self.memory and gpu is None:
             results.notes.append(_describe_direct_scoring(table, needed, self.memory))
         for name in self.protocol.classifiers:
@@ -323,7 +323,7 @@ class _Run:
             return sweep_with_fallback(engine, spread, notes, self.categories, shared)
         k, sums = self.sweeps[key]
         if spread == "total" and shared is not None:
-            predict_all(sums, shared, engine.episodes)
+            widen_total(sums, shared, engine.episodes)
         return k, sums
 
     def add_sweeps(self, results: _Results, engine: Engine, encoder: str) -> None:
@@ -385,7 +385,7 @@ class _Run:
         for number, folds in self.partitions.items():
             counts = count_classes(table.label, folds)
             episodes = plan_episodes(table, folds, counts)
-            gpu = fit_gpu(self.device.gpu, episodes, results.notes)
+            gpu = gpu_if_large_enough(self.device.gpu, episodes, results.notes)
             with self.open(episodes, step, name, gpu) as engine:
                 k, sums = sweep_with_fallback(engine, spread, results.notes)
             key = (self.corpus, table.encoder, spread, k, sums, episodes)
@@ -400,7 +400,7 @@ class _Run:
         for folds in (self.folds, *self.partitions.values()):
             episodes = plan_episodes(table, folds, count_classes(table.label, folds))
             samples = cross_samples(episodes, self.protocol)
-            gpu = fit_gpu(self.device.gpu, episodes, results.notes)
+            gpu = gpu_if_large_enough(self.device.gpu, episodes, results.notes)
             with self.open(episodes, step, name, gpu) as engine:
                 sums = sweep_weighted_with_fallback(
                     engine, shots, samples, results.notes

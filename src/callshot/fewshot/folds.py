@@ -1,7 +1,7 @@
 """Labels and recordings → folds, which classes are eligible, and how far each is complete.
 
-A split is a fold of queries against every other fold and the common fold. `audit` checks that no
-recording is on both sides of one; nothing is evaluated before.
+A split is a fold of queries against every other fold and the common fold. `check_no_leak` checks
+that no recording is on both sides of one; nothing is evaluated before.
 """
 
 from collections import Counter
@@ -16,10 +16,10 @@ from callshot.records import COMMON_FOLD, ClassCount, Embeddings, Folds, IntArra
 DEFAULT_FOLDS = 5  # the paper's, for Elephant Voices
 
 
-def audit(recording: Sequence[str], fold: IntArray) -> None:
+def check_no_leak(recording: Sequence[str], fold: IntArray) -> None:
     """Check that every recording is in one fold, or in the common fold.
 
-    >>> audit(["a", "a", "b"], np.array([0, 1, 1]))  # doctest: +ELLIPSIS
+    >>> check_no_leak(["a", "a", "b"], np.array([0, 1, 1]))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     callshot.errors.LeakError: recording 'a' is in folds 0 and 1; put all its segments...
     """
@@ -41,7 +41,7 @@ def audit(recording: Sequence[str], fold: IntArray) -> None:
 
 
 def check_folds(recording: Sequence[str], fold: IntArray) -> Folds:
-    """Return given folds, after checking their numbers and auditing them.
+    """Return given folds, after checking their numbers and that nothing leaks.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def check_folds(recording: Sequence[str], fold: IntArray) -> Folds:
             f"expected two folds or more beside the common fold ({COMMON_FOLD} or empty), "
             f"got {given}"
         )
-    audit(recording, fold)
+    check_no_leak(recording, fold)
     dense = np.where(is_common, COMMON_FOLD, np.searchsorted(numbers, fold))
     return Folds(dense, numbers.size, "given", "folds as given")
 
@@ -112,7 +112,7 @@ def make_folds(
     if count < 2:
         raise OptionError(f"folds: at least two, got {count}")
     folds = build_folds(label, recording, count)
-    audit(recording, folds.fold)
+    check_no_leak(recording, folds.fold)
     return folds
 
 
@@ -267,7 +267,7 @@ def check_tables(tables: Sequence[Embeddings], folds: Folds | None) -> Folds:
         raise InputError(
             f"{first.source}: {len(folds.fold)} folds were given for {len(first)} segments"
         )
-    audit(first.recording, folds.fold)
+    check_no_leak(first.recording, folds.fold)
     return folds
 
 

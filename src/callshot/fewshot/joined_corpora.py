@@ -91,7 +91,7 @@ def pair_tables(library: CorpusTables, site: CorpusTables) -> CorpusTables:
 
 
 def add_centred(corpus: CorpusTables, library: CorpusTables) -> CorpusTables:
-    """Return a corpus with further tables: every vector less the mean of its table.
+    """Return a corpus with further tables: every vector minus the mean of its table.
 
     Their names are those of the library's tables. Labels are not used.
     """

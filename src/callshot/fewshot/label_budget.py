@@ -28,7 +28,7 @@ WITHIN = 0.01  # a smaller change of a metric counts as level
 LATER_HALF = 0.5  # curves are fitted to the shots from this share of the last one on
 GAINS = 0.98  # share of samples in which a named class gains
 GAINS_MOST = 0.9  # and in which it gains more than every other class
-NOT_JUDGED = dict.fromkeys(
+NOT_COMPARED = dict.fromkeys(
     ("next_gain_p01", "next_gain_p99", "gains", "gains_most"), np.nan
 )
 
@@ -164,24 +164,24 @@ def label_budget(
     budget = []
     for curves in rows.partition_by("corpus", "encoder", maintain_order=True):
         encoder = curves["encoder"][0]
-        judgements = _judge_gains((gains or {}).get(encoder, {}))
+        summaries = _summarise_gains((gains or {}).get(encoder, {}))
         for curve in curves.partition_by("label", maintain_order=True):
             label = curve["label"][0]
             if label in counts:
                 row = _describe_class(curve, counts[label], since)
-                row |= judgements.get(label, NOT_JUDGED)
+                row |= summaries.get(label, NOT_COMPARED)
                 row["named"] = _stands_out(row)
                 budget.append(row)
     return pl.DataFrame(budget, schema=dict(BUDGET))
 
 
-def named_class(budget: pl.DataFrame) -> Row | None:
+def recommended_class(budget: pl.DataFrame) -> Row | None:
     """Return the row of the class that gains most from its next exemplar, if one stands out."""
     named = budget.filter("named")
     return None if named.is_empty() else named.row(0, named=True)
 
 
-def is_judged(budget: pl.DataFrame) -> bool:
+def has_gains(budget: pl.DataFrame) -> bool:
     """Return whether classes were compared, so that one could have been named."""
     return bool(budget["gains_most"].is_not_nan().any())
 
@@ -224,7 +224,7 @@ def _describe_class(curve: pl.DataFrame, count: ClassCount, since: float) -> Row
     }
 
 
-def _judge_gains(gains: Gains) -> dict[str, Row]:
+def _summarise_gains(gains: Gains) -> dict[str, Row]:
     """Return the interval of each class's gain, and the shares of samples that decide on its name.
 
     Nothing where there are too few samples, or fewer than two classes with a curve.
@@ -233,14 +233,14 @@ def _judge_gains(gains: Gains) -> dict[str, Row]:
     samples = min(map(len, known.values()), default=0)
     if samples < MIN_SAMPLES or len(known) < 2:
         return {}
-    judgements = {}
+    summaries = {}
     for label, gain in known.items():
         others = [known[other] for other in known if other != label]
-        judgements[label] = _judge_gain(gain, np.max(others, axis=0))
-    return judgements
+        summaries[label] = _summarise_gain(gain, np.max(others, axis=0))
+    return summaries
 
 
-def _judge_gain(gain: FloatArray, of_others: FloatArray) -> Row:
+def _summarise_gain(gain: FloatArray, of_others: FloatArray) -> Row:
     """Return the columns of one class; `of_others` is the largest other gain of each sample."""
     low, high = np.percentile(gain, (1, 99))
     return {

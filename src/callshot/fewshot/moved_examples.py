@@ -55,7 +55,7 @@ def evaluate_moved(
     protocol : Protocol, optional
         The paper's by default.
     centre : bool
-        Whether to add curves on vectors less the mean of their own table.
+        Whether to add curves on vectors minus the mean of their own table.
     categories, threads, memory, device, cluster, progress
         As in `evaluate_tables`.
 
@@ -195,7 +195,7 @@ def describe_classes(in_library: Evaluation) -> Iterator[str]:
 def compare_with_site(
     moved: Evaluation, at_site: Evaluation, sources: Sources, reference: str
 ) -> Frame:
-    """Return every moved curve less the curve with examples of the site, as DIFFERENCES.
+    """Return every moved curve minus the curve with examples of the site, as DIFFERENCES.
 
     Both have the same queries in the same folds, with the same weights in `total`. Classifiers
     other than the reference are named beside the encoder.

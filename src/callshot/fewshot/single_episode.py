@@ -10,7 +10,7 @@ import numpy as np
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.centroid import log_odds, softmax
 from callshot.fewshot.classifiers import find_classifier, unit
-from callshot.fewshot.engine import fit_split
+from callshot.fewshot.engine import transform_split
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import count_classes
 from callshot.fewshot.per_query_resampling import per_query_support
@@ -122,7 +122,7 @@ def _evidence(
     fold = int(episodes.fold[query])
     if not classifier.centred:
         episodes = episodes.uncentred()
-    vectors = fit_split(episodes, classifier, fold).vectors
+    vectors = transform_split(episodes, classifier, fold).vectors
     z = vectors[query]
     if protocol.distinct:
         rows = _sort_whole_pools(episodes, fold, rows)

@@ -45,7 +45,7 @@ def sweep(
         reweighting = reweight(engine.episodes, protocol)
         sums = sweep_weighted(engine, rows, reweighting, categories)
         if shared is not None:
-            predict_all(sums, shared, engine.episodes)
+            widen_total(sums, shared, engine.episodes)
         return rows, sums
     return rows, _sweep_unweighted(engine, spread, rows, categories)
 
@@ -140,8 +140,8 @@ def sweep_weighted(
     return sums
 
 
-def predict_all(sums: MetricSums, shared: MetricSums, episodes: Episodes) -> None:
-    """Replace raw samples of `total` by predictions, in place.
+def widen_total(sums: MetricSums, shared: MetricSums, episodes: Episodes) -> None:
+    """Widen raw samples of `total` to those of a prediction interval, in place.
 
     The chance of accuracy is that of the decisions in `shared`: `total` counts none.
     """
@@ -149,11 +149,11 @@ def predict_all(sums: MetricSums, shared: MetricSums, episodes: Episodes) -> Non
     by_class = small_sample_inflation(count_recordings(episodes))
     on_average = float(by_class.mean())
     for key, samples in sums.values.items():
-        samples[:] = predict(
+        samples[:] = widen_to_prediction(
             samples, shared.values[key], inflation=on_average, bounded=True
         )
     for metric, class_samples in sums.per_class.items():
-        class_samples[:] = predict(
+        class_samples[:] = widen_to_prediction(
             class_samples,
             shared.per_class[metric],
             inflation=by_class[:, None],
@@ -180,14 +180,14 @@ def _count_recordings(episodes: Episodes, counted: Mask) -> IntArray:
     return np.bincount([n for n, _ in pairs])
 
 
-def predict(
+def widen_to_prediction(
     total: FloatArray,
     shared: FloatArray,
     *,
     inflation: FloatArray | float = 1.0,
     bounded: bool = False,
 ) -> FloatArray:
-    """Return predicted samples: the mean of `shared` plus stretched deviations of `total`.
+    """Return samples of a prediction interval: mean of `shared`, widened deviations of `total`.
 
     Parameters
     ----------
@@ -201,7 +201,7 @@ def predict(
     Examples
     --------
     >>> total = np.array([0.5, 0.6, 0.7])
-    >>> predict(total, np.array([0.6, 0.7])).round(3)
+    >>> widen_to_prediction(total, np.array([0.6, 0.7])).round(3)
     array([0.523, 0.65 , 0.777])
     """
     centre = shared.mean(axis=-1, keepdims=True)

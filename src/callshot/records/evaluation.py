@@ -235,7 +235,7 @@ class MovedEvaluation(Evaluation):
 
     @property
     def costs(self) -> Frame:
-        """What moving examples costs: moved curves less those with examples of the site."""
+        """What moving examples costs: moved curves minus those with examples of the site."""
         return self.differences.filter(other=SITE_EXAMPLES.format(self.corpus))
 
     def evaluations(self) -> list[tuple[str, Evaluation]]:

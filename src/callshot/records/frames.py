@@ -65,7 +65,7 @@ CONFUSION: Schema = {
     "recall": pl.Float64,
 }
 # Scores of a class's positives that equal another query's. The cost is the metric with log-odds
-# less the metric with the tied scores, on the same draws.
+# minus the metric with the tied scores, on the same draws.
 TIES: Schema = {
     "encoder": pl.String,
     "spread": pl.String,
@@ -76,7 +76,7 @@ TIES: Schema = {
     "cost_map": pl.Float64,
     "cost_auroc": pl.Float64,
 }
-# `one` less `other` over the same samples; `wins` is the share of them in which it is larger. From
+# `one` minus `other` over the same samples; `wins` is the share of them in which it is larger. From
 # `low` to `high` is the 98 % interval of all pairs and all k up to k* at once; null beyond k*, or
 # with too few samples. `clear`: 0 is outside.
 DIFFERENCES: Schema = {

@@ -76,13 +76,15 @@ def choose_sounds(calls: CorpusCalls, results: CorpusResults) -> list[str]:
                 rows += [pick.typical, pick.nearest, pick.farthest]
     segments = results.evaluation.segments
     most = max(FEWEST_EXTRA, EXTRA // max(len(calls.labels), 1))
-    members = [_spread_out(segments.label, label, most) for label in calls.labels]
+    members = [
+        _standard_deviation(segments.label, label, most) for label in calls.labels
+    ]
     for together in zip_longest(*members):
         rows += [row for row in together if row is not None]
     return [segments.segment[row] for row in dict.fromkeys(rows)]
 
 
-def _spread_out(labels: Sequence[str], label: str, most: int) -> list[int]:
+def _standard_deviation(labels: Sequence[str], label: str, most: int) -> list[int]:
     """Return a few calls of a label, from the first to the last."""
     rows = [row for row, name in enumerate(labels) if name == label]
     step = max(1, len(rows) // most)

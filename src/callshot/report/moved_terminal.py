@@ -122,4 +122,4 @@ def _legend(result: MovedEvaluation, spread: str) -> Iterator[str]:
         f"moved: examples from {result.library}, queries from {result.corpus}; at site: both from "
         f"{result.corpus}; in library: both from {result.library}"
     )
-    yield "difference: moved less at site; right names: accuracy, moved / at site"
+    yield "difference: moved minus at site; right names: accuracy, moved / at site"

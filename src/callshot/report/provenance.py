@@ -21,7 +21,7 @@ def describe_evaluation(
     files: Sequence[Mapping[str, Any]],
     options: Options,
 ) -> Facts:
-    """Return everything that is needed to reproduce and audit a run."""
+    """Return everything that is needed to reproduce and check a run."""
     folds = evaluation.folds
     rejects = [
         {"label": count.label, "segments": count.exemplars, "reason": count.reason}

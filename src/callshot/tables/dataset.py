@@ -15,7 +15,7 @@ import numpy as np
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import (
     DEFAULT_FOLDS,
-    audit,
+    check_no_leak,
     choose_folds,
     complete_shots,
     count_classes,
@@ -154,7 +154,7 @@ def read_dataset(
         chosen_folds = parts[0][1]
         recordings = tables[0].recording
     if fold_file is not None:
-        audit(tables[0].recording, chosen_folds.fold)
+        check_no_leak(tables[0].recording, chosen_folds.fold)
         tables = [take_recordings(fold_file, table) for table in tables]
     return Dataset(
         corpus=name,

@@ -38,7 +38,7 @@ from callshot.report.figures.style import (
     VERMILION,
     Style,
 )
-from callshot.report.figures.text_fit import shorten
+from callshot.report.figures.text_width import shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

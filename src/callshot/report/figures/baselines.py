@@ -10,7 +10,7 @@ from callshot.records.frames import Frame
 from callshot.report.figures.figure_io import freeze
 from callshot.report.figures.layout import Legend, line_handle
 from callshot.report.figures.style import BASELINE, DPI, SMALL_FONT, SMALL_PT
-from callshot.report.figures.text_fit import shorten
+from callshot.report.figures.text_width import shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -23,7 +23,7 @@ from callshot.report.figures.style import (
     SMALL_PT,
     TICK_PT,
 )
-from callshot.report.figures.text_fit import shorten, shorten_all, text_width_pt
+from callshot.report.figures.text_width import shorten, shorten_all, text_width_pt
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -40,7 +40,7 @@ from callshot.report.figures.style import (
     Style,
     series_style,
 )
-from callshot.report.figures.text_fit import wrap
+from callshot.report.figures.text_width import wrap
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,7 +16,7 @@ from callshot.report.figures.layout import (
 )
 from callshot.report.figures.spreads import spread_legend
 from callshot.report.figures.style import BOLD_TICK_FONT, LINE, TICK_PT, ZERO
-from callshot.report.figures.text_fit import wrap
+from callshot.report.figures.text_width import wrap
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -32,7 +32,7 @@ from callshot.report.figures.style import (
     VERMILION,
     Style,
 )
-from callshot.report.figures.text_fit import shorten, shorten_all, text_width_pt
+from callshot.report.figures.text_width import shorten, shorten_all, text_width_pt
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

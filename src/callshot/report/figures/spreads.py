@@ -67,7 +67,7 @@ def _compose(figure: "Figure", panels: Frames) -> None:
         _draw_panel,
         unique_values(panels[0], "k"),
         (axis_limits(*values), (0.0, widest)),
-        ("mAP: mean,\n1st–99th percentile", "99th less 1st\npercentile"),
+        ("mAP: mean,\n1st–99th percentile", "99th minus 1st\npercentile"),
     )
     encoders = [panel["encoder"][0] for panel in panels]
     set_titles(axes, encoders, width_in - 0.2)

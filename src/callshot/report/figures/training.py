@@ -36,7 +36,7 @@ from callshot.report.figures.layout import (
     set_titles,
 )
 from callshot.report.figures.style import CROSSOVER, SMALL_FONT, SMALL_PT, ZERO
-from callshot.report.figures.text_fit import shorten, wrap
+from callshot.report.figures.text_width import shorten, wrap
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

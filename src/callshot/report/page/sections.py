@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from callshot.errors import InputError
-from callshot.fewshot.label_budget import is_judged, named_class
+from callshot.fewshot.label_budget import has_gains, recommended_class
 from callshot.records import ClassCount, CorpusResults, Reject
 from callshot.records.frames import Frame
 from callshot.report.page.data import class_metric_name
@@ -93,7 +93,7 @@ def describe_budget(rows: Frame) -> str:
     """Return which class of an encoder gains most from its next example, if one stands out."""
     encoder = rows["encoder"][0]
     metric = class_metric_name(rows["metric"][0])
-    best = named_class(rows)
+    best = recommended_class(rows)
     if best is not None:
         gain = format_change(best["next_gain"], 4)
         value = format_number(best["value"])
@@ -101,7 +101,7 @@ def describe_budget(rows: Frame) -> str:
             f"With {encoder}, “{best['label']}” gains most from its next example: about {gain} "
             f"on an {metric} of {value} with {best['k']}."
         )
-    if is_judged(rows):
+    if has_gains(rows):
         return f"With {encoder}, no call type stands out."
     return f"With {encoder}, it is not known which call type gains most."
 

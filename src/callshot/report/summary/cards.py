@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from callshot.fewshot.label_budget import is_judged, named_class
+from callshot.fewshot.label_budget import has_gains, recommended_class
 from callshot.records.frames import Frame
 from callshot.report.classifiers import is_trained
 from callshot.report.summary.comparisons import (
@@ -40,7 +40,7 @@ def write_cards(context: Context) -> list[Card]:
     """Return the three cards of the first screen."""
     return [
         Card("Which encoder?", *_choose_encoder(context), "encoder"),
-        Card("Is training worth it?", *_judge_training(context), "training"),
+        Card("Is training worth it?", *_answer_training(context), "training"),
         Card(
             "Which call type needs examples most?",
             *_choose_call_type(context),
@@ -68,15 +68,15 @@ def _compare_best(row: Point, best: str, other: str) -> tuple[str, str]:
     return best, f"With {k}, {best} is ahead of {other} by {margin}."
 
 
-def _judge_training(context: Context) -> tuple[str, str]:
+def _answer_training(context: Context) -> tuple[str, str]:
     """Return whether logistic regression on the same examples beats the centroid."""
     for name, rows in compare_with_centroid(context):
         if is_trained(name):
-            return _judge_trained(NAMES.get(name, name), rows)
+            return _compare_trained(NAMES.get(name, name), rows)
     return "Not measured", NOT_MEASURED
 
 
-def _judge_trained(name: str, rows: Frame) -> tuple[str, str]:
+def _compare_trained(name: str, rows: Frame) -> tuple[str, str]:
     passed = first_lasting(rows, AHEAD)
     last = rows.row(-1, named=True)
     if passed is None:
@@ -101,7 +101,7 @@ def _describe_clear(name: str, clear: Point) -> tuple[str, str]:
 def _choose_call_type(context: Context) -> tuple[str, str]:
     """Return the call type that gains most, or the one with the lowest AP."""
     rows = context.evaluation.budget.filter(encoder=context.best, metric="map")
-    named = named_class(rows)
+    named = recommended_class(rows)
     if named is not None:
         gain = format_difference(named["next_gain"])
         low = format_difference(named["next_gain_p01"])
@@ -110,7 +110,7 @@ def _choose_call_type(context: Context) -> tuple[str, str]:
         interval = f"98 % interval: {low} to {high}"
         text = f"From {k} to {k + 1} examples it gains {gain} of AP ({interval})."
         return named["label"], text
-    answer = "None stands out" if is_judged(rows) else "Not known"
+    answer = "None stands out" if has_gains(rows) else "Not known"
     return answer, _describe_lowest(context)
 
 

@@ -49,7 +49,7 @@ def describe_baselines(context: Context) -> Sentences:
 
 
 def _compare_baseline(context: Context, baseline: Point) -> Frame:
-    """Return the best encoder less a baseline by k, with the means of both."""
+    """Return the best encoder minus a baseline by k, with the means of both."""
     scoring = baseline["scoring"]
     differences = context.differences(context.best, baseline_name(baseline), scoring)
     means = context.curve(scoring).select(
@@ -166,7 +166,7 @@ def describe_other_classifiers(context: Context) -> Sentences:
 
 
 def _compare_untrained(context: Context) -> Frame:
-    """Return each untrained classifier less the centroid at a few shots, if it has an interval."""
+    """Return each untrained classifier minus the centroid at a few shots, if it has an interval."""
     points = [Frame()]
     for name, rows in compare_with_centroid(context):
         if not is_trained(name):
@@ -202,7 +202,7 @@ def describe_refinement(context: Context) -> Sentences:
 
 
 def compare_with_centroid(context: Context) -> Iterator[tuple[str, Frame]]:
-    """Yield the classifiers on the best encoder, and each less the centroid by k, on shared draws.
+    """Yield the classifiers on the best encoder, and each minus the centroid by k, on shared draws.
 
     `one_mean` and `other_mean` are the means of the classifier and of the centroid. Intervals are
     simultaneous over the encoders and the classifiers with training, or over those without.

@@ -114,7 +114,7 @@ class Context:
         return self.curves.filter(encoder=self.best, scoring=scoring)
 
     def differences(self, one: str, other: str, scoring: str = "all") -> Frame:
-        """Return one less the other by k; empty if they were not compared."""
+        """Return one minus the other by k; empty if they were not compared."""
         rows = self.evaluation.differences.filter(
             scoring=scoring,
             metric="map",
@@ -133,7 +133,7 @@ class Context:
         return pair.sort("k")
 
     def difference_at(self, k: int, one: str, other: str) -> list[Point]:
-        """Return one less the other at k, if they were compared there."""
+        """Return one minus the other at k, if they were compared there."""
         return self.differences(one, other).filter(k=k).to_dicts()
 
     def examples(self, k: int) -> str:

@@ -2,7 +2,12 @@
 
 import polars as pl
 
-from callshot.fewshot.label_budget import WITHIN, is_judged, named_class, saturation
+from callshot.fewshot.label_budget import (
+    WITHIN,
+    has_gains,
+    recommended_class,
+    saturation,
+)
 from callshot.records.frames import Frame
 from callshot.report.summary.context import (
     RANDOM,
@@ -79,11 +84,11 @@ def describe_next_best(context: Context) -> Sentences:
             wins = context.describe_wins(row)
             yield (
                 f"With {examples}, {best} is on average ahead of {other} by "
-                f"{format_margin(row)}.{wins}{_judge_difference(row)}"
+                f"{format_margin(row)}.{wins}{_describe_difference(row)}"
             )
 
 
-def _judge_difference(row: Point) -> str:
+def _describe_difference(row: Point) -> str:
     if row["low"] is None:
         return ""
     if row["low"] > 0:
@@ -212,12 +217,12 @@ def describe_random(context: Context) -> Sentences:
         for row in context.difference_at(context.k, best, encoder):
             side = "ahead" if row["mean"] >= 0 else "behind"
             yield (
-                f"{best} {_judge_random(row)} better than random vectors "
+                f"{best} {_describe_random(row)} better than random vectors "
                 f"(the encoder {encoder}): {side} by {format_margin(row)}."
             )
 
 
-def _judge_random(row: Point) -> str:
+def _describe_random(row: Point) -> str:
     if row["low"] is not None:
         return "is clearly" if row["low"] > 0 else "is not clearly"
     return "is on average" if row["mean"] > 0 else "is not on average"
@@ -226,9 +231,9 @@ def _judge_random(row: Point) -> str:
 def describe_budget(context: Context) -> Sentences:
     """Yield the class that gains most from more examples, or that none stands out."""
     rows = context.evaluation.budget.filter(encoder=context.best, metric="map")
-    if not is_judged(rows):
+    if not has_gains(rows):
         return
-    named = named_class(rows)
+    named = recommended_class(rows)
     if named is None:
         sentence = (
             f"With {context.best}, no call type stands out as the one that gains most from more "

@@ -26,7 +26,7 @@ Group = tuple[str, str]  # a spread and a metric
 INTERVAL = ("mean", "p01", "p99")
 PERCENTILES = "p01 and p99 are the 1st and the 99th percentile"
 DIFFERENCE_NOTE = (
-    f"The first less the second, over the same draws; {PERCENTILES}; wins is the share of samples "
+    f"The first minus the second, over the same draws; {PERCENTILES}; wins is the share of samples "
     "in which the first is larger, with ties counted half. Underlined: a clear difference, by a 98 "
     "% interval of all pairs and all k up to k* at once."
 )
