@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from callshot.detection.index.index_files import Index, open_index
     from callshot.detection.index.index_recordings import index_recordings
     from callshot.detection.learning.learn import learn
+    from callshot.detection.models.model import Model
     from callshot.detection.models.model_file import load_model
     from callshot.detection.scans.scan import ScanResult, scan
     from callshot.detection.scores.score import DetectionScores, score_detections
@@ -68,6 +69,7 @@ _MODULES = {
     "Folds": "records",
     "Hints": "corpus.annotations",
     "Index": "detection.index.index_files",
+    "Model": "detection.models.model",
     "MovedEvaluation": "records",
     "Protocol": "fewshot.protocol",
     "ScanResult": "detection.scans.scan",
@@ -111,6 +113,7 @@ __all__ = [
     "Folds",
     "Hints",
     "Index",
+    "Model",
     "MovedEvaluation",
     "Protocol",
     "ScanResult",

@@ -12,7 +12,7 @@ from callshot.detection.learning.learn import learn
 from callshot.detection.models import background as background_module
 from callshot.detection.models.background import find_free, find_sampled
 from callshot.detection.models.model import merge_models
-from callshot.detection.models.model_file import read_model, write_model
+from callshot.detection.models.model_file import load_model, write_model
 from callshot.errors import InputError
 from field_recordings import write_site
 
@@ -97,7 +97,7 @@ def test_none_and_clips_have_no_background(tmp_path, site, store):
 def test_the_file_of_a_model_keeps_its_background(tmp_path, site, store):
     model = learn_site(site, store)
     write_model(model, tmp_path / "model.npz")
-    read = read_model(tmp_path / "model.npz").background
+    read = load_model(tmp_path / "model.npz").background
     assert read.recordings == model.background.recordings
     for name in ("vectors", "number", "start_s"):
         expected = getattr(model.background, name)
@@ -164,4 +164,4 @@ def test_a_file_whose_background_is_damaged_is_refused(tmp_path, site, store):
     damaged = replace(model.background, vectors=model.background.vectors[1:])
     write_model(replace(model, background=damaged), tmp_path / "model.npz")
     with pytest.raises(InputError, match="expected a model of callshot learn"):
-        read_model(tmp_path / "model.npz")
+        load_model(tmp_path / "model.npz")

@@ -10,7 +10,7 @@ import soundfile as sf
 import callshot
 from callshot.corpus.segment_table import write_segment_table
 from callshot.detection.learning.learn import learn
-from callshot.detection.models.model_file import read_model, write_model
+from callshot.detection.models.model_file import load_model, write_model
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.encode import open_encoder
 from callshot.errors import InputError, OptionError
@@ -249,6 +249,6 @@ def test_a_model_names_its_files_with_checksums_and_the_licence(model):
 def test_the_classifier_of_a_file_names_the_examples(tmp_path, model):
     path = tmp_path / "model.npz"
     write_model(model, path)
-    classifier = callshot.load_model(path)
-    labels = [example.label for example in read_model(path).examples]
-    assert classifier.predict(model.vectors).tolist() == labels
+    loaded = load_model(path)
+    labels = [example.label for example in loaded.examples]
+    assert loaded.classifier.predict(model.vectors).tolist() == labels

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from callshot.detection.learning.learn import learn
-from callshot.detection.models.model_file import read_model, write_model
+from callshot.detection.models.model_file import load_model, write_model
 from callshot.errors import InputError
 from sounds import record
 
@@ -42,7 +42,7 @@ def change_file(path: Path, change: Callable[[Facts, Facts], None]) -> Path:
 
 def test_a_file_that_was_not_changed_is_read(path: Path) -> None:
     copy = change_file(path, lambda facts, arrays: None)
-    assert read_model(copy).classes == ("roar", "rumble")
+    assert load_model(copy).classes == ("roar", "rumble")
 
 
 @pytest.mark.parametrize(
@@ -65,14 +65,14 @@ def test_settings_that_cannot_be_are_one_line(
 ) -> None:
     copy = change_file(path, lambda facts, _: facts["settings"].update({name: value}))
     with pytest.raises(InputError, match=f"expected a model of callshot learn.*{name}"):
-        read_model(copy)
+        load_model(copy)
 
 
 @pytest.mark.parametrize("classes", [[1, 2], ["roar", None], ["roar", "\ud800"]])
 def test_labels_that_are_no_text_are_one_line(path: Path, classes: list[Any]) -> None:
     copy = change_file(path, lambda facts, _: facts.update(classes=classes))
     with pytest.raises(InputError, match="expected a model of callshot learn"):
-        read_model(copy)
+        load_model(copy)
 
 
 @pytest.mark.parametrize("name", ["window_s", "hop_s"])
@@ -80,14 +80,14 @@ def test_labels_that_are_no_text_are_one_line(path: Path, classes: list[Any]) ->
 def test_background_of_no_length_is_one_line(path: Path, name: str, value: Any) -> None:
     copy = change_file(path, lambda facts, _: facts["background"].update({name: value}))
     with pytest.raises(InputError, match=name):
-        read_model(copy)
+        load_model(copy)
 
 
 @pytest.mark.parametrize("rate_hz", [0, -1, "16000"])
 def test_clips_without_a_rate_are_one_line(path: Path, rate_hz: Any) -> None:
     copy = change_file(path, lambda facts, _: facts.update(clip_rate_hz=rate_hz))
     with pytest.raises(InputError, match="clip_rate_hz"):
-        read_model(copy)
+        load_model(copy)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_examples_at_no_time_or_of_no_class_are_one_line(
         arrays[name] = np.full_like(arrays[name], value)
 
     with pytest.raises(InputError, match=name):
-        read_model(change_file(path, change))
+        load_model(change_file(path, change))
 
 
 def test_many_labels_with_one_example_each_give_no_warning(path: Path) -> None:
@@ -117,4 +117,4 @@ def test_many_labels_with_one_example_each_give_no_warning(path: Path) -> None:
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert len(read_model(change_file(path, change)).means) == 30
+        assert len(load_model(change_file(path, change)).means) == 30

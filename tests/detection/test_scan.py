@@ -146,6 +146,16 @@ def test_recordings_and_their_index_give_the_same_events(field, tmp_path):
     assert direct.events.select(names).equals(indexed.events.select(names))
 
 
+def test_a_model_file_and_the_model_loaded_from_it_give_the_same_events(field):
+    model = callshot.load_model(str(field / "model.npz"))
+    assert isinstance(model, callshot.Model)
+    assert repr(model) == "Model(12 examples of 3 classes, mfcc)"
+    loaded = callshot.scan(model, field / "index")
+    from_file = callshot.scan(field / "model.npz", field / "index")
+    assert loaded.events.height > 0
+    assert loaded.events.equals(from_file.events)
+
+
 def test_calls_are_found_and_named(field, tmp_path):
     """Two of the three tones: the third sounds like the noise to a model without background."""
     site = field / "site"

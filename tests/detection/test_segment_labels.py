@@ -14,7 +14,7 @@ from callshot.detection.models.model import (
     Provenance,
     make_model,
 )
-from callshot.detection.models.model_file import read_model, write_model
+from callshot.detection.models.model_file import load_model, write_model
 from callshot.detection.scans.segment_labels import (
     SEGMENT_LABELS,
     check_classes,
@@ -66,7 +66,7 @@ def test_scores_are_those_of_the_engine_for_the_same_support_set(study, fold):
     folder, _, table, folds = study
     support, queries = split_study(study, fold)
     learn(support, "mfcc", store=folder / "store").write(folder / "model.npz")
-    model = read_model(folder / "model.npz")
+    model = load_model(folder / "model.npz")
     options = EmbedOptions(store=folder / "store")
     result = label_segments(model, queries, options)
     protocol = Protocol(sampler="distinct", whole_pool=True)
@@ -168,7 +168,7 @@ def test_a_damaged_model_is_one_line(study, tmp_path):
     for size in (0, 10, len(whole) // 2, len(whole) - 30):
         path.write_bytes(whole[:size])
         with pytest.raises(InputError, match=r"expected a model of callshot learn"):
-            read_model(path)
+            load_model(path)
     rng = np.random.default_rng(0)
     messages = []
     for _ in range(1000):
@@ -176,7 +176,7 @@ def test_a_damaged_model_is_one_line(study, tmp_path):
         damaged[rng.integers(len(whole))] ^= int(rng.integers(1, 256))
         path.write_bytes(damaged)
         try:
-            read_model(path)
+            load_model(path)
         except InputError as error:
             messages.append(str(error))
     assert len(messages) > 500
@@ -189,4 +189,4 @@ def test_a_model_of_a_newer_callshot_asks_for_an_update(tmp_path, monkeypatch):
     write_model(model, tmp_path / "model.npz")
     monkeypatch.undo()
     with pytest.raises(InputError, match=r"version 2, .* reads up to 1; update"):
-        read_model(tmp_path / "model.npz")
+        load_model(tmp_path / "model.npz")

@@ -18,7 +18,7 @@ from callshot.detection.learning.site_examples import (
 from callshot.detection.models.background import MOST_WINDOWS
 from callshot.detection.models.example_clips import MOST_CLIPS, to_pcm
 from callshot.detection.models.model import merge_models
-from callshot.detection.models.model_file import read_model, write_model
+from callshot.detection.models.model_file import load_model, write_model
 from callshot.detection.scans.scan import scan
 from callshot.errors import InputError, OptionError
 from field_recordings import RATE_HZ, add_tone, write_site
@@ -71,7 +71,7 @@ def model(field):
 def test_a_model_keeps_the_audio_of_its_examples(tmp_path, field, model):
     folder, _ = field
     write_model(model, tmp_path / "model.npz")
-    clips = read_model(tmp_path / "model.npz").clips
+    clips = load_model(tmp_path / "model.npz").clips
     assert clips.rate_hz == 16000
     for example, samples in zip(model.examples, clips.samples, strict=True):
         signal, _ = sf.read(folder / "clips" / example.path, dtype="float32")
@@ -108,7 +108,7 @@ def test_the_audio_of_some_examples_is_kept_whatever_the_order(tmp_path):
         assert [one is not None for one in merged.clips.samples] == kept
         write_model(merged, tmp_path / "merged.npz")
         write_model(whole, tmp_path / "whole.npz")
-        assert read_model(tmp_path / "merged.npz").examples == whole.examples
+        assert load_model(tmp_path / "merged.npz").examples == whole.examples
         sizes = [(tmp_path / f"{n}.npz").stat().st_size for n in ("merged", "whole")]
         assert abs(sizes[0] - sizes[1]) < 10_000
 

@@ -3,7 +3,7 @@ import pytest
 
 from callshot.detection.models.detector import make_detector
 from callshot.detection.models.model import Example, make_model
-from callshot.detection.models.model_file import read_model
+from callshot.detection.models.model_file import load_model
 from served_review import serve
 
 
@@ -35,7 +35,7 @@ def test_the_model_after_some_decisions_is_that_of_all_examples_at_once(served, 
     client.decide(6, "confirm")
     client.post("/api/undo", {"uuid": "00000000-0000-4000-8000-000000000001"})
     client.post("/api/refresh", {})
-    model = read_model(scan.parent / "calls.npz")
+    model = load_model(scan.parent / "calls.npz")
     rows = [0, 1, 5]
     labels = [review.decisions.verdicts[row].label for row in rows]
     added = [
@@ -59,7 +59,7 @@ def test_scores_after_a_decision_are_those_of_a_detector_with_the_moved_mean(
     client, review = served
     client.decide(0, "confirm")
     client.post("/api/refresh", {})
-    model = read_model(scan.parent / "calls.npz")
+    model = load_model(scan.parent / "calls.npz")
     detector = make_detector(model, model.background, 60.0)
     column = model.classes.index(review.items.name(review.items.label[0]))
     before = detector.score(review.scores.vectors)

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from callshot.cli import app
 from callshot.corpus.annotations import read_annotations
-from callshot.detection.models.model_file import read_model
+from callshot.detection.models.model_file import load_model
 from callshot.review.results import read_review
 from served_review import serve
 
@@ -96,8 +96,8 @@ def test_a_review_is_converted_and_learned_from_by_commands(reviewed, scan, tmp_
     better = tmp_path / "better.npz"
     store = tmp_path / "store"
     run("learn", "--add", out, "--out", better, "--store", store, "-q")
-    before = read_model(scan.parent / "calls.npz")
-    after = read_model(better)
+    before = load_model(scan.parent / "calls.npz")
+    after = load_model(better)
     assert len(after.examples) == len(before.examples) + 4
     assert set(after.classes) == {*before.classes, "<script>growl"}
     np.testing.assert_array_equal(after.background.vectors, before.background.vectors)

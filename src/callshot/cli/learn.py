@@ -256,10 +256,10 @@ def model(path: ModelFile) -> None:
 
     Example: callshot model calls.npz
     """
-    from callshot.detection.models.model_file import read_model
+    from callshot.detection.models.model_file import load_model
     from callshot.detection.models.model_summary import describe_model
 
-    for line in describe_model(read_model(path)):
+    for line in describe_model(load_model(path)):
         print(printable(line))
 
 
@@ -279,11 +279,11 @@ def export(
 
     Example: callshot export calls.npz --onnx calls.onnx
     """
-    from callshot.detection.models.model_file import read_model
+    from callshot.detection.models.model_file import load_model
     from callshot.detection.scans.onnx_export import check_onnx_path, export_onnx
 
     check_onnx_path(onnx)
-    learned = read_model(path)
+    learned = load_model(path)
     export_onnx(learned, onnx)
     print(
         printable(

@@ -7,7 +7,7 @@ from pathlib import Path
 from callshot.detection.learning.example_calls import LearningOptions
 from callshot.detection.learning.learn import LearningResult, learn_examples
 from callshot.detection.models.model import Model, merge_models
-from callshot.detection.models.model_file import check_model_path, read_model
+from callshot.detection.models.model_file import check_model_path, load_model
 from callshot.encoders.embed import EmbedOptions
 from callshot.errors import InputError
 from callshot.files import write_atomic
@@ -56,7 +56,7 @@ def learn_review(
 ) -> LearningResult:
     """Return the model of a review with its confirmed calls; see `learn_review_files`."""
     results = _read_calls(review)
-    earlier = read_model(find_model(results, review) if add is None else add)
+    earlier = load_model(find_model(results, review) if add is None else add)
     model: Model = earlier
     rejects: list[Reject] = []
     notes: list[str] = []

@@ -34,7 +34,7 @@ from callshot.detection.models.model import (
 )
 from callshot.detection.models.model_file import (
     check_model_path,
-    read_model,
+    load_model,
     write_model,
 )
 from callshot.encoders.embed import EmbedOptions, choose_views
@@ -202,7 +202,7 @@ def learn_examples(
     progress: Progress = no_progress,
 ) -> LearningResult:
     """Learn a model, or add examples to one; see `learn`."""
-    earlier = None if add is None else read_model(add)
+    earlier = None if add is None else load_model(add)
     asked = find_views(_choose_encoder(encoder, earlier), embedding.choices)
     if earlier is not None:
         options = options.on_top_of(earlier.settings)

@@ -93,6 +93,9 @@ class Provenance:
 class Model:
     """Examples with their vectors, the encoder that made these, and how.
 
+    Made by `learn` and `load_model`, and taken by `scan`. `classifier` is the model as a
+    scikit-learn classifier; `classes`, `counts`, `means` and `distances` describe its examples.
+
     encoder      its name, with options, by which it is found again
     fingerprint  everything that decides its vectors, with the checksums of its weights
     vectors      one row per example, as the encoder gave them
@@ -110,6 +113,12 @@ class Model:
     background: Background | None = None
     clips: Clips | None = None
     source: str = "memory"
+
+    def __repr__(self) -> str:
+        return (
+            f"Model({len(self.examples)} examples of {len(self.classes)} classes, "
+            f"{self.encoder})"
+        )
 
     @cached_property
     def classes(self) -> tuple[str, ...]:

@@ -52,7 +52,6 @@ from callshot.detection.models.model_parts import (
     describe_clips,
 )
 from callshot.errors import InputError, OptionError
-from callshot.fewshot.estimator import CentroidClassifier
 from callshot.files import (
     atomic_path,
     check_new_file,
@@ -154,14 +153,33 @@ def _arrays(model: Model) -> Arrays:
     return arrays
 
 
-def read_model(path: Path) -> Model:
-    """Read a model; its class means are computed from its examples again.
+def load_model(path: Path | str) -> Model:
+    """Load a model from a file; its class means are computed from its examples again.
+
+    Parameters
+    ----------
+    path : path
+        The model that `callshot learn` or `learn(...).write` wrote.
+
+    Returns
+    -------
+    Model
+        `scan` takes it. `.classifier` is a `CentroidClassifier` with scikit-learn's conventions,
+        for vectors of the model's encoder; its `partial_fit` adds examples, in memory only.
 
     Raises
     ------
     InputError
         If the file is no model, is damaged, or needs a newer callshot.
+
+    Examples
+    --------
+    >>> load_model("missing.npz")
+    Traceback (most recent call last):
+    callshot.errors.InputError: missing.npz: expected a model of callshot learn \
+(No such file or directory)
     """
+    path = to_path(path)
     try:
         facts, arrays = _read_entries(path)
         version = facts["version"]
@@ -253,31 +271,3 @@ def _build_examples(facts: dict[str, Any], arrays: Arrays) -> list[Example]:
         Example(classes[number], recording, path, start_s, end_s, windows)
         for number, recording, path, start_s, end_s, windows in columns
     ]
-
-
-def load_model(path: Path | str) -> CentroidClassifier:
-    """Return the classifier of a model file, with scikit-learn's conventions.
-
-    Parameters
-    ----------
-    path : path
-        The model that `callshot learn` wrote.
-
-    Returns
-    -------
-    CentroidClassifier
-        It takes vectors of the model's encoder. `partial_fit` adds examples, in memory only.
-
-    Raises
-    ------
-    InputError
-        If the file is no model, is damaged, or needs a newer callshot.
-
-    Examples
-    --------
-    >>> load_model("missing.npz")
-    Traceback (most recent call last):
-    callshot.errors.InputError: missing.npz: expected a model of callshot learn \
-(No such file or directory)
-    """
-    return read_model(to_path(path)).classifier

@@ -15,7 +15,7 @@ from callshot.detection.index.span_writer import group_notes
 from callshot.detection.models.background import Background
 from callshot.detection.models.detector import Detector, check_aim, make_detector
 from callshot.detection.models.model import Model
-from callshot.detection.models.model_file import read_model
+from callshot.detection.models.model_file import load_model
 from callshot.detection.scans.active_windows import ActiveWindows, find_active_windows
 from callshot.detection.scans.merge_windows import Event, Spacing, merge_windows
 from callshot.detection.scans.scan_on_cluster import find_on_cluster
@@ -31,7 +31,6 @@ from callshot.errors import InputError
 from callshot.jobs import Cluster
 from callshot.records import FloatArray, Progress, Reject, no_progress
 from callshot.records.frames import Frame
-from callshot.storage import to_path
 
 DIGITS = 6  # of times: microseconds
 
@@ -111,7 +110,7 @@ def scan(
     Parameters
     ----------
     model : path or Model
-        The model that `learn` made.
+        The model that `learn` made, or the file that it was written to.
     recordings : path or Index
         Folder of the recordings, one recording, or an index of them.
     index : path, optional
@@ -159,7 +158,7 @@ def scan(
     >>> result.events["label"].unique().to_list()
     ['rumble']
     """
-    learned = model if isinstance(model, Model) else read_model(to_path(model))
+    learned = model if isinstance(model, Model) else load_model(model)
     options = ScanOptions(false_alarms, gap_s, hop_s, site)
     embedding = EmbeddingOptions(
         encoder, dict(choices or {}), follow_links, device, threads, cluster

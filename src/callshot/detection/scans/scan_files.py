@@ -30,7 +30,7 @@ from callshot.detection.events.events import RecordingFolder
 from callshot.detection.events.exports import write_files
 from callshot.detection.index.add_recording import find_stamp
 from callshot.detection.index.clock import RecordedTime, parse_clock
-from callshot.detection.models.model_file import read_model, write_model
+from callshot.detection.models.model_file import load_model, write_model
 from callshot.detection.scans.scan import ScanResult, scan_recordings
 from callshot.detection.scans.scan_source import EmbeddingOptions, ScanOptions
 from callshot.errors import OptionError, suggest_name
@@ -93,7 +93,7 @@ def scan_files(
     with open_output_folder(out, names, PROVENANCE) as output:
         if wanted.clips is not None:
             check_clips_folder(out / CLIPS_FOLDER)
-        model = read_model(model_path)
+        model = load_model(model_path)
         found = scan_recordings(
             model, recordings, out / INDEX_FOLDER, options, embedding, progress
         )

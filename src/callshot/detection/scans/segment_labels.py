@@ -18,7 +18,7 @@ from callshot.detection.models.model import (
     check_fingerprint,
     check_settings,
 )
-from callshot.detection.models.model_file import read_model
+from callshot.detection.models.model_file import load_model
 from callshot.encoders.embed import EmbedOptions
 from callshot.encoders.views import find_views
 from callshot.errors import InputError
@@ -151,7 +151,7 @@ def scan_segment_files(
     """Name the segments of a table; write labels as CSV and Parquet, and rejects."""
     names = (LABELS_CSV, LABELS, REJECTS)
     with open_output_folder(out, names, PROVENANCE) as output:
-        model = read_model(model_path)
+        model = load_model(model_path)
         result = label_segments(
             model, segments, options, encoder=encoder, audio=audio, progress=progress
         )
