@@ -2,15 +2,14 @@
 
 overhead    items of known time on one local worker: milliseconds per task beyond the work
 efficiency  items of known CPU time on one and on two local workers: speed beside twice that of one
-simulation  many workers in one process, with a stand-in for an encoder that takes no time: items
-            per second, and the memory of the scheduler; they share two cores, so that over about
-            100 of them measure each other rather than the scheduler
+simulation  --simulate 10,100,1000: that many workers of Dask, with a stand-in for an encoder that
+            takes a known time (--item-s) without using a core: speed beside that of workers which
+            never wait, and the CPU time and memory of scheduler and client. The workers share this
+            machine with them: where `workers CPU` is most of it, the speed is theirs
 """
 
-import asyncio
 import logging
 import time
-from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any
 
@@ -19,14 +18,10 @@ import psutil
 from callshot.distributed import open_cluster
 from callshot.distributed.run_job import JobRun, Usage
 from callshot.jobs import Job
+from simulated_workers import SimulatedCluster, prepare, simulated_cluster, wait
 from table import parser, show
 
-TOGETHER = 20  # workers that start at a time
-
-
-def prepare(common: float, threads: int) -> float:
-    """Return the seconds that an item takes."""
-    return common
+BLOCK = 1000  # items between looks at the clock
 
 
 def sleep(seconds: float, item: int) -> int:
@@ -100,92 +95,74 @@ def measure_efficiency(count: int, seconds: float) -> dict[str, object]:
     }
 
 
-@contextmanager
-def many_workers(count: int) -> Any:
-    """Open a scheduler with many workers in this process, which share its threads."""
-    from distributed import Client, LocalCluster
-
-    options = {"n_workers": 0, "processes": False, "protocol": "inproc://"}
-    cluster = LocalCluster(**options, dashboard_address=None)
-    client = Client(cluster, set_as_default=False)
-    cluster.sync(_add_workers, cluster, count)
-    client.wait_for_workers(count, timeout=300)
-    yield client
-    for opened in (client, cluster):
-        with suppress(TimeoutError):  # what is left ends with this process
-            opened.close(timeout=5)
-
-
-async def _add_workers(cluster: Any, count: int) -> None:
-    from distributed import Worker
-
-    address = cluster.scheduler.address
-    cluster.bench = []
-    for _ in range(0, count, TOGETHER):  # all at once would wait too long for answers
-        workers = [
-            Worker(address, nthreads=1, dashboard=False, memory_limit=0)
-            for _ in range(min(TOGETHER, count - len(cluster.bench)))
-        ]
-        await asyncio.gather(*workers)
-        cluster.bench += workers
-
-
-def simulate(workers: int, items: int, limit_s: float) -> dict[str, object]:
-    """Return how fast a job is at a number of workers, until a limit of time."""
-    import callshot.distributed.worker as worker
-
-    worker._lock = _NoLock()  # type: ignore[assignment]
-    process = psutil.Process()
-    with many_workers(workers) as client:
-        before = process.memory_info().rss
-        job = make_job(_count_item, 0.0, items)
-        run = JobRun(client, job, Usage())
+def simulate(
+    workers: int, items: int, item_s: float, limit_s: float
+) -> dict[str, object]:
+    """Return what a job takes at a number of workers, until a limit of time."""
+    with simulated_cluster(workers) as cluster:
+        warm = make_job(wait, 0.0, 2 * workers)  # imports, connections, versions
+        assert sum(1 for _ in _start_job(cluster, warm).outcomes()) == 2 * workers
+        before = cluster.cpu_s()
+        run = _start_job(cluster, make_job(wait, item_s, items))
         start_s = time.monotonic()
-        done = 0
-        outcomes = run.outcomes()
-        while time.monotonic() - start_s < limit_s:
-            block = sum(1 for _ in islice(outcomes, 1000))
-            done += block
-            if block < 1000:
-                break
+        done, most = _work(cluster, run, start_s + limit_s)
         taken_s = time.monotonic() - start_s
-        most = max(before, process.memory_info().rss)
-        outcomes.close()
+        used_s = [now - then for now, then in zip(cluster.cpu_s(), before, strict=True)]
     return {
-        "what": f"simulation: {workers} workers, {items:,} items",
-        "result": f"{done / taken_s:,.0f} items/s, {run.sent / taken_s:,.0f} tasks/s, "
-        f"{(most - before) / 2**20:,.0f} MiB more, {done:,} items done",
+        "workers": workers,
+        "connected in s": cluster.connect_s,
+        "items": f"{done:,}",
+        "s each": item_s,
+        "s": taken_s,
+        "items/s": f"{done / taken_s:,.0f}",
+        "of full speed": done * item_s / (workers * taken_s),
+        "tasks": run.sent,
+        "tasks/s": run.sent / taken_s,
+        "scheduler CPU s": used_s[0],
+        "ms/task": 1000 * used_s[0] / run.sent,
+        "scheduler MiB": most / 2**20,
+        "client CPU s": used_s[1],
+        "workers CPU s": used_s[2],
     }
 
 
-def _count_item(seconds: float, item: int) -> int:
-    return item
+def _start_job(cluster: SimulatedCluster, job: Job) -> JobRun:
+    return JobRun(cluster.client, job, Usage())
 
 
-class _NoLock:
-    """Workers of this simulation are in one process, where real ones have their own."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        pass
+def _work(cluster: SimulatedCluster, run: JobRun, end_s: float) -> tuple[int, int]:
+    """Return how many items were done, and the most memory of the scheduler."""
+    done = 0
+    most = 0
+    outcomes = run.outcomes()
+    while time.monotonic() < end_s:
+        block = sum(1 for _ in islice(outcomes, BLOCK))
+        done += block
+        most = max(most, cluster.scheduler.memory_info().rss)
+        if block < BLOCK:
+            break
+    outcomes.close()
+    return done, most
 
 
 def main() -> None:
     """Print one row for each measurement."""
     arguments = parser(__doc__)
+    arguments.add_argument("--simulate", metavar="WORKERS,...", help="nothing else")
     arguments.add_argument("--items", type=int, default=1_000_000)
-    arguments.add_argument("--workers", default="10,100")
-    arguments.add_argument("--limit-s", type=float, default=60.0)
+    arguments.add_argument("--item-s", type=float, default=0.1)
+    arguments.add_argument("--limit-s", type=float, default=300.0)
     options = arguments.parse_args()
     logging.disable(logging.CRITICAL)  # Dask logs every worker that is closed
-    rows = [measure_overhead(300, 0.02), measure_efficiency(80, 0.25)]
-    show("What a cluster costs beyond the work, so far", rows)
-    for workers in map(int, options.workers.split(",")):
-        rows.append(simulate(workers, options.items, options.limit_s))
-        show("What a cluster costs beyond the work, so far", rows[-1:])
-    show("What a cluster costs beyond the work", rows, options.json)
+    if not options.simulate:
+        rows = [measure_overhead(300, 0.02), measure_efficiency(80, 0.25)]
+        show("What a cluster costs beyond the work", rows, options.json)
+        return
+    rows = []
+    for workers in map(int, options.simulate.split(",")):
+        rows.append(simulate(workers, options.items, options.item_s, options.limit_s))
+        show("Simulated workers, so far", rows[-1:])
+    show("Simulated workers", rows, options.json)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 
 from callshot.errors import InputError, OutputError
@@ -31,6 +32,11 @@ def list_files(folder: Path) -> dict[str, bytes]:
 
 
 def open_folder(folder: Path, threads: int) -> Path:
+    return folder
+
+
+def open_slowly(folder: Path, threads: int) -> Path:
+    time.sleep(1.0)
     return folder
 
 

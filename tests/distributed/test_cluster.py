@@ -16,8 +16,9 @@ import callshot
 from callshot.cli import app
 from callshot.distributed import connect, worker
 from callshot.distributed.connect import find_scheduler
+from callshot.distributed.run_job import JobRun, Usage
 from callshot.errors import ClusterError, OptionError, OutputError
-from cluster_jobs import fail_to_open, list_files, make_job
+from cluster_jobs import fail_to_open, list_files, make_job, open_slowly
 from sounds import record
 
 pytest.importorskip("distributed")
@@ -231,6 +232,37 @@ def test_no_recordings_are_one_line(tmp_path, cluster):
         callshot.index_recordings(
             tmp_path / "empty", tmp_path / "i", "mfcc", window_s=1, cluster=cluster
         )
+
+
+# Speed
+
+
+def test_tasks_go_to_the_scheduler_together(tmp_path, cluster, monkeypatch):
+    sent, asked = [], []
+    client = cluster.client
+    send, ask = client.map, client.gather
+    monkeypatch.setattr("callshot.distributed.run_job.COLLECT_S", 0.25)
+    monkeypatch.setattr(
+        client, "map", lambda *a, **k: sent.append(len(a[1])) or send(*a, **k)
+    )
+    monkeypatch.setattr(
+        client, "gather", lambda *a, **k: asked.append(len(a[0])) or ask(*a, **k)
+    )
+    items = [f"good {number}" for number in range(4)]
+    run = JobRun(client, make_job(tmp_path, items), Usage())
+    assert sorted(outcome.number for outcome in run.outcomes()) == [0, 1, 2, 3]
+    assert sent == [4]
+    assert sum(asked) == 4
+    assert len(asked) <= 2
+
+
+def test_the_time_of_opening_a_model_does_not_make_tasks_small(tmp_path, cluster):
+    items = [f"good {number}" for number in range(8)]
+    job = make_job(tmp_path, items, prepare=open_slowly)
+    run = JobRun(cluster.client, job, Usage())
+    assert len(list(run.outcomes())) == 8
+    assert run.usage.wall_s >= 1.0
+    assert run.worked_s < 0.5
 
 
 # Names of clusters

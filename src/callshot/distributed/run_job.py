@@ -10,7 +10,7 @@ import queue
 import time
 import uuid
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from callshot.distributed.worker import (
     LATER,
     NOT_WRITTEN,
     ItemReport,
+    TaskItems,
     TaskReport,
     Work,
     WorkerUnfit,
@@ -33,15 +34,15 @@ if TYPE_CHECKING:
 
 TASKS_PER_WORKER = 2  # one that runs, and the next
 TASK_S = 2.0  # that a task should take: short items go together
-WORKERS_PER_TASK_S = (
-    25  # with more workers tasks are longer, and the scheduler has fewer
-)
+WORKERS_PER_TASK_S = 50  # with more workers tasks take longer: the scheduler has fewer
 MOST_ITEMS = 1000  # in a task
+MOST_TOGETHER = 200  # tasks in a message to the scheduler
 MOST_TRIES = 2  # of an item that fails, on different workers
 MOST_WRITES = 3  # tries to write a result, on different workers
 SHARED_DEATHS = 2  # of workers that had the item among others, before it is tried alone
 LONE_DEATHS = 3  # of workers that had nothing but the item, before it is left out
 POLL_S = 0.5
+COLLECT_S = 0.0005  # for each worker, between the end of a task and the questions
 LATER_S = 1.0  # between looks at items that other processes work on
 COUNT_WORKERS_S = 2.0
 NO_WORKERS_S = 300.0
@@ -109,8 +110,10 @@ class JobRun:
         """Yield what became of each item; cancel the rest if the caller stops."""
         try:
             while self._send():
-                for future in self._wait():
-                    yield from self._finish(future)
+                futures = self._wait()
+                reports = self._gather(futures)
+                for future in futures:
+                    yield from self._finish(future, reports.get(future.key))
         finally:
             self._cancel()
 
@@ -119,14 +122,20 @@ class JobRun:
     def _send(self) -> bool:
         """Send as many tasks as the workers can have; return False when everything is done."""
         self._count_workers()
-        batches = list(self._choose_batches())
-        for batch in batches:
-            self._submit(batch)
+        batches = []
+        for batch in self._choose_batches():
+            others = self._find_others(batch)
+            if others:
+                self._submit([batch], {"workers": others, "allow_other_workers": True})
+            else:
+                batches.append(batch)
+        if batches:
+            self._submit(batches, {})
         return bool(self.running)
 
     def _choose_batches(self) -> Iterator[_Batch]:
         room = TASKS_PER_WORKER * max(1, len(self.workers)) - len(self.running)
-        if any(batch.is_alone for batch in self.running.values()):
+        if len(self.running) == 1 and next(iter(self.running.values())).is_alone:
             return
         while room > 0 and (self.waiting or self.unsent):
             yield self._next_batch()
@@ -164,19 +173,29 @@ class JobRun:
         share = self.size_left / (TASKS_PER_WORKER * workers)
         return min(task_s * self.size_done / self.worked_s, share)
 
-    def _submit(self, batch: _Batch) -> None:
-        self.sent += 1
-        items = [(number, self.job.items[number]) for number in batch.numbers]
-        key = f"{self.job.kind}-{self.work.job_id}-{self.sent}"
-        options: dict[str, Any] = {"key": key}
+    def _submit(self, batches: Sequence[_Batch], options: dict[str, Any]) -> None:
+        """Send tasks together: one graph costs the scheduler less than many."""
         if self.job.needs_gpu:
             options["resources"] = {"GPU": 1}
-        others = self._find_others(batch)
-        if others:
-            options |= {"workers": others, "allow_other_workers": True}
-        future = self.client.submit(run_items, self.work, items, **options)
-        self.running[future] = batch
-        future.add_done_callback(self.ended.put)
+        name = f"{self.job.kind}-{self.work.job_id}"
+        numbers = range(self.sent, self.sent + len(batches))
+        self.sent += len(batches)
+        futures = self.client.map(
+            run_items,
+            [self.work] * len(batches),
+            [self._list_items(batch) for batch in batches],
+            key=[f"{name}-{number}" for number in numbers],
+            pure=False,  # or Dask computes a hash of all items
+            batch_size=MOST_TOGETHER,
+            **options,
+        )
+        for future, batch in zip(futures, batches, strict=True):
+            self.running[future] = batch
+            future.add_done_callback(self.ended.put)
+
+    def _list_items(self, batch: _Batch) -> TaskItems:
+        items = [self.job.items[number] for number in batch.numbers]
+        return TaskItems(batch.numbers, items)
 
     def _find_others(self, batch: _Batch) -> list[str]:
         """Return the workers on which the items of a batch have not failed, if any has."""
@@ -209,45 +228,57 @@ class JobRun:
         except queue.Empty:
             check_alive(self.client)
             return []
+        time.sleep(COLLECT_S * len(self.workers))
         while not self.ended.empty():
             futures.append(self.ended.get())
         return futures
 
-    def _finish(self, future: "Future") -> Iterator[Outcome]:
+    def _gather(self, futures: Sequence["Future"]) -> Mapping[str, TaskReport | None]:
+        """Return the reports of tasks that ended, by key: None for one that failed.
+
+        They are asked for together: each question goes to the worker by way of the scheduler.
+        """
+        by_key = {future.key: future for future in futures}
+        try:
+            return self.client.gather(by_key, errors="skip") if by_key else {}
+        except Exception as error:
+            raise ClusterError(lost_message(self.client)) from error
+
+    def _finish(self, future: "Future", report: TaskReport | None) -> Iterator[Outcome]:
         from distributed import KilledWorker
 
         batch = self.running.pop(future)
         try:
-            report = future.result()
+            report = report or future.result()
         except KilledWorker:
             yield from self._suspect(batch)
             return
         except WorkerUnfit as error:
             raise ClusterError(f"{self.job.kind}: {error}") from None
         except Exception as error:
-            self._explain(future, error)
+            raise self._explain(future, error) from error
         finally:
             future.release()
         self._count(batch, report)
         for item in report.items:
             yield from self._finish_item(item, report.worker)
 
-    def _explain(self, future: "Future", error: Exception) -> None:
-        """Raise what a task could not report: a lost scheduler, or a worker without callshot."""
+    def _explain(self, future: "Future", error: Exception) -> ClusterError:
+        """Return why a task has no report: a lost scheduler, or a worker without callshot."""
         check_alive(self.client)
         if future.cancelled():
-            raise ClusterError(lost_message(self.client)) from None
-        raise ClusterError(
+            return ClusterError(lost_message(self.client))
+        return ClusterError(
             f"{self.job.kind}: a worker cannot run tasks of callshot "
             f"({type(error).__name__}: {error_reason(error)}); "
             "install the same version of callshot on all workers"
-        ) from error
+        )
 
     def _count(self, batch: _Batch, report: TaskReport) -> None:
         self.usage.cpu_s += report.cpu_s
         self.usage.wall_s += report.wall_s
         self.usage.bytes_read += report.bytes_read
-        self.worked_s += report.wall_s
+        self.worked_s += report.items_s
         self.size_done += sum(self.job.sizes[number] for number in batch.numbers)
 
     def _finish_item(self, item: ItemReport, worker: str) -> Iterator[Outcome]:

@@ -46,11 +46,20 @@ class ItemReport:
 
 
 @dataclass(frozen=True)
+class TaskItems:
+    """Items of a task and their numbers; Dask does not look into it, as it does into lists."""
+
+    numbers: Sequence[int]
+    items: Sequence[Any]
+
+
+@dataclass(frozen=True)
 class TaskReport:
-    """What became of the items of a task, and what it took."""
+    """What became of the items of a task, and what it took; `items_s` without opening a model."""
 
     items: Sequence[ItemReport]
     worker: str
+    items_s: float
     wall_s: float
     cpu_s: float
     bytes_read: int
@@ -90,19 +99,23 @@ def find_versions() -> dict[str, str]:
     return {"callshot": __version__, **versions}
 
 
-def run_items(work: Work, items: Sequence[tuple[int, Any]]) -> TaskReport:
-    """Run the function of a job on numbered items; a failing one does not stop the others."""
+def run_items(work: Work, task: TaskItems) -> TaskReport:
+    """Run the function of a job on items; a failing one does not stop the others."""
     with _lock:
         start_s = time.monotonic()
         start_cpu_s = time.process_time()
         start_bytes = _count_bytes_read()
         with threadpool_limits(1, "blas"):
             state = _find_state(work)
-            reports = [_run_item(work, state, *item) for item in items]
+            prepared_s = time.monotonic()
+            numbered = zip(task.numbers, task.items, strict=True)
+            reports = [_run_item(work, state, *one) for one in numbered]
+        end_s = time.monotonic()
         return TaskReport(
             reports,
             worker_address(),
-            time.monotonic() - start_s,
+            end_s - prepared_s,
+            end_s - start_s,
             time.process_time() - start_cpu_s,
             _count_bytes_read() - start_bytes,
         )
