@@ -38,6 +38,7 @@ from callshot.records import (
     Segment,
     Segmentation,
     no_progress,
+    reference_classifier,
 )
 from callshot.records.frames import unique_values
 from callshot.storage import to_path
@@ -461,5 +462,4 @@ def train_baselines(
 def _reference(result: Evaluation) -> Evaluation:
     """Return the results of the centroid, or of the first classifier where it was not evaluated."""
     names = unique_values(result.values, "classifier")
-    reference = "centroid" if "centroid" in names else names[0]
-    return result.select_classifiers([reference])
+    return result.select_classifiers([reference_classifier(names)])

@@ -13,7 +13,7 @@ found, and what mends it.
 """
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any
@@ -63,6 +63,22 @@ def suggest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
     """
     nearest = get_close_matches(word, known, n=1, cutoff=cutoff)
     return f"; did you mean {nearest[0]}?" if nearest else ""
+
+
+def join_names(names: Sequence[str], most: int = 8) -> str:
+    """Return names as text; of many, the first ones and how many more there are.
+
+    >>> join_names([str(n) for n in range(20)])
+    '0, 1, 2, 3, 4, 5, 6, 7 and 12 more'
+    """
+    text = ", ".join(names[:most])
+    more = len(names) - most
+    return f"{text} and {more} more" if more > 0 else text
+
+
+def quote_names(names: Iterable[str]) -> str:
+    """Return names in quotes; of many, the first ones and how many more there are."""
+    return join_names([repr(name) for name in names])
 
 
 class CallshotError(Exception):

@@ -109,7 +109,7 @@ def test_the_error_for_an_unknown_corpus_suggests_the_nearest():
     assert find_corpus("elephant-voices").folds == 5
     with pytest.raises(
         OptionError,
-        match=r"'ldc2010' is unknown; did you mean ldc2010s05\? Known: ldc2010s05, elephant",
+        match=r"expected one of ldc2010s05, elep.*, got 'ldc2010'; did you mean ldc2010s05\?",
     ):
         find_corpus("ldc2010")
 

@@ -446,7 +446,7 @@ def test_an_episode_alone_has_the_scores_of_the_sweep(name, sampler):
 
 
 def test_an_unknown_classifier_is_answered_with_the_nearest_name():
-    with pytest.raises(OptionError, match=r"no 'medoids'; did you mean medoid\?"):
+    with pytest.raises(OptionError, match=r"got 'medoids'; did you mean medoid\?"):
         Protocol(classifiers=("centroid", "medoids"))
     for wrong in ("centroid", (), ("centroid", "centroid")):
         with pytest.raises(

@@ -9,11 +9,10 @@ categories of the AERD comparison. Labels outside its list are kept, in the same
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cached_property, lru_cache
 
 from callshot.corpus.options import SegmentationOptions
-from callshot.errors import OptionError
+from callshot.errors import check_choice
 
 
 @dataclass(frozen=True)
@@ -59,13 +58,8 @@ class Corpus:
 
 def find_corpus(name: str) -> Corpus:
     """Return a corpus by its name; the error for an unknown name suggests the nearest one."""
-    if name in CORPORA:
-        return CORPORA[name]
-    suggestion = ""
-    for nearest in get_close_matches(name.lower(), CORPORA, 1, 0.4):
-        suggestion = f" did you mean {nearest}?"
-    names = ", ".join(CORPORA)
-    raise OptionError(f"corpus: {name!r} is unknown;{suggestion} Known: {names}")
+    check_choice("corpus", name, CORPORA)
+    return CORPORA[name]
 
 
 def default_options(corpus: Corpus | None) -> SegmentationOptions:

@@ -12,11 +12,10 @@ it.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 import numpy as np
 
-from callshot.errors import OptionError
+from callshot.errors import check_choice
 from callshot.records import FloatArray
 
 Transform = Callable[[FloatArray], FloatArray]
@@ -155,9 +154,5 @@ def find_classifier(name: str) -> Classifier:
     >>> find_classifier("neighbour").rule
     'nearest'
     """
-    if name in CLASSIFIERS:
-        return CLASSIFIERS[name]
-    close = get_close_matches(name.lower(), CLASSIFIERS, n=1, cutoff=0.4)
-    names = ", ".join(CLASSIFIERS)
-    hint = f"did you mean {close[0]}?" if close else f"expected one of {names}"
-    raise OptionError(f"classifiers: there is no {name!r}; {hint}")
+    check_choice("classifiers", name, CLASSIFIERS)
+    return CLASSIFIERS[name]

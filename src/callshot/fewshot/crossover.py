@@ -137,7 +137,7 @@ def _pass_centroid(
     for comparison, rows_by_k in zip(comparisons, differences, strict=True):
         curve = comparison.curve
         row = _key(curve, curve["classifier"][0]) | {"labels": "k"}
-        k_mean = _lasts_from(rows_by_k, AHEAD)
+        k_mean = _first_lasting_k(rows_by_k, AHEAD)
         rows.append(row | {"k_mean": k_mean, "k_clear": _clear_from(rows_by_k)})
     return rows
 
@@ -160,11 +160,20 @@ def _clear_from(differences: Frame) -> int | None:
     Shots without an interval do not count; an undefined difference is not clear.
     """
     counts = pl.col("low").is_not_null() | pl.col("mean").is_nan()
-    return _lasts_from(differences.filter(counts), AHEAD & pl.col("clear"))
+    return _first_lasting_k(differences.filter(counts), AHEAD & pl.col("clear"))
 
 
-def _lasts_from(differences: Frame, condition: pl.Expr) -> int | None:
-    """Return the first k from which a condition holds to the end."""
+def first_lasting(points: Frame, condition: pl.Expr) -> dict[str, Any] | None:
+    """Return the first point from which a condition holds to the end.
+
+    >>> first_lasting(pl.DataFrame({"k": [1, 2, 3, 4]}), pl.col("k").is_in([1, 3, 4]))
+    {'k': 3}
+    """
     later_failures = (~condition).cum_sum(reverse=True)
-    lasting = differences.filter(later_failures == 0)["k"]
-    return lasting[0] if len(lasting) else None
+    lasting = points.filter(later_failures == 0)
+    return None if lasting.is_empty() else lasting.row(0, named=True)
+
+
+def _first_lasting_k(differences: Frame, condition: pl.Expr) -> int | None:
+    point = first_lasting(differences, condition)
+    return None if point is None else point["k"]

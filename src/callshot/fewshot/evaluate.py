@@ -346,8 +346,16 @@ class _Run:
     ) -> None:
         """Collect the frames of a sweep; confusion and ties are those of the reference alone."""
         classifier = engine.classifier.name
-        key = (self.corpus, encoder, spread, k, sums, engine.episodes)
-        summary = SweepSummary(*key, self.counts, classifier)
+        summary = SweepSummary(
+            corpus=self.corpus,
+            encoder=encoder,
+            spread=spread,
+            k=k,
+            sums=sums,
+            episodes=engine.episodes,
+            counts=self.counts,
+            classifier=classifier,
+        )
         results.add(
             curve=summary.curve, values=summary.values, per_class=summary.per_class
         )
@@ -388,8 +396,16 @@ class _Run:
             gpu = gpu_if_large_enough(self.device.gpu, episodes, results.notes)
             with self.open(episodes, step, name, gpu) as engine:
                 k, sums = sweep_with_fallback(engine, spread, results.notes)
-            key = (self.corpus, table.encoder, spread, k, sums, episodes)
-            summary = SweepSummary(*key, counts, name)
+            summary = SweepSummary(
+                corpus=self.corpus,
+                encoder=table.encoder,
+                spread=spread,
+                k=k,
+                sums=sums,
+                episodes=episodes,
+                counts=counts,
+                classifier=name,
+            )
             results.add(partitions=partition_frame(summary.curve, number))
 
     def add_sensitivity(self, results: _Results, table: Embeddings, step: Step) -> None:

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from callshot.errors import InputError
+from callshot.errors import InputError, quote_names
 from callshot.fewshot.folds import count_classes, evaluated_classes
-from callshot.fewshot.notes import quote_names
 from callshot.records import COMMON_FOLD, Embeddings, Folds
 
 CENTRED = "{}, centred"

@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from callshot.errors import InputError, OptionError
+from callshot.errors import InputError, OptionError, quote_names
 from callshot.fewshot.differences import Comparison, summarise_comparisons
 from callshot.fewshot.evaluate import Categories, evaluate_tables
 from callshot.fewshot.joined_corpora import (
@@ -21,7 +21,6 @@ from callshot.fewshot.joined_corpora import (
     join_corpora,
     pair_tables,
 )
-from callshot.fewshot.notes import quote_names
 from callshot.fewshot.protocol import Protocol
 from callshot.jobs import Cluster
 from callshot.records import Evaluation, MovedEvaluation, Progress, no_progress

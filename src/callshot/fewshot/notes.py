@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import polars as pl
 
+from callshot.errors import quote_names
 from callshot.records import COMMON_FOLD, ClassCount, Embeddings, Folds
 from callshot.records.duplicates import (
     NO_GROUP,
@@ -91,11 +92,3 @@ def describe_uncategorised(
     if not names:
         return []
     return [f"without a category, so not in the reduced scoring: {quote_names(names)}"]
-
-
-def quote_names(names: Sequence[str], most: int = 8) -> str:
-    """Return names in quotes; of many, the first ones and how many more there are."""
-    text = ", ".join(repr(name) for name in names[:most])
-    if len(names) > most:
-        text += f" and {len(names) - most} more"
-    return text

@@ -6,7 +6,7 @@ from typing import Any
 
 from callshot.errors import OptionError, check_choice, check_options
 from callshot.fewshot.classifiers import find_classifier
-from callshot.records import SPREADS
+from callshot.records import SPREADS, reference_classifier
 
 # What the option `spread` can be; total is computed with the help of shared.
 SPREAD_CHOICES: dict[str, tuple[str, ...]] = {
@@ -146,7 +146,7 @@ class Protocol:
     @property
     def reference(self) -> str:
         """The classifier that others are compared with; confusion and ties are its own."""
-        return "centroid" if "centroid" in self.classifiers else self.classifiers[0]
+        return reference_classifier(self.classifiers)
 
     def supports(self, spread: str) -> int:
         """Return how many draws of support sets one spread has."""

@@ -53,6 +53,7 @@ from callshot.records.terms import (
     Finding,
     Progress,
     no_progress,
+    reference_classifier,
     scale_progress,
 )
 
@@ -92,5 +93,6 @@ __all__ = [
     "name_segments",
     "no_progress",
     "number_folds",
+    "reference_classifier",
     "scale_progress",
 ]

@@ -13,7 +13,7 @@ from callshot.records import frames, notebook
 from callshot.records.embeddings import Embeddings, IntArray
 from callshot.records.frames import Frame, empty_default, unique_values
 from callshot.records.recordings import Reject, Segmentation
-from callshot.records.terms import preferred_spread
+from callshot.records.terms import preferred_spread, reference_classifier
 
 SITE_EXAMPLES = "examples of {}"  # what moved examples are compared with
 
@@ -289,8 +289,7 @@ class MovedEvaluation(Evaluation):
     @property
     def reference(self) -> str:
         """The classifier of tables and figures."""
-        classifiers: list[str] = unique_values(self.curve, "classifier")
-        return "centroid" if "centroid" in classifiers else classifiers[0]
+        return reference_classifier(unique_values(self.curve, "classifier"))
 
     def plot(
         self, metric: str = "map", *, spread: str | None = None, ax: Any = None

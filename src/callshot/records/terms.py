@@ -1,6 +1,6 @@
 """Names that every package uses: metrics, spreads, baselines, states of files, and progress."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,6 +32,11 @@ def preferred_spread(spreads: Iterable[str]) -> str:
     'shared'
     """
     return max(spreads, key=SPREADS.index)
+
+
+def reference_classifier(classifiers: Sequence[str]) -> str:
+    """Return the classifier that others are compared with: the centroid, else the first one."""
+    return "centroid" if "centroid" in classifiers else classifiers[0]
 
 
 def scale_progress(progress: Progress, factor: float) -> Progress:

@@ -15,7 +15,7 @@ from callshot.detection.models.leave_one_out import (
     recall_by_class,
 )
 from callshot.detection.models.model import SEGMENT, Example, Model
-from callshot.errors import InputError
+from callshot.errors import InputError, join_names
 from callshot.records import FloatArray, IntArray
 
 Cells = tuple[str, str, str, str, str]
@@ -271,21 +271,8 @@ def describe_limits(model: Model) -> Iterator[str]:
         if count == 1
     ]
     if single:
-        yield f"one example only: {shorten_list(single)}; two or more are safer"
+        yield f"one example only: {join_names(single)}; two or more are safer"
     yield from _describe_identical(model)
-
-
-def shorten_list(names: Sequence[str]) -> str:
-    """Return names as text, the first ones if there are many.
-
-    >>> shorten_list(["a", "b"])
-    'a, b'
-    >>> shorten_list([str(n) for n in range(20)])
-    '0, 1, 2, 3, 4, 5, 6, 7 and 12 more'
-    """
-    text = ", ".join(names[:MOST_LISTED])
-    more = len(names) - MOST_LISTED
-    return f"{text} and {more} more" if more > 0 else text
 
 
 def _describe_identical(model: Model) -> Iterator[str]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from callshot.fewshot.crossover import first_lasting
 from callshot.fewshot.label_budget import has_gains, recommended_class
 from callshot.records.frames import Frame
 from callshot.report.classifiers import is_trained
@@ -16,7 +17,6 @@ from callshot.report.summary.context import (
     Context,
     Point,
     compare_means,
-    first_lasting,
     format_difference,
     format_margin,
 )

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from callshot.fewshot.crossover import first_lasting
 from callshot.fewshot.differences import (
     Comparison,
     baseline_name,
@@ -18,7 +19,6 @@ from callshot.report.summary.context import (
     Point,
     Sentences,
     compare_means,
-    first_lasting,
     format_difference,
     format_interval,
 )

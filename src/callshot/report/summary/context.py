@@ -12,6 +12,7 @@ from typing import Any
 
 import polars as pl
 
+from callshot.fewshot.crossover import first_lasting
 from callshot.fewshot.differences import MIN_SAMPLES, ROUNDING
 from callshot.fewshot.permutation import LARGEST_P
 from callshot.records import CorpusResults, Evaluation
@@ -178,17 +179,6 @@ def is_random(encoder: str) -> bool:
     (True, True, False)
     """
     return encoder.partition("[")[0] == RANDOM
-
-
-def first_lasting(points: Frame, condition: pl.Expr) -> Point | None:
-    """Return the first point from which a condition holds to the end.
-
-    >>> first_lasting(pl.DataFrame({"k": [1, 2, 3, 4]}), pl.col("k").is_in([1, 3, 4]))
-    {'k': 3}
-    """
-    later_failures = (~condition).cum_sum(reverse=True)
-    lasting = points.filter(later_failures == 0)
-    return None if lasting.is_empty() else lasting.row(0, named=True)
 
 
 def format_range(start: str, first: int, last: int, end: int) -> str:

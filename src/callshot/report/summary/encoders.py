@@ -2,6 +2,7 @@
 
 import polars as pl
 
+from callshot.fewshot.crossover import first_lasting
 from callshot.fewshot.label_budget import (
     WITHIN,
     has_gains,
@@ -14,7 +15,6 @@ from callshot.report.summary.context import (
     Context,
     Point,
     Sentences,
-    first_lasting,
     format_difference,
     format_margin,
     format_range,
