@@ -2,17 +2,23 @@
 
 import json
 import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import callshot
-from callshot.errors import OptionError
+from callshot.errors import ClusterError, OptionError
+from callshot.fewshot.protocol import make_protocol
+from callshot.jobs import Job, Outcome
+from callshot.study.file_steps import evaluate_files
 from callshot.study.run import run_study
 from callshot.study.study_file import read_study
 from cluster_jobs import list_files
-from studies import make_corpus, write_linear, write_study
+from studies import make_corpus, write_embeddings, write_linear, write_study
 
 pytest.importorskip("distributed")
 
@@ -99,3 +105,93 @@ def draw_corpus(recordings: int, seed: int) -> tuple:
     vectors += [[1.5 * (label == "roar")] * 4 for label in labels]
     groups = [f"{seed} r{number % recordings}" for number in range(30)]
     return vectors, labels, groups
+
+
+# What was finished before a run was stopped
+
+
+@dataclass
+class LostCluster:
+    """A cluster whose scheduler is gone after some items."""
+
+    cluster: Any
+    items: int
+
+    def run(self, job: Job) -> Iterator[Outcome]:
+        for count, outcome in enumerate(self.cluster.run(job)):
+            if count == self.items:
+                raise ClusterError("the scheduler is gone")
+            yield outcome
+
+    def add_audio(self, seconds: float) -> None:
+        pass
+
+
+PROTOCOL = make_protocol(
+    shots="1-4,all",
+    draws=5,
+    bootstraps=20,
+    shared_draws=10,
+    total_samples=10,
+    permutations=9,
+    classifiers=("centroid", "cosine"),
+)
+BLOCKS = 4 * 3 * 2  # of shots, spreads and classifiers
+
+
+def evaluate_table(folder: Path, out: str, cluster=None, protocol=PROTOCOL) -> int:
+    """Evaluate the table of a folder; return how many blocks workers computed."""
+    items = 0 if cluster is None else cluster.usage.items
+    evaluate_files(
+        [folder / "mine.parquet"],
+        folder / out,
+        protocol,
+        device="cpu",
+        figure=False,
+        cluster=cluster,
+    )
+    return 0 if cluster is None else cluster.usage.items - items
+
+
+def test_an_evaluation_computes_only_what_was_missing_after_a_lost_scheduler(
+    tmp_path, cluster
+):
+    write_embeddings(tmp_path / "mine.parquet")
+    evaluate_table(tmp_path, "plain")
+    options = {"device": "cpu", "figure": False, "cluster": LostCluster(cluster, 10)}
+    table = [tmp_path / "mine.parquet"]
+    out = tmp_path / "stopped"
+    with pytest.raises(ClusterError, match="the scheduler is gone"):
+        evaluate_files(table, out, PROTOCOL, **options)
+    kept = sorted(out.glob(".callshot-sweeps/*.npz"))
+    assert len(kept) == 10
+    kept[0].write_bytes(kept[0].read_bytes()[:-40])
+    kept[1].write_bytes(b"")
+    np.savez(kept[2].with_suffix(""), shots=np.array([1, 2]))
+    (out / ".callshot-sweeps" / "mine.npz").write_text("a file of the user")
+    assert evaluate_table(tmp_path, "stopped", cluster) == BLOCKS - 7
+    files = list_files(out)
+    assert files.pop(".callshot-sweeps/mine.npz") == b"a file of the user"
+    assert files == list_files(tmp_path / "plain")
+    assert evaluate_table(tmp_path, "stopped", cluster) == BLOCKS
+
+
+def test_what_was_finished_with_other_data_or_options_is_not_used(tmp_path, cluster):
+    write_embeddings(tmp_path / "mine.parquet")
+    out = tmp_path / "stopped"
+    for seed in (0, 1):  # the table and a protocol of the last run are other ones
+        write_embeddings(tmp_path / "mine.parquet", seed=seed)
+        with pytest.raises(ClusterError):
+            evaluate_files(
+                [tmp_path / "mine.parquet"],
+                out,
+                PROTOCOL,
+                device="cpu",
+                cluster=LostCluster(cluster, 3),
+            )
+    assert len(list(out.glob(".callshot-sweeps/*.npz"))) == 6
+    other = replace(PROTOCOL, seed=1)
+    assert evaluate_table(tmp_path, "stopped", cluster, other) == BLOCKS
+    assert not (out / ".callshot-sweeps").exists()
+    evaluate_table(tmp_path, "plain", protocol=other)
+    assert list_files(out) == list_files(tmp_path / "plain")

@@ -1,7 +1,7 @@
 """Embeddings of one corpus by several encoders → the results of the k-shot protocol, as frames."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -22,6 +22,7 @@ from callshot.fewshot.engine import (
     open_engine,
 )
 from callshot.fewshot.episodes import Episodes, plan_episodes
+from callshot.fewshot.finished_sweeps import SweepStore, Swept
 from callshot.fewshot.folds import check_tables, complete_shots, count_classes
 from callshot.fewshot.label_budget import Gains, label_budget
 from callshot.fewshot.notes import (
@@ -54,7 +55,6 @@ from callshot.fewshot.sweep import (
 from callshot.fewshot.sweep_on_cluster import (
     SweepKey,
     SweepWork,
-    Swept,
     choose_sweep_device,
     sweep_on_cluster,
 )
@@ -129,6 +129,7 @@ def evaluate_tables(
     memory: int | None = None,
     device: str = "auto",
     cluster: Cluster | None = None,
+    store: SweepStore | None = None,
     progress: Progress = no_progress,
 ) -> Evaluation:
     """Run the k-shot protocol over several encoders' embeddings of the same segments.
@@ -153,6 +154,8 @@ def evaluate_tables(
         two, scores differ in their last digits.
     cluster : Cluster, optional
         Workers that sweep, on their CPUs. They change the time, not the numbers.
+    store : SweepStore, optional
+        Keeps what workers finished; what it has is not computed again.
     progress : callable
         Called with each share of the work that is done.
 
@@ -199,10 +202,11 @@ def evaluate_tables(
     total = max(len(tables) * shots, 1)
     queries = 0
     if cluster is not None:
-        run.sweeps.update(run.sweep_on_cluster(cluster, tables, progress, total))
+        report = partial(_report_share, progress, total=total)
+        run.sweeps.update(run.sweep_on_cluster(cluster, tables, report, store))
     for table in tables:
         results.add(duplicates=list_duplicates(corpus, table, folds))
-        step = partial(_report_share, progress, table.encoder, total)
+        step = partial(_report_share, progress, table.encoder, total=total)
         queries = run.evaluate_table(table, results, step)
     return run.summarise(results, first, queries)
 
@@ -289,8 +293,8 @@ class _Run:
         self,
         cluster: Cluster,
         tables: Sequence[Embeddings],
-        progress: Progress,
-        total: int,
+        report: Callable[[str, int], None],
+        store: SweepStore | None,
     ) -> dict[SweepKey, Swept]:
         """Return the sweeps of all tables, made by the workers of a cluster."""
         for table in tables:
@@ -303,11 +307,7 @@ class _Run:
             categories=self.categories,
             memory=self.memory,
         )
-
-        def report(encoder: str, shots: int) -> None:
-            progress(shots / total, encoder)
-
-        return sweep_on_cluster(cluster, work, tables, report)
+        return sweep_on_cluster(cluster, work, tables, report, store)
 
     def sweep(
         self,
@@ -448,7 +448,7 @@ def _sweep_count(protocol: Protocol, complete: int, partitions: int) -> int:
     return sweeps * len(protocol.shots) + tested
 
 
-def _report_share(progress: Progress, encoder: str, total: int, shots: float) -> None:
+def _report_share(progress: Progress, encoder: str, shots: float, total: int) -> None:
     progress(shots / total, encoder)
 
 

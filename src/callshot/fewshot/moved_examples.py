@@ -14,6 +14,7 @@ import polars as pl
 from callshot.errors import InputError, OptionError, quote_names
 from callshot.fewshot.differences import Comparison, summarise_comparisons
 from callshot.fewshot.evaluate import Categories, evaluate_tables
+from callshot.fewshot.finished_sweeps import SweepStore
 from callshot.fewshot.joined_corpora import (
     CorpusTables,
     add_centred,
@@ -43,6 +44,7 @@ def evaluate_moved(
     memory: int | None = None,
     device: str = "auto",
     cluster: Cluster | None = None,
+    store: SweepStore | None = None,
     progress: Progress = no_progress,
 ) -> MovedEvaluation:
     """Evaluate examples of a library on the queries of a site, and both corpora by themselves.
@@ -55,7 +57,7 @@ def evaluate_moved(
         The paper's by default.
     centre : bool
         Whether to add curves on vectors minus the mean of their own table.
-    categories, threads, memory, device, cluster, progress
+    categories, threads, memory, device, cluster, store, progress
         As in `evaluate_tables`.
 
     Returns
@@ -81,6 +83,7 @@ def evaluate_moved(
         memory=memory,
         device=device,
         cluster=cluster,
+        store=store,
         progress=lambda share, what: progress(share / EVALUATIONS, what),
     )
     moved = _run(run, task.joined)

@@ -5,30 +5,33 @@ Supports of k examples do not depend on the other shots: rows of blocks are thos
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from callshot.errors import InputError, OptionError
-from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.classifiers import find_classifier
 from callshot.fewshot.device import Choice, choose_device
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import plan_episodes
+from callshot.fewshot.finished_sweeps import (
+    ROWS_OF_SHOTS,
+    TABLES_OF_SHOTS,
+    SweepStore,
+    Swept,
+    from_arrays,
+    hash_dataset,
+    hash_part,
+    to_arrays,
+)
+from callshot.fewshot.folds import evaluated_classes
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import Categories, sweep
 from callshot.jobs import Cluster, Job
-from callshot.records import ClassCount, Embeddings, Folds, IntArray
+from callshot.records import ClassCount, Embeddings, FloatArray, Folds, IntArray
 
 BLOCKS = 4  # of shots, in a sweep
-ROWS = (
-    "tied",
-    "decisions",
-    "decided_before",
-)  # arrays with a row for each of the shots
-TABLES = ("values", "per_class", "chance")  # of such arrays
 
-Swept = tuple[IntArray, MetricSums]
-"""k of each row, and the values."""
 SweepKey = tuple[str, str, str]
 """Encoder, classifier and spread."""
 
@@ -47,8 +50,9 @@ class SweepWork:
 
 @dataclass(frozen=True)
 class SweepBlock:
-    """Some of the shots of a sweep."""
+    """Some of the shots of a sweep; `name` is a hash of all that decides it."""
 
+    name: str
     table: Embeddings
     classifier: str
     spread: str
@@ -65,26 +69,65 @@ def sweep_on_cluster(
     work: SweepWork,
     tables: Sequence[Embeddings],
     report: Callable[[str, int], None],
+    store: SweepStore | None = None,
 ) -> dict[SweepKey, Swept]:
     """Return every sweep of tables; `report` is called with an encoder and a number of shots.
 
-    The values of `total` are raw samples.
+    Each block is added to the store when it ends, and blocks that the store has are not swept
+    again. The values of `total` are raw samples.
     """
-    blocks = [block for table in tables for block in _cut(table, work.protocol)]
+    blocks = [block for table in tables for block in _cut(table, work)]
+    parts: dict[str, Swept] = {}
+    for block, swept in _find_or_sweep(cluster, work, blocks, store):
+        parts[block.name] = swept
+        report(block.table.encoder, len(block.protocol.shots))
+    sweeps: dict[SweepKey, list[Swept]] = {}
+    for block in blocks:
+        sweeps.setdefault(block.key, []).append(parts[block.name])
+    return {key: _join(swept) for key, swept in sweeps.items()}
+
+
+def _find_or_sweep(
+    cluster: Cluster,
+    work: SweepWork,
+    blocks: Sequence[SweepBlock],
+    store: SweepStore | None,
+) -> Iterator[tuple[SweepBlock, Swept]]:
+    """Yield blocks with their values: first those that the store has, then the others."""
+    missing = []
+    for block in blocks:
+        swept = None if store is None else _find(store, work, block)
+        if swept is None:
+            missing.append(block)
+        else:
+            yield block, swept
+    for block, swept in _sweep_blocks(cluster, work, missing):
+        if store is not None:
+            store.add(block.name, to_arrays(swept))
+        yield block, swept
+
+
+def _sweep_blocks(
+    cluster: Cluster, work: SweepWork, blocks: Sequence[SweepBlock]
+) -> Iterator[tuple[SweepBlock, Swept]]:
+    """Yield blocks with their values, which workers compute."""
     names = [" ".join(block.key) for block in blocks]
     sizes = [float(1 + len(block.protocol.shots)) for block in blocks]
     job = Job("evaluate", use_threads, sweep_block, work, blocks, names, sizes)
-    parts: dict[int, Swept] = {}
     for outcome in cluster.run(job):
         if outcome.reason:
             raise InputError(f"{names[outcome.number]}: {outcome.reason}")
-        parts[outcome.number] = outcome.value
-        block = blocks[outcome.number]
-        report(block.table.encoder, len(block.protocol.shots))
-    sweeps: dict[SweepKey, list[Swept]] = {}
-    for number, block in enumerate(blocks):
-        sweeps.setdefault(block.key, []).append(parts[number])
-    return {key: _join(swept) for key, swept in sweeps.items()}
+        yield blocks[outcome.number], outcome.value
+
+
+def _find(store: SweepStore, work: SweepWork, block: SweepBlock) -> Swept | None:
+    """Return a block that an earlier run finished."""
+    arrays = store.find(block.name)
+    if arrays is None:
+        return None
+    samples = work.protocol.samples(block.spread)
+    classes = evaluated_classes(work.counts)
+    return from_arrays(arrays, samples, classes, work.categories)
 
 
 def choose_sweep_device(device: str, cluster: Cluster | None) -> Choice:
@@ -97,8 +140,10 @@ def choose_sweep_device(device: str, cluster: Cluster | None) -> Choice:
     return chosen if chosen.gpu is None else choose_device("cpu")
 
 
-def _cut(table: Embeddings, protocol: Protocol) -> Iterator[SweepBlock]:
+def _cut(table: Embeddings, work: SweepWork) -> Iterator[SweepBlock]:
     """Yield blocks of the shots of every classifier and spread; the last has the whole pool."""
+    protocol = work.protocol
+    dataset = hash_dataset(table, work.folds, work.counts, work.categories)
     count = max(1, min(BLOCKS, len(protocol.shots)))
     parts = np.array_split(np.array(protocol.shots, np.int64), count)
     for classifier in protocol.classifiers:
@@ -107,7 +152,8 @@ def _cut(table: Embeddings, protocol: Protocol) -> Iterator[SweepBlock]:
                 has_pool = protocol.whole_pool and number == count
                 shots = tuple(part.tolist())
                 cut = replace(protocol, shots=shots, whole_pool=has_pool)
-                yield SweepBlock(table, classifier, spread, cut)
+                name = hash_part(dataset, classifier, spread, cut)
+                yield SweepBlock(name, table, classifier, spread, cut)
 
 
 def use_threads(work: SweepWork, threads: int) -> SweepWork:
@@ -129,17 +175,21 @@ def sweep_block(work: SweepWork, block: SweepBlock) -> Swept:
 def _join(parts: Sequence[Swept]) -> Swept:
     """Return the blocks of a sweep as one."""
     rows = np.concatenate([rows for rows, _ in parts])
-    kept = np.sort(
-        np.unique(rows, return_index=True)[1]
-    )  # the pool may be one of the shots
+    first_of_each = np.unique(rows, return_index=True)[1]
+    kept = np.sort(first_of_each)  # the pool may be one of the shots
     all_sums = [sums for _, sums in parts]
     joined = all_sums[0]
-    for name in ROWS:
+    for name in ROWS_OF_SHOTS:
         arrays = [getattr(sums, name) for sums in all_sums]
         setattr(joined, name, np.concatenate(arrays)[kept])
-    for name in TABLES:
-        tables = [getattr(sums, name) for sums in all_sums]
-        for key in tables[0]:
-            whole = np.concatenate([table[key] for table in tables])
-            tables[0][key] = whole[kept]
+    for name in TABLES_OF_SHOTS:
+        _join_tables([getattr(sums, name) for sums in all_sums], kept)
     return rows[kept], joined
+
+
+def _join_tables(tables: Sequence[dict[Any, FloatArray]], kept: IntArray) -> None:
+    """Give the arrays of the first table the rows of all."""
+    first = tables[0]
+    for key in first:
+        whole = np.concatenate([table[key] for table in tables])
+        first[key] = whole[kept]

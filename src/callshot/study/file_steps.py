@@ -71,6 +71,7 @@ from callshot.records.duplicates import (
     group_recordings,
 )
 from callshot.report.figures import draw_sweep
+from callshot.report.finished_sweeps import FinishedSweeps
 from callshot.report.output_folder import open_output_folder
 from callshot.report.provenance import (
     describe_evaluation,
@@ -319,6 +320,7 @@ def evaluate_files(
     """Read tables, evaluate them and write the results to a folder."""
     choice = choice or DatasetChoice()
     with open_results(out) as output:
+        finished = FinishedSweeps(output.folder)
         dataset = choice.read(paths)
         result = evaluate_tables(
             dataset.tables,
@@ -330,6 +332,7 @@ def evaluate_files(
             memory=memory,
             device=device,
             cluster=cluster,
+            store=finished,
             progress=progress,
         )
         result = replace(result, notes=[*dataset.notes, *result.notes])
@@ -347,6 +350,7 @@ def evaluate_files(
         if figure:
             draw = partial(draw_sweep, result.name_classifiers(protocol.reference))
         write_results(output, result, provenance, draw)
+        finished.remove()
     return result
 
 

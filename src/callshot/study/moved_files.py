@@ -12,6 +12,7 @@ from callshot.fewshot.protocol import Protocol
 from callshot.jobs import Cluster
 from callshot.records import Evaluation, MovedEvaluation, Progress, no_progress
 from callshot.report.figures.moved import draw_moved
+from callshot.report.finished_sweeps import FinishedSweeps
 from callshot.report.moved_results import open_moved_results, write_moved_results
 from callshot.report.provenance import describe_evaluation
 from callshot.study.file_steps import DatasetChoice
@@ -39,6 +40,7 @@ def evaluate_moved_files(
     """
     choice = choice or DatasetChoice()
     with open_moved_results(out) as output:
+        finished = FinishedSweeps(output.folder)
         library, site = read_corpora(paths, queries, choice)
         result = evaluate_moved(
             CorpusTables(library.corpus, library.tables, library.folds),
@@ -50,6 +52,7 @@ def evaluate_moved_files(
             memory=memory,
             device=device,
             cluster=cluster,
+            store=finished,
             progress=progress,
         )
         notes = [*library.notes, *site.notes, *result.notes]
@@ -68,6 +71,7 @@ def evaluate_moved_files(
         provenance = describe_evaluation(result, protocol, files, options)
         draw = partial(draw_moved, result) if figure else None
         write_moved_results(output, result, provenance | _describe_inside(result), draw)
+        finished.remove()
     return result
 
 

@@ -1,0 +1,61 @@
+"""Finished parts of an evaluation, kept on a disk or in a store until the results are written."""
+
+import io
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from callshot.report.finished_sweeps import FOLDER, FinishedSweeps
+from callshot.storage import to_path
+
+ONE, OTHER = "1" * 64, "2" * 64
+
+
+@pytest.fixture(params=["disk", "store"])
+def results(request, tmp_path, monkeypatch):
+    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
+    if request.param == "disk":
+        return tmp_path / "results"
+    fsspec = pytest.importorskip("fsspec")
+    fsspec.filesystem("memory").store.clear()
+    return to_path("memory://results")
+
+
+def test_arrays_are_found_until_they_are_removed(results):
+    finished = FinishedSweeps(results)
+    assert finished.find(ONE) is None
+    arrays = {"values all map": np.array([[0.5, np.nan]]), "shots": np.array([3])}
+    finished.add(ONE, arrays)
+    finished.add(OTHER, {"shots": np.array([4])})
+    found = FinishedSweeps(results).find(ONE)
+    assert found is not None
+    assert list(found) == list(arrays)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(found[name], array)
+    finished.remove()
+    assert finished.find(ONE) is None
+    assert finished.find(OTHER) is None
+    finished.remove()
+
+
+class Attack:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __reduce__(self):
+        return (Path.touch, (self.path,))
+
+
+def test_nothing_is_unpickled(tmp_path):
+    attack = np.array([Attack(tmp_path / "touched")], dtype=object)
+    content = io.BytesIO()
+    np.savez(content, shots=attack)
+    (tmp_path / FOLDER).mkdir()
+    for text in (content.getvalue(), pickle.dumps(attack)):
+        (tmp_path / FOLDER / f"{ONE}.npz").write_bytes(text)
+        assert FinishedSweeps(tmp_path).find(ONE) is None
+    assert not (tmp_path / "touched").exists()
