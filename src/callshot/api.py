@@ -25,6 +25,7 @@ from callshot.encoders.embed import EmbedOptions, SegmentAudio
 from callshot.encoders.embed import embed as embed_with_encoder
 from callshot.encoders.views import check_title
 from callshot.errors import OptionError, check_options
+from callshot.fewshot.dataset import Dataset
 from callshot.fewshot.differences import compare_baselines, compare_encoders
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.moved_examples import evaluate_moved
@@ -47,10 +48,10 @@ from callshot.tables.arrays import (
     check_same_data,
     collect_queries,
     collect_tables,
-    make_corpus,
+    make_dataset,
     resolve_folds,
 )
-from callshot.tables.dataset import Dataset, group_tables
+from callshot.tables.dataset import group_tables
 
 Segments = Segmentation | Sequence[Segment] | Path | str
 
@@ -319,7 +320,6 @@ def evaluate(
     tables = collect_tables(X, y, groups)
     run: dict[str, Any] = {
         "protocol": protocol,
-        "categories": categories,
         "threads": threads,
         "device": device,
         "cluster": cluster,
@@ -330,17 +330,22 @@ def evaluate(
             raise OptionError(
                 "centre: needs queries; inside one corpus it does nothing"
             )
-        data, notes = make_corpus(corpus, tables, folds, group_duplicates)
-        result = evaluate_tables(data.tables, folds=data.folds, corpus=corpus, **run)
-        return replace(result, notes=[*notes, *result.notes])
+        dataset = make_dataset(corpus, tables, folds, group_duplicates, categories)
+        result = evaluate_tables(
+            dataset.tables,
+            folds=dataset.folds,
+            corpus=corpus,
+            categories=categories,
+            **run,
+        )
+        return replace(result, notes=[*dataset.notes, *result.notes])
     own_folds = None if isinstance(folds, Folds) else folds
-    library, notes = make_corpus("library", tables, own_folds, group_duplicates)
+    library = make_dataset("library", tables, own_folds, group_duplicates)
     name = "site" if corpus == "corpus" else corpus
-    site, site_notes = make_corpus(
-        name, collect_queries(queries), folds, group_duplicates
-    )
+    query_tables = collect_queries(queries)
+    site = make_dataset(name, query_tables, folds, group_duplicates, categories)
     moved = evaluate_moved(library, site, centre=centre, **run)
-    return replace(moved, notes=[*notes, *site_notes, *moved.notes])
+    return replace(moved, notes=[*library.notes, *site.notes, *moved.notes])
 
 
 def compare(

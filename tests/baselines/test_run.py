@@ -13,8 +13,9 @@ from callshot.baselines.baseline_frames import find_outputs
 from callshot.baselines.run import find_cell, score_aerd_package
 from callshot.corpus.known_corpora import CORPORA
 from callshot.errors import InputError
+from callshot.fewshot.dataset import EncoderDataset
 from callshot.fewshot.protocol import Protocol
-from callshot.tables.dataset import EncoderDataset, read_dataset
+from callshot.tables.dataset import read_dataset
 from callshot.tables.embedding_tables import read_table, write_table
 from studies import write_embeddings
 

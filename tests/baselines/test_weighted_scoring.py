@@ -20,8 +20,8 @@ from callshot.baselines.baseline_frames import (
 from callshot.baselines.options import BaselineOptions
 from callshot.baselines.run import TrainingContext, train_dataset
 from callshot.baselines.scoring import measure, measure_outputs
+from callshot.fewshot.dataset import Dataset
 from callshot.fewshot.sweep import count_recordings
-from callshot.tables.dataset import Dataset
 from corpora import episodes_of, folds_of, random_corpus
 from literal_total import literal_metrics, literal_weights, weighted_rankings
 

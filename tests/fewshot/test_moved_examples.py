@@ -7,9 +7,10 @@ import pytest
 
 import literal
 from callshot.errors import InputError, OptionError
+from callshot.fewshot.dataset import Dataset
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.folds import check_tables
-from callshot.fewshot.joined_corpora import CorpusTables, find_partner
+from callshot.fewshot.joined_corpora import find_partner
 from callshot.fewshot.moved_examples import evaluate_moved, plan_task
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.single_episode import rerun_episode
@@ -41,7 +42,7 @@ def make_table(seed, prefix="", **options):
 
 
 def corpus(*tables, name="herd"):
-    return CorpusTables(name, tables, check_tables(tables, None))
+    return Dataset(name, tables, check_tables(tables, None))
 
 
 def library_of(table):
@@ -169,7 +170,7 @@ def test_the_curves_inside_are_those_of_ordinary_evaluations():
         (library, result.in_library),
     ):
         part = corpus_tables.only(classes_of(result))
-        alone = evaluate_tables(part.tables, FEW, folds=part.folds, corpus=part.name)
+        alone = evaluate_tables(part.tables, FEW, folds=part.folds, corpus=part.corpus)
         assert inside.curve.equals(alone.curve)
 
 
@@ -237,7 +238,7 @@ def test_the_same_vector_in_both_tables_is_a_leak():
     site = make_table(7, dimensions=3)
     library = replace(make_table(7, "lib ", dimensions=3), fold=None)
     result = evaluate_moved(
-        CorpusTables("library", [library], site_of(site).folds), site_of(site), SHARED
+        Dataset("library", [library], site_of(site).folds), site_of(site), SHARED
     )
     (note,) = [note for note in result.notes if "same vector as an example" in note]
     assert f"{result.queries} queries have the same vector" in note

@@ -15,6 +15,7 @@ import polars as pl
 from callshot.baselines.scoring import Categories, Metrics, measure, measure_outputs
 from callshot.baselines.sequence_batches import BoolArray
 from callshot.fewshot.accumulate import WeightedMetricSums, group_classes
+from callshot.fewshot.dataset import EncoderDataset
 from callshot.fewshot.episodes import Episodes, Split, splits
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import (
@@ -25,7 +26,6 @@ from callshot.fewshot.sweep import (
 from callshot.fewshot.total_resampling import UNIT, draw_units
 from callshot.records import RANKING_METRICS, FloatArray, IntArray
 from callshot.records.frames import BASELINES, make_frame
-from callshot.tables.dataset import EncoderDataset
 
 Description = Mapping[str, str]  # kind, name and how
 Samples = dict[tuple[str, str], FloatArray]  # by scoring and metric

@@ -36,6 +36,7 @@ from callshot.corpus.known_corpora import label_key
 from callshot.errors import InputError
 from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.crossover import find_crossovers
+from callshot.fewshot.dataset import Dataset, EncoderDataset
 from callshot.fewshot.device import (
     Gpu,
     choose_device,
@@ -60,7 +61,6 @@ from callshot.records.frames import (
     empty_frame,
     make_frame,
 )
-from callshot.tables.dataset import Dataset, EncoderDataset
 
 Signal = NDArray[np.float32]
 Metadata = dict[str, Any]  # how a network was trained, for provenance

@@ -5,91 +5,26 @@ encoder by its fingerprint, or by its name where that is not known.
 """
 
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from callshot.errors import InputError, quote_names
-from callshot.fewshot.folds import count_classes, evaluated_classes
-from callshot.records import COMMON_FOLD, Embeddings, Folds
+from callshot.fewshot.dataset import Dataset, Names
+from callshot.records import COMMON_FOLD, Embeddings
 
 CENTRED = "{}, centred"
 PREFIX = "library: "  # of names in the library that the site has too
 
-Names = AbstractSet[str]
 
-
-@dataclass(frozen=True)
-class CorpusTables:
-    """The tables of one corpus, one per encoder over the same segments, and its folds."""
-
-    name: str
-    tables: Sequence[Embeddings]
-    folds: Folds
-
-    @property
-    def first(self) -> Embeddings:
-        """The table of the first encoder."""
-        return self.tables[0]
-
-    @property
-    def encoders(self) -> list[str]:
-        """The names of the encoders."""
-        return [table.encoder for table in self.tables]
-
-    @property
-    def labels(self) -> Names:
-        """The labels of all segments."""
-        return frozenset(self.first.label)
-
-    @property
-    def eligible_labels(self) -> Names:
-        """The labels that every fold has; there must be two."""
-        first = self.first
-        counts = count_classes(first.label, self.folds, first.recording)
-        try:
-            return frozenset(evaluated_classes(counts))
-        except InputError as error:
-            raise InputError(f"{first.source}: {error}") from None
-
-    def only(self, labels: Names) -> "CorpusTables":
-        """Return the segments with some labels."""
-        kept = [label in labels for label in self.first.label]
-        return CorpusTables(
-            self.name,
-            tables=[_only_labels(table, labels) for table in self.tables],
-            folds=replace(self.folds, fold=self.folds.fold[kept]),
-        )
-
-    def only_queries(self) -> "CorpusTables":
-        """Return the segments outside the common fold."""
-        is_query = self.folds.fold != COMMON_FOLD
-        rows = np.flatnonzero(is_query).tolist()
-        names = {self.first.segment[row] for row in rows}
-        return CorpusTables(
-            self.name,
-            tables=[table.only(names) for table in self.tables],
-            folds=replace(self.folds, fold=self.folds.fold[is_query]),
-        )
-
-
-def _only_labels(table: Embeddings, labels: Names) -> Embeddings:
-    """Return the segments with some labels; others are dropped from the overlapping ones too."""
-    rows = zip(table.segment, table.label, strict=True)
-    part = table.only({segment for segment, label in rows if label in labels})
-    overlapping = [tuple(filter(labels.__contains__, names)) for names in part.labels]
-    return replace(part, labels=overlapping)
-
-
-def pair_tables(library: CorpusTables, site: CorpusTables) -> CorpusTables:
+def pair_tables(library: Dataset, site: Dataset) -> Dataset:
     """Return the site with one table for each of the library, by the same encoder."""
     tables = [find_partner(table, site.tables) for table in library.tables]
     return replace(site, tables=tables)
 
 
-def add_centred(corpus: CorpusTables, library: CorpusTables) -> CorpusTables:
+def add_centred(corpus: Dataset, library: Dataset) -> Dataset:
     """Return a corpus with further tables: every vector minus the mean of its table.
 
     Their names are those of the library's tables. Labels are not used.
@@ -103,7 +38,7 @@ def add_centred(corpus: CorpusTables, library: CorpusTables) -> CorpusTables:
     return replace(corpus, tables=tables)
 
 
-def common_labels(library: CorpusTables, site: CorpusTables) -> Names:
+def common_labels(library: Dataset, site: Dataset) -> Names:
     """Return the labels that both corpora have; there must be two."""
     common = library.labels & site.labels
     if len(common) < 2:
@@ -116,7 +51,7 @@ def common_labels(library: CorpusTables, site: CorpusTables) -> Names:
     return common
 
 
-def join_corpora(library: CorpusTables, site: CorpusTables) -> CorpusTables:
+def join_corpora(library: Dataset, site: Dataset) -> Dataset:
     """Return the tables of the library, each followed by the queries of its partner at the site.
 
     Segments that the site has in a common fold of its own are left out.
@@ -127,7 +62,7 @@ def join_corpora(library: CorpusTables, site: CorpusTables) -> CorpusTables:
     example_fold = np.full(len(library.first), COMMON_FOLD)
     fold = np.concatenate([example_fold, queries.folds.fold])
     folds = replace(site.folds, fold=fold, only_common=True)
-    return CorpusTables(site.name, tables, folds)
+    return replace(site, tables=tables, folds=folds)
 
 
 def _join_tables(library: Embeddings, site: Embeddings) -> Embeddings:

@@ -12,11 +12,11 @@ from typing import Any
 import polars as pl
 
 from callshot.errors import InputError, OptionError, quote_names
+from callshot.fewshot.dataset import Dataset
 from callshot.fewshot.differences import Comparison, summarise_comparisons
-from callshot.fewshot.evaluate import Categories, evaluate_tables
+from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.finished_sweeps import SweepStore
 from callshot.fewshot.joined_corpora import (
-    CorpusTables,
     add_centred,
     common_labels,
     join_corpora,
@@ -34,12 +34,11 @@ Sources = Mapping[str, tuple[str, str]]
 
 
 def evaluate_moved(
-    library: CorpusTables,
-    site: CorpusTables,
+    library: Dataset,
+    site: Dataset,
     protocol: Protocol | None = None,
     *,
     centre: bool = False,
-    categories: Categories = None,
     threads: int | None = None,
     memory: int | None = None,
     device: str = "auto",
@@ -51,13 +50,14 @@ def evaluate_moved(
 
     Parameters
     ----------
-    library, site : CorpusTables
-        Each table of the library needs one of the site by the same encoder.
+    library, site : Dataset
+        Each table of the library needs one of the site by the same encoder. Categories are those of
+        the site.
     protocol : Protocol, optional
         The paper's by default.
     centre : bool
         Whether to add curves on vectors minus the mean of their own table.
-    categories, threads, memory, device, cluster, store, progress
+    threads, memory, device, cluster, store, progress
         As in `evaluate_tables`.
 
     Returns
@@ -78,7 +78,7 @@ def evaluate_moved(
     run = partial(
         evaluate_tables,
         protocol=protocol,
-        categories=categories,
+        categories=site.categories,
         threads=threads,
         memory=memory,
         device=device,
@@ -94,7 +94,7 @@ def evaluate_moved(
         in_library = _run(run, task.library)
         notes += describe_classes(in_library)
     except InputError as error:
-        notes.append(f"no curve inside {library.name}: {error}")
+        notes.append(f"no curve inside {library.corpus}: {error}")
     return _make_result(task, moved, at_site, in_library, notes)
 
 
@@ -113,15 +113,15 @@ def _make_result(
     results["differences"] = pl.concat([costs, moved.differences])
     return MovedEvaluation(
         **results,
-        library=task.library.name,
+        library=task.library.corpus,
         at_site=at_site,
         in_library=in_library,
         sources=task.sources,
     )
 
 
-def _run(run: Any, corpus: CorpusTables) -> Evaluation:
-    result: Evaluation = run(corpus.tables, folds=corpus.folds, corpus=corpus.name)
+def _run(run: Any, dataset: Dataset) -> Evaluation:
+    result: Evaluation = run(dataset.tables, folds=dataset.folds, corpus=dataset.corpus)
     return result
 
 
@@ -132,14 +132,14 @@ class MovedTask:
     `sources` are the encoders of the library and of the site by those of the joined tables.
     """
 
-    joined: CorpusTables
-    site: CorpusTables
-    library: CorpusTables
+    joined: Dataset
+    site: Dataset
+    library: Dataset
     sources: Sources
     notes: list[str]
 
 
-def plan_task(library: CorpusTables, site: CorpusTables, centre: bool) -> MovedTask:
+def plan_task(library: Dataset, site: Dataset, centre: bool) -> MovedTask:
     """Find partners by encoder, leave out labels that one corpus alone has, and join the rest."""
     matched = pair_tables(library, site)
     notes = [*describe_left_out(library, site), *describe_recordings(library, site)]
@@ -162,15 +162,15 @@ def plan_task(library: CorpusTables, site: CorpusTables, centre: bool) -> MovedT
     )
 
 
-def describe_left_out(library: CorpusTables, site: CorpusTables) -> Iterator[str]:
+def describe_left_out(library: Dataset, site: Dataset) -> Iterator[str]:
     """Yield a note on the labels that one corpus alone has."""
     for one, other in ((library, site), (site, library)):
         names = sorted(one.labels - other.labels)
         if names:
-            yield f"left out, because only {one.name} has them: {quote_names(names)}"
+            yield f"left out, because only {one.corpus} has them: {quote_names(names)}"
 
 
-def describe_recordings(library: CorpusTables, site: CorpusTables) -> Iterator[str]:
+def describe_recordings(library: Dataset, site: Dataset) -> Iterator[str]:
     """Yield a note on recordings that have the same name in both corpora."""
     names = sorted(set(library.first.recording) & set(site.first.recording))
     if names:
@@ -178,8 +178,9 @@ def describe_recordings(library: CorpusTables, site: CorpusTables) -> Iterator[s
         if len(names) == 1:
             count = "1 recording has"
         yield (
-            f"{count} the same name in {library.name} and {site.name} (the first: {names[0]!r}); "
-            "if they are the same recordings, queries meet examples of their own recording and "
+            f"{count} the same name in {library.corpus} and {site.corpus} "
+            f"(the first: {names[0]!r}); if they are the same recordings, queries meet "
+            "examples of their own recording and "
             "the scores are too high: remove them from one of the tables"
         )
 

@@ -45,6 +45,7 @@ from callshot.encoders.embed import (
 )
 from callshot.encoders.views import check_title
 from callshot.errors import OptionError
+from callshot.fewshot.dataset import Dataset
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.folds import (
     DEFAULT_FOLDS,
@@ -84,7 +85,7 @@ from callshot.report.sounds import CorpusAudio
 from callshot.report.summary import write_summary
 from callshot.report.write_report import ReportOptions, write_report
 from callshot.storage import to_path
-from callshot.tables.dataset import Dataset, read_dataset
+from callshot.tables.dataset import read_dataset
 from callshot.tables.embedding_tables import (
     check_new_table,
     read_table,

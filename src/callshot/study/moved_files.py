@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from callshot.fewshot.joined_corpora import CorpusTables
+from callshot.fewshot.dataset import Dataset
 from callshot.fewshot.moved_examples import evaluate_moved
 from callshot.fewshot.protocol import Protocol
 from callshot.jobs import Cluster
@@ -16,7 +16,6 @@ from callshot.report.finished_sweeps import FinishedSweeps
 from callshot.report.moved_results import open_moved_results, write_moved_results
 from callshot.report.provenance import describe_evaluation
 from callshot.study.file_steps import DatasetChoice
-from callshot.tables.dataset import Dataset
 
 
 def evaluate_moved_files(
@@ -43,11 +42,10 @@ def evaluate_moved_files(
         finished = FinishedSweeps(output.folder)
         library, site = read_corpora(paths, queries, choice)
         result = evaluate_moved(
-            CorpusTables(library.corpus, library.tables, library.folds),
-            CorpusTables(site.corpus, site.tables, site.folds),
+            library,
+            site,
             protocol,
             centre=centre,
-            categories=site.categories,
             threads=threads,
             memory=memory,
             device=device,

@@ -25,6 +25,7 @@ from callshot.baselines.run import (
 from callshot.corpus.audio import load_audio
 from callshot.corpus.segment_table import read_segments
 from callshot.errors import InputError, OptionError
+from callshot.fewshot.dataset import Dataset, EncoderDataset
 from callshot.fewshot.device import check_device, network_device
 from callshot.fewshot.protocol import Protocol
 from callshot.files import check_writable, sha256_file
@@ -46,7 +47,6 @@ from callshot.report.results import (
 )
 from callshot.study.file_steps import DatasetChoice
 from callshot.study.steps import optional
-from callshot.tables.dataset import Dataset, EncoderDataset
 from callshot.tables.sequence_tables import read_sequences, sequences_path
 
 BASELINES_FILE = "baselines.csv"

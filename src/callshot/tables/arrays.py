@@ -1,14 +1,14 @@
 """Arrays or tables of embeddings → tables and their folds, checked."""
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from callshot.errors import InputError
+from callshot.fewshot.dataset import Dataset
 from callshot.fewshot.folds import check_tables, choose_folds
-from callshot.fewshot.joined_corpora import CorpusTables
 from callshot.records import Embeddings, Evaluation, Folds
 from callshot.records.duplicates import describe_grouping
 from callshot.tables.dataset import group_tables
@@ -84,18 +84,24 @@ def resolve_folds(tables: Sequence[Embeddings], folds: Folds | int | None) -> Fo
     return check_tables(tables, folds)
 
 
-def make_corpus(
-    name: str,
+def make_dataset(
+    corpus: str,
     tables: Sequence[Embeddings],
     folds: Folds | int | None,
     group_duplicates: bool,
-) -> tuple[CorpusTables, list[str]]:
-    """Return checked tables with their folds, and notes on recordings that were grouped."""
+    categories: Mapping[str, str] | None = None,
+) -> Dataset:
+    """Return checked tables with their folds; notes name recordings that were grouped."""
     recordings = tables[0].recording
     if group_duplicates:
         tables = group_tables(tables)
-    notes = list(describe_grouping(recordings, tables[0].recording))
-    return CorpusTables(name, tables, resolve_folds(tables, folds)), notes
+    return Dataset(
+        corpus=corpus,
+        tables=tables,
+        folds=resolve_folds(tables, folds),
+        categories=categories,
+        notes=list(describe_grouping(recordings, tables[0].recording)),
+    )
 
 
 def check_same_data(tables: Sequence[Embeddings], against: Evaluation) -> None:

@@ -1,27 +1,18 @@
-"""Datasets: what every classifier of a corpus is evaluated on.
+"""Files of a corpus → a `Dataset`: tables of one or more encoders, folds and categories."""
 
-Embedding tables of one or more encoders come in, with files of folds and categories. A `Dataset`
-goes out: the same segments, folds, queries and categories for all classifiers.
-"""
-
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
-from callshot.fewshot.episodes import Episodes, plan_episodes
+from callshot.fewshot.dataset import Dataset
 from callshot.fewshot.folds import (
     DEFAULT_FOLDS,
     check_no_leak,
     choose_folds,
-    complete_shots,
-    count_classes,
 )
 from callshot.files import describe_file
-from callshot.records import ClassCount, Embeddings, Evaluation, Folds, IntArray
+from callshot.records import Embeddings
 from callshot.records.duplicates import (
     describe_grouping,
     find_equal_vectors,
@@ -51,69 +42,6 @@ class KnownCorpus(Protocol):
 
     def categories_of(self, labels: Collection[str]) -> Mapping[str, str] | None:
         """Return the category of each label that has one."""
-
-
-@dataclass(frozen=True)
-class Dataset:
-    """The embeddings of a corpus by several encoders, its folds and its categories.
-
-    `files` describes the files that it was read from. `known_corpus` is the name of the known
-    corpus it is, or empty. `notes` are what a reader of the results should know.
-    """
-
-    corpus: str
-    tables: Sequence[Embeddings]
-    folds: Folds
-    categories: Mapping[str, str] | None
-    files: Sequence[Mapping[str, Any]] = ()
-    known_corpus: str = ""
-    notes: Sequence[str] = ()
-
-    @cached_property
-    def classes(self) -> list[ClassCount]:
-        """The exemplars of each class, and whether it is evaluated."""
-        first = self.tables[0]
-        return count_classes(first.label, self.folds, first.recording)
-
-    def per_encoder(self) -> Iterator["EncoderDataset"]:
-        """Yield the part of each encoder."""
-        return (EncoderDataset(self, table) for table in self.tables)
-
-
-@dataclass(frozen=True)
-class EncoderDataset:
-    """The part of one encoder: its table, and the episodes made from the rows of that table."""
-
-    dataset: Dataset
-    table: Embeddings
-
-    @cached_property
-    def episodes(self) -> Episodes:
-        """The arrays that classifiers are evaluated on."""
-        return plan_episodes(self.table, self.dataset.folds, self.dataset.classes)
-
-    @property
-    def segments(self) -> tuple[str, ...]:
-        """The segment of each row of the episodes."""
-        return self.episodes.segment
-
-    @cached_property
-    def groups(self) -> IntArray:
-        """The number of the recording of each row of the episodes."""
-        _, groups = np.unique(self.table.recording, return_inverse=True)
-        return groups[self.episodes.rows]
-
-    def empty_evaluation(self) -> Evaluation:
-        """Return an evaluation of this dataset without results."""
-        dataset = self.dataset
-        return Evaluation(
-            corpus=dataset.corpus,
-            complete_shots=complete_shots(dataset.classes),
-            queries=int((self.episodes.fold >= 0).sum()),
-            classes=dataset.classes,
-            folds=dataset.folds,
-            segments=self.table,
-        )
 
 
 def read_dataset(

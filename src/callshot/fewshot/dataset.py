@@ -1,0 +1,139 @@
+"""Datasets: what every classifier of a corpus is evaluated on.
+
+The embeddings of one or more encoders, with the same segments, folds and categories for all.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from callshot.errors import InputError
+from callshot.fewshot.episodes import Episodes, plan_episodes
+from callshot.fewshot.folds import complete_shots, count_classes, evaluated_classes
+from callshot.records import (
+    COMMON_FOLD,
+    ClassCount,
+    Embeddings,
+    Evaluation,
+    Folds,
+    IntArray,
+)
+
+Names = AbstractSet[str]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """The embeddings of a corpus by several encoders, its folds and its categories.
+
+    `files` describes the files that it was read from. `known_corpus` is the name of the known
+    corpus it is, or empty. `notes` are what a reader of the results should know.
+    """
+
+    corpus: str
+    tables: Sequence[Embeddings]
+    folds: Folds
+    categories: Mapping[str, str] | None = None
+    files: Sequence[Mapping[str, Any]] = ()
+    known_corpus: str = ""
+    notes: Sequence[str] = ()
+
+    @cached_property
+    def classes(self) -> list[ClassCount]:
+        """The exemplars of each class, and whether it is evaluated."""
+        return count_classes(self.first.label, self.folds, self.first.recording)
+
+    def per_encoder(self) -> Iterator["EncoderDataset"]:
+        """Yield the part of each encoder."""
+        return (EncoderDataset(self, table) for table in self.tables)
+
+    @property
+    def first(self) -> Embeddings:
+        """The table of the first encoder."""
+        return self.tables[0]
+
+    @property
+    def encoders(self) -> list[str]:
+        """The names of the encoders."""
+        return [table.encoder for table in self.tables]
+
+    @property
+    def labels(self) -> Names:
+        """The labels of all segments."""
+        return frozenset(self.first.label)
+
+    @property
+    def eligible_labels(self) -> Names:
+        """The labels that every fold has; there must be two."""
+        try:
+            return frozenset(evaluated_classes(self.classes))
+        except InputError as error:
+            raise InputError(f"{self.first.source}: {error}") from None
+
+    def only(self, labels: Names) -> "Dataset":
+        """Return the segments with some labels."""
+        kept = [label in labels for label in self.first.label]
+        return replace(
+            self,
+            tables=[_only_labels(table, labels) for table in self.tables],
+            folds=replace(self.folds, fold=self.folds.fold[kept]),
+        )
+
+    def only_queries(self) -> "Dataset":
+        """Return the segments outside the common fold."""
+        is_query = self.folds.fold != COMMON_FOLD
+        rows = np.flatnonzero(is_query).tolist()
+        names = {self.first.segment[row] for row in rows}
+        return replace(
+            self,
+            tables=[table.only(names) for table in self.tables],
+            folds=replace(self.folds, fold=self.folds.fold[is_query]),
+        )
+
+
+def _only_labels(table: Embeddings, labels: Names) -> Embeddings:
+    """Return the segments with some labels; others are dropped from the overlapping ones too."""
+    rows = zip(table.segment, table.label, strict=True)
+    part = table.only({segment for segment, label in rows if label in labels})
+    overlapping = [tuple(filter(labels.__contains__, names)) for names in part.labels]
+    return replace(part, labels=overlapping)
+
+
+@dataclass(frozen=True)
+class EncoderDataset:
+    """The part of one encoder: its table, and the episodes made from the rows of that table."""
+
+    dataset: Dataset
+    table: Embeddings
+
+    @cached_property
+    def episodes(self) -> Episodes:
+        """The arrays that classifiers are evaluated on."""
+        return plan_episodes(self.table, self.dataset.folds, self.dataset.classes)
+
+    @property
+    def segments(self) -> tuple[str, ...]:
+        """The segment of each row of the episodes."""
+        return self.episodes.segment
+
+    @cached_property
+    def groups(self) -> IntArray:
+        """The number of the recording of each row of the episodes."""
+        _, groups = np.unique(self.table.recording, return_inverse=True)
+        return groups[self.episodes.rows]
+
+    def empty_evaluation(self) -> Evaluation:
+        """Return an evaluation of this dataset without results."""
+        dataset = self.dataset
+        return Evaluation(
+            corpus=dataset.corpus,
+            complete_shots=complete_shots(dataset.classes),
+            queries=int((self.episodes.fold >= 0).sum()),
+            classes=dataset.classes,
+            folds=dataset.folds,
+            segments=self.table,
+        )
