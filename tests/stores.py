@@ -9,6 +9,7 @@ from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 import s3fs
 from moto.moto_server.threaded_moto_server import ThreadedMotoServer
@@ -137,11 +138,12 @@ class QuietFiles(BaseHTTPRequestHandler):
 
     def _send(self, *, is_head: bool) -> None:
         path, _, query = self.path.partition("?")
-        file = self.folder / path.strip("/")
+        file = self.folder / unquote(path).strip("/")
         if not file.exists() or "sig=wrong" in query:
             self._answer(404 if not file.exists() else 403, b"", {}, is_head)
         elif file.is_dir():
-            links = "".join(f'<a href="{one.name}">x</a>' for one in file.iterdir())
+            names = [one.name + "/" * one.is_dir() for one in file.iterdir()]
+            links = "".join(f'<a href="{quote(name)}">x</a>' for name in names)
             self._answer(200, links.encode(), {"Content-Type": "text/html"}, is_head)
         else:
             content = file.read_bytes()

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.processes import is_process_alive
 from callshot.storage import (
+    RangeReader,
     check_no_url,
     hide_secrets,
     is_remote,
@@ -176,6 +177,8 @@ def sync_folder(folder: Path) -> None:
 def sha256_file(path: Path) -> str:
     """Return the SHA-256 of a file as hexadecimal text."""
     with path.open("rb") as stream:
+        if isinstance(stream, RangeReader):
+            stream.expect(1.0)
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 

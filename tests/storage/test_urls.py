@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from callshot import index_recordings
 from callshot.corpus.audio import open_recording
-from callshot.errors import InputError, OptionError
+from callshot.errors import CallshotError, InputError, OptionError
 from callshot.files import atomic_path, make_folder, sha256_file, write_atomic
 from callshot.storage import (
     RangeReader,
@@ -77,8 +77,17 @@ def test_a_url_is_joined_and_compared_as_a_path_is() -> None:
 
 
 def test_no_function_of_the_system_takes_a_url_for_a_path() -> None:
-    with pytest.raises(TypeError, match="a URL is not a file on this machine"):
-        open(to_path("s3://bucket/a.wav"))  # noqa: PTH123, SIM115
+    path = to_path("s3://bucket/a.wav")
+    acts = (
+        lambda: open(path),  # noqa: PTH123, SIM115
+        lambda: path.mkdir(),
+        lambda: path.rename("x"),
+    )
+    for act in acts:
+        with pytest.raises(
+            CallshotError, match=r"s3://bucket/a\.wav: expected a path on"
+        ):
+            act()
 
 
 def test_nothing_is_written_to_a_folder_that_is_named_as_a_url(

@@ -2,10 +2,11 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -14,7 +15,45 @@ from callshot.errors import CallshotError, printable
 if TYPE_CHECKING:
     from callshot.records import Progress
 
-app = typer.Typer(
+Command = Callable[..., Any]
+
+
+class Program(typer.Typer):
+    """Commands whose paths may be URLs."""
+
+    def command(  # type: ignore[override]
+        self, *names: Any, **options: Any
+    ) -> Callable[[Command], Command]:
+        """Register a command; it gets a RemotePath for each URL."""
+        register = super().command(*names, **options)
+
+        def decorate(function: Command) -> Command:
+            register(_accept_urls(function))
+            return function
+
+        return decorate
+
+
+def _accept_urls(function: Command) -> Command:
+    @wraps(function)
+    def run(**values: Any) -> Any:
+        return function(**{name: _find_urls(one) for name, one in values.items()})
+
+    return run
+
+
+def _find_urls(value: Any) -> Any:
+    """Return an argument of a command with RemotePaths for paths that are URLs."""
+    from callshot.storage import to_path
+
+    if isinstance(value, Path):
+        return to_path(value)
+    if isinstance(value, list):
+        return [_find_urls(one) for one in value]
+    return value
+
+
+app = Program(
     help="Few-shot classification of animal calls: how well does a handful of labels do?",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},

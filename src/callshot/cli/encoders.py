@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callshot.cli.app import OTHER, STEPS, app, run_with_progress
+from callshot.cli.app import OTHER, STEPS, Program, app, run_with_progress
 from callshot.cli.cluster import use_cluster
 from callshot.cli.options import (
     ClusterName,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 MOST_REJECTS = 8  # shown on screen
 
-encoders = typer.Typer(
+encoders = Program(
     help="The encoders: list them, show what each needs, get weights, check and compare them.",
     invoke_without_command=True,
     rich_markup_mode="markdown",

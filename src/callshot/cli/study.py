@@ -59,8 +59,11 @@ def init(
     """
     from callshot.corpus.inspection import inspect_corpus
     from callshot.fewshot.protocol import parse_shots
+    from callshot.storage import check_no_url
     from callshot.study.init import CorpusSource, write_study
 
+    check_no_url(audio)
+    check_no_url(out)
     if out.exists():
         raise OptionError(
             f"{out}: already exists; remove it, or choose another name with --out"

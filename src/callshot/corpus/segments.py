@@ -287,7 +287,7 @@ def check_audio(
     rejects = [*segmentation.rejects]
     peaks = []
     segments = [replace(segment, level_dbfs=None) for segment, _ in cuts]
-    loaded = load_audio(Path(segmentation.audio), segments, threads=threads)
+    loaded = load_audio(to_path(segmentation.audio), segments, threads=threads)
     with closing(loaded) as signals:
         for (segment, call), (_, signal) in zip(cuts, signals, strict=True):
             progress(1 / len(cuts), "reading segments")

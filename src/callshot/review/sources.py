@@ -22,6 +22,7 @@ from callshot.records.parquet import read_parquet
 from callshot.review.held_out_scores import HeldOutScores
 from callshot.review.items import Items, make_items
 from callshot.review.sound import RecordingFiles
+from callshot.storage import check_no_url
 from callshot.tables.embedding_tables import read_table
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class Source:
 
 def open_source(path: Path, options: SourceOptions) -> Source:
     """Open what a user wants to review."""
+    check_no_url(path)
     if (path / SCAN_FACTS).is_file():
         return _open_scan(path, options)
     if path.suffix == ".toml" and path.is_file():

@@ -15,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, NoReturn, TypeGuard, cast
 
-from callshot.errors import OptionError, printable
+from callshot.errors import CallshotError, OptionError, printable
 from callshot.storage.range_reader import UNKNOWN_VERSION, RangeReader
 from callshot.storage.requests import call_store, hide_secrets
 
@@ -33,6 +33,7 @@ VERSION_KEYS = (
     "LastModified", "last_modified", "Last-Modified", "updated", "mtime", "modified", "created",
 )
 # fmt: on
+NO_URL = "expected a path on this machine, got a URL"
 TEST_FILE = ".callshot-write-test"
 
 # The queries of signed URLs, which are part of no path.
@@ -71,7 +72,13 @@ class RemotePath(PurePosixPath):
         return f"{protocol}//{'/'.join(self.parts[1:])}"
 
     def __fspath__(self) -> NoReturn:
-        raise TypeError(f"{self}: a URL is not a file on this machine")
+        raise CallshotError(f"{self}: {NO_URL}")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Say that a method of Path is for files of this machine."""
+        if name.startswith("_") or not hasattr(Path, name):
+            raise AttributeError(f"RemotePath has no attribute {name}")
+        raise CallshotError(f"{self}: {NO_URL}")
 
     @property
     def protocol(self) -> str:
@@ -239,7 +246,8 @@ class RemotePath(PurePosixPath):
             relative = printable(relative).replace("/", "∕")
         listed = self / relative
         listed.problem = problem
-        listed._info = info
+        if info.get("size") is not None:  # a page with links has no sizes
+            listed._info = info
         return listed
 
     def find_store(self) -> tuple[Any, str]:
@@ -285,15 +293,11 @@ def is_safe_name(name: str) -> bool:
 
 
 def check_no_url(path: Path) -> None:
-    """Raise OptionError if a local path has a part such as `s3:`, of a URL that nobody read."""
-    if is_remote(path):
-        return
+    """Raise OptionError if a path is a URL, or has a part such as `s3:` of one nobody read."""
     for number, part in enumerate(path.parts):
         if PROTOCOL.fullmatch(part):
             url = f"{part}//{'/'.join(path.parts[number + 1 :])}"
-            raise OptionError(
-                f"{hide_secrets(url)}: expected a path on this machine, got a URL"
-            )
+            raise OptionError(f"{hide_secrets(url)}: {NO_URL}")
 
 
 def is_remote(path: PurePath) -> TypeGuard["RemotePath"]:

@@ -24,6 +24,7 @@ from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.views import find_views
 from callshot.errors import CallshotError
 from callshot.records import Segment
+from callshot.storage import to_path
 
 WORTH_A_NOTE = 0.01  # a share of the energy
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
@@ -81,7 +82,7 @@ def fit_encoders(
 ) -> EncoderFit:
     """Measure calls, and what encoders get of them; by default all encoders with a known band."""
     segments = read_segments(source)
-    root = Path(segments.audio or "") if audio is None else audio
+    root = to_path(segments.audio or "") if audio is None else audio
     chosen = sample_segments(segments)
     rates_hz = _recording_rates(root, chosen)
     at_own_rate = [_at_rate(segment, rates_hz) for segment in chosen]

@@ -30,6 +30,7 @@ from callshot.fewshot.label_budget import check_target
 from callshot.fewshot.protocol import SPREAD_CHOICES, Protocol, make_protocol
 from callshot.files import WORK_FOLDER, check_results_folder
 from callshot.report.tables.scores import PAPER_SHOTS
+from callshot.storage import check_no_url
 from callshot.study.steps import optional
 from callshot.study.toml_section import Section, name_errors, read_section, resolve_path
 
@@ -126,6 +127,7 @@ class Study:
 
 def read_study(path: Path) -> Study:
     """Read a study file; an error names the key, and what is expected."""
+    check_no_url(path)
     try:
         text = path.read_bytes().decode("utf-8-sig")
         content = tomllib.loads(text)

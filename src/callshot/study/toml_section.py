@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from callshot.errors import InputError, OptionError, check_choice, suggest_name
+from callshot.storage import check_no_url
 
 NUMBER = (int, float)
 TYPE_NAMES: Mapping[Any, str] = {
@@ -194,6 +195,7 @@ def name_errors(where: str) -> Iterator[None]:
 
 def resolve_path(base: Path, text: str, where: str) -> Path:
     """Return a path of the study file, relative to its folder; `where` names it in errors."""
+    check_no_url(Path(text))
     try:
         if "\0" in text:
             raise ValueError("it contains a NUL character")

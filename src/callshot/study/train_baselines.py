@@ -45,6 +45,7 @@ from callshot.report.results import (
     write_evaluation,
     write_frame,
 )
+from callshot.storage import to_path
 from callshot.study.file_steps import DatasetChoice
 from callshot.study.steps import optional
 from callshot.tables.sequence_tables import read_sequences, sequences_path
@@ -245,7 +246,7 @@ def _read_signals(
                 f"{inputs.segments}: has no segment {name!r}, which {part.table.source} has"
             )
         chosen.append(replace(by_name[name], rate_hz=AUDIO_RATE_HZ))
-    root = inputs.audio or Path(table.metadata.get("audio", ""))
+    root = inputs.audio or to_path(table.metadata.get("audio", ""))
     by_recording = sorted(chosen, key=lambda segment: (segment.path, segment.start_s))
     signals: dict[str, Signal] = {}
     for row, signal in load_audio(root, by_recording, threads=threads):

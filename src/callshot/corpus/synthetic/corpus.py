@@ -31,6 +31,7 @@ from callshot.errors import OptionError, OutputError
 from callshot.files import error_reason, write_atomic
 from callshot.pools import Pool
 from callshot.records import Progress, no_progress
+from callshot.storage import check_no_url
 
 Pcm = NDArray[np.int16]
 Interval = tuple[float, float, str]
@@ -151,6 +152,7 @@ def make_corpus(
 
 def prepare_folder(folder: Path, readme: str, names: Iterable[str]) -> None:
     """Create folders of these names; raise OutputError if there is anything but the same corpus."""
+    check_no_url(folder)
     path = folder / "README.md"
     try:
         is_used = folder.is_dir() and any(folder.iterdir())

@@ -50,6 +50,7 @@ from callshot.files import (
     write_atomic,
 )
 from callshot.records import IntArray
+from callshot.storage import check_no_url
 
 LOGGER = logging.getLogger(__name__)
 FINGERPRINT = "fingerprint.json"
@@ -99,6 +100,7 @@ def open_store(
     """
     text = _fingerprint_text(fingerprint)
     folder = Path(folder) / sha256_text(text)[:16]
+    check_no_url(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
