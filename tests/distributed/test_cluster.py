@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -172,6 +173,24 @@ def test_a_result_that_no_worker_can_write_ends_the_job(tmp_path, cluster):
     with pytest.raises(OutputError, match="No space left on device"):
         run_job(cluster, tmp_path, ["good", "unwritten"])
     assert len((tmp_path / "unwritten").read_text()) == 3
+
+
+def test_a_task_does_not_wait_for_workers_that_are_gone(tmp_path, monkeypatch):
+    from distributed import Client, LocalCluster
+
+    monkeypatch.setattr("callshot.distributed.run_job.COUNT_WORKERS_S", 0.2)
+    options = {"processes": False, "dashboard_address": "127.0.0.1:0"}
+    with (
+        LocalCluster(n_workers=0, threads_per_worker=1, **options) as workers,
+        Client(workers, set_as_default=False) as client,
+    ):
+        run = JobRun(client, make_job(tmp_path, ["good"]), Usage())
+        run.failed_on = {0: "inproc://first"}
+        run.workers = ["inproc://first", "inproc://second"]
+        run.counted_s = time.monotonic()
+        outcomes = run.outcomes()
+        threading.Timer(1.0, workers.scale, [1]).start()
+        assert next(outcomes).value == "GOOD"
 
 
 def test_a_worker_without_weights_ends_the_job_with_its_address(tmp_path, cluster):

@@ -11,7 +11,7 @@ import time
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from callshot.distributed.worker import (
@@ -67,10 +67,11 @@ class Usage:
 
 @dataclass(frozen=True)
 class _Batch:
-    """Items that are one task."""
+    """Items that are one task; `workers` are those that should have it, all if there are none."""
 
     numbers: Sequence[int]
     is_alone: bool = False
+    workers: Sequence[str] = ()
 
 
 @dataclass
@@ -126,7 +127,8 @@ class JobRun:
         for batch in self._choose_batches():
             others = self._find_others(batch)
             if others:
-                self._submit([batch], {"workers": others, "allow_other_workers": True})
+                options = {"workers": others, "allow_other_workers": True}
+                self._submit([replace(batch, workers=others)], options)
             else:
                 batches.append(batch)
         if batches:
@@ -210,6 +212,7 @@ class JobRun:
             return
         self.restore()
         self.workers = list_workers(self.client)
+        self._take_back_lost()
         self.counted_s = time.monotonic()
         if self.workers:
             self.seen_s = self.counted_s
@@ -218,6 +221,18 @@ class JobRun:
                 f"{self.job.kind}: the cluster has had no workers for {NO_WORKERS_S:g} s; "
                 "start some, and run the command again"
             )
+
+    def _take_back_lost(self) -> None:
+        """Send tasks again whose workers are gone.
+
+        If there was no worker at all when Dask got a task, it waits for one of those that were
+        named, though others are allowed.
+        """
+        for future, batch in list(self.running.items()):
+            if batch.workers and not set(batch.workers) & set(self.workers):
+                del self.running[future]
+                future.release()
+                self.waiting.append(replace(batch, workers=()))
 
     # Receiving
 
@@ -231,7 +246,7 @@ class JobRun:
         time.sleep(COLLECT_S * len(self.workers))
         while not self.ended.empty():
             futures.append(self.ended.get())
-        return futures
+        return [future for future in futures if future in self.running]
 
     def _gather(self, futures: Sequence["Future"]) -> Mapping[str, TaskReport | None]:
         """Return the reports of tasks that ended, by key: None for one that failed.
