@@ -24,7 +24,7 @@ class Job:
                is tried once more elsewhere, and then is left out.
     common     what `prepare` gets: the same for all items
     items      what the function gets, one by one
-    names      what each item is called in messages
+    names      what each item is called in messages; items of one name are one failure
     sizes      how much work each item is, in any unit
     needs_gpu  whether only workers with a GPU may run it
 

@@ -42,6 +42,9 @@ Block = tuple[int, Signal]
 # libsndfile stores the reason of a failed open in one global place.
 OPEN_LOCK = threading.Lock()
 SEQUENTIAL_FORMATS = ("OGG", "MP3")
+# Encodings of samples after which a seek finds the same samples as reading in order, FLAC's too;
+# in others, such as GSM 6.10, libsndfile cannot seek.
+SEEKABLE_ENCODINGS = re.compile(r"PCM_\w+|FLOAT|DOUBLE|ULAW|ALAW")
 CACHE_S = 30.0  # of a sequential file: calls overlap, and collars reach back
 HOLE_MESSAGE = "libogg reports a hole"
 BLOCK_FRAMES = 2**17
@@ -159,6 +162,14 @@ class FrameReader:
             except soundfile.SoundFileError:
                 pass  # what follows the damage counts as beyond the end of the recording
         return total
+
+    @property
+    def starts_anywhere(self) -> bool:
+        """Whether any frame is found, and is the same, without reading those before it."""
+        handle = self._handle
+        if self._is_sequential or handle.frames >= UNKNOWN_FRAMES:
+            return False
+        return SEEKABLE_ENCODINGS.fullmatch(handle.subtype) is not None
 
     @property
     def _is_sequential(self) -> bool:

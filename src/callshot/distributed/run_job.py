@@ -95,6 +95,7 @@ class JobRun:
     failed_on: dict[int, str] = field(
         default_factory=dict
     )  # the worker of the last try
+    left_out: set[str] = field(default_factory=set)  # names of items
     workers: list[str] = field(default_factory=list)
     counted_s: float = -COUNT_WORKERS_S
     seen_s: float = field(default_factory=time.monotonic)  # when there were workers
@@ -340,7 +341,10 @@ class JobRun:
         )
 
     def _leave_out(self, number: int, reason: str) -> Outcome:
-        self.usage.failures += 1
+        name = self.job.names[number]
+        if name not in self.left_out:  # spans of a recording are one failure
+            self.left_out.add(name)
+            self.usage.failures += 1
         return Outcome(number, reason=reason, tries=self._count_tries(number))
 
     def _count_tries(self, number: int) -> int:

@@ -1,7 +1,7 @@
 """One recording comes in; its windows go into an index, unless it has them."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from callshot.corpus.audio import probe
@@ -118,23 +118,43 @@ class IndexTarget:
             for share, is_new in writer.write_spans(model):
                 audio_s = share * played.recording.duration_s
                 report(audio_s, audio_s if is_new else 0.0)
-        if find_stamp(file) != stamp:
+        self.check_unchanged(path, stamp)
+        entry = self.make_entry(played, stamp)
+        self.enter(replace(entry, spans=writer.spans), writer.earlier)
+        return self._describe(played.recording, model, True)
+
+    def check_unchanged(self, path: str, stamp: str) -> None:
+        """Raise InputError if a recording has changed since it had a stamp."""
+        if find_stamp(self.root / path) != stamp:
             raise InputError(
                 f"{path}: changed while it was read; index again when it is complete"
             )
-        recording = IndexedRecording(
-            path=path,
+
+    def make_entry(self, played: PlayedRecording, stamp: str) -> IndexedRecording:
+        """Return what the index has to know of a recording, without its files of windows."""
+        recording = played.recording
+        return IndexedRecording(
+            path=recording.path,
             root=str(self.root.absolute()),
             stamp=stamp,
-            duration_s=played.recording.duration_s,
-            rate_hz=played.recording.rate_hz,
-            clock=find_clock_time(file, path),
-            windows=len(writer.starts),
-            spans=writer.spans,
+            duration_s=recording.duration_s,
+            rate_hz=recording.rate_hz,
+            clock=find_clock_time(self.root / recording.path, recording.path),
+            windows=self.grid.count_windows(played.samples),
+            spans=(),
         )
+
+    def enter(self, recording: IndexedRecording, earlier: Sequence[Path]) -> None:
+        """Add a recording whose windows are written; remove those of its earlier states.
+
+        Of files that are not its own only `earlier` ones are removed, which were there before the
+        first of its own: where there are no locks, another process may have added the recording
+        too, and its entry names its own files.
+        """
         write_indexed(self.out, recording)
-        writer.remove_others()
-        return self._describe(played.recording, model, True)
+        for path in earlier:
+            if path.name not in recording.spans:
+                path.unlink(missing_ok=True)
 
     def _describe(
         self, recording: Recording, model: WindowEncoder, is_new: bool

@@ -381,12 +381,14 @@ def find_spans(folder: Path) -> list[Path]:
     return [path for path in paths if SPAN_NAME.fullmatch(path.name) is not None]
 
 
-def select_whole_spans(paths: Sequence[Path], stamp: str) -> dict[int, str]:
-    """Return the whole files of windows of one state of a recording, by number."""
+def select_whole_spans(
+    paths: Sequence[Path], stamp: str, numbers: range
+) -> dict[int, str]:
+    """Return those whole files of windows of one state of a recording that have certain numbers."""
     spans = {}
     for path in paths:
         match = SPAN_NAME.fullmatch(path.name)
-        if match is None or match[1] != stamp:
+        if match is None or match[1] != stamp or int(match[2]) not in numbers:
             continue
         if not find_span_damage(path):
             spans[int(match[2])] = path.name

@@ -1,15 +1,31 @@
-"""The recordings of an index as a job: each is an item, and writes its own files."""
+"""The recordings of an index as a job: each, or each span of a long one, writes its own files.
+
+Workers measure large recordings first. The spans of a long one are items of their own, so that
+several workers embed it; when all are written, this process enters the recording.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from callshot.detection.index.add_recording import AddedRecording, IndexTarget
 from callshot.detection.index.index_files import read_settings
+from callshot.detection.index.long_recordings import (
+    LongRecording,
+    Span,
+    WrittenSpan,
+    enter_recording,
+    measure_recording,
+    write_files,
+)
 from callshot.detection.index.windows import WindowEncoder
 from callshot.encoders.embed_on_cluster import check_fingerprint_of_client
 from callshot.encoders.spec import EncoderSpec
 from callshot.errors import InputError
 from callshot.jobs import Cluster, Job, Outcome, TryLater
+
+SPAN_S = 1800.0  # of audio in a span, at least
+# of its file in a span, at least: 2 MB more than those are read of a file behind a URL
+SPAN_BYTES = 48e6
 
 
 @dataclass(frozen=True)
@@ -29,38 +45,161 @@ class _OpenIndex:
     model: WindowEncoder
 
 
+@dataclass(frozen=True)
+class Progressed:
+    """A recording, or a span of one, has ended.
+
+    size        its part of the sizes of all recordings
+    embedded_s  seconds of audio that were embedded for it
+    outcome     of the recording, an AddedRecording or why it was left out; None if other spans of
+                it have not ended
+    """
+
+    path: str
+    size: float
+    embedded_s: float
+    outcome: Outcome | None
+
+
+@dataclass
+class _SpansOfRecording:
+    """The spans of a recording that have ended, and how many there are."""
+
+    recording: LongRecording
+    count: int
+    ended: dict[int, Outcome] = field(default_factory=dict)  # by the first file
+
+    def end(self, target: IndexTarget, span: Span, outcome: Outcome) -> Outcome | None:
+        """Add what became of a span; with the last one, enter the recording."""
+        self.ended[span.numbers.start] = outcome
+        if len(self.ended) < self.count:
+            return None
+        names: list[str] = []
+        for _, one in sorted(self.ended.items()):
+            if one.reason:  # the first in time, as if the recording were read in one go
+                return Outcome(outcome.number, reason=one.reason)
+            names += one.value.names
+        try:
+            added = enter_recording(target, self.recording, names)
+        except InputError as error:
+            return Outcome(outcome.number, reason=str(error))
+        return Outcome(outcome.number, added)
+
+
 def index_on_cluster(
-    cluster: Cluster, work: IndexWork, paths: Sequence[str], sizes: Mapping[str, int]
-) -> Iterator[Outcome]:
-    """Yield what became of each recording: an AddedRecording, or why it was left out."""
-    absolute = replace(
-        work,
-        target=replace(
-            work.target,
-            root=work.target.root.absolute(),
-            out=work.target.out.absolute(),
-        ),
-    )
+    cluster: Cluster, work: IndexWork, sizes: Mapping[str, int]
+) -> Iterator[Progressed]:
+    """Embed recordings, of `sizes` in bytes, on a cluster; yield what became of each."""
+    absolute = _use_absolute_paths(work)
+    long_ones: dict[str, LongRecording] = {}
+    rejected = set()
+    for path, outcome in _measure_large(cluster, absolute, sizes):
+        if outcome.reason:
+            rejected.add(path)
+            yield Progressed(path, sizes[path], 0.0, outcome)
+        elif outcome.value is not None:
+            long_ones[path] = outcome.value
+    rest = {path: size for path, size in sizes.items() if path not in rejected}
+    yield from _embed(cluster, absolute, rest, long_ones)
+
+
+def _use_absolute_paths(work: IndexWork) -> IndexWork:
+    """Return work whose folders and files are found from any folder."""
+    root = work.target.root.absolute()
+    out = work.target.out.absolute()
+    target = replace(work.target, root=root, out=out)
+    return replace(work, target=target)
+
+
+def _measure_large(
+    cluster: Cluster, work: IndexWork, sizes: Mapping[str, int]
+) -> Iterator[tuple[str, Outcome]]:
+    """Yield what workers find of recordings whose files are large enough for two spans.
+
+    This process opens none of them: a file that crashes the decoder would end it.
+    """
+    paths = [path for path, size in sizes.items() if size >= 2 * SPAN_BYTES]
     job = Job(
-        "index",
-        open_index_on_worker,
-        add_on_worker,
-        absolute,
-        paths,
-        paths,
-        [sizes[path] for path in paths],
-        work.device == "cuda",
+        kind="measure",
+        prepare=open_folder_on_worker,
+        function=measure_on_worker,
+        common=work,
+        items=paths,
+        names=paths,
+        sizes=[1.0] * len(paths),
     )
-    return cluster.run(job)
+    for outcome in cluster.run(job):
+        yield paths[outcome.number], outcome
+
+
+def _embed(
+    cluster: Cluster,
+    work: IndexWork,
+    sizes: Mapping[str, int],
+    long_ones: Mapping[str, LongRecording],
+) -> Iterator[Progressed]:
+    """Embed recordings and spans of long ones; yield what became of them."""
+    items: list[str | Span] = []
+    names: list[str] = []
+    shares: list[float] = []
+    open_ones = {}
+    for path, size in sizes.items():
+        pieces = _split(path, size, long_ones.get(path))
+        if len(pieces) > 1:
+            open_ones[path] = _SpansOfRecording(long_ones[path], len(pieces))
+        items += pieces
+        names += [path] * len(pieces)
+        shares += [size / len(pieces)] * len(pieces)
+    job = Job(
+        kind="index",
+        prepare=open_index_on_worker,
+        function=add_on_worker,
+        common=work,
+        items=items,
+        names=names,
+        sizes=shares,
+        needs_gpu=work.device == "cuda",
+    )
+    for outcome in cluster.run(job):
+        number = outcome.number
+        item = items[number]
+        embedded_s = 0.0
+        ended: Outcome | None = outcome
+        if isinstance(item, Span):
+            ended = open_ones[item.path].end(work.target, item, outcome)
+            if not outcome.reason:
+                embedded_s = outcome.value.embedded_s
+        elif not outcome.reason:
+            embedded_s = outcome.value.duration_s
+        yield Progressed(names[number], shares[number], embedded_s, ended)
+
+
+def _split(
+    path: str, size: int, recording: LongRecording | None
+) -> Sequence[str | Span]:
+    """Return the spans of a long recording, or the recording itself."""
+    if recording is None:
+        return [path]
+    longest = recording.entry.duration_s // SPAN_S
+    count = int(min(longest, size // SPAN_BYTES))
+    spans = recording.split(max(1, count))
+    return spans if len(spans) > 1 else [path]
+
+
+def open_folder_on_worker(work: IndexWork, threads: int) -> IndexWork:
+    """Check that the recordings are there; nothing has to be opened."""
+    if not work.target.root.is_dir():
+        raise InputError(
+            f"{work.target.root}: the folder of the recordings is not there; "
+            "use a shared folder"
+        )
+    return work
 
 
 def open_index_on_worker(work: IndexWork, threads: int) -> _OpenIndex:
     """Open the model in the process of a worker; check that folders and weights are the same."""
+    open_folder_on_worker(work, threads)
     target = work.target
-    if not target.root.is_dir():
-        raise InputError(
-            f"{target.root}: the folder of the recordings is not there; use a shared folder"
-        )
     if read_settings(target.out) != target.settings:
         raise InputError(f"{target.out}: is another index there; use a shared folder")
     model = WindowEncoder(work.spec, device=work.device, threads=threads)
@@ -70,9 +209,16 @@ def open_index_on_worker(work: IndexWork, threads: int) -> _OpenIndex:
     return _OpenIndex(target, model)
 
 
-def add_on_worker(state: _OpenIndex, path: str) -> AddedRecording:
-    """Add a recording; TryLater if another process is adding it."""
-    added = state.target.add(path, state.model, wait=False)
+def measure_on_worker(work: IndexWork, path: str) -> LongRecording | None:
+    """Return what is known of a recording before it is embedded; None if it can have no spans."""
+    return measure_recording(work.target, work.spec, path)
+
+
+def add_on_worker(state: _OpenIndex, item: str | Span) -> AddedRecording | WrittenSpan:
+    """Add a recording, or write a span of one; TryLater if another process is adding it."""
+    if isinstance(item, Span):
+        return write_files(state.target, item, state.model)
+    added = state.target.add(item, state.model, wait=False)
     if added is None:
         raise TryLater
     return added

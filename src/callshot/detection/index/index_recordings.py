@@ -271,18 +271,18 @@ class _IndexRun:
         check_runs_on(spec, device)
         self._open(plain_json(encoder_fingerprint(spec, device)))
         sizes = self._map_missing(self._find_size)
-        paths = list(sizes)
         total = sum(sizes.values())
         self.start_s = time.monotonic()
         work = IndexWork(self.target, spec, device)
         done = {}
-        for outcome in index_on_cluster(cluster, work, paths, sizes):
-            path = paths[outcome.number]
-            done[path] = outcome
-            embedded_s = 0.0 if outcome.reason else outcome.value.duration_s
-            cluster.add_audio(embedded_s)
-            self._report(total, sizes[path], embedded_s)
-        for path in paths:
+        for one in index_on_cluster(cluster, work, sizes):
+            self._report(total, one.size, one.embedded_s)
+            if one.outcome is None:
+                continue
+            done[one.path] = one.outcome
+            if not one.outcome.reason:
+                cluster.add_audio(one.outcome.value.duration_s)
+        for path in sizes:
             self._note_outcome(path, done[path])
 
     def _open(self, fingerprint: dict[str, Any]) -> None:

@@ -3,8 +3,10 @@
 Blocks are read while the model works. What was written before a crash is used again.
 """
 
+import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +35,11 @@ BLOCKS_AHEAD = 2  # that wait for the model
 
 
 class SpanWriter:
-    """Writes the windows of one recording; `starts` are their first samples."""
+    """Writes the windows of one recording; `starts` are their first samples.
+
+    `numbers` are the files to write, all of them by default. `lock` is held while a file is
+    written.
+    """
 
     def __init__(
         self,
@@ -42,15 +48,20 @@ class SpanWriter:
         stamp: str,
         settings: IndexSettings,
         grid: WindowGrid,
+        *,
+        numbers: range | None = None,
+        lock: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self.played = played
         self.folder = folder
         self.stamp = stamp
         self.settings = settings
         self.grid = grid
+        self.lock = lock
         self.starts = grid.find_starts(played.samples)
+        self.numbers = numbers or range(count_files(len(self.starts)))
         self.earlier = find_spans(folder)
-        self.names = select_whole_spans(self.earlier, stamp)
+        self.names = select_whole_spans(self.earlier, stamp, self.numbers)
 
     @property
     def spans(self) -> list[str]:
@@ -59,26 +70,17 @@ class SpanWriter:
 
     def write_spans(self, model: WindowEncoder) -> Iterator[tuple[float, bool]]:
         """Write the files that are missing; yield the share of each, and whether it is new."""
-        parts = split_range(len(self.starts), SPAN_WINDOWS)
-        for number, part in enumerate(parts):
-            starts = self.starts[part]
+        for number in self.numbers:
+            first = number * SPAN_WINDOWS
+            starts = self.starts[first : first + SPAN_WINDOWS]
             is_new = number not in self.names
             if is_new:
                 rows = self._embed(starts, model)
-                name = write_span(self.folder, self.stamp, number, rows)
+                with self.lock():
+                    name = write_span(self.folder, self.stamp, number, rows)
                 self.names[number] = name
             share = len(starts) / len(self.starts)
             yield share, is_new
-
-    def remove_others(self) -> None:
-        """Remove windows of an earlier state of the recording.
-
-        What came since this run began stays: where there are no locks, another process may have
-        added the recording too, and its entry names its own files.
-        """
-        for path in self.earlier:
-            if path.name not in self.spans:
-                path.unlink(missing_ok=True)
 
     def _embed(self, starts: IntArray, model: WindowEncoder) -> Rows:
         """Return windows as rows; the next ones are read while the model works."""
@@ -111,6 +113,11 @@ class SpanWriter:
                 f"{self.played.recording.path}: a vector is too large for "
                 f"{self.settings.dtype}; index with --dtype float32"
             )
+
+
+def count_files(windows: int) -> int:
+    """Return how many files a number of windows takes."""
+    return math.ceil(windows / SPAN_WINDOWS)
 
 
 def _store_first(waiting: deque[tuple[slice, Vectors]], rows: Rows) -> None:

@@ -1,0 +1,394 @@
+"""A long recording in spans, on several workers: the index of one that is read in one go."""
+
+import os
+import signal
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+import callshot
+from callshot.detection.index import (
+    index_on_cluster,
+    long_recordings,
+    span_writer,
+)
+from callshot.detection.index.index_files import LOCK, recording_folder
+from callshot.detection.index.long_recordings import Span
+from callshot.errors import InputError
+from callshot.files import hold_lock
+from callshot.jobs import Outcome, TryLater
+from sounds import record
+
+pytest.importorskip("distributed")
+WINDOWS = {"window_s": 0.5, "hop_s": 0.2}
+FILE_WINDOWS = 8
+
+
+class ClusterHere:
+    """Runs the items of a job in this process, the last first, and each of them twice."""
+
+    def __init__(self, most=None):
+        self.most = most  # items until Ctrl-C
+        self.audio_s = 0.0
+        self.spans = []
+
+    def run(self, job):
+        state = job.prepare(job.common, 1)
+        for number in reversed(range(len(job.items))):
+            item = job.items[number]
+            if isinstance(item, Span):
+                self.spans.append(item)
+            if self.most is not None and len(self.spans) > self.most:
+                raise KeyboardInterrupt
+            try:
+                job.function(state, item)
+                yield Outcome(number, job.function(state, item), tries=2)
+            except InputError as error:
+                yield Outcome(number, reason=str(error), tries=2)
+
+    def add_audio(self, seconds):
+        self.audio_s += seconds
+
+
+@pytest.fixture(autouse=True)
+def short_spans(monkeypatch):
+    """Make recordings of some seconds long ones."""
+    monkeypatch.setattr(span_writer, "SPAN_WINDOWS", FILE_WINDOWS)
+    monkeypatch.setattr(index_on_cluster, "SPAN_S", 2.0)
+    monkeypatch.setattr(index_on_cluster, "SPAN_BYTES", 1e3)
+
+
+def list_files(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != LOCK
+    }
+
+
+def index(audio: Path, out: Path, cluster=None, **options):
+    return callshot.index_recordings(
+        audio, out, "mfcc", **WINDOWS | options, cluster=cluster
+    )
+
+
+# The same bytes
+
+
+@pytest.mark.parametrize(
+    ("name", "rate_hz", "channels", "options", "choices"),
+    [
+        ("a.wav", 16000, 1, {"subtype": "PCM_16"}, {}),
+        ("a.wav", 44100, 2, {"subtype": "FLOAT"}, {"channel": "mean"}),
+        ("a.wav", 44101, 1, {"subtype": "PCM_U8"}, {"choices": {"speed": "0.7"}}),
+        ("a.flac", 8000, 1, {}, {"choices": {"top_hz": "3000"}}),
+        ("a.flac", 16000, 2, {"subtype": "PCM_24"}, {"channel": "2"}),
+        ("a.flac", 48000, 1, {}, {"hop_s": 0.5}),
+        ("a.aiff", 22050, 1, {"subtype": "ULAW"}, {"dtype": "float32"}),
+    ],
+)
+def test_spans_have_the_bytes_of_a_recording_that_is_read_in_one_go(
+    tmp_path, name, rate_hz, channels, options, choices
+):
+    record(tmp_path / "audio" / name, 21.37, rate_hz, channels, **options)
+    record(tmp_path / "audio/b.wav", 1.0, 16000, channels)
+    cluster = ClusterHere()
+    plain = index(tmp_path / "audio", tmp_path / "plain", **choices)
+    result = index(tmp_path / "audio", tmp_path / "spans", cluster, **choices)
+    assert list_files(tmp_path / "spans") == list_files(tmp_path / "plain")
+    assert len(cluster.spans) > 2
+    assert {span.path for span in cluster.spans} == {name}
+    assert result.added == plain.added == [name, "b.wav"]
+    assert result.notes == plain.notes
+    assert cluster.audio_s == pytest.approx(22.37, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("a.ogg", {}),
+        ("a.mp3", {}),
+        ("a.wav", {"subtype": "GSM610"}),  # libsndfile cannot seek in it
+        ("a.wav", {"subtype": "IMA_ADPCM"}),
+    ],
+)
+def test_a_recording_in_which_frames_cannot_be_sought_has_no_spans(
+    tmp_path, name, options
+):
+    record(tmp_path / "audio" / name, 20.0, 16000, **options)
+    cluster = ClusterHere()
+    windows = {"window_s": 0.5, "hop_s": 0.5}
+    index(tmp_path / "audio", tmp_path / "plain", **windows)
+    index(tmp_path / "audio", tmp_path / "spans", cluster, **windows)
+    assert list_files(tmp_path / "spans") == list_files(tmp_path / "plain")
+    assert cluster.spans == []
+
+
+def test_a_flac_file_without_a_length_has_no_spans(tmp_path):
+    path = record(tmp_path / "audio/a.flac", 20.0, 16000)
+    content = bytearray(path.read_bytes())
+    content[21] &= 0xF0  # the number of samples: 36 bits
+    content[22:26] = bytes(4)
+    path.write_bytes(content)
+    cluster = ClusterHere()
+    index(tmp_path / "audio", tmp_path / "plain")
+    result = index(tmp_path / "audio", tmp_path / "spans", cluster)
+    assert list_files(tmp_path / "spans") == list_files(tmp_path / "plain")
+    assert result.index.recordings[0].duration_s == 20.0
+    assert cluster.spans == []
+
+
+def test_spans_are_long_enough_and_cover_all_files_once(monkeypatch, tmp_path):
+    record(tmp_path / "audio/a.wav", 20.0, 8000)  # 99 windows in 13 files, 320 kB
+    for span_s, span_bytes, expected in [
+        (2.0, 1e3, [2, 2, 2, 2, 2, 2, 1]),
+        (5.0, 1e3, [4, 4, 4, 1]),
+        (2.0, 100e3, [5, 5, 3]),
+        (11.0, 1e3, []),
+        (2.0, 170e3, []),
+    ]:
+        monkeypatch.setattr(index_on_cluster, "SPAN_S", span_s)
+        monkeypatch.setattr(index_on_cluster, "SPAN_BYTES", span_bytes)
+        cluster = ClusterHere()
+        index(tmp_path / "audio", tmp_path / f"{span_s} {span_bytes}", cluster)
+        spans = [span.numbers for span in reversed(cluster.spans)]
+        assert [len(numbers) for numbers in spans] == expected
+        covered = [number for numbers in spans for number in numbers]
+        assert covered == list(range(sum(expected)))
+
+
+# Bad recordings
+
+
+def damage(path: Path, kind: str) -> None:
+    content = bytearray(path.read_bytes())
+    if kind == "cut short":
+        del content[len(content) * 6 // 10 :]
+    elif kind == "damaged":
+        content[len(content) // 2 : len(content) // 2 + 3000] = b"\xa5" * 3000
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("kind", ["cut short", "damaged"])
+@pytest.mark.parametrize("name", ["a.wav", "a.flac"])
+def test_a_bad_recording_has_the_outcome_of_one_that_is_read_in_one_go(
+    tmp_path, name, kind
+):
+    damage(record(tmp_path / "audio" / name, 20.0, 8000), kind)
+    record(tmp_path / "audio/b.wav", 1.0, 16000)
+    cluster = ClusterHere()
+    plain = index(tmp_path / "audio", tmp_path / "plain")
+    result = index(tmp_path / "audio", tmp_path / "spans", cluster)
+    assert len(cluster.spans) > 2
+    assert result.rejects == plain.rejects
+    assert result.added == plain.added
+    assert result.notes == plain.notes
+    assert result.index.recordings == plain.index.recordings
+    hours = sum(one.duration_s for one in result.index.recordings)
+    assert cluster.audio_s == pytest.approx(hours)
+    if name == "a.flac":
+        assert [reject.file for reject in result.rejects] == ["a.flac"]
+
+
+def test_samples_that_are_not_finite_reject_the_recording_once(tmp_path):
+    signal = np.full(320000, 0.1, np.float32)
+    signal[[150000, 300000]] = np.nan
+    (tmp_path / "audio").mkdir()
+    soundfile.write(tmp_path / "audio/a.wav", signal, 16000, subtype="FLOAT")
+    record(tmp_path / "audio/b.wav", 1.0, 16000)
+    plain = index(tmp_path / "audio", tmp_path / "plain")
+    result = index(tmp_path / "audio", tmp_path / "spans", ClusterHere())
+    assert result.rejects == plain.rejects
+    assert len(result.rejects) == 1
+    assert "at 9.375 s" in result.rejects[0].reason
+
+
+# What an earlier run left
+
+
+def count_written(monkeypatch) -> list[int]:
+    written = []
+    write_span = span_writer.write_span
+
+    def write(folder, stamp, number, rows):
+        written.append(number)
+        return write_span(folder, stamp, number, rows)
+
+    monkeypatch.setattr(span_writer, "write_span", write)
+    return written
+
+
+@pytest.mark.parametrize("again_on_cluster", [True, False])
+def test_an_interrupted_run_goes_on_with_what_it_wrote(
+    tmp_path, monkeypatch, again_on_cluster
+):
+    record(tmp_path / "audio/a.flac", 20.0, 8000)
+    index(tmp_path / "audio", tmp_path / "plain")
+    written = count_written(monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        index(tmp_path / "audio", tmp_path / "spans", ClusterHere(most=3))
+    assert written == [12, 10, 11, 8, 9]
+    whole = list_files(tmp_path / "spans")
+    name = next(name for name in whole if "-000009-" in name)
+    (tmp_path / "spans" / name).write_bytes(whole[name][:-1])
+    written.clear()
+    cluster = ClusterHere() if again_on_cluster else None
+    result = index(tmp_path / "audio", tmp_path / "spans", cluster)
+    assert sorted(written) == [0, 1, 2, 3, 4, 5, 6, 7, 9]
+    assert result.added == ["a.flac"]
+    assert list_files(tmp_path / "spans") == list_files(tmp_path / "plain")
+
+
+def test_windows_of_an_earlier_state_are_replaced_and_other_files_stay(tmp_path):
+    path = record(tmp_path / "audio/a.wav", 20.0, 8000)
+    out = tmp_path / "spans"
+    with pytest.raises(KeyboardInterrupt):
+        index(tmp_path / "audio", out, ClusterHere(most=4))
+    folder = recording_folder(out, "a.wav")
+    (folder / "notes.npy").write_bytes(b"of somebody else")
+    left = f".x.{2**22 + 1}-{'0' * 8}.part.npy"
+    (folder / left).write_bytes(b"of a killed process")
+    record(path, 21.0, 8000, seed=5)
+    index(tmp_path / "audio", out, ClusterHere())
+    index(tmp_path / "audio", tmp_path / "plain")
+    files = list_files(out)
+    assert files.pop(str((folder / "notes.npy").relative_to(out)))
+    assert files == list_files(tmp_path / "plain")
+
+
+def test_a_recording_that_changes_between_two_spans_is_rejected(tmp_path, monkeypatch):
+    path = record(tmp_path / "audio/a.wav", 20.0, 8000)
+    record(tmp_path / "audio/b.wav", 1.0, 8000)
+    write_span = span_writer.write_span
+
+    def grow_and_write(folder, stamp, number, rows):
+        if number == 4:
+            record(path, 21.0, 8000)
+        return write_span(folder, stamp, number, rows)
+
+    monkeypatch.setattr(span_writer, "write_span", grow_and_write)
+    result = index(tmp_path / "audio", tmp_path / "spans", ClusterHere())
+    assert result.added == ["b.wav"]
+    assert [reject.reason for reject in result.rejects] == [
+        "a.wav: changed while it was read; index again when it is complete"
+    ]
+    monkeypatch.setattr(span_writer, "write_span", write_span)
+    index(tmp_path / "audio", tmp_path / "spans", ClusterHere())
+    index(tmp_path / "audio", tmp_path / "plain")
+    assert list_files(tmp_path / "spans") == list_files(tmp_path / "plain")
+
+
+# Other processes
+
+
+def test_a_span_waits_while_another_process_adds_the_recording(tmp_path, monkeypatch):
+    monkeypatch.setattr(long_recordings, "LOCK_S", 0.05)
+    record(tmp_path / "audio/a.wav", 20.0, 8000)
+    tried = []
+
+    class ClusterThatWaits(ClusterHere):
+        def run(self, job):
+            for item in job.items:
+                if isinstance(item, Span) and not tried:
+                    self.try_with_lock(job, item)
+            yield from super().run(job)
+
+        def try_with_lock(self, job, item):
+            folder = recording_folder(job.common.target.out, item.path)
+            folder.mkdir(exist_ok=True)
+            with hold_lock(folder / LOCK), pytest.raises(TryLater):
+                job.function(job.prepare(job.common, 1), item)
+            tried.append(item)
+
+    index(tmp_path / "audio", tmp_path / "spans", ClusterThatWaits())
+    index(tmp_path / "audio", tmp_path / "plain")
+    assert tried
+    assert list_files(tmp_path / "spans") == list_files(tmp_path / "plain")
+
+
+def test_a_recording_that_another_process_added_meanwhile_is_not_new(tmp_path):
+    record(tmp_path / "audio/a.wav", 20.0, 8000)
+
+    class ClusterBesideAnother(ClusterHere):
+        def run(self, job):
+            index(tmp_path / "audio", tmp_path / "spans")
+            yield from super().run(job)
+
+    result = index(tmp_path / "audio", tmp_path / "spans", ClusterBesideAnother())
+    index(tmp_path / "audio", tmp_path / "plain")
+    assert result.rejects == []
+    assert list_files(tmp_path / "spans") == list_files(tmp_path / "plain")
+
+
+# Workers in other processes
+
+
+def kill_workers(out: Path, times: int) -> list[int]:
+    """Kill a worker each time that files of windows came, in a thread; return the list of them."""
+    killed: list[int] = []
+
+    def kill() -> None:
+        files = 0
+        while len(killed) < times:
+            time.sleep(0.02)
+            count = len(list(out.glob("recordings/*/*.npy")))
+            workers = list_workers()
+            if count > files and workers:
+                files = count
+                killed.append(workers[0])
+                os.kill(workers[0], signal.SIGKILL)
+
+    threading.Thread(target=kill, daemon=True).start()
+    return killed
+
+
+def list_workers() -> list[int]:
+    import psutil
+
+    workers = []
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):
+            if "spawn_main" in " ".join(child.cmdline()):
+                workers.append(child.pid)
+    return workers
+
+
+def test_a_worker_that_is_killed_within_a_long_recording_loses_nothing(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(span_writer, "SPAN_WINDOWS", 1024)  # as on the workers
+    monkeypatch.setattr(index_on_cluster, "SPAN_S", 5.0)
+    windows = {"window_s": 0.1, "hop_s": 0.01}
+    record(tmp_path / "audio/long.flac", 60.0, 8000)
+    damage(record(tmp_path / "audio/bad.flac", 60.0, 8000), "cut short")
+    record(tmp_path / "audio/short.wav", 2.0, 16000)
+    plain = index(tmp_path / "audio", tmp_path / "plain", **windows)
+    shares = []
+    with callshot.open_cluster("local:2") as cluster:
+        killed = kill_workers(tmp_path / "spans", 1)
+        result = index(
+            tmp_path / "audio",
+            tmp_path / "spans",
+            cluster,
+            **windows,
+            progress=lambda share, _: shares.append(share),
+        )
+    assert len(killed) == 1
+    assert result.added == plain.added == ["long.flac", "short.wav"]
+    assert result.rejects == plain.rejects
+    assert [reject.file for reject in result.rejects] == ["bad.flac"]
+    assert cluster.usage.failures == 1
+    assert cluster.usage.audio_s == pytest.approx(62.0)
+    assert sum(shares) == pytest.approx(1)
+    assert len(shares) > 10
+    bad = recording_folder(
+        tmp_path, "bad.flac"
+    ).name  # windows before and after the damage
+    for name, content in list_files(tmp_path / "plain").items():
+        if bad not in name:
+            assert (tmp_path / "spans" / name).read_bytes() == content
