@@ -18,10 +18,10 @@ from callshot.detection.index.windows import (
     make_grid,
 )
 from callshot.detection.learning.call_windows import place_windows
-from callshot.detection.learning.site import mix_example
-from callshot.detection.learning.site_examples import (
-    SiteFile,
-    find_site_windows,
+from callshot.detection.learning.mix_calls import mix_example
+from callshot.detection.learning.mix_examples import (
+    BackgroundFile,
+    read_quiet_windows,
     split_call,
 )
 from callshot.detection.models.background import find_free
@@ -125,10 +125,11 @@ def embed_clips(
 ) -> dict[str, Examples]:
     """Return clips as they are, and mixed into background of the recordings."""
     files = [
-        SiteFile(recordings, path.name) for path in sorted(recordings.glob("*.wav"))
+        BackgroundFile(recordings, path.name)
+        for path in sorted(recordings.glob("*.wav"))
     ]
     spec = embedder.spec
-    site = find_site_windows(files, spec, embedder.grid, "first")
+    site = read_quiet_windows(files, spec, embedder.grid, "first")
     window = embedder.grid.window
     plain = []
     mixed = []

@@ -23,8 +23,11 @@ from scipy import fft
 import callshot
 from callshot.corpus.audio import load_audio
 from callshot.corpus.synthetic import make_corpus
-from callshot.detection.learning.embed_at_site import Site, embed_at_site
-from callshot.detection.learning.site import SNRS_DB
+from callshot.detection.learning.embed_mixed_segments import (
+    BackgroundMix,
+    embed_mixed_segments,
+)
+from callshot.detection.learning.mix_calls import SNRS_DB
 from callshot.encoders.embed import EmbedOptions, SegmentAudio
 from callshot.records import MovedEvaluation, Segmentation
 from table import parser, show
@@ -160,8 +163,8 @@ def measure(
     """Evaluate examples of the library at the site, as they are and in its background."""
     plain = embed(library, encoder, store)
     options = EmbedOptions(store=store)
-    place = Site(site.root, snr_db)
-    mixed, _ = embed_at_site(library, encoder, options, site=place)
+    mix = BackgroundMix(site.root, snr_db)
+    mixed, _ = embed_mixed_segments(library, encoder, options, mix=mix)
     result = callshot.evaluate(
         [plain, mixed],
         queries=embed(site, encoder, store),

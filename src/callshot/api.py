@@ -19,8 +19,11 @@ from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.renaming import Renames, make_hints
 from callshot.corpus.segment_table import read_segments
 from callshot.corpus.segments import segment_corpus
-from callshot.detection.learning.embed_at_site import Site, embed_at_site
-from callshot.detection.learning.site import SNRS_DB
+from callshot.detection.learning.embed_mixed_segments import (
+    BackgroundMix,
+    embed_mixed_segments,
+)
+from callshot.detection.learning.mix_calls import SNRS_DB
 from callshot.encoders.embed import EmbedOptions, SegmentAudio
 from callshot.encoders.embed import embed as embed_with_encoder
 from callshot.encoders.views import check_title
@@ -228,9 +231,9 @@ def embed(
     if site is None:
         table, _ = embed_with_encoder(source, encoder, options, progress=progress)
     else:
-        place = Site(to_path(site), snr_db)
-        table, _ = embed_at_site(
-            source, encoder, options, site=place, progress=progress
+        mix = BackgroundMix(to_path(site), snr_db)
+        table, _ = embed_mixed_segments(
+            source, encoder, options, mix=mix, progress=progress
         )
     return table if name is None else replace(table, encoder=name)
 

@@ -21,7 +21,7 @@ from callshot.errors import OptionError, printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from callshot.detection.learning.embed_at_site import Site
+    from callshot.detection.learning.embed_mixed_segments import BackgroundMix
     from callshot.records import Embeddings, Reject
 
 MOST_REJECTS = 8  # shown on screen
@@ -141,7 +141,7 @@ def embed(
             name=name,
             audio=audio,
             sequences=sequence,
-            site=_make_site(site, snr_db),
+            mix=_make_mix(site, snr_db),
             store=store,
             device=device,
             threads=threads,
@@ -174,17 +174,17 @@ def _print_embedded(
     print(f"next: callshot evaluate {out} --out results")
 
 
-def _make_site(recordings: Path | None, snr_db: str | None) -> "Site | None":
+def _make_mix(recordings: Path | None, snr_db: str | None) -> "BackgroundMix | None":
     from callshot.cli.synth import parse_numbers  # registers synth, which comes last
-    from callshot.detection.learning.embed_at_site import Site
+    from callshot.detection.learning.embed_mixed_segments import BackgroundMix
 
     if recordings is None:
         if snr_db is not None:
             raise OptionError("snr_db: needs --site, recordings with background")
         return None
     if snr_db is None:
-        return Site(recordings)
-    return Site(recordings, tuple(parse_numbers("snr_db", snr_db)))
+        return BackgroundMix(recordings)
+    return BackgroundMix(recordings, tuple(parse_numbers("snr_db", snr_db)))
 
 
 @encoders.callback()

@@ -33,7 +33,10 @@ from callshot.corpus.segment_table import (
     write_segmentation,
 )
 from callshot.corpus.segments import segment_corpus
-from callshot.detection.learning.embed_at_site import Site, embed_at_site
+from callshot.detection.learning.embed_mixed_segments import (
+    BackgroundMix,
+    embed_mixed_segments,
+)
 from callshot.encoders.embed import (
     EmbedOptions,
     SegmentAudio,
@@ -181,7 +184,7 @@ def embed_files(
     name: str | None = None,
     audio: Path | None = None,
     sequences: bool = False,
-    site: Site | None = None,
+    mix: BackgroundMix | None = None,
     store: Path | None = None,
     device: str = "cpu",
     threads: int | None = None,
@@ -190,12 +193,12 @@ def embed_files(
 ) -> tuple[Embeddings, list[Reject]]:
     """Embed the segments of a table; write the embeddings, and the rejects beside them.
 
-    `name` is the name of the encoder in results, instead of its own. With a `site`, calls are
-    mixed into its background first.
+    `name` is the name of the encoder in results, instead of its own. With a `mix`, calls are
+    mixed into background first.
     """
-    if site is not None and sequences:
+    if mix is not None and sequences:
         raise OptionError("sequence: calls in the background of a site have none")
-    if site is not None and cluster is not None:
+    if mix is not None and cluster is not None:
         raise OptionError("cluster: calls are mixed into a site here; leave it out")
     source = to_path(source)
     out = to_path(out)
@@ -217,8 +220,8 @@ def embed_files(
     audio_of_segments = SegmentAudio(segments, root, load, source)
     options = EmbedOptions(choices, store, device, threads, cluster)
     run: Callable[..., tuple[Embeddings, list[Reject]]] = embed
-    if site is not None:
-        run = partial(embed_at_site, site=site)
+    if mix is not None:
+        run = partial(embed_mixed_segments, mix=mix)
     elif sequences:
         write = partial(write_sequences, sequences_path(out))
         run = partial(embed, write_sequences=write)

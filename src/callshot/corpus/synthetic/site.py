@@ -10,7 +10,7 @@ import soundfile
 
 from callshot.corpus.annotations import delimited, raven
 from callshot.corpus.synthetic.corpus import prepare_folder
-from callshot.corpus.synthetic.site_background import Site, draw_site
+from callshot.corpus.synthetic.site_background import SyntheticSite, draw_site
 from callshot.corpus.synthetic.site_plan import (
     SiteCall,
     SiteOptions,
@@ -144,7 +144,7 @@ def synthesise_soundscape(
 
 def _write_recordings(
     folder: Path,
-    site: Site,
+    site: SyntheticSite,
     plans: Mapping[str, Sequence[SiteRecording]],
     pool: Pool,
     progress: Progress,
@@ -258,7 +258,9 @@ def _write_audio(
             file.write(samples)
 
 
-def _write_clips(folder: Path, site: Site, plans: Sequence[SiteRecording]) -> None:
+def _write_clips(
+    folder: Path, site: SyntheticSite, plans: Sequence[SiteRecording]
+) -> None:
     """Write the clip of every example into a folder named by its label."""
     for plan in plans:
         for call in plan.calls:

@@ -42,7 +42,7 @@ ENGINE_TILT = 1.0  # how fast its harmonics weaken
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class SyntheticSite:
     """What all recordings of a site share: microphone, reverberation, callers, spectra of noise."""
 
     seed: int
@@ -62,14 +62,14 @@ class Site:
         return FADE_S * self.rate_hz
 
 
-def draw_site(seed: int, rate_hz: int) -> Site:
+def draw_site(seed: int, rate_hz: int) -> SyntheticSite:
     """Draw a site; the callers and the microphone depend on the seed only."""
     random = stream(seed, "site")
     soundscape = draw_soundscape(random)
     callers = tuple(draw_caller(random) for _ in range(CALLERS))
     size = (BLOCK_S + FADE_S) * rate_hz
     spectra = _make_spectra(soundscape, size, rate_hz)
-    return Site(seed, rate_hz, soundscape, callers, spectra)
+    return SyntheticSite(seed, rate_hz, soundscape, callers, spectra)
 
 
 def _make_spectra(
@@ -96,13 +96,13 @@ def _unit_gain(gain: Samples, size: int) -> Samples:
     return scaled.astype(np.float32)
 
 
-def draw_place(site: Site, random: Random) -> Soundscape:
+def draw_place(site: SyntheticSite, random: Random) -> Soundscape:
     """Return the site with the distance to a place where a caller stands."""
     return replace(site.soundscape, distance_m=random.uniform(*DISTANCES_M))
 
 
 def make_background(
-    site: Site, recording: SiteRecording, conditions: Conditions, block: int
+    site: SyntheticSite, recording: SiteRecording, conditions: Conditions, block: int
 ) -> Samples:
     """Make a block and its fade into the next one, to which it has to be added."""
     random = stream(site.seed, f"{recording.part} noise", recording.number, block)
@@ -120,7 +120,9 @@ def make_background(
     return samples
 
 
-def _draw_noise(site: Site, levels: Mapping[str, Samples], random: Random) -> Samples:
+def _draw_noise(
+    site: SyntheticSite, levels: Mapping[str, Samples], random: Random
+) -> Samples:
     """Draw noise of all kinds at these levels, and drops where rain falls."""
     size = site.block_size + site.fade_size
     noise = np.zeros(size, np.float32)
@@ -158,7 +160,7 @@ def _add_drops(noise: Samples, rain: Samples, rate_hz: int, random: Random) -> N
         noise[position : position + size] += click
 
 
-def _draw_birds(site: Site, birds_per_s: float, random: Random) -> Samples:
+def _draw_birds(site: SyntheticSite, birds_per_s: float, random: Random) -> Samples:
     """Draw the birds of a block; they sing at a pitch of the site, more or less."""
     birds_hz = random.uniform(0.7, 1.4) * site.soundscape.birds_hz
     size = site.block_size + site.fade_size

@@ -17,7 +17,7 @@ from scipy import fft
 from callshot.corpus.synthetic.call_synthesis import Random, Samples, synthesise_call
 from callshot.corpus.synthetic.plan import stream
 from callshot.corpus.synthetic.site_background import (
-    Site,
+    SyntheticSite,
     draw_place,
     make_background,
 )
@@ -64,7 +64,7 @@ class _Block:
 
 
 def generate_recording(
-    site: Site, recording: SiteRecording, pool: Pool
+    site: SyntheticSite, recording: SiteRecording, pool: Pool
 ) -> Iterator[Pcm]:
     """Yield the samples of a recording in pieces; threads of the pool work ahead."""
     conditions = draw_conditions(site.seed, recording)
@@ -96,7 +96,7 @@ def _work_ahead(pool: Pool, make: "partial[_Block]", count: int) -> Iterator[_Bl
 
 
 def _make_block(
-    site: Site,
+    site: SyntheticSite,
     recording: SiteRecording,
     conditions: Conditions,
     calls: Mapping[int, Sequence[SiteCall]],
@@ -108,7 +108,9 @@ def _make_block(
     return _Block(background, recorded)
 
 
-def _record(site: Site, recording: SiteRecording, call: SiteCall) -> _RecordedCall:
+def _record(
+    site: SyntheticSite, recording: SiteRecording, call: SiteCall
+) -> _RecordedCall:
     random = _call_stream(site, recording, call)
     dry = _synthesise(site, call, random)
     place = draw_place(site, random)
@@ -117,11 +119,13 @@ def _record(site: Site, recording: SiteRecording, call: SiteCall) -> _RecordedCa
     return _RecordedCall(call, first, samples)
 
 
-def _call_stream(site: Site, recording: SiteRecording, call: SiteCall) -> Random:
+def _call_stream(
+    site: SyntheticSite, recording: SiteRecording, call: SiteCall
+) -> Random:
     return stream(site.seed, f"{recording.part} voice", recording.number, call.number)
 
 
-def _synthesise(site: Site, call: SiteCall, random: Random) -> Samples:
+def _synthesise(site: SyntheticSite, call: SiteCall, random: Random) -> Samples:
     """Make a call by one of the callers of the site; a chorus has several."""
     order = random.permutation(len(site.callers))[:4]
     callers = [site.callers[index] for index in order]
@@ -129,7 +133,9 @@ def _synthesise(site: Site, call: SiteCall, random: Random) -> Samples:
     return synthesise_call(call.label, callers, duration_s, site.rate_hz, random)
 
 
-def _join_blocks(blocks: Iterator[_Block], site: Site, size: int) -> Iterator[_Block]:
+def _join_blocks(
+    blocks: Iterator[_Block], site: SyntheticSite, size: int
+) -> Iterator[_Block]:
     """Yield blocks without their fades, which are added to the next block; `size` cuts the last."""
     tail = np.zeros(site.fade_size, np.float32)
     rest = size
@@ -208,7 +214,7 @@ def band_power(samples: Samples, rate_hz: int, band_hz: tuple[float, float]) -> 
     return float(2 * energy / samples.size**2)
 
 
-def make_clip(site: Site, recording: SiteRecording, call: SiteCall) -> Pcm:
+def make_clip(site: SyntheticSite, recording: SiteRecording, call: SiteCall) -> Pcm:
     """Make the clean clip of an example: the same call at another place, by another microphone."""
     dry = _synthesise(site, call, _call_stream(site, recording, call))
     margin = round(CLIP_MARGIN_S * site.rate_hz)

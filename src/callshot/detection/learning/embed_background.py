@@ -12,7 +12,7 @@ from callshot.detection.learning.call_windows import find_grid
 from callshot.detection.learning.embed_calls import Pieces, embed_pieces
 from callshot.detection.learning.example_calls import AUTO, NONE, Calls, LearningOptions
 from callshot.detection.learning.recording_checks import CallAudio
-from callshot.detection.learning.site_background import make_span
+from callshot.detection.learning.unlabelled_background import make_span
 from callshot.detection.models.background import (
     ANNOTATED,
     MOST_WINDOWS,

@@ -19,7 +19,7 @@ from callshot.detection.learning.embed_calls import (
     embed_calls,
 )
 from callshot.detection.learning.example_calls import Calls, LearningOptions, read_calls
-from callshot.detection.learning.site_examples import mix_into_site, read_clips
+from callshot.detection.learning.mix_examples import embed_mixed_examples, read_clips
 from callshot.detection.models.example_clips import Clips
 from callshot.detection.models.model import (
     SEGMENT,
@@ -231,7 +231,7 @@ def learn_examples(
     new_examples = _make_examples(embedded)
     vectors = embedded.vectors
     if options.site is not None:
-        vectors = mix_into_site(
+        vectors = embed_mixed_examples(
             new_examples, clips, views, settings, options.site, embedding
         )
     model = make_model(

@@ -17,9 +17,9 @@ from callshot.detection.models.detector import Detector, check_aim, make_detecto
 from callshot.detection.models.model import Model
 from callshot.detection.models.model_file import load_model
 from callshot.detection.scans.active_windows import ActiveWindows, find_active_windows
+from callshot.detection.scans.adapt_model import AdaptedModel, adapt_model
 from callshot.detection.scans.merge_windows import Event, Spacing, merge_windows
 from callshot.detection.scans.scan_on_cluster import find_on_cluster
-from callshot.detection.scans.scan_site import SuitedModel, suit_site
 from callshot.detection.scans.scan_source import (
     EmbeddingOptions,
     ScanOptions,
@@ -47,7 +47,8 @@ class ScanResult:
                 how many windows were scanned, and how many had a call
     rejects     recordings that could not be read, and why
     notes       what is unusual about recordings
-    site_model  the model as it was used, if examples or background are not those of `model`
+    adapted_model
+                the model as it was used, if examples or background are not those of `model`
     """
 
     model: Model
@@ -60,7 +61,7 @@ class ScanResult:
     active: int
     rejects: Sequence[Reject]
     notes: Sequence[str]
-    site_model: Model | None = None
+    adapted_model: Model | None = None
 
     @property
     def hours(self) -> float:
@@ -178,12 +179,12 @@ def scan_recordings(
     check_scannable(model)
     check_aim(options.false_alarms)
     source = open_source(model, recordings, index, options, embedding, progress)
-    suited = suit_site(model, source, options.site, embedding)
-    aim = find_window_aim(options.false_alarms, source.index, suited.background)
-    detector = make_detector(suited.model, suited.background, aim)
+    adapted = adapt_model(model, source, options.site, embedding)
+    aim = find_window_aim(options.false_alarms, source.index, adapted.background)
+    detector = make_detector(adapted.model, adapted.background, aim)
     run = _ScanRun(source, detector, _make_spacing(model, source.index, options))
     run.scan_all(embedding, progress)
-    return run.make_result(model, options, suited)
+    return run.make_result(model, options, adapted)
 
 
 def find_window_aim(
@@ -249,9 +250,9 @@ class _ScanRun:
             )
 
     def make_result(
-        self, model: Model, options: ScanOptions, suited: SuitedModel
+        self, model: Model, options: ScanOptions, adapted: AdaptedModel
     ) -> ScanResult:
-        """Return what was found with a model, as it suits the site."""
+        """Return what was found with a model, and the model as it was adapted."""
         return ScanResult(
             model=model,
             options=options,
@@ -262,8 +263,8 @@ class _ScanRun:
             windows=self.windows,
             active=self.active,
             rejects=[*self.source.rejects, *self.rejects],
-            notes=[*self.source.notes, *suited.notes, *group_notes(self.notes)],
-            site_model=suited.changed_from(model),
+            notes=[*self.source.notes, *adapted.notes, *group_notes(self.notes)],
+            adapted_model=adapted.changed_from(model),
         )
 
     def _add(self, recording: IndexedRecording, windows: ActiveWindows) -> None:

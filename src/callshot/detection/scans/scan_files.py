@@ -146,8 +146,8 @@ def _write_events(result: ScanResult, folder: Path, wanted: ScanOutput) -> list[
             files = write_files(result.events, format, folder / format, recordings)
             names += [f"{format}/{file}" for file in files]
     names += _write_activity(result, folder)
-    if result.site_model is not None:
-        write_model(result.site_model, folder / SITE_MODEL)
+    if result.adapted_model is not None:
+        write_model(result.adapted_model, folder / SITE_MODEL)
         names.append(SITE_MODEL)
     write_rejects(result.rejects, folder / REJECTS)
     return [*names, REJECTS]

@@ -1,6 +1,6 @@
-"""A model and recordings of a site → the model with its examples mixed into background there.
+"""A model and other recordings → the model with its examples mixed into their background.
 
-Background without labels is found as in `site_background`, in windows of the encoder.
+Background without labels is found as in `unlabelled_background`, in windows of the encoder.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,9 +23,12 @@ from callshot.detection.index.windows import (
     measure_levels,
 )
 from callshot.detection.learning.call_windows import find_grid, read_as
+from callshot.detection.learning.mix_calls import mix_example
 from callshot.detection.learning.recording_checks import CallAudio, read_headers
-from callshot.detection.learning.site import mix_example
-from callshot.detection.learning.site_background import choose_quieter, spread_spans
+from callshot.detection.learning.unlabelled_background import (
+    choose_quieter,
+    spread_spans,
+)
 from callshot.detection.models.background import (
     MOST_WINDOWS,
     UNLABELLED,
@@ -47,12 +50,12 @@ from callshot.encoders.views import Views
 from callshot.errors import InputError, OptionError
 from callshot.records import Segment
 
-LEAST_SITE_WINDOWS = 100
+LEAST_WINDOWS = 100
 
 
 @dataclass(frozen=True)
-class SiteFile:
-    """A recording of a site: its folder, and its path in there."""
+class BackgroundFile:
+    """A recording to take background from: its folder, and its path in there."""
 
     root: Path
     path: str
@@ -94,10 +97,10 @@ def _cut_call(
     )
 
 
-def find_site_windows(
-    files: Sequence[SiteFile], spec: EncoderSpec, grid: WindowGrid, channel: str
+def read_quiet_windows(
+    files: Sequence[BackgroundFile], spec: EncoderSpec, grid: WindowGrid, channel: str
 ) -> list[Float32Array]:
-    """Return the audio of windows of a site: the quieter half, of those that are not silent."""
+    """Return the audio of windows of recordings: the quieter half of those that are not silent."""
     windows = list(_read_spread(files, spec, grid, channel))
     if not windows:
         raise InputError(
@@ -116,7 +119,7 @@ def find_site_windows(
 
 
 def _read_spread(
-    files: Sequence[SiteFile], spec: EncoderSpec, grid: WindowGrid, channel: str
+    files: Sequence[BackgroundFile], spec: EncoderSpec, grid: WindowGrid, channel: str
 ) -> Iterator[Float32Array]:
     """Yield windows that are spread over recordings, without what cannot be read."""
     durations_s = [_find_duration(file) for file in files]
@@ -133,7 +136,7 @@ def _read_spread(
                 yield played.read(start, start + grid.window)
 
 
-def _find_duration(file: SiteFile) -> float:
+def _find_duration(file: BackgroundFile) -> float:
     """Return the length of a recording in seconds, 0 if it cannot be read."""
     try:
         return probe(file.root / file.path, file.path).duration_s
@@ -144,7 +147,7 @@ def _find_duration(file: SiteFile) -> float:
 def mix_clips(
     examples: Sequence[Example],
     clips: Clips,
-    site: Sequence[Float32Array],
+    backgrounds: Sequence[Float32Array],
     encoder: WindowEncoder,
     window: int,
 ) -> tuple[list[int], Vectors]:
@@ -159,32 +162,32 @@ def mix_clips(
             continue
         call = samples.astype(np.float32) / np.float32(FULL_SCALE)
         windows: list[Float32Array] = []
-        for mixed in mix_example(call, site, example.place, clips.rate_hz):
+        for mixed in mix_example(call, backgrounds, example.place, clips.rate_hz):
             windows += split_call(mixed, window)
         rows.append(row)
         vectors.append(encoder.submit(windows)().mean(axis=0, dtype=np.float64))
     return rows, np.array(vectors, np.float32)
 
 
-def mix_into_site(
+def embed_mixed_examples(
     examples: Sequence[Example],
     clips: Clips | None,
     views: Views,
     settings: AudioSettings,
-    site: Path,
+    recordings: Path,
     options: EmbedOptions,
 ) -> Vectors:
-    """Return the vectors of examples that are mixed into background of the recordings of a site."""
+    """Return the vectors of examples that are mixed into background of recordings."""
     if clips is None:
         raise OptionError(
             "site: segments as they were cut, and joined encoders, cannot be mixed into "
             "background; leave the option out"
         )
-    library = find_recordings(site)
-    files = [SiteFile(library.root, path) for path in library.paths]
+    library = find_recordings(recordings)
+    files = [BackgroundFile(library.root, path) for path in library.paths]
     spec = views.specs[0]
     grid = find_grid(spec, settings)
-    windows = find_site_windows(files, spec, grid, settings.channel_rule)
+    windows = read_quiet_windows(files, spec, grid, settings.channel_rule)
     device = views.device(spec, options.device)
     with WindowEncoder(spec, device=device, threads=options.threads) as encoder:
         rows, vectors = mix_clips(examples, clips, windows, encoder, grid.window)
@@ -205,21 +208,23 @@ def split_call(signal: Float32Array, window: int) -> list[Float32Array]:
     return [signal[start : start + window] for start in starts]
 
 
-def move_to_site(
+def adapt_examples(
     model: Model,
-    files: Sequence[SiteFile],
+    files: Sequence[BackgroundFile],
     spec: EncoderSpec,
     grid: WindowGrid,
     encoder: WindowEncoder,
 ) -> Model:
-    """Return a model of the examples that have audio, mixed into background of a site."""
+    """Return a model of the examples that have audio, mixed into background of recordings."""
     if model.clips is None or all(one is None for one in model.clips.samples):
         raise InputError(
             f"{model.source}: has no audio of its examples, so they cannot be mixed into "
             "background; learn the model again, or use --site none"
         )
-    site = find_site_windows(files, spec, grid, model.settings.channel_rule)
-    rows, vectors = mix_clips(model.examples, model.clips, site, encoder, grid.window)
+    backgrounds = read_quiet_windows(files, spec, grid, model.settings.channel_rule)
+    rows, vectors = mix_clips(
+        model.examples, model.clips, backgrounds, encoder, grid.window
+    )
     examples = tuple(model.examples[row] for row in rows)
     clips = model.clips.select(rows)
     return replace(model, examples=examples, vectors=vectors, clips=clips)
@@ -229,7 +234,7 @@ def sample_index(index: Index) -> Background | None:
     """Return windows of an index as background without labels; None if there are too few."""
     sampled = [_sample_recording(index, one) for one in index.recordings]
     counts = [len(rows) for rows in sampled]
-    if sum(counts) < LEAST_SITE_WINDOWS:
+    if sum(counts) < LEAST_WINDOWS:
         return None
     rows = np.concatenate(sampled)
     recordings = [

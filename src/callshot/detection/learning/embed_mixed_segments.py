@@ -1,6 +1,6 @@
-"""Segments and recordings of a site → vectors of the calls as the site would have them.
+"""Segments and recordings of another site → vectors of the calls mixed into its background.
 
-Each call is mixed into background of the site once at each signal-to-noise ratio, scaled as its
+Each call is mixed into background once at each signal-to-noise ratio, scaled as its
 segment is, and embedded; its vector is the mean.
 """
 
@@ -15,8 +15,11 @@ import numpy as np
 
 from callshot.corpus.audio import load_audio, normalise_peak
 from callshot.corpus.options import check_range
-from callshot.detection.learning.site import SNRS_DB, choose_backgrounds, mix_call
-from callshot.detection.learning.site_background import SiteBackground, find_background
+from callshot.detection.learning.mix_calls import SNRS_DB, choose_backgrounds, mix_call
+from callshot.detection.learning.unlabelled_background import (
+    UnlabelledBackground,
+    find_background,
+)
 from callshot.encoders.batching import Loaded
 from callshot.encoders.embed import EmbedOptions, SegmentAudio, embed, segment_source
 from callshot.errors import InputError, OptionError
@@ -30,13 +33,17 @@ from callshot.records import (
 )
 
 RATIOS_DB = (-30, 60)
-AT_SITE = "{}, at site"  # the name of an encoder on calls in background
+MIXED_NAME = "{}, at site"  # the name of an encoder on calls in background
 NOTE = "{}: calls were mixed into background of {} at {} dB before they were embedded"
 
 
 @dataclass(frozen=True)
-class Site:
-    """Recordings of a site, a folder or a file, and at which ratios calls are mixed into them."""
+class BackgroundMix:
+    """Recordings to take background from, and the ratios at which calls are mixed into it.
+
+    recordings  a folder or a file
+    snr_db      signal-to-noise ratios
+    """
 
     recordings: Path
     snr_db: Sequence[float] = SNRS_DB
@@ -77,22 +84,22 @@ class Copy:
         return number, mixed
 
 
-def embed_at_site(
+def embed_mixed_segments(
     audio: SegmentAudio,
     encoder: str,
     options: EmbedOptions,
     *,
-    site: Site,
+    mix: BackgroundMix,
     progress: Progress = no_progress,
 ) -> tuple[Embeddings, list[Reject]]:
-    """Embed segments as if they had been recorded at a site.
+    """Embed segments as if they had been recorded where the background comes from.
 
     Parameters
     ----------
     audio, encoder, options, progress
         As in `embed`.
-    site
-        Each call is mixed into another background of it at each signal-to-noise ratio.
+    mix
+        Each call is mixed into another background of its recordings at each of its ratios.
 
     Returns
     -------
@@ -102,10 +109,10 @@ def embed_at_site(
     Raises
     ------
     InputError
-        If the site has too little audio, or no segment could be embedded.
+        If the recordings have too little audio, or no segment could be embedded.
     """
-    background = find_background(site.recordings, audio.segments[0])
-    copies = plan_copies(audio.segments, background, site.snr_db)
+    background = find_background(mix.recordings, audio.segments[0])
+    copies = plan_copies(audio.segments, background, mix.snr_db)
     mixed = SegmentAudio(
         [replace(copy.call, segment=name) for name, copy in copies.items()],
         audio.root,
@@ -115,21 +122,23 @@ def embed_at_site(
     )
     table, rejects = embed(mixed, encoder, options, progress=progress)
     names = {name: copy.call.segment for name, copy in copies.items()}
-    count = len(site.snr_db)
+    count = len(mix.snr_db)
     averaged = average_copies(table, names, count)
-    note = _describe(averaged, site)
+    note = _describe(averaged, mix)
     return replace(averaged, note=note), _merge_rejects(rejects, count)
 
 
-def _describe(table: Embeddings, site: Site) -> str:
+def _describe(table: Embeddings, mix: BackgroundMix) -> str:
     """Return the note of a table, with how its calls were changed."""
-    levels = ", ".join(f"{value:g}" for value in site.snr_db)
-    note = NOTE.format(table.encoder, site.recordings, levels)
+    levels = ", ".join(f"{value:g}" for value in mix.snr_db)
+    note = NOTE.format(table.encoder, mix.recordings, levels)
     return f"{table.note}; {note}" if table.note else note
 
 
 def plan_copies(
-    segments: Sequence[Segment], background: SiteBackground, ratios_db: Sequence[float]
+    segments: Sequence[Segment],
+    background: UnlabelledBackground,
+    ratios_db: Sequence[float],
 ) -> dict[str, Copy]:
     """Return the copies of all segments, by names of their own, one segment after the other."""
     copies = {}
@@ -145,25 +154,28 @@ def plan_copies(
 
 
 def load_copies(
-    copies: Mapping[str, Copy], root: Path, site: Path, segments: Sequence[Segment]
+    copies: Mapping[str, Copy],
+    root: Path,
+    background_root: Path,
+    segments: Sequence[Segment],
 ) -> Iterator[Loaded]:
     """Yield the audio of copies in order."""
     chosen = [copies[segment.segment] for segment in segments]
     calls = load_audio(root, [copy.call for copy in chosen])
-    backgrounds = load_audio(site, [copy.background for copy in chosen])
+    backgrounds = load_audio(background_root, [copy.background for copy in chosen])
     with closing(calls), closing(backgrounds):
         for copy, call, background in zip(chosen, calls, backgrounds, strict=True):
             yield copy.mix(call, background)
 
 
 def _name_source(
-    copies: Mapping[str, Copy], site: Path, root: Path, segment: Segment
+    copies: Mapping[str, Copy], background_root: Path, root: Path, segment: Segment
 ) -> str:
     """Name where the audio of a copy comes from: both sources, and the ratio."""
     copy = copies[segment.segment]
     parts = (
         segment_source(root, copy.call),
-        segment_source(site, copy.background),
+        segment_source(background_root, copy.background),
         copy.snr_db,
     )
     return sha256_text(repr(parts))[:32]
@@ -186,7 +198,7 @@ def average_copies(
     vectors = table.vectors[kept].reshape(-1, copies, table.vectors.shape[1])
     return replace(
         part,
-        encoder=AT_SITE.format(table.encoder),
+        encoder=MIXED_NAME.format(table.encoder),
         segment=[owner[row] for row in kept[::copies]],
         vectors=vectors.mean(axis=1, dtype=np.float64).astype(vectors.dtype),
     )

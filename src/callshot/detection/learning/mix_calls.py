@@ -1,4 +1,4 @@
-"""Calls from elsewhere, mixed into the background of a site, as its recorders would have them.
+"""A call and background of other recordings → the call in that background.
 
 The signal-to-noise ratio is that of powers while the call lasts, in the band that has 90 % of the
 call's energy (its 5 % and 95 % frequencies), which is at least a third of an octave wide. So wind

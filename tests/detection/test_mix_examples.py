@@ -9,10 +9,10 @@ import soundfile as sf
 import callshot
 from callshot.detection.index.windows import WindowEncoder, find_spec, make_grid
 from callshot.detection.learning.learn import learn
-from callshot.detection.learning.site import mix_example
-from callshot.detection.learning.site_examples import (
-    SiteFile,
-    find_site_windows,
+from callshot.detection.learning.mix_calls import mix_example
+from callshot.detection.learning.mix_examples import (
+    BackgroundFile,
+    read_quiet_windows,
     sample_index,
 )
 from callshot.detection.models.background import MOST_WINDOWS
@@ -117,8 +117,8 @@ def test_site_windows_are_the_quieter_half_spread_over_the_recordings(field):
     folder, _ = field
     spec = find_spec("mfcc")
     grid = make_grid(spec, 0.5)
-    files = [SiteFile(folder / "site", f"{name}.wav") for name in "xy"]
-    windows = find_site_windows(files, spec, grid, "first")
+    files = [BackgroundFile(folder / "site", f"{name}.wav") for name in "xy"]
+    windows = read_quiet_windows(files, spec, grid, "first")
     signals = [sf.read(file.root / file.path, dtype="float32")[0] for file in files]
     lengths = [len(signal) for signal in signals]
     count = 256
@@ -141,11 +141,11 @@ def test_silent_windows_of_a_site_do_not_count(field, tmp_path):
     spec = find_spec("mfcc")
     grid = make_grid(spec, 0.5)
     sf.write(tmp_path / "silent.wav", np.zeros(8 * 16000), 16000)
-    silent = SiteFile(tmp_path, "silent.wav")
+    silent = BackgroundFile(tmp_path, "silent.wav")
     with pytest.raises(InputError, match="site: 1 recordings are silent"):
-        find_site_windows([silent], spec, grid, "first")
-    files = [SiteFile(folder / "site", "x.wav"), *3 * [silent]]
-    windows = find_site_windows(files, spec, grid, "first")
+        read_quiet_windows([silent], spec, grid, "first")
+    files = [BackgroundFile(folder / "site", "x.wav"), *3 * [silent]]
+    windows = read_quiet_windows(files, spec, grid, "first")
     assert windows
     assert all(window.any() for window in windows)
 
@@ -153,10 +153,10 @@ def test_silent_windows_of_a_site_do_not_count(field, tmp_path):
 def test_a_missing_site_is_one_line(field):
     folder, _ = field
     spec = find_spec("mfcc")
-    missing = [SiteFile(folder, "missing.wav")]
+    missing = [BackgroundFile(folder, "missing.wav")]
     grid = make_grid(spec, 0.5)
     with pytest.raises(InputError, match="site: no window could be read from 1 rec"):
-        find_site_windows(missing, spec, grid, "first")
+        read_quiet_windows(missing, spec, grid, "first")
 
 
 def test_learning_for_a_site_embeds_mixtures(field, model):
@@ -166,8 +166,8 @@ def test_learning_for_a_site_embeds_mixtures(field, model):
         folder / "clips", "mfcc", site=folder / "site", store=folder / "store"
     )
     spec = find_spec("mfcc")
-    files = [SiteFile(folder / "site", f"{name}.wav") for name in "xy"]
-    windows = find_site_windows(files, spec, make_grid(spec, 0.5), "first")
+    files = [BackgroundFile(folder / "site", f"{name}.wav") for name in "xy"]
+    windows = read_quiet_windows(files, spec, make_grid(spec, 0.5), "first")
     with WindowEncoder(spec, device="cpu", threads=1) as encoder:
         for row in (0, 5, 11):
             example = model.examples[row]
@@ -237,9 +237,9 @@ def test_a_large_index_is_sampled_evenly(field, tmp_path, monkeypatch):
     ).index
     background = sample_index(index)
     assert len(background.vectors) == len(index) == 240 <= MOST_WINDOWS
-    monkeypatch.setattr("callshot.detection.learning.site_examples.MOST_WINDOWS", 120)
+    monkeypatch.setattr("callshot.detection.learning.mix_examples.MOST_WINDOWS", 120)
     sampled = sample_index(index)
     np.testing.assert_array_equal(sampled.vectors, background.vectors[::2])
     assert sampled.hours == pytest.approx(120 * 0.5 / 3600)
-    monkeypatch.setattr("callshot.detection.learning.site_examples.MOST_WINDOWS", 50)
+    monkeypatch.setattr("callshot.detection.learning.mix_examples.MOST_WINDOWS", 50)
     assert sample_index(index) is None

@@ -1,6 +1,6 @@
-"""Recordings of a site → spans that are probably without calls.
+"""Recordings without annotations → spans that are probably without calls.
 
-Nobody says where the site has calls, so background is the quieter half of 256 spans, which are
+Nobody says where these have calls, so background is the quieter half of 256 spans, which are
 spread evenly over all recordings. Silence is none.
 """
 
@@ -22,8 +22,8 @@ FEWEST_SPANS = 8
 
 
 @dataclass(frozen=True)
-class SiteBackground:
-    """Spans of a site's recordings that are probably without calls, and their recordings."""
+class UnlabelledBackground:
+    """Spans of recordings that are probably without calls, and these recordings."""
 
     root: Path
     recordings: Mapping[str, Recording]
@@ -39,16 +39,16 @@ class SiteBackground:
         return make_span(path, start_s, end_s, call.rate_hz, call.channel_rule)
 
 
-def find_background(site: Path, like: Segment) -> SiteBackground:
+def find_background(folder: Path, like: Segment) -> UnlabelledBackground:
     """Return the quieter half of spans; audio is read as that of a segment."""
-    library = find_recordings(site)
+    library = find_recordings(folder)
     readable, errors = probe_recordings(library, None, no_progress)
     recordings = {
         path: one for path, one in readable.items() if one.duration_s >= SPAN_S
     }
     if not recordings:
         reason = next(iter(errors.values()), f"no recording of at least {SPAN_S:g} s")
-        raise InputError(f"site: {site}: {reason}")
+        raise InputError(f"site: {folder}: {reason}")
     paths = sorted(recordings)
     durations_s = [recordings[path].duration_s for path in paths]
     places = [
@@ -58,11 +58,11 @@ def find_background(site: Path, like: Segment) -> SiteBackground:
     powers = measure_spans(library.root, places, like)
     if len(powers) < FEWEST_SPANS:
         raise InputError(
-            f"site: {site}: {len(powers)} of {len(places)} spans have sound that can be read; "
+            f"site: {folder}: {len(powers)} of {len(places)} spans have sound that can be read; "
             "give recordings with background"
         )
     chosen = choose_quieter(powers)
-    return SiteBackground(
+    return UnlabelledBackground(
         library.root, recordings, [places[number] for number in chosen]
     )
 

@@ -10,14 +10,14 @@ import soundfile
 
 import callshot
 from callshot.corpus.audio import load_audio, normalise_peak
-from callshot.detection.learning.embed_at_site import (
-    Site,
-    embed_at_site,
+from callshot.detection.learning.embed_mixed_segments import (
+    BackgroundMix,
+    embed_mixed_segments,
     load_copies,
     plan_copies,
 )
-from callshot.detection.learning.site import SNRS_DB, choose_backgrounds, mix_call
-from callshot.detection.learning.site_background import SPAN_S, find_background
+from callshot.detection.learning.mix_calls import SNRS_DB, choose_backgrounds, mix_call
+from callshot.detection.learning.unlabelled_background import SPAN_S, find_background
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.embed import EmbedOptions, SegmentAudio, embed
 from callshot.encoders.encode import open_encoder
@@ -74,7 +74,7 @@ def options(tmp_path):
 
 
 def embed_mfcc(calls, site, folder):
-    return embed_at_site(calls, "mfcc", options(folder), site=Site(site))
+    return embed_mixed_segments(calls, "mfcc", options(folder), mix=BackgroundMix(site))
 
 
 def test_the_python_function_lays_segments_into_a_site(calls, site, tmp_path):
@@ -213,4 +213,4 @@ def test_a_site_without_background_is_one_clear_line(kind, message, calls, tmp_p
 @pytest.mark.parametrize("ratios", [(), (5.0, 5.0), (100.0,)])
 def test_signal_to_noise_ratios_are_different_numbers_in_their_range(ratios, site):
     with pytest.raises(OptionError, match=r"^snr_db: expected"):
-        Site(site, ratios)
+        BackgroundMix(site, ratios)

@@ -1,12 +1,12 @@
-"""A model and what is scanned → the model as it suits that site, and background of the site."""
+"""A model and what is scanned → the model adapted to the background of these recordings."""
 
 from dataclasses import dataclass, replace
 
 from callshot.detection.index.windows import WindowEncoder, find_spec
 from callshot.detection.learning.call_windows import find_grid
-from callshot.detection.learning.site_examples import (
-    SiteFile,
-    move_to_site,
+from callshot.detection.learning.mix_examples import (
+    BackgroundFile,
+    adapt_examples,
     sample_index,
 )
 from callshot.detection.models.background import Background
@@ -22,8 +22,8 @@ NO_LABELS = (
 
 
 @dataclass(frozen=True)
-class SuitedModel:
-    """A model for one site, background to find thresholds, and notes."""
+class AdaptedModel:
+    """A model for what is scanned, background to find thresholds, and notes."""
 
     model: Model
     background: Background | None
@@ -36,17 +36,18 @@ class SuitedModel:
         return replace(self.model, background=self.background)
 
 
-def suit_site(
-    model: Model, source: ScanSource, site: str, embedding: EmbeddingOptions
-) -> SuitedModel:
+def adapt_model(
+    model: Model, source: ScanSource, mode: str, embedding: EmbeddingOptions
+) -> AdaptedModel:
     """Mix examples into background of what is scanned, and take thresholds from there.
 
-    With "auto", only for models without background: their examples are clips, from elsewhere.
+    `mode` is the option `site` of a scan. With "auto", only for models without background: their
+    examples are clips, from elsewhere.
     """
     background = model.background
     has_background = background is not None and len(background.vectors) > 0
-    if site == "none" or (site == "auto" and has_background):
-        return SuitedModel(model, background)
+    if mode == "none" or (mode == "auto" and has_background):
+        return AdaptedModel(model, background)
     index = replace(source.index, recordings=tuple(source.recordings))
     background = sample_index(index)
     if background is None:
@@ -54,24 +55,26 @@ def suit_site(
             f"{len(index)} windows are too few to find background without labels; the model is "
             "used as it is"
         )
-        return SuitedModel(model, model.background, (note,))
-    files = [SiteFile(to_path(one.root), one.path) for one in source.recordings]
+        return AdaptedModel(model, model.background, (note,))
+    files = [BackgroundFile(to_path(one.root), one.path) for one in source.recordings]
     try:
-        moved = _move(model, files, embedding)
+        mixed = _mix_examples(model, files, embedding)
     except InputError as error:
         note = f"the examples are used as they are: {error}"
-        return SuitedModel(model, background, (note, NO_LABELS))
+        return AdaptedModel(model, background, (note, NO_LABELS))
     note = (
-        f"{len(moved.examples)} examples were mixed into background of these recordings; "
+        f"{len(mixed.examples)} examples were mixed into background of these recordings; "
         "--site none uses them as they are"
     )
-    return SuitedModel(moved, background, (note, NO_LABELS))
+    return AdaptedModel(mixed, background, (note, NO_LABELS))
 
 
-def _move(model: Model, files: list[SiteFile], embedding: EmbeddingOptions) -> Model:
+def _mix_examples(
+    model: Model, files: list[BackgroundFile], embedding: EmbeddingOptions
+) -> Model:
     spec = find_spec(embedding.encoder or model.encoder, embedding.choices)
     grid = find_grid(spec, model.settings)
     with WindowEncoder(
         spec, device=embedding.device, threads=embedding.threads
     ) as encoder:
-        return move_to_site(model, files, spec, grid, encoder)
+        return adapt_examples(model, files, spec, grid, encoder)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from callshot.detection.learning.site import (
+from callshot.detection.learning.mix_calls import (
     choose_backgrounds,
     find_band,
     mix_call,
