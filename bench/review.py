@@ -31,7 +31,7 @@ from callshot.detection.index.index_files import (
     write_span,
 )
 from callshot.detection.scans.scan_files import ScanOutput, scan_files
-from callshot.detection.scans.scan_source import EmbeddingOptions, ScanOptions
+from callshot.detection.scans.scan_source import IndexingOptions, ScanOptions
 from callshot.review.server import ServerOptions, open_review
 from callshot.review.sources import SourceOptions
 from child_processes import run_child
@@ -76,7 +76,7 @@ def measure(folder: Path, hours: int, decisions: int) -> list[dict[str, object]]
         folder / "index",
         folder / "scan",
         ScanOptions(),
-        EmbeddingOptions(),
+        IndexingOptions(),
         ScanOutput(()),
     )
     first = run_child("open_once", folder)

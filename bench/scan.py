@@ -40,7 +40,7 @@ from callshot.detection.models.model import (
 from callshot.detection.models.model_file import write_model
 from callshot.detection.scans.scan import scan
 from callshot.detection.scans.scan_files import ScanOutput, scan_files
-from callshot.detection.scans.scan_source import EmbeddingOptions, ScanOptions
+from callshot.detection.scans.scan_source import IndexingOptions, ScanOptions
 from callshot.files import sha256_text
 from child_processes import peak_mb, run_child, run_to_end, start_child
 from kills import kill_and_resume, list_files
@@ -186,7 +186,7 @@ def run_scan(folder: str, out: str) -> None:
         Path(folder) / "recordings",
         Path(out),
         ScanOptions(hop_s=0.5),
-        EmbeddingOptions(),
+        IndexingOptions(),
         ScanOutput(("raven", "audacity", "kaleidoscope")),
     )
 

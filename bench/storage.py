@@ -20,7 +20,7 @@ from callshot.detection.index.index_files import open_index
 from callshot.detection.learning.learn import learn
 from callshot.detection.models.model_file import write_model
 from callshot.detection.scans.scan_files import ScanOutput, scan_files
-from callshot.detection.scans.scan_source import EmbeddingOptions, ScanOptions
+from callshot.detection.scans.scan_source import IndexingOptions, ScanOptions
 from callshot.storage import range_reader, to_path
 from stores import (
     BUCKET,
@@ -126,7 +126,7 @@ def _scan(model: Path, recordings: Path, out: Path):
         recordings,
         out,
         ScanOptions(false_alarms=60, site="none"),
-        EmbeddingOptions(),
+        IndexingOptions(),
         ScanOutput(),
     )
 

@@ -14,7 +14,7 @@ import uvicorn
 
 from callshot.detection.learning.learn import learn
 from callshot.detection.scans.scan_files import ScanOutput, scan_files
-from callshot.detection.scans.scan_source import EmbeddingOptions, ScanOptions
+from callshot.detection.scans.scan_source import IndexingOptions, ScanOptions
 from callshot.review.server import LOOPBACK, ServerOptions, listen, open_review
 from callshot.review.sources import SourceOptions
 from callshot.review.web import make_app
@@ -40,7 +40,7 @@ def make_scan(folder: Path) -> Path:
         folder / "recordings",
         folder / "scan",
         ScanOptions(false_alarms=60.0, hop_s=0.25),
-        EmbeddingOptions(threads=1),
+        IndexingOptions(threads=1),
         ScanOutput(()),
     )
     shutil.rmtree(folder / "store")

@@ -23,7 +23,7 @@ from callshot.detection.scans import scan_files as scan_output
 from callshot.detection.scans.active_windows import decide
 from callshot.detection.scans.scan import scan, typical_lengths
 from callshot.detection.scans.scan_files import ScanOutput, scan_files
-from callshot.detection.scans.scan_source import EmbeddingOptions, ScanOptions
+from callshot.detection.scans.scan_source import IndexingOptions, ScanOptions
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.records import FAILURES, Finding
 from callshot.report import local_folder
@@ -73,7 +73,7 @@ def run_scan(folder: Path, source: Path, out: Path, **options):
         source,
         out,
         ScanOptions(**{"hop_s": HOP_S} | options),
-        EmbeddingOptions(),
+        IndexingOptions(),
         ScanOutput(("raven", "audacity", "kaleidoscope")),
     )
 
@@ -270,7 +270,7 @@ def test_recordings_that_are_gone_are_not_scanned(field, tmp_path):
 
 def test_clips_are_cut_and_not_scanned(field, tmp_path):
     wanted = ScanOutput((), ClipOptions(1))
-    arguments = (ScanOptions(), EmbeddingOptions(), wanted)
+    arguments = (ScanOptions(), IndexingOptions(), wanted)
     model = field / "model.npz"
     scan_files(model, field / "index", tmp_path / "out", *arguments)
     clips = pl.read_csv(tmp_path / "out" / "clips" / "clips.csv")
@@ -285,7 +285,7 @@ def test_clips_of_a_recording_that_changed_are_rejects_in_the_table(field, tmp_p
     changed = site / "x.wav"
     os.utime(changed, ns=(0, 0))
     wanted = ScanOutput((), ClipOptions(50))
-    arguments = (ScanOptions(), EmbeddingOptions(), wanted)
+    arguments = (ScanOptions(), IndexingOptions(), wanted)
     out = tmp_path / "out"
     result = scan_files(field / "model.npz", tmp_path / "first/index", out, *arguments)
     assert "x.wav" in result.events["recording"].to_list()
@@ -300,7 +300,7 @@ def test_clips_of_a_recording_that_is_gone_are_rejects_in_the_table(field, tmp_p
     site = shutil.copytree(field / "site", tmp_path / "site")
     run_scan(field, site, tmp_path / "first")
     (site / "x.wav").unlink()
-    arguments = (ScanOptions(), EmbeddingOptions(), ScanOutput((), ClipOptions(1)))
+    arguments = (ScanOptions(), IndexingOptions(), ScanOutput((), ClipOptions(1)))
     out = tmp_path / "out"
     result = scan_files(field / "model.npz", tmp_path / "first/index", out, *arguments)
     assert {reject.file for reject in result.rejects} == {"x.wav"}

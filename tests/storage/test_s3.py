@@ -11,7 +11,7 @@ from callshot.corpus.recordings import find_recordings
 from callshot.detection.index import index_files, span_writer
 from callshot.detection.index.index_files import Index
 from callshot.detection.scans.scan_files import ScanOutput, scan_files
-from callshot.detection.scans.scan_source import EmbeddingOptions, ScanOptions
+from callshot.detection.scans.scan_source import IndexingOptions, ScanOptions
 from callshot.errors import InputError, OutputError
 from callshot.storage import range_reader, to_path
 from sounds import record
@@ -99,7 +99,7 @@ def test_scans_from_and_to_a_bucket_write_the_files_of_a_scan_on_a_disk(
     assert (model.model.vectors == expected.model.vectors).all()
     assert model.model.provenance == expected.model.provenance
     expected.write(tmp_path / "model.npz")
-    options = (ScanOptions(900, site="none"), EmbeddingOptions(), ScanOutput())
+    options = (ScanOptions(900, site="none"), IndexingOptions(), ScanOutput())
     places = (tmp_path / "model.npz", local, tmp_path / "out")
     for _ in range(2):  # the second set replaces the first
         urls = [to_path(f"{URL}/{name}") for name in ("model.npz", "in", "out")]

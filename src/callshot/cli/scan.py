@@ -177,10 +177,10 @@ def _scan_recordings(
     from rich.console import Console
 
     from callshot.detection.scans.scan_files import scan_files
-    from callshot.detection.scans.scan_source import EmbeddingOptions
+    from callshot.detection.scans.scan_source import IndexingOptions
     from callshot.detection.terminal import show_scan
 
-    embedding = EmbeddingOptions(
+    indexing = IndexingOptions(
         encoder.encoder,
         parse_pairs("set", encoder.choices, "speed=2"),
         events.follow_links,
@@ -193,8 +193,8 @@ def _scan_recordings(
         use_cluster(cluster, encoder.threads, quiet=quiet) as workers,
         run_with_progress("opening the encoder", quiet=quiet) as progress,
     ):
-        embedding = replace(embedding, cluster=workers)
-        result = scan_files(path, recordings, out, options, embedding, wanted, progress)
+        indexing = replace(indexing, cluster=workers)
+        result = scan_files(path, recordings, out, options, indexing, wanted, progress)
     if not quiet:
         show_scan(result, out, Console())
 

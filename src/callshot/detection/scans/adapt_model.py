@@ -11,7 +11,7 @@ from callshot.detection.learning.mix_examples import (
 )
 from callshot.detection.models.background import Background
 from callshot.detection.models.model import Model
-from callshot.detection.scans.scan_source import EmbeddingOptions, ScanSource
+from callshot.detection.scans.scan_source import IndexingOptions, ScanSource
 from callshot.errors import InputError
 from callshot.storage import to_path
 
@@ -37,7 +37,7 @@ class AdaptedModel:
 
 
 def adapt_model(
-    model: Model, source: ScanSource, mode: str, embedding: EmbeddingOptions
+    model: Model, source: ScanSource, mode: str, indexing: IndexingOptions
 ) -> AdaptedModel:
     """Mix examples into background of what is scanned, and take thresholds from there.
 
@@ -58,7 +58,7 @@ def adapt_model(
         return AdaptedModel(model, model.background, (note,))
     files = [BackgroundFile(to_path(one.root), one.path) for one in source.recordings]
     try:
-        mixed = _mix_examples(model, files, embedding)
+        mixed = _mix_examples(model, files, indexing)
     except InputError as error:
         note = f"the examples are used as they are: {error}"
         return AdaptedModel(model, background, (note, NO_LABELS))
@@ -70,11 +70,11 @@ def adapt_model(
 
 
 def _mix_examples(
-    model: Model, files: list[BackgroundFile], embedding: EmbeddingOptions
+    model: Model, files: list[BackgroundFile], indexing: IndexingOptions
 ) -> Model:
-    spec = find_spec(embedding.encoder or model.encoder, embedding.choices)
+    spec = find_spec(indexing.encoder or model.encoder, indexing.choices)
     grid = find_grid(spec, model.settings)
     with WindowEncoder(
-        spec, device=embedding.device, threads=embedding.threads
+        spec, device=indexing.device, threads=indexing.threads
     ) as encoder:
         return adapt_examples(model, files, spec, grid, encoder)

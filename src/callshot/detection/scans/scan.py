@@ -21,7 +21,7 @@ from callshot.detection.scans.adapt_model import AdaptedModel, adapt_model
 from callshot.detection.scans.merge_windows import Event, Spacing, merge_windows
 from callshot.detection.scans.scan_on_cluster import find_on_cluster
 from callshot.detection.scans.scan_source import (
-    EmbeddingOptions,
+    IndexingOptions,
     ScanOptions,
     ScanSource,
     check_scannable,
@@ -161,10 +161,10 @@ def scan(
     """
     learned = model if isinstance(model, Model) else load_model(model)
     options = ScanOptions(false_alarms, gap_s, hop_s, site)
-    embedding = EmbeddingOptions(
+    indexing = IndexingOptions(
         encoder, dict(choices or {}), follow_links, device, threads, cluster
     )
-    return scan_recordings(learned, recordings, index, options, embedding, progress)
+    return scan_recordings(learned, recordings, index, options, indexing, progress)
 
 
 def scan_recordings(
@@ -172,18 +172,18 @@ def scan_recordings(
     recordings: Path | str | Index,
     index: Path | str | None,
     options: ScanOptions,
-    embedding: EmbeddingOptions,
+    indexing: IndexingOptions,
     progress: Progress = no_progress,
 ) -> ScanResult:
     """Find calls in recordings or in an index of them; see `scan`."""
     check_scannable(model)
     check_aim(options.false_alarms)
-    source = open_source(model, recordings, index, options, embedding, progress)
-    adapted = adapt_model(model, source, options.site, embedding)
+    source = open_source(model, recordings, index, options, indexing, progress)
+    adapted = adapt_model(model, source, options.site, indexing)
     aim = find_window_aim(options.false_alarms, source.index, adapted.background)
     detector = make_detector(adapted.model, adapted.background, aim)
     run = _ScanRun(source, detector, _make_spacing(model, source.index, options))
-    run.scan_all(embedding, progress)
+    run.scan_all(indexing, progress)
     return run.make_result(model, options, adapted)
 
 
@@ -228,15 +228,15 @@ class _ScanRun:
     windows: int = 0
     active: int = 0
 
-    def scan_all(self, embedding: EmbeddingOptions, progress: Progress) -> None:
+    def scan_all(self, indexing: IndexingOptions, progress: Progress) -> None:
         """Find the events of all recordings; one that cannot be read is a reject."""
         source = self.source
         report = _make_report(source, progress)
         scanned = (source.index, source.recordings, self.detector)
-        if embedding.cluster is None:
-            found = find_active_windows(*scanned, threads=embedding.threads)
+        if indexing.cluster is None:
+            found = find_active_windows(*scanned, threads=indexing.threads)
         else:
-            found = find_on_cluster(embedding.cluster, *scanned)
+            found = find_on_cluster(indexing.cluster, *scanned)
         for recording, windows in found:
             if isinstance(windows, InputError):
                 self.rejects.append(Reject(recording.path, None, str(windows)))

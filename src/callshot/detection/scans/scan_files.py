@@ -32,7 +32,7 @@ from callshot.detection.index.add_recording import find_stamp
 from callshot.detection.index.clock import RecordedTime, parse_clock
 from callshot.detection.models.model_file import load_model, write_model
 from callshot.detection.scans.scan import ScanResult, scan_recordings
-from callshot.detection.scans.scan_source import EmbeddingOptions, ScanOptions
+from callshot.detection.scans.scan_source import IndexingOptions, ScanOptions
 from callshot.errors import OptionError, suggest_name
 from callshot.files import describe_file, make_folder, sha256_text
 from callshot.records import Progress, Recording, Reject, no_progress
@@ -82,7 +82,7 @@ def scan_files(
     recordings: Path,
     out: Path,
     options: ScanOptions,
-    embedding: EmbeddingOptions,
+    indexing: IndexingOptions,
     wanted: ScanOutput,
     progress: Progress = no_progress,
 ) -> ScanResult:
@@ -95,7 +95,7 @@ def scan_files(
             check_clips_folder(out / CLIPS_FOLDER)
         model = load_model(model_path)
         found = scan_recordings(
-            model, recordings, out / INDEX_FOLDER, options, embedding, progress
+            model, recordings, out / INDEX_FOLDER, options, indexing, progress
         )
         rejects = [*found.rejects, *_write_clips(found, out, wanted.clips)]
         result = replace(found, rejects=rejects)

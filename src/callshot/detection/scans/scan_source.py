@@ -53,8 +53,8 @@ class ScanOptions:
 
 
 @dataclass(frozen=True)
-class EmbeddingOptions:
-    """How windows of recordings are embedded; only needed where there is no index yet.
+class IndexingOptions:
+    """How recordings are indexed before they are scanned; the encoder only if there is no index yet.
 
     encoder, choices  where the model cannot find its own by name, as with onnx:PATH
     cluster           workers that embed windows, and compare them with the model
@@ -102,7 +102,7 @@ def open_source(
     recordings: Path | str | Index,
     index: Path | str | None,
     options: ScanOptions,
-    embedding: EmbeddingOptions,
+    indexing: IndexingOptions,
     progress: Progress,
 ) -> ScanSource:
     """Return an index as it is, or make one of recordings in the folder `index`."""
@@ -115,7 +115,7 @@ def open_source(
         raise OptionError(
             "index: name the folder in which the windows of recordings are stored"
         )
-    run = _IndexFirst(model, place, to_path(index), embedding)
+    run = _IndexFirst(model, place, to_path(index), indexing)
     return run.make_source(options.hop_s, progress)
 
 
@@ -177,7 +177,7 @@ class _IndexFirst:
     model: Model
     recordings: Path
     folder: Path
-    options: EmbeddingOptions
+    options: IndexingOptions
 
     def make_source(self, hop_s: float | None, progress: Progress) -> ScanSource:
         """Embed the windows that the index does not have; earlier recordings are left out."""
