@@ -178,10 +178,16 @@ def test_the_pipeline_goes_from_recordings_to_crossovers(tmp_path: Path) -> None
 def test_segments_can_be_embedded_from_a_table_and_from_a_list(tmp_path: Path) -> None:
     audio = make_corpus(tmp_path / "recordings", recordings=2)
     segments = callshot.segment(audio, min_length_s=0.5)
-    table = callshot.embed(segments, "mfcc", store=tmp_path / "store", n_fft=512)
+    table = callshot.embed(
+        segments, "mfcc", encoder_options={"n_fft": 512}, store=tmp_path / "store"
+    )
     assert table.encoder == "mfcc[n_fft=512]"
     listed = callshot.embed(
-        segments.segments, "mfcc", audio=audio, store=tmp_path / "store", n_fft=512
+        segments.segments,
+        "mfcc",
+        audio=audio,
+        store=tmp_path / "store",
+        encoder_options={"n_fft": 512},
     )
     assert np.array_equal(table.vectors, listed.vectors)
     named = callshot.embed(segments, "mfcc", name="cepstra", store=tmp_path / "store")

@@ -26,6 +26,7 @@ from callshot.detection.learning.embed_mixed_segments import (
 from callshot.detection.learning.mix_calls import SNRS_DB
 from callshot.encoders.embed import EmbedOptions, SegmentAudio
 from callshot.encoders.embed import embed as embed_with_encoder
+from callshot.encoders.spec import format_options
 from callshot.encoders.views import check_title
 from callshot.errors import OptionError, check_options
 from callshot.fewshot.dataset import Dataset
@@ -154,6 +155,7 @@ def embed(
     segments: Segments,
     encoder: str,
     *,
+    encoder_options: Mapping[str, object] | None = None,
     name: str | None = None,
     audio: Path | str | None = None,
     site: Path | str | None = None,
@@ -163,7 +165,6 @@ def embed(
     threads: int | None = None,
     cluster: Cluster | None = None,
     progress: Progress = no_progress,
-    **choices: Any,
 ) -> Embeddings:
     """Embed segments with a frozen encoder; vectors in the store are not computed again.
 
@@ -173,6 +174,8 @@ def embed(
         The result of `segment` or `read_segments`, or the path of a segments.parquet.
     encoder : str
         Name of an encoder, such as "birdnet-v2.4"; `list_encoders` lists them.
+    encoder_options : mapping, optional
+        Options of the encoder that differ from its defaults, e.g. {"padding": "right"}.
     name : str, optional
         Name of the encoder in results; its own, with options that are not the defaults, if None.
     audio : path, optional
@@ -188,8 +191,6 @@ def embed(
         cpu or cuda; the number of threads; a function that gets shares of the work.
     cluster : Cluster, optional
         Workers that embed the segments, of `callshot.open_cluster`; not with `site`.
-    **choices
-        Options of the encoder that differ from its defaults, e.g. padding="right".
 
     Returns
     -------
@@ -223,7 +224,7 @@ def embed(
     load = partial(corpus_audio.load_audio, root, threads=threads)
     if cluster is not None:  # workers have other folders, and a thread each
         load = partial(corpus_audio.load_audio, root.absolute(), threads=1)
-    texts = {option: str(value) for option, value in choices.items()}
+    texts = format_options(encoder_options)
     source = SegmentAudio(rows, root, load)
     options = EmbedOptions(texts, store, device, threads, cluster)
     if site is not None and cluster is not None:

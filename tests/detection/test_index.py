@@ -142,7 +142,7 @@ def test_vectors_are_those_of_each_window_in_real_seconds(
         tmp_path,
         tmp_path / "index",
         "mfcc",
-        choices=choices,
+        encoder_options=choices,
         window_s=1.0,
         hop_s=0.75,
         dtype="float32",
@@ -210,7 +210,7 @@ def test_windows_of_an_encoder_with_a_window_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "open_encoder", open_standin)
     record(tmp_path / "a.wav", 20, RATE_HZ)
     index = index_recordings(
-        tmp_path, tmp_path / "i", "birdnet-v2.4", choices={"speed": "2"}
+        tmp_path, tmp_path / "i", "birdnet-v2.4", encoder_options={"speed": 2}
     ).index
     rows = read_all(index)["a.wav"]
     assert rows["start_s"].tolist() == [0, 6, 12, 14]
@@ -531,8 +531,14 @@ def test_a_short_recording_and_a_low_rate_are_noted(tmp_path):
         ({"window_s": 1, "hop_s": 0.001}, "hop: expected at least a hundredth of the"),
         ({"window_s": 1, "dtype": "int8"}, "dtype: expected one of float16, float32"),
         ({"window_s": 1, "channel": "left"}, "channel"),
-        ({"window_s": 1, "choices": {"speed": "auto"}}, "speed=auto .*give a number"),
-        ({"window_s": 1, "choices": {"speed": "1+2"}}, "expected one encoder at one"),
+        (
+            {"window_s": 1, "encoder_options": {"speed": "auto"}},
+            "speed=auto .*give a number",
+        ),
+        (
+            {"window_s": 1, "encoder_options": {"speed": "1+2"}},
+            "expected one encoder at one",
+        ),
     ],
 )
 def test_bad_options_are_one_line(tmp_path, options, message):
@@ -546,7 +552,11 @@ def test_an_encoder_with_windows_takes_no_other_window(tmp_path):
     record(tmp_path / "a.wav", 1, RATE_HZ)
     with pytest.raises(OptionError, match=r"birdnet-v2\.4 has windows of 6 s; leave"):
         index_recordings(
-            tmp_path, tmp_path, "birdnet-v2.4", choices={"speed": "2"}, window_s=2
+            tmp_path,
+            tmp_path,
+            "birdnet-v2.4",
+            encoder_options={"speed": "2"},
+            window_s=2,
         )
 
 
@@ -554,7 +564,11 @@ def test_an_encoder_with_windows_takes_no_other_window(tmp_path):
     ("encoder", "options", "message"),
     [
         ("random", {}, "is an index of mfcc, not of random .they differ in .*encoder"),
-        ("mfcc", {"choices": {"speed": "2"}}, r"of mfcc, not of mfcc\[speed=2\]"),
+        (
+            "mfcc",
+            {"encoder_options": {"speed": "2"}},
+            r"of mfcc, not of mfcc\[speed=2\]",
+        ),
         ("mfcc", {"hop_s": 0.5}, "with hop_s 1.0, not 0.5; name another folder"),
         ("mfcc", {"dtype": "float32"}, "with dtype float16, not float32"),
     ],
@@ -629,7 +643,11 @@ def test_top_hz_cuts_what_lies_above_it_in_every_block(tmp_path, small_spans):
     options = {"window_s": 1.0, "hop_s": 0.5, "dtype": "float32"}
     plain = index_recordings(tmp_path, tmp_path / "plain", "mfcc", **options)
     cut = index_recordings(
-        tmp_path, tmp_path / "cut", "mfcc", choices={"top_hz": "1000"}, **options
+        tmp_path,
+        tmp_path / "cut",
+        "mfcc",
+        encoder_options={"top_hz": "1000"},
+        **options,
     )
     levels = read_all(cut.index)["a.wav"]["level_dbfs"]
     loss = read_all(plain.index)["a.wav"]["level_dbfs"] - levels

@@ -76,7 +76,9 @@ def test_an_example_has_the_vector_that_an_index_has_there(tmp_path, store, spee
     index = callshot.index_recordings(
         site, tmp_path / "index", f"mfcc[speed={speed}]", window_s=3.0, dtype="float32"
     ).index
-    model = learn(site, "mfcc", speed=speed, window_s=3.0, store=store).model
+    model = learn(
+        site, "mfcc", encoder_options={"speed": speed}, window_s=3.0, store=store
+    ).model
     [block] = index.read_blocks()
     hoot = model.vectors[model.classes.index("hoot")]
     assert block.start_s[1] == 3.0
@@ -206,7 +208,7 @@ def test_a_changed_encoder_is_refused(tmp_path, site, store, model):
     path = tmp_path / "model.npz"
     write_model(model, path)
     with pytest.raises(InputError, match=r"learned with mfcc, got mfcc\[n_fft=512\]"):
-        learn(site, "mfcc", add=path, n_fft=512, store=store)
+        learn(site, "mfcc", add=path, encoder_options={"n_fft": 512}, store=store)
     fingerprint = {**model.fingerprint, "version": 99}
     changed = type(model)(
         model.encoder,

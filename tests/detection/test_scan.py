@@ -349,7 +349,11 @@ def test_a_full_disk_is_one_line_and_leaves_the_earlier_results(
 def test_times_are_real_seconds_at_any_speed(tmp_path, speed):
     examples = write_site(tmp_path / "examples", names=("a", "b"), labels=("hoot",))
     model = learn(
-        examples, "mfcc", window_s=0.5, store=tmp_path / "store", speed=speed
+        examples,
+        "mfcc",
+        encoder_options={"speed": speed},
+        window_s=0.5,
+        store=tmp_path / "store",
     ).model
     result = scan(model, examples, tmp_path / "index", hop_s=0.1)
     assert result.index.settings.window_s == pytest.approx(0.5, abs=1e-3)
@@ -444,7 +448,7 @@ def test_recordings_need_a_folder_for_their_windows(field):
     ("options", "message"),
     [
         (
-            {"choices": {"n_fft": "512"}},
+            {"encoder_options": {"n_fft": "512"}},
             r"an index of mfcc\[n_fft=512\], but .* with mfcc",
         ),
         ({"window_s": 1.0}, "an index with windows of 1 s, but .* windows of 0.5 s"),

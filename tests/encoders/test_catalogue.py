@@ -14,7 +14,7 @@ from callshot.encoders.catalogue import (
     find_encoder,
     list_specs,
 )
-from callshot.encoders.spec import EncoderSpec, apply_choices, fingerprint
+from callshot.encoders.spec import EncoderSpec, apply_options, fingerprint
 from callshot.errors import InputError, OptionError
 
 NAMES = [spec.name for spec in ENCODERS]
@@ -77,9 +77,9 @@ def test_every_option_can_be_changed_and_changes_the_fingerprint(name):
         "speed": "2",
         "top_hz": "8000",
     }
-    for option in spec.choices():
-        changed = apply_choices(spec, {option: other_values[option]})
-        assert changed.choices()[option] != spec.choices()[option], option
+    for option in spec.all_options():
+        changed = apply_options(spec, {option: other_values[option]})
+        assert changed.all_options()[option] != spec.all_options()[option], option
         assert fingerprint(changed, {}) != fingerprint(spec, {})
 
 
@@ -167,13 +167,13 @@ def test_a_bad_option_is_an_error(name, choices, message):
     ],
 )
 def test_none_is_a_word_if_the_option_is_a_word(name, option):
-    assert find_encoder(name, {option: "none"}).choices()[option] == "none"
+    assert find_encoder(name, {option: "none"}).all_options()[option] == "none"
 
 
 def test_adjacent_windows_stay_adjacent_if_the_window_changes():
     spec = find_encoder("perch-v2", {"window_s": "2"})
     assert (spec.windowing.window_s, spec.windowing.hop_s) == (2.0, 2.0)
-    overlapping = apply_choices(
+    overlapping = apply_options(
         find_encoder("perch-v2", {"hop_s": "1"}), {"window_s": "2"}
     )
     assert (overlapping.windowing.window_s, overlapping.windowing.hop_s) == (2.0, 1.0)

@@ -127,7 +127,10 @@ def fake_birdnet(windows):
 
 def embed_folder(folder, name, rate_hz, speed):
     segments = segment(folder, rate_hz=rate_hz, level_dbfs=None, min_length_s=0.1)
-    return embed(segments, name, store=folder / "store", speed=speed).vectors
+    options = {"speed": speed}
+    return embed(
+        segments, name, encoder_options=options, store=folder / "store"
+    ).vectors
 
 
 def test_mfcc_played_at_another_speed_takes_segments_at_any_rate():

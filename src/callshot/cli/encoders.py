@@ -209,7 +209,7 @@ def show(name: Name, choices: Choices = None) -> None:
     from callshot.report.terminal import show_encoder
 
     for spec in find_views(name, parse_pairs("set", choices, "speed=2")).specs:
-        show_encoder(spec.choices(), encoder_status(spec), Console())
+        show_encoder(spec.all_options(), encoder_status(spec), Console())
 
 
 @encoders.command()

@@ -98,7 +98,7 @@ def index(
             recordings,
             out,
             encoder,
-            choices=parse_pairs("set", choices, "speed=2"),
+            encoder_options=parse_pairs("set", choices, "speed=2"),
             window_s=window,
             hop_s=hop,
             channel=channel,

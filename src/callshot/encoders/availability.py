@@ -243,7 +243,10 @@ def make_test_sounds() -> Vectors:
 def read_references(spec: EncoderSpec) -> Vectors:
     """Return the reference vectors of an encoder; none if its options are not the defaults."""
     path = files("callshot.encoders") / "references" / f"{spec.name}.npz"
-    if not path.is_file() or spec.choices() != find_encoder(spec.name).choices():
+    if (
+        not path.is_file()
+        or spec.all_options() != find_encoder(spec.name).all_options()
+    ):
         return {}
     with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as arrays:
         return dict(arrays)

@@ -17,7 +17,7 @@ from callshot.encoders.spec import (
     HUBERT_LAYERS,
     SHARED_OPTIONS,
     EncoderSpec,
-    apply_choices,
+    apply_options,
     format_option,
 )
 from callshot.encoders.weights.weight_files import Weight
@@ -275,7 +275,7 @@ def list_specs() -> list[EncoderSpec]:
     return specs
 
 
-def find_encoder(name: str, choices: Mapping[str, str] | None = None) -> EncoderSpec:
+def find_encoder(name: str, options: Mapping[str, str] | None = None) -> EncoderSpec:
     """Return an encoder by name, with the options that the user chose.
 
     >>> find_encoder("hubert-base-l7").options["layer"]
@@ -287,10 +287,10 @@ def find_encoder(name: str, choices: Mapping[str, str] | None = None) -> Encoder
     callshot.errors.OptionError: encoder: unknown name 'perch2'; did you mean perch-v2? \
 `callshot encoders` lists all
     """
-    choices = choices or {}
+    options = options or {}
     if name.startswith("onnx:"):
-        return _onnx_spec(Path(name.removeprefix("onnx:")), choices)
-    return apply_choices(_find_spec(name), choices)
+        return _onnx_spec(Path(name.removeprefix("onnx:")), options)
+    return apply_options(_find_spec(name), options)
 
 
 def display_name(spec: EncoderSpec) -> str:
@@ -316,13 +316,13 @@ def format_encoder(name: str, options: Mapping[str, str]) -> str:
 
 def changed_options(spec: EncoderSpec) -> dict[str, str]:
     """Return the options that are not the defaults, as the user may write them."""
-    choices = spec.choices()
+    options = spec.all_options()
     if spec.name.startswith("onnx:"):
-        defaults = {**choices, "output": "", **SHARED_OPTIONS}
+        defaults = {**options, "output": "", **SHARED_OPTIONS}
     else:
-        defaults = find_encoder(spec.name).choices()
+        defaults = find_encoder(spec.name).all_options()
     changes = {}
-    for name, value in choices.items():
+    for name, value in options.items():
         if value != defaults[name]:
             changes[name] = format_option(value)
     return changes
@@ -350,10 +350,10 @@ def _find_spec(name: str) -> EncoderSpec:
     return specs[name]
 
 
-def _onnx_spec(path: Path, choices: Mapping[str, str]) -> EncoderSpec:
+def _onnx_spec(path: Path, options: Mapping[str, str]) -> EncoderSpec:
     """Return an encoder for a user's own model of waveforms."""
     for name in ONNX_REQUIRED:
-        if name not in choices:
+        if name not in options:
             raise OptionError(f"onnx:{path}: {name} is required: --set {name}=…")
     placeholder = EncoderSpec(
         name=f"onnx:{path.name}",
@@ -369,7 +369,7 @@ def _onnx_spec(path: Path, choices: Mapping[str, str]) -> EncoderSpec:
         gpu=True,
         parallel=True,
     )
-    spec = apply_choices(placeholder, choices)
+    spec = apply_options(placeholder, options)
     absolute = str(Path(str(spec.options["path"])).absolute())  # workers run elsewhere
     return replace(spec, options={**spec.options, "path": absolute})
 

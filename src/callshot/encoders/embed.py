@@ -101,14 +101,15 @@ class SegmentAudio:
 class EmbedOptions:
     """How an encoder is opened, and where its vectors are kept.
 
-    choices  options of the encoder that differ from its defaults, as text
+    encoder_options
+             those that differ from the defaults of the encoder, as text
     store    folder in which embeddings are kept; by default the user's cache
     device   "cpu" or "cuda"
     threads  of the model; by default one for each core
     cluster  workers that encode; they must be able to load the audio
     """
 
-    choices: Mapping[str, str] | None = None
+    encoder_options: Mapping[str, str] | None = None
     store: Path | None = None
     device: str = "cpu"
     threads: int | None = None
@@ -151,7 +152,7 @@ def embed(
     InputError
         If no segment could be embedded.
     """
-    asked = find_views(encoder, options.choices)
+    asked = find_views(encoder, options.encoder_options)
     views = choose_views(asked, audio)
     if write_sequences is not None and len(views.specs) > 1:
         raise OptionError(

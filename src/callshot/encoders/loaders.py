@@ -53,8 +53,8 @@ def load_mfcc(spec: EncoderSpec, *, sequences: bool, **_: object) -> Model:
     """Open MFCC; where only the mean over frames is used, it returns that, which is faster."""
     from callshot.encoders.mfcc import MfccOptions, compute_mean_mfcc, compute_mfcc
 
-    choices: dict[str, Any] = dict(spec.options)
-    options = MfccOptions(rate_hz=spec.rate_hz, **choices)
+    values: dict[str, Any] = dict(spec.options)
+    options = MfccOptions(rate_hz=spec.rate_hz, **values)
     if sequences or spec.pooling != "mean":
         return lambda signal: compute_mfcc(signal, options)
     return lambda signal: compute_mean_mfcc(signal, options)[np.newaxis]

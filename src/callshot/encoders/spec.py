@@ -1,4 +1,4 @@
-"""One encoder with its options: choices of a user come in, a changed `EncoderSpec` goes out.
+"""One encoder with its options: those of a user come in, a changed `EncoderSpec` goes out.
 
 Everything that decides the vectors is in the spec, and so in the fingerprint by which the store
 keeps them.
@@ -83,16 +83,16 @@ class EncoderSpec:
         """The alternatives that torch reads."""
         return tuple(weight for weight in self.alternatives if weight.is_for_torch)
 
-    def choices(self) -> dict[str, Option]:
-        """Return every option that `apply_choices` can change, with its value."""
-        choices: dict[str, Option] = {}
+    def all_options(self) -> dict[str, Option]:
+        """Return every option that `apply_options` can change, with its value."""
+        options: dict[str, Option] = {}
         if self.windowing is not None:
-            choices |= asdict(self.windowing)
-        choices |= dict(self.options)
-        choices |= {name: getattr(self, name) for name in SHARED_OPTIONS}
+            options |= asdict(self.windowing)
+        options |= dict(self.options)
+        options |= {name: getattr(self, name) for name in SHARED_OPTIONS}
         if self.auto_speed:
-            choices["speed"] = AUTO
-        return choices
+            options["speed"] = AUTO
+        return options
 
     def takes_rate(self, rate_hz: int) -> bool:
         """Return whether it takes segments at a rate: one below its own only in windows."""
@@ -100,12 +100,12 @@ class EncoderSpec:
         return rate_hz >= self.rate_hz or not is_whole
 
 
-def apply_choices(spec: EncoderSpec, choices: Mapping[str, str]) -> EncoderSpec:
+def apply_options(spec: EncoderSpec, texts: Mapping[str, str]) -> EncoderSpec:
     """Return an encoder with some options changed; texts are parsed as the type of the default."""
-    is_auto = choices.get("speed") == AUTO
+    is_auto = texts.get("speed") == AUTO
     if is_auto:
-        choices = {**choices, "speed": "1"}
-    values: dict[str, Any] = _parse_choices(spec, choices)
+        texts = {**texts, "speed": "1"}
+    values: dict[str, Any] = _parse_options(spec, texts)
     options = {name: values.pop(name) for name in spec.options}
     dimension = _check_options(spec, options)
     shared = {name: values.pop(name) for name in SHARED_OPTIONS}
@@ -115,7 +115,7 @@ def apply_choices(spec: EncoderSpec, choices: Mapping[str, str]) -> EncoderSpec:
     )
     if spec.windowing is None:
         return spec
-    if "hop_s" not in choices and spec.windowing.hop_s == spec.windowing.window_s:
+    if "hop_s" not in texts and spec.windowing.hop_s == spec.windowing.window_s:
         values["hop_s"] = None  # adjacent windows stay adjacent
     windowing = WindowOptions(**values)
     return replace(spec, windowing=windowing, rate_hz=windowing.rate_hz)
@@ -164,21 +164,21 @@ def fingerprint(spec: EncoderSpec, weights: Mapping[str, str]) -> dict[str, Any]
 
     The store of embeddings is keyed by it: a changed text means that all vectors are made again.
     """
-    choices = spec.choices()
-    choices.pop("path", None)
-    pooling = choices.pop("pooling")
+    options = spec.all_options()
+    options.pop("path", None)
+    pooling = options.pop("pooling")
     for name in ("speed", "top_hz"):
-        if choices[name] in (1, None):  # the text of older stores
-            del choices[name]
-    if choices.get("precision") == PRECISIONS[0]:
-        del choices["precision"]
+        if options[name] in (1, None):  # the text of older stores
+            del options[name]
+    if options.get("precision") == PRECISIONS[0]:
+        del options["precision"]
     return {
         "encoder": spec.name,
         "version": spec.version,
         "load": spec.load,
         "rate_hz": spec.rate_hz,
         "dimension": spec.dimension,
-        "choices": choices,
+        "choices": options,  # the name in older stores
         "pooling": pooling,
         "resampler": "soxr HQ",
         "weights": dict(sorted(weights.items())),
@@ -195,10 +195,10 @@ def find_differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[s
     return [name for name in names if one.get(name) != other.get(name)]
 
 
-def _parse_choices(spec: EncoderSpec, choices: Mapping[str, str]) -> dict[str, Option]:
+def _parse_options(spec: EncoderSpec, texts: Mapping[str, str]) -> dict[str, Option]:
     """Return the value of every option, with those that the user chose."""
-    values = spec.choices()
-    for name, text in choices.items():
+    values = spec.all_options()
+    for name, text in texts.items():
         if name not in values:
             hint = suggest(name, values)
             listed = ", ".join(values) or "none"
@@ -225,7 +225,16 @@ def _parse_value(name: str, text: str, default: Option) -> Option:
         ) from None
 
 
-def format_option(value: Option) -> str:
+def format_options(options: Mapping[str, object] | None) -> dict[str, str]:
+    """Return options of an encoder as texts, as `apply_options` takes them.
+
+    >>> format_options({"speed": 2.0, "padding": "right", "top_hz": None})
+    {'speed': '2', 'padding': 'right', 'top_hz': 'none'}
+    """
+    return {name: format_option(value) for name, value in (options or {}).items()}
+
+
+def format_option(value: object) -> str:
     """Return the value of an option as the user may write it.
 
     >>> format_option(2.0), format_option(0.025), format_option(None), format_option(True)

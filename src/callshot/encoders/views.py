@@ -91,10 +91,10 @@ class Views:
         return tuple(spec.dimension for spec in self.specs)
 
 
-def find_views(name: str, choices: Mapping[str, str] | None = None) -> Views:
+def find_views(name: str, options: Mapping[str, str] | None = None) -> Views:
     """Return the views of an encoder, or of several joined by +.
 
-    `choices` are options of all encoders; those in brackets are options of one.
+    `options` are those of all encoders; those in brackets are options of one.
 
     >>> find_views("birdnet-v2.4", {"speed": "2+4"}).name
     'birdnet-v2.4[speed=2+4]'
@@ -102,13 +102,13 @@ def find_views(name: str, choices: Mapping[str, str] | None = None) -> Views:
     >>> [(spec.name, spec.speed, spec.pooling) for spec in views.specs]
     [('birdnet-v2.4', 2.0, 'max'), ('mfcc', 1.0, 'max')]
     """
-    shared = dict(choices or {})
+    shared = dict(options or {})
     scale = shared.pop("scale", None)
     specs: list[EncoderSpec] = []
     for part in _split_names(name):
-        encoder, options = parse_encoder(part)
-        scale = options.pop("scale", scale)
-        specs += _find_speeds(encoder, shared | options)
+        encoder, of_one = parse_encoder(part)
+        scale = of_one.pop("scale", scale)
+        specs += _find_speeds(encoder, shared | of_one)
     for spec in specs:
         if specs.count(spec) > 1:
             raise OptionError(
@@ -186,7 +186,7 @@ def _group_options(specs: Sequence[EncoderSpec]) -> dict[str, str]:
     """Return the options of views that differ in speed alone, in one text for all."""
     options = changed_options(specs[0])
     if len(specs) > 1:
-        speeds = [format_option(spec.choices()["speed"]) for spec in specs]
+        speeds = [format_option(spec.all_options()["speed"]) for spec in specs]
         options["speed"] = JOIN.join(speeds)
     return options
 

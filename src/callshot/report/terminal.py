@@ -81,18 +81,18 @@ def show_encoders(encoders: Sequence[EncoderStatus], console: Console) -> None:
 
 
 def show_encoder(
-    choices: Mapping[str, object],
+    options: Mapping[str, object],
     encoder: EncoderStatus,
     console: Console,
 ) -> None:
     """Print everything that affects the numbers of one encoder."""
-    settings = [f"{name}={value}" for name, value in choices.items()]
+    settings = [f"{name}={value}" for name, value in options.items()]
     shown_settings = ", ".join(settings) or "none"
     lines = [
         f"{encoder.name}: {encoder.title}",
         f"{encoder.dimension} values, {encoder.input}; licence {encoder.licence}",
         f"a louder segment: {encoder.level}",
-        f"choices (--set): {shown_settings}",
+        f"options (--set): {shown_settings}",
     ]
     for file, source, state in encoder.weights:
         lines.append(f"weights: {file} from {source}, {state}")

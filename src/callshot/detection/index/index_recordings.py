@@ -46,7 +46,7 @@ from callshot.detection.index.windows import (
     plain_json,
 )
 from callshot.encoders.encode import check_runs_on, encoder_fingerprint
-from callshot.encoders.spec import EncoderSpec, find_differences
+from callshot.encoders.spec import EncoderSpec, find_differences, format_options
 from callshot.errors import InputError, OutputError, check_choice
 from callshot.files import (
     atomic_path,
@@ -85,7 +85,7 @@ def index_recordings(
     out: Path | str,
     encoder: str,
     *,
-    choices: Mapping[str, str] | None = None,
+    encoder_options: Mapping[str, object] | None = None,
     window_s: float | None = None,
     hop_s: float | None = None,
     channel: str = "first",
@@ -108,8 +108,8 @@ def index_recordings(
         Folder of the index; made, or extended.
     encoder : str
         One encoder, such as "birdnet-v2.4"; `list_encoders()` lists them.
-    choices : mapping, optional
-        Options of the encoder that differ from its defaults, as text, e.g. {"speed": "2"}.
+    encoder_options : mapping, optional
+        Options of the encoder that differ from its defaults, e.g. {"speed": 2}.
     window_s : float, optional
         Length of a window in real seconds, for encoders without a window of their own.
     hop_s : float, optional
@@ -157,7 +157,8 @@ def index_recordings(
     """
     check_channel_rule(channel)
     check_choice("dtype", dtype, DTYPES)
-    spec = find_spec(encoder, choices)
+    texts = format_options(encoder_options)
+    spec = find_spec(encoder, texts)
     grid = make_grid(spec, window_s, hop_s)
     recordings = to_path(recordings)
     out = to_path(out)
@@ -167,7 +168,7 @@ def index_recordings(
         raise InputError(f"{recordings}: no recordings in this folder")
     settings = IndexSettings(
         encoder=encoder,
-        choices=dict(choices or {}),
+        choices=texts,
         fingerprint={},
         dimension=spec.dimension,
         window_s=grid.window_s,

@@ -85,9 +85,9 @@ class WindowGrid:
         return round(seconds / self.speed * self.rate_hz)
 
 
-def find_spec(encoder: str, choices: Mapping[str, str] | None = None) -> EncoderSpec:
+def find_spec(encoder: str, options: Mapping[str, str] | None = None) -> EncoderSpec:
     """Return one encoder at one speed; windows of joined encoders differ in length."""
-    views = find_views(encoder, choices)
+    views = find_views(encoder, options)
     spec = views.specs[0]
     if spec.auto_speed:
         raise OptionError(

@@ -38,6 +38,7 @@ from callshot.detection.models.model_file import (
     write_model,
 )
 from callshot.encoders.embed import EmbedOptions, choose_views
+from callshot.encoders.spec import format_options
 from callshot.encoders.views import Views, find_views, views_fingerprint
 from callshot.errors import OptionError
 from callshot.records import (
@@ -67,6 +68,7 @@ def learn(
     examples: Path | str,
     encoder: str | None = None,
     *,
+    encoder_options: Mapping[str, object] | None = None,
     annotations: Path | str | None = None,
     add: Path | str | None = None,
     format: str = "auto",
@@ -85,7 +87,6 @@ def learn(
     device: str = "cpu",
     threads: int | None = None,
     progress: Progress = no_progress,
-    **choices: Any,
 ) -> LearningResult:
     """Learn a model from labelled examples.
 
@@ -96,6 +97,8 @@ def learn(
         segments.parquet.
     encoder : str, optional
         Name of an encoder; needed unless `add` is given.
+    encoder_options : mapping, optional
+        Options of the encoder that differ from its defaults, e.g. {"speed": 2}.
     annotations : path, optional
         Annotation file or folder; found beside the recordings by default.
     add : path, optional
@@ -117,8 +120,6 @@ def learn(
         its background before they are embedded, and its windows are the background by default.
     store, device, threads, progress
         As in `embed`.
-    **choices
-        Options of the encoder that differ from its defaults.
 
     Returns
     -------
@@ -160,7 +161,7 @@ def learn(
         background=str(background),
         site=None if site is None else to_path(site),
     )
-    texts = {name: str(value) for name, value in choices.items()}
+    texts = format_options(encoder_options)
     return learn_examples(
         to_path(examples),
         encoder,
@@ -203,7 +204,7 @@ def learn_examples(
 ) -> LearningResult:
     """Learn a model, or add examples to one; see `learn`."""
     earlier = None if add is None else load_model(add)
-    asked = find_views(_choose_encoder(encoder, earlier), embedding.choices)
+    asked = find_views(_choose_encoder(encoder, earlier), embedding.encoder_options)
     if earlier is not None:
         options = options.on_top_of(earlier.settings)
     calls = read_calls(examples, options)

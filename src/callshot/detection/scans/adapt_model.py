@@ -72,7 +72,7 @@ def adapt_model(
 def _mix_examples(
     model: Model, files: list[BackgroundFile], indexing: IndexingOptions
 ) -> Model:
-    spec = find_spec(indexing.encoder or model.encoder, indexing.choices)
+    spec = find_spec(indexing.encoder or model.encoder, indexing.encoder_options)
     grid = find_grid(spec, model.settings)
     with WindowEncoder(
         spec, device=indexing.device, threads=indexing.threads

@@ -27,6 +27,7 @@ from callshot.detection.scans.scan_source import (
     check_scannable,
     open_source,
 )
+from callshot.encoders.spec import format_options
 from callshot.errors import InputError
 from callshot.jobs import Cluster
 from callshot.records import FloatArray, Progress, Reject, no_progress
@@ -95,7 +96,7 @@ def scan(
     hop_s: float | None = None,
     site: str = "auto",
     encoder: str | None = None,
-    choices: Mapping[str, str] | None = None,
+    encoder_options: Mapping[str, object] | None = None,
     follow_links: bool = False,
     device: str = "cpu",
     threads: int | None = None,
@@ -127,7 +128,7 @@ def scan(
     site : str
         "auto": examples that are clips, without recordings around them, are mixed into background
         of what is scanned, and thresholds come from there; "always": all examples; "none".
-    encoder, choices
+    encoder, encoder_options
         Where the model cannot find its encoder by name, as with `onnx:PATH`.
     follow_links, device, threads, cluster, progress
         As in `index_recordings`.
@@ -162,7 +163,7 @@ def scan(
     learned = model if isinstance(model, Model) else load_model(model)
     options = ScanOptions(false_alarms, gap_s, hop_s, site)
     indexing = IndexingOptions(
-        encoder, dict(choices or {}), follow_links, device, threads, cluster
+        encoder, format_options(encoder_options), follow_links, device, threads, cluster
     )
     return scan_recordings(learned, recordings, index, options, indexing, progress)
 

@@ -54,14 +54,15 @@ class ScanOptions:
 
 @dataclass(frozen=True)
 class IndexingOptions:
-    """How recordings are indexed before they are scanned; the encoder only if there is no index yet.
+    """How recordings are indexed before a scan; the encoder is needed only if there is no index.
 
-    encoder, choices  where the model cannot find its own by name, as with onnx:PATH
-    cluster           workers that embed windows, and compare them with the model
+    encoder, encoder_options
+             where the model cannot find its own by name, as with onnx:PATH
+    cluster  workers that embed windows, and compare them with the model
     """
 
     encoder: str | None = None
-    choices: Mapping[str, str] = field(default_factory=dict)
+    encoder_options: Mapping[str, str] = field(default_factory=dict)
     follow_links: bool = False
     device: str = "cpu"
     threads: int | None = None
@@ -187,7 +188,7 @@ class _IndexFirst:
             self.recordings,
             self.folder,
             encoder,
-            choices=self.options.choices,
+            encoder_options=self.options.encoder_options,
             window_s=self.model.settings.window_s,
             hop_s=hop_s,
             channel=self.model.settings.channel_rule,
@@ -202,7 +203,7 @@ class _IndexFirst:
         return ScanSource(result.index, scanned, result.rejects, result.notes, share)
 
     def _check_encoder(self, encoder: str) -> None:
-        views = find_views(encoder, self.options.choices)
+        views = find_views(encoder, self.options.encoder_options)
         fingerprint = plain_fingerprint(views, self.options.device)
         check_fingerprint(self.model, views.name, fingerprint)
 

@@ -75,7 +75,7 @@ def label_segments(
     find its own by name, as with `onnx:PATH`.
     """
     check_classes(model)
-    views = find_views(encoder or model.encoder, options.choices)
+    views = find_views(encoder or model.encoder, options.encoder_options)
     fingerprint = plain_fingerprint(views, options.device)
     check_fingerprint(model, views.name, fingerprint)
     calls = read_call_table(segments, audio)
