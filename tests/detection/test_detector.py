@@ -14,7 +14,6 @@ from callshot.detection.models.detector import (
     find_thresholds,
     make_detector,
     score_held_out,
-    shrink_covariance,
     trim_background,
 )
 from callshot.detection.models.model import (
@@ -24,6 +23,7 @@ from callshot.detection.models.model import (
     make_model,
 )
 from callshot.errors import InputError, OptionError
+from callshot.fewshot.classifiers import shrink_covariance
 
 DIMENSION = 6
 

@@ -1,9 +1,16 @@
 import numpy as np
 import pytest
+from scipy.linalg import cho_factor
 
 from callshot.detection.models.detector import make_detector
-from callshot.detection.models.model import Example, make_model
+from callshot.detection.models.model import (
+    AudioSettings,
+    Example,
+    Provenance,
+    make_model,
+)
 from callshot.detection.models.model_file import load_model
+from callshot.review.model_scores import BackgroundMetric, ModelScores
 from served_review import serve
 
 
@@ -82,6 +89,33 @@ def test_undoing_all_decisions_gives_the_first_scores_back(served):
     client.post("/api/undo", {"uuid": "00000000-0000-4000-8000-000000000001"})
     client.post("/api/refresh", {})
     np.testing.assert_allclose(review.items.score, before, rtol=1e-4)
+
+
+def test_undoing_the_only_call_of_a_new_label_changes_only_the_other_scores():
+    rng = np.random.default_rng(0)
+    examples = [Example("ab"[n % 2], "r", "r", float(n), n + 1.0) for n in range(6)]
+    model = make_model(
+        examples,
+        rng.normal(size=(6, 4)).astype(np.float32),
+        encoder="mfcc",
+        fingerprint={},
+        settings=AudioSettings(),
+        provenance=Provenance("none"),
+    )
+    vectors = rng.normal(size=(10, 4)).astype(np.float32)
+    metric = BackgroundMetric(np.zeros(4), cho_factor(np.eye(4)))
+    scores = ModelScores(model, vectors, metric)
+    scores.update({"b": [3], "new": [1, 2]})
+    scores.update({"a": [1]})
+    expected = ModelScores(model, vectors, metric)
+    expected.update({"a": [1]})
+    assert scores.labels == ["a", "b", "new"]
+    assert not np.isfinite(scores.means[2]).any()
+    items = np.repeat([0, 1], 5)
+    before = expected.rank(["a", "b"], items)
+    after = scores.rank(["a", "b"], items)
+    np.testing.assert_array_equal(after.score, before.score)
+    assert scores.find_best(0, 3) == expected.find_best(0, 3)
 
 
 def test_the_nearest_examples_of_the_two_best_classes_have_a_sound(served):

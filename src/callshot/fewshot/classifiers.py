@@ -100,15 +100,24 @@ def ledoit_wolf(vectors: FloatArray) -> tuple[FloatArray, FloatArray]:
     array([[1.3333, 0.    ],
            [0.    , 1.3333]])
     """
-    count, dimensions = vectors.shape
     mean = vectors.mean(axis=0)
     deviation = vectors - mean
     size = float(np.sqrt(np.mean(deviation**2))) or 1.0
     deviation /= size  # the mean variance is 1 now, or 0
-    covariance = deviation.T @ deviation / count
+    return mean, np.asarray(size**2 * shrink_covariance(deviation))
+
+
+def shrink_covariance(centred: FloatArray) -> FloatArray:
+    """Return the covariance of rows of mean zero, shrunk as Ledoit and Wolf (2004) do.
+
+    It is a mean of the covariance and of a multiple of the identity, by a weight that minimises the
+    expected squared error; see `ledoit_wolf`.
+    """
+    count, dimensions = centred.shape
+    covariance = centred.T @ centred / count
     scale = np.trace(covariance) / dimensions
     power = np.sum(covariance**2)
-    squares = np.einsum("rd,rd->r", deviation, deviation)
+    squares = np.einsum("rd,rd->r", centred, centred)
     noise = (np.mean(squares**2) - power) / count
     signal = power - dimensions * scale**2
     shrinkage = 1.0
@@ -116,7 +125,7 @@ def ledoit_wolf(vectors: FloatArray) -> tuple[FloatArray, FloatArray]:
         shrinkage = min(max(noise / signal, MIN_SHRINKAGE), 1.0)
     covariance *= 1.0 - shrinkage
     covariance.flat[:: dimensions + 1] += shrinkage * (scale or 1.0)
-    return mean, np.asarray(size**2 * covariance)
+    return np.asarray(covariance)
 
 
 CENTROID = Classifier("centroid", "squared distance to the class mean")

@@ -24,10 +24,11 @@ from callshot.detection.index.index_files import Index, IndexedRecording, Rows
 from callshot.detection.models.detector import (
     LEAST_WINDOWS,
     choose_background,
-    shrink_covariance,
+    scale_to_background,
 )
 from callshot.detection.models.model import Model
 from callshot.errors import InputError
+from callshot.fewshot.classifiers import shrink_covariance
 from callshot.fewshot.estimator import CentroidClassifier
 from callshot.files import atomic_path, write_atomic
 from callshot.records import FloatArray, IntArray
@@ -49,13 +50,11 @@ class BackgroundMetric:
     centre: FloatArray
     factor: Any
 
-    def find_direction(self, mean: FloatArray) -> tuple[FloatArray, float]:
-        """Return weights and bias of a class: background has mean 0 and deviation 1."""
-        difference = mean - self.centre
-        solved = cho_solve(self.factor, difference)
-        length = np.sqrt(max(solved @ difference, np.finfo(np.float64).tiny))
-        weights = solved / length
-        return weights, float(-weights @ self.centre)
+    def find_discriminants(self, means: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return weights and bias of each class, as the detector has them."""
+        difference = means - self.centre
+        solved = cho_solve(self.factor, difference.T, check_finite=False).T
+        return scale_to_background(solved, difference, self.centre)
 
 
 def make_metric(model: Model, aim_per_h: float) -> BackgroundMetric | None:
@@ -128,7 +127,7 @@ class ModelScores:
     def _score(self, columns: Sequence[int]) -> None:
         """Score all items for some classes, in one pass over the vectors."""
         means = self.means[columns]
-        weights, bias = self._find_directions(means)
+        weights, bias = self._find_discriminants(means)
         factors = np.concatenate([weights, means]).T.astype(np.float32)
         lengths = np.einsum("nd,nd->n", means, means)
         for part in _blocks(len(self.vectors)):
@@ -140,14 +139,11 @@ class ModelScores:
             scores = -squares if self._metric is None else projected + bias
             self._scores[part, columns] = scores
 
-    def _find_directions(self, means: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _find_discriminants(self, means: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return weights and bias of some classes; without background they are not used."""
-        weights = means.copy()
-        bias = np.zeros(len(means))
-        if self._metric is not None:
-            for row, mean in enumerate(means):
-                weights[row], bias[row] = self._metric.find_direction(mean)
-        return weights, bias
+        if self._metric is None:
+            return means, np.zeros(len(means))
+        return self._metric.find_discriminants(means)
 
     def rank(self, labels: Sequence[str], label: IntArray) -> Ranking:
         """Return the scores of items that have a label, by its number in `labels`."""
@@ -264,14 +260,13 @@ class _Strongest:
         if self.metric is None:
             difference = windows - self.model.means[column]
             return np.asarray(-np.square(difference).sum(axis=1))
-        weights, bias = self._directions[column]
-        return np.asarray(windows @ weights + bias)
+        weights, bias = self._discriminants
+        return np.asarray(windows @ weights[column] + bias[column])
 
     @cached_property
-    def _directions(self) -> list[tuple[FloatArray, float]]:
-        if self.metric is None:
-            return []
-        return [self.metric.find_direction(mean) for mean in self.model.means]
+    def _discriminants(self) -> tuple[FloatArray, FloatArray]:
+        assert self.metric is not None
+        return self.metric.find_discriminants(self.model.means)
 
 
 class _Windows:

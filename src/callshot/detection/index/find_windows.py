@@ -1,6 +1,5 @@
 """A sound and an index come in; the windows that are most similar to it go out, ranked."""
 
-import json
 import math
 import re
 from dataclasses import dataclass
@@ -212,8 +211,7 @@ def _embed_mean(
 
 
 def _check_encoder(folder: Path, settings: IndexSettings, model: WindowEncoder) -> None:
-    fingerprint = json.loads(json.dumps(model.fingerprint))
-    names = find_differences(settings.fingerprint, fingerprint)
+    names = find_differences(settings.fingerprint, model.plain_fingerprint)
     if names:
         raise InputError(
             f"{folder}: was made with another {' and '.join(names)} of {settings.name} than the "

@@ -1,12 +1,12 @@
 """Examples and an encoder → a model; or a model and more examples → a larger one."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from callshot.corpus.renaming import Renames, make_hints
+from callshot.detection.index.windows import plain_json
 from callshot.detection.learning.call_windows import default_window_s, find_grid
 from callshot.detection.learning.embed_background import (
     BackgroundAudio,
@@ -304,10 +304,7 @@ def _choose_encoder(name: str | None, earlier: Model | None) -> str:
 
 def plain_fingerprint(views: Views, device: str) -> dict[str, Any]:
     """Return the fingerprint of an encoder as a file gives it back."""
-    fingerprint: dict[str, Any] = json.loads(
-        json.dumps(views_fingerprint(views, device))
-    )
-    return fingerprint
+    return plain_json(views_fingerprint(views, device))
 
 
 def _complete_settings(

@@ -29,6 +29,7 @@ from callshot.detection.models.background import (
 )
 from callshot.detection.models.model import Model
 from callshot.errors import InputError, OptionError
+from callshot.fewshot.classifiers import shrink_covariance
 from callshot.records import FloatArray, IntArray
 
 Vectors = NDArray[np.floating]
@@ -203,39 +204,27 @@ def trim_background(means: FloatArray, background: Background) -> NDArray[np.boo
 def find_directions(
     means: FloatArray, background: Vectors
 ) -> tuple[FloatArray, FloatArray]:
-    """Return weights and bias of each class, so that background has mean 0 and deviation 1."""
+    """Return weights and bias of each class: linear discriminants from the background."""
     rows = np.asarray(background, np.float64)
     centre = rows.mean(axis=0)
     covariance = shrink_covariance(rows - centre)
     difference = means - centre
     solved = np.linalg.solve(covariance, difference.T).T
+    return scale_to_background(solved, difference, centre)
+
+
+def scale_to_background(
+    solved: FloatArray, difference: FloatArray, centre: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return weights and bias of each class, so that background has mean 0 and deviation 1.
+
+    `difference` is class means minus the mean of the background, `centre`; `solved` is S⁻¹ times
+    that, with S the covariance of the background.
+    """
     squares = np.einsum("nd,nd->n", solved, difference)
     lengths = np.sqrt(np.maximum(squares, np.finfo(np.float64).tiny))
     weights = solved / lengths[:, None]
     return weights, -weights @ centre
-
-
-def shrink_covariance(centred: FloatArray) -> FloatArray:
-    """Return the covariance of rows of mean zero, shrunk as Ledoit and Wolf (2004) do.
-
-    It is a mean of the covariance and of a multiple of the identity, by a weight that minimises the
-    expected squared error. Rows that are all equal have the identity.
-    """
-    count, dimension = centred.shape
-    covariance = centred.T @ centred / count
-    variance = np.trace(covariance) / dimension
-    if variance == 0:
-        return np.eye(dimension)
-    squares = np.einsum("nd,nd->n", centred, centred)
-    total = (covariance**2).sum()
-    distance = total - dimension * variance**2
-    error = ((squares**2).mean() - total) / count
-    share = 1.0
-    if error < distance:
-        share = error / distance
-    shrunk = (1 - share) * covariance
-    shrunk.flat[:: dimension + 1] += share * variance
-    return np.asarray(shrunk)
 
 
 def score_held_out(
