@@ -9,7 +9,7 @@ from sklearn.covariance import ledoit_wolf
 from callshot.detection.models.background import Background, BackgroundRecording
 from callshot.detection.models.detector import (
     choose_thresholds,
-    find_directions,
+    find_discriminants,
     find_robust_thresholds,
     find_thresholds,
     make_detector,
@@ -101,7 +101,7 @@ def test_background_has_mean_0_and_deviation_1_in_the_direction_of_every_class()
     rng = np.random.default_rng(1)
     model = make_small_model(rng)
     noise = draw_noise(rng, 20000)
-    weights, bias = find_directions(model.means, noise)
+    weights, bias = find_discriminants(model.means, noise)
     scores = noise @ weights.T + bias
     np.testing.assert_allclose(scores.mean(axis=0), 0.0, atol=1e-9)
     np.testing.assert_allclose(scores.std(axis=0), 1.0, atol=0.03)
@@ -115,7 +115,7 @@ def test_held_out_scores_never_use_the_recording_of_the_window():
     scores = score_held_out(model.means, background, np.ones(40, bool))
     for row, number in enumerate(background.number):
         others = background.vectors[background.number != number]
-        weights, bias = find_directions(model.means, others)
+        weights, bias = find_discriminants(model.means, others)
         expected = weights @ background.vectors[row] + bias
         np.testing.assert_allclose(scores[row], expected, atol=1e-5)
 
@@ -130,7 +130,7 @@ def test_of_many_recordings_a_stretch_of_each_is_held_out():
     for row in (0, 99, 333, 999):
         stretch = row % 100 // 20
         others = np.arange(1000) % 100 // 20 != stretch
-        weights, bias = find_directions(model.means, background.vectors[others])
+        weights, bias = find_discriminants(model.means, background.vectors[others])
         expected = weights @ background.vectors[row] + bias
         np.testing.assert_allclose(scores[row], expected, atol=1e-4)
     few = make_background(background.vectors, recordings=5)
@@ -243,7 +243,7 @@ def test_annotated_background_is_used_whole_unless_calls_were_missed():
     missed = make_background(noise, origin="annotated")
     detector = make_detector(model, missed, 1.0)
     keep = trim_background(model.means, missed)
-    weights, _ = find_directions(model.means, missed.vectors[keep])
+    weights, _ = find_discriminants(model.means, missed.vectors[keep])
     np.testing.assert_array_equal(detector.weights, weights)
 
 

@@ -21,7 +21,7 @@ from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.learning.learn import learn
 from callshot.detection.scans import scan_files as scan_output
 from callshot.detection.scans.active_windows import decide
-from callshot.detection.scans.scan import scan, typical_lengths
+from callshot.detection.scans.scan import median_lengths, scan
 from callshot.detection.scans.scan_files import ScanOutput, scan_files
 from callshot.detection.scans.scan_source import IndexingOptions, ScanOptions
 from callshot.errors import InputError, OptionError, OutputError
@@ -96,7 +96,7 @@ def literal_decisions(rows, detector):
 
 def test_events_are_those_of_literal_loops(field):
     result = scan(field / "model.npz", field / "index")
-    call_s = typical_lengths(result.model)
+    call_s = median_lengths(result.model)
     expected = []
     for recording in result.index.recordings:
         (block,) = result.index.read_recording(recording)

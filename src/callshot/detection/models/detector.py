@@ -90,19 +90,22 @@ def make_detectors(
         check_aim(aim)
     if background is None or len(background.vectors) < LEAST_WINDOWS:
         return [_make_detector_of_examples(model) for _ in aims_per_h]
-    directions = _choose_directions(model, background, min(aims_per_h))
+    discriminants = _choose_discriminants(model, background, min(aims_per_h))
     detectors = []
     for aim in aims_per_h:
         allowed = aim * background.hours
         thresholds = choose_thresholds(
-            directions.held_out, allowed, background, directions.typical
+            discriminants.held_out_scores,
+            allowed,
+            background,
+            discriminants.median_example_score,
         )
         detectors.append(
             Detector(
                 classes=model.classes,
                 means=model.means,
-                weights=directions.weights,
-                bias=directions.bias,
+                weights=discriminants.weights,
+                bias=discriminants.bias,
                 thresholds=thresholds,
                 origin=describe_origin(background, allowed),
             )
@@ -111,32 +114,34 @@ def make_detectors(
 
 
 @dataclass(frozen=True, eq=False)
-class _Directions:
-    """Weights and bias of each class.
+class _Discriminants:
+    """Weights and bias of each class, a linear discriminant between its mean and background.
 
     keep      the windows of background that they were found from
-    held_out  scores of background windows by b and S of other recordings, windows × classes
-    typical   median scores of the examples of each class
+    held_out_scores
+              of background windows by b and S of other recordings, windows × classes
+    median_example_score
+              of the examples of each class
     """
 
     keep: NDArray[np.bool_]
     weights: FloatArray
     bias: FloatArray
-    held_out: FloatArray
-    typical: FloatArray
+    held_out_scores: FloatArray
+    median_example_score: FloatArray
 
 
 def choose_background(
     model: Model, background: Background, aim_per_h: float
 ) -> NDArray[np.bool_]:
     """Return the windows of background by which a detector of this aim measures scores."""
-    return _choose_directions(model, background, aim_per_h).keep
+    return _choose_discriminants(model, background, aim_per_h).keep
 
 
-def _choose_directions(
+def _choose_discriminants(
     model: Model, background: Background, aim_per_h: float
-) -> _Directions:
-    """Return directions from all background, or without what may be calls.
+) -> _Discriminants:
+    """Return discriminants from all background, or without what may be calls.
 
     Windows of annotated recordings are taken for background, unless more of them than the aim
     allows score half of what examples do: then calls were missed.
@@ -144,24 +149,24 @@ def _choose_directions(
     everything = np.ones(len(background.vectors), bool)
     origins = set(background.origins)
     if UNLABELLED not in origins:
-        directions = _find_directions(model, background, everything)
+        discriminants = _make_discriminants(model, background, everything)
         allowed = aim_per_h * background.hours
-        thresholds = find_thresholds(directions.held_out, allowed)
-        like_calls = LIKE_CALLS * directions.typical
+        thresholds = find_thresholds(discriminants.held_out_scores, allowed)
+        like_calls = LIKE_CALLS * discriminants.median_example_score
         has_calls = ANNOTATED in origins and (thresholds > like_calls).any()
         if not has_calls:
-            return directions
+            return discriminants
     keep = trim_background(model.means, background)
-    return _find_directions(model, background, keep)
+    return _make_discriminants(model, background, keep)
 
 
-def _find_directions(
+def _make_discriminants(
     model: Model, background: Background, keep: NDArray[np.bool_]
-) -> _Directions:
-    weights, bias = find_directions(model.means, background.vectors[keep])
-    held_out = score_held_out(model.means, background, keep)
-    typical = _typical_scores(model, weights, bias)
-    return _Directions(keep, weights, bias, held_out, typical)
+) -> _Discriminants:
+    weights, bias = find_discriminants(model.means, background.vectors[keep])
+    held_out_scores = score_held_out(model.means, background, keep)
+    median_example_score = _median_example_scores(model, weights, bias)
+    return _Discriminants(keep, weights, bias, held_out_scores, median_example_score)
 
 
 def check_aim(false_alarms_per_h: float) -> None:
@@ -194,14 +199,14 @@ def trim_background(means: FloatArray, background: Background) -> NDArray[np.boo
     if is_certain.all():
         return keep
     for _ in range(TRIMMINGS):
-        weights, bias = find_directions(means, background.vectors[keep])
+        weights, bias = find_discriminants(means, background.vectors[keep])
         highest = (background.vectors @ weights.T + bias).max(axis=1)
         limit = np.quantile(highest[~is_certain], 1 - TRIMMED_SHARE)
         keep = is_certain | (highest <= limit)
     return keep
 
 
-def find_directions(
+def find_discriminants(
     means: FloatArray, background: Vectors
 ) -> tuple[FloatArray, FloatArray]:
     """Return weights and bias of each class: linear discriminants from the background."""
@@ -236,7 +241,7 @@ def score_held_out(
     """
     scores = np.empty((len(background.vectors), len(means)))
     for inside in _split_background(background):
-        weights, bias = find_directions(means, background.vectors[~inside & keep])
+        weights, bias = find_discriminants(means, background.vectors[~inside & keep])
         scores[inside] = background.vectors[inside] @ weights.T + bias
     return scores
 
@@ -279,7 +284,9 @@ def _squared_distances(vectors: Vectors, means: FloatArray) -> FloatArray:
     return np.asarray(np.maximum(squares, 0.0))
 
 
-def _typical_scores(model: Model, weights: FloatArray, bias: FloatArray) -> FloatArray:
+def _median_example_scores(
+    model: Model, weights: FloatArray, bias: FloatArray
+) -> FloatArray:
     """Return the median score of the examples of each class, for that class."""
     label = model.label
     scores = np.einsum("nd,nd->n", model.vectors, weights[label]) + bias[label]
@@ -289,12 +296,15 @@ def _typical_scores(model: Model, weights: FloatArray, bias: FloatArray) -> Floa
 
 
 def choose_thresholds(
-    scores: FloatArray, allowed: float, background: Background, typical: FloatArray
+    scores: FloatArray,
+    allowed: float,
+    background: Background,
+    median_example_score: FloatArray,
 ) -> FloatArray:
     """Return thresholds that depend on the highest scores only where these are background.
 
     In annotated recordings they are, unless half of the examples would not reach the threshold:
-    then calls were missed. `typical` are the median scores of examples.
+    then calls were missed. `median_example_score` are the median scores of examples.
     """
     origins = set(background.origins)
     if UNLABELLED in origins:
@@ -303,7 +313,7 @@ def choose_thresholds(
     if ANNOTATED in origins:
         robust = find_robust_thresholds(scores, allowed)
         lower = np.minimum(thresholds, robust)
-        thresholds = np.where(thresholds > typical, lower, thresholds)
+        thresholds = np.where(thresholds > median_example_score, lower, thresholds)
     return thresholds
 
 

@@ -203,11 +203,11 @@ def find_window_aim(
 
 def _make_spacing(model: Model, index: Index, options: ScanOptions) -> Spacing:
     settings = index.settings
-    lengths_s = typical_lengths(model)
+    lengths_s = median_lengths(model)
     return Spacing(settings.window_s, settings.hop_s, lengths_s, options.gap_s)
 
 
-def typical_lengths(model: Model) -> FloatArray:
+def median_lengths(model: Model) -> FloatArray:
     """Return the median length of the examples of each class, in seconds."""
     lengths_s = np.array([one.end_s - one.start_s for one in model.examples])
     classes = range(len(model.classes))
