@@ -5,6 +5,7 @@ have, is listed with a problem and never opened.
 """
 
 import io
+import logging
 import os
 import re
 import stat
@@ -17,7 +18,7 @@ from typing import Any, NoReturn, TypeGuard, cast
 
 from callshot.errors import CallshotError, OptionError, printable
 from callshot.storage.range_reader import UNKNOWN_VERSION, RangeReader
-from callshot.storage.requests import call_store, hide_secrets
+from callshot.storage.requests import call_store, hide_in_log, hide_secrets
 
 Info = dict[str, Any]
 
@@ -70,6 +71,16 @@ class RemotePath(PurePosixPath):
     def __str__(self) -> str:
         protocol = "".join(self.parts[:1])  # empty above all URLs
         return f"{protocol}//{'/'.join(self.parts[1:])}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Take the signatures of the URLs below along to another process; no text has them."""
+        folder = f"{self}/"
+        signatures = {
+            url: query
+            for url, query in _signatures.items()
+            if f"{url}/".startswith(folder)
+        }
+        return _restore, (self.parts, signatures)
 
     def __fspath__(self) -> NoReturn:
         raise CallshotError(f"{self}: {NO_URL}")
@@ -143,7 +154,8 @@ class RemotePath(PurePosixPath):
         """Return what the store says about a file or folder; of a listed file, what it said."""
         if self._info is not None:
             return self._info
-        if self.protocol in WEB and not self.suffix:
+        is_server = len(self.parts) == 2
+        if self.protocol in WEB and (is_server or not self.suffix):
             return {"type": "directory"}  # to ask would be to download the page
         store, place = self.find_store()
         store.invalidate_cache()
@@ -267,6 +279,18 @@ class RemotePath(PurePosixPath):
         return store, str(kind._strip_protocol(url))
 
 
+def _restore(parts: tuple[str, ...], signatures: dict[str, str]) -> RemotePath:
+    """Return a path that was sent from another process, whose signatures are known now."""
+    _add_signatures(signatures)
+    return RemotePath(*parts)
+
+
+def _add_signatures(signatures: dict[str, str]) -> None:
+    """Know the queries of signed URLs from now on; fsspec's log would have them."""
+    _signatures.update(signatures)
+    logging.getLogger("fsspec.http").addFilter(hide_in_log)
+
+
 def _shorten(info: Info) -> Info:
     """Return what is needed of a file of S3: there may be a million in a listing."""
     return {key: info[key] for key in ("name", "type", "size", "ETag")}
@@ -346,7 +370,7 @@ def _make_remote(protocol: str, name: str) -> RemotePath:
         )
     _check_protocol(protocol, path)
     if query:
-        _signatures[str(path)] = query
+        _add_signatures({str(path): query})
     return path
 
 

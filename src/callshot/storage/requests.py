@@ -7,6 +7,7 @@ is tried once, so that the rejects of many recordings do not take hours.
 """
 
 import errno
+import logging
 import random
 import re
 import time
@@ -142,6 +143,13 @@ def hide_secrets(text: str) -> str:
     """
     text = URL_IN_TEXT.sub(lambda match: match[1] + match[3], text)
     return NAMED_SECRET.sub(r"\1…", text)
+
+
+def hide_in_log(record: logging.LogRecord) -> bool:
+    """Hide the secrets of an entry in a log."""
+    record.msg = hide_secrets(record.getMessage())
+    record.args = ()
+    return True
 
 
 def _lacks_credentials(error: Exception) -> bool:

@@ -1,0 +1,134 @@
+"""Workers read and write a bucket themselves: the same bytes, and no secret anywhere."""
+
+import logging
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import callshot
+from callshot.detection.scans.scan_files import ScanOutput, scan_files
+from callshot.detection.scans.scan_source import IndexingOptions, ScanOptions
+from callshot.errors import InputError
+from callshot.storage import remote_path, to_path
+from stores import BUCKET, SECRET, serve_files, upload
+
+pytest.importorskip("distributed")
+URL = f"s3://{BUCKET}"
+TOKEN = "X-Amz-Signature=SIGNED"
+
+
+@pytest.fixture
+def cluster(bucket: Any) -> Iterator[Any]:
+    """Yield two workers, which find the bucket by the environment."""
+    with callshot.open_cluster("local:2", threads=1) as workers:
+        yield workers
+
+
+def read_bucket(bucket: Any, folder: str) -> dict[str, bytes]:
+    names = bucket.find(f"{BUCKET}/{folder}")
+    return {
+        name.removeprefix(f"{BUCKET}/{folder}/"): bucket.cat_file(name)
+        for name in names
+    }
+
+
+def test_workers_read_and_write_a_bucket_and_signed_urls(
+    bucket: Any,
+    cluster: Any,
+    local: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    sent = []
+    real = cluster.client.map
+
+    def note(*args: Any, **options: Any) -> Any:
+        sent.append((args, options))
+        return real(*args, **options)
+
+    monkeypatch.setattr(cluster.client, "map", note)
+    (local / "a.txt").write_text("1.0\t2.0\tcall\n4.0\t5.0\tcall\n")
+    (local / "site/b.txt").write_text("2.0\t3.0\tother\n5.0\t6.0\tother\n")
+    upload(bucket, local, f"{BUCKET}/in")
+    # index
+    for out, workers in (("plain", None), ("cluster", cluster)):
+        result = callshot.index_recordings(
+            f"{URL}/in", f"{URL}/{out}", "mfcc", window_s=1, cluster=workers
+        )
+        assert result.added == ["a.wav", "site/b.flac", "site/c.ogg"]
+    assert read_bucket(bucket, "cluster") == read_bucket(bucket, "plain")
+    # embed
+    segments = callshot.segment(f"{URL}/in")
+    remote = callshot.embed(segments, "mfcc", store=tmp_path / "a", cluster=cluster)
+    disk = callshot.embed(callshot.segment(local), "mfcc", store=tmp_path / "b")
+    assert np.array_equal(remote.vectors, disk.vectors)
+    # scan
+    model = callshot.learn(f"{URL}/in", "mfcc", window_s=1, store=tmp_path / "a")
+    model.write(f"{URL}/model.npz")
+    places = [to_path(f"{URL}/{name}") for name in ("model.npz", "in")]
+    for out, workers in (("scan", None), ("scan-cluster", cluster)):
+        scan_files(
+            *places,
+            to_path(f"{URL}/{out}"),
+            ScanOptions(900, site="none"),
+            IndexingOptions(cluster=workers),
+            ScanOutput(),
+        )
+    plain = read_bucket(bucket, "scan")
+    assert len(plain) > 8
+    for name, content in read_bucket(bucket, "scan-cluster").items():
+        if name != "scan.json":  # with the folder of the index
+            assert content == plain[name], name
+    # a signed URL of one recording
+    with serve_files(local) as url:
+        signed = f"{url}/a.wav?{TOKEN}"
+        result = callshot.index_recordings(
+            signed, f"{URL}/signed", "mfcc", window_s=1, cluster=cluster
+        )
+        assert result.added == ["a.wav"]
+    for name in bucket.find(BUCKET):
+        content = bucket.cat_file(name)
+        assert SECRET.encode() not in content
+        assert b"SIGNED" not in content
+    assert len(sent) > 3
+    assert SECRET.encode() not in pickle.dumps([args[1:] for args, _ in sent])
+    for text in (repr(sent), caplog.text):
+        assert SECRET not in text
+        assert "SIGNED" not in text
+
+
+def test_a_path_takes_the_signatures_below_it_along_and_no_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(remote_path, "_signatures", {})
+    signed = to_path("https://host/in/a.wav?sig=ONE")
+    to_path("https://host/index/b.wav?sig=TWO")
+    sent = pickle.dumps(signed.parent)
+    assert b"ONE" in sent
+    assert b"TWO" not in sent
+    remote_path._signatures.clear()
+    folder = pickle.loads(sent)  # noqa: S301
+    assert (folder / "a.wav").find_store()[1] == "https://host/in/a.wav?sig=ONE"
+    assert "ONE" not in f"{folder!r} {folder / 'a.wav'!r} {folder / 'a.wav'}"
+
+
+def test_a_message_of_a_worker_about_a_signed_url_has_no_signature(
+    bucket: Any, cluster: Any, local: Path
+) -> None:
+    bucket.pipe_file(f"{BUCKET}/x", b"")
+    with serve_files(local) as url, pytest.raises(InputError) as caught:
+        callshot.index_recordings(
+            f"{url}/a.wav?sig=wrong&x=SIGNED",
+            f"{URL}/i",
+            "mfcc",
+            window_s=1,
+            cluster=cluster,
+        )
+    assert "no permission" in str(caught.value)
+    assert "SIGNED" not in str(caught.value)
