@@ -5,8 +5,9 @@ import signal
 import time
 from pathlib import Path
 
+from callshot.detection.index.long_recordings import Span
 from callshot.errors import InputError, OutputError
-from callshot.jobs import Job, TryLater
+from callshot.jobs import Job, Outcome, TryLater
 
 
 def make_job(folder: Path, items: list[str], **changes) -> Job:
@@ -67,3 +68,32 @@ def _count_try(folder: Path, item: str) -> int:
     with (folder / item).open("a") as stream:
         stream.write("x")
     return len((folder / item).read_text())
+
+
+class ClusterHere:
+    """Runs the items of a job in this process, the last first, and each of them twice.
+
+    `spans` are those of long recordings that were begun; after `most` of them comes Ctrl-C.
+    """
+
+    def __init__(self, most=None):
+        self.most = most
+        self.audio_s = 0.0
+        self.spans = []
+
+    def run(self, job):
+        state = job.prepare(job.common, 1)
+        for number in reversed(range(len(job.items))):
+            item = job.items[number]
+            if isinstance(item, Span):
+                self.spans.append(item)
+            if self.most is not None and len(self.spans) > self.most:
+                raise KeyboardInterrupt
+            try:
+                job.function(state, item)
+                yield Outcome(number, job.function(state, item), tries=2)
+            except InputError as error:
+                yield Outcome(number, reason=str(error), tries=2)
+
+    def add_audio(self, seconds):
+        self.audio_s += seconds

@@ -19,40 +19,14 @@ from callshot.detection.index import (
 )
 from callshot.detection.index.index_files import LOCK, recording_folder
 from callshot.detection.index.long_recordings import Span
-from callshot.errors import InputError
 from callshot.files import hold_lock
-from callshot.jobs import Outcome, TryLater
+from callshot.jobs import TryLater
+from cluster_jobs import ClusterHere, list_files
 from sounds import record
 
 pytest.importorskip("distributed")
 WINDOWS = {"window_s": 0.5, "hop_s": 0.2}
 FILE_WINDOWS = 8
-
-
-class ClusterHere:
-    """Runs the items of a job in this process, the last first, and each of them twice."""
-
-    def __init__(self, most=None):
-        self.most = most  # items until Ctrl-C
-        self.audio_s = 0.0
-        self.spans = []
-
-    def run(self, job):
-        state = job.prepare(job.common, 1)
-        for number in reversed(range(len(job.items))):
-            item = job.items[number]
-            if isinstance(item, Span):
-                self.spans.append(item)
-            if self.most is not None and len(self.spans) > self.most:
-                raise KeyboardInterrupt
-            try:
-                job.function(state, item)
-                yield Outcome(number, job.function(state, item), tries=2)
-            except InputError as error:
-                yield Outcome(number, reason=str(error), tries=2)
-
-    def add_audio(self, seconds):
-        self.audio_s += seconds
 
 
 @pytest.fixture(autouse=True)
@@ -61,14 +35,6 @@ def short_spans(monkeypatch):
     monkeypatch.setattr(span_writer, "SPAN_WINDOWS", FILE_WINDOWS)
     monkeypatch.setattr(index_on_cluster, "SPAN_S", 2.0)
     monkeypatch.setattr(index_on_cluster, "SPAN_BYTES", 1e3)
-
-
-def list_files(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != LOCK
-    }
 
 
 def index(audio: Path, out: Path, cluster=None, **options):
@@ -81,25 +47,31 @@ def index(audio: Path, out: Path, cluster=None, **options):
 
 
 @pytest.mark.parametrize(
-    ("name", "rate_hz", "channels", "options", "choices"),
+    ("name", "rate_hz", "channels", "options", "index_options"),
     [
         ("a.wav", 16000, 1, {"subtype": "PCM_16"}, {}),
         ("a.wav", 44100, 2, {"subtype": "FLOAT"}, {"channel": "mean"}),
-        ("a.wav", 44101, 1, {"subtype": "PCM_U8"}, {"choices": {"speed": "0.7"}}),
-        ("a.flac", 8000, 1, {}, {"choices": {"top_hz": "3000"}}),
+        (
+            "a.wav",
+            44101,
+            1,
+            {"subtype": "PCM_U8"},
+            {"encoder_options": {"speed": "0.7"}},
+        ),
+        ("a.flac", 8000, 1, {}, {"encoder_options": {"top_hz": "3000"}}),
         ("a.flac", 16000, 2, {"subtype": "PCM_24"}, {"channel": "2"}),
         ("a.flac", 48000, 1, {}, {"hop_s": 0.5}),
         ("a.aiff", 22050, 1, {"subtype": "ULAW"}, {"dtype": "float32"}),
     ],
 )
 def test_spans_have_the_bytes_of_a_recording_that_is_read_in_one_go(
-    tmp_path, name, rate_hz, channels, options, choices
+    tmp_path, name, rate_hz, channels, options, index_options
 ):
     record(tmp_path / "audio" / name, 21.37, rate_hz, channels, **options)
     record(tmp_path / "audio/b.wav", 1.0, 16000, channels)
     cluster = ClusterHere()
-    plain = index(tmp_path / "audio", tmp_path / "plain", **choices)
-    result = index(tmp_path / "audio", tmp_path / "spans", cluster, **choices)
+    plain = index(tmp_path / "audio", tmp_path / "plain", **index_options)
+    result = index(tmp_path / "audio", tmp_path / "spans", cluster, **index_options)
     assert list_files(tmp_path / "spans") == list_files(tmp_path / "plain")
     assert len(cluster.spans) > 2
     assert {span.path for span in cluster.spans} == {name}

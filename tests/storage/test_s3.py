@@ -8,12 +8,13 @@ import pytest
 
 from callshot import index_recordings, learn, open_index, scan
 from callshot.corpus.recordings import find_recordings
-from callshot.detection.index import index_files, span_writer
+from callshot.detection.index import index_files, index_on_cluster, span_writer
 from callshot.detection.index.index_files import Index
 from callshot.detection.scans.scan_files import ScanOutput, scan_files
 from callshot.detection.scans.scan_source import IndexingOptions, ScanOptions
 from callshot.errors import InputError, OutputError
 from callshot.storage import range_reader, to_path
+from cluster_jobs import ClusterHere
 from sounds import record
 from stores import BUCKET, SECRET, serve_files, upload
 
@@ -44,6 +45,25 @@ def test_an_index_in_a_bucket_has_the_rows_of_one_on_a_disk_and_reads_audio_once
     expected = make_index(local, tmp_path / "index")
     assert read_rows(result.index) == read_rows(expected.index)
     assert size <= sent <= size * 1.05
+
+
+def test_spans_of_a_long_recording_read_its_bytes_about_once(
+    bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(span_writer, "SPAN_WINDOWS", 8)
+    monkeypatch.setattr(index_on_cluster, "SPAN_S", 1.0)
+    monkeypatch.setattr(index_on_cluster, "SPAN_BYTES", 11 * 2**14)
+    monkeypatch.setattr(range_reader, "FIRST_BYTES", 2**10)
+    monkeypatch.setattr(range_reader, "MOST_BYTES", 2**14)  # 48 MB are 11 times 4 MiB
+    path = record(tmp_path / "recordings/a.wav", 60, 16000)
+    upload(bucket, path.parent, f"{BUCKET}/in")
+    cluster = ClusterHere()
+    result = make_index(f"{URL}/in", f"{URL}/index", cluster=cluster)
+    size = path.stat().st_size
+    assert len(cluster.spans) > 3
+    assert size <= bucket.proxy.sent <= size * 1.05
+    expected = make_index(path.parent, tmp_path / "index")
+    assert read_rows(result.index) == read_rows(expected.index)
 
 
 def test_a_second_run_adds_only_what_is_new_or_changed(
