@@ -19,10 +19,8 @@ triton_device = pytest.importorskip("triton_device")
 torch = pytest.importorskip("torch")
 
 from callshot.baselines.gpu_logistic import GpuTrainer  # noqa: E402
-from callshot.baselines.kernels.batched_solver import (  # noqa: E402
-    BatchedSolver,
-    padded,
-)
+from callshot.baselines.kernels.batched_objective import padded  # noqa: E402
+from callshot.baselines.kernels.batched_solver import BatchedSolver  # noqa: E402
 from callshot.fewshot.device import Gpu  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")

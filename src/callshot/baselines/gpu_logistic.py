@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from callshot.baselines.kernels.batched_solver import BatchedSolver, in_span, padded
+from callshot.baselines.kernels.batched_objective import in_span, padded
+from callshot.baselines.kernels.batched_solver import BatchedSolver
 from callshot.baselines.logistic import CLOSE, check_optimum, score_whole_support
 from callshot.baselines.scoring import Categories
 from callshot.fewshot.accumulate import MetricSums, WeightedMetricSums

@@ -1,8 +1,6 @@
 """Many fits at once → their optima, in torch: what `solver` does, step by step, for a whole batch.
 
-The fits of a batch have the same labels in the same order, and different rows. Vectors have columns
-for the unknowns, then zeros up to a multiple of 64, and the bias as the last column. Lanes are the
-rows, then zeros; in the span of the rows, lanes and columns are the same.
+Batches, vectors and images are those of `batched_objective`.
 
 Each fit stops by its own gap: its further steps are 0 until the last one stops. Steps consist of
 many small operations on tensors that stay in place, so that a GPU can record them once for all
@@ -12,38 +10,24 @@ batches of a size, and replay them without waiting for Python.
 import gc
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import torch
 
-from callshot.baselines.kernels.solver import MOST_INNER_STEPS, MOST_STEPS, TINY
+from callshot.baselines.kernels.batched_objective import (
+    BatchObjective,
+    BatchSize,
+    dot,
+    in_span,
+    padded,
+)
+from callshot.baselines.kernels.solver import MOST_INNER_STEPS, MOST_STEPS
 
 Tensor = Any
 
-COLUMN_STEP = 64
-STEPS_PER_CHECK = (
-    4  # of conjugate gradients; asking the GPU whether all stopped takes time
-)
+# Of conjugate gradients; asking the GPU whether all fits stopped takes time.
+STEPS_PER_CHECK = 4
 LEAST_SHARE = 1e-9  # of a Newton step
-
-
-class BatchSize(NamedTuple):
-    """What batches have in common that share memory; `is_gram`: the unknowns are in the span."""
-
-    fits: int
-    classes: int
-    lanes: int
-    columns: int
-    is_gram: bool
-
-
-def padded(columns: int) -> int:
-    """Return a number of columns with room for the bias.
-
-    >>> padded(63), padded(64)
-    (64, 128)
-    """
-    return (columns // COLUMN_STEP + 1) * COLUMN_STEP
 
 
 class BatchedSolver:
@@ -91,16 +75,11 @@ class BatchedSolver:
             newton = self.newtons[size] = _Newton(size, self, rows)
         newton.load(rows, label, start)
         gap = newton.solve()
-        position = newton.position
+        position = newton.state.position
         weights = position[..., :dimensions]
         if is_gram:
             weights = torch.bmm(position[..., :count], rows)
         return weights, position, gap
-
-
-def in_span(count: int, dimensions: int) -> bool:
-    """Return whether the unknowns of a fit are in the span of its rows."""
-    return count <= dimensions
 
 
 class _Recorded:
@@ -144,69 +123,64 @@ def record(work: Callable[[], None]) -> Any:
     return graph
 
 
+class _State:
+    """Positions of all fits, their images, and the probabilities and C · J there."""
+
+    def __init__(self, size: BatchSize, like: Tensor) -> None:
+        self.position = like.new_zeros((size.fits, size.classes, size.columns))
+        self.image = like.new_zeros((size.fits, size.classes, size.lanes))
+        self.p = torch.zeros_like(self.image)
+        self.value = like.new_zeros(size.fits)
+
+    def measure(self, objective: BatchObjective) -> None:
+        """Find C · J and the probabilities at the positions."""
+        value, p = objective.value_at(self.position, self.image)
+        self.value.copy_(value)
+        self.p.copy_(p)
+
+    def copy_(self, other: "_State") -> None:
+        """Take the positions of another state."""
+        self.position.copy_(other.position)
+        self.image.copy_(other.image)
+        self.p.copy_(other.p)
+        self.value.copy_(other.value)
+
+
 class _Newton:
     """Newton's method for batches of one size: the positions of all fits, and which go on.
 
-    The image of a vector is what its logits are computed from. In the span it is the vector times
-    the Gram matrix, `matrix` (fits, columns, columns), which has a 1 for the bias, and the inner
-    product of two vectors is that of one with the image of the other. Otherwise the image is the
-    logits: `matrix` is the transpose of the rows (fits, lanes, columns), whose last column is 1.
+    `trial` is where a share of the step leads.
     """
 
     def __init__(self, size: BatchSize, solver: BatchedSolver, like: Tensor) -> None:
-        fits, classes, lanes, columns, self.is_gram = size
-        self.c = solver.c
+        self.is_fused = solver.fused and size.is_gram
         self.tolerance = solver.tolerance
-        self.is_fused = solver.fused and self.is_gram
-        self.constants = like.new_tensor([self.c, self.tolerance])
-        self.rows = like.new_zeros((0 if self.is_gram else fits, lanes, columns))
-        self.matrix = self.rows.transpose(1, 2)
-        if self.is_gram:
-            self.matrix = like.new_zeros((fits, columns, columns))
-        self.truth = like.new_zeros((classes, lanes))
-        self.valid = like.new_zeros(lanes)
-        self.position = like.new_zeros((fits, classes, columns))
-        self.image = like.new_zeros((fits, classes, lanes))
-        self.p = torch.zeros_like(self.image)
-        self.curvature = like.new_zeros((fits, classes, 1 if self.is_gram else columns))
-        self.descent = torch.zeros_like(self.position)
-        self.descent_image = torch.zeros_like(self.image)
-        self.value = like.new_zeros(fits)
-        self.gain = torch.zeros_like(self.value)
-        self.gap = torch.zeros_like(self.value)
-        self.is_active = torch.zeros_like(self.value, dtype=torch.bool)
-        self.share = torch.zeros_like(self.value)
+        self.constants = like.new_tensor([solver.c, solver.tolerance])
+        self.objective = BatchObjective(size, solver.c, like)
+        self.state = _State(size, like)
+        self.descent = torch.zeros_like(self.state.position)
+        self.descent_image = torch.zeros_like(self.state.image)
+        self.gain = torch.zeros_like(self.state.value)
+        self.gap = torch.zeros_like(self.state.value)
+        self.is_active = torch.zeros_like(self.gap, dtype=torch.bool)
+        self.trial = _State(size, like)
+        self.share = torch.zeros_like(self.gap)
         self.accepted = torch.zeros_like(self.is_active)
-        self.trial = torch.zeros_like(self.position)
-        self.trial_image = torch.zeros_like(self.image)
-        self.trial_p = torch.zeros_like(self.p)
-        self.trial_value = torch.zeros_like(self.value)
         self.gradients = _ConjugateGradients(self)
-        self.begin = _Recorded(self._begin, like.device)
-        self.measure = _Recorded(self._measure, like.device)
-        self.iterate = _Recorded(self.gradients.iterate_several, like.device)
-        self.try_step = _Recorded(self._try_step, like.device)
-        self.accept = _Recorded(self._accept, like.device)
+        self._make_recordable(like.device)
+
+    def _make_recordable(self, device: Any) -> None:
+        """Choose the pieces of work that a GPU records: between them, Python looks at results."""
+        self.begin = _Recorded(self._begin, device)
+        self.measure = _Recorded(self._measure, device)
+        self.iterate = _Recorded(self.gradients.iterate_several, device)
+        self.try_step = _Recorded(self._try_step, device)
+        self.accept = _Recorded(self._accept, device)
 
     def load(self, rows: Tensor, label: Tensor, start: Tensor) -> None:
         """Take the rows, labels and first positions of a batch."""
-        count, dimensions = rows.shape[1:]
-        self.truth.zero_()
-        self.truth[label, torch.arange(count, device=rows.device)] = 1.0
-        self.valid.zero_()
-        self.valid[:count] = 1.0
-        self.position.copy_(start)
-        if self.is_gram:
-            self.matrix.zero_()
-            gram = self.matrix[:, :count, :count]
-            gram.copy_(torch.bmm(rows, rows.transpose(1, 2)))
-            diagonal = gram.diagonal(dim1=1, dim2=2)
-            diagonal += 1e-12 * diagonal.sum(1, keepdim=True)
-            self.matrix[:, -1, -1] = 1.0
-        else:
-            self.rows.zero_()
-            self.rows[:, :count, :dimensions] = rows
-            self.rows[:, :count, -1] = 1.0
+        self.objective.load(rows, label)
+        self.state.position.copy_(start)
 
     def solve(self) -> float:
         """Move all fits to their optimum; return how far J may be above it at most."""
@@ -220,116 +194,76 @@ class _Newton:
 
     def step(self) -> None:
         """Move every fit that goes on by a Newton step, or by a part of it."""
+        self.find_direction()
+        self.search_line()
+        self.accept()
+
+    def find_direction(self) -> None:
+        """Find the Newton step of every fit, by conjugate gradients until all have stopped."""
         for _ in range(MOST_INNER_STEPS // STEPS_PER_CHECK):
             self.iterate()
             if not bool(self.gradients.is_active.any()):
                 break
+
+    def search_line(self) -> None:
+        """Halve the share of the step of every fit until its value is low enough."""
         self.share.copy_(self.is_active)
         self.try_step()
         while not bool(self.accepted.all()):
             self.share *= torch.where(self.accepted, 1.0, 0.5)
             self.share *= self.share > LEAST_SHARE
             self.try_step()
-        self.accept()
-
-    def find_image(self, vector: Tensor) -> Tensor:
-        """Return the image of a vector."""
-        return torch.bmm(vector, self.matrix)
-
-    def logits(self, image: Tensor) -> Tensor:
-        """Return the logits (fits, classes, lanes) of a vector with this image."""
-        return image + image[..., -1:] if self.is_gram else image
-
-    def partner(self, vector: Tensor, image: Tensor) -> Tensor:
-        """Return what a vector is multiplied with in an inner product."""
-        return image if self.is_gram else vector
-
-    def add_rows(self, factors: Tensor, vector: Tensor, scale: float) -> Tensor:
-        """Return Σ_i factor of i · row i, plus scale · the weights of a vector."""
-        sums = factors if self.is_gram else torch.bmm(factors, self.rows)
-        total = torch.add(sums, vector, alpha=scale)
-        total[..., -1] = factors.sum(-1)
-        return total
-
-    def value_at(self, position: Tensor, image: Tensor) -> tuple[Tensor, Tensor]:
-        """Return C · J, and the probabilities; 0 where there is no row."""
-        logits = self.logits(image)
-        largest = logits.amax(1, keepdim=True)
-        powers = torch.exp(logits - largest)
-        total = powers.sum(1, keepdim=True)
-        lost = (largest + torch.log(total))[:, 0] - (self.truth * logits).sum(1)
-        loss = (self.valid * lost).sum(-1)
-        p = powers / total * self.valid
-        partner = self.partner(position, image)
-        square = _dot(position[..., :-1], partner[..., :-1])
-        return self.c * loss + 0.5 * square, p
-
-    def bound_gap(self, descent: Tensor, image: Tensor) -> Tensor:
-        """Return how far J may be above its optimum, as `solver.bound_gap`."""
-        dual = self.partner(descent, image)
-        square = _dot(descent[..., :-1], dual[..., :-1])
-        bias = descent[..., -1] ** 2 / self.curvature[..., -1]
-        return 0.5 * (square + bias.sum(1)) / self.c
 
     def _begin(self) -> None:
         """Start at the positions, or at zeros where these are better."""
-        image = self.find_image(self.position)
-        value, _ = self.value_at(self.position, image)
-        zeros = torch.zeros_like(image)
-        at_zeros, _ = self.value_at(torch.zeros_like(self.position), zeros)
+        state = self.state
+        image = self.objective.find_image(state.position)
+        value, _ = self.objective.value_at(state.position, image)
+        zeros = torch.zeros_like(state.position)
+        at_zeros, _ = self.objective.value_at(zeros, torch.zeros_like(image))
         is_better = (value <= at_zeros)[:, None, None]
-        self.position.copy_(torch.where(is_better, self.position, 0.0))
-        self.image.copy_(torch.where(is_better, image, 0.0))
-        value, p = self.value_at(self.position, self.image)
-        self.value.copy_(value)
-        self.p.copy_(p)
+        state.position.copy_(torch.where(is_better, state.position, 0.0))
+        state.image.copy_(torch.where(is_better, image, 0.0))
+        state.measure(self.objective)
         self.gap.fill_(torch.inf)
         self.gain.fill_(torch.inf)
         self.is_active.fill_(True)
 
     def _measure(self) -> None:
         """Find descent and gap of every fit, and whether it goes on; prepare its next step."""
-        self.fill_curvature()
-        residual = self.c * (self.truth - self.p)
-        self.descent.copy_(self.add_rows(residual, self.position, -1.0))
+        objective = self.objective
+        objective.fill_curvature(self.state.p)
+        residual = objective.c * (objective.truth - self.state.p)
+        self.descent.copy_(objective.add_rows(residual, self.state.position, -1.0))
         scaled, image = self.gradients.scale()
-        gap = self.bound_gap(self.descent, image)
-        has_no_gain = self.gain <= 1e-15 * self.value.abs()
+        self._stop_by_gap(objective.bound_gap(self.descent, image))
+        self.gradients.begin(scaled, image)
+
+    def _stop_by_gap(self, gap: Tensor) -> None:
+        """Stop the fits that are near their optimum, or that only rounding still moves."""
+        has_no_gain = self.gain <= 1e-15 * self.state.value.abs()
         only_rounding = has_no_gain & (gap > 0.5 * self.gap)
         self.gap.copy_(torch.where(self.is_active, gap, self.gap))
         self.is_active &= (gap > self.tolerance) & ~only_rounding
-        self.gradients.begin(scaled, image)
-
-    def fill_curvature(self) -> None:
-        """Fill in the second derivatives by each unknown alone; by the bias alone in the span."""
-        factors = self.c * self.p * (1.0 - self.p)
-        if self.is_gram:
-            self.curvature.copy_(factors.sum(-1, keepdim=True))
-        else:
-            self.curvature.copy_(torch.bmm(factors, self.rows * self.rows))
-            self.curvature[..., :-1] += 1.0
-        self.curvature[..., -1].clamp_(min=TINY)
 
     def _try_step(self) -> None:
         """Go a share of the step; find where the value is low enough, or the share 0."""
+        state = self.state
+        trial = self.trial
+        gradients = self.gradients
         share = self.share[:, None, None]
-        torch.addcmul(self.position, share, self.gradients.step, out=self.trial)
-        image = self.gradients.step_image
-        torch.addcmul(self.image, share, image, out=self.trial_image)
-        new, p = self.value_at(self.trial, self.trial_image)
-        self.trial_value.copy_(new)
-        self.trial_p.copy_(p)
-        decrease = 1e-4 * self.share * self.gradients.decrease
-        limit = self.value - decrease + 1e-13 * self.value.abs()
-        self.accepted.copy_((new <= limit) | (self.share == 0.0))
+        torch.addcmul(state.position, share, gradients.step, out=trial.position)
+        torch.addcmul(state.image, share, gradients.step_image, out=trial.image)
+        trial.measure(self.objective)
+        decrease = 1e-4 * self.share * gradients.decrease
+        rounding = 1e-13 * state.value.abs()
+        is_low_enough = trial.value <= state.value - decrease + rounding
+        self.accepted.copy_(is_low_enough | (self.share == 0.0))
 
     def _accept(self) -> None:
         """Go to the positions that were tried."""
-        self.gain.copy_(self.value - self.trial_value)
-        self.value.copy_(self.trial_value)
-        self.position.copy_(self.trial)
-        self.image.copy_(self.trial_image)
-        self.p.copy_(self.trial_p)
+        self.gain.copy_(self.state.value - self.trial.value)
+        self.state.copy_(self.trial)
 
 
 class _ConjugateGradients:
@@ -337,14 +271,14 @@ class _ConjugateGradients:
 
     def __init__(self, newton: _Newton) -> None:
         self.newton = newton
-        self.search = torch.zeros_like(newton.position)
-        self.search_image = torch.zeros_like(newton.image)
-        self.step = torch.zeros_like(newton.position)
-        self.step_image = torch.zeros_like(newton.image)
-        self.hessian = torch.zeros_like(newton.position)
-        self.size = torch.zeros_like(newton.value)
-        self.goal = torch.zeros_like(newton.value)
-        self.decrease = torch.zeros_like(newton.value)
+        self.search = torch.zeros_like(newton.descent)
+        self.search_image = torch.zeros_like(newton.descent_image)
+        self.step = torch.zeros_like(newton.descent)
+        self.step_image = torch.zeros_like(newton.descent_image)
+        self.hessian = torch.zeros_like(newton.descent)
+        self.size = torch.zeros_like(newton.gap)
+        self.goal = torch.zeros_like(newton.gap)
+        self.decrease = torch.zeros_like(newton.gap)
         self.is_active = torch.zeros_like(newton.is_active)
 
     def begin(self, scaled: Tensor, image: Tensor) -> None:
@@ -352,7 +286,7 @@ class _ConjugateGradients:
         newton = self.newton
         self.search.copy_(scaled)
         self.search_image.copy_(image)
-        self.size.copy_(_dot(newton.descent, newton.partner(scaled, image)))
+        self.size.copy_(self.square_of_descent(scaled, image))
         self.goal.copy_(self.size * self.size.clamp(max=0.1))
         self.step.zero_()
         self.step_image.zero_()
@@ -362,11 +296,17 @@ class _ConjugateGradients:
     def scale(self) -> tuple[Tensor, Tensor]:
         """Return the descent, preconditioned outside the span, and its image."""
         newton = self.newton
+        objective = newton.objective
         scaled = newton.descent
-        if not newton.is_gram:
-            scaled = scaled / newton.curvature
-        torch.bmm(scaled, newton.matrix, out=newton.descent_image)
+        if not objective.is_gram:
+            scaled = scaled / objective.curvature
+        torch.bmm(scaled, objective.matrix, out=newton.descent_image)
         return scaled, newton.descent_image
+
+    def square_of_descent(self, scaled: Tensor, image: Tensor) -> Tensor:
+        """Return the inner products of the descents with themselves, scaled as by `scale`."""
+        partner = self.newton.objective.partner(scaled, image)
+        return dot(self.newton.descent, partner)
 
     def iterate_several(self) -> None:
         """Iterate as often as can be done without asking who stopped."""
@@ -384,29 +324,40 @@ class _ConjugateGradients:
 
     def iterate(self) -> None:
         """Go along the search directions, and find the next; the descent is what is left of it."""
-        newton = self.newton
-        logits = newton.logits(self.search_image)
-        mean = (newton.p * logits).sum(1, keepdim=True)
-        changes = newton.c * newton.p * (logits - mean)
-        hessian = newton.add_rows(changes, self.search, 1.0)
-        curve = _dot(hessian, newton.partner(self.search, self.search_image))
+        self.advance()
+        scaled, image = self.scale()
+        self.turn(scaled, image)
+
+    def advance(self) -> None:
+        """Go along every search direction, to the minimum of the quadratic model there."""
+        hessian = self.multiply_hessian()
+        partner = self.newton.objective.partner(self.search, self.search_image)
+        curve = dot(hessian, partner)
         self.is_active &= (curve > 0.0) & (self.size > 0.0)
         alpha = torch.where(self.is_active, self.size / curve, 0.0)
         self.decrease.addcmul_(alpha, self.size)
         alpha = alpha[:, None, None]
         self.step.addcmul_(alpha, self.search)
         self.step_image.addcmul_(alpha, self.search_image)
-        newton.descent.addcmul_(alpha, hessian, value=-1.0)
-        scaled, image = self.scale()
-        size = _dot(newton.descent, newton.partner(scaled, image))
-        gap = newton.bound_gap(newton.descent, image)
+        self.newton.descent.addcmul_(alpha, hessian, value=-1.0)
+
+    def multiply_hessian(self) -> Tensor:
+        """Return the Hessian of C · J times the search directions."""
+        objective = self.newton.objective
+        p = self.newton.state.p
+        logits = objective.logits(self.search_image)
+        mean = (p * logits).sum(1, keepdim=True)
+        changes = objective.c * p * (logits - mean)
+        return objective.add_rows(changes, self.search, 1.0)
+
+    def turn(self, scaled: Tensor, image: Tensor) -> None:
+        """Find the next search directions, from what is left of the descents, as scaled."""
+        newton = self.newton
+        size = self.square_of_descent(scaled, image)
+        gap = newton.objective.bound_gap(newton.descent, image)
         self.is_active &= (size > self.goal) & (gap > 0.2 * newton.tolerance)
-        beta = torch.where(self.is_active, size / self.size, 0.0)[:, None, None]
+        beta = torch.where(self.is_active, size / self.size, 0.0)
         self.size.copy_(size)
+        beta = beta[:, None, None]
         self.search.mul_(beta).add_(scaled)
         self.search_image.mul_(beta).add_(image)
-
-
-def _dot(x: Tensor, y: Tensor) -> Tensor:
-    """Return the inner products of vectors (fits, classes, columns)."""
-    return (x * y).sum((1, 2))

@@ -152,7 +152,7 @@ def advance(gradients: Any) -> None:
     _advance[(fits,)](
         gradients.search,
         gradients.search_image,
-        newton.p,
+        newton.state.p,
         gradients.hessian,
         gradients.step,
         gradients.step_image,
@@ -177,7 +177,7 @@ def turn(gradients: Any) -> None:
         newton.descent_image,
         gradients.search,
         gradients.search_image,
-        newton.curvature,
+        newton.objective.curvature,
         gradients.size,
         gradients.goal,
         gradients.is_active.view(torch.int8),
