@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from callshot.baselines.aerd_package import score_aerd_package
 from callshot.baselines.baseline_frames import find_outputs
-from callshot.baselines.run import find_cell, score_aerd_package
+from callshot.baselines.run import find_cell
 from callshot.corpus.known_corpora import CORPORA
 from callshot.errors import InputError
 from callshot.fewshot.dataset import EncoderDataset

@@ -12,11 +12,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import polars as pl
 
+from callshot.baselines.baseline_frames import find_outputs, frame_of_outputs
 from callshot.baselines.executor import check_lengths
 from callshot.baselines.spectrogram import Signal, check_signal, pad_signal
+from callshot.corpus.known_corpora import label_key
 from callshot.errors import InputError, check_choice
+from callshot.fewshot.protocol import Protocol
 from callshot.records import FloatArray, IntArray
+from callshot.tables.dataset import EncoderDataset
 
 VARIANTS = ("EV_CALL", "EV_SUBCALL", "EV_BINARY", "LDC_POOLE", "LDC_BINARY")
 SATURATION = 1e-7  # distance from 0 or 1 where a float32 probability has no more digits
@@ -51,6 +56,29 @@ def load_aerd(variant: str = "EV_SUBCALL") -> PublishedNetworks:
         return model
 
     return PublishedNetworks(variant, names, int(weights.num_folds), open_fold)
+
+
+def score_aerd_package(
+    part: EncoderDataset, variant: str, protocol: Protocol, signals: Sequence[Signal]
+) -> pl.DataFrame:
+    """Score each row of the episodes with AERD's published networks; folds must be those of AERD.
+
+    Labels and outputs are matched by their letters, whatever separates their words.
+    """
+    _, names, _ = find_outputs(part)
+    published = load_aerd(variant)
+    outputs = {label_key(name): name for name in published.names}
+    columns = []
+    for name in names:
+        output = outputs.get(label_key(name))
+        if output is None:
+            known = ", ".join(published.names)
+            raise InputError(f"AERD {variant}: has no output {name!r}; it has {known}")
+        columns.append(output)
+    scores = score_published(published, signals, part.episodes.fold, columns)
+    how = f"as published, {variant}"
+    baseline = {"kind": "end-to-end", "name": "AERD", "how": how}
+    return frame_of_outputs(part, scores, protocol, baseline)
 
 
 def score_published(

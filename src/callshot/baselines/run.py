@@ -3,8 +3,7 @@
 train_logistic         on all labels of the support side of every split; steps from the centroid
 sweep_logistic_per_k   on the first shared draws, at every k: with as few labels as the centroid
 train_recurrent        on the sequences behind the vectors
-train_end_to_end       on the audio
-score_aerd_package     AERD as its authors published it, where its package is installed
+train_end_to_end       on the audio; AERD as published is scored by `aerd_package`
 
 Each is trained on the support side of a split and scored on its queries with the metrics of the
 centroid. Choices are made on inner folds, and reported.
@@ -21,6 +20,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from callshot.baselines.aerd_package import score_aerd_package
 from callshot.baselines.baseline_frames import (
     encoder_key,
     find_outputs,
@@ -32,8 +32,6 @@ from callshot.baselines.executor import TrainingOptions
 from callshot.baselines.logistic import DEFAULT_C, score_logistic
 from callshot.baselines.logistic_per_k import sweep_logistic
 from callshot.baselines.options import CHOSEN_CELL, PAPER_CELL, BaselineOptions
-from callshot.corpus.known_corpora import label_key
-from callshot.errors import InputError
 from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.crossover import find_crossovers
 from callshot.fewshot.dataset import Dataset, EncoderDataset
@@ -385,28 +383,3 @@ def train_end_to_end(
     baselines = frame_of_outputs(part, scores, protocol, baseline)
     del metadata["trained"]  # differs between runs
     return BaselineResults(baselines, networks=[metadata])
-
-
-def score_aerd_package(
-    part: EncoderDataset, variant: str, protocol: Protocol, signals: Sequence[Signal]
-) -> pl.DataFrame:
-    """Score each row of the episodes with AERD's published networks; folds must be those of AERD.
-
-    Labels and outputs are matched by their letters, whatever separates their words.
-    """
-    from callshot.baselines.aerd_package import load_aerd, score_published
-
-    _, names, _ = find_outputs(part)
-    published = load_aerd(variant)
-    outputs = {label_key(name): name for name in published.names}
-    columns = []
-    for name in names:
-        output = outputs.get(label_key(name))
-        if output is None:
-            known = ", ".join(published.names)
-            raise InputError(f"AERD {variant}: has no output {name!r}; it has {known}")
-        columns.append(output)
-    scores = score_published(published, signals, part.episodes.fold, columns)
-    how = f"as published, {variant}"
-    baseline = {"kind": "end-to-end", "name": "AERD", "how": how}
-    return frame_of_outputs(part, scores, protocol, baseline)
