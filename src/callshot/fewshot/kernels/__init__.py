@@ -43,6 +43,11 @@ def inner(function: Function) -> Function:
     return njit(no_cpython_wrapper=True, **COMPILED)(function)
 
 
+def inlined(function: Function) -> Function:
+    """Compile a piece of a kernel that is copied into it: as fast as if it were written there."""
+    return njit(no_cpython_wrapper=True, forceinline=True, **COMPILED)(function)
+
+
 def formula(function: Function) -> Function:
     """Inline a function of numbers into its callers.
 

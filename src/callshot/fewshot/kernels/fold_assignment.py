@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from callshot.fewshot.kernels import inner, kernel
+from callshot.fewshot.kernels import inlined, inner, kernel
 from callshot.fewshot.kernels.streams import GOLDEN, HALF, mix
 from callshot.records import FloatArray, IntArray
 
@@ -42,9 +42,8 @@ def assign_greedily(table: IntArray, count: int) -> IntArray:
     This is the rule of scikit-learn's StratifiedGroupKFold, the same to the last bit.
     """
     present = table[:, table.any(axis=0)]
-    held = present.astype(
-        np.float64, order="C"
-    )  # the order of summation is part of the rule
+    # The order of summation is part of the rule.
+    held = present.astype(np.float64, order="C")
     total = held.sum(axis=0)
     counts = np.zeros((count, held.shape[1]))
     fold = np.zeros(len(held), dtype=np.int64)
@@ -69,13 +68,15 @@ def _choose_fold(uneven: FloatArray, size: FloatArray) -> int:
 def least_range(held: IntArray, count: int) -> int:
     """Return a lower bound on the range (max − min) of one class's fold counts."""
     held = np.sort(held[held > 0])[::-1]
-    rest = held.sum() - np.concatenate([[0], np.cumsum(held)])
+    total = held.sum()
+    rest = total - np.concatenate([[0], np.cumsum(held)])
     # The j largest recordings are in j folds at most: the other folds share the rest.
     low = min(rest[j] // (count - j) for j in range(count))
     # Of i · count + 1 recordings, i + 1 are in one fold.
     full = range(1 + (len(held) - 1) // count)
     piles = [held[i * count - i : i * count + 1].sum() for i in full]
-    return int(max(-(-rest[0] // count), *piles) - low)
+    mean = -(-total // count)  # rounded up
+    return int(max(mean, *piles) - low)
 
 
 def count_by_fold(holds: IntArray, fold: IntArray, count: int) -> IntArray:
@@ -103,9 +104,8 @@ def search_locally(
     recordings, classes = holds.shape
     sizes = holds.sum(axis=1) if size is None else size
     padded = np.pad(np.column_stack([holds, sizes]), ((0, 1), (0, 0)))
-    scale = 2**61 // (
-        count * classes * (classes + 2)
-    )  # so that energies fit into 64 bits
+    # So that energies fit into 64 bits.
+    scale = 2**61 // (count * classes * (classes + 2))
     weight = scale * count // holds.sum(axis=0)
     penalty = scale * count * classes
     search = Search(
@@ -142,6 +142,78 @@ def fill(values, value):
         values[i] = value
 
 
+@inner
+def fill_energies(counts, weight, penalty, hint, cost):
+    """Fill in the energy of each class, and return that of all."""
+    energy = np.int64(0)
+    for c in range(weight.size):
+        cost[c] = class_energy(counts[c], weight[c], penalty, hint)
+        energy += cost[c]
+    return energy
+
+
+@inlined
+def propose(word, fold, folds):
+    """Return two recordings to swap, or one and the empty row, and the new fold of the first."""
+    recordings = np.int64(fold.size)
+    a = np.int64(((word >> HALF) * np.uint64(recordings)) >> HALF)
+    lower = word & np.uint64(0x7FFFFFFF)
+    if word & np.uint64(0x80000000):  # swap two recordings
+        b = np.int64((lower * np.uint64(recordings)) >> np.uint64(31))
+        return a, b, fold[b]
+    g = np.int64((lower * np.uint64(folds)) >> np.uint64(31))
+    return a, recordings, g
+
+
+@inlined
+def energy_change(holds, counts, weight, swap, penalty, hint, cost, trial):
+    """Fill in the energy of each class after a swap, and return the change of all."""
+    a, b, f, g = swap
+    change = 0
+    for c in range(weight.size):
+        d = holds[b, c] - holds[a, c]
+        if d != 0:
+            row = counts[c]
+            row[f] += d
+            row[g] -= d
+            trial[c] = class_energy(row, weight[c], penalty, hint)
+            row[f] -= d
+            row[g] += d
+            change += trial[c] - cost[c]
+    return change
+
+
+@inlined
+def imbalance_change(holds, counts, swap):
+    """Return by how much a swap changes the sum of the squares of the folds' sizes."""
+    a, b, f, g = swap
+    size = counts.shape[0] - 1
+    d = holds[b, size] - holds[a, size]
+    return 2 * d * (counts[size, f] - counts[size, g] + d)
+
+
+@inlined
+def swap_recordings(holds, counts, swap, fold, cost, trial):
+    """Carry out a swap: change counts, folds and the energies of classes."""
+    a, b, f, g = swap
+    for c in range(counts.shape[0]):
+        d = holds[b, c] - holds[a, c]
+        if d != 0:
+            counts[c, f] += d
+            counts[c, g] -= d
+            cost[c] = trial[c]
+    fold[a] = g
+    if b < fold.size:
+        fold[b] = f
+
+
+@inner
+def copy(values, out):
+    """Copy values, as a loop: see `fill`."""
+    for i in range(values.size):
+        out[i] = values[i]
+
+
 @kernel
 def improve(holds, counts, weight, fold, history, search):
     """Search on from `fold` and return the best folds met.
@@ -151,14 +223,9 @@ def improve(holds, counts, weight, fold, history, search):
     both are changed.
     """
     penalty, hint, target, kicks, stream, proposals, settle = search
-    recordings = np.int64(fold.size)
-    classes = weight.size
-    cost = np.zeros(classes + 1, np.int64)
-    trial = np.zeros(classes + 1, np.int64)
-    energy = np.int64(0)
-    for c in range(classes):
-        cost[c] = class_energy(counts[c], weight[c], penalty, hint)
-        energy += cost[c]
+    cost = np.zeros(weight.size + 1, np.int64)
+    trial = np.zeros(weight.size + 1, np.int64)
+    energy = fill_energies(counts, weight, penalty, hint, cost)
     fill(history, energy)
     best = fold.copy()
     lowest = energy
@@ -181,55 +248,29 @@ def improve(holds, counts, weight, fold, history, search):
                 fill(history, energy)
         stale += 1
         word = mix((counter + np.uint64(t)) * GOLDEN)
-        a = np.int64(((word >> HALF) * np.uint64(recordings)) >> HALF)
-        lower = word & np.uint64(0x7FFFFFFF)
-        if word & np.uint64(0x80000000):  # swap two recordings
-            b = np.int64((lower * np.uint64(recordings)) >> np.uint64(31))
-            g = fold[b]
-        else:  # move one recording
-            b = recordings
-            g = np.int64((lower * np.uint64(counts.shape[1])) >> np.uint64(31))
-        f = fold[a]
-        if f == g:
+        a, b, g = propose(word, fold, counts.shape[1])
+        swap = (a, b, fold[a], g)
+        if fold[a] == g:
             continue
-        change = 0
-        for c in range(classes):
-            d = holds[b, c] - holds[a, c]
-            if d != 0:
-                row = counts[c]
-                row[f] += d
-                row[g] -= d
-                trial[c] = class_energy(row, weight[c], penalty, hint)
-                row[f] -= d
-                row[g] += d
-                change += trial[c] - cost[c]
-        d = holds[b, classes] - holds[a, classes]
-        growth = 2 * d * (counts[classes, f] - counts[classes, g] + d)
+        change = energy_change(holds, counts, weight, swap, penalty, hint, cost, trial)
+        growth = imbalance_change(holds, counts, swap)
         late = t % history.size
         if settle:
-            accepted = change < 0 or (change == 0 and growth < 0)
+            is_accepted = change < 0 or (change == 0 and growth < 0)
         else:
-            accepted = kicks_left > 0 or change <= 0 or energy + change <= history[late]
-        if accepted:
-            for c in range(classes + 1):
-                d = holds[b, c] - holds[a, c]
-                if d != 0:
-                    counts[c, f] += d
-                    counts[c, g] -= d
-                    cost[c] = trial[c]
-            fold[a] = g
-            if b != recordings:
-                fold[b] = f
+            is_no_worse = change <= 0 or energy + change <= history[late]
+            is_accepted = kicks_left > 0 or is_no_worse
+        if is_accepted:
+            swap_recordings(holds, counts, swap, fold, cost, trial)
             energy += change
             imbalance += growth
             if kicks_left == 0 and energy < lowest:
                 lowest = energy
                 stale = 0
-            settled = settle and energy == best_energy and imbalance < best_imbalance
-            if energy < best_energy or settled:
+            is_more_even = energy == best_energy and imbalance < best_imbalance
+            if energy < best_energy or (settle and is_more_even):
                 best_energy = energy
                 best_imbalance = imbalance
-                for r in range(recordings):
-                    best[r] = fold[r]
+                copy(fold, best)
         history[late] = min(history[late], energy)
     return best
