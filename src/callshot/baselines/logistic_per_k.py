@@ -275,31 +275,45 @@ def fit_nested(
     Return the weight (sizes, classes, dimensions) and the bias (sizes, classes) of every fit, for
     vectors that are not standardised.
     """
+    fits = NestedFits(vectors, label, classes, c)
     weights = np.zeros((len(sizes), classes, vectors.shape[1]))
     biases = np.zeros((len(sizes), classes))
-    unknowns = np.zeros((classes, 0))
-    bias = np.zeros(classes)
-    row_buffer = np.empty_like(vectors)
-    problem_buffer = np.empty(min(vectors.shape) * len(vectors))
     for s, size in enumerate(sizes.tolist()):
-        weight = weights[s - 1]  # of the fit before; zeros before the first fit
-        if s and size == sizes[s - 1]:  # no class had another exemplar
-            weights[s] = weight
-            biases[s] = biases[s - 1]
-            continue
-        rows, mean, deviation = standardise(vectors[:size], row_buffer[:size])
-        problem = make_problem(rows, label[:size], c, problem_buffer)
-        is_gram = problem.is_gram
-        if is_gram:
-            unknowns = _append_zeros(unknowns, size)
-        else:
-            unknowns = weight * deviation
-            bias = biases[s - 1] + (weight * mean).sum(axis=1)
-        gap = solve(problem, CLOSE, unknowns, bias)
-        check_optimum(gap, c, CLOSE)
-        biases[s] = bias
-        fill_layer(unknowns, rows, is_gram, mean, deviation, weights[s], biases[s])
+        # Before the first fit, the last one is zeros.
+        weights[s] = weights[s - 1]
+        biases[s] = biases[s - 1]
+        if s == 0 or size > sizes[s - 1]:  # else no class had another exemplar
+            fits.fit(size, weights[s], biases[s])
     return weights, biases
+
+
+class NestedFits:
+    """Fits on the first rows of one draw, each from the fit before."""
+
+    def __init__(
+        self, vectors: FloatArray, label: IntArray, classes: int, c: float
+    ) -> None:
+        self.vectors = vectors
+        self.label = label
+        self.c = c
+        self.unknowns = np.zeros((classes, 0))
+        self.bias = np.zeros(classes)
+        self.row_buffer = np.empty_like(vectors)
+        self.problem_buffer = np.empty(min(vectors.shape) * len(vectors))
+
+    def fit(self, size: int, weight: FloatArray, bias: FloatArray) -> None:
+        """Train on the first rows, from the weight and bias of the fit before; replace both."""
+        rows, mean, deviation = standardise(self.vectors[:size], self.row_buffer[:size])
+        problem = make_problem(rows, self.label[:size], self.c, self.problem_buffer)
+        if problem.is_gram:
+            self.unknowns = _append_zeros(self.unknowns, size)
+        else:
+            self.unknowns = weight * deviation
+            self.bias = bias + (weight * mean).sum(axis=1)
+        gap = solve(problem, CLOSE, self.unknowns, self.bias)
+        check_optimum(gap, self.c, CLOSE)
+        bias[:] = self.bias
+        fill_layer(self.unknowns, rows, problem.is_gram, mean, deviation, weight, bias)
 
 
 def _append_zeros(table: FloatArray, columns: int) -> FloatArray:
