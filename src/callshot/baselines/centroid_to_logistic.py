@@ -10,7 +10,7 @@ Nesterov's momentum, which restarts whenever it points uphill.
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
 from operator import itemgetter
@@ -45,6 +45,10 @@ class Point(NamedTuple):
         bias = self.bias + share * other.bias
         return Point(weight, bias)
 
+    def divide(self, number: float) -> "Point":
+        """Return this point divided by a number."""
+        return Point(self.weight / number, self.bias / number)
+
     def dot(self, other: "Point") -> float:
         """Return the inner product with another point."""
         weights = (self.weight * other.weight).sum()
@@ -69,10 +73,16 @@ class Refinement:
 class Path:
     """One split: the reported steps, a_n (queries, classes) and the gap of J at each of them."""
 
-    steps: list[int]
-    a: list[FloatArray]
-    gap: list[float]
     temperature: float
+    steps: list[int] = field(default_factory=list)
+    a: list[FloatArray] = field(default_factory=list)
+    gap: list[float] = field(default_factory=list)
+
+    def add(self, step: int, a: FloatArray, gap: float) -> None:
+        """Report a step."""
+        self.steps.append(step)
+        self.a.append(a)
+        self.gap.append(gap)
 
     def index(self, step: int) -> int:
         """Return the index of the last reported step up to this one; a path stays at its end."""
@@ -133,21 +143,18 @@ def refine_split(
     """Take the steps of one split until J is near its optimum."""
     split = StandardisedSplit(episodes, number)
     objective = LogisticObjective(split.rows, split.label, c)
-    centroid = linear_layer(split.vectors, np.array(split.classes)[split.label])
+    optimum = objective.value(split.to_point(split.fit(c)))
+    centroid = split.centroid()
     start = split.to_point(centroid)
-    best = fit(split.vectors, split.label, split.classes, c)
-    optimum = objective.value(split.to_point(best))
-    gap = objective.value(start) - optimum
     temperature = objective.best_temperature(start)
-    path = Path([0], [split.score(centroid)], [gap], temperature)
-    tempered = Point(start.weight / temperature, start.bias / temperature)
-    for step, point, bound in descend(objective, tempered):
+    path = Path(temperature)
+    path.add(0, split.score(centroid), objective.value(start) - optimum)
+    for step, point, bound in descend(objective, start.divide(temperature)):
         check()
         is_last = bound - optimum <= NEAR or step == MOST_STEPS
         if is_reported(step) or is_last:
-            path.steps.append(step)
-            path.a.append(split.score(split.to_layer(point)))
-            path.gap.append(objective.value(point) - optimum)
+            a = split.score(split.to_layer(point))
+            path.add(step, a, objective.value(point) - optimum)
         if is_last:
             break
     return path
@@ -167,6 +174,14 @@ class StandardisedSplit:
         # Episodes are centred on all rows; the layers must not depend on the queries.
         self.vectors = vectors - mean
         self.queries = queries - mean
+
+    def centroid(self) -> LinearLayer:
+        """Return the nearest centroid as a layer."""
+        return linear_layer(self.vectors, np.array(self.classes)[self.label])
+
+    def fit(self, c: float) -> LinearLayer:
+        """Train logistic regression."""
+        return fit(self.vectors, self.label, self.classes, c)
 
     def to_point(self, layer: LinearLayer) -> Point:
         """Return a layer as a point for standardised columns."""
