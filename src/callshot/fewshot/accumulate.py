@@ -1,6 +1,7 @@
 """Metrics of folds and classes → the values of one spread: mean over classes, then over folds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -39,14 +40,10 @@ class MetricSums:
         self.groups: dict[str, Groups] = {"all": [np.array([n]) for n in range(count)]}
         if categories is not None:
             self.groups["reduced"] = group_classes(classes, categories)
-        keys = [
-            (scoring, metric) for scoring in self.groups for metric in RANKING_METRICS
-        ]
-        keys += [("all", metric) for metric in DECISION_METRICS]
+        keys = _list_values(self.groups)
         self.values = {key: self.new_table(shots, samples) for key in keys}
-        self.per_class = {
-            metric: self.new_table(shots, count, samples) for metric in METRICS
-        }
+        size = (shots, count, samples)
+        self.per_class = {metric: self.new_table(*size) for metric in METRICS}
         self.tied = np.zeros((shots, count), np.int64)
         self.decisions = np.zeros((shots, count, count))
         self.chance = {metric: np.zeros(shots) for metric in DECISION_METRICS}
@@ -77,9 +74,10 @@ class MetricSums:
         self.values["all", "balanced_accuracy"][shot] += recall.mean(axis=0)
         defined = np.flatnonzero(part.positives < len(part.rows))
         for scoring, groups in self.groups.items():
+            defined_groups = _restrict(groups, defined)
             self.values[scoring, "map"][shot] += _mean_of_groups(ap, groups)
             self.values[scoring, "auroc"][shot] += _mean_of_groups(
-                auroc, _restrict(groups, defined)
+                auroc, defined_groups
             )
 
     def close_fold(self, part: Split) -> None:
@@ -190,6 +188,13 @@ class WeightedMetricSums(MetricSums):
                 table = self.values[scoring, metric]
                 for shot, samples in enumerate(self.per_class[metric]):
                     table[shot] = _mean_of_groups(samples, kept) if kept else np.nan
+
+
+def _list_values(scorings: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the scoring and metric of every value."""
+    keys = list(product(scorings, RANKING_METRICS))
+    keys += [("all", metric) for metric in DECISION_METRICS]
+    return keys
 
 
 def _mean_by_label(part: Split, weights: FloatArray) -> FloatArray:
