@@ -19,9 +19,9 @@ from callshot.baselines.executor import check_lengths
 from callshot.baselines.spectrogram import Signal, check_signal, pad_signal
 from callshot.corpus.known_corpora import label_key
 from callshot.errors import InputError, check_choice
+from callshot.fewshot.dataset import EncoderDataset
 from callshot.fewshot.protocol import Protocol
 from callshot.records import FloatArray, IntArray
-from callshot.tables.dataset import EncoderDataset
 
 VARIANTS = ("EV_CALL", "EV_SUBCALL", "EV_BINARY", "LDC_POOLE", "LDC_BINARY")
 SATURATION = 1e-7  # distance from 0 or 1 where a float32 probability has no more digits

@@ -1,4 +1,4 @@
-"""Scores of a baseline that is trained on all labels → rows of the BASELINES schema.
+"""Scores of a baseline that is trained on all labels → rows of BASELINES and REFINEMENT.
 
 With the spread `total`, a row has an interval: what the trained model would score on other
 recordings. The model stays as it was trained. In each sample its queries weigh as those of the
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from callshot.baselines.centroid_to_logistic import Refinement
 from callshot.baselines.scoring import Categories, Metrics, measure, measure_outputs
 from callshot.baselines.sequence_batches import BoolArray
 from callshot.fewshot.accumulate import WeightedMetricSums, group_classes
@@ -25,7 +26,7 @@ from callshot.fewshot.sweep import (
 )
 from callshot.fewshot.total_resampling import UNIT, draw_units
 from callshot.records import RANKING_METRICS, FloatArray, IntArray
-from callshot.records.frames import BASELINES, make_frame
+from callshot.records.frames import BASELINES, REFINEMENT, concat_frames, make_frame
 
 Description = Mapping[str, str]  # kind, name and how
 Samples = dict[tuple[str, str], FloatArray]  # by scoring and metric
@@ -72,6 +73,18 @@ def find_outputs(part: EncoderDataset) -> tuple[str, tuple[str, ...], BoolArray]
     names = tuple(categories[episodes.classes[group[0]]] for group in groups)
     targets = [episodes.relevant[:, group].any(axis=1) for group in groups]
     return "reduced", names, np.stack(targets, axis=1)
+
+
+def refinement_frame(part: EncoderDataset, path: Refinement) -> pl.DataFrame:
+    """Return the rows of the path from the centroid, for every scoring, ranking metric and step."""
+    key = encoder_key(part) | {"temperature": float(np.mean(path.temperature))}
+    frames = []
+    for (scoring, metric), values in path.values.items():
+        if metric in RANKING_METRICS:
+            columns = {"step": path.steps, "value": values}
+            metric_key = key | {"scoring": scoring, "metric": metric}
+            frames.append(make_frame(REFINEMENT, columns, metric_key))
+    return concat_frames(frames, REFINEMENT)
 
 
 def _make_rows(

@@ -167,10 +167,31 @@ def describe_cells(cells: Sequence[str]) -> str:
     return ", ".join(parts)
 
 
-def describe_networks(parameters: Mapping[str, int], seeds: int) -> str:
+def describe_baseline(
+    metadata: Metadata, seeds: int, *, is_chosen: bool
+) -> dict[str, str]:
+    """Return the kind, the name and a description of the networks of all splits.
+
+    `is_chosen`: inner folds chose the cells.
+
+    >>> networks = {"cells": ("gru",), "text": "GRU", "parameters": {"gru": 21000}}
+    >>> describe_baseline(networks, 1, is_chosen=True)["how"]
+    'GRU, by inner folds; 21,000 parameters, 1 seed'
+    """
+    title = metadata["text"]
+    choice = ", by inner folds" if is_chosen else ""
+    size = _describe_size(metadata["parameters"], seeds)
+    return {
+        "kind": "recurrent",
+        "name": title if len(set(metadata["cells"])) == 1 else "RNN",
+        "how": f"{title}{choice}; {size}",
+    }
+
+
+def _describe_size(parameters: Mapping[str, int], seeds: int) -> str:
     """Return the parameters of the networks of all cells as text.
 
-    >>> describe_networks({"gru": 21000, "lstm": 23000}, 1)
+    >>> _describe_size({"gru": 21000, "lstm": 23000}, 1)
     '21,000 to 23,000 parameters, 1 seed'
     """
     numbers = parameters.values()

@@ -10,7 +10,7 @@ centroid. Choices are made on inner folds, and reported.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 
 from callshot.baselines.aerd_package import score_aerd_package
 from callshot.baselines.baseline_frames import (
-    encoder_key,
     find_outputs,
     frame_of_classes,
     frame_of_outputs,
+    refinement_frame,
 )
-from callshot.baselines.centroid_to_logistic import Refinement, refine_centroid
+from callshot.baselines.centroid_to_logistic import refine_centroid
 from callshot.baselines.executor import TrainingOptions
 from callshot.baselines.logistic import DEFAULT_C, score_logistic
 from callshot.baselines.logistic_per_k import sweep_logistic
@@ -45,7 +45,6 @@ from callshot.fewshot.device import (
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.summary import SweepSummary
 from callshot.records import (
-    RANKING_METRICS,
     Evaluation,
     IntArray,
     Progress,
@@ -57,7 +56,6 @@ from callshot.records.frames import (
     REFINEMENT,
     concat_frames,
     empty_frame,
-    make_frame,
 )
 
 Signal = NDArray[np.float32]
@@ -156,18 +154,10 @@ def train_dataset(
     parts = list(dataset.per_encoder())
     context = context or TrainingContext(protocol.seed)
     context = context.part(1 / _count_tasks(options, len(parts)))
-    results = []
+    results: list[BaselineResults] = []
     for number, part in enumerate(parts):
-        if "logistic" in options.train:
-            results.append(train_logistic(part, options, protocol, context))
-        if options.per_k:
-            evaluation = sweep_logistic_per_k(part, options, protocol, context)
-            results.append(BaselineResults(per_k=[evaluation]))
-        if "recurrent" in options.train:
-            recurrent = train_recurrent(
-                part, options, protocol, sequences[number], context
-            )
-            results.append(recurrent)
+        frames = sequences[number] if "recurrent" in options.train else ()
+        results += _train_encoder(part, options, protocol, frames, context)
     if "end-to-end" in options.train:
         results.append(train_end_to_end(parts[0], options, protocol, signals, context))
     if options.published:
@@ -176,10 +166,28 @@ def train_dataset(
     return _join_results(results)
 
 
+def _train_encoder(
+    part: EncoderDataset,
+    options: BaselineOptions,
+    protocol: Protocol,
+    sequences: Sequence[Signal],
+    context: TrainingContext,
+) -> Iterator[BaselineResults]:
+    """Train the baselines that read the vectors or the sequences of one encoder."""
+    if "logistic" in options.train:
+        yield train_logistic(part, options, protocol, context)
+    if options.per_k:
+        evaluation = sweep_logistic_per_k(part, options, protocol, context)
+        yield BaselineResults(per_k=[evaluation])
+    if "recurrent" in options.train:
+        yield train_recurrent(part, options, protocol, sequences, context)
+
+
 def _count_tasks(options: BaselineOptions, encoders: int) -> int:
     """Return the number of trainings; those that read audio are not repeated for each encoder."""
-    once = ("end-to-end" in options.train) + bool(options.published)
-    per_encoder = len(options.train) - ("end-to-end" in options.train) + options.per_k
+    end_to_end = "end-to-end" in options.train
+    once = end_to_end + bool(options.published)
+    per_encoder = len(options.train) - end_to_end + options.per_k
     return max(1, once + encoders * per_encoder)
 
 
@@ -218,19 +226,7 @@ def train_logistic(
     how = f"C{choice}: {format_c(c_values)}"
     baseline = {"kind": "logistic", "name": "LR", "how": how}
     baselines = frame_of_classes(part, scores, protocol, baseline)
-    return BaselineResults(baselines, _refinement_frame(part, path))
-
-
-def _refinement_frame(part: EncoderDataset, path: Refinement) -> pl.DataFrame:
-    """Return a row for every scoring, ranking metric and step."""
-    key = encoder_key(part) | {"temperature": float(np.mean(path.temperature))}
-    frames = []
-    for (scoring, metric), values in path.values.items():
-        if metric in RANKING_METRICS:
-            columns = {"step": path.steps, "value": values}
-            metric_key = key | {"scoring": scoring, "metric": metric}
-            frames.append(make_frame(REFINEMENT, columns, metric_key))
-    return concat_frames(frames, REFINEMENT)
+    return BaselineResults(baselines, refinement_frame(part, path))
 
 
 def format_c(values: Sequence[float]) -> str:
@@ -251,46 +247,62 @@ def sweep_logistic_per_k(
     context: TrainingContext,
 ) -> Evaluation:
     """Train logistic regression at every k of a protocol, on the draws that the centroid sees."""
-    dataset = part.dataset
-    spreads = options.spreads(protocol)
-    context = context.part(1 / len(spreads))
     choice = choose_device(context.device)
     notes = choice.notes
     gpu = gpu_if_large_enough(choice.gpu, part.episodes, notes)
-    train = partial(
-        sweep_logistic,
-        part.episodes,
-        protocol,
-        c=DEFAULT_C if options.C is None else options.C,
-        draws=options.draws,
-        categories=dataset.categories,
-        threads=context.threads,
-        progress=context.progress,
-    )
-    sweeps = []
-    shared = None
-    for spread in spreads:
-        work = partial(_train_on, train, spread, shared)
-        k, sums = run_with_fallback(gpu, notes, work)
-        if spread == "shared":
-            shared = sums
-        sweep = SweepSummary(
-            corpus=dataset.corpus,
-            encoder=part.table.encoder,
-            spread=spread,
-            k=k,
-            sums=sums,
-            episodes=part.episodes,
-            counts=dataset.classes,
-            classifier="logistic",
-        )
-        sweeps.append(sweep)
+    run = partial(run_with_fallback, gpu, notes)
+    sweeps = list(_sweep_spreads(part, options, protocol, context, run))
     return replace(
         part.empty_evaluation(),
         curve=pl.concat([sweep.curve for sweep in sweeps]),
         values=pl.concat([sweep.values for sweep in sweeps]),
         per_class=pl.concat([sweep.per_class for sweep in sweeps]),
         notes=[f"logistic regression at every k was {note}" for note in notes],
+    )
+
+
+def _sweep_spreads(
+    part: EncoderDataset,
+    options: BaselineOptions,
+    protocol: Protocol,
+    context: TrainingContext,
+    run: Callable[..., tuple[IntArray, MetricSums]],
+) -> Iterator[SweepSummary]:
+    """Train at every k on each spread; shared comes before total, which is computed with it.
+
+    `run` calls a function with the GPU that it is to use, if any.
+    """
+    spreads = options.spreads(protocol)
+    train = partial(
+        sweep_logistic,
+        part.episodes,
+        protocol,
+        c=DEFAULT_C if options.C is None else options.C,
+        draws=options.draws,
+        categories=part.dataset.categories,
+        threads=context.threads,
+        progress=context.part(1 / len(spreads)).progress,
+    )
+    shared = None
+    for spread in spreads:
+        k, sums = run(partial(_train_on, train, spread, shared))
+        if spread == "shared":
+            shared = sums
+        yield _summarise_sweep(part, spread, k, sums)
+
+
+def _summarise_sweep(
+    part: EncoderDataset, spread: str, k: IntArray, sums: MetricSums
+) -> SweepSummary:
+    return SweepSummary(
+        corpus=part.dataset.corpus,
+        encoder=part.table.encoder,
+        spread=spread,
+        k=k,
+        sums=sums,
+        episodes=part.episodes,
+        counts=part.dataset.classes,
+        classifier="logistic",
     )
 
 
@@ -314,7 +326,7 @@ def train_recurrent(
     """Train recurrent networks on sequences, one for each row of the episodes."""
     from callshot.baselines.recurrent import (
         choose_cell,
-        describe_networks,
+        describe_baseline,
         score_recurrent,
     )
 
@@ -329,12 +341,7 @@ def train_recurrent(
     scores, metadata = score_recurrent(
         *inputs, cell=cells, options=settings, progress=context.progress
     )
-    title = metadata["text"]
-    name = title if len(set(cells)) == 1 else "RNN"
-    choice = "" if cell else ", by inner folds"
-    size = describe_networks(metadata["parameters"], options.seeds)
-    how = f"{title}{choice}; {size}"
-    baseline = {"kind": "recurrent", "name": name, "how": how}
+    baseline = describe_baseline(metadata, options.seeds, is_chosen=not cell)
     baselines = frame_of_classes(part, scores, protocol, baseline)
     del metadata["trained"]  # differs between runs
     network = {"encoder": part.table.encoder, **metadata}
