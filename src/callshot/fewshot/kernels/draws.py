@@ -127,6 +127,21 @@ def score_support(
         fill_means(product, chosen, share, steps, limits, squares, cosine, totals, out)
 
 
+@inner
+def gather(values, chosen, steps, out):
+    """Fill out with the values of the chosen rows."""
+    for i in range(steps):
+        out[i] = values[chosen[i]]
+
+
+@inner
+def repeat_line(lines):
+    """Copy the first line into the others."""
+    for s in range(1, lines.shape[0]):
+        for q in range(lines.shape[1]):
+            lines[s, q] = lines[0, q]
+
+
 @kernel
 def score_draws(sampling, rows, members, stream, first, order, products, out):
     """Fill out[d, shot, n, q] with a_n of the queries of a fold by draw first + d.
@@ -137,8 +152,9 @@ def score_draws(sampling, rows, members, stream, first, order, products, out):
     class_key, shots, distinct = sampling
     rule = rows.rule
     draws = out.shape[0]
-    weighted = order.weight.shape[0] > 0
+    is_weighted = order.weight.shape[0] > 0
     longest = max(shots[-1], members.rows.size)
+    pool = np.empty(longest, np.uint64)
     chosen = np.empty(longest, np.uint64)
     swaps = np.empty(longest, np.uint64)
     share = np.ones(longest)
@@ -153,47 +169,48 @@ def score_draws(sampling, rows, members, stream, first, order, products, out):
         member_rows = members.rows[members.start[n] : members.start[n + 1]].copy()
         size = np.sum(outside)
         drawn, last = longest_draw(shots, size, distinct)
+        pool_limit[0] = size
+        choose_pool(outside, pool)
         for d in range(draws):
-            for whole in range(2):  # first the shots with a choice, then the pool
-                if whole and drawn == shots.size:
-                    continue
-                if whole and d > 0 and not weighted:
-                    out[d, drawn:, n] = out[0, drawn:, n]
-                    continue
-                if whole:
-                    steps = size
-                    pool_limit[0] = size
-                    limits = pool_limit
-                    lines = out[d, drawn : drawn + 1, n]
-                    choose_pool(outside, chosen)
-                else:
-                    steps = last
-                    limits = shots
-                    lines = out[d, :drawn, n]
-                    if weighted:
-                        rank = order.rank[d, begin:end]
-                        choose_in_order(rank, outside, steps, chosen)
-                    else:
-                        key = enter(enter(stream, np.uint64(first + d)), class_key[n])
-                        choose_by_stream(
-                            key, member_rows, swaps, outside, steps, distinct, chosen
-                        )
-                if weighted:
-                    for i in range(steps):
-                        share[i] = order.weight[d, begin + np.int64(chosen[i])]
-                score_support(
-                    rule,
-                    vectors,
-                    lengths,
-                    matrix,
-                    product,
-                    chosen,
-                    share,
-                    steps,
-                    limits,
-                    sums,
-                    lines,
+            if is_weighted:
+                choose_in_order(order.rank[d, begin:end], outside, last, chosen)
+                gather(order.weight[d, begin:end], chosen, last, share)
+            else:
+                key = enter(enter(stream, np.uint64(first + d)), class_key[n])
+                choose_by_stream(
+                    key, member_rows, swaps, outside, last, distinct, chosen
                 )
-                if whole:
-                    for s in range(drawn + 1, shots.size):
-                        out[d, s, n] = out[d, drawn, n]
+            score_support(
+                rule,
+                vectors,
+                lengths,
+                matrix,
+                product,
+                chosen,
+                share,
+                last,
+                shots,
+                sums,
+                out[d, :drawn, n],
+            )
+            if drawn == shots.size:
+                continue
+            if d > 0 and not is_weighted:
+                out[d, drawn:, n] = out[0, drawn:, n]
+                continue
+            if is_weighted:
+                gather(order.weight[d, begin:end], pool, size, share)
+            score_support(
+                rule,
+                vectors,
+                lengths,
+                matrix,
+                product,
+                pool,
+                share,
+                size,
+                pool_limit,
+                sums,
+                out[d, drawn : drawn + 1, n],
+            )
+            repeat_line(out[d, drawn:, n])
