@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -295,7 +296,12 @@ def test_the_time_of_opening_a_model_does_not_make_tasks_small(tmp_path, cluster
         ("local:0", "expected local:1 to local:1024, got 0"),
         ("nowhere", "expected local:N, the address of a scheduler or its file, got"),
         ("gone.json", "gone.json: there is no such file; start a scheduler"),
+        ("local:x", "expected local:N"),
+        ("x" * 300, "expected local:N"),
+        ("x" * 300 + ".json", "x.json: there is no such file"),
         ("127.0.0.1:1", "127.0.0.1:1: no scheduler answers"),
+        ("tls://127.0.0.1:1", "no scheduler answers .*TLS"),
+        ("foo://127.0.0.1:1", "no scheduler answers .*unknown address scheme 'foo'"),
     ],
 )
 def test_a_cluster_that_is_none_is_one_line(tmp_path, name, message, monkeypatch):
@@ -304,6 +310,29 @@ def test_a_cluster_that_is_none_is_one_line(tmp_path, name, message, monkeypatch
     with pytest.raises((OptionError, ClusterError), match=message) as raised:
         CliRunner().invoke(app, [*words, "--cluster", name], catch_exceptions=False)
     assert "\n" not in str(raised.value)
+
+
+def test_another_program_behind_the_address_is_one_line(monkeypatch):
+    monkeypatch.setattr(connect, "CONNECT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:  # it never says anything
+        port = server.getsockname()[1]
+        with (
+            pytest.raises(ClusterError, match=f"127.0.0.1:{port}: no scheduler answ"),
+            callshot.open_cluster(f"127.0.0.1:{port}"),
+        ):
+            pass
+
+
+def test_the_address_of_a_worker_is_one_line(cluster):
+    address = next(iter(cluster.client.nthreads()))
+    message = r"no scheduler answers \(it is a Worker of Dask\); start one, or give"
+    with pytest.raises(ClusterError, match=message), callshot.open_cluster(address):
+        pass
+
+
+def test_a_scheduler_that_runs_is_found_by_its_address(tmp_path, cluster):
+    with callshot.open_cluster(cluster.client.scheduler.address) as opened:
+        assert run_job(opened, tmp_path, ["good"]) == {"good": "GOOD"}
 
 
 def test_a_file_that_no_scheduler_wrote_is_one_line(tmp_path):

@@ -5,6 +5,7 @@ tcp://10.0.0.5:8786     a scheduler of Dask that runs
 scheduler.json          the file that a scheduler of Dask writes when it starts
 """
 
+import asyncio
 import json
 import logging
 import os
@@ -28,6 +29,7 @@ from callshot.encoders.embed import default_threads
 from callshot.errors import ClusterError, OptionError
 from callshot.files import error_reason
 from callshot.jobs import Job, Outcome
+from callshot.pools import Pool
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -39,6 +41,7 @@ WAIT_FOR_WORKERS_S = 300.0
 CLOSE_S = 30.0
 INTERRUPTED_CLOSE_S = 0.3  # after Ctrl-C there is one second for everything
 WARNINGS = "PYTHONWARNINGS"
+SCHEDULER = "Scheduler"  # as Dask names what is behind an address
 GPU = "GPU"  # the resource that workers with a GPU announce
 EXPECTED = "expected local:N, the address of a scheduler or its file"
 MISSING = "cluster: needs dask.distributed; run pip install 'callshot[cluster]'"
@@ -128,6 +131,7 @@ def open_cluster(where: str, *, threads: int | None = None) -> Iterator[DaskClus
             restore = partial(restore_workers, scheduler, int(local[1]))
         else:
             scheduler = find_scheduler(where)
+            _check_answers(where, scheduler)
         client = _connect(stack, where, scheduler)
         _wait_for_workers(client, where)
         yield DaskCluster(client, where, threads, restore=restore)
@@ -148,7 +152,7 @@ def find_scheduler(where: str) -> str:
     'tcp://10.0.0.5:8786'
     """
     name = where.strip()
-    if name.endswith(".json") or Path(name).is_file():
+    if name.endswith(".json") or _is_file(name):
         name = _read_address(Path(name))
     if re.fullmatch(r"[a-z]+://\S+:\d+", name):
         return name
@@ -157,9 +161,15 @@ def find_scheduler(where: str) -> str:
     raise OptionError(f"cluster: {EXPECTED}, got {where!r}")
 
 
+def _is_file(name: str) -> bool:
+    with suppress(OSError, ValueError):  # some texts can be no name
+        return Path(name).is_file()
+    return False
+
+
 def _read_address(path: Path) -> str:
     """Return the address in the file of a scheduler."""
-    if not path.is_file():
+    if not _is_file(str(path)):
         raise ClusterError(
             f"{path}: there is no such file; start a scheduler that writes it"
         )
@@ -234,17 +244,47 @@ def _start_resource_tracker() -> None:
             os.environ[WARNINGS] = kept
 
 
+def _check_answers(where: str, address: str) -> None:
+    """Raise ClusterError unless a scheduler answers; a client would wait without end for one."""
+    _silence_logs()
+    with _explain_silence(where), Pool(1) as pool:
+        answer = asyncio.wait_for(_ask_for_kind(address), 2 * CONNECT_S)
+        kind = pool.submit(asyncio.run, answer).result()
+        if kind != SCHEDULER:
+            raise ClusterError(f"it is a {kind} of Dask")
+
+
+async def _ask_for_kind(address: str) -> str:
+    """Return what is behind an address: Scheduler, Worker or Nanny."""
+    from distributed.comm import connect
+    from distributed.core import send_recv
+    from distributed.security import Security
+
+    options = Security().get_connection_args("client")
+    connection = await connect(address, timeout=CONNECT_S, **options)
+    identity = await send_recv(connection, op="identity", reply=True)
+    await connection.close()
+    return str(identity["type"])
+
+
+@contextmanager
+def _explain_silence(where: str) -> Iterator[None]:
+    """Turn what Dask raises where no scheduler answers into one line."""
+    try:
+        yield
+    except Exception as error:
+        raise ClusterError(
+            f"{where}: no scheduler answers ({error_reason(error)}); "
+            "start one, or give another address"
+        ) from error
+
+
 def _connect(stack: ExitStack, where: str, scheduler: Any) -> "Client":
     from distributed import Client
 
     _silence_logs()
-    try:
+    with _explain_silence(where):
         client = Client(scheduler, timeout=CONNECT_S, set_as_default=False)
-    except (OSError, TimeoutError, ValueError, LookupError) as error:
-        raise ClusterError(
-            f"{where}: no scheduler answers ({error_reason(error)}); "
-            "start one, or give another address"
-        ) from None
     stack.push(partial(_close, client))
     return client
 
