@@ -172,7 +172,7 @@ def test_learning_for_a_site_embeds_mixtures(field, model):
         for row in (0, 5, 11):
             example = model.examples[row]
             clip = model.clips.samples[row].astype(np.float32) / np.float32(32767)
-            mixtures = mix_example(clip, windows, example.place, 16000)
+            mixtures = mix_example(clip, windows, example.location, 16000)
             vectors = [encoder.submit([one])()[0] for one in mixtures]
             expected = np.mean(vectors, axis=0)
             found = result.model.vectors[result.model.examples.index(example)]

@@ -117,38 +117,36 @@ def read_sources(
         return _label_by_folder(library, "asked for")
     if format != "auto":
         find_format(format)  # an unknown name is an error before any work
-    place = library.root if annotations is None else annotations
-    check_exists(place, "a file or folder of annotations")
+    path = library.root if annotations is None else annotations
+    check_exists(path, "a file or folder of annotations")
     sources = Sources(library)
-    if place.is_dir():
+    if path.is_dir():
         files = find_input_files(
-            place, exclude=hints.exclude, follow_links=hints.follow_links
+            path, exclude=hints.exclude, follow_links=hints.follow_links
         )
         if annotations is None and library.is_single:
             files = _select_files_of_recording(files, library, hints)
-        _read_folder(sources, place, list(files), format, hints, progress)
+        _read_folder(sources, path, list(files), format, hints, progress)
     else:
-        reading = read_annotations(place, format, hints)
-        sources.add(reading, PurePosixPath(place.name))
+        reading = read_annotations(path, format, hints)
+        sources.add(reading, PurePosixPath(path.name))
         progress(1.0, "reading annotations")
     _reject_namesakes(sources)
     is_empty_corpus = sources.recognised and not sources.skipped_files
     if sources.placed or sources.rejects or is_empty_corpus:
         return sources
-    has_folders = any("/" in path for path in library.paths)
+    has_folders = any("/" in name for name in library.paths)
     if annotations is not None or format != "auto" or not has_folders:
-        raise _no_annotations(place, sources.skipped_files)
+        raise _no_annotations(path, sources.skipped_files)
     why = "no annotation files, and recordings in folders"
     by_folder = _label_by_folder(library, why)
     by_folder.skipped_files += sources.skipped_files
     return by_folder
 
 
-def _no_annotations(place: Path, skipped_files: list[Reject]) -> InputError:
+def _no_annotations(path: Path, skipped_files: list[Reject]) -> InputError:
     if not skipped_files:
-        return InputError(
-            f"{place}: no annotations found; give them with --annotations"
-        )
+        return InputError(f"{path}: no annotations found; give them with --annotations")
     first, *others = skipped_files
     rest = ""
     if others:

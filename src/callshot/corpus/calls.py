@@ -97,7 +97,7 @@ def _check_unique(call: Call, first_rows: FirstRows) -> None:
         (call.path, start_s, end_s, call.label), call.annotation
     )
     if first is not call.annotation:
-        place = first.file
+        position = first.file
         if first.row is not None:
-            place += f", row {first.row}"
-        raise InputError(f"the same span and label as {place}")
+            position += f", row {first.row}"
+        raise InputError(f"the same span and label as {position}")

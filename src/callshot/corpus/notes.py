@@ -41,11 +41,11 @@ def check_any_segments(segmentation: Segmentation) -> None:
     if groups:
         total = sum(map(len, groups))
         first = groups[0][0]
-        place = first.file
+        position = first.file
         if first.row is not None:
-            place += f", row {first.row}"
+            position += f", row {first.row}"
         reasons.append(
-            f"{len(groups[0])} of {total} rejects are like {place}: {first.reason}"
+            f"{len(groups[0])} of {total} rejects are like {position}: {first.reason}"
         )
     else:
         reasons.append("the annotation files have no calls")

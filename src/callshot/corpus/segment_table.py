@@ -63,8 +63,8 @@ def write_segmentation(
         names.append(CATEGORIES)
     if segmentation.duplicates:
         rows = [
-            (group, one.segment, one.recording, one.label)
-            for group, one in segmentation.duplicates
+            (group, segment.segment, segment.recording, segment.label)
+            for group, segment in segmentation.duplicates
         ]
         write_duplicates(rows, folder / DUPLICATES)
         names.append(DUPLICATES)

@@ -95,8 +95,8 @@ def segment_corpus(
     _check_recordings(library)
     share = 0.1 if check else 0.5  # reading audio takes most of the time
     step_progress = scale_progress(progress, share)
-    place = None if annotations is None else to_path(annotations)
-    sources = read_sources(library, place, format, hints, step_progress)
+    annotation_path = None if annotations is None else to_path(annotations)
+    sources = read_sources(library, annotation_path, format, hints, step_progress)
     rate_hz = options.source_rate_hz
     recordings, errors = probe_recordings(library, rate_hz, step_progress)
     calls, misplaced = place_calls(sources.placed, recordings, errors, spell)

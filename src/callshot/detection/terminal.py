@@ -91,7 +91,9 @@ def _show_density(density: Frame, console: Console) -> None:
         if row["bin"] is None:
             scores = "all"
             name.stylize("bold")
-        counts = [str(row[one]) for one in ("detections", "reviewed", "confirmed")]
+        counts = [
+            str(row[column]) for column in ("detections", "reviewed", "confirmed")
+        ]
         interval = f"{row['calls_p01']:.0f}–{row['calls_p99']:.0f}"
         table.add_row(name, scores, *counts, f"{row['calls']:.0f} ({interval})")
     console.print(table)

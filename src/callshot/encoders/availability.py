@@ -162,7 +162,9 @@ def match_files(spec: EncoderSpec, files: Sequence[Path]) -> list[tuple[Weight, 
         matches = [weight for weight in weights if _holds_weight(file, weight)]
         if not matches:
             suffix = file.suffix
-            matches = [one for one in weights if Path(one.file).suffix == suffix][:1]
+            matches = [
+                weight for weight in weights if Path(weight.file).suffix == suffix
+            ][:1]
         if not matches:
             names = ", ".join(weight.file for weight in weights)
             raise InputError(

@@ -153,8 +153,8 @@ def resolve_speeds(views: Views, spectra: CallSpectra) -> Views:
         chosen = [spec]
         if spec.auto_speed:
             speeds = choose_speeds(spec, spectra.middle_hz())
-            chosen = [replace(spec, speed=one, auto_speed=False) for one in speeds]
-        specs += [one for one in chosen if one not in specs]
+            chosen = [replace(spec, speed=speed, auto_speed=False) for speed in speeds]
+        specs += [encoder for encoder in chosen if encoder not in specs]
     return Views(tuple(specs), views.scale)
 
 

@@ -208,9 +208,9 @@ def keep_weights(encoder: str, staged: str, weights: Sequence[Weight]) -> list[P
 def _keep_derived(source: Path, target: Path) -> None:
     """Move derived files, which are named after the content that they come from."""
     for file in source.glob("*/[!.]*"):
-        place = target / file.parent.name / file.name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(file, place)
+        destination = target / file.parent.name / file.name
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(file, destination)
 
 
 def _empty(folder: Path) -> None:

@@ -125,16 +125,16 @@ def _check_options(spec: EncoderSpec, options: Mapping[str, Any]) -> int:
     """Check the options of one encoder; return the dimension of its vectors."""
     dimension = spec.dimension
     for name, value in options.items():
-        place = f"{spec.name}: {name}"
+        option = f"{spec.name}: {name}"
         if name in ("dimension", "coefficients"):
             check_whole_number(f"{spec.name}: dimension", value)
             dimension = value
         elif name == "layer":
-            check_whole_number(place, value, maximum=HUBERT_LAYERS)
+            check_whole_number(option, value, maximum=HUBERT_LAYERS)
         elif name == "precision":
-            check_choice(place, value, PRECISIONS)
+            check_choice(option, value, PRECISIONS)
         elif name == "sequence":
-            check_choice(place, value, SEQUENCES)
+            check_choice(option, value, SEQUENCES)
     return dimension
 
 
@@ -185,14 +185,14 @@ def fingerprint(spec: EncoderSpec, weights: Mapping[str, str]) -> dict[str, Any]
     }
 
 
-def find_differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+def find_differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
     """Return the names of entries that are not the same in two fingerprints.
 
     >>> find_differences({"encoder": "mfcc", "version": 1}, {"encoder": "mfcc", "version": 2})
     ['version']
     """
-    names = sorted({*one, *other})
-    return [name for name in names if one.get(name) != other.get(name)]
+    names = sorted({*first, *second})
+    return [name for name in names if first.get(name) != second.get(name)]
 
 
 def _parse_options(spec: EncoderSpec, texts: Mapping[str, str]) -> dict[str, Option]:

@@ -96,8 +96,8 @@ def _unit_gain(gain: Samples, size: int) -> Samples:
     return scaled.astype(np.float32)
 
 
-def draw_place(site: SyntheticSite, random: Random) -> Soundscape:
-    """Return the site with the distance to a place where a caller stands."""
+def draw_distance(site: SyntheticSite, random: Random) -> Soundscape:
+    """Return the soundscape of a site with the distance to a caller."""
     return replace(site.soundscape, distance_m=random.uniform(*DISTANCES_M))
 
 

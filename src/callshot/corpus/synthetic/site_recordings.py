@@ -18,7 +18,7 @@ from callshot.corpus.synthetic.call_synthesis import Random, Samples, synthesise
 from callshot.corpus.synthetic.plan import stream
 from callshot.corpus.synthetic.site_background import (
     SyntheticSite,
-    draw_place,
+    draw_distance,
     make_background,
 )
 from callshot.corpus.synthetic.site_conditions import (
@@ -113,8 +113,8 @@ def _record(
 ) -> _RecordedCall:
     random = _call_stream(site, recording, call)
     dry = _synthesise(site, call, random)
-    place = draw_place(site, random)
-    samples = record_call(dry, place, site.rate_hz, random)
+    soundscape = draw_distance(site, random)
+    samples = record_call(dry, soundscape, site.rate_hz, random)
     first = round(call.start_s * site.rate_hz)
     return _RecordedCall(call, first, samples)
 
@@ -175,8 +175,8 @@ class _Mixture:
         noise_power = band_power(noise, self.rate_hz, band_hz)
         call_power = band_power(recorded.samples[:size], self.rate_hz, band_hz)
         gain = np.sqrt(10 ** (call.snr_db / 10) * noise_power / call_power)
-        place = self.calls[first : first + recorded.samples.size]
-        place += np.float32(gain) * recorded.samples[: place.size]
+        covered = self.calls[first : first + recorded.samples.size]
+        covered += np.float32(gain) * recorded.samples[: covered.size]
 
     def take(self, end: int) -> Samples:
         """Remove what lies before sample `end`, and return it."""

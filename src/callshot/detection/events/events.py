@@ -66,7 +66,9 @@ class RecordingFolder:
     @property
     def durations_s(self) -> dict[str, float]:
         """The length of every recording that can be read."""
-        return {path: one.duration_s for path, one in self.recordings.items()}
+        return {
+            path: recording.duration_s for path, recording in self.recordings.items()
+        }
 
 
 @dataclass(frozen=True)

@@ -175,7 +175,9 @@ def _fill_band(events: Frame, recordings: RecordingFolder | None) -> Frame:
     """Give events without frequencies the whole band: Raven draws a selection as a box."""
     if recordings is None:
         return events
-    tops_hz = {name: one.rate_hz / 2 for name, one in recordings.recordings.items()}
+    tops_hz = {
+        name: recording.rate_hz / 2 for name, recording in recordings.recordings.items()
+    }
     top_hz = pl.col("recording").replace_strict(
         tops_hz, default=None, return_dtype=pl.Float64
     )

@@ -154,11 +154,11 @@ def _compose(
     figure.set_size_inches(width_in, height_in)
     axes = add_panels(figure, len(maps), columns)[:, 0]
     room_pt = 72 * (width_in / columns - TITLE_ROOM_IN)
-    for ax, one in zip(axes, maps, strict=True):
-        _draw_map(ax, one.counts, short)
+    for ax, activity_map in zip(axes, maps, strict=True):
+        _draw_map(ax, activity_map.counts, short)
         _label_axes(ax, days)
-        total = int(np.nansum(one.counts))
-        ax.set_title(shorten(f"{one.title}: {total}", room_pt, TITLE_FONT))
+        total = int(np.nansum(activity_map.counts))
+        ax.set_title(shorten(f"{activity_map.title}: {total}", room_pt, TITLE_FONT))
     legend: Legend = {"no recording": area_handle(NOT_RECORDED)}
     if len(short):
         legend["recorded for less than half as long as usual"] = line_handle(SHORT)

@@ -52,7 +52,9 @@ class BackgroundAudio:
     @property
     def windows(self) -> int:
         """About how many windows are embedded."""
-        return min(sum(one.windows for one in self.descriptions), MOST_WINDOWS)
+        return min(
+            sum(description.windows for description in self.descriptions), MOST_WINDOWS
+        )
 
 
 def read_background(
@@ -87,13 +89,15 @@ def read_annotated(
     calls_s: dict[str, set[Span]] = {path: set() for path in segmentation.annotated}
     for call in segmentation.calls:
         calls_s.setdefault(call.path, set()).add((call.start_s, call.end_s))
-    recordings = [one for one in segmentation.recordings if one.path in calls_s]
+    recordings = [
+        recording for recording in segmentation.recordings if recording.path in calls_s
+    ]
     root = to_path(segmentation.audio)
     descriptions = []
-    for one in recordings:
-        spans = tuple(sorted(calls_s[one.path]))
-        sha256 = checksums.get(one.path) or _find_checksum(root / one.path)
-        windows = len(_find_starts(one, grid))
+    for recording in recordings:
+        spans = tuple(sorted(calls_s[recording.path]))
+        sha256 = checksums.get(recording.path) or _find_checksum(root / recording.path)
+        windows = len(_find_starts(recording, grid))
         descriptions.append(BackgroundRecording(sha256, windows, spans, ANNOTATED))
     return BackgroundAudio(root, recordings, descriptions)
 
@@ -109,9 +113,9 @@ def read_folder(
         reason = next(iter(errors.values()), "no recordings in this folder")
         raise InputError(f"background: {folder}: {reason}")
     descriptions = []
-    for one in recordings:
-        sha256 = _find_checksum(library.root / one.path)
-        windows = len(_find_starts(one, grid))
+    for recording in recordings:
+        sha256 = _find_checksum(library.root / recording.path)
+        windows = len(_find_starts(recording, grid))
         descriptions.append(BackgroundRecording(sha256, windows, (), origin))
     return BackgroundAudio(library.root, recordings, descriptions)
 
@@ -159,15 +163,17 @@ def _cut_windows(
     audio: BackgroundAudio, grid: WindowGrid, settings: AudioSettings
 ) -> tuple[list[Segment], list[tuple[str, float]]]:
     """Return the windows that may be background, with the recording and start of each."""
-    total = sum(one.windows for one in audio.descriptions)
+    total = sum(description.windows for description in audio.descriptions)
     segments = []
     keys = []
-    for recording, one in zip(audio.recordings, audio.descriptions, strict=True):
+    for recording, description in zip(
+        audio.recordings, audio.descriptions, strict=True
+    ):
         start_s = _find_starts(recording, grid)
-        keep = find_kept(one, start_s, grid.window_s, total)
+        keep = find_kept(description, start_s, grid.window_s, total)
         for time_s in start_s[keep].tolist():
             segments.append(_make_segment(recording, time_s, grid, settings))
-            keys.append((one.sha256, time_s))
+            keys.append((description.sha256, time_s))
     return segments, keys
 
 

@@ -107,7 +107,9 @@ def read_calls(examples: Path, options: LearningOptions) -> Calls:
 
 def _input_files(segmentation: Segmentation) -> Inputs:
     entries = describe_inputs(segmentation)
-    return tuple(sorted((one["role"], one["file"], one["sha256"]) for one in entries))
+    return tuple(
+        sorted((entry["role"], entry["file"], entry["sha256"]) for entry in entries)
+    )
 
 
 def _read_table(path: Path, options: LearningOptions) -> Calls:

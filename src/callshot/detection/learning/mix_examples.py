@@ -123,8 +123,8 @@ def _read_spread(
 ) -> Iterator[Float32Array]:
     """Yield windows that are spread over recordings, without what cannot be read."""
     durations_s = [_find_duration(file) for file in files]
-    places = spread_spans(durations_s, grid.window_s)
-    for number, spans in groupby(places, key=itemgetter(0)):
+    starts = spread_spans(durations_s, grid.window_s)
+    for number, spans in groupby(starts, key=itemgetter(0)):
         file = files[number]
         with (
             suppress(InputError),
@@ -162,7 +162,7 @@ def mix_clips(
             continue
         call = samples.astype(np.float32) / np.float32(FULL_SCALE)
         windows: list[Float32Array] = []
-        for mixed in mix_example(call, backgrounds, example.place, clips.rate_hz):
+        for mixed in mix_example(call, backgrounds, example.location, clips.rate_hz):
             windows += split_call(mixed, window)
         rows.append(row)
         vectors.append(encoder.submit(windows)().mean(axis=0, dtype=np.float64))
@@ -193,7 +193,7 @@ def embed_mixed_examples(
         rows, vectors = mix_clips(examples, clips, windows, encoder, grid.window)
     if len(rows) < len(examples):
         missing = next(n for n in range(len(examples)) if n not in rows)
-        raise InputError(f"{examples[missing].place}: could not be read again")
+        raise InputError(f"{examples[missing].location}: could not be read again")
     return vectors
 
 
@@ -216,7 +216,7 @@ def adapt_examples(
     encoder: WindowEncoder,
 ) -> Model:
     """Return a model of the examples that have audio, mixed into background of recordings."""
-    if model.clips is None or all(one is None for one in model.clips.samples):
+    if model.clips is None or all(samples is None for samples in model.clips.samples):
         raise InputError(
             f"{model.source}: has no audio of its examples, so they cannot be mixed into "
             "background; learn the model again, or use --site none"
@@ -232,14 +232,14 @@ def adapt_examples(
 
 def sample_index(index: Index) -> Background | None:
     """Return windows of an index as background without labels; None if there are too few."""
-    sampled = [_sample_recording(index, one) for one in index.recordings]
+    sampled = [_sample_recording(index, recording) for recording in index.recordings]
     counts = [len(rows) for rows in sampled]
     if sum(counts) < LEAST_WINDOWS:
         return None
     rows = np.concatenate(sampled)
     recordings = [
-        BackgroundRecording(one.path, one.windows, (), UNLABELLED)
-        for one in index.recordings
+        BackgroundRecording(recording.path, recording.windows, (), UNLABELLED)
+        for recording in index.recordings
     ]
     return Background(
         recordings=tuple(recordings),

@@ -80,7 +80,7 @@ def describe_recordings(
 ) -> Iterator[str]:
     """Yield notes on recordings that are shorter than a window or lack part of the band."""
     window_s = find_grid(spec, settings).window_s
-    short = [one for one in recordings if one.duration_s < window_s]
+    short = [recording for recording in recordings if recording.duration_s < window_s]
     if short:
         treatment = "used whole" if spec.windowing is None else "padded"
         yield (
@@ -95,7 +95,9 @@ def _describe_band(
     recordings: Sequence[Recording], spec: EncoderSpec, low_hz: float, high_hz: float
 ) -> Iterator[str]:
     needed_hz = HEARD_SHARE * high_hz / spec.speed
-    narrow = [one for one in recordings if one.rate_hz / 2 < needed_hz]
+    narrow = [
+        recording for recording in recordings if recording.rate_hz / 2 < needed_hz
+    ]
     if not narrow:
         return
     rate_hz = narrow[0].rate_hz

@@ -44,36 +44,38 @@ def find_background(folder: Path, like: Segment) -> UnlabelledBackground:
     library = find_recordings(folder)
     readable, errors = probe_recordings(library, None, no_progress)
     recordings = {
-        path: one for path, one in readable.items() if one.duration_s >= SPAN_S
+        path: recording
+        for path, recording in readable.items()
+        if recording.duration_s >= SPAN_S
     }
     if not recordings:
         reason = next(iter(errors.values()), f"no recording of at least {SPAN_S:g} s")
         raise InputError(f"site: {folder}: {reason}")
     paths = sorted(recordings)
     durations_s = [recordings[path].duration_s for path in paths]
-    places = [
+    starts = [
         (paths[number], start_s)
         for number, start_s in spread_spans(durations_s, SPAN_S)
     ]
-    powers = measure_spans(library.root, places, like)
+    powers = measure_spans(library.root, starts, like)
     if len(powers) < FEWEST_SPANS:
         raise InputError(
-            f"site: {folder}: {len(powers)} of {len(places)} spans have sound that can be read; "
+            f"site: {folder}: {len(powers)} of {len(starts)} spans have sound that can be read; "
             "give recordings with background"
         )
     chosen = choose_quieter(powers)
     return UnlabelledBackground(
-        library.root, recordings, [places[number] for number in chosen]
+        library.root, recordings, [starts[number] for number in chosen]
     )
 
 
 def measure_spans(
-    root: Path, places: Sequence[tuple[str, float]], like: Segment
+    root: Path, starts: Sequence[tuple[str, float]], like: Segment
 ) -> dict[int, float]:
     """Return the mean power of the spans that can be read and are not silent, by number."""
     spans = [
         make_span(path, start_s, start_s + SPAN_S, like.rate_hz, like.channel_rule)
-        for path, start_s in places
+        for path, start_s in starts
     ]
     powers = {}
     with closing(load_audio(root, spans)) as signals:

@@ -68,7 +68,7 @@ class Background:
     @property
     def origins(self) -> NDArray[np.str_]:
         """The origin of each window."""
-        origins = np.array([one.origin for one in self.recordings], np.str_)
+        origins = np.array([recording.origin for recording in self.recordings], np.str_)
         return np.asarray(origins[self.number])
 
 
@@ -126,12 +126,12 @@ def _merge_recordings(
     recordings: Sequence[BackgroundRecording],
 ) -> list[BackgroundRecording]:
     merged: dict[str, BackgroundRecording] = {}
-    for one in recordings:
-        other = merged.get(one.sha256, one)
-        calls_s = {*one.calls_s, *other.calls_s}
-        origin = min(one.origin, other.origin)
-        merged[one.sha256] = BackgroundRecording(
-            one.sha256, one.windows, tuple(sorted(calls_s)), origin
+    for recording in recordings:
+        earlier = merged.get(recording.sha256, recording)
+        calls_s = {*recording.calls_s, *earlier.calls_s}
+        origin = min(recording.origin, earlier.origin)
+        merged[recording.sha256] = BackgroundRecording(
+            recording.sha256, recording.windows, tuple(sorted(calls_s)), origin
         )
     return sorted(merged.values())
 
@@ -144,17 +144,17 @@ def select_windows(
     hop_s: float,
 ) -> Background:
     """Return the background of recordings, from vectors by recording and start."""
-    total = sum(one.windows for one in recordings)
-    starts: dict[str, list[float]] = {one.sha256: [] for one in recordings}
+    total = sum(recording.windows for recording in recordings)
+    starts: dict[str, list[float]] = {recording.sha256: [] for recording in recordings}
     for sha256, time_s in sorted(windows):
         starts[sha256].append(time_s)
     vectors: list[NDArray[np.float32]] = []
     numbers: list[int] = []
     kept_s: list[float] = []
-    for number, one in enumerate(recordings):
-        start_s = np.array(starts[one.sha256], np.float64)
-        for time_s in start_s[find_kept(one, start_s, window_s, total)].tolist():
-            vectors.append(windows[one.sha256, time_s])
+    for number, recording in enumerate(recordings):
+        start_s = np.array(starts[recording.sha256], np.float64)
+        for time_s in start_s[find_kept(recording, start_s, window_s, total)].tolist():
+            vectors.append(windows[recording.sha256, time_s])
             numbers.append(number)
             kept_s.append(time_s)
     return Background(

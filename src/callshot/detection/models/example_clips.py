@@ -43,36 +43,36 @@ def to_pcm(signal: NDArray[np.float32]) -> Pcm:
     return np.round(scaled).astype(np.int16)
 
 
-def choose_clips(labels: Sequence[str], places: Sequence[str]) -> list[bool]:
+def choose_clips(labels: Sequence[str], locations: Sequence[str]) -> list[bool]:
     """Return which examples keep their audio: of each label the 20 with the lowest hash.
 
     >>> sum(choose_clips(["hoot"] * 30, [f"a.wav {n}" for n in range(30)]))
     20
     """
     ranked: dict[str, list[tuple[int, int]]] = {}
-    for row, (label, place) in enumerate(zip(labels, places, strict=True)):
-        key = int(streams.key(f"clip {place}"))
+    for row, (label, location) in enumerate(zip(labels, locations, strict=True)):
+        key = int(streams.key(f"clip {location}"))
         ranked.setdefault(label, []).append((key, row))
     kept = {row for rows in ranked.values() for _, row in sorted(rows)[:MOST_CLIPS]}
     return [row in kept for row in range(len(labels))]
 
 
 def bound_clips(
-    clips: Clips | None, labels: Sequence[str], places: Sequence[str]
+    clips: Clips | None, labels: Sequence[str], locations: Sequence[str]
 ) -> Clips | None:
     """Return clips without those that are too many."""
     if clips is None:
         return None
-    kept = choose_clips(labels, places)
+    kept = choose_clips(labels, locations)
     pairs = zip(clips.samples, kept, strict=True)
-    return Clips(clips.rate_hz, tuple(one if keep else None for one, keep in pairs))
+    return Clips(clips.rate_hz, tuple(clip if keep else None for clip, keep in pairs))
 
 
 def join_clips(
     first: Clips | None, first_count: int, second: Clips | None, second_count: int
 ) -> Clips | None:
     """Return the clips of the examples of two models, one after the other."""
-    rates_hz = [one.rate_hz for one in (first, second) if one is not None]
+    rates_hz = [clips.rate_hz for clips in (first, second) if clips is not None]
     if not rates_hz:
         return None
     samples: list[Pcm | None] = []

@@ -56,11 +56,11 @@ def decide_by_others(data: LabelledVectors) -> Decisions:
     values = np.full((count, 2), -np.inf)
     for rows in _rows_by_recording(data.recording):
         evidence = _evidence_of_others(data, rows, sums)
-        for place in (0, 1):
+        for rank in (0, 1):
             best = evidence.argmax(axis=1)
             here = np.arange(len(rows))
-            chosen[rows, place] = best
-            values[rows, place] = evidence[here, best]
+            chosen[rows, rank] = best
+            values[rows, rank] = evidence[here, best]
             evidence[here, best] = -np.inf
     return Decisions(chosen[:, 0], chosen[:, 1], values)
 

@@ -73,7 +73,7 @@ class Example:
     windows: int = 1
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The file and the time, for messages."""
         return f"{self.path} at {self.start_s:.2f} s"
 
@@ -187,8 +187,8 @@ def make_model(
     ordered = tuple(examples[row] for row in rows)
     if clips is not None:
         labels = [example.label for example in ordered]
-        places = [example.place for example in ordered]
-        clips = bound_clips(clips.select(rows), labels, places)
+        locations = [example.location for example in ordered]
+        clips = bound_clips(clips.select(rows), labels, locations)
     return Model(
         encoder=encoder,
         fingerprint=fingerprint,

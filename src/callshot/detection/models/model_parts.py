@@ -55,7 +55,7 @@ def describe_background(background: Background | None) -> dict[str, Any]:
     facts = {
         "window_s": background.window_s,
         "hop_s": background.hop_s,
-        "recordings": [asdict(one) for one in background.recordings],
+        "recordings": [asdict(recording) for recording in background.recordings],
     }
     return {"background": facts}
 
@@ -73,7 +73,7 @@ def build_background(facts: dict[str, Any], arrays: Arrays) -> Background | None
     if "background" not in facts:
         return None
     entries = facts["background"]
-    recordings = tuple(_build_recording(one) for one in entries["recordings"])
+    recordings = tuple(_build_recording(entry) for entry in entries["recordings"])
     vectors, number, start_s = (arrays[name] for name in BACKGROUND_ARRAYS)
     _check_vectors(vectors, (len(start_s), arrays["vectors"].shape[1]))
     for name in ("window_s", "hop_s"):
@@ -118,8 +118,8 @@ def clip_arrays(clips: Clips | None) -> Arrays:
     if clips is None:
         return {}
     nothing = np.zeros(0, np.int16)
-    samples = [nothing if one is None else one for one in clips.samples]
-    lengths = np.array([len(one) for one in samples], np.int64)
+    samples = [nothing if clip is None else clip for clip in clips.samples]
+    lengths = np.array([len(clip) for clip in samples], np.int64)
     return {"clip_samples": np.concatenate(samples), "clip_length": lengths}
 
 
@@ -134,5 +134,5 @@ def build_clips(facts: dict[str, Any], arrays: Arrays) -> Clips | None:
     if samples.dtype != np.int16 or len(length) != examples or not is_whole:
         raise ValueError(f"clips: {len(samples)} samples for {len(length)} examples")
     parts = np.split(samples, np.cumsum(length)[:-1])
-    kept = tuple(one if len(one) > 0 else None for one in parts)
+    kept = tuple(clip if len(clip) > 0 else None for clip in parts)
     return Clips(int(facts["clip_rate_hz"]), kept)

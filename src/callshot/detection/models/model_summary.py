@@ -80,15 +80,15 @@ def similar_pairs(model: Model) -> pl.DataFrame:
     examples from the mean; below 1 they overlap much. It is empty if no class has two examples.
     """
     within = _mean_squares(model)
-    one, other = np.triu_indices(len(model.classes), 1)
+    first, second = np.triu_indices(len(model.classes), 1)
     distance = pdist(model.means)
-    mean_within = (within[one] + within[other]) / 2
+    mean_within = (within[first] + within[second]) / 2
     ratio = np.full(len(distance), np.nan)
     np.divide(distance, np.sqrt(mean_within), out=ratio, where=mean_within > 0)
     names = pl.Series(model.classes, dtype=pl.String)
     columns = {
-        "one": names.gather(one),
-        "other": names.gather(other),
+        "one": names.gather(first),
+        "other": names.gather(second),
         "distance": distance,
         "ratio": ratio,
     }
@@ -122,8 +122,8 @@ def doubtful_examples(model: Model) -> pl.DataFrame:
             nearer_to = model.classes[nearest[row]]
             limit = DOUBTFUL_FROM
         if own[row] > limit * medians[model.label[row]]:
-            place = (example.path, example.start_s, example.end_s, example.label)
-            rows.append((*place, nearer_to, own[row], excess))
+            location = (example.path, example.start_s, example.end_s, example.label)
+            rows.append((*location, nearer_to, own[row], excess))
     frame = pl.DataFrame(rows, DOUBTFUL | {"excess": pl.Float64}, orient="row")
     ordered = frame.sort("excess", "path", "start_s", descending=[True, False, False])
     return ordered.drop("excess")
@@ -284,8 +284,8 @@ def _describe_identical(model: Model) -> Iterator[str]:
         if len(group) < 2:
             continue
         labels = sorted({example.label for example in group})
-        places = ", ".join(example.place for example in group[:3])
+        locations = ", ".join(example.location for example in group[:3])
         advice = "the same sound counts several times; keep one of them"
         if len(labels) > 1:
             advice = f"labelled {' and '.join(labels)}; correct the labels"
-        yield f"{len(group)} identical examples ({places}): {advice}"
+        yield f"{len(group)} identical examples ({locations}): {advice}"

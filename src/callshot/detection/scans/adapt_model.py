@@ -56,7 +56,10 @@ def adapt_model(
             "used as it is"
         )
         return AdaptedModel(model, model.background, (note,))
-    files = [BackgroundFile(to_path(one.root), one.path) for one in source.recordings]
+    files = [
+        BackgroundFile(to_path(recording.root), recording.path)
+        for recording in source.recordings
+    ]
     try:
         mixed = _mix_examples(model, files, indexing)
     except InputError as error:

@@ -67,7 +67,7 @@ def merge_windows(
     for run in _find_runs(windows, spacing):
         kept = _drop_parts_of_calls(run, windows)
         calls = _join_same_class(kept)
-        events += [_make_event(one, windows, spacing, duration_s) for one in calls]
+        events += [_make_event(call, windows, spacing, duration_s) for call in calls]
     return events
 
 
@@ -97,12 +97,12 @@ def _drop_parts_of_calls(
 ) -> list[_Stretch]:
     """Return the stretches of a run that are calls of their own, in order of time."""
     kept: list[_Stretch] = []
-    for stretch in sorted(run, key=lambda one: -one.score):
-        place = bisect(kept, stretch.first, key=lambda one: one.first)
-        before = kept[place - 1] if place > 0 else None
-        after = kept[place] if place < len(kept) else None
+    for stretch in sorted(run, key=lambda item: -item.score):
+        position = bisect(kept, stretch.first, key=lambda item: item.first)
+        before = kept[position - 1] if position > 0 else None
+        after = kept[position] if position < len(kept) else None
         if not _is_covered(stretch, before, after, windows):
-            kept.insert(place, stretch)
+            kept.insert(position, stretch)
     return kept
 
 

@@ -209,7 +209,9 @@ def _make_spacing(model: Model, index: Index, options: ScanOptions) -> Spacing:
 
 def median_lengths(model: Model) -> FloatArray:
     """Return the median length of the examples of each class, in seconds."""
-    lengths_s = np.array([one.end_s - one.start_s for one in model.examples])
+    lengths_s = np.array(
+        [example.end_s - example.start_s for example in model.examples]
+    )
     classes = range(len(model.classes))
     medians_s = [np.median(lengths_s[model.label == number]) for number in classes]
     return np.array(medians_s)
@@ -281,7 +283,7 @@ class _ScanRun:
 
 def _make_report(source: ScanSource, progress: Progress) -> Callable[[float], None]:
     """Return a function that reports progress when some seconds of audio are scanned."""
-    total_s = sum(one.duration_s for one in source.recordings)
+    total_s = sum(recording.duration_s for recording in source.recordings)
     start_s = time.monotonic()
     done_s = 0.0
 

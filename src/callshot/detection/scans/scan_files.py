@@ -125,13 +125,13 @@ def _find_changed(result: ScanResult) -> list[Reject]:
     """Return a reject for each recording with events that is not as it was indexed."""
     names = set(result.events["recording"])
     rejects = []
-    for one in result.recordings:
-        path = to_path(one.root) / one.path
-        if one.path not in names or not path.exists():
+    for recording in result.recordings:
+        path = to_path(recording.root) / recording.path
+        if recording.path not in names or not path.exists():
             continue
-        if find_stamp(path) != one.stamp:
+        if find_stamp(path) != recording.stamp:
             reason = f"no clip: {path} has changed since it was indexed; index it again"
-            rejects.append(Reject(one.path, None, reason))
+            rejects.append(Reject(recording.path, None, reason))
     return rejects
 
 
@@ -156,10 +156,10 @@ def _write_events(result: ScanResult, folder: Path, wanted: ScanOutput) -> list[
 def _write_activity(result: ScanResult, folder: Path) -> list[str]:
     """Write events by day and hour; nothing if no recording has a clock time."""
     times = {}
-    for one in result.recordings:
-        start = parse_clock(one.clock)
+    for recording in result.recordings:
+        start = parse_clock(recording.clock)
         if start is not None:
-            times[one.path] = RecordedTime(start, one.duration_s)
+            times[recording.path] = RecordedTime(start, recording.duration_s)
     if not times:
         return []
     activity = count_activity(result.events, times, result.detector.classes)
@@ -172,10 +172,12 @@ def list_recordings(result: ScanResult) -> RecordingFolder:
     """Return the recordings of a scan, also those without events."""
     recordings = {}
     roots = {}
-    for one in result.recordings:
-        frames = round(one.duration_s * one.rate_hz)
-        recordings[one.path] = Recording(one.path, frames, one.rate_hz, 1, "")
-        roots[one.path] = to_path(one.root)
+    for recording in result.recordings:
+        frames = round(recording.duration_s * recording.rate_hz)
+        recordings[recording.path] = Recording(
+            recording.path, frames, recording.rate_hz, 1, ""
+        )
+        roots[recording.path] = to_path(recording.root)
     root = to_path(result.recordings[0].root)
     return RecordingFolder(Library(root, tuple(recordings)), recordings, {}, roots)
 
@@ -191,7 +193,7 @@ def describe_scan(result: ScanResult, model_path: Path) -> dict[str, Any]:
         "licence": result.model.provenance.licence,
         "index": _describe_index(result),
         "recordings": len(result.recordings),
-        "folders": sorted({one.root for one in result.recordings}),
+        "folders": sorted({recording.root for recording in result.recordings}),
         "hours": result.hours,
         "windows": result.windows,
         "active_windows": result.active,
@@ -206,7 +208,7 @@ def describe_scan(result: ScanResult, model_path: Path) -> dict[str, Any]:
 
 def _describe_index(result: ScanResult) -> dict[str, Any]:
     settings = result.index.settings
-    files = [name for one in result.recordings for name in one.spans]
+    files = [name for recording in result.recordings for name in recording.spans]
     return {
         "folder": str(result.index.folder),
         "encoder": settings.name,

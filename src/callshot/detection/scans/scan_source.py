@@ -109,14 +109,14 @@ def open_source(
     """Return an index as it is, or make one of recordings in the folder `index`."""
     if isinstance(recordings, Index):
         return _use_index(model, recordings, options)
-    place = to_path(recordings)
-    if is_index(place):
+    path = to_path(recordings)
+    if is_index(path):
         return _use_index(model, open_index(recordings), options)
     if index is None:
         raise OptionError(
             "index: name the folder in which the windows of recordings are stored"
         )
-    run = _IndexFirst(model, place, to_path(index), indexing)
+    run = _IndexFirst(model, path, to_path(index), indexing)
     return run.make_source(options.hop_s, progress)
 
 
@@ -213,7 +213,11 @@ class _IndexFirst:
         library = find_recordings(self.recordings, follow_links=follow_links)
         rejected = {reject.file for reject in result.rejects}
         wanted = set(library.paths) - rejected
-        scanned = [one for one in result.index.recordings if one.path in wanted]
+        scanned = [
+            recording
+            for recording in result.index.recordings
+            if recording.path in wanted
+        ]
         if not scanned:
             reason = result.rejects[0].reason
             raise InputError(

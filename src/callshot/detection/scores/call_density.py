@@ -131,8 +131,8 @@ def quantile_edges(scores: FloatArray, bins: int) -> FloatArray:
 def _count_per_bin(edges: FloatArray, scores: FloatArray) -> FloatArray:
     """Count scores per bin; those beyond the edges are in the first or last."""
     inner = edges[1:-1]
-    place = np.searchsorted(inner, scores, side="right")
-    return np.bincount(place, minlength=len(edges) - 1).astype(np.float64)
+    number = np.searchsorted(inner, scores, side="right")
+    return np.bincount(number, minlength=len(edges) - 1).astype(np.float64)
 
 
 def _uniform_samples(label: str, bins: int, seed: int) -> FloatArray:

@@ -85,15 +85,17 @@ def measure(
     Precision, recall, F1 and false alarms are those of the summed counts, of detections with at
     least the threshold; average precision is the mean over classes. NaN: not defined.
     """
-    counts = sum_counts([one.above(threshold) for one in classes], weights)
+    counts = sum_counts(
+        [detections.above(threshold) for detections in classes], weights
+    )
     detected = counts["detected"]
     correct = counts["correct"]
     annotated = counts["annotated"]
     hours = weights @ classes[0].hours
     precisions = [
-        [average_precision(one, row) for row in weights]
-        for one in classes
-        if one.annotated.any()
+        [average_precision(detections, row) for row in weights]
+        for detections in classes
+        if detections.annotated.any()
     ]
     values = (
         _divide(correct, detected),
@@ -107,8 +109,11 @@ def measure(
 
 def sum_counts(classes: Sequence[RankedDetections], weights: FloatArray) -> Scores:
     """Return the counts of all classes together, for each row of weights."""
-    counts = [one.count(weights) for one in classes]
-    return {name: np.sum([one[name] for one in counts], axis=0) for name in counts[0]}
+    counts = [detections.count(weights) for detections in classes]
+    return {
+        name: np.sum([of_class[name] for of_class in counts], axis=0)
+        for name in counts[0]
+    }
 
 
 def average_precision(ranked: RankedDetections, weights: FloatArray) -> float:
@@ -321,13 +326,13 @@ def rank_windows(task: Task, label: str, window_s: float) -> RankedDetections:
     touched = _touched_windows(task.detections.filter(label=label), window_s)
     annotated = _touched_windows(task.annotations.filter(label=label), window_s)
     unknown = _touched_windows(task.unknown_events, window_s)
-    place = ["recording", "window"]
-    best = touched.group_by(place, maintain_order=True).agg(pl.col("score").max())
-    positive = annotated.select(place).unique()
-    others = unknown.select(place).unique().join(positive, on=place, how="anti")
+    keys = ["recording", "window"]
+    best = touched.group_by(keys, maintain_order=True).agg(pl.col("score").max())
+    positive = annotated.select(keys).unique()
+    others = unknown.select(keys).unique().join(positive, on=keys, how="anti")
     marked = positive.with_columns(is_correct=pl.lit(True))
-    known = best.join(others, on=place, how="anti", maintain_order="left")
-    joined = known.join(marked, on=place, how="left", maintain_order="left")
+    known = best.join(others, on=keys, how="anti", maintain_order="left")
+    joined = known.join(marked, on=keys, how="left", maintain_order="left")
     detections = joined.with_columns(pl.col("is_correct").fill_null(False))
     counts = dict(positive["recording"].value_counts().iter_rows())
     per_recording = [counts.get(name, 0) for name in task.recordings]

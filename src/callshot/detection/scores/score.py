@@ -295,7 +295,8 @@ def _score_all(ranked: Ranked, recordings: int, options: ScoreOptions) -> Frame:
     scores = []
     for by, classes in ranked.items():
         scores += [
-            _score_row(by, one.label, [one], weights, options) for one in classes
+            _score_row(by, detections.label, [detections], weights, options)
+            for detections in classes
         ]
         scores.append(_score_row(by, None, classes, weights, options))
     return concat_frames(scores, DETECTION_SCORES)
@@ -305,7 +306,11 @@ def _trace_curves(ranked: Ranked) -> Frame:
     """Return the curves of precision and recall of every class with scores."""
     curves = []
     for by, classes in ranked.items():
-        curves += [precision_recall_curve(one, by) for one in classes if one.has_scores]
+        curves += [
+            precision_recall_curve(detections, by)
+            for detections in classes
+            if detections.has_scores
+        ]
     return concat_frames(curves, PRECISION_RECALL)
 
 
@@ -348,7 +353,9 @@ def _score_row(
     once = np.ones((1, weights.shape[1]))
     values = measure(classes, once, options.threshold)
     samples = measure(classes, weights, options.threshold)
-    counts = sum_counts([one.above(options.threshold) for one in classes], once)
+    counts = sum_counts(
+        [detections.above(options.threshold) for detections in classes], once
+    )
     columns = {name: counts[name] for name in ("annotated", "detected", "correct")}
     for metric, value in values.items():
         columns[metric] = value

@@ -243,9 +243,9 @@ class Store:
             if vectors.shape[1] == 0:
                 vectors = np.empty((len(keys), dimension), np.float32)
             if vectors.shape[1] != dimension:
-                place = [*self._shards, self.folder][number]
+                path = [*self._shards, self.folder][number]
                 raise InputError(
-                    f"{place}: expected vectors of {vectors.shape[1]} dimensions as in other "
+                    f"{path}: expected vectors of {vectors.shape[1]} dimensions as in other "
                     f"shards, got {dimension}; two encoders have the same fingerprint"
                 )
             vectors[in_shard] = block
