@@ -7,7 +7,7 @@ import soxr
 
 from callshot.api import embed, segment
 from callshot.encoders.catalogue import display_name, find_encoder
-from callshot.encoders.encode import Encoder, open_encoder, play
+from callshot.encoders.encode import Encoder, change_speed, open_encoder
 from callshot.encoders.spec import fingerprint
 from callshot.encoders.windows import WindowOptions, find_spans
 from callshot.errors import OptionError
@@ -32,9 +32,9 @@ def window_times(samples, options, speed):
 def find_click(encoder, signal):
     """Return the time of the loudest sample of all windows, and the number of its window."""
     windows = encoder.prepare(signal, RATE_HZ).input
-    played = play(signal, RATE_HZ, encoder.spec)
+    resampled = change_speed(signal, RATE_HZ, encoder.spec)
     speed = encoder.spec.speed
-    starts_s = window_times(len(played), encoder.spec.windowing, speed)
+    starts_s = window_times(len(resampled), encoder.spec.windowing, speed)
     window, sample = np.unravel_index(np.abs(windows).argmax(), windows.shape)
     return starts_s[window] + sample * speed / MODEL_HZ, window
 
@@ -73,12 +73,12 @@ def test_a_click_in_a_segment_shorter_than_a_window_is_found(speed):
 @pytest.mark.parametrize("samples", [4001, 13_337])
 def test_windows_hold_all_of_a_segment(speed, samples):
     encoder = make_encoder(speed)
-    played = play(np.ones(samples, np.float32), RATE_HZ, encoder.spec)
-    assert abs(len(played) - samples * MODEL_HZ / (RATE_HZ * speed)) <= 0.5
-    spans = find_spans(len(played), encoder.spec.windowing)
+    resampled = change_speed(np.ones(samples, np.float32), RATE_HZ, encoder.spec)
+    assert abs(len(resampled) - samples * MODEL_HZ / (RATE_HZ * speed)) <= 0.5
+    spans = find_spans(len(resampled), encoder.spec.windowing)
     assert spans[0].start == 0
     assert [span.start for span in spans[1:]] == [span.end for span in spans[:-1]]
-    assert spans[-1].end == len(played)
+    assert spans[-1].end == len(resampled)
 
 
 def test_windows_begin_in_real_time():
@@ -145,9 +145,9 @@ def test_only_frequencies_up_to_top_hz_are_played():
     tones = np.sin(2 * np.pi * 1000 * time_s) + np.sin(2 * np.pi * 5000 * time_s)
     for top_hz, expected in (("8000", [True, False]), ("none", [True, True])):
         spec = find_encoder("birdnet-v2.4", {"speed": "2", "top_hz": top_hz})
-        played = play(tones.astype(np.float32), 16000, spec)
-        assert len(played) == 24000
-        power = np.abs(np.fft.rfft(played))
+        resampled = change_speed(tones.astype(np.float32), 16000, spec)
+        assert len(resampled) == 24000
+        power = np.abs(np.fft.rfft(resampled))
         assert [power[1000] > 1000, power[5000] > 1000] == expected
 
 

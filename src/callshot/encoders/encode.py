@@ -1,6 +1,6 @@
 """An `EncoderSpec` comes in, an open encoder goes out that turns segments into vectors.
 
-    segment → played → windows, or whole → model → sequence (frames × dimension) → pooled: vector
+    segment → resampled → windows, or whole → model → sequence (frames × dimension) → pooled: vector
                                                  ↘ windows × (1 + frames) × dimension if windows
                                                    have frames inside: `pool` takes the vectors,
                                                    `unroll` the frames
@@ -75,7 +75,7 @@ class Encoder:
         return hasattr(self.model, "encode_batch")
 
     def prepare(self, signal: Float32Array, rate_hz: int) -> PreparedSegment:
-        """Return a segment as the model takes it: played at its speed, whole or in windows."""
+        """Return a segment as the model takes it: at its speed, whole or in windows."""
         check_signal(signal)
         check_whole_number("rate_hz", rate_hz)
         if not self.spec.takes_rate(rate_hz):
@@ -83,16 +83,16 @@ class Encoder:
                 f"{self.spec.name}: expected segments at {self.spec.rate_hz} Hz, got {rate_hz}; "
                 f"cut them with --rate-hz {self.spec.rate_hz}"
             )
-        played = play(signal, rate_hz, self.spec)
+        resampled = change_speed(signal, rate_hz, self.spec)
         options = self.spec.windowing
         if options is None:
-            return PreparedSegment(played)
-        windows = split_windows(played, options)
-        spans = find_spans(len(played), options)
+            return PreparedSegment(resampled)
+        windows = split_windows(resampled, options)
+        spans = find_spans(len(resampled), options)
         share = np.array([span.length / options.window for span in spans])
         energy = None
         if self.spec.pooling == "energy":
-            parts = [played[span.start : span.end] for span in spans]
+            parts = [resampled[span.start : span.end] for span in spans]
             energy = np.array([_energy(part) for part in parts])
         return PreparedSegment(windows, share, energy)
 
@@ -147,14 +147,14 @@ class Encoder:
         return output
 
 
-def play(signal: Float32Array, rate_hz: int, spec: EncoderSpec) -> Float32Array:
+def change_speed(signal: Float32Array, rate_hz: int, spec: EncoderSpec) -> Float32Array:
     """Return a signal as the model gets it: faster by `speed`, and only up to `top_hz`."""
-    played_hz = rate_hz * spec.speed
-    highest_hz = min(played_hz, spec.rate_hz) / 2
+    effective_rate_hz = rate_hz * spec.speed
+    highest_hz = min(effective_rate_hz, spec.rate_hz) / 2
     if spec.top_hz is not None and spec.top_hz < highest_hz:
-        signal = resample(signal, played_hz, 2 * spec.top_hz)
-        played_hz = 2 * spec.top_hz
-    return resample(signal, played_hz, spec.rate_hz)
+        signal = resample(signal, effective_rate_hz, 2 * spec.top_hz)
+        effective_rate_hz = 2 * spec.top_hz
+    return resample(signal, effective_rate_hz, spec.rate_hz)
 
 
 def _energy(signal: Float32Array) -> float:

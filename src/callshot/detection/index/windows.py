@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from callshot.corpus.audio import open_recording, probe
 from callshot.corpus.reader import MARGIN, Reader
 from callshot.encoders.embed import default_threads
-from callshot.encoders.encode import PreparedSegment, open_encoder, play
+from callshot.encoders.encode import PreparedSegment, change_speed, open_encoder
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.validation import Float32Array, check_signal
 from callshot.encoders.views import find_views
@@ -182,7 +182,7 @@ class PlayedRecording:
         begin = max(0, first - margin)
         end = min(self.samples, last + margin)
         signal = self._read(begin, end)
-        filtered = play(signal, rate_hz, self.spec)
+        filtered = change_speed(signal, rate_hz, self.spec)
         # Resampled twice, it may have a sample too few or too many.
         missing = max(0, len(signal) - len(filtered))
         padded = np.pad(filtered, (0, missing))

@@ -71,8 +71,8 @@ def read_clips(
     headers, _ = read_headers(audio, settings)
     segments = []
     for call in calls:
-        played_hz = headers[call.path].rate_hz * grid.speed
-        segments.append(_cut_call(call, played_hz, grid, settings))
+        effective_rate_hz = headers[call.path].rate_hz * grid.speed
+        segments.append(_cut_call(call, effective_rate_hz, grid, settings))
     samples: list[Pcm | None] = []
     for _, signal in load_audio(audio.root, segments):
         if isinstance(signal, InputError):
@@ -83,7 +83,7 @@ def read_clips(
 
 
 def _cut_call(
-    call: Segment, played_hz: float, grid: WindowGrid, settings: AudioSettings
+    call: Segment, effective_rate_hz: float, grid: WindowGrid, settings: AudioSettings
 ) -> Segment:
     """Return the middle of a call as a segment of the played recording."""
     excess_s = max(0.0, call.end_s - call.start_s - LONGEST_S)
@@ -93,7 +93,7 @@ def _cut_call(
         read_as(call, grid.rate_hz, settings),
         start_s=start / grid.rate_hz,
         end_s=end / grid.rate_hz,
-        source_rate_hz=played_hz,
+        source_rate_hz=effective_rate_hz,
     )
 
 
