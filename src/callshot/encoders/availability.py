@@ -91,7 +91,7 @@ def encoder_status(spec: EncoderSpec) -> EncoderStatus:
         level=spec.level,
         needs=tuple(_missing_parts(spec)),
         weights=tuple(_weight_status(spec)),
-        only_standins=spec.only_standins,
+        tested_with_real_weights=spec.tested_with_real_weights,
     )
 
 

@@ -101,7 +101,7 @@ ENCODERS = (
         weights_of="hubert-base-l2",
         gpu=True,
         parallel=True,
-        only_standins=True,
+        tested_with_real_weights=False,
     ),
     EncoderSpec(
         name="perch-v2",
@@ -139,7 +139,7 @@ ENCODERS = (
                 )
             ),
         ),
-        only_standins=True,
+        tested_with_real_weights=False,
         gpu=True,
         parallel=True,
     ),
@@ -160,7 +160,7 @@ ENCODERS = (
         ),
         gpu=True,
         parallel=True,
-        only_standins=True,
+        tested_with_real_weights=False,
     ),
     EncoderSpec(
         name="birdnet-v2.4",
@@ -203,7 +203,7 @@ ENCODERS = (
         ),
         gpu=True,
         parallel=True,
-        only_standins=True,
+        tested_with_real_weights=False,
     ),
     EncoderSpec(
         name="birdnet-v3.0",
@@ -225,7 +225,7 @@ ENCODERS = (
         ),
         gpu=True,
         parallel=True,
-        only_standins=True,
+        tested_with_real_weights=False,
     ),
     EncoderSpec(
         name="yamnet",

@@ -46,7 +46,9 @@ class EncoderSpec:
     weights_of     encoder whose weights it shares
     gpu            whether it can run on a GPU
     parallel       whether several threads may call the model at once, on the CPU
-    only_standins  whether it was tested only on small models with the same inputs and outputs
+    tested_with_real_weights
+                   whether callshot was tested with them, not only with small models that have
+                   the same inputs and outputs
     version        of our code; a change of the vectors increases it
     """
 
@@ -70,7 +72,7 @@ class EncoderSpec:
     gpu: bool = False
     band_hz: tuple[float, float] | None = None
     parallel: bool = False
-    only_standins: bool = False
+    tested_with_real_weights: bool = True
     version: int = 1
 
     @property

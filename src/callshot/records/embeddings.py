@@ -197,7 +197,9 @@ class EncoderStatus:
     level    what a louder segment does to its vector
     needs    commands that make it ready, in order; empty if it is ready
     weights  name, source and state of each file: "missing", or why it is trusted
-    only_standins  whether it was tested only on small models with the same inputs and outputs
+    tested_with_real_weights
+             whether callshot was tested with them, not only with small models that have the same
+             inputs and outputs
     """
 
     name: str
@@ -208,4 +210,4 @@ class EncoderStatus:
     level: str
     needs: tuple[str, ...]
     weights: tuple[tuple[str, str, str], ...]
-    only_standins: bool
+    tested_with_real_weights: bool

@@ -70,7 +70,9 @@ def show_encoders(encoders: Sequence[EncoderStatus], console: Console) -> None:
     console.print(table)
     licences = {encoder.name: encoder.licence for encoder in encoders}
     print_lines(console, describe_licences(licences))
-    untried = [encoder.name for encoder in encoders if encoder.only_standins]
+    untried = [
+        encoder.name for encoder in encoders if not encoder.tested_with_real_weights
+    ]
     if untried:
         print_lines(console, [f"{ONLY_STANDINS}: {', '.join(untried)}"])
     advice = (
@@ -96,7 +98,7 @@ def show_encoder(
     ]
     for file, source, state in encoder.weights:
         lines.append(f"weights: {file} from {source}, {state}")
-    if encoder.only_standins:
+    if not encoder.tested_with_real_weights:
         lines.append(f"{ONLY_STANDINS}; callshot encoders check {encoder.name}")
     lines.append(_describe_needs(encoder))
     print_lines(console, lines)

@@ -296,8 +296,8 @@ def _filter_by_tract(
     random: Random,
 ) -> Samples:
     """Filter by the tract and a ripple, of the caller and of the posture of head and trunk."""
-    spread = 0.12 + 0.1 * call_type.rough
-    variation = np.exp(spread * random.standard_normal(3))
+    deviation = 0.12 + 0.1 * call_type.rough
+    variation = np.exp(deviation * random.standard_normal(3))
     formants_hz = call_type.formants_hz / (caller.tract * variation)
     ripple = caller.ripple + _draw_ripple(random)
     size, frequency_hz = frequency_grid(source.size + rate_hz // 4, rate_hz)

@@ -151,8 +151,8 @@ def _add_drops(noise: Samples, rain: Samples, rate_hz: int, random: Random) -> N
     size = max(4, round(DROP_S * rate_hz))
     count = random.poisson(DROPS_PER_S * noise.size / rate_hz)
     first = random.integers(0, noise.size - size, count)
-    spread = np.exp(0.7 * random.standard_normal(count))
-    loudness = 6 * spread * rain[first // rate_hz]
+    variation = np.exp(0.7 * random.standard_normal(count))
+    loudness = 6 * variation * rain[first // rate_hz]
     decay = np.exp(np.linspace(0, -5, size))
     clicks = random.standard_normal((count, size)) * decay
     clicks *= loudness[:, None]

@@ -27,7 +27,7 @@ from callshot.detection.learning.mix_calls import mix_example
 from callshot.detection.learning.recording_checks import CallAudio, read_headers
 from callshot.detection.learning.unlabelled_background import (
     choose_quieter,
-    spread_spans,
+    distribute_spans,
 )
 from callshot.detection.models.background import (
     MOST_WINDOWS,
@@ -101,7 +101,7 @@ def read_quiet_windows(
     files: Sequence[BackgroundFile], spec: EncoderSpec, grid: WindowGrid, channel: str
 ) -> list[Float32Array]:
     """Return the audio of windows of recordings: the quieter half of those that are not silent."""
-    windows = list(_read_spread(files, spec, grid, channel))
+    windows = list(_read_distributed(files, spec, grid, channel))
     if not windows:
         raise InputError(
             f"site: no window could be read from {len(files)} recordings; the examples cannot be "
@@ -118,12 +118,12 @@ def read_quiet_windows(
     return [windows[number] for number in quieter]
 
 
-def _read_spread(
+def _read_distributed(
     files: Sequence[BackgroundFile], spec: EncoderSpec, grid: WindowGrid, channel: str
 ) -> Iterator[Float32Array]:
     """Yield windows that are spread over recordings, without what cannot be read."""
     durations_s = [_find_duration(file) for file in files]
-    starts = spread_spans(durations_s, grid.window_s)
+    starts = distribute_spans(durations_s, grid.window_s)
     for number, spans in groupby(starts, key=itemgetter(0)):
         file = files[number]
         with (

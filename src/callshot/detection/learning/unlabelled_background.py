@@ -55,7 +55,7 @@ def find_background(folder: Path, like: Segment) -> UnlabelledBackground:
     durations_s = [recordings[path].duration_s for path in paths]
     starts = [
         (paths[number], start_s)
-        for number, start_s in spread_spans(durations_s, SPAN_S)
+        for number, start_s in distribute_spans(durations_s, SPAN_S)
     ]
     powers = measure_spans(library.root, starts, like)
     if len(powers) < FEWEST_SPANS:
@@ -85,7 +85,7 @@ def measure_spans(
     return powers
 
 
-def spread_spans(
+def distribute_spans(
     durations_s: Sequence[float], length_s: float
 ) -> list[tuple[int, float]]:
     """Return the number of a recording and the start of each of 256 spans.
@@ -93,7 +93,7 @@ def spread_spans(
     Recordings have spans by their lengths, none if they are shorter than a span. The spans of short
     recordings overlap.
 
-    >>> spans = spread_spans([60.0, 0.5, 180.0], 1.0)
+    >>> spans = distribute_spans([60.0, 0.5, 180.0], 1.0)
     >>> [number for number, _ in spans].count(0)
     64
     >>> spans[0]
