@@ -11,7 +11,7 @@ import pytest
 
 import callshot
 from callshot import pipeline
-from callshot.cli.options import AnnotationOptions
+from callshot.cli.options import CorpusOptions
 from callshot.corpus.segment_table import write_segment_table
 from callshot.errors import InputError, LeakError, OptionError
 from callshot.fewshot.folds import check_folds
@@ -258,7 +258,7 @@ def test_equal_vectors_in_one_fold_are_listed_without_a_note() -> None:
 
 
 def test_options_of_annotations_have_the_same_names_everywhere() -> None:
-    names = {option.name for option in fields(AnnotationOptions)}
+    names = {option.name for option in fields(CorpusOptions)}
     assert names <= set(signature(callshot.segment).parameters)
     assert names - {"corpus"} <= set(signature(callshot.learn).parameters)
     assert names - {"corpus"} <= set(KEYS["corpus"])

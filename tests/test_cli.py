@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 import numpy as np
 import polars as pl
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from callshot import cli
@@ -320,6 +322,38 @@ def test_evaluate_says_which_device_it_used(table, tmp_path, capsys, monkeypatch
         assert provenance["options"]["device"] == device
         assert (line in provenance["notes"]) == (device == "cuda")
     assert rows(tmp_path / "cuda" / "curve.csv") == rows(tmp_path / "cpu" / "curve.csv")
+
+
+def list_commands(
+    command: typer.core.TyperGroup, *names: str
+) -> Iterator[tuple[str, ...]]:
+    """Yield the words of each command, such as ("encoders", "show")."""
+    yield names
+    for name, child in getattr(command, "commands", {}).items():
+        yield from list_commands(child, *names, name)
+
+
+COMMANDS = list(list_commands(typer.main.get_command(cli.app)))
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_help_says_what_each_option_is_in_sentences(words):
+    said = CliRunner().invoke(cli.app, [*words, "--help"], env={"COLUMNS": "200"})
+    assert said.exit_code == 0
+    assert "<bool>" not in said.output
+    assert "[default" not in said.output
+    assert "[[" not in said.output
+    command = typer.main.get_command(cli.app)
+    for word in words:
+        command = command.commands[word]
+    for parameter in command.params:
+        assert parameter.help[0].isupper(), parameter.name
+        assert parameter.help.endswith("."), parameter.name
+
+
+def test_learn_has_no_option_that_is_always_an_error():
+    said = CliRunner().invoke(cli.app, ["learn", "--help"], env={"COLUMNS": "200"})
+    assert "--corpus" not in said.output
 
 
 def test_help_teaches_and_names_every_option():

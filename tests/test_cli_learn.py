@@ -42,7 +42,7 @@ def test_learn_model_scan_and_export_work_one_after_the_other(
     labels = tmp_path / "labels"
     table = segments / "segments.parquet"
     shown = run("scan", model, "--segments", table, "--out", labels)
-    assert "18 segments named" in shown.out
+    assert "18 segments labelled" in shown.out
     frame = pl.read_csv(labels / "labels.csv")
     assert (frame["label"] == frame["annotated"]).all()
     found = tmp_path / "found"
@@ -76,7 +76,7 @@ def test_bad_input_is_one_line(tmp_path, site, run):
         (("--false-alarms", "0"), "false_alarms: expected more than 0"),
         (("--to", "ravn"), "to: 'ravn': did you mean raven?"),
         (("--gap", "-1"), "gap: expected 0 or more seconds, got -1"),
-        (("--segments", "s.parquet"), "segments: name recordings or an index to scan"),
+        (("--segments", "s.parquet"), "segments: expected either RECORDINGS"),
     ],
 )
 def test_bad_options_of_scan_are_one_line(tmp_path, site, run, options, message):

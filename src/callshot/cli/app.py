@@ -9,35 +9,78 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from callshot.errors import CallshotError, printable
 
 if TYPE_CHECKING:
     from callshot.records import Progress
 
-Command = Callable[..., Any]
+CommandFunction = Callable[..., Any]
+
+
+class Command(TyperCommand):
+    """A command whose --help has the default in the text of each option."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options and arguments, as --help shows them."""
+        return _for_help(super().get_params(ctx))
+
+
+class Group(TyperGroup):
+    """A command that has commands, with the same --help."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options, as --help shows them."""
+        return _for_help(super().get_params(ctx))
+
+
+def _for_help(parameters: list[Any]) -> list[Any]:
+    """Add defaults to the help, and show no type for options that take no value."""
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+        _add_default(parameter)
+    return parameters
+
+
+def _add_default(parameter: Any) -> None:
+    """Add the default to the help of an option, as a sentence."""
+    if not parameter.show_default:
+        return
+    default = parameter.default
+    if isinstance(parameter.show_default, str):
+        default = parameter.show_default
+    elif getattr(parameter, "is_flag", False):
+        default = parameter.opts[0] if default else None
+    parameter.show_default = False
+    if default is not None and default != "":
+        parameter.help = f"{parameter.help} Default: {default}."
 
 
 class Program(typer.Typer):
-    """Commands whose paths may be URLs."""
+    """Commands whose paths may be URLs; all are a `Command` or a `Group`."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(cls=Group, **options)
 
     def command(  # type: ignore[override]
         self, *names: Any, **options: Any
-    ) -> Callable[[Command], Command]:
+    ) -> Callable[[CommandFunction], CommandFunction]:
         """Register a command; it gets a RemotePath for each URL."""
-        register = super().command(*names, **options)
+        register = super().command(*names, cls=Command, **options)
 
-        def decorate(function: Command) -> Command:
+        def decorate(function: CommandFunction) -> CommandFunction:
             register(_accept_urls(function))
             return function
 
         return decorate
 
 
-def _accept_urls(function: Command) -> Command:
+def _accept_urls(function: CommandFunction) -> CommandFunction:
     @wraps(function)
     def run(**values: Any) -> Any:
-        return function(**{name: _find_urls(one) for name, one in values.items()})
+        return function(**{name: _find_urls(value) for name, value in values.items()})
 
     return run
 
@@ -49,12 +92,13 @@ def _find_urls(value: Any) -> Any:
     if isinstance(value, Path):
         return to_path(value)
     if isinstance(value, list):
-        return [_find_urls(one) for one in value]
+        return [_find_urls(path) for path in value]
     return value
 
 
 app = Program(
-    help="Few-shot classification of animal calls: how well does a handful of labels do?",
+    help="Classify animal calls with a few labelled examples per call type, and measure how well "
+    "that works.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     add_completion=False,
@@ -63,9 +107,9 @@ app = Program(
 )
 
 # Headings of the commands in --help, in this order: see the order of imports in `callshot.cli`.
-STUDY = "A study, from recordings to a report"
-STEPS = "Step by step"
-FIELD = "From a few examples to labels in recordings"
+STUDY = "All steps at once, from recordings to a report"
+STEPS = "The same steps one by one"
+FIELD = "Find calls in long recordings, from a few examples"
 OTHER = "Other commands"
 
 
@@ -115,7 +159,7 @@ def _callshot(
             "--version",
             callback=_print_version,
             is_eager=True,
-            help="Print the version, what is installed and which encoders are ready.",
+            help="Print the version, the installed packages and the encoders that can run.",
         ),
     ] = False,
 ) -> None:

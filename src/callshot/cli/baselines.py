@@ -9,13 +9,8 @@ import typer
 from callshot.cli.app import STEPS, app, run_with_progress
 from callshot.cli.evaluate import Tables
 from callshot.cli.option_groups import with_groups
-from callshot.cli.options import (
-    DatasetOptions,
-    Out,
-    Quiet,
-    Threads,
-    parse_names,
-)
+from callshot.cli.options import Out, Quiet, Threads, parse_names
+from callshot.cli.protocol_options import DatasetOptions
 
 if TYPE_CHECKING:
     from callshot.baselines.options import BaselineOptions
@@ -25,8 +20,9 @@ if TYPE_CHECKING:
 BaselineDevice = Annotated[
     str,
     typer.Option(
-        help="auto: fits at every k on the GPU, if there is one, and networks on the CPU; cpu; or "
-        "cuda: both on the GPU."
+        metavar="auto|cpu|cuda",
+        help="Processor: cpu, or cuda for the GPU. auto: logistic regression at every k on the GPU "
+        "if there is one, networks on the CPU.",
     ),
 ]
 
@@ -39,8 +35,9 @@ class TrainingOptions:
         str | None,
         typer.Option(
             metavar="KINDS",
-            help="Baselines to train on all labels, separated by commas: logistic, recurrent, "
-            "end-to-end.",
+            help="Baselines to train on all labelled calls, separated by commas: logistic "
+            "(logistic regression), recurrent (RNN, GRU, LSTM), end-to-end (a transformer "
+            "on the audio).",
             show_default="logistic",
         ),
     ] = None
@@ -48,53 +45,64 @@ class TrainingOptions:
         bool,
         typer.Option(
             "--per-k",
-            help="Also train logistic regression at every k, on the same draws.",
+            help="Also train logistic regression with k examples per class, for every k, on the "
+            "same support sets as evaluate.",
         ),
     ] = False
     draws: Annotated[
         int,
         typer.Option(
-            help="For --per-k: how many labelled sets, the first ones that evaluate draws."
+            metavar="N",
+            help="With --per-k: number of support sets, the first ones of evaluate.",
         ),
     ] = 100
     spread: Annotated[
         str,
         typer.Option(
-            help="For --per-k: shared, total (with shared: twice as many fits), per-query or all; "
-            "per-query fits every query, draw and k, which takes long."
+            metavar="NAME",
+            help="With --per-k: what the intervals account for, as in evaluate. shared; total "
+            "(also computes shared, twice the time); per-query (trains for every query, support "
+            "set and k, which takes very long); all.",
         ),
     ] = "total"
     C: Annotated[
         float | None,
         typer.Option(
             "--C",
+            metavar="NUMBER",
             help="Inverse regularisation strength of logistic regression, as in scikit-learn.",
-            show_default="by inner folds; 0.1 at every k",
+            show_default="chosen by cross-validation in the training data; 0.1 with --per-k",
         ),
     ] = None
     cell: Annotated[
         str,
         typer.Option(
-            help="Recurrent network: elman, gru, lstm, chosen (by inner folds) or paper (as the "
-            "paper pairs them with encoders)."
+            metavar="NAME",
+            help="Kind of recurrent network: elman, gru or lstm; chosen: the best of the three by "
+            "cross-validation in the training data; paper: the one that the paper used with the "
+            "encoder.",
         ),
     ] = "chosen"
     seeds: Annotated[
-        int, typer.Option(help="Recurrent networks that are averaged in each split.")
+        int,
+        typer.Option(
+            metavar="N",
+            help="Number of recurrent networks for each fold. Their scores are averaged.",
+        ),
     ] = 3
     init: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Pretrained AST or BEATs weights that end-to-end starts from.",
+            help="Pretrained weights (AST or BEATs) from which the training of end-to-end starts.",
         ),
     ] = None
     published: Annotated[
         str,
         typer.Option(
             metavar="VARIANT",
-            help="Also score AERD as published (EV_SUBCALL, LDC_POOLE, …), if its package is "
-            "installed.",
+            help="Variant of the published AERD networks to score too, such as EV_SUBCALL or "
+            "LDC_POOLE. Needs the package aerd.",
         ),
     ] = ""
 
@@ -116,20 +124,25 @@ class ComparisonOptions:
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Results of callshot evaluate: use their folds, and find where curves cross.",
+            help="Folder with results of callshot evaluate. Uses their folds, and finds the k at "
+            "which one curve passes the other (crossover).",
         ),
     ] = None
     shots: Annotated[
         str | None,
         typer.Option(
-            help="For --per-k: examples per class, 1-40, or 1,2,5,10, or all.",
-            show_default="those of --against, or 1-40",
+            metavar="K",
+            help="With --per-k: values of k, the number of examples per class: 1-40, or 1,2,5,10; "
+            "all takes every example.",
+            show_default="1-40, or the values of --against",
         ),
     ] = None
     seed: Annotated[
         int | None,
         typer.Option(
-            help="Same seed, same numbers.", show_default="that of --against, or 0"
+            metavar="N",
+            help="Number that starts the random choices. The same seed gives the same results.",
+            show_default="0, or the seed of --against",
         ),
     ] = None
 
@@ -153,7 +166,8 @@ class InputOptions:
     segments: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Table of segments, whose audio end-to-end reads."
+            metavar="FILE",
+            help="Table of segments (segments.parquet). end-to-end needs it to read the audio.",
         ),
     ] = None
     audio: Annotated[
@@ -161,15 +175,15 @@ class InputOptions:
         typer.Option(
             metavar="DIR",
             help="Folder of the recordings.",
-            show_default="as in the table of segments",
+            show_default="the folder in the table of segments",
         ),
     ] = None
     keep: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Folder that stores networks: none is trained twice.",
-            show_default="DIR/networks",
+            help="Folder for trained networks. Networks that are there are not trained again.",
+            show_default="networks in the folder of --out",
         ),
     ] = None
 
@@ -187,14 +201,15 @@ def baselines(
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
-    """Would training be better? Train classifiers on the same folds, and compare.
+    """Train classifiers on the same calls and folds, to compare with evaluate.
 
-    Logistic regression, recurrent networks and an end-to-end transformer are trained on all
-    labelled data of the support side of every split, and scored on the same queries as the nearest
-    class mean. Choices are made on inner folds. recurrent reads sequences (callshot embed
-    --sequence); it and end-to-end need pip install 'callshot[baselines]'. Writes baselines.csv,
-    refinement.csv and, with --per-k, curve.csv and the other files of callshot evaluate; with
-    --against also crossovers.csv. An interrupted run resumes.
+    For every fold, logistic regression, recurrent networks or an end-to-end transformer are trained
+    on all labelled calls of the other folds, and scored on the same queries as the nearest class
+    mean. Hyper-parameters are chosen by cross-validation in the training data. recurrent reads
+    sequences (callshot embed --sequence); recurrent and end-to-end need pip install
+    'callshot[baselines]'. Writes to DIR: baselines.csv and refinement.csv; with --per-k also
+    curve.csv and the other files of callshot evaluate; with --against also crossovers.csv. After an
+    interruption, run the same command again: it continues.
 
     Example: callshot baselines birdnet.parquet --against results --per-k --out baselines
     """

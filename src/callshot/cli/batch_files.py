@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from callshot.cli.app import OTHER, app
+from callshot.cli.app import OTHER, Program, app
 
-cluster = typer.Typer(
-    help="Batch files that run a command on the nodes of a SLURM or PBS cluster.",
+cluster = Program(
+    help="Write a batch file that runs a command on a SLURM or PBS cluster.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
 )
@@ -18,22 +18,34 @@ Words = Annotated[
     list[str],
     typer.Argument(
         metavar="-- COMMAND...",
-        help="The command and its options, as after callshot: index, embed, scan, evaluate or run.",
+        help="Command of callshot with its options: index, embed, scan, evaluate or run.",
     ),
 ]
-Workers = Annotated[int, typer.Option(help="Workers: processes with a model each.")]
+Workers = Annotated[
+    int,
+    typer.Option(
+        metavar="N", help="Number of workers (processes, each with its own encoder)."
+    ),
+]
 WorkerThreads = Annotated[
-    int, typer.Option("--threads", help="Threads of each worker.")
+    int,
+    typer.Option("--threads", metavar="N", help="Number of threads of each worker."),
 ]
 Memory = Annotated[
-    int, typer.Option(metavar="GB", help="Memory for each thread of a worker.")
+    int, typer.Option(metavar="GB", help="Memory for each thread of a worker, in GB.")
 ]
-Hours = Annotated[int, typer.Option(help="The most hours that the job may take.")]
-Gpu = Annotated[bool, typer.Option("--gpu", help="One GPU for each worker.")]
+Hours = Annotated[
+    int, typer.Option(metavar="N", help="Time limit of the job, in hours.")
+]
+Gpu = Annotated[bool, typer.Option("--gpu", help="Give each worker one GPU.")]
 File = Annotated[
     Path | None,
     typer.Option(
-        "--out", "-o", metavar="FILE", help="The file.", show_default="printed"
+        "--out",
+        "-o",
+        metavar="FILE",
+        help="Batch file to write.",
+        show_default="print it",
     ),
 ]
 
@@ -48,7 +60,7 @@ def slurm(
     gpu: Gpu = False,
     out: File = None,
 ) -> None:
-    """Write a batch file for SLURM: a scheduler, workers, and one command.
+    """Write a batch file for SLURM that starts workers and runs one command.
 
     Example: callshot cluster slurm -o job.sh -- index recordings -e birdnet-v2.4 -o index
     """
@@ -65,7 +77,7 @@ def pbs(
     gpu: Gpu = False,
     out: File = None,
 ) -> None:
-    """Write a batch file for PBS: a scheduler, workers, and one command.
+    """Write a batch file for PBS that starts workers and runs one command.
 
     Example: callshot cluster pbs -o job.sh -- scan calls.npz recordings -o detections
     """

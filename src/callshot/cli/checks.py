@@ -20,16 +20,17 @@ def verify(
     path: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[STUDY|RESULTS|STORE|INDEX|TABLE]",
-            help="What to verify.",
-            show_default="study.toml here, or the user's store",
+            metavar="STUDY|RESULTS|STORE|INDEX|TABLE",
+            help="Study file, folder of results, stored embeddings, index or table to check.",
+            show_default="study.toml in this folder, or the stored embeddings of the user",
         ),
     ] = None,
     repair: Annotated[
         bool,
         typer.Option(
             "--repair",
-            help="Set damaged files of a store or index aside; the next run makes them again.",
+            help="Move damaged files of stored embeddings or of an index to a folder of their own. "
+            "The next run makes them again.",
         ),
     ] = False,
     quiet: Quiet = False,
@@ -79,10 +80,10 @@ if TYPE_CHECKING:
 
 @app.command(rich_help_panel=OTHER)
 def doctor() -> None:
-    """Check this installation: packages, audio files, encoders, GPU, folders and threads.
+    """Check this installation: packages, audio formats, encoders, GPU, folders and threads.
 
-    Each line says what was found. Where something is missing, the next line says what to do. The
-    exit code is 1 if there is a problem; what only some users need is a note.
+    Each line is one check. Where something is missing, the next line says what to do. The exit code
+    is 1 if there is a problem. Things that only some users need are notes, not problems.
 
     Example: callshot doctor
     """

@@ -10,8 +10,8 @@ import typer
 from callshot.cli.app import STEPS, app, run_with_progress
 from callshot.cli.option_groups import with_groups
 from callshot.cli.options import (
-    AnnotationOptions,
     Audio,
+    CorpusOptions,
     FoldCount,
     MinLength,
     Out,
@@ -27,17 +27,18 @@ from callshot.cli.options import (
 @with_groups
 def inspect(
     audio: Audio,
-    source: AnnotationOptions,
+    source: CorpusOptions,
     min_length_s: MinLength = None,
     source_rate_hz: SourceRate = None,
     folds: FoldCount = None,
     quiet: Quiet = False,
 ) -> None:
-    """Show what a folder holds, before anything is decided.
+    """Show the recordings, annotations and calls in a folder. Writes nothing.
 
-    Reads the headers of the recordings and the annotations, and shows which formats it recognised
-    and why, how files pair, how many calls of each label there are in how many recordings, how many
-    folds they allow, which labels are eligible, and k*. Writes nothing.
+    Reads the headers of the recordings, and the annotations. Shows which formats were recognised
+    and why, which annotation file belongs to which recording, how many calls of each label there
+    are in how many recordings, how many folds are possible, which labels are eligible (have calls
+    in every fold), and k*: up to k* examples per class, every class has enough examples.
 
     Example: callshot inspect recordings --annotations selection-tables
     """
@@ -78,21 +79,23 @@ def inspect(
 def segment(
     audio: Audio,
     out: Out,
-    source: AnnotationOptions,
+    source: CorpusOptions,
     segmentation: SegmentOptions,
     check: Annotated[
         bool,
-        typer.Option(help="Read the audio of every segment, so that none fails later."),
+        typer.Option(
+            help="Read the audio of every segment now, to find damaged files."
+        ),
     ] = True,
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
-    """Cut recordings into segments, by annotations in the formats people have.
+    """Make a table of segments (one annotated call each) from recordings and annotations.
 
-    Writes segments.parquet (a row per segment: its recording, span, label, all labels that overlap
-    it, how to read its audio, and every other column of the annotations), rejects.csv (every
-    annotation that became no segment, and why) and segments.json (what was done) to DIR. Segments
-    with the same audio in several recordings are noted, and listed in duplicates.csv.
+    Writes to DIR: segments.parquet (a row per segment: its recording, start and end, label, all
+    labels that overlap it, how to read its audio, and every other column of the annotations),
+    rejects.csv (every annotation that was left out, and why) and segments.json (settings, counts
+    and versions). If the same audio is in several recordings, duplicates.csv lists it.
 
     Example: callshot segment recordings -a selection-tables --collar-s 0.25 --out segments
     """

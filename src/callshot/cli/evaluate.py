@@ -13,13 +13,12 @@ from callshot.cli.cluster import use_cluster
 from callshot.cli.option_groups import with_groups
 from callshot.cli.options import (
     ClusterName,
-    DatasetOptions,
     Out,
-    ProtocolOptions,
     Quiet,
     SweepDevice,
     Threads,
 )
+from callshot.cli.protocol_options import DatasetOptions, ProtocolOptions
 from callshot.errors import OptionError
 
 if TYPE_CHECKING:
@@ -28,10 +27,10 @@ if TYPE_CHECKING:
 Tables = Annotated[
     list[Path],
     typer.Argument(
-        metavar="TABLE...",
-        help="Embeddings: Parquet, CSV or .npz with columns recording, label, embedding (CSV: "
-        "e0, e1, …), and optionally segment, labels, fold. One table per encoder, over the same "
-        "segments.",
+        metavar="TABLE",
+        help="Table of embeddings: Parquet, CSV or .npz with the columns recording, label and "
+        "embedding (in CSV: e0, e1, …); segment, labels and fold are optional. To compare "
+        "encoders, give one table for each; all must contain the same segments.",
     ),
 ]
 
@@ -44,8 +43,9 @@ class MovedOptions:
         list[Path] | None,
         typer.Option(
             metavar="TABLE",
-            help="Take queries from this table, examples from TABLE...: what are examples from "
-            "elsewhere worth here? By the same encoder; repeatable, one table per encoder.",
+            help="Table with the queries; the examples come from TABLE. Measures how well "
+            "examples from another site or recorder work. Both tables must have the same encoder. "
+            "Can be repeated, once for each TABLE.",
             show_default=False,
         ),
     ] = None
@@ -53,7 +53,8 @@ class MovedOptions:
         bool,
         typer.Option(
             "--centre",
-            help="With --queries: add curves on vectors minus the mean of their own table.",
+            help="With --queries: also evaluate vectors from which the mean of their table is "
+            "subtracted.",
         ),
     ] = False
 
@@ -77,18 +78,20 @@ def evaluate(
         float | None,
         typer.Option(
             metavar="GIB",
-            help="Memory for the Gram matrix; beyond it, scoring is slower.",
-            show_default="a quarter of the machine's",
+            help="Memory for products of all pairs of vectors, in GiB. Scoring is slower if they "
+            "do not fit.",
+            show_default="a quarter of the memory of the machine",
         ),
     ] = None,
     figure: Annotated[
-        bool, typer.Option(help="Also draw sweep.pdf and sweep.png.")
+        bool, typer.Option(help="Draw the figures sweep.pdf and sweep.png.")
     ] = True,
     target: Annotated[
         float | None,
         typer.Option(
             metavar="MAP",
-            help="Also say how many examples per class reach this mAP, e.g. 0.8.",
+            help="Mean average precision that you need, for example 0.8. Prints how many examples "
+            "per class reach it.",
             show_default=False,
         ),
     ] = None,
@@ -97,17 +100,20 @@ def evaluate(
     cluster: ClusterName = None,
     quiet: Quiet = False,
 ) -> None:
-    """Measure how well the nearest class mean does with k examples per class.
+    """Measure how well calls are classified with k examples per class, without training.
 
-    Reads tables of embeddings, takes or builds folds in which no recording is on both sides, draws
-    support sets, scores every query, and writes curve.csv, per_class.csv, confusion.csv,
-    classes.csv, folds.csv, ties.csv, chance_test.csv, partitions.csv, sensitivity.csv,
-    sensitivity_means.csv, budget.csv, all samples (Parquet) and provenance.json to DIR. An
-    interrupted run leaves earlier results unchanged.
+    One call after the other is the query: k examples of every class are drawn at random (the
+    support set), and the query gets the class whose mean embedding is nearest. This is repeated
+    with many support sets. The recordings are divided into folds, so that a query and its examples
+    never come from the same recording. Results are mean average precision (mAP), AUROC, accuracy
+    and confusions for every k, with intervals.
 
-    With --queries, examples come from TABLE... and queries from another table, of another site or
-    recorder; the curves inside both tables stand beside it, and differences.csv has what moving
-    the examples costs.
+    Writes to DIR: curve.csv, per_class.csv, confusion.csv, classes.csv, folds.csv, ties.csv,
+    chance_test.csv, partitions.csv, sensitivity.csv, sensitivity_means.csv, budget.csv, all samples
+    (Parquet) and provenance.json. An interrupted run leaves earlier results unchanged.
+
+    With --queries, the examples come from TABLE and the queries from another table. The results
+    also contain the curves within each of the two tables, and differences.csv compares them.
 
     Example: callshot evaluate perch.parquet mfcc.parquet --out results --shots 1-10
     """

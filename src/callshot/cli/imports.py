@@ -22,8 +22,8 @@ def import_table(
         Path,
         typer.Argument(
             metavar="SOURCE",
-            help="A .npy or .npz file, a perch-hoplite database, or embedding files of "
-            "BirdNET-Analyzer (a folder, a .txt or a .csv).",
+            help="Embeddings of another tool: a .npy or .npz file, a perch-hoplite database, or "
+            "the embedding files of BirdNET-Analyzer (a folder, a .txt or a .csv file).",
         ),
     ],
     out: OutTable,
@@ -31,13 +31,19 @@ def import_table(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="The segments.parquet of callshot segment, or a CSV with recording, start_s, "
-            "end_s, label. For an array, one row per vector.",
-            show_default="the .csv beside an array, or a database's annotations",
+            help="Table of the calls: the segments.parquet of callshot segment, or a CSV file with "
+            "the columns recording, start_s, end_s and label. For .npy and .npz files: one row per "
+            "vector.",
+            show_default="the .csv file next to the .npy or .npz file, or the annotations in the "
+            "database",
         ),
     ] = None,
     kind: Annotated[
-        str, typer.Option(help="auto, arrays, hoplite or birdnet-analyzer.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Kind of SOURCE: arrays, hoplite or birdnet-analyzer, or auto to recognise it.",
+        ),
     ] = "auto",
     encoder: Annotated[
         str | None,
@@ -45,17 +51,18 @@ def import_table(
             "--encoder",
             "-e",
             metavar="NAME",
-            help="The name of the encoder.",
-            show_default="the name of TABLE",
+            help="Name of the encoder in the results.",
+            show_default="the file name of TABLE",
         ),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Import embeddings that you already have, as a table that evaluate reads.
+    """Make a table of embeddings for evaluate from the embeddings of another tool.
 
-    The vector of a segment is that of the window with the same times, else the mean of the windows
-    whose centre is inside it, else that of the window that overlaps it most. Segments without a
-    label or a vector are left out, counted and reported.
+    Other tools embed windows. A segment gets the vector of the window with the same times. If there
+    is none, it gets the mean of the windows whose centre is in the segment; if there is none, the
+    vector of the window that overlaps it most. Segments without a label or a vector are left out
+    and reported.
 
     Example: callshot import birdnet --segments segments/segments.parquet --out birdnet.parquet
     """

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callshot.cli.app import STEPS, app, run_with_progress
+from callshot.cli.app import FIELD, app, run_with_progress
 from callshot.cli.cluster import use_cluster
 from callshot.cli.encoders import Choices
 from callshot.cli.options import (
@@ -27,18 +27,21 @@ if TYPE_CHECKING:
 MOST_LINES = 8  # of rejects and of notes, on screen
 
 
-@app.command(rich_help_panel=STEPS)
+@app.command(rich_help_panel=FIELD)
 def index(
     recordings: Annotated[
         Path,
         typer.Argument(
-            metavar="RECORDINGS", help="The folder of the recordings, or one recording."
+            metavar="RECORDINGS", help="Folder of the recordings, or one recording."
         ),
     ],
     encoder: Annotated[
         str,
         typer.Option(
-            "--encoder", "-e", metavar="NAME", help="callshot encoders lists them."
+            "--encoder",
+            "-e",
+            metavar="NAME",
+            help="Name of the encoder. callshot encoders shows all names.",
         ),
     ],
     out: Annotated[
@@ -47,7 +50,7 @@ def index(
             "--out",
             "-o",
             metavar="INDEX",
-            help="Folder of the index: made or extended.",
+            help="Folder of the index. New recordings are added if it exists.",
         ),
     ],
     choices: Choices = None,
@@ -55,22 +58,31 @@ def index(
         float | None,
         typer.Option(
             metavar="S",
-            help="Seconds in a window, for encoders without a window of their own.",
+            help="Length of a window in seconds, for encoders that have no fixed window, such as "
+            "mfcc.",
         ),
     ] = None,
     hop: Annotated[
         float | None,
         typer.Option(
             metavar="S",
-            help="Seconds from the start of one window to the next.",
-            show_default="the encoder's, or the window",
+            help="Time from the start of one window to the start of the next, in seconds.",
+            show_default="the hop of the encoder, or the length of the window",
         ),
     ] = None,
     channel: Annotated[
-        str, typer.Option(help="first, mean, or a number from 1.")
+        str,
+        typer.Option(
+            metavar="first|mean|N",
+            help="Audio channel: first, mean of all channels, or a number (1 is the first).",
+        ),
     ] = "first",
     dtype: Annotated[
-        str, typer.Option(help="Precision of the vectors: float16 or float32.")
+        str,
+        typer.Option(
+            metavar="float16|float32",
+            help="Number format of the stored vectors. float16 needs half the disk space.",
+        ),
     ] = "float16",
     follow_links: FollowLinks = False,
     device: Device = "cpu",
@@ -78,12 +90,12 @@ def index(
     cluster: ClusterName = None,
     quiet: Quiet = False,
 ) -> None:
-    """Embed every window of recordings of any length once, to search them again and again.
+    """Make an index of recordings: the embeddings of all their windows, for find and scan.
 
-    Each window has its recording, start and end in real seconds (at any speed), level, and clock
-    time where the name or the header of the file has one. Run it again after a crash, or when
-    there are new recordings: only what is missing is embedded. Several processes can work on one
-    index. A recording that cannot be read is reported, and the work goes on.
+    The index has for each window the recording, start and end in seconds of the recording, sound
+    level, and date and time if the name or the header of the file has them. After a crash, or when
+    there are new recordings, run the command again: only what is missing is embedded. Several
+    processes can work on one index. A recording that cannot be read is left out and reported.
 
     Example: callshot index recordings --encoder birdnet-v2.4 --out index
     """
@@ -139,35 +151,43 @@ def _print_first(lines: list[str], rest: str) -> None:
         print(f"and {left} {rest}")
 
 
-@app.command(rich_help_panel=STEPS)
+@app.command(rich_help_panel=FIELD)
 def find(
     example: Annotated[
         str,
         typer.Argument(
-            metavar="EXAMPLE[@START-END]",
-            help="A recording, or a span of one in seconds: call.wav, night.wav@12.5-14.",
+            metavar="EXAMPLE@START-END",
+            help="Sound to search for: a recording, or a part of one with its times in seconds, "
+            "such as call.wav or night.wav@12.5-14.",
         ),
     ],
     index: Annotated[
-        Path, typer.Argument(metavar="INDEX", help="Made by callshot index.")
+        Path, typer.Argument(metavar="INDEX", help="Folder that callshot index made.")
     ],
-    count: Annotated[int, typer.Option(help="Windows to show, at most.")] = 20,
+    count: Annotated[
+        int, typer.Option(metavar="N", help="Largest number of windows to show.")
+    ] = 20,
     per_recording: Annotated[
-        int, typer.Option(help="Windows of one recording, at most.")
+        int,
+        typer.Option(metavar="N", help="Largest number of windows from one recording."),
     ] = 3,
-    distance: Annotated[str, typer.Option(help="euclidean or cosine.")] = "euclidean",
+    distance: Annotated[
+        str,
+        typer.Option(metavar="euclidean|cosine", help="Distance between two vectors."),
+    ] = "euclidean",
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Also write a CSV file."),
+        typer.Option("--out", "-o", metavar="FILE", help="CSV file to write, too."),
     ] = None,
     device: Device = "cpu",
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
-    """Find the windows that are most similar to one sound, the nearest first.
+    """Find the windows of an index that are most similar to one sound.
 
-    A sound shorter than a window is embedded with what is around it; a longer one is the mean of
-    its windows. Of windows that overlap, only the nearest is shown.
+    The most similar window is the first. A sound that is shorter than a window is embedded together
+    with the sound around it. A longer sound gets the mean of its windows. Of windows that overlap,
+    only the most similar one is shown.
 
     Example: callshot find night.wav@12.5-14 index --out similar.csv
     """

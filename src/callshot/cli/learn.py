@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from callshot.records import Progress, Reject
 
 ModelFile = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="The model of callshot learn, .npz.")
+    Path, typer.Argument(metavar="MODEL", help="Model that callshot learn made (.npz).")
 ]
 
 
@@ -42,8 +42,8 @@ class EncoderOptions:
             "--encoder",
             "-e",
             metavar="NAME",
-            help="The encoder; callshot encoders lists them.",
-            show_default="that of the model, where there is one",
+            help="Name of the encoder. callshot encoders shows all names.",
+            show_default="the encoder of the model, if there is a model",
         ),
     ] = None
     choices: Choices = None
@@ -51,8 +51,8 @@ class EncoderOptions:
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Where embeddings are stored.",
-            show_default="the user's cache",
+            help="Folder where embeddings are stored, so that none is computed twice.",
+            show_default="a folder in the cache of the user",
         ),
     ] = None
     device: Device = "cpu"
@@ -74,30 +74,36 @@ class ExampleOptions:
         float | None,
         typer.Option(
             metavar="S",
-            help="The length of a window, for encoders without one of their own.",
-            show_default="the median of the examples",
+            help="Length of a window in seconds, for encoders that have no fixed window, such as "
+            "mfcc.",
+            show_default="the median length of the examples",
         ),
     ] = None
     channel: Annotated[
         str | None,
-        typer.Option(help="first, mean, or a number from 1.", show_default="first"),
+        typer.Option(
+            metavar="first|mean|N",
+            help="Audio channel: first, mean of all channels, or a number (1 is the first).",
+            show_default="first",
+        ),
     ] = None
     source_rate_hz: SourceRate = None
     background: Annotated[
         str,
         typer.Option(
             metavar="auto|none|DIR",
-            help="Windows without calls, from which thresholds are found: those of the annotated "
-            "recordings that no annotation touches, none, or a folder of recordings without calls.",
+            help="Sound without calls, to set thresholds for scan. auto: the parts of the "
+            "annotated recordings that have no annotation. none: no thresholds. DIR: a folder of "
+            "recordings without calls.",
         ),
     ] = "auto"
     site: Annotated[
         Path | None,
         typer.Option(
             metavar="RECORDINGS",
-            help="Recordings of the site to be scanned: examples from elsewhere are mixed into "
-            "their background.",
-            show_default="what is scanned",
+            help="Recordings of the site where the model will be used. Examples from other places "
+            "are mixed into their background sound.",
+            show_default="scan does this with the recordings that it scans",
         ),
     ] = None
 
@@ -107,7 +113,7 @@ class ExampleOptions:
 def learn(
     out: Annotated[
         Path,
-        typer.Option("--out", "-o", metavar="MODEL", help="The model to write, .npz."),
+        typer.Option("--out", "-o", metavar="MODEL", help="Model to write (.npz)."),
     ],
     encoder: EncoderOptions,
     source: AnnotationOptions,
@@ -115,27 +121,28 @@ def learn(
     examples: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[EXAMPLES]",
-            help="A folder of recordings with annotations, one recording, a folder of clips per "
-            "label, a segments.parquet, or the folder of a review.",
+            metavar="EXAMPLES",
+            help="Labelled examples: a folder of recordings with annotations, one recording, a "
+            "folder with a subfolder of clips per label, a segments.parquet, or a folder of "
+            "callshot review.",
         ),
     ] = None,
     add: Annotated[
         Path | None,
         typer.Option(
             metavar="MODEL|REVIEW",
-            help="Add the examples to those of this model; or, without EXAMPLES, add what was "
-            "confirmed in this review to its model.",
+            help="Model to which the examples are added. Or, without EXAMPLES, a folder of "
+            "callshot review: its confirmed calls are added to the model that made the detections.",
         ),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Learn to name calls from a few examples.
+    """Make a model from a few labelled examples, for scan.
 
-    An example in a recording is embedded with the sound around it, in the middle of a window; a
-    call longer than a window is the mean of its windows. The segments of a segments.parquet are
-    embedded as they were cut. --add gives the model that all examples would give at once. Confirmed
-    calls of a review are examples too.
+    An example in a recording is embedded with the sound around it, in the middle of a window. A
+    call that is longer than a window gets the mean of its windows. The segments of a
+    segments.parquet are embedded without the sound around them. With --add, the new model is the
+    same as if it had been made from the old and the new examples together.
 
     Example: callshot learn recordings -a selections --encoder birdnet-v2.4 --out calls.npz
     """
@@ -143,8 +150,6 @@ def learn(
     from callshot.detection.learning.learn import learn_files
 
     review, add = _find_review(examples, add)
-    if source.corpus is not None:
-        raise OptionError("corpus: learn has no use for it; leave the option out")
     options = LearningOptions(
         annotations=source.annotations,
         format=source.format,
@@ -248,11 +253,11 @@ def print_rejects(rejects: "Sequence[Reject]") -> None:
 
 @app.command(rich_help_panel=FIELD)
 def model(path: ModelFile) -> None:
-    """Show what a model has learned, and what to expect of it.
+    """Show the classes and examples of a model, and how often it is right.
 
-    Prints its labels with their examples, how many of these the examples of other recordings name
-    right, what one more example would add, the most similar labels, and examples that are far from
-    their label, with file and time.
+    Prints the labels and the number of their examples; how many examples are classified correctly
+    by the examples of other recordings; how much one more example of a label would help; the labels
+    that are most similar; and unusual examples, with file and time.
 
     Example: callshot model calls.npz
     """
@@ -268,14 +273,14 @@ def export(
     path: ModelFile,
     onnx: Annotated[
         Path,
-        typer.Option(metavar="FILE", help="The ONNX file to write, .onnx."),
+        typer.Option(metavar="FILE", help="ONNX file to write (.onnx)."),
     ],
 ) -> None:
-    """Write the classifier of a model for other programs, as ONNX.
+    """Write the classifier of a model as an ONNX file, for other programs.
 
-    The file takes vectors of the model's encoder (input `embedding`) and gives `label`, `scores`
-    (log-odds of all labels) and `evidence` (the linear layer). Run the encoder first, and give its
-    output to this file.
+    The input `embedding` of the file takes vectors of the encoder of the model. The outputs are
+    `label`, `scores` (log-odds of all labels) and `evidence` (the output of the linear layer). The
+    file does not contain the encoder: run the encoder first.
 
     Example: callshot export calls.npz --onnx calls.onnx
     """

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from callshot.corpus.annotations import Hints
     from callshot.corpus.known_corpora import Corpus
     from callshot.corpus.options import SegmentationOptions
-    from callshot.fewshot.protocol import Protocol
-    from callshot.study.file_steps import DatasetChoice
 
 
 NO_NAME = Path("\0")  # no file can have this name
@@ -39,7 +37,7 @@ def _check_at_least(name: str, value: int | None, least: int) -> int | None:
 Audio = Annotated[
     Path,
     typer.Argument(
-        metavar="AUDIO_DIR", help="The folder of the recordings, or one recording."
+        metavar="AUDIO_DIR", help="Folder of the recordings, or one recording."
     ),
 ]
 
@@ -62,20 +60,27 @@ Out = Annotated[
         metavar="DIR",
         parser=parse_out,
         callback=check_out,
-        help="Where the results go.",
+        help="Folder for the results. It is made if it does not exist.",
     ),
 ]
 OutTable = Annotated[
     Path,
-    typer.Option("--out", "-o", metavar="TABLE", help="The table to write, .parquet."),
+    typer.Option("--out", "-o", metavar="TABLE", help="Table to write (.parquet)."),
 ]
-Seed = Annotated[int, typer.Option(help="Same seed, same numbers.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+Seed = Annotated[
+    int,
+    typer.Option(
+        metavar="N",
+        help="Number that starts the random choices. The same seed gives the same results.",
+    ),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Threads = Annotated[
     int | None,
     typer.Option(
         callback=check_threads,
-        help="Changes the time, never the numbers.",
+        metavar="N",
+        help="Number of threads. Results do not depend on it.",
         show_default="all cores",
     ),
 ]
@@ -84,41 +89,57 @@ ClusterName = Annotated[
     typer.Option(
         "--cluster",
         metavar="local:N|ADDRESS|FILE",
-        help="Work on N processes of this machine, or on the workers of a Dask scheduler, by its "
-        "address or its file. Changes the time, never the numbers.",
-        show_default=False,
+        help="Dask cluster that does the work: local:N starts N processes on this machine; or "
+        "the address or the scheduler file of a running cluster. Results do not depend on it.",
+        show_default="no cluster",
     ),
 ]
 FollowLinks = Annotated[
     bool,
     typer.Option(
         "--follow-links",
-        help="Read files behind links that lead outside the folder (git-annex, DVC).",
+        help="Also read files through links that point outside the folder. Data managed with "
+        "git-annex, DataLad or DVC has such links.",
     ),
 ]
-Device = Annotated[str, typer.Option(help="Where networks run: cpu or cuda.")]
+Device = Annotated[
+    str,
+    typer.Option(
+        metavar="cpu|cuda",
+        help="Processor for the encoder: cpu, or cuda for the GPU.",
+    ),
+]
 SweepDevice = Annotated[
-    str, typer.Option(help="cpu, cuda, or auto: the GPU, if there is one.")
+    str,
+    typer.Option(
+        metavar="auto|cpu|cuda",
+        help="Processor: cpu, cuda for the GPU, or auto for the GPU if there is one.",
+    ),
 ]
 FoldCount = Annotated[
     int | None,
     typer.Option(
-        callback=check_folds, help="Folds to build.", show_default="the corpus's, or 5"
+        callback=check_folds,
+        metavar="N",
+        help="Number of folds to build. All calls of a recording are in the same fold.",
+        show_default="5, or the number of a known corpus",
     ),
 ]
 MinLength = Annotated[
     float | None,
     typer.Option(
         metavar="S",
-        help="Shorter calls are left out, measured without collar.",
-        show_default="the corpus's, or 1",
+        help="Shortest call, in seconds, without the collar. Shorter calls are left out.",
+        show_default="1, or the value of a known corpus",
     ),
 ]
 SourceRate = Annotated[
     float | None,
     typer.Option(
         metavar="HZ",
-        help="The true sample rate of time-expanded recordings; times are then true times too.",
+        help="True sample rate, if recordings are time-expanded (slowed down). The times of "
+        "annotations are then true times too.",
+        show_default="the sample rate in the file",
     ),
 ]
 
@@ -133,20 +154,16 @@ class AnnotationOptions:
             "--annotations",
             "-a",
             metavar="FILE_OR_DIR",
-            help="The annotation file, or the folder of annotation files.",
-            show_default="found beside the recordings",
-        ),
-    ] = None
-    corpus: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="A known corpus: ldc2010s05 or elephant-voices."
+            help="Annotation file, or folder of annotation files.",
+            show_default="files found next to the recordings",
         ),
     ] = None
     format: Annotated[
         str,
         typer.Option(
-            help="auto, csv, raven, audacity, textgrid, folders (named by label), or a format of "
+            metavar="NAME",
+            help="Format of the annotations: csv, raven, audacity, textgrid (Praat), folders (one "
+            "folder of clips per label), or auto to recognise it. Formats read with the package "
             "crowsetta: birdsong-recognition-dataset, generic-seq, notmat, simple-seq, timit, "
             "yarden.",
         ),
@@ -156,44 +173,43 @@ class AnnotationOptions:
         typer.Option(
             "--columns",
             "-c",
-            metavar="OURS=THEIRS",
-            help="Which column is which, e.g. label=Species; repeatable.",
+            metavar="NAME=COLUMN",
+            help="Name of a column in your files: label=Species reads the labels from the column "
+            "Species. Can be repeated.",
         ),
     ] = None
     tiers: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME", help="A TextGrid tier that holds the calls; repeatable."
+            metavar="NAME",
+            help="Tier of Praat TextGrid files that contains the calls. Can be repeated.",
+            show_default="recognised by its name and labels",
         ),
     ] = None
     label: Annotated[
         str | None,
         typer.Option(
-            metavar="TEXT", help="The label of rows in files without a label column."
+            metavar="TEXT",
+            help="Label of all rows in files that have no column of labels.",
         ),
     ] = None
     rename: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="CSV with label,new_label: renames labels; an empty new label leaves calls out.",
+            help="CSV file with the columns label and new_label, to rename labels. Calls whose "
+            "new_label is empty are left out.",
         ),
     ] = None
     time_unit: Annotated[
         str | None,
         typer.Option(
             metavar="UNIT",
-            help="The unit of times in tables: s or ms.",
-            show_default="by the names of columns, or s",
+            help="Unit of the times in tables: s or ms.",
+            show_default="s, or the unit in the names of columns",
         ),
     ] = None
     follow_links: FollowLinks = False
-
-    def known_corpus(self) -> "Corpus | None":
-        """Return the known corpus, if one is named."""
-        from callshot.corpus.known_corpora import find_corpus
-
-        return None if self.corpus is None else find_corpus(self.corpus)
 
     def hints(self) -> "Hints":
         """Return what the options say about annotation files."""
@@ -210,37 +226,61 @@ class AnnotationOptions:
 
 
 @dataclass
+class CorpusOptions(AnnotationOptions):
+    """What annotates the recordings, which may be those of a known corpus."""
+
+    corpus: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Name of a known corpus, ldc2010s05 or elephant-voices. Its settings are then "
+            "the defaults.",
+        ),
+    ] = None
+
+    def known_corpus(self) -> "Corpus | None":
+        """Return the known corpus, if one is named."""
+        from callshot.corpus.known_corpora import find_corpus
+
+        return None if self.corpus is None else find_corpus(self.corpus)
+
+
+@dataclass
 class SegmentOptions:
     """How segments are cut, and how their audio is read."""
 
     min_length_s: MinLength = None
     with_collar: Annotated[
-        bool, typer.Option("--with-collar", help="Measure that length with the collar.")
+        bool,
+        typer.Option(
+            "--with-collar", help="Include the collar in the length for --min-length-s."
+        ),
     ] = False
     collar_s: Annotated[
         float | None,
         typer.Option(
             metavar="S",
-            help="Audio added at each end.",
-            show_default="the corpus's, or 0",
+            help="Collar: audio added at each end of a call, in seconds.",
+            show_default="0, or the value of a known corpus",
         ),
     ] = None
     channel: Annotated[
         str | None,
         typer.Option(
-            help="first, mean, or a number from 1.",
-            show_default="the corpus's, or mean",
+            metavar="first|mean|N",
+            help="Audio channel: first, mean of all channels, or a number (1 is the first).",
+            show_default="mean, or the channel of a known corpus",
         ),
     ] = None
     rate_hz: Annotated[
-        int, typer.Option(metavar="HZ", help="The sample rate of segments.")
+        int, typer.Option(metavar="HZ", help="Sample rate of the segments.")
     ] = 16000
     level_dbfs: Annotated[
         float,
-        typer.Option(metavar="DBFS", help="The peak that each segment is scaled to."),
+        typer.Option(metavar="DBFS", help="Peak level of the segments."),
     ] = -3.0
     normalise: Annotated[
-        bool, typer.Option(help="Scale each segment to that peak.")
+        bool, typer.Option(help="Scale each segment to the peak of --level-dbfs.")
     ] = True
     source_rate_hz: SourceRate = None
 
@@ -259,127 +299,6 @@ class SegmentOptions:
             rate_hz=self.rate_hz,
             level_dbfs=self.level_dbfs if self.normalise else None,
         )
-
-
-@dataclass
-class DatasetOptions:
-    """The folds, the categories and the name of a corpus."""
-
-    folds: FoldCount = None
-    fold_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="CSV with segment,fold or recording,fold; the folds.csv of a run is one.",
-        ),
-    ] = None
-    categories: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="CSV with label,category: adds the reduced scoring over categories.",
-        ),
-    ] = None
-    group_duplicates: Annotated[
-        bool,
-        typer.Option(
-            "--group-duplicates",
-            help="Keep recordings in one fold that share a segment with the same vector.",
-        ),
-    ] = False
-    corpus: Annotated[
-        str | None,
-        typer.Option(
-            help="Name of the corpus in the results.",
-            show_default="the table's, or its folder's",
-        ),
-    ] = None
-
-    def choice(self) -> "DatasetChoice":
-        """Return how folds and categories are chosen."""
-        from callshot.study.file_steps import DatasetChoice
-
-        return DatasetChoice(**vars(self))
-
-
-@dataclass
-class ProtocolOptions:
-    """How support sets are drawn, scored and resampled."""
-
-    shots: Annotated[
-        str,
-        typer.Option(
-            help="Examples per class: 1-40, or 1,2,5,10, or all (the whole pool)."
-        ),
-    ] = "1-40"
-    draws: Annotated[int, typer.Option(help="Support sets drawn for each query.")] = 100
-    bootstraps: Annotated[
-        int, typer.Option(help="Bootstrap samples of the per-query spread.")
-    ] = 5000
-    shared_draws: Annotated[
-        int, typer.Option(help="Support sets of the shared spread.")
-    ] = 1000
-    total_samples: Annotated[int, typer.Option(help="Samples of the total spread.")] = (
-        1000
-    )
-    seed: Seed = 0
-    sampler: Annotated[
-        str,
-        typer.Option(
-            help="distinct: no exemplar twice in a draw. replacement: independent picks."
-        ),
-    ] = "distinct"
-    score: Annotated[
-        str,
-        typer.Option(
-            help="log: log-odds. softmax: as in the paper; it saturates, and the cost of its ties "
-            "is measured (twice the time)."
-        ),
-    ] = "log"
-    classifiers: Annotated[
-        str,
-        typer.Option(
-            metavar="NAMES",
-            help="One or more of centroid, cosine, cl2n, whitened, neighbour, medoid; "
-            "separated by commas.",
-        ),
-    ] = "centroid"
-    spread: Annotated[
-        str,
-        typer.Option(
-            help="Where intervals come from. total: which calls were labelled, and which were "
-            "recorded. shared: which calls were labelled. per-query: the paper's bootstrap. all."
-        ),
-    ] = "all"
-
-    permutations: Annotated[
-        int,
-        typer.Option(
-            help="Permutations of labels in the test against chance; 0 leaves it out."
-        ),
-    ] = 199
-
-    repeat_folds: Annotated[
-        int,
-        typer.Option(
-            help="Partitions into folds to evaluate: how much mAP depends on the folds."
-        ),
-    ] = 1
-
-    seeds: Annotated[
-        int,
-        typer.Option(
-            help="Labelled sets, and samples of recordings, to cross with the partitions: how much "
-            "of the spread of mAP comes from folds, examples and queries."
-        ),
-    ] = 1
-
-    def protocol(self) -> "Protocol":
-        """Return the protocol, checked."""
-        from callshot.fewshot.protocol import make_protocol
-
-        classifiers = parse_names(self.classifiers)
-        return make_protocol(**vars(self) | {"classifiers": classifiers})
 
 
 def segmentation_options(

@@ -14,7 +14,7 @@ def review(
         Path,
         typer.Argument(
             metavar="SCAN|SEGMENTS|STUDY",
-            help="The folder of callshot scan, a segments.parquet, or a study.",
+            help="What to review: a folder of callshot scan, a segments.parquet, or a study file.",
         ),
     ],
     out: Annotated[
@@ -23,50 +23,52 @@ def review(
             "--out",
             "-o",
             metavar="REVIEW",
-            help="Where decisions are saved.",
-            show_default="the folder review in what is reviewed",
+            help="Folder where your decisions are saved.",
+            show_default="the folder review next to the files that are reviewed",
         ),
     ] = None,
     recordings: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="The folder of the recordings, if they were moved.",
-            show_default="where they were",
+            help="Folder of the recordings, if it was moved.",
+            show_default="the folder of the scan",
         ),
     ] = None,
     model: Annotated[
         Path | None,
         typer.Option(
             metavar="MODEL",
-            help="The model of the scan, if it was moved.",
-            show_default="where it was",
+            help="Model of the scan, if it was moved.",
+            show_default="the path in the scan",
         ),
     ] = None,
     index: Annotated[
         Path | None,
         typer.Option(
             metavar="INDEX",
-            help="The index of the scan, if it was moved.",
-            show_default="where it was",
+            help="Index of the scan, if it was moved.",
+            show_default="the path in the scan",
         ),
     ] = None,
     reviewer: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Who decides.", show_default="the name of the user"
+            metavar="NAME",
+            help="Name of the reviewer. It is saved with each decision.",
+            show_default="your user name",
         ),
     ] = None,
     blind: Annotated[
         bool,
-        typer.Option("--blind", help="Hide what other reviewers decided."),
+        typer.Option("--blind", help="Hide the decisions of other reviewers."),
     ] = False,
     port: Annotated[
         int | None,
         typer.Option(
             metavar="N",
-            help="The port of the page.",
-            show_default="a free one, from 8420",
+            help="Network port of the page.",
+            show_default="the first free port from 8420",
             min=1,
             max=65535,
         ),
@@ -75,19 +77,23 @@ def review(
         str | None,
         typer.Option(
             metavar="ADDRESS",
-            help="Also let others in the network review, at this address of the machine; "
-            "0.0.0.0 is all of its addresses.",
-            show_default="this machine only",
+            help="Network address of this machine at which other people can review too. 0.0.0.0 "
+            "means all its addresses.",
+            show_default="only this machine",
         ),
     ] = None,
     no_browser: Annotated[
-        bool, typer.Option("--no-browser", help="Only print the address of the page.")
+        bool,
+        typer.Option(
+            "--no-browser",
+            help="Do not open a browser. Only print the address of the page.",
+        ),
     ] = False,
 ) -> None:
-    """Listen to detections in the browser; confirm, relabel or reject them with one key.
+    """Listen to detections in the browser, and confirm, relabel or reject them.
 
-    Every decision is saved at once, in REVIEW. callshot learn --add REVIEW makes a better model of
-    the confirmed calls; callshot convert REVIEW writes them for other programs.
+    Every decision is one key, and is saved at once in REVIEW. callshot learn --add REVIEW adds the
+    confirmed calls to the model. callshot convert REVIEW writes them for other programs.
 
     Example: callshot review detections
     """

@@ -34,54 +34,59 @@ class EventOptions:
         str,
         typer.Option(
             metavar="N/h",
-            help="The aim for each class, e.g. 1/h or 2/d; thresholds follow from it.",
+            help="Allowed false alarms of each class per hour or day, for example 1/h or 2/d. Sets "
+            "the thresholds.",
         ),
     ] = "1/h"
     gap: Annotated[
         float,
         typer.Option(
             metavar="S",
-            help="Pauses between active windows that do not end an event, in seconds.",
+            help="Longest pause inside an event, in seconds. Windows with a detection of the same "
+            "class that are closer become one event.",
         ),
     ] = 0.0
     hop: Annotated[
         float | None,
         typer.Option(
             metavar="S",
-            help="Seconds from the start of one window to the next: less than the window gives "
-            "more precise edges, and takes longer.",
-            show_default="the encoder's, or the window",
+            help="Time from the start of one window to the start of the next, in seconds. A "
+            "shorter time gives more exact starts and ends of events, and takes longer.",
+            show_default="the hop of the encoder, or the length of the window",
         ),
     ] = None
     site: Annotated[
         str,
         typer.Option(
             metavar="auto|always|none",
-            help="Mix examples into background of these recordings: those that are clips, all, or "
-            "none.",
+            help="Which examples of the model are mixed into background sound of these recordings, "
+            "so that they fit the site. auto: those from clips. always: all. none: no examples.",
         ),
     ] = "auto"
     to: Annotated[
         str,
         typer.Option(
             metavar="NAMES",
-            help="Files for other programs: raven, audacity, kaleidoscope; several with commas.",
+            help="Programs for which tables of the events are written: raven, audacity, "
+            "kaleidoscope; separated by commas.",
         ),
     ] = "raven"
     clips: Annotated[
         int | None,
         typer.Option(
             metavar="N",
-            help="Also cut clips with spectrograms: of each class the N best, the N most "
-            "uncertain, and a sample of N over all scores.",
+            help="Number of audio clips with spectrograms to write. For each class: the N events "
+            "with the highest scores, the N most uncertain ones, and N from the whole range of "
+            "scores.",
+            show_default="no clips",
         ),
     ] = None
     top_hz: Annotated[
         float | None,
         typer.Option(
             metavar="HZ",
-            help="The highest frequency in spectrograms.",
-            show_default="all",
+            help="Highest frequency in the spectrograms.",
+            show_default="half the sample rate",
         ),
     ] = None
     seed: Seed = 0
@@ -117,48 +122,50 @@ def scan(
     recordings: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[RECORDINGS|INDEX]",
-            help="A folder of recordings, one recording, or the index of callshot index.",
+            metavar="RECORDINGS|INDEX",
+            help="What to scan: a folder of recordings, one recording, or a folder that callshot "
+            "index made.",
         ),
     ] = None,
     segments: Annotated[
         Path | None,
         typer.Option(
             metavar="SEGMENTS",
-            help="Name given calls instead: the segments.parquet of callshot segment.",
+            help="Table of segments (segments.parquet of callshot segment), to label these calls "
+            "instead of scanning recordings.",
         ),
     ] = None,
     audio: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="With --segments: the folder of the recordings.",
-            show_default="as in the table of segments",
+            help="With --segments: folder of the recordings.",
+            show_default="the folder in the table of segments",
         ),
     ] = None,
     cluster: ClusterName = None,
     quiet: Quiet = False,
 ) -> None:
-    """Find calls in recordings with a model, or name given segments.
+    """Find calls in recordings with a model, or label the calls of a table of segments.
 
-    Every window of the recordings gets a score for each class; it counts as a call of its best
-    class if the score reaches that class's threshold, and as none of them otherwise. Neighbouring
-    windows become one event, named by the strongest. Writes events.csv, events.parquet, tables for
-    other programs, rejects.csv and scan.json to DIR. The windows of recordings are embedded once,
-    into DIR/index; run the command again after a crash or with new recordings, and only what is
-    missing is embedded.
+    Every window of the recordings gets a score for each class. If the highest score reaches the
+    threshold of its class, the window is a detection of that class. Detections in neighbouring
+    windows become one event, with the class of the highest score. Writes to DIR: events.csv,
+    events.parquet, tables for other programs, rejects.csv (files that could not be read) and
+    scan.json (settings and versions). The embeddings of all windows are stored in DIR/index. After
+    a crash, or with new recordings, run the command again: only what is missing is embedded.
 
     Example: callshot scan calls.npz recordings --out detections
     """
     if (recordings is None) == (segments is None):
         raise OptionError(
-            "segments: name recordings or an index to scan, or --segments to name given calls, "
-            "one of the two"
+            "segments: expected either RECORDINGS or an INDEX to scan, or --segments to label "
+            "calls"
         )
     if segments is not None:
         if cluster is not None:
             raise OptionError(
-                "cluster: is for recordings; leave it out with --segments"
+                "cluster: cannot be combined with --segments; remove --cluster"
             )
         _name_segments(path, segments, out, encoder, audio, quiet)
     elif recordings is not None:
@@ -224,4 +231,4 @@ def _name_segments(
     print_rejects(result.rejects)
     for note in result.notes:
         print(printable(f"note: {note}"))
-    print(f"{len(result.frame)} segments named, in {out / 'labels.csv'}")
+    print(f"{len(result.frame)} segments labelled, in {out / 'labels.csv'}")

@@ -27,7 +27,7 @@ Recordings = Annotated[
     Path | None,
     typer.Option(
         metavar="DIR",
-        help="The folder of all recordings, also of those without events.",
+        help="Folder of all recordings, also of those without events.",
     ),
 ]
 Columns = Annotated[
@@ -35,8 +35,9 @@ Columns = Annotated[
     typer.Option(
         "--columns",
         "-c",
-        metavar="OURS=THEIRS",
-        help="Which column is which, e.g. label=Species; repeatable.",
+        metavar="NAME=COLUMN",
+        help="Name of a column in your files: label=Species reads the labels from the column "
+        "Species. Can be repeated.",
     ),
 ]
 
@@ -48,35 +49,51 @@ class ScoringOptions:
     iou: Annotated[
         float,
         typer.Option(
-            help="The share of their time that a detection and a call must have in common."
+            metavar="SHARE",
+            help="Smallest overlap (intersection over union of their times) at which a detection "
+            "and a call match.",
         ),
     ] = 0.3
     window_s: Annotated[
-        float, typer.Option(metavar="S", help="The length of windows.")
+        float,
+        typer.Option(
+            metavar="S", help="Length of the windows for scores by windows, in seconds."
+        ),
     ] = 3.0
     threshold: Annotated[
         float | None,
         typer.Option(
-            help="Leave out detections with lower scores.", show_default=False
+            metavar="SCORE",
+            help="Lowest score. Detections with lower scores are left out.",
+            show_default="all detections",
         ),
     ] = None
     false_alarms: Annotated[
         str | None,
         typer.Option(
             metavar="N/h",
-            help="Also find the threshold of each class that meets this aim, e.g. 1/h or 2/d.",
+            help="Allowed false alarms of each class per hour or day, for example 1/h or 2/d. "
+            "Writes the thresholds that keep to it.",
         ),
     ] = None
     unknown: Annotated[
         str | None,
         typer.Option(
             metavar="LABEL",
-            help="The label of calls that nobody could name; detections of them are not false.",
+            help="Label of calls that nobody could identify. Detections of such calls are not "
+            "counted as false.",
         ),
     ] = None
-    bins: Annotated[int, typer.Option(help="Bins of scores with --reviewed.")] = 4
+    bins: Annotated[
+        int,
+        typer.Option(metavar="N", help="With --reviewed: number of bins of scores."),
+    ] = 4
     samples: Annotated[
-        int, typer.Option(help="Samples of recordings, for the intervals.")
+        int,
+        typer.Option(
+            metavar="N",
+            help="Number of bootstrap samples of recordings, for the intervals.",
+        ),
     ] = 1000
     seed: Seed = 0
 
@@ -95,7 +112,7 @@ def score(
         Path,
         typer.Argument(
             metavar="DETECTIONS",
-            help="Events with scores: CSV, Parquet, or any annotation format.",
+            help="Detections with scores: a CSV or Parquet file, or any annotation format.",
         ),
     ],
     out: Out,
@@ -103,8 +120,9 @@ def score(
     annotations: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[ANNOTATIONS]",
-            help="All calls in the recordings, as a person annotated them; a file or a folder.",
+            metavar="ANNOTATIONS",
+            help="Annotations of all calls in the recordings, made by a person: a file or a "
+            "folder.",
         ),
     ] = None,
     recordings: Recordings = None,
@@ -112,21 +130,24 @@ def score(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Some of the detections with a column confirmed (yes or no): estimates how "
-            "many of all are calls.",
+            help="Table of some of the detections, with a column confirmed (yes or no). Estimates "
+            "how many of all detections are calls.",
         ),
     ] = None,
     columns: Columns = None,
     scoring: ScoringOptions,
-    figure: Annotated[bool, typer.Option(help="Also draw the curves.")] = True,
+    figure: Annotated[
+        bool, typer.Option(help="Draw the precision-recall curves.")
+    ] = True,
     quiet: Quiet = False,
 ) -> None:
-    """Measure how good detections are, per class: precision, recall, F1, AP, false alarms per hour.
+    """Compare detections with annotations: precision, recall, F1, AP, false alarms per hour.
 
-    A detection is correct if it is matched with a call of the same label, each used once. Scores
-    are by events and by windows, with intervals that resample recordings. Writes scores.csv,
-    precision_recall.csv, outcomes.csv (what became of every detection and call), thresholds.csv,
-    call_density.csv, rejects.csv and the precision-recall curves to DIR.
+    A detection is correct if it matches a call with the same label. Each detection and each call is
+    matched at most once. All scores are per class, by events and by windows, with intervals from a
+    bootstrap over recordings. Writes to DIR: scores.csv, precision_recall.csv, outcomes.csv (the
+    outcome of every detection and call), thresholds.csv, call_density.csv, rejects.csv and the
+    precision-recall curves.
 
     Example: callshot score detections.csv selection-tables --recordings audio --out scores
     """
@@ -158,16 +179,17 @@ def convert(
         Path,
         typer.Argument(
             metavar="EVENTS",
-            help="Detections or annotations: CSV, Parquet, or any annotation format; a file or "
-            "a folder; or the folder of a review.",
+            help="Detections or annotations to convert: a file or folder in CSV, Parquet or any "
+            "annotation format, or a folder of callshot review.",
         ),
     ],
     out: Out,
     to: Annotated[
         str,
         typer.Option(
-            help="raven (a table per recording), raven-all (one table for all), audacity, "
-            "kaleidoscope, csv or parquet."
+            metavar="NAME",
+            help="Format to write: raven (a table per recording), raven-all (one table for all "
+            "recordings), audacity, kaleidoscope, csv or parquet.",
         ),
     ],
     recordings: Recordings = None,
@@ -176,16 +198,18 @@ def convert(
         int | None,
         typer.Option(
             metavar="N",
-            help="Also cut clips with spectrograms: of each class the N best, the N most "
-            "uncertain, and a sample of N over all scores.",
+            help="Number of audio clips with spectrograms to write. For each class: the N events "
+            "with the highest scores, the N most uncertain ones, and N from the whole range of "
+            "scores.",
+            show_default="no clips",
         ),
     ] = None,
     top_hz: Annotated[
         float | None,
         typer.Option(
             metavar="HZ",
-            help="The highest frequency in spectrograms.",
-            show_default="all",
+            help="Highest frequency in the spectrograms.",
+            show_default="half the sample rate",
         ),
     ] = None,
     seed: Seed = 0,
@@ -193,17 +217,18 @@ def convert(
         bool,
         typer.Option(
             "--activity",
-            help="Also count and draw the events by day and hour, where recordings have clock "
+            help="Also count and draw the events by day and hour, if the recordings have dates and "
             "times.",
         ),
     ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Convert detections or annotations to files that other programs open.
+    """Convert detections or annotations to files for Raven, Audacity and other programs.
 
-    raven-all needs the recordings: its times run on over all of them, as Raven counts them.
-    --clips and --activity need them too, and write to the folders clips and activity in DIR. Of a
-    review, confirmed calls are written, with who confirmed them and when.
+    raven-all needs --recordings, because its times are counted from the start of the first
+    recording, as Raven does. --clips and --activity need --recordings too, and write to the folders
+    clips and activity in DIR. Of a review, the confirmed calls are written, with the reviewer and
+    the time.
 
     Example: callshot convert detections.csv --to raven --recordings audio --out raven
     """

@@ -11,13 +11,7 @@ import typer
 from callshot.cli.app import STUDY, app, run_with_progress
 from callshot.cli.cluster import use_cluster
 from callshot.cli.option_groups import with_groups
-from callshot.cli.options import (
-    AnnotationOptions,
-    Audio,
-    ClusterName,
-    Quiet,
-    Threads,
-)
+from callshot.cli.options import Audio, ClusterName, CorpusOptions, Quiet, Threads
 from callshot.errors import OptionError, printable
 from callshot.files import check_writable
 
@@ -28,7 +22,9 @@ if TYPE_CHECKING:
 MOST_NOTES = 8
 StudyFile = Annotated[
     Path,
-    typer.Argument(metavar="STUDY", help="The study file; callshot init writes one."),
+    typer.Argument(
+        metavar="STUDY", help="Study file. The command callshot init makes one."
+    ),
 ]
 
 
@@ -36,24 +32,27 @@ StudyFile = Annotated[
 @with_groups
 def init(
     audio: Audio,
-    source: AnnotationOptions,
+    source: CorpusOptions,
     out: Annotated[
         Path,
-        typer.Option("--out", "-o", metavar="FILE", help="The study file to write."),
+        typer.Option("--out", "-o", metavar="FILE", help="Study file to write."),
     ] = Path("study.toml"),
     shots: Annotated[
         str,
         typer.Option(
-            help="Values of k of the study: 1-40, 1,2,5,10, all, or a mixture."
+            metavar="K",
+            help="Values of k, the number of examples per class: 1-40, or 1,2,5,10; all takes "
+            "every example.",
         ),
     ] = "1-40",
     quiet: Quiet = False,
 ) -> None:
-    """Write a study file for a folder of recordings: commented, and ready to run.
+    """Make a study file (all settings, with comments) from recordings and annotations.
 
-    Chooses the annotations, the folds and the shortest call (the paper's 1 s, unless that would
-    reject more than half) from what callshot inspect finds. Lists the encoders that can run here,
-    and how to get the others.
+    Inspects the folder as callshot inspect does. Chooses the annotations, the folds and the
+    shortest call from what is there: 1 s as in the paper, or less if that would leave out more than
+    half of the calls. Lists the encoders that can run on this machine, and how to get the others.
+    callshot run can run the file without changes.
 
     Example: callshot init recordings --annotations selection-tables && callshot run study.toml
     """
@@ -104,26 +103,28 @@ def run(
         bool,
         typer.Option(
             "--dry-run",
-            help="Show what would run and how long it may take; run nothing.",
+            help="Show which steps would run and about how long they take. Runs nothing.",
         ),
     ] = False,
     device: Annotated[
         str | None,
         typer.Option(
-            help="Where all is computed: cpu, cuda, or auto: the evaluation on the GPU, if there "
-            "is one, encoders and networks on the CPU.",
-            show_default="the study's, or auto",
+            metavar="auto|cpu|cuda",
+            help="Processor for all steps: cpu, or cuda for the GPU. auto: the evaluation on the "
+            "GPU if there is one, encoders and networks on the CPU.",
+            show_default="auto, or the device in the study file",
         ),
     ] = None,
     threads: Threads = None,
     cluster: ClusterName = None,
     quiet: Quiet = False,
 ) -> None:
-    """Run a study: from recordings to tables, figures and a report.
+    """Run a study file: make tables, figures and a report.
 
-    Segments, embeds, folds, evaluates, trains baselines and reports, for every corpus and encoder.
-    Each step is stored by its content: a changed line runs again only what depends on it, and an
-    interrupted run resumes. The workers of a cluster embed and evaluate; all else runs here.
+    The steps for every corpus and encoder: make segments, embed them, build folds, evaluate, train
+    baselines, and write the report. Steps whose inputs have not changed are not run again. After an
+    interruption, run the same command again: it continues. The workers of a cluster (--cluster)
+    embed and evaluate; the other steps run on this machine.
 
     Example: callshot run study.toml --dry-run
     """
@@ -160,7 +161,7 @@ def run(
 
 @app.command(rich_help_panel=STUDY)
 def status(study: StudyFile = Path("study.toml")) -> None:
-    """Show which steps of a study are done, which would run, and how long they take.
+    """Show which steps of a study are done, which have to run, and how long they take.
 
     Example: callshot status study.toml
     """

@@ -18,13 +18,17 @@ class SiteChoices:
 
     recordings: Annotated[
         int | None,
-        typer.Option(help="With --soundscape: how many recordings.", show_default="24"),
+        typer.Option(
+            metavar="N",
+            help="With --soundscape: number of recordings.",
+            show_default="24",
+        ),
     ] = None
     minutes: Annotated[
         float | None,
         typer.Option(
             metavar="MIN",
-            help="With --soundscape: the length of each recording.",
+            help="With --soundscape: length of each recording, in minutes.",
             show_default="60",
         ),
     ] = None
@@ -32,15 +36,16 @@ class SiteChoices:
         float | None,
         typer.Option(
             metavar="MIN",
-            help="With --soundscape: from the start of one recording to the next.",
-            show_default="60, or the length",
+            help="With --soundscape: time from the start of one recording to the start of the "
+            "next, in minutes.",
+            show_default="60, or the length of a recording",
         ),
     ] = None
     start: Annotated[
         str | None,
         typer.Option(
             metavar="TIME",
-            help="With --soundscape: when the first recording begins.",
+            help="With --soundscape: start of the first recording.",
             show_default="2026-03-02T00:00",
         ),
     ] = None
@@ -48,32 +53,38 @@ class SiteChoices:
         str | None,
         typer.Option(
             metavar="DB",
-            help="With --soundscape: signal-to-noise ratios, each equally often; separated by "
-            "commas.",
+            help="With --soundscape: signal-to-noise ratios of the calls in dB, separated by "
+            "commas. Each is used equally often.",
             show_default="0,6,12",
         ),
     ] = None
     calls_per_hour: Annotated[
         float | None,
         typer.Option(
-            help="With --soundscape: calls in an hour, on average over all recordings.",
+            metavar="N",
+            help="With --soundscape: mean number of calls per hour.",
             show_default="20",
         ),
     ] = None
     types: Annotated[
         int | None,
-        typer.Option(help="With --soundscape: how many call types.", show_default="4"),
+        typer.Option(
+            metavar="N",
+            help="With --soundscape: number of call types.",
+            show_default="4",
+        ),
     ] = None
     examples: Annotated[
         int | None,
         typer.Option(
-            help="With --soundscape: examples of each type, in other recordings of the site and "
-            "as clips.",
+            metavar="N",
+            help="With --soundscape: number of examples of each type, in other recordings of the "
+            "site and as clips.",
             show_default="20",
         ),
     ] = None
     overlap: Annotated[
-        bool, typer.Option("--overlap", help="With --soundscape: calls may overlap.")
+        bool, typer.Option("--overlap", help="With --soundscape: let calls overlap.")
     ] = False
 
     def given(self) -> dict[str, Any]:
@@ -90,7 +101,8 @@ def synth(
     folder: Annotated[
         Path,
         typer.Argument(
-            metavar="DIR", help="Where the corpus goes: an empty or new folder."
+            metavar="DIR",
+            help="Folder for the corpus. It must be empty or not exist.",
         ),
     ],
     site: SiteChoices,
@@ -98,31 +110,34 @@ def synth(
         bool,
         typer.Option(
             "--soundscape",
-            help="Make long recordings with clock times instead, to find calls in.",
+            help="Make long recordings of one site instead, with dates and times, to try scan and "
+            "score.",
         ),
     ] = False,
     scale: Annotated[
         float,
         typer.Option(
-            help="Multiplies the number of calls (1: the paper's); no type has fewer than 5."
+            metavar="NUMBER",
+            help="Factor for the number of calls. 1 is the number in the paper. Every type has at "
+            "least 5 calls.",
         ),
     ] = 1.0,
     seed: Seed = 0,
     rate_hz: Annotated[
-        int, typer.Option(metavar="HZ", help="The sample rate of the recordings.")
+        int, typer.Option(metavar="HZ", help="Sample rate of the recordings.")
     ] = 16000,
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
-    """Make a synthetic corpus of elephant-like calls, to learn and test on.
+    """Make synthetic recordings of elephant-like calls with annotations, to try callshot.
 
-    It has the 12 subcall types of the paper's Elephant Voices corpus with their counts, and 3 rare
-    ones, in recordings with wind, birds, distance and reverberation; some calls overlap, some are
-    shorter than 1 s. Recordings are FLAC, annotations are Raven selection tables and Praat
-    TextGrids. The same seed makes the same bytes.
+    The corpus has the 12 call types of the Elephant Voices corpus of the paper, with as many calls,
+    and 3 rare types. The recordings have wind, birds, distance and reverberation; some calls
+    overlap, and some are shorter than 1 s. Recordings are FLAC files, annotations are Raven
+    selection tables and Praat TextGrids. The same seed makes the same files.
 
-    With --soundscape: long recordings of one site, with calls at known times and signal-to-noise
-    ratios in wind, rain, insects, birds and engines; annotations of all calls, and examples.
+    With --soundscape: long recordings of one site with wind, rain, insects, birds and engines, and
+    calls at known times and signal-to-noise ratios; annotations of all calls, and examples.
 
     Example: callshot synth corpus && callshot init corpus/recordings -a corpus/raven
 
