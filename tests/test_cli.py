@@ -438,16 +438,16 @@ def test_a_bad_table_is_one_line_and_code_2_and_nothing_is_written(
 
 
 OPTIONS = {
-    "every k is at least 1": ["--shots", "0"],
+    "shots: expected 1 or more": ["--shots", "0"],
     "expected like 1-40": ["--shots", "one"],
-    "draws: 1 to 65535, got 0": ["--draws", "0"],
+    "draws: expected 1 to 65535, got 0": ["--draws", "0"],
     "bootstraps: 1 to": ["--bootstraps", "0"],
     "threads: expected 1 or more, got 0": ["--threads", "0"],
     "memory: expected 0 or more": ["--memory", "-1"],
     "device: expected one of auto, cpu, cuda": ["--device", "gpu"],
     "memory: expected 0 or more GiB, got inf": ["--memory", "inf"],
     "folds: expected 2 or more, got 0": ["--folds", "0"],
-    "has 3 folds, the option says 7": ["--folds", "7"],
+    "has 3 folds, but folds is 7": ["--folds", "7"],
     "which needs the sampler distinct": ["--shots", "all", "--sampler", "replacement"],
     "nowhere.csv: cannot be read": ["--fold-file", "nowhere.csv"],
 }

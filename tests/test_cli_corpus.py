@@ -397,7 +397,7 @@ def test_inspect_tells_folds_eligible_labels_and_the_next_command(herd, capsys):
         ),
         (
             ["segment", "HERD", "--out", "OUT", "--collar-s", "-1"],
-            "collar: expected 0 to",
+            "collar_s: expected 0 to",
         ),
         (["segment", "HERD", "--out", "OUT", "--channel", "left"], "left"),
         (["segment", "HERD", "--out", "HERD/r0.wav"], "r0.wav"),

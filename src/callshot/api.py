@@ -228,7 +228,7 @@ def embed(
     source = SegmentAudio(rows, root, load)
     options = EmbedOptions(texts, store, device, threads, cluster)
     if site is not None and cluster is not None:
-        raise OptionError("cluster: calls are mixed into a site here; leave it out")
+        raise OptionError("cluster: cannot be combined with site; remove cluster")
     if site is None:
         table, _ = embed_with_encoder(source, encoder, options, progress=progress)
     else:

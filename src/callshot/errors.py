@@ -38,13 +38,28 @@ def check_options(options: Iterable[str], record: type[Any]) -> None:
             raise OptionError(f"{name}: unknown option; {suggest_name(name, names)}")
 
 
+def check_range(
+    name: str, value: float, low: float, high: float = math.inf, unit: str = ""
+) -> None:
+    """Check that an option is a number from `low` to `high`.
+
+    >>> check_range("draws", 0, 1, 65535)
+    Traceback (most recent call last):
+    callshot.errors.OptionError: draws: expected 1 to 65535, got 0
+    """
+    if low <= value <= high:
+        return
+    limits = f"{low:.15g} or more"
+    if high < math.inf:
+        limits = f"{low:.15g} to {high:.15g}"
+    raise OptionError(f"{name}: expected {limits}{unit and ' '}{unit}, got {value}")
+
+
 def check_whole_number(name: str, value: Any, *, maximum: float = math.inf) -> None:
     """Check that an option is a whole number from 1 to `maximum`."""
-    if type(value) is not int or not 1 <= value <= maximum:
-        limits = "from 1"
-        if maximum < math.inf:
-            limits += f" to {maximum}"
-        raise OptionError(f"{name}: expected a whole number {limits}, got {value!r}")
+    if type(value) is not int:
+        raise OptionError(f"{name}: expected a whole number, got {value!r}")
+    check_range(name, value, 1, maximum)
 
 
 def check_choice(name: str, value: object, allowed: Collection[str]) -> None:

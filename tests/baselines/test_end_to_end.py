@@ -359,7 +359,7 @@ def test_each_signal_is_read_once(brief: None) -> None:
             "recording '0' is in folds 0 and 1",
         ),
         ("fold", np.zeros(16, np.int64), InputError, "expected two folds or more"),
-        ("epochs", 0, OptionError, "epochs: expected a whole number from 1, got 0"),
+        ("epochs", 0, OptionError, "epochs: expected 1 or more, got 0"),
     ],
 )
 def test_input_that_cannot_be_trained_on_is_an_error(

@@ -289,7 +289,7 @@ def test_a_recording_on_both_sides_is_an_error() -> None:
             {"cell": ["gru"] * 3},
             "cell: expected one, or one for each of 2 splits, got 3",
         ),
-        ({"hidden": 0}, "hidden: expected a whole number from 1, got 0"),
+        ({"hidden": 0}, "hidden: expected 1 or more, got 0"),
     ],
 )
 def test_an_option_out_of_range_is_an_error(
@@ -302,8 +302,8 @@ def test_an_option_out_of_range_is_an_error(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"seeds": 0}, "seeds: expected a whole number from 1, got 0"),
-        ({"threads": -1}, "threads: expected a whole number from 1, got -1"),
+        ({"seeds": 0}, "seeds: expected 1 or more, got 0"),
+        ({"threads": -1}, "threads: expected 1 or more, got -1"),
         ({"device": "tpu"}, "device: expected cpu or cuda, got 'tpu'"),
     ],
 )

@@ -584,7 +584,7 @@ def test_a_folder_with_other_files_is_an_error_and_the_same_corpus_is_written_ag
         ({"scale": float("nan")}, "scale: .* got nan"),
         ({"scale": 1e9}, "scale: "),
         ({"seed": -1}, "seed: expected 0 or more, got -1"),
-        ({"rate_hz": 100}, "rate: expected 4,000 to 192,000 Hz, got 100"),
+        ({"rate_hz": 100}, "rate_hz: expected 4000 to 192000 Hz, got 100"),
         ({"threads": 0}, "threads: expected 1 or more, got 0"),
     ],
 )

@@ -137,13 +137,13 @@ def test_the_fingerprint_of_an_encoder_keeps_its_text():
         (
             "random",
             {"dimension": "0"},
-            "dimension: expected a whole number from 1, got 0",
+            "dimension: expected 1 or more, got 0",
         ),
         ("random", {"dimension": "none"}, "dimension: expected a value like 40"),
         (
             "hubert-base-l2",
             {"layer": "13"},
-            "layer: expected a whole number from 1 to 12, got 13",
+            "layer: expected 1 to 12, got 13",
         ),
         (
             "perch-v2",

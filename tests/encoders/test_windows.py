@@ -347,7 +347,7 @@ def test_a_signal_shorter_than_one_sample_of_the_model_is_an_error() -> None:
             "normalisation: expected one of hoplite, peak, none, got 'Peak'; did you mean peak",
         ),
         ({"normalisation": "zzz"}, "got 'zzz'$"),
-        ({"rate_hz": 0}, "rate_hz: expected a whole number from 1, got 0"),
+        ({"rate_hz": 0}, "rate_hz: expected 1 or more, got 0"),
         ({"rate_hz": 16000.5}, "rate_hz: expected a whole number"),
         ({"window_s": 0.0}, "window_s: expected at least one sample"),
         ({"window_s": float("nan")}, "window_s: expected at least one sample"),

@@ -115,7 +115,7 @@ def test_given_folds_come_before_built_ones_and_must_match_the_option():
     given = np.array([1, 0, 1, 0])
     assert choose_folds(table, 2, given, "folds.csv").fold.tolist() == given.tolist()
     with pytest.raises(
-        OptionError, match="memory: column fold has 2 folds, the option says 3"
+        OptionError, match="memory: column fold has 2 folds, but folds is 3"
     ):
         choose_folds(table, 3)
     plus_1 = choose_folds(table, None, given + 1, "folds.csv")
@@ -171,5 +171,5 @@ def test_new_exemplars_are_those_of_eligible_classes():
 @pytest.mark.parametrize("scale", [1e170, 1e-170])
 def test_values_whose_squares_are_no_floats_are_rejected(scale):
     table = table_of(["x", "x", "y", "y"], [0, 1, 0, 1])
-    with pytest.raises(InputError, match="squares are floats"):
+    with pytest.raises(InputError, match="divide all vectors by a constant"):
         episodes_of(dataclasses.replace(table, vectors=table.vectors * scale))

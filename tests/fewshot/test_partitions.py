@@ -124,5 +124,5 @@ def test_the_order_of_encoders_and_the_range_are_given_for_every_partition():
 
 
 def test_fewer_than_one_partition_is_an_error():
-    with pytest.raises(OptionError, match="repeat-folds: 1 to 1000, got 0"):
+    with pytest.raises(OptionError, match="repeat_folds: expected 1 to 1000, got 0"):
         Protocol(repeat_folds=0)

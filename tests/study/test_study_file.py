@@ -163,7 +163,7 @@ def test_a_file_with_a_byte_order_mark_is_read(folder: Path) -> None:
         ),
         (
             MINIMAL + "[protocol]\nshots = '0-3'",
-            r"\[protocol\] shots: every k is at least 1",
+            r"\[protocol\] shots: expected 1 or more",
         ),
         (
             MINIMAL + "[protocol]\nspread = 'both'",
@@ -207,7 +207,7 @@ def test_a_file_with_a_byte_order_mark_is_read(folder: Path) -> None:
         ),
         (
             MINIMAL.replace("[corpus.c]", "[corpus.c]\nmin_length_s = -1"),
-            r"\[corpus.c\] minimum length: expected 0 to",
+            r"\[corpus.c\] min_length_s: expected 0 to",
         ),
         (
             MINIMAL.replace("[corpus.c]", "[corpus.c]\nfolds = 1"),

@@ -166,9 +166,9 @@ def test_a_folder_that_is_not_an_evaluation_is_an_error(tmp_path: Path) -> None:
             {},
             "sampler: expected .*, got replacement; only results",
         ),
-        ({}, {"folds": 3}, "folds: those of .* are used"),
+        ({}, {"folds": 3}, "folds: the folds of .* are used"),
         ({}, {"corpus": "zebras"}, "corpus: its name in .* is 'herd"),
-        ({}, {"fold_file": "folds.csv"}, "folds: those of .* are used"),
+        ({}, {"fold_file": "folds.csv"}, "folds: the folds of .* are used"),
         ({}, {"categories": "groups.csv"}, "groups.csv: .* was made from another file"),
     ],
 )

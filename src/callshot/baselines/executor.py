@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import Any, TypeVar
 
-from callshot.errors import InputError, OptionError
+from callshot.errors import InputError, OptionError, check_range
 from callshot.pools import Pool
 from callshot.records import IntArray, Progress
 
@@ -21,8 +21,8 @@ Outcome = TypeVar("Outcome")
 
 def check_positive(name: str, value: int | None) -> None:
     """Check that an option, if given, is at least 1."""
-    if value is not None and value < 1:
-        raise OptionError(f"{name}: expected a whole number from 1, got {value}")
+    if value is not None:
+        check_range(name, value, 1)
 
 
 @dataclass(frozen=True)

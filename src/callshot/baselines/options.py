@@ -6,7 +6,7 @@ from pathlib import Path
 from callshot.baselines.executor import require_torch
 from callshot.baselines.logistic import check_c
 from callshot.baselines.logistic_per_k import DRAWS
-from callshot.errors import OptionError, check_choice
+from callshot.errors import OptionError, check_choice, check_range
 from callshot.fewshot.protocol import SPREAD_CHOICES, Protocol
 from callshot.records import BASELINE_KINDS
 
@@ -64,18 +64,17 @@ class BaselineOptions:
         for kind in self.train:
             check_choice("train", kind, BASELINE_KINDS)
             if self.train.count(kind) > 1:
-                raise OptionError(f"train: {kind} is given twice; leave one out")
+                raise OptionError(f"train: {kind} is given twice; remove one")
         check_choice("cell", self.cell, CELLS)
         check_choice("spread", self.spread, tuple(SPREAD_CHOICES))
         for name, number in {"draws": self.draws, "seeds": self.seeds}.items():
-            if not 1 <= number <= 10**6:
-                raise OptionError(f"{name}: expected 1 to 1000000, got {number}")
+            check_range(name, number, 1, 10**6)
         if self.C is not None:
             check_c(self.C)
         if self.init is not None and "end-to-end" not in self.train:
             raise OptionError(
                 "init: weights for the end-to-end baseline, which is not trained; "
-                "add it, or leave init out"
+                "add end-to-end to train, or remove init"
             )
 
     @property

@@ -261,7 +261,7 @@ def get(
     spec = find_encoder(name)
     if torch and not spec.torch_weights:
         raise OptionError(
-            f"torch: {spec.name} has no weights for torch; leave the option out"
+            f"torch: {spec.name} has no weights for torch; remove --torch"
         )
     print(f"{spec.name}: licence {spec.licence}")
     if not spec.weights:

@@ -202,8 +202,8 @@ def _find_review(
     if add is not None and is_review(add):
         if examples is not None:
             raise OptionError(
-                "add: a review is added to its own model; leave EXAMPLES out, or learn from the "
-                "two one after the other"
+                "add: a review is added to its own model; remove EXAMPLES, or run learn once for "
+                "the review and once for EXAMPLES"
             )
         return add, None
     if examples is None:
@@ -234,8 +234,8 @@ def _learn_review(
 
     if options != LearningOptions(hints=options.hints):
         raise OptionError(
-            "add: calls of a review are read as the examples of its model were; leave the options "
-            "of annotations and audio out"
+            "add: calls of a review are read with the settings of its model; remove the options of "
+            "annotations and audio"
         )
     return learn_review_files(
         review, out, encoder, embedding, add=add, progress=progress

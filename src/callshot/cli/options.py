@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callshot.errors import OptionError
+from callshot.errors import OptionError, check_range
 from callshot.files import check_results_folder
 
 if TYPE_CHECKING:
@@ -20,18 +20,16 @@ NO_NAME = Path("\0")  # no file can have this name
 
 def check_threads(threads: int | None) -> int | None:
     """Check the number of threads; typer calls it, so that errors are one line like all others."""
-    return _check_at_least("threads", threads, 1)
+    if threads is not None:
+        check_range("threads", threads, 1)
+    return threads
 
 
 def check_folds(folds: int | None) -> int | None:
     """Check the number of folds."""
-    return _check_at_least("folds", folds, 2)
-
-
-def _check_at_least(name: str, value: int | None, least: int) -> int | None:
-    if value is not None and value < least:
-        raise OptionError(f"{name}: expected {least} or more, got {value}")
-    return value
+    if folds is not None:
+        check_range("folds", folds, 2)
+    return folds
 
 
 Audio = Annotated[

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from callshot.corpus.audio_files import Signal
-from callshot.corpus.options import LEVELS_DBFS, check_range
+from callshot.corpus.options import LEVELS_DBFS
 from callshot.corpus.reader import Reader
-from callshot.errors import CallshotError, InputError, OptionError
+from callshot.errors import CallshotError, InputError, OptionError, check_range
 from callshot.pools import Check, Pool
 from callshot.records import Recording, Segment
 
@@ -75,7 +75,7 @@ def normalise_peak(signal: Signal, level_dbfs: float) -> Signal:
     >>> normalise_peak(np.array([0.0, -0.1, 0.05], np.float32), -20.0)
     array([ 0.  , -0.1 ,  0.05], dtype=float32)
     """
-    check_range("level", level_dbfs, LEVELS_DBFS, "dBFS")
+    check_range("level_dbfs", level_dbfs, *LEVELS_DBFS, "dBFS")
     highest = float(signal.max(initial=0.0))
     lowest = float(signal.min(initial=0.0))
     peak = max(highest, -lowest)

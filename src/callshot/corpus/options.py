@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from callshot.errors import OptionError
+from callshot.errors import OptionError, check_range
 
 Limits = tuple[float, float]
 
@@ -40,7 +40,7 @@ class SegmentationOptions:
     --------
     >>> SegmentationOptions(collar_s=-1)
     Traceback (most recent call last):
-    callshot.errors.OptionError: collar: expected 0 to 1,000,000 s, got -1
+    callshot.errors.OptionError: collar_s: expected 0 to 1000000 s, got -1
     """
 
     collar_s: float = 0.0
@@ -53,25 +53,13 @@ class SegmentationOptions:
 
     def __post_init__(self) -> None:
         check_channel_rule(self.channel)
-        check_range("collar", self.collar_s, DURATIONS_S, "s")
-        check_range("minimum length", self.min_length_s, DURATIONS_S, "s")
-        check_range("rate", self.rate_hz, RATES_HZ, "Hz")
+        check_range("collar_s", self.collar_s, *DURATIONS_S, "s")
+        check_range("min_length_s", self.min_length_s, *DURATIONS_S, "s")
+        check_range("rate_hz", self.rate_hz, *RATES_HZ, "Hz")
         if self.source_rate_hz is not None:
-            check_range("source rate", self.source_rate_hz, RATES_HZ, "Hz")
+            check_range("source_rate_hz", self.source_rate_hz, *RATES_HZ, "Hz")
         if self.level_dbfs is not None:
-            check_range("level", self.level_dbfs, LEVELS_DBFS, "dBFS")
-
-
-def check_range(name: str, value: float, limits: Limits, unit: str) -> None:
-    """Raise OptionError if a value is outside its limits or not a number.
-
-    >>> check_range("rate", 16000, RATES_HZ, "Hz")
-    """
-    low, high = limits
-    if not low <= value <= high:
-        raise OptionError(
-            f"{name}: expected {low:,.0f} to {high:,.0f} {unit}, got {value}"
-        )
+            check_range("level_dbfs", self.level_dbfs, *LEVELS_DBFS, "dBFS")
 
 
 def check_channel_rule(rule: str) -> None:
@@ -81,5 +69,5 @@ def check_channel_rule(rule: str) -> None:
     """
     if CHANNEL_RULE.fullmatch(rule) is None:
         raise OptionError(
-            f'channel rule: expected "first", "mean" or the number of a channel, got {rule!r}'
+            f'channel: expected "first", "mean" or the number of a channel, got {rule!r}'
         )

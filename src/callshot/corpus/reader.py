@@ -19,7 +19,8 @@ import numpy as np
 import soxr
 
 from callshot.corpus.audio_files import FrameReader, Signal
-from callshot.corpus.options import RATES_HZ, check_channel_rule, check_range
+from callshot.corpus.options import RATES_HZ, check_channel_rule
+from callshot.errors import check_range
 
 MARGIN = 256  # periods of the lower rate
 GRID = 4096  # samples among which we look for one that coincides with a frame
@@ -47,7 +48,7 @@ class Reader(FrameReader):
             If the span has no samples, if samples in it or in its margin are not finite, or if
             the file is truncated within it.
         """
-        check_range("rate", rate_hz, RATES_HZ, "Hz")
+        check_range("rate_hz", rate_hz, *RATES_HZ, "Hz")
         channel = self._find_channel(channel_rule)
         ratio = Fraction(self.recording.rate_hz) / rate_hz
         first, last = self._find_samples(start_s, end_s, rate_hz, ratio)

@@ -58,6 +58,6 @@ def _check_command(command: Sequence[str]) -> None:
         found = command[0] if command else "nothing"
         raise OptionError(f"command: expected one of {words} first, got {found!r}")
     if any(word.partition("=")[0] == "--cluster" for word in command):
-        raise OptionError("cluster: the batch file adds it; leave it out")
+        raise OptionError("cluster: the batch file adds this option; remove --cluster")
     if any("\n" in word or "\0" in word for word in command):
         raise OptionError("command: expected words without line breaks")

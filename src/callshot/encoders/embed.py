@@ -157,7 +157,7 @@ def embed(
     if write_sequences is not None and len(views.specs) > 1:
         raise OptionError(
             f"{views.name}: joined views have no sequence in common; "
-            "embed each of them by itself, or leave sequences out"
+            "embed each of them by itself, or remove sequences"
         )
     tables = []
     rejects: dict[int | None, Reject] = {}

@@ -150,8 +150,8 @@ def check_fingerprint_of_client(
     names = find_differences(client, worker)
     if names:
         raise InputError(
-            f"has another {' and '.join(names)} of {name} than the client; "
-            "install the same weights"
+            f"worker and client have a different {' and '.join(names)} of {name}; "
+            "install the same weights on both"
         )
 
 

@@ -56,7 +56,7 @@ def cut_hubert(source: Path, target: Path, layer: int) -> None:
 
     >>> cut_hubert(Path("model.onnx"), Path("l2.onnx"), 0)
     Traceback (most recent call last):
-    callshot.errors.OptionError: layer: expected a whole number from 1 to 12, got 0
+    callshot.errors.OptionError: layer: expected 1 to 12, got 0
     """
     check_whole_number("layer", layer, maximum=LAYERS)
     output = _find_layer_output(source, layer)

@@ -112,7 +112,7 @@ def find_views(name: str, options: Mapping[str, str] | None = None) -> Views:
     for spec in specs:
         if specs.count(spec) > 1:
             raise OptionError(
-                f"{name}: {display_name(spec)} is joined with itself; leave one out"
+                f"{name}: {display_name(spec)} is joined with itself; remove one of the two"
             )
     if scale is None:
         scale = default_scale(specs)

@@ -101,8 +101,8 @@ class Episodes:
         largest = float(np.abs(self.origin).max())
         if largest >= LARGEST:
             raise InputError(
-                f"embeddings: their mean reaches {largest:.0e};"
-                " scale them so that squares are floats"
+                f"embeddings: their mean has values of {largest:.0e}, which is too large; "
+                "divide all vectors by a constant"
             )
         return replace(self, vectors=self.vectors + self.origin, origin=0.0)
 
@@ -237,7 +237,7 @@ def centre(vectors: NDArray[np.floating[Any]]) -> tuple[FloatArray, FloatArray]:
         spread = table.max(axis=0) - table.min(axis=0)
     if not np.isfinite(spread).all():
         raise InputError(
-            "embeddings: values differ by more than a float can hold; scale them down"
+            "embeddings: values are too far apart; divide all vectors by a constant"
         )
     _, exponent = np.frexp(spread)
     grid = np.ldexp(1.0, np.maximum(exponent - 4, -1022))
@@ -247,7 +247,7 @@ def centre(vectors: NDArray[np.floating[Any]]) -> tuple[FloatArray, FloatArray]:
     largest = float(np.abs(centred).max(initial=0.0))
     if largest != 0.0 and not 1 / LARGEST < largest < LARGEST:
         raise InputError(
-            f"embeddings: values reach {largest:.0e} from their mean;"
-            " scale them so that squares are floats"
+            f"embeddings: values differ from their mean by up to {largest:.0e}, which is too large "
+            "or too small to compute with; multiply or divide all vectors by a constant"
         )
     return centred, origin

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from callshot.errors import InputError, LeakError, OptionError
+from callshot.errors import InputError, LeakError, OptionError, check_range
 from callshot.fewshot.fold_optimizer import build_folds
 from callshot.records import COMMON_FOLD, ClassCount, Embeddings, Folds, IntArray
 
@@ -109,8 +109,7 @@ def make_folds(
     >>> folds.count, folds.proof[:14]
     (2, 'optimum proved')
     """
-    if count < 2:
-        raise OptionError(f"folds: at least two, got {count}")
+    check_range("folds", count, 2)
     folds = build_folds(label, recording, count)
     check_no_leak(recording, folds.fold)
     return folds
@@ -139,7 +138,8 @@ def choose_folds(
         raise type(error)(f"{column}: {error}") from None
     if count not in (None, folds.count):
         raise OptionError(
-            f"{column} has {folds.count} folds, the option says {count}; drop one"
+            f"folds: {column} has {folds.count} folds, but folds is {count}; remove folds, or the "
+            "column"
         )
     return folds
 

@@ -44,8 +44,9 @@ def common_labels(library: Dataset, site: Dataset) -> Names:
     if len(common) < 2:
         raise InputError(
             f"{site.first.source}: expected two labels or more that {library.first.source} has "
-            f"too, got {quote_names(sorted(common)) or 'none'} (here "
-            f"{quote_names(sorted(site.labels))}; there {quote_names(sorted(library.labels))}); "
+            f"too, got {quote_names(sorted(common)) or 'none'} (labels of the queries: "
+            f"{quote_names(sorted(site.labels))}; of the examples: "
+            f"{quote_names(sorted(library.labels))}); "
             "rename labels with callshot segment --rename"
         )
     return common

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from callshot.errors import OptionError, check_choice, check_options
+from callshot.errors import OptionError, check_choice, check_options, check_range
 from callshot.fewshot.classifiers import find_classifier
 from callshot.records import SPREADS, reference_classifier
 
@@ -72,7 +72,7 @@ class Protocol:
     ('per-query', 'shared', 'total')
     >>> Protocol(shots=(0, 5))
     Traceback (most recent call last):
-    callshot.errors.OptionError: shots: every k is at least 1, got 0
+    callshot.errors.OptionError: shots: expected 1 or more, got 0
     """
 
     shots: tuple[int, ...] = tuple(range(1, 41))
@@ -92,13 +92,13 @@ class Protocol:
 
     def __post_init__(self) -> None:
         self._check_shots()
-        _check_range("draws", self.draws, MAX_DRAWS)
-        _check_range("bootstraps", self.bootstraps, MAX_SAMPLES)
-        _check_range("shared-draws", self.shared_draws, MAX_SAMPLES)
-        _check_range("permutations", self.permutations, MAX_SAMPLES, least=0)
-        _check_range("repeat-folds", self.repeat_folds, MAX_PARTITIONS)
-        _check_range("seeds", self.seeds, MAX_SEEDS)
-        _check_range("total-samples", self.total_samples, MAX_SAMPLES)
+        check_range("draws", self.draws, 1, MAX_DRAWS)
+        check_range("bootstraps", self.bootstraps, 1, MAX_SAMPLES)
+        check_range("shared_draws", self.shared_draws, 1, MAX_SAMPLES)
+        check_range("permutations", self.permutations, 0, MAX_SAMPLES)
+        check_range("repeat_folds", self.repeat_folds, 1, MAX_PARTITIONS)
+        check_range("seeds", self.seeds, 1, MAX_SEEDS)
+        check_range("total_samples", self.total_samples, 1, MAX_SAMPLES)
         check_choice("sampler", self.sampler, SAMPLERS)
         check_choice("score", self.score, SCORES)
         self._check_spreads()
@@ -128,11 +128,15 @@ class Protocol:
                 f"shots: expected whole numbers in a tuple, like (1, 2, 5), got {shots!r}"
             )
         if not shots and not self.whole_pool:
-            raise OptionError("shots: at least one k, or all")
-        if any(k < 1 for k in shots):
-            raise OptionError(f"shots: every k is at least 1, got {min(shots)}")
+            raise OptionError(
+                "shots: expected one or more values of k, or all; got none"
+            )
+        for k in shots:
+            check_range("shots", k, 1)
         if list(shots) != sorted(set(shots)):
-            raise OptionError("shots: ascending, each once")
+            raise OptionError(
+                f"shots: expected ascending values of k, each once, got {shots}"
+            )
         if self.whole_pool and self.sampler != "distinct":
             raise OptionError(
                 "shots: all is the whole pool, which needs the sampler distinct"
@@ -158,11 +162,6 @@ class Protocol:
         return samples.get(spread, self.bootstraps)
 
 
-def _check_range(name: str, value: int, largest: int, least: int = 1) -> None:
-    if not least <= value <= largest:
-        raise OptionError(f"{name}: {least} to {largest}, got {value}")
-
-
 def parse_shots(text: str) -> tuple[tuple[int, ...], bool]:
     """Read `1-40`, `1,2,5,10`, `all`, or a mixture; return the shots and whether `all` is there.
 
@@ -183,7 +182,7 @@ def parse_shots(text: str) -> tuple[tuple[int, ...], bool]:
         last = int(high or low)
         if not 1 <= first <= last:
             raise OptionError(
-                f"shots: every k is at least 1 and ranges ascend, got {word!r}"
+                f"shots: expected 1 or more, and ranges that ascend, such as 1-5; got {word!r}"
             )
         if last > MAX_SHOTS or len(shots) + last - first >= MAX_SHOT_COUNT:
             raise OptionError(

@@ -241,6 +241,6 @@ def _bind(host: str, port: int) -> socket.socket:
         listener.close()
         raise OutputError(
             f"port {port} of {host} cannot be used ({error_reason(error)}); choose another --port, "
-            "or leave the option out"
+            "or remove --port for a free one"
         ) from error
     return listener

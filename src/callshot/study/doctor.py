@@ -221,7 +221,7 @@ def _check_encoders() -> Iterator[Check]:
     try:
         statuses = list_status()
     except CallshotError as error:
-        advice = "remove or mend the package that adds this encoder"
+        advice = "repair or remove the package that adds this encoder"
         yield Check("encoders", PROBLEM, str(error), advice)
         return
     for status in statuses:

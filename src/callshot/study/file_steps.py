@@ -197,9 +197,11 @@ def embed_files(
     mixed into background first.
     """
     if mix is not None and sequences:
-        raise OptionError("sequence: calls in the background of a site have none")
+        raise OptionError(
+            "sequence: cannot be combined with --site; remove one of the two"
+        )
     if mix is not None and cluster is not None:
-        raise OptionError("cluster: calls are mixed into a site here; leave it out")
+        raise OptionError("cluster: cannot be combined with --site; remove --cluster")
     source = to_path(source)
     out = to_path(out)
     check_new_table(out)

@@ -186,7 +186,7 @@ def _check_networks(
             raise InputError(
                 f"[baselines] {networks[0]}: needs {MIN_EXEMPLARS} exemplars of every class in "
                 f"every split, but '{count.label}' has {count.complete_to_k}; use more folds, "
-                f"or leave {networks[0]} out"
+                f"or remove {networks[0]}"
             )
 
 

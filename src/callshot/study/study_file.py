@@ -24,7 +24,7 @@ from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.renaming import make_hints
 from callshot.encoders.availability import encoder_status
 from callshot.encoders.views import Views, check_title, find_views
-from callshot.errors import CallshotError, InputError, OptionError
+from callshot.errors import CallshotError, InputError, OptionError, check_range
 from callshot.fewshot.device import DEVICES
 from callshot.fewshot.label_budget import check_target
 from callshot.fewshot.protocol import SPREAD_CHOICES, Protocol, make_protocol
@@ -200,7 +200,7 @@ def _check_spreads(baselines: BaselineOptions, protocol: Protocol) -> None:
     if baselines.per_k and not is_evaluated:
         raise OptionError(
             f"[baselines] per_k: uses the spread {baselines.spread}, but [protocol] spread is "
-            f"{', '.join(protocol.spreads)}; change [baselines] spread, or leave one out"
+            f"{', '.join(protocol.spreads)}; change spread in [baselines], or remove it"
         )
 
 
@@ -219,10 +219,7 @@ def _parse_corpus(
         if section.get("known"):
             known = find_corpus(section.get("known"))
         segmentation = _parse_segmentation(known, section)
-    if section.get("folds", 2) < 2:
-        raise OptionError(
-            f"{where} folds: expected 2 or more, got {section.get('folds')}"
-        )
+    check_range(f"{where} folds", section.get("folds", 2), 2)
     fold_file = section.existing("fold_file")
     categories = section.existing("categories")
     files = [*own_paths, *optional(fold_file), *optional(categories)]
@@ -276,7 +273,7 @@ def _parse_segmentation(known: Corpus | None, section: Section) -> SegmentationO
     if not section.get("normalise", True):
         if "level_dbfs" in changes:
             raise OptionError(
-                "level_dbfs: has no effect with normalise = false; leave one out"
+                "level_dbfs: has no effect with normalise = false; remove one of the two"
             )
         changes["level_dbfs"] = None
     return replace(options, **changes)
@@ -356,7 +353,7 @@ def _check_encoders(encoders: Sequence[EncoderPart]) -> None:
     for title in titles:
         if titles.count(title) > 1:
             raise OptionError(
-                f"[[encoder]]: {title} is given twice; leave one out, or change an option of it "
+                f"[[encoder]]: {title} is given twice; remove one, or change an option of it "
                 "or its title"
             )
     for encoder in encoders:
@@ -375,7 +372,7 @@ def _check_sequences(
         if "recurrent" in baselines.train and encoder.views.may_join:
             raise OptionError(
                 f"[baselines] train: recurrent needs sequences, and {encoder.title} has none, "
-                "because it joins views (speed=auto may); leave one of the two out"
+                "because it joins views (speed=auto may); remove one of the two"
             )
 
 

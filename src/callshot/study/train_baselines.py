@@ -169,17 +169,19 @@ def _check_same_draws(protocol: Protocol, evaluated: Protocol, against: Path) ->
         if value != expected:
             raise OptionError(
                 f"{name}: expected {expected} as in {against}, got {value}; only results of the "
-                "same draws can be compared; leave the option out"
+                f"same draws can be compared; remove --{name}"
             )
 
 
 def _take_folds(choice: DatasetChoice, against: Path, corpus: str) -> DatasetChoice:
     """Return the choice of earlier results; check that no option contradicts it."""
     if (choice.folds, choice.fold_file, choice.folds_dir) != (None, None, None):
-        raise OptionError(f"folds: those of {against} are used; leave the option out")
+        raise OptionError(
+            f"folds: the folds of {against} are used; remove --folds or --fold-file"
+        )
     if choice.corpus not in (None, corpus):
         raise OptionError(
-            f"corpus: its name in {against} is {corpus!r}; leave the option out"
+            f"corpus: its name in {against} is {corpus!r}; remove --corpus"
         )
     return replace(choice, corpus=corpus, fold_file=against / "folds.csv")
 

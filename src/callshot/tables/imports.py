@@ -292,7 +292,7 @@ def _read_array(path: Path) -> Vector:
         row = int(np.argmin(finite)) + 1
         raise InputError(
             f"{path}: row {row}: expected finite numbers; correct the row, "
-            "or leave it out of both files"
+            "or remove it from both files"
         )
     if matrix.dtype == np.float16:
         matrix = matrix.astype(np.float32)

@@ -10,7 +10,6 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from callshot.corpus.options import check_range
 from callshot.corpus.synthetic.call_synthesis import (
     CALL_TYPES,
     Caller,
@@ -27,7 +26,7 @@ from callshot.corpus.synthetic.plan import (
     stream,
 )
 from callshot.corpus.synthetic.soundscape import draw_soundscape, mix_soundscape
-from callshot.errors import OptionError, OutputError
+from callshot.errors import OptionError, OutputError, check_range
 from callshot.files import error_reason, write_atomic
 from callshot.pools import Pool
 from callshot.records import Progress, no_progress
@@ -121,7 +120,7 @@ def make_corpus(
     >>> summary.recordings, summary.calls
     (13, 72)
     """
-    check_range("rate", rate_hz, RATES_HZ, "Hz")
+    check_range("rate_hz", rate_hz, *RATES_HZ, "Hz")
     if threads is not None and threads < 1:
         raise OptionError(f"threads: expected 1 or more, got {threads}")
     plans = plan_corpus(seed, scale)

@@ -11,14 +11,13 @@ from math import ceil
 
 import numpy as np
 
-from callshot.corpus.options import check_range
 from callshot.corpus.synthetic.call_synthesis import (
     CALL_TYPES,
     Random,
     draw_band_hz,
 )
 from callshot.corpus.synthetic.plan import stream
-from callshot.errors import OptionError
+from callshot.errors import OptionError, check_range
 from callshot.records import FloatArray
 
 # The most different types come first.
@@ -80,11 +79,11 @@ class SiteOptions:
     def __post_init__(self) -> None:
         for name, (low, high, unit) in LIMITS.items():
             if getattr(self, name) is not None:
-                check_range(name, getattr(self, name), (low, high), unit)
+                check_range(name, getattr(self, name), low, high, unit)
         if not self.snr_db:
             raise OptionError("snr_db: expected one or more values in dB, got none")
         for snr_db in self.snr_db:
-            check_range("snr_db", snr_db, SNRS_DB, "dB")
+            check_range("snr_db", snr_db, *SNRS_DB, "dB")
         if self.every_minutes is not None and self.every_minutes < self.minutes:
             raise OptionError(
                 f"every_minutes: recordings of {self.minutes:g} minutes cannot begin every "

@@ -201,7 +201,10 @@ def open_index_on_worker(work: IndexWork, threads: int) -> _OpenIndex:
     open_folder_on_worker(work, threads)
     target = work.target
     if read_settings(target.out) != target.settings:
-        raise InputError(f"{target.out}: is another index there; use a shared folder")
+        raise InputError(
+            f"{target.out}: the worker has a different index at this path; use a folder that all "
+            "machines share"
+        )
     model = WindowEncoder(work.spec, device=work.device, threads=threads)
     check_fingerprint_of_client(
         target.settings.fingerprint, model.plain_fingerprint, work.spec.name

@@ -117,7 +117,7 @@ def make_grid(
         if window_s is not None:
             raise OptionError(
                 f"window: {spec.name} has windows of {grid.window_s:g} s; "
-                "leave the option out"
+                "remove --window"
             )
     elif window_s is None:
         raise OptionError(

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 from callshot.corpus.audio import load_audio, normalise_peak
-from callshot.corpus.options import check_range
 from callshot.detection.learning.mix_calls import SNRS_DB, choose_backgrounds, mix_call
 from callshot.detection.learning.unlabelled_background import (
     UnlabelledBackground,
@@ -22,7 +21,7 @@ from callshot.detection.learning.unlabelled_background import (
 )
 from callshot.encoders.batching import Loaded
 from callshot.encoders.embed import EmbedOptions, SegmentAudio, embed, segment_source
-from callshot.errors import InputError, OptionError
+from callshot.errors import InputError, OptionError, check_range
 from callshot.files import sha256_text
 from callshot.records import (
     Embeddings,
@@ -56,7 +55,7 @@ class BackgroundMix:
                 f"snr_db: expected values in dB, each once, got {listed!r}"
             )
         for value in values:
-            check_range("snr_db", value, RATIOS_DB, "dB")
+            check_range("snr_db", value, *RATIOS_DB, "dB")
 
 
 @dataclass(frozen=True)

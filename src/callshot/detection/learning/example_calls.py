@@ -123,8 +123,8 @@ def _read_table(path: Path, options: LearningOptions) -> Calls:
     for name, value in given.items():
         if value is not None:
             raise OptionError(
-                f"{name}: {path} is a table of segments, which are used as they were cut; "
-                "leave the option out"
+                f"{name}: {path} is a table of segments, for which this option has no effect; "
+                f"remove {name}"
             )
     audio = read_call_table(path)
     with explain_unreadable(path):

@@ -318,7 +318,7 @@ def _complete_settings(
     if all(spec.windowing is not None for spec in views.specs):
         if window_s is not None:
             raise OptionError(
-                f"window: {views.name} has a window of its own; leave --window out"
+                f"window: {views.name} has a fixed window; remove --window"
             )
         return calls.settings
     if window_s is None:

@@ -180,8 +180,8 @@ def embed_mixed_examples(
     """Return the vectors of examples that are mixed into background of recordings."""
     if clips is None:
         raise OptionError(
-            "site: segments as they were cut, and joined encoders, cannot be mixed into "
-            "background; leave the option out"
+            "site: examples of a segments.parquet or of joined encoders cannot be mixed into "
+            "background; remove --site"
         )
     library = find_recordings(recordings)
     files = [BackgroundFile(library.root, path) for path in library.paths]

@@ -16,8 +16,9 @@ from callshot.errors import InputError
 from callshot.storage import to_path
 
 NO_LABELS = (
-    "thresholds come from recordings without labels, where false alarms can be several times the "
-    "aim; learn --background FOLDER, of recordings without calls, keeps closer to it"
+    "thresholds come from recordings without labels, so there can be several times more false "
+    "alarms than --false-alarms allows; with learn --background FOLDER (recordings without calls) "
+    "they are closer to this limit"
 )
 
 

@@ -88,8 +88,8 @@ def check_scannable(model: Model) -> None:
     check_different(model)
     if model.settings.source == SEGMENT:
         raise InputError(
-            f"{model.source}: learned from segments as they were cut, which windows of recordings "
-            "are not; learn it from recordings with annotations, or use --segments"
+            f"{model.source}: this model was made from a segments.parquet and can only label "
+            "segments (--segments); to scan recordings, make it from recordings with annotations"
         )
     if model.settings.source_rate_hz is not None:
         raise InputError(
@@ -125,8 +125,8 @@ def _use_index(model: Model, index: Index, options: ScanOptions) -> ScanSource:
     hop_s = index.settings.hop_s
     if options.hop_s is not None and abs(options.hop_s - hop_s) > ROUNDING_S:
         raise OptionError(
-            f"hop: {index.folder} has a window every {hop_s:g} s; leave the option out, or index "
-            "the recordings with that hop"
+            f"hop: {index.folder} has a window every {hop_s:g} s; remove --hop, or index the "
+            "recordings with this hop"
         )
     if not index.recordings:
         raise InputError(
