@@ -3,7 +3,7 @@
 sources         a scan, a table of segments or a study → items
 items           the items and their arrays, and scores of all labels → what the page shows
 journal         every decision, in a file that only grows
-decisions       the journal → what stands: decisions, undo, splits, conflicts
+decisions       the journal → what is in effect: decisions, undo, splits, conflicts
 orders          items → the order in which they are shown, and filters
 model_scores    vectors of detections, and their scores by a model that moves with every decision
 held_out_scores scores of labelled segments by those of other recordings

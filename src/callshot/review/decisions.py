@@ -1,7 +1,7 @@
-"""Rows of a journal → what stands now: decisions of each reviewer, parts of items, conflicts.
+"""Rows of a journal → what is in effect: decisions of each reviewer, parts of items, conflicts.
 
 A reviewer's decision on an item is what all that reviewer's rows on it amount to. Undo takes back
-the reviewer's latest batch that stands, redo brings back what the latest undo took.
+the reviewer's latest batch that is in effect, redo brings back what the latest undo took.
 """
 
 from collections import defaultdict
@@ -61,7 +61,7 @@ class Decision:
 
 @dataclass
 class _ReviewerState:
-    """What one reviewer did: batches that stand, and those that were taken back."""
+    """What one reviewer did: batches in effect, and those that were taken back."""
 
     done: list[Batch] = field(default_factory=list)
     undone: list[list[Batch]] = field(default_factory=list)
@@ -69,7 +69,7 @@ class _ReviewerState:
 
 
 class Decisions:
-    """What stands after some rows of a journal; `apply` adds a row."""
+    """What is in effect after some rows of a journal; `apply` adds a row."""
 
     def __init__(self, items: Items) -> None:
         self.items = items
@@ -91,9 +91,10 @@ class Decisions:
 
     @property
     def touched(self) -> list[int]:
-        """All items on which a row stands, in order; no parts of a split that was undone."""
-        alive = self.items.alive
-        return sorted(item for item, rows in self._rows.items() if rows and alive[item])
+        """All items with a row in effect, in order; no parts of a split that was undone."""
+        is_active = self.items.is_active
+        items = [item for item, rows in self._rows.items() if rows]
+        return sorted(item for item in items if is_active[item])
 
     def apply(self, entry: Entry) -> frozenset[int]:
         """Add a row; return the items that it changed."""
@@ -124,7 +125,7 @@ class Decisions:
             state.done.append([entry])
         if entry.action == SPLIT and entry.uuid not in self._parts:
             self._parts[entry.uuid] = self._split(entry)
-        return self._stand(entry, True)
+        return self._set_active(entry, True)
 
     def _split(self, entry: Entry) -> tuple[int, int]:
         item = entry.body["item"]
@@ -133,17 +134,17 @@ class Decisions:
         second = self.items.add_part(item, at_s, entry.body["end_s"])
         return first, second
 
-    def _stand(self, entry: Entry, stands: bool) -> frozenset[int]:
-        """Add a row to those that stand, or take it away; return the items that it changed."""
+    def _set_active(self, entry: Entry, active: bool) -> frozenset[int]:
+        """Add a row to those in effect, or take it away; return the items that it changed."""
         item = int(entry.body["item"])
-        if stands:
+        if active:
             self._rows[item].append(entry)
-            self._rows[item].sort(key=lambda one: one.seq)
+            self._rows[item].sort(key=lambda row: row.seq)
         else:
             self._rows[item].remove(entry)
         parts = self._parts.get(entry.uuid, ())
         for part in parts:
-            self.items.alive[part] = stands
+            self.items.is_active[part] = active
             self._set_verdict(part)
         self._set_status(entry.reviewer, item)
         self._set_verdict(item)
@@ -162,7 +163,7 @@ class Decisions:
     def _set_verdict(self, item: int) -> None:
         self.verdicts.pop(item, None)
         self.conflicts.discard(item)
-        if not self.items.alive[item]:
+        if not self.items.is_active[item]:
             return
         verdict = self.find_verdict(item)
         if verdict is not None:
@@ -177,8 +178,8 @@ class Decisions:
         ]
         touched: set[int] = set()
         for batch in group:
-            for one in reversed(batch):
-                touched |= self._stand(one, False)
+            for row in reversed(batch):
+                touched |= self._set_active(row, False)
         if group:
             state.undone.append(group)
         return frozenset(touched)
@@ -189,12 +190,12 @@ class Decisions:
         touched: set[int] = set()
         for batch in reversed(group):
             state.done.append(batch)
-            for one in batch:
-                touched |= self._stand(one, True)
+            for row in batch:
+                touched |= self._set_active(row, True)
         return frozenset(touched)
 
     def can_undo(self, reviewer: str) -> bool:
-        """Return whether a reviewer has a batch that stands."""
+        """Return whether a reviewer has a batch in effect."""
         return bool(self._state(reviewer).done)
 
     def can_redo(self, reviewer: str) -> bool:
@@ -216,20 +217,20 @@ class Decisions:
         return self._state(reviewer).status
 
     def find(self, item: int, reviewer: str) -> Decision | None:
-        """Return what a reviewer said of an item, None if nothing stands."""
+        """Return what a reviewer said of an item, None if nothing is in effect."""
         rows = self._rows.get(item, ())
-        return _fold(one for one in rows if one.reviewer == reviewer)
+        return _combine_rows(row for row in rows if row.reviewer == reviewer)
 
     def find_all(self, item: int) -> list[Decision]:
         """Return what everybody said of an item, in order of time."""
         rows = self._rows.get(item, ())
-        reviewers = dict.fromkeys(one.reviewer for one in rows)
+        reviewers = dict.fromkeys(row.reviewer for row in rows)
         decisions = [self.find(item, name) for name in reviewers]
-        return [one for one in decisions if one is not None]
+        return [decision for decision in decisions if decision is not None]
 
     def find_settled(self, item: int) -> Decision | None:
         """Return how a conflict was settled, None if it was not."""
-        rows = [one for one in self._rows.get(item, ()) if one.action == SETTLE]
+        rows = [row for row in self._rows.get(item, ()) if row.action == SETTLE]
         if not rows:
             return None
         last = rows[-1]
@@ -247,17 +248,25 @@ class Decisions:
 
     def is_conflict(self, item: int) -> bool:
         """Return whether reviewers disagree on an item and nobody settled it."""
-        categories = {one.category for one in self.find_all(item) if one.is_verdict}
-        return len(categories) > 1 and self.find_settled(item) is None
+        verdicts = self._list_item_verdicts(item)
+        labels = {verdict.call_label for verdict in verdicts}
+        return len(labels) > 1 and self.find_settled(item) is None
+
+    def _list_item_verdicts(self, item: int) -> list[Decision]:
+        return [decision for decision in self.find_all(item) if decision.is_verdict]
 
     def is_decided(self, item: int) -> bool:
         """Return whether somebody decided or skipped an item."""
-        return any(one.action != SPAN for one in self.find_all(item))
+        return any(decision.action != SPAN for decision in self.find_all(item))
 
     def list_verdicts(self, reviewer: str) -> dict[int, Decision]:
         """Return the verdicts of one reviewer, by item."""
-        found = {item: self.find_verdict(item, reviewer) for item in self.touched}
-        return {item: one for item, one in found.items() if one is not None}
+        verdicts = {}
+        for item in self.touched:
+            verdict = self.find_verdict(item, reviewer)
+            if verdict is not None:
+                verdicts[item] = verdict
+        return verdicts
 
     def find_verdict(self, item: int, reviewer: str | None = None) -> Decision | None:
         """Return the verdict on an item: of one reviewer, or that on which all agree.
@@ -265,12 +274,12 @@ class Decisions:
         A settled conflict counts as settled. None if there is no verdict, or an open conflict.
         """
         if reviewer is not None:
-            own = self.find(item, reviewer)
-            return own if own is not None and own.is_verdict else None
-        verdicts = [one for one in self.find_all(item) if one.is_verdict]
+            decision = self.find(item, reviewer)
+            return decision if decision is not None and decision.is_verdict else None
+        verdicts = self._list_item_verdicts(item)
         settled = self.find_settled(item)
         if settled is not None:
-            spans = [one for one in verdicts if one.start_s is not None]
+            spans = [verdict for verdict in verdicts if verdict.start_s is not None]
             if spans:
                 return replace(
                     settled, start_s=spans[-1].start_s, end_s=spans[-1].end_s
@@ -281,7 +290,7 @@ class Decisions:
         return verdicts[-1]
 
 
-def _fold(rows: Iterable[Entry]) -> Decision | None:
+def _combine_rows(rows: Iterable[Entry]) -> Decision | None:
     """Return what the rows of one reviewer on one item amount to."""
     decision: Decision | None = None
     for row in rows:

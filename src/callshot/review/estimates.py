@@ -89,7 +89,7 @@ def estimate_precision(
                 break
             continue
         reviewed += 1
-        confirmed += verdict.category == name
+        confirmed += verdict.call_label == name
     return Precision(reviewed, confirmed, len(order))
 
 
@@ -139,7 +139,7 @@ def _collect_verdicts(decisions: Decisions) -> dict[str, dict[int, str | None]]:
     for item in decisions.touched:
         for one in decisions.find_all(item):
             if one.is_verdict:
-                verdicts.setdefault(one.reviewer, {})[item] = one.category
+                verdicts.setdefault(one.reviewer, {})[item] = one.call_label
     return verdicts
 
 
@@ -156,10 +156,10 @@ def _equal(first: Any, second: Any) -> bool:
 
 def count_classes(items: Items) -> IntArray:
     """Return the number of items of the source of each label."""
-    label = items.label[: items.sources]
+    label = items.label[: items.original_count]
     return np.bincount(label[label >= 0], minlength=len(items.labels))
 
 
-def count_status(status: NDArray[np.int8], alive: NDArray[np.bool_]) -> IntArray:
+def count_status(status: NDArray[np.int8], is_active: NDArray[np.bool_]) -> IntArray:
     """Return how many items are undecided, decided and skipped."""
-    return np.bincount(status[alive], minlength=3)
+    return np.bincount(status[is_active], minlength=3)

@@ -1,7 +1,7 @@
 """The items of a review: detections or segments, as arrays with an entry for each.
 
 The number of an item is its row. Splitting an item adds two rows at the end, which stay for ever:
-where a split is undone they are only not alive.
+where a split is undone they are only not active.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ ARRAYS = (
     "hour",
     "parent",
     "row",
-    "alive",
+    "is_active",
 )
 
 
@@ -68,12 +68,12 @@ class Items:
     hour: FloatArray
     parent: IntArray
     row: IntArray
-    alive: NDArray[np.bool_]
+    is_active: NDArray[np.bool_]
     clock: Sequence[str | None]
-    sources: int = field(init=False)
+    original_count: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.sources = len(self.start_s)
+        self.original_count = len(self.start_s)
 
     def __len__(self) -> int:
         return len(self.start_s)
@@ -92,7 +92,7 @@ class Items:
         self.start_s[-1] = start_s
         self.end_s[-1] = end_s
         self.parent[-1] = parent
-        self.alive[-1] = True
+        self.is_active[-1] = True
         return len(self) - 1
 
     def take(self, ranking: Ranking) -> None:
@@ -119,7 +119,7 @@ class Items:
         """Return a checksum of the places and labels of the items of the source."""
         digest = sha256("\n".join([*self.recordings, "", *self.labels]).encode())
         for name in ("recording", "start_s", "end_s", "label"):
-            digest.update(getattr(self, name)[: self.sources].tobytes())
+            digest.update(getattr(self, name)[: self.original_count].tobytes())
         return digest.hexdigest()
 
 
@@ -150,7 +150,7 @@ def _first_rows(count: int) -> dict[str, Any]:
     return {
         "parent": np.full(count, -1),
         "row": np.arange(count),
-        "alive": np.ones(count, bool),
+        "is_active": np.ones(count, bool),
     }
 
 

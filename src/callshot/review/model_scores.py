@@ -185,24 +185,24 @@ def open_vectors(
     facts = {
         "items": items.checksum(),
         "dimension": index.settings.dimension,
-        "count": items.sources,
+        "count": items.original_count,
     }
     path = folder / VECTORS
     if _read_facts(folder / VECTOR_FACTS) != facts or not path.is_file():
         _write_vectors(path, items, _Strongest(items, index, model, metric))
         write_atomic(folder / VECTOR_FACTS, json.dumps(facts))
     mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-    if mapped.dtype != np.float32 or mapped.shape[0] != items.sources:
+    if mapped.dtype != np.float32 or mapped.shape[0] != items.original_count:
         raise InputError(f"{path}: damaged; remove it, and it is made again")
     return np.asarray(mapped)
 
 
 def _write_vectors(path: Path, items: Items, strongest: "_Strongest") -> None:
     """Write the vectors of all items, recording by recording."""
-    order = np.argsort(items.recording[: items.sources], kind="stable")
+    order = np.argsort(items.recording[: items.original_count], kind="stable")
     numbers = np.arange(len(items.recordings) + 1)
     limits = np.searchsorted(items.recording[order], numbers)
-    shape = (items.sources, strongest.index.settings.dimension)
+    shape = (items.original_count, strongest.index.settings.dimension)
     with atomic_path(path) as temporary:
         vectors = np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
         for number in range(len(items.recordings)):

@@ -62,7 +62,7 @@ def draw_sample(items: Items, seed: int) -> Sample:
     random, then another of each, and so on; classes take turns.
     """
     # The raw output of Philox is the same in all versions of NumPy.
-    count = items.sources
+    count = items.original_count
     keys = np.random.Philox(key=seed).random_raw(2 * count).reshape(2, count)
     label = items.label[:count]
     score = np.nan_to_num(items.score[:count], nan=0.0)
@@ -99,7 +99,7 @@ def order_items(
 ) -> IntArray:
     """Return all items in one of ORDERS; parts of split items follow each other."""
     if name == "sample":
-        parts = np.arange(items.sources, len(items))
+        parts = np.arange(items.original_count, len(items))
         return np.concatenate([sample.order, parts])
     if name == "time":
         return np.lexsort((items.start_s, items.recording))
@@ -127,7 +127,7 @@ def select_items(
     chosen: QueueFilter, items: Items, decisions: Decisions, reviewer: str
 ) -> NDArray[np.bool_]:
     """Return which items a filter shows to a reviewer."""
-    keep = items.alive & _has_state(chosen.state, decisions, reviewer)
+    keep = items.is_active & _has_state(chosen.state, decisions, reviewer)
     if chosen.label is not None:
         keep &= items.label == _find(chosen.label, items.labels)
     if chosen.recording is not None:

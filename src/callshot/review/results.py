@@ -117,7 +117,7 @@ def list_calls(
     rows = []
     for item in decisions.touched:
         verdict = decisions.find_verdict(item, reviewer)
-        if verdict is None or (verdict.category is None and not rejected):
+        if verdict is None or (verdict.call_label is None and not rejected):
             continue
         names = _list_reviewers(decisions, item, verdict, reviewer)
         rows.append(_make_row(places[item], verdict, names))
@@ -133,7 +133,7 @@ def _list_reviewers(
         return reviewer
     names = {verdict.reviewer: None}
     for one in decisions.find_all(item):
-        if one.is_verdict and one.category == verdict.category:
+        if one.is_verdict and one.call_label == verdict.call_label:
             names[one.reviewer] = None
     return ", ".join(sorted(names))
 
@@ -141,13 +141,13 @@ def _list_reviewers(
 def _make_row(
     place: Mapping[str, Any], verdict: Decision, names: str
 ) -> dict[str, Any]:
-    is_call = verdict.category is not None
+    is_call = verdict.call_label is not None
     has_span = verdict.start_s is not None
     return {
         "recording": place["recording"],
         "start_s": verdict.start_s if has_span else place["start_s"],
         "end_s": verdict.end_s if has_span else place["end_s"],
-        "label": verdict.category if is_call else place["label"],
+        "label": verdict.call_label if is_call else place["label"],
         "score": place.get("score"),
         "clock": place.get("clock"),
         "confirmed": is_call,

@@ -1,6 +1,6 @@
 """A review that is open: items, the journal of decisions on them, and what follows from both.
 
-Methods may be called from several threads; one of them at a time reads or changes what stands.
+Methods may be called from several threads; one of them at a time reads or changes decisions.
 """
 
 import math
@@ -122,8 +122,8 @@ class Review:
             if self.blind and reviewer is not None:
                 verdicts = self.decisions.list_verdicts(reviewer)
             for item, verdict in verdicts.items():
-                if verdict.category is not None and item < self.items.sources:
-                    confirmed.setdefault(verdict.category, []).append(item)
+                if verdict.call_label is not None and item < self.items.original_count:
+                    confirmed.setdefault(verdict.call_label, []).append(item)
             return confirmed
 
     def _update_scores(self, scores: "Scores") -> None:
@@ -131,7 +131,7 @@ class Review:
         if not scores.update(self.list_confirmed()):
             return
         items = self.items
-        ranking = scores.rank(list(items.labels), items.label[: items.sources])
+        ranking = scores.rank(list(items.labels), items.label[: items.original_count])
         with self.lock:
             items.take(ranking)
             self.score_version += 1
@@ -159,7 +159,7 @@ class Review:
         scores = self.scores
         if scores is None:
             return {"why": self.why_no_scores or "there are no vectors"}
-        recording = self.items.recording[: self.items.sources]
+        recording = self.items.recording[: self.items.original_count]
         return self.curves.get(self.list_confirmed(), recording, scores.vectors)
 
     def once(self, name: str, make: Callable[[], Any]) -> Any:
@@ -212,7 +212,7 @@ class Review:
             return [self._describe_item(one, reviewer) for one in known]
 
     def _is_alive(self, item: int) -> bool:
-        return 0 <= item < len(self.items) and bool(self.items.alive[item])
+        return 0 <= item < len(self.items) and bool(self.items.is_active[item])
 
     def check_item(self, item: int) -> int:
         """Return the number of an item; raise RequestError if there is none."""
@@ -310,7 +310,7 @@ class Review:
             touched: set[int] = set()
             if not nothing:
                 touched = self._save([entry], reviewer)
-            gone = [item for item in sorted(touched) if not self.items.alive[item]]
+            gone = [item for item in sorted(touched) if not self.items.is_active[item]]
             answer = self._describe_change(touched, reviewer)
             return {**answer, "gone": gone, "nothing": nothing}
 
@@ -371,7 +371,7 @@ class Review:
         return set(parts.tolist())
 
     def _describe_change(self, touched: set[int], reviewer: str) -> Answer:
-        alive = [item for item in sorted(touched) if self.items.alive[item]]
+        alive = [item for item in sorted(touched) if self.items.is_active[item]]
         return {
             "seq": self.seq,
             "items": [self._describe_item(item, reviewer) for item in alive],
@@ -383,7 +383,7 @@ class Review:
     def count_progress(self, reviewer: str) -> dict[str, int]:
         """Return how many items a reviewer decided, skipped, and has left."""
         status = self.decisions.status(reviewer)
-        counts = count_status(status, self.items.alive).tolist()
+        counts = count_status(status, self.items.is_active).tolist()
         undecided, done, skipped = counts
         return {
             "done": done,

@@ -50,7 +50,7 @@ def describe_session(review: Review, reviewer: str) -> dict[str, Any]:
             "version": __version__,
             "labels": list_labels(review),
             "orders": _describe_orders(review),
-            "total": int(items.alive.sum()),
+            "total": int(items.is_active.sum()),
             "recordings": _describe_recordings(review),
             "score_range": _find_range(items.score),
             "has_clock": bool(np.isfinite(items.hour).any()),
@@ -195,10 +195,10 @@ def _describe_agreement(review: Review, undecided: int) -> dict[str, Any]:
 
 def _count_decisions(review: Review) -> list[dict[str, Any]]:
     decisions = review.decisions
-    alive = review.items.alive
+    is_active = review.items.is_active
     reviewers = []
     for name in decisions.reviewers:
-        _, done, skipped = count_status(decisions.status(name), alive).tolist()
+        _, done, skipped = count_status(decisions.status(name), is_active).tolist()
         reviewers.append({"name": name, "decisions": done + skipped})
     return reviewers
 
@@ -244,6 +244,6 @@ def _count_confirmed(review: Review) -> dict[str, int]:
     """Return how many calls of each label were confirmed."""
     counts: dict[str, int] = {}
     for verdict in review.decisions.verdicts.values():
-        if verdict.category is not None:
-            counts[verdict.category] = counts.get(verdict.category, 0) + 1
+        if verdict.call_label is not None:
+            counts[verdict.call_label] = counts.get(verdict.call_label, 0) + 1
     return counts
