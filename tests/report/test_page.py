@@ -33,7 +33,7 @@ from callshot.report.page.grids import show_table
 from callshot.report.page.html import clean, element, join
 from callshot.report.page.multiples import show_matrix, show_multiples
 from callshot.report.page.page import SCRIPTS
-from callshot.report.page.sections import (
+from callshot.report.page.section_content import (
     describe_budget,
     show_budget,
     show_left_out,

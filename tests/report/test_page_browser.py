@@ -51,7 +51,7 @@ def visit(browser, report):
         page.on("dialog", dismiss)
         page.goto(report.as_uri())
         if open_folds:
-            page.locator("details.fold").evaluate_all(OPEN)
+            page.locator("details.section").evaluate_all(OPEN)
         yield page
         context.close()
         urls = {
@@ -550,7 +550,7 @@ def test_the_first_screen_answers_without_scrolling(visit):
         for locator in (page.locator(".lead"), page.locator(".first-curve svg")):
             box = locator.first.bounding_box()
             assert box["y"] + box["height"] <= LAPTOP["height"]
-        assert page.locator("details.fold[open]").count() == 0
+        assert page.locator("details.section[open]").count() == 0
 
 
 def test_a_fold_opens_and_closes_by_keyboard_and_draws_when_it_is_opened(visit):
@@ -577,10 +577,10 @@ def test_a_card_and_a_link_to_a_figure_open_their_fold(visit):
 def test_a_print_has_the_content_of_all_folds(visit):
     with visit(open_folds=False) as page:
         page.evaluate("dispatchEvent(new Event('beforeprint'))")
-        assert page.locator("details.fold:not([open])").count() == 0
+        assert page.locator("details.section:not([open])").count() == 0
         assert page.locator("#differences-panel canvas").count() == 1
         page.evaluate("dispatchEvent(new Event('afterprint'))")
-        assert page.locator("details.fold[open]").count() == 0
+        assert page.locator("details.section[open]").count() == 0
 
 
 def test_a_cell_of_the_heat_map_lists_the_calls_behind_it(visit, study):

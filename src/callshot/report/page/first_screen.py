@@ -15,7 +15,7 @@ from callshot.report.page.curve_svg import (
     share_scale,
 )
 from callshot.report.page.html import Markup, element, join
-from callshot.report.page.sections import format_count
+from callshot.report.page.section_content import format_count
 from callshot.report.summary import Card, Headline, Summary
 from callshot.report.summary.headline import format_value
 

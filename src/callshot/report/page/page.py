@@ -1,7 +1,7 @@
 """Results, summaries, tables and pictures → one HTML file that needs no network.
 
-The first screen answers; everything else is folded, in the order in which people ask. Scripts and
-styles are part of the file, and its content security policy names them by their hashes: nothing
+The first screen answers; everything else is in collapsible sections, in the order in which people
+ask. Scripts and styles are part of the file, and its content security policy names them by their hashes: nothing
 else runs, and nothing is fetched.
 """
 
@@ -16,14 +16,14 @@ from callshot.report.local_folder import explain_errors
 from callshot.report.page.call_data import clip_data
 from callshot.report.page.data import chart_data, to_json
 from callshot.report.page.first_screen import show_first_screen
-from callshot.report.page.folds import Fold, PageContent, make_folds
 from callshot.report.page.html import Markup, element
+from callshot.report.page.question_sections import PageContent, Section, make_sections
 
 STYLES = ("uPlot.min.css", "page.css", "first_screen.css", "panels.css")
 SCRIPTS = (
     "uPlot.iife.min.js",
     "dom.js",
-    "folds.js",
+    "sections.js",
     "chart.js",
     "panels.js",
     "sounds.js",
@@ -53,19 +53,19 @@ def write_page(
     ]
     data = {"data": to_json(numbers), "clips": to_json(clips)}
     first = show_first_screen(content.all_results, content.summaries)
-    text = _format_document(title, first, make_folds(content), data)
+    text = _format_document(title, first, make_sections(content), data)
     with explain_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, text)
 
 
 def _format_document(
-    title: str, first: Markup, folds: Sequence[Fold], data: Mapping[str, str]
+    title: str, first: Markup, sections: Sequence[Section], data: Mapping[str, str]
 ) -> str:
     styles = [_read_asset(name) for name in STYLES]
     scripts = [_read_asset(name) for name in SCRIPTS]
     head = _format_head(title, styles, _security_policy(styles, scripts))
-    body = _format_body(title, first, folds, data, scripts)
+    body = _format_body(title, first, sections, data, scripts)
     page = element(
         "html",
         element("head", *_on_lines(head)),
@@ -91,13 +91,13 @@ def _format_head(title: str, styles: Sequence[str], policy: str) -> Iterator[Mar
 def _format_body(
     title: str,
     first: Markup,
-    folds: Sequence[Fold],
+    sections: Sequence[Section],
     data: Mapping[str, str],
     scripts: Sequence[str],
 ) -> Iterator[Markup]:
     note = element("noscript", element("p", NO_SCRIPTS, class_="quiet"))
     answer = element("section", first, id="answer", aria_label="The answer")
-    contents = [_format_fold(fold) for fold in folds]
+    contents = [_format_section(section) for section in sections]
     licence = _read_asset(LICENCE)
     yield element("a", "Skip to the answer", href="#answer", class_="skip")
     yield element("header", element("h1", title))
@@ -115,15 +115,15 @@ def _on_lines(elements: Iterable[Markup]) -> Iterator[Markup]:
         yield part
 
 
-def _format_fold(fold: Fold) -> Markup:
-    gist = element("span", fold.gist, class_="gist") if fold.gist else ""
-    summary = element("summary", element("h2", fold.heading), gist)
+def _format_section(section: Section) -> Markup:
+    gist = element("span", section.gist, class_="gist") if section.gist else ""
+    summary = element("summary", element("h2", section.heading), gist)
     return element(
         "details",
         summary,
-        element("div", fold.content, class_="inside"),
-        id=fold.name,
-        class_="fold",
+        element("div", section.content, class_="inside"),
+        id=section.name,
+        class_="section",
     )
 
 

@@ -96,7 +96,7 @@ function makeChoices(panel, name) {
   return fields;
 }
 
-/** Start a panel when its fold is opened, with the corpora that it can show. */
+/** Start a panel when its section is opened, with the corpora that it can show. */
 function startPanel(PanelClass, name, canShow) {
   const host = document.getElementById(`${name}-panel`);
   const data = readData();

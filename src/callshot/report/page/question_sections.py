@@ -1,4 +1,4 @@
-"""Results, summaries, tables and pictures → the folded parts of the page, by question."""
+"""Results, summaries, tables and pictures → the collapsible sections of the page, by question."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from callshot.report.page.first_screen import show_paragraphs
 from callshot.report.page.grids import show_table
 from callshot.report.page.html import Markup, element, join
 from callshot.report.page.multiples import show_matrix, show_multiples
-from callshot.report.page.sections import (
+from callshot.report.page.section_content import (
     show_budget,
     show_commands,
     show_left_out,
@@ -35,7 +35,7 @@ HEADINGS = {
     "repeat": "How do I add my own encoder, or repeat this?",
     "provenance": "Where do the numbers come from?",
 }
-# The figure that the sentences of a fold rest on.
+# The figure that the sentences of a section rest on.
 FIGURES = {
     "encoder": "curves-panel",
     "confused": "confusion-panel",
@@ -113,8 +113,8 @@ class PageContent:
 
 
 @dataclass(frozen=True)
-class Fold:
-    """One folded part: its id, its question, a short answer beside it, and the rest."""
+class Section:
+    """A collapsible section: its id, its question, a short answer beside it, and the rest."""
 
     name: str
     heading: str
@@ -122,21 +122,21 @@ class Fold:
     content: Markup
 
 
-def make_folds(content: PageContent) -> list[Fold]:
-    """Return the folds that have content, in the order in which people ask."""
-    maker = _FoldMaker(content)
-    folds = []
+def make_sections(content: PageContent) -> list[Section]:
+    """Return the sections that have content, in the order in which people ask."""
+    maker = _SectionMaker(content)
+    sections = []
     for name, shows in maker.parts().items():
         body = join(maker.answers(name), *(show(name) for show in shows))
         if not body:
             body = maker.cards(name)
         if body:
-            folds.append(Fold(name, HEADINGS[name], _gist(content, name), body))
-    return folds
+            sections.append(Section(name, HEADINGS[name], _gist(content, name), body))
+    return sections
 
 
 def _gist(content: PageContent, name: str) -> str:
-    """Return the first sentence that a fold has on the first corpus."""
+    """Return the first sentence that a section has on the first corpus."""
     for results in content.all_results[:1]:
         summary = content.summaries[results.corpus]
         for card in summary.cards:
@@ -148,13 +148,13 @@ def _gist(content: PageContent, name: str) -> str:
 
 
 @dataclass(frozen=True)
-class _FoldMaker:
-    """Makes the parts of folds; every method gets the name of the fold."""
+class _SectionMaker:
+    """Makes the parts of sections; every method gets the name of the section."""
 
     content: PageContent
 
     def parts(self) -> dict[str, Sequence[Show]]:
-        """Return what is below the sentences of each fold."""
+        """Return what is below the sentences of each section."""
         return {
             "encoder": (self.curves, self.multiples, self.figures),
             "confused": (self.confusion, self.figures),
@@ -194,7 +194,7 @@ class _FoldMaker:
         return self.for_each(show)
 
     def cards(self, name: str) -> Markup:
-        """Return the sentences of the cards that lead to a fold."""
+        """Return the sentences of the cards that lead to a section."""
         parts = []
         for summary in self.content.summaries.values():
             texts = [card.text for card in summary.cards if card.section == name]
@@ -272,7 +272,7 @@ class _FoldMaker:
 def _show_figures(
     content: PageContent, results: CorpusResults, name: str, number: int
 ) -> Markup:
-    """Return the tables and pictures of a corpus that belong to a fold."""
+    """Return the tables and pictures of a corpus that belong to a section."""
     parts = []
     for index, table in enumerate(content.tables.get(results.corpus, ())):
         if TABLES.get(_first_word(table.name)) == name:

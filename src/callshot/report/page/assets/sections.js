@@ -1,11 +1,11 @@
 "use strict";
-// Folds: what is drawn in a fold is made when it is first opened; a link opens the fold it leads into; a print has all.
+// Sections: what is drawn in a section is made when it is first opened; a link opens the section it leads into; a print has all.
 
 const starters = [];
 
-/** Call `start` once the fold around an element is open, or at once if there is none. */
+/** Call `start` once the section around an element is open, or at once if there is none. */
 function startWhenOpen(host, start) {
-  const fold = host.closest("details");
+  const section = host.closest("details");
   let isStarted = false;
   const begin = () => {
     if (isStarted) return;
@@ -13,11 +13,11 @@ function startWhenOpen(host, start) {
     start();
   };
   starters.push(begin);
-  if (!fold || fold.open) begin();
-  else fold.addEventListener("toggle", () => fold.open && begin());
+  if (!section || section.open) begin();
+  else section.addEventListener("toggle", () => section.open && begin());
 }
 
-/** Open all folds around the element that an address names. */
+/** Open all sections around the element that an address names. */
 function openTarget(hash) {
   const target = hash.length > 1 ? document.getElementById(decodeURIComponent(hash.slice(1))) : null;
   for (let node = target; node; node = node.parentElement) if (node.tagName === "DETAILS") node.open = true;
@@ -30,16 +30,16 @@ document.addEventListener("click", (event) => {
 });
 addEventListener("hashchange", () => openTarget(location.hash)?.scrollIntoView());
 addEventListener("beforeprint", () => {
-  for (const fold of document.querySelectorAll("details.fold:not([open])")) {
-    fold.open = true;
-    fold.dataset.closed = "";
+  for (const section of document.querySelectorAll("details.section:not([open])")) {
+    section.open = true;
+    section.dataset.closed = "";
   }
   starters.forEach((begin) => begin());
 });
 addEventListener("afterprint", () => {
-  for (const fold of document.querySelectorAll("details[data-closed]")) {
-    fold.open = false;
-    delete fold.dataset.closed;
+  for (const section of document.querySelectorAll("details[data-closed]")) {
+    section.open = false;
+    delete section.dataset.closed;
   }
 });
 openTarget(location.hash);

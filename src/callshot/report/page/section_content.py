@@ -1,4 +1,4 @@
-"""Results of a corpus → the sections of the page that are the same without scripts."""
+"""Results of a corpus → the parts of sections that are the same without scripts."""
 
 import base64
 import json
