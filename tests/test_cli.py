@@ -441,7 +441,7 @@ OPTIONS = {
     "shots: expected 1 or more": ["--shots", "0"],
     "expected like 1-40": ["--shots", "one"],
     "draws: expected 1 to 65535, got 0": ["--draws", "0"],
-    "bootstraps: 1 to": ["--bootstraps", "0"],
+    "bootstraps: expected 1 to": ["--bootstraps", "0"],
     "threads: expected 1 or more, got 0": ["--threads", "0"],
     "memory: expected 0 or more": ["--memory", "-1"],
     "device: expected one of auto, cpu, cuda": ["--device", "gpu"],

@@ -493,7 +493,7 @@ def test_every_kind_of_error_is_returned(tmp_path: Path) -> None:
         "No such file",
         "nothing to read",
         "a channel 9",
-        "channel rule",
+        "channel: expected",
     ):
         assert text in texts
 

@@ -8,14 +8,8 @@ import polars as pl
 
 from callshot.errors import check_choice
 from callshot.records.frames import unique_values
-from callshot.records.terms import preferred_spread
+from callshot.records.terms import METRIC_NAMES, preferred_spread
 
-METRIC_TITLES = {
-    "map": "mAP",
-    "auroc": "AUROC",
-    "accuracy": "accuracy",
-    "balanced_accuracy": "balanced accuracy",
-}
 SHOWN_SHOTS = (1, 2, 5, 10, 20, 40)
 
 
@@ -23,7 +17,7 @@ def plot_curves(curve: pl.DataFrame, metric: str, spread: str, ax: Any = None) -
     """Draw the mean of every curve against k, with its 98 % interval and the chance level."""
     from matplotlib import pyplot
 
-    check_choice("metric", metric, list(METRIC_TITLES))
+    check_choice("metric", metric, list(METRIC_NAMES))
     check_choice("spread", spread, unique_values(curve, "spread"))
     if ax is None:
         _, ax = pyplot.subplots()
@@ -34,7 +28,7 @@ def plot_curves(curve: pl.DataFrame, metric: str, spread: str, ax: Any = None) -
     for line, label in zip(lines, ["chance", *[None] * len(lines)], strict=False):
         ax.plot(line["k"], line["chance"], color="grey", linestyle=":", label=label)
     ax.set_xlabel("examples per call type (k)")
-    ax.set_ylabel(METRIC_TITLES[metric])
+    ax.set_ylabel(METRIC_NAMES[metric])
     ax.legend()
     return ax
 

@@ -12,6 +12,12 @@ COMMON_FOLD = -1  # the number of the fold whose segments are in every support s
 RANKING_METRICS = ("map", "auroc")
 METRICS = (*RANKING_METRICS, "accuracy")  # those that a class has too
 DECISION_METRICS = ("accuracy", "balanced_accuracy")
+METRIC_NAMES = {
+    "map": "mAP",
+    "auroc": "AUROC",
+    "accuracy": "accuracy",
+    "balanced_accuracy": "balanced accuracy",
+}
 SPREADS = ("per-query", "shared", "total")  # each says more than the one before
 BASELINE_KINDS = ("logistic", "recurrent", "end-to-end")
 STATES = {

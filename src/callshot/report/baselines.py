@@ -7,9 +7,9 @@ from rich.console import Console
 from rich.table import Table
 
 from callshot.errors import printable
+from callshot.records import METRIC_NAMES, RANKING_METRICS
 from callshot.records.frames import Frame
 
-METRIC_NAMES = {"map": "mAP", "auroc": "AUROC"}
 # By the labels of the baseline: which curve passes which, and the words before the k of means.
 EVENTS = {
     "all": ("the centroid passes {baseline} on all labels", "at k = {k_mean}"),
@@ -22,10 +22,11 @@ def show_baselines(baselines: Frame, console: Console) -> None:
     if baselines.is_empty():
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("baseline", "encoder", "scoring", *METRIC_NAMES.values(), "how"):
-        table.add_column(heading, no_wrap=heading in METRIC_NAMES.values())
+    metric_names = [METRIC_NAMES[metric] for metric in RANKING_METRICS]
+    for heading in ("baseline", "encoder", "scoring", *metric_names, "how"):
+        table.add_column(heading, no_wrap=heading in metric_names)
     for rows in baselines.partition_by("name", "encoder", "scoring"):
-        scores = dict.fromkeys(METRIC_NAMES, "")
+        scores = dict.fromkeys(RANKING_METRICS, "")
         for row in rows.iter_rows(named=True):
             scores[row["metric"]] = _format_score(row)
         name, encoder, scoring, how = rows.select(

@@ -50,7 +50,7 @@ class Decision:
         return self.action in VERDICTS
 
     @property
-    def category(self) -> str | None:
+    def call_label(self) -> str | None:
         """The label that the reviewer gave it, None for none of the labels."""
         return None if self.action == REJECT else self.label
 

@@ -4,8 +4,7 @@ import json
 from typing import Any
 
 from callshot.corpus.segment_table import read_rejects
-from callshot.records import BASELINE_KINDS
-from callshot.report.tables.scores import METRIC_NAMES
+from callshot.records import BASELINE_KINDS, METRIC_NAMES
 from callshot.study.baseline_steps import PUBLISHED
 from callshot.study.file_steps import SEGMENTS_INFO
 from callshot.study.steps import Step

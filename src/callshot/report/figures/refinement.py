@@ -7,7 +7,7 @@ regression.
 from math import log10
 from typing import TYPE_CHECKING, Literal
 
-from callshot.records import CorpusResults
+from callshot.records import METRIC_NAMES, CorpusResults
 from callshot.records.frames import Frame, unique_values
 from callshot.report.figures.figure_io import FigurePage, Pages
 from callshot.report.figures.layout import (
@@ -21,8 +21,6 @@ from callshot.report.figures.style import GREY, PAGE_WIDTH_IN, SMALL_PT, series_
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-METRIC_NAMES = {"map": "mAP", "auroc": "AUROC"}
 
 
 def plan_refinement(results: CorpusResults) -> Pages:

@@ -16,6 +16,7 @@ import polars as pl
 from callshot.fewshot.metrics import chance_average_precision
 from callshot.records import (
     DECISION_METRICS,
+    METRIC_NAMES,
     CorpusResults,
     Evaluation,
     Folds,
@@ -31,12 +32,6 @@ from callshot.report.page.html import clean
 
 DIGITS = 4  # rounded once, so that a shown number equals the one in `curve.csv`
 ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
-METRICS = {
-    "map": "mAP",
-    "auroc": "AUROC",
-    "accuracy": "accuracy",
-    "balanced_accuracy": "balanced accuracy",
-}
 INTERVAL = ("mean", "p01", "p99")
 MEAN_CHANCE = "chance, mean over k and encoders"
 
@@ -81,13 +76,13 @@ def metric_name(scoring: str, metric: str) -> str:
     >>> metric_name("all", "map"), metric_name("reduced", "map")
     ('mAP', 'reduced mAP')
     """
-    name = METRICS[metric]
+    name = METRIC_NAMES[metric]
     return name if scoring == "all" else f"{scoring} {name}"
 
 
 def class_metric_name(metric: str) -> str:
     """Return what people call a metric of one class, whose AP is not a mean."""
-    return "AP" if metric == "map" else METRICS[metric]
+    return "AP" if metric == "map" else METRIC_NAMES[metric]
 
 
 def class_chances(evaluation: Evaluation) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from callshot.records import CorpusResults
+from callshot.records import METRIC_NAMES, CorpusResults
 from callshot.records.frames import Frame
 from callshot.report.classifiers import main_spread
 from callshot.report.page.curve_svg import (
@@ -20,7 +20,7 @@ from callshot.report.summary import Card, Headline, Summary
 from callshot.report.summary.headline import format_value
 
 Summaries = Mapping[str, Summary]
-METRICS = {"accuracy": "calls named right", "map": "mAP"}
+HEADLINE_NAMES = METRIC_NAMES | {"accuracy": "calls named right"}
 COLOURS = 7  # of the style of the page
 MOST_LINES = 6
 
@@ -102,7 +102,7 @@ def describe_basis(results: CorpusResults) -> str:
 
 
 def _describe_picture(summary: Summary) -> str:
-    metric = METRICS[summary.headline.metric]
+    metric = HEADLINE_NAMES[summary.headline.metric]
     return (
         f"{metric.capitalize()} with k examples; band: 98 % interval of {summary.best}."
     )
@@ -120,7 +120,7 @@ def _picture(results: CorpusResults, summary: Summary) -> SvgPicture:
         points = curve.filter(encoder=name).sort("k")
         colour = evaluation.encoders.index(name) % COLOURS
         lines.append(_line(points, colour, name == summary.best))
-    metric = METRICS[headline.metric]
+    metric = HEADLINE_NAMES[headline.metric]
     return SvgPicture(
         f"{results.corpus}: {metric} against k",
         lines,

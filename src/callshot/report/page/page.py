@@ -1,8 +1,8 @@
 """Results, summaries, tables and pictures → one HTML file that needs no network.
 
 The first screen answers; everything else is in collapsible sections, in the order in which people
-ask. Scripts and styles are part of the file, and its content security policy names them by their hashes: nothing
-else runs, and nothing is fetched.
+ask. Scripts and styles are part of the file, and its content security policy names them by their
+hashes: nothing else runs, and nothing is fetched.
 """
 
 import base64

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from callshot.records import RANKING_METRICS, CorpusResults
+from callshot.records import METRIC_NAMES, RANKING_METRICS, CorpusResults
 from callshot.records.frames import Frame
-from callshot.report.tables.scores import METRIC_NAMES, TRAINED_NOTE, Row, reads_encoder
+from callshot.report.tables.scores import TRAINED_NOTE, Row, reads_encoder
 from callshot.report.tables.table import MISSING, Cell, Column, Table, number
 
 Group = tuple[str, str]  # a spread and a metric

@@ -5,7 +5,7 @@ from itertools import product
 
 import polars as pl
 
-from callshot.records import RANKING_METRICS, CorpusResults
+from callshot.records import METRIC_NAMES, RANKING_METRICS, CorpusResults
 from callshot.records.frames import Frame, Shots, unique_values
 from callshot.report.classifiers import (
     all_values,
@@ -16,7 +16,6 @@ from callshot.report.classifiers import (
 )
 from callshot.report.tables.scores import (
     IS_SHOWN,
-    METRIC_NAMES,
     PAPER_SHOTS,
     SPREADS,
     Row,

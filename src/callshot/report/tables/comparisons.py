@@ -6,13 +6,13 @@ from math import nan
 
 import polars as pl
 
-from callshot.records import CorpusResults
+from callshot.records import METRIC_NAMES, CorpusResults
 from callshot.records.frames import Frame, Shots, unique_values
 from callshot.report.tables.scores import (
     IS_SHOWN,
-    METRIC_NAMES,
     PAPER_SHOTS,
     SPREADS,
+    TABLE_METRICS,
     Row,
     shot_cell,
     shown_shots,
@@ -103,7 +103,7 @@ def _list_groups(points: Frame) -> list[Group]:
     """Return the spreads and metrics that have columns, in their order."""
     spreads = unique_values(points, "spread")
     pairs = points.select("spread", "metric").unique().rows()
-    return [group for group in product(spreads, METRIC_NAMES) if group in pairs]
+    return [group for group in product(spreads, TABLE_METRICS) if group in pairs]
 
 
 def _make_rows(

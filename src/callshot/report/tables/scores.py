@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from callshot.fewshot.differences import baseline_name
-from callshot.records import BASELINE_KINDS, CorpusResults
+from callshot.records import BASELINE_KINDS, METRIC_NAMES, CorpusResults
 from callshot.records.frames import Frame, Shots
 from callshot.report.tables.table import Cell, Column, Table, number
 from callshot.report.terminal import starred_shot
@@ -21,8 +21,8 @@ Row = list[Cell]
 Note = tuple[str, str]  # a mark, and its text
 ScoreColumn = tuple[str, str]  # an encoder and a metric
 
-METRIC_NAMES = {"auroc": "AUROC", "map": "mAP"}  # in the order of the columns
-IS_SHOWN = pl.col("metric").is_in(list(METRIC_NAMES))
+TABLE_METRICS = ("auroc", "map")  # in the order of the columns
+IS_SHOWN = pl.col("metric").is_in(TABLE_METRICS)
 PAPER_SHOTS = (1, 2, 3, 4, 5, 10, 15, 20, 40)
 UNDERLINES = {"logistic": 1, "recurrent": 2}
 SPREADS = {
@@ -106,7 +106,7 @@ class _Sweep:
     def columns(self) -> list[ScoreColumn]:
         """The encoder and the metric of each column."""
         encoders = dict.fromkeys(encoder for encoder, _ in self.chances)
-        return list(product(encoders, METRIC_NAMES))
+        return list(product(encoders, TABLE_METRICS))
 
     @property
     def kinds(self) -> dict[str, Frame]:
