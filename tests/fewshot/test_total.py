@@ -323,5 +323,5 @@ def test_recordings_are_counted_for_each_class():
 def test_total_without_shared_is_refused():
     with pytest.raises(OptionError, match="spread: total is computed with shared"):
         Protocol(spreads=("total",))
-    with pytest.raises(OptionError, match="total-samples: 1 to"):
+    with pytest.raises(OptionError, match="total_samples: expected 1 to"):
         Protocol(total_samples=0)
