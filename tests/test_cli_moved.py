@@ -107,7 +107,7 @@ def test_provenance_names_both_tables_and_their_folds(library, site, tmp_path):
     assert provenance["site"] == "site"
     assert provenance["inside_site"]["queries"] == provenance["queries"]
     states = {finding.state for finding in verify_path(out)}
-    assert states == {"whole", "unverified"}
+    assert states == {"ok", "unverified"}
 
 
 def test_the_same_seed_gives_the_same_bytes(library, site, tmp_path):

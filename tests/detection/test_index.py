@@ -54,7 +54,7 @@ def list_files(folder: Path) -> dict[str, bytes]:
 
 def find_faults(folder: Path, **options: bool) -> dict[str, str]:
     findings = verify_path(folder, **options)
-    return {one.path.name: one.state for one in findings if one.state != "whole"}
+    return {one.path.name: one.state for one in findings if one.state != "ok"}
 
 
 def make_recordings(folder: Path, count: int = 3, seconds: float = 3.3) -> Path:
@@ -436,7 +436,7 @@ def test_damage_is_found_set_aside_and_made_again(tmp_path, audio):
     index = index_recordings(audio, out, "mfcc", window_s=0.5).index
     expected = list_files(out)
     (out / "other.txt").write_text("mine")
-    assert find_faults(out) == {"other.txt": "foreign"}
+    assert find_faults(out) == {"other.txt": "not from callshot"}
     span = next(out.rglob("*.npy"))
     flip(span)
     flip(next(out.rglob("recording.json")))

@@ -548,14 +548,14 @@ def test_a_killed_scan_goes_on_to_the_same_bytes(
 def test_results_are_verified_with_their_index(field, tmp_path):
     run_scan(field, field / "site", tmp_path / "out")
     states = {one.state for one in verify_path(tmp_path / "out")}
-    assert states == {"whole", "unverified"}
+    assert states == {"ok", "unverified"}
     (tmp_path / "out" / "events.csv").write_text("edited")
     next((tmp_path / "out" / "index").rglob("*.npy")).write_bytes(b"")
     (tmp_path / "out" / "mine.txt").write_text("mine")
     findings = list(verify_path(tmp_path / "out"))
     failed = sorted(one.path.suffix for one in findings if one.state in FAILURES)
     assert failed == [".csv", ".npy"]
-    assert Finding(tmp_path / "out" / "mine.txt", "foreign") in findings
+    assert Finding(tmp_path / "out" / "mine.txt", "not from callshot") in findings
 
 
 def test_scan_is_in_the_api(field):

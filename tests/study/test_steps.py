@@ -9,7 +9,7 @@ import pytest
 
 from callshot.errors import OutputError
 from callshot.records import Progress, no_progress
-from callshot.study.steps import NOTE_FILE, Step, fingerprint, folder_name
+from callshot.study.steps import RECORD_FILE, Step, fingerprint, folder_name
 
 
 def copy_step(folder: Path, source: Path, **options: object) -> Step:
@@ -73,33 +73,33 @@ def test_a_step_is_not_done_when_its_result_was_changed_or_removed(
         "[" * 100000,
     ],
 )
-def test_a_step_with_a_damaged_note_is_not_done(
+def test_a_step_with_a_damaged_record_is_not_done(
     source: Path, out: Path, text: str
 ) -> None:
     step = copy_step(out, source)
     step.run(no_progress)
-    (out / NOTE_FILE).write_text(text)
+    (out / RECORD_FILE).write_text(text)
     assert not step.is_done()
 
 
-def test_a_step_that_fails_leaves_no_note(source: Path, out: Path) -> None:
+def test_a_step_that_fails_leaves_no_record(source: Path, out: Path) -> None:
     step = copy_step(out, source)
     step.run(no_progress)
     source.unlink()
     with pytest.raises(OutputError, match=r"copy corpus: .*source.txt: No such file"):
         step.run(no_progress)
-    assert not (out / NOTE_FILE).exists()
+    assert not (out / RECORD_FILE).exists()
 
 
-def test_the_note_has_the_key_the_seconds_and_the_files(
+def test_the_record_has_the_key_the_seconds_and_the_files(
     source: Path, out: Path
 ) -> None:
     step = copy_step(out, source)
     step.run(no_progress)
-    note = json.loads((out / NOTE_FILE).read_text())
-    assert set(note) == {"key", "seconds", "files"}
-    assert note["files"] == {"copy.txt": fingerprint(source)}
-    assert step.read_note() == note
+    record = json.loads((out / RECORD_FILE).read_text())
+    assert set(record) == {"key", "seconds", "files"}
+    assert record["files"] == {"copy.txt": fingerprint(source)}
+    assert step.read_record() == record
 
 
 def test_a_folder_changes_with_the_content_of_its_files_and_the_time_of_its_recordings(

@@ -40,7 +40,7 @@ def find_faults(path: Path, **options: bool) -> dict[Path, str]:
     """Return the states of all files that are not whole."""
     findings = list(verify_path(path, **options))
     assert len(findings) == len({finding.path for finding in findings})
-    return {one.path: one.state for one in findings if one.state != "whole"}
+    return {one.path: one.state for one in findings if one.state != "ok"}
 
 
 def flip(path: Path, position: int = -30) -> Path:
@@ -76,7 +76,10 @@ FAULTS: dict[str, tuple[str, Callable[[Path], Path]]] = {
         "damaged",
         lambda s: flip(next(s.glob("store/*/fingerprint.json"))),
     ),
-    "a file that is not a shard": ("foreign", lambda s: add(s / "store" / "mine.txt")),
+    "a file that is not a shard": (
+        "not from callshot",
+        lambda s: add(s / "store" / "mine.txt"),
+    ),
     "a bit of a recording": ("damaged", lambda s: flip(s / "recordings" / "r0.wav")),
     "a recording that is gone": ("missing", lambda s: remove(s / "recordings/r1.wav")),
     "an edited annotation": ("damaged", lambda s: add(s / "recordings" / "r2.txt")),
@@ -86,7 +89,10 @@ FAULTS: dict[str, tuple[str, Callable[[Path], Path]]] = {
     ),
     "an edited result": ("damaged", lambda s: add(s / "results/here/curve.csv")),
     "a result that is gone": ("missing", lambda s: remove(s / "results/report.html")),
-    "a file among the results": ("foreign", lambda s: add(s / "results" / "my.txt")),
+    "a file among the results": (
+        "not from callshot",
+        lambda s: add(s / "results" / "my.txt"),
+    ),
     "the provenance of an evaluation": (
         "damaged",
         lambda s: cut(s / WORK / "evaluate/here/mfcc/provenance.json"),
@@ -144,10 +150,10 @@ def test_repair_sets_damaged_shards_aside_and_the_next_run_makes_them_again(
     damaged = flip(shard(study, 0))
     assert find_faults(study / "store", repair=True) == {damaged: "damaged"}
     aside = damaged.with_name(f"{damaged.name}.damaged")
-    assert find_faults(study / "store") == {aside: "set aside"}
+    assert find_faults(study / "store") == {aside: "quarantined"}
     shutil.rmtree(study / WORK / "embed")
     run_steps(study / "study.toml")
-    assert find_faults(study / "study.toml") == {aside: "set aside"}
+    assert find_faults(study / "study.toml") == {aside: "quarantined"}
     assert FAILURES == ("missing", "damaged")
 
 
@@ -174,7 +180,7 @@ def test_results_know_their_recordings_and_annotations(study: Path) -> None:
 
 def test_any_changed_number_of_a_table_is_found(tmp_path: Path) -> None:
     path = write_embeddings(tmp_path / "mine.parquet")
-    assert list(verify_path(path)) == [Finding(path, "whole")]
+    assert list(verify_path(path)) == [Finding(path, "ok")]
     frame = pl.read_parquet(path)
     metadata = pl.read_parquet_metadata(path)
     metadata.pop("ARROW:schema")

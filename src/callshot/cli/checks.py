@@ -29,17 +29,17 @@ def verify(
         bool,
         typer.Option(
             "--repair",
-            help="Move damaged files of stored embeddings or of an index to a folder of their own. "
-            "The next run makes them again.",
+            help="Rename damaged files of stored embeddings or of an index, so that they are not "
+            "used. The next run makes them again.",
         ),
     ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Check every file against its checksum: what is whole, damaged, missing or foreign.
+    """Check whether files are complete and unchanged, with their checksums.
 
-    Reads everything again: of a study, the recordings, annotations, steps, results and store. Each
-    file that is not whole is named with the reason. The exit code is 1 if one is damaged or
-    missing, 0 if not.
+    Reads everything again: of a study, the recordings, annotations, steps, results and stored
+    embeddings. Prints every file that is damaged, missing or not from callshot, with the reason,
+    and the number of files that are ok. The exit code is 1 if a file is damaged or missing.
 
     Example: callshot verify study.toml
     """
@@ -60,11 +60,11 @@ def verify(
 
 
 def _print_findings(path: Path, findings: "Sequence[Finding]") -> None:
-    """Print a line for each file that is not whole, and the number of files in each state."""
+    """Print a line for each file that is not ok, and the number of files in each state."""
     from callshot.records import STATES
 
     for finding in findings:
-        if finding.state != "whole":
+        if finding.state != "ok":
             reason = finding.reason or STATES[finding.state]
             print(printable(f"{finding.state}: {finding.path}: {reason}"))
     counts = Counter(finding.state for finding in findings)

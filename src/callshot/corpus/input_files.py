@@ -72,7 +72,7 @@ def verify_inputs(provenance: Mapping[str, Any], root: Path) -> Iterator[Finding
             yield Finding(path, "missing", f"the {entry['role']} of segments")
             continue
         if is_same:
-            yield Finding(path, "whole")
+            yield Finding(path, "ok")
         else:
             reason = "has changed since the segments were cut; run again"
             yield Finding(path, "damaged", reason)

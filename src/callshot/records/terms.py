@@ -21,10 +21,10 @@ METRIC_NAMES = {
 SPREADS = ("per-query", "shared", "total")  # each says more than the one before
 BASELINE_KINDS = ("logistic", "recurrent", "end-to-end")
 STATES = {
-    "whole": "as it was written",
+    "ok": "as it was written",
     "unverified": "can be read, but has no checksum",
-    "set aside": "was damaged, and is not used any more",
-    "foreign": "was not written by callshot",
+    "quarantined": "was damaged and renamed, and is not used any more",
+    "not from callshot": "was not written by callshot",
     "missing": "is listed, but not there",
     "damaged": "differs from its checksum, or cannot be read",
 }
@@ -55,7 +55,7 @@ def no_progress(share: float, what: str) -> None:
 
 
 class Finding(NamedTuple):
-    """The state of a file (a key of STATES), and the reason if it is not whole."""
+    """The state of a file (a key of STATES), and the reason if it is not ok."""
 
     path: Path
     state: str

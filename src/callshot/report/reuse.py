@@ -28,13 +28,13 @@ CODE = Path(__file__).parent
 
 @dataclass
 class EarlierFiles:
-    """What an earlier report left in a folder, and the keys of its files in `notes`.
+    """What an earlier report left in a folder, and the keys of its files in `key_file`.
 
-    Without `notes`, nothing is used again.
+    Without `key_file`, nothing is used again.
     """
 
     folder: Path = Path()
-    notes: Path | None = None
+    key_file: Path | None = None
     keys: dict[str, str] = field(default_factory=dict)  # of the new files
 
     def copy(self, name: str, key: str, folder: Path) -> bool:
@@ -52,24 +52,26 @@ class EarlierFiles:
         return False
 
     def beside(self, name: str) -> Path | None:
-        """Return the path of a file beside the notes, for work that no result shows as it is."""
-        return None if self.notes is None else self.notes.with_name(name)
+        """Return the path of a file next to the keys, for work that no result shows as it is."""
+        return None if self.key_file is None else self.key_file.with_name(name)
 
     def save(self) -> None:
         """Write the keys of the new files, which are in place now."""
-        if self.notes is None:
+        if self.key_file is None:
             return
         entries = {}
         for name, key in self.keys.items():
             entries[name] = [key, sha256_file(self.folder / name)]
-        make_folder(self.notes.parent)
-        write_atomic(self.notes, json.dumps(entries, indent=2, sort_keys=True) + "\n")
+        make_folder(self.key_file.parent)
+        write_atomic(
+            self.key_file, json.dumps(entries, indent=2, sort_keys=True) + "\n"
+        )
 
     @property
     def _entries(self) -> Mapping[str, object]:
-        if self.notes is not None:
+        if self.key_file is not None:
             with suppress(OSError, ValueError, RecursionError):
-                entries = json.loads(self.notes.read_text(encoding="utf-8"))
+                entries = json.loads(self.key_file.read_text(encoding="utf-8"))
                 if isinstance(entries, dict):
                     return entries
         return {}

@@ -297,8 +297,8 @@ class _Planner:
             target=study.target,
         )
 
-        notes = study.work / "report"
-        keys = notes / REPORT_KEYS
+        record_folder = study.work / "report"
+        keys = record_folder / REPORT_KEYS
 
         def make(progress: Progress) -> Sequence[str]:
             processes = self.processes if study.figures else 1
@@ -333,7 +333,7 @@ class _Planner:
             inputs=inputs,
             make=make,
             after=after,
-            notes=notes,
+            record_folder=record_folder,
         )
 
     def _corpus_folders(self, steps: CorpusSteps) -> CorpusFolders:
@@ -388,8 +388,10 @@ def _recordings_digest(source: Path, audio: Path) -> str:
 
 
 def _results_digest(steps: Sequence[Step]) -> str:
-    """Return a fingerprint of the results of steps, by their notes."""
-    return digest([sorted(step.read_note().get("files", {}).items()) for step in steps])
+    """Return a fingerprint of the results of steps, by their records."""
+    return digest(
+        [sorted(step.read_record().get("files", {}).items()) for step in steps]
+    )
 
 
 def _shared_segments_digest(tables: Sequence[Path]) -> str:

@@ -67,7 +67,7 @@ def step_statuses(study: Study, steps: Sequence[Step]) -> list[StepStatus]:
         else:
             state = "done" if step.is_done() else "to run"
         states[id(step)] = state
-        seconds = step.read_note().get("seconds")
+        seconds = step.read_record().get("seconds")
         if seconds is None:
             seconds = estimate_s(study, step)
         statuses.append(StepStatus(step, state, float(seconds)))
@@ -109,7 +109,7 @@ def run_study(
             step.run(step_progress)
             step_progress.complete()
             completed.append(step)
-            report_step(step, step.read_note()["seconds"])
+            report_step(step, step.read_record()["seconds"])
     return completed
 
 

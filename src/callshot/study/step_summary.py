@@ -35,7 +35,7 @@ def _describe_segments(step: Step) -> list[str]:
 
 
 def _describe_embeddings(step: Step) -> list[str]:
-    for name in step.read_note()["files"]:
+    for name in step.read_record()["files"]:
         if name.endswith(".rejects.csv"):
             rejects = read_rejects(step.folder / name)
             return [f"{len(rejects)} rejects, the first: {rejects[0].reason}"]

@@ -1,7 +1,7 @@
 """A step of a study: what decides its result, whether the result is there, and how it is made.
 
-A step is done when the note it left (`step.json`, in its folder) has its key, and its files are as
-the note says. The key is a hash of the step's options and of the contents of its inputs: a changed
+A step is done when its record (`step.json`, in its folder) has its key, and its files are as in
+the record. The key is a hash of the step's options and of the contents of its inputs: a changed
 line of the study, or of a file, runs again what depends on it. Where the result is the same as
 before, nothing after it runs.
 """
@@ -26,7 +26,7 @@ from callshot.version import __version__
 
 Input = Path | Callable[[], str]
 Value = TypeVar("Value")
-NOTE_FILE = "step.json"
+RECORD_FILE = "step.json"
 LONGEST_NAME = 60  # of a folder, without its checksum
 
 
@@ -35,7 +35,8 @@ class Step:
     """One step: `make` writes files to `folder` and returns their names.
 
     An input is a file, a folder, or a function that returns a fingerprint of what matters in one.
-    `after` are the steps whose files it reads; `notes` is the folder of the note.
+    `after` are the steps whose files it reads; `record_folder` has the record,
+    instead of `folder`.
     """
 
     kind: str
@@ -46,7 +47,7 @@ class Step:
     inputs: Sequence[Input]
     make: Callable[[Progress], Sequence[str]]
     after: Sequence["Step"] = field(default=(), repr=False)
-    notes: Path | None = None
+    record_folder: Path | None = None
 
     @property
     def name(self) -> str:
@@ -55,9 +56,9 @@ class Step:
         return " ".join(filter(None, parts))
 
     @property
-    def note_path(self) -> Path:
+    def record_path(self) -> Path:
         """The file that says that the step is done."""
-        return (self.notes or self.folder) / NOTE_FILE
+        return (self.record_folder or self.folder) / RECORD_FILE
 
     def key(self) -> str:
         """Return the hash of everything that decides the result, as it is now."""
@@ -65,57 +66,57 @@ class Step:
             "step": self.kind,
             "callshot": __version__,
             "options": self.options,
-            "inputs": [_input_fingerprint(one) for one in self.inputs],
+            "inputs": [_input_fingerprint(source) for source in self.inputs],
         }
         return sha256_text(json.dumps(parts, sort_keys=True, default=str))
 
     def is_done(self) -> bool:
         """Return whether the result is there and belongs to the inputs as they are now."""
-        note = self.read_note()
-        if not note:
+        record = self.read_record()
+        if not record:
             return False
-        for name, digest in note["files"].items():
+        for name, digest in record["files"].items():
             if fingerprint(self.folder / name) != digest:
                 return False
-        return bool(note["key"] == self.key())
+        return bool(record["key"] == self.key())
 
-    def read_note(self) -> dict[str, Any]:
-        """Return the note of a finished step; empty where there is none."""
+    def read_record(self) -> dict[str, Any]:
+        """Return the record of a finished step; empty where there is none."""
         with suppress(OSError, ValueError, RecursionError, TypeError, KeyError):
-            note = json.loads(self.note_path.read_text(encoding="utf-8"))
+            record = json.loads(self.record_path.read_text(encoding="utf-8"))
             return {
-                "key": str(note["key"]),
-                "seconds": float(note["seconds"]),
-                "files": dict(note["files"]),
+                "key": str(record["key"]),
+                "seconds": float(record["seconds"]),
+                "files": dict(record["files"]),
             }
         return {}
 
     def run(self, progress: Progress) -> None:
-        """Make the result, and then the note; without a note, the step is not done."""
+        """Make the result, and then the record; without a record, the step is not done."""
         start_s = time.monotonic()
         key = self.key()
         try:
-            self.note_path.parent.mkdir(parents=True, exist_ok=True)
-            self.note_path.unlink(missing_ok=True)
+            self.record_path.parent.mkdir(parents=True, exist_ok=True)
+            self.record_path.unlink(missing_ok=True)
             names = self.make(progress)
-            note = {
+            record = {
                 "key": key,
                 "seconds": round(time.monotonic() - start_s, 3),
                 "files": {name: fingerprint(self.folder / name) for name in names},
             }
-            text = json.dumps(note, indent=2, sort_keys=True, ensure_ascii=False)
-            write_atomic(self.note_path, text + "\n")
+            text = json.dumps(record, indent=2, sort_keys=True, ensure_ascii=False)
+            write_atomic(self.record_path, text + "\n")
         except OutputError:
             raise
         except OSError as error:
-            where = error.filename or self.note_path.parent
+            where = error.filename or self.record_path.parent
             raise OutputError(
                 f"{self.name}: {where}: {error.strerror or error}"
             ) from error
 
 
-def _input_fingerprint(one: Input) -> str:
-    return fingerprint(one) if isinstance(one, Path) else one()
+def _input_fingerprint(source: Input) -> str:
+    return fingerprint(source) if isinstance(source, Path) else source()
 
 
 def fingerprint(

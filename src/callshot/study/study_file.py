@@ -24,7 +24,7 @@ from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.renaming import make_hints
 from callshot.encoders.availability import encoder_status
 from callshot.encoders.views import Views, check_title, find_views
-from callshot.errors import CallshotError, InputError, OptionError, check_range
+from callshot.errors import InputError, OptionError, check_range
 from callshot.fewshot.device import DEVICES
 from callshot.fewshot.label_budget import check_target
 from callshot.fewshot.protocol import SPREAD_CHOICES, Protocol, make_protocol
@@ -388,14 +388,5 @@ def _parse_protocol(section: Section) -> Protocol:
     section.choice("spread", "all", tuple(SPREAD_CHOICES))
     names = [name for name in section.texts("classifiers") if name != "centroid"]
     options = {**section.content, "classifiers": ("centroid", *names)}
-    try:
+    with name_errors(section.where):
         return make_protocol(**options)
-    except OptionError as error:
-        raise OptionError(
-            _rename(section, error, "classifier:", "classifiers:")
-        ) from None
-
-
-def _rename(section: Section, error: CallshotError, option: str, key: str) -> str:
-    """Return an error message with the key of the study file instead of the option."""
-    return f"{section.where} {str(error).replace(option, key, 1)}"

@@ -23,7 +23,7 @@ from callshot.records import FAILURES, Finding
 from callshot.report.results import PROVENANCE
 from callshot.study.file_steps import SEGMENTS_INFO
 from callshot.study.plan import plan
-from callshot.study.steps import NOTE_FILE, Step
+from callshot.study.steps import RECORD_FILE, Step
 from callshot.study.study_file import read_study
 from callshot.tables.fold_files import FOLDS_INFO
 from callshot.tables.verify_table import is_table, verify_table
@@ -105,29 +105,29 @@ def _verify_step(step: Step, audio: Path | None) -> Iterator[Finding]:
     if not step.folder.is_dir():
         return
     findings: dict[Path, Finding] = {}
-    for finding in (*_verify_note(step), *verify_results(step.folder, audio)):
+    for finding in (*_verify_record(step), *verify_results(step.folder, audio)):
         earlier = findings.get(finding.path)
         if earlier is None or finding.state in FAILURES:
             findings[finding.path] = finding
     if not is_results(
         step.folder
     ):  # other steps may have their files in the same folder
-        findings = {p: f for p, f in findings.items() if f.state != "foreign"}
+        findings = {p: f for p, f in findings.items() if f.state != "not from callshot"}
     yield from findings.values()
 
 
-def _verify_note(step: Step) -> Iterator[Finding]:
-    path = step.note_path
+def _verify_record(step: Step) -> Iterator[Finding]:
+    path = step.record_path
     if not path.exists():
         yield Finding(path, "missing", f"the step {step.name} did not end; {RUN_AGAIN}")
         return
-    note = step.read_note()
-    if not note:
-        yield Finding(path, "damaged", f"not the note of a step; {RUN_AGAIN}")
+    record = step.read_record()
+    if not record:
+        yield Finding(path, "damaged", f"not the record of a step; {RUN_AGAIN}")
         return
-    yield Finding(path, "whole")
-    for name, checksum in note["files"].items():
-        yield verify_file(step.folder / name, checksum, NOTE_FILE)
+    yield Finding(path, "ok")
+    for name, checksum in record["files"].items():
+        yield verify_file(step.folder / name, checksum, RECORD_FILE)
 
 
 def is_results(folder: Path) -> bool:
@@ -140,7 +140,7 @@ def verify_results(folder: Path, audio: Path | None = None) -> Iterator[Finding]
 
     `audio` is the folder of recordings, if it is not the one that the results name.
     """
-    known = {folder / NOTE_FILE}
+    known = {folder / RECORD_FILE}
     manifests = [folder / name for name in MANIFESTS]
     for path in manifests:
         if not path.is_file():
@@ -162,7 +162,7 @@ def verify_results(folder: Path, audio: Path | None = None) -> Iterator[Finding]
     for path in sorted(folder.rglob("*")):
         is_nested = any(path.is_relative_to(part) for part in nested)
         if not is_nested and path not in known and _is_visible_file(path):
-            yield Finding(path, "foreign")
+            yield Finding(path, "not from callshot")
 
 
 def _is_visible_file(path: Path) -> bool:
@@ -187,7 +187,7 @@ def verify_file(path: Path, checksum: str, manifest: str) -> Finding:
     except OSError:
         return Finding(path, "missing", f"{manifest} lists it; run again")
     if is_same:
-        return Finding(path, "whole")
+        return Finding(path, "ok")
     return Finding(path, "damaged", CHANGED.format(manifest))
 
 

@@ -53,7 +53,7 @@ def _verify(path: Path) -> Finding:
     if content_checksum(read_parquet(path)) != checksum:
         reason = "its content differs from its checksum: damaged, or edited since"
         return Finding(path, "damaged", reason)
-    return Finding(path, "whole")
+    return Finding(path, "ok")
 
 
 def _check_finite(path: Path, numbers: FloatMatrix) -> None:

@@ -29,12 +29,12 @@ def verify_index(folder: Path, *, repair: bool = False) -> Iterator[Finding]:
     yield _verify_settings(folder / INDEX)
     for path in sorted(folder.iterdir()):
         if path.name not in (INDEX, RECORDINGS, REJECTS, LOCK):
-            yield Finding(path, "foreign")
+            yield Finding(path, "not from callshot")
     for path in sorted((folder / RECORDINGS).glob("*")):
         if path.is_dir():
             yield from _verify_recording(path, repair)
         else:
-            yield Finding(path, "foreign")
+            yield Finding(path, "not from callshot")
 
 
 def _verify_settings(path: Path) -> Finding:
@@ -43,7 +43,7 @@ def _verify_settings(path: Path) -> Finding:
         read_settings(path.parent)
     except InputError as error:
         return Finding(path, "damaged", str(error).removeprefix(f"{path}: "))
-    return Finding(path, "whole")
+    return Finding(path, "ok")
 
 
 def _verify_recording(folder: Path, repair: bool) -> Iterator[Finding]:
@@ -58,9 +58,9 @@ def _verify_recording(folder: Path, repair: bool) -> Iterator[Finding]:
         if path.name in (RECORDING, LOCK):
             continue
         if path.name.endswith(DAMAGED_SUFFIX):
-            yield Finding(path, "set aside", "may be removed")
+            yield Finding(path, "quarantined", "may be removed")
         elif SPAN_NAME.fullmatch(path.name) is None:
-            yield Finding(path, "foreign")
+            yield Finding(path, "not from callshot")
         else:
             yield _verify_span(path, repair)
 
@@ -80,14 +80,14 @@ def _verify_record(path: Path, repair: bool) -> Finding:
     except InputError as error:
         damage = str(error).removeprefix(f"{path}: ").partition(";")[0]
         return _report_damage(path, damage, repair)
-    return Finding(path, "whole")
+    return Finding(path, "ok")
 
 
 def _verify_span(path: Path, repair: bool) -> Finding:
     damage = find_span_damage(path)
     if damage:
         return _report_damage(path, damage, repair)
-    return Finding(path, "whole")
+    return Finding(path, "ok")
 
 
 def _report_damage(path: Path, damage: str, repair: bool) -> Finding:

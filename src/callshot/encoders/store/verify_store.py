@@ -32,7 +32,7 @@ def verify_store(folder: Path, *, repair: bool = False) -> Iterator[Finding]:
         if _has_shards(path):
             yield from _verify_encoder(path, repair)
         else:
-            yield Finding(path, "foreign")
+            yield Finding(path, "not from callshot")
 
 
 def _has_shards(folder: Path) -> bool:
@@ -53,9 +53,9 @@ def _verify_encoder(folder: Path, repair: bool) -> Iterator[Finding]:
         if path in shards:
             yield _verify_shard(path, repair)
         elif path.name.endswith(DAMAGED_SUFFIX):
-            yield Finding(path, "set aside", "may be removed")
+            yield Finding(path, "quarantined", "may be removed")
         elif path.name not in (LOCK, FINGERPRINT):
-            yield Finding(path, "foreign")
+            yield Finding(path, "not from callshot")
 
 
 def _verify_fingerprint(path: Path) -> Finding:
@@ -63,7 +63,7 @@ def _verify_fingerprint(path: Path) -> Finding:
         reason = "the encoder that the shards are from; embedding writes it again"
         return Finding(path, "missing", reason)
     if sha256_file(path).startswith(path.parent.name):
-        return Finding(path, "whole")
+        return Finding(path, "ok")
     reason = "not what its folder is named after; embedding writes it again"
     return Finding(path, "damaged", reason)
 
@@ -81,4 +81,4 @@ def _verify_shard(shard: Path, repair: bool) -> Finding:
         return Finding(shard, "damaged", f"{damage}; --repair sets it aside")
     if CHECKSUM.search(shard.name) is None:
         return Finding(shard, "unverified", "gets its checksum when it is used next")
-    return Finding(shard, "whole")
+    return Finding(shard, "ok")
