@@ -22,7 +22,7 @@ from callshot.report.local_folder import LOCK, STAGING
 from callshot.report.output_folder import open_output_folder
 
 PROVENANCE = "provenance.json"
-MARK = "a.toml"
+OWNER = "a.toml"
 ONE = {"report.html": "page", "tables/t.csv": "1", "here/figures/f.png": "f"}
 TWO = {"report.html": "page 2", "tables/t.csv": "2", "tables/u.csv": "3"}
 fcntl = pytest.importorskip("fcntl", reason="needs links, pipes, fork and flock")
@@ -30,20 +30,20 @@ fcntl = pytest.importorskip("fcntl", reason="needs links, pipes, fork and flock"
 MOVES = len(ONE) + len(TWO) + 2
 
 
-def write(folder: Path, files: Mapping[str, str], mark: str = MARK) -> list[Path]:
+def write(folder: Path, files: Mapping[str, str], owner: str = OWNER) -> list[Path]:
     def make_files(staging: Path) -> list[str]:
         for name, text in files.items():
             (staging / name).parent.mkdir(parents=True, exist_ok=True)
             (staging / name).write_text(text)
         return list(files)
 
-    with open_output_folder(folder, (), PROVENANCE, mark=mark) as output:
+    with open_output_folder(folder, (), PROVENANCE, owner=owner) as output:
         return output.write(make_files, {"title": "x"})
 
 
 def recover(folder: Path) -> None:
     """Open and close a folder, as the next run does."""
-    with open_output_folder(folder, (), PROVENANCE, mark=MARK):
+    with open_output_folder(folder, (), PROVENANCE, owner=OWNER):
         pass
 
 
@@ -325,42 +325,42 @@ def test_a_file_in_the_place_of_the_output_folder_is_named(tmp_path):
     assert (tmp_path / "file").read_text() == "mine"
 
 
-@pytest.mark.parametrize("mark", ["b.toml", ""])
-def test_the_results_of_another_study_are_an_error_before_any_work(tmp_path, mark):
+@pytest.mark.parametrize("owner", ["b.toml", ""])
+def test_the_results_of_another_study_are_an_error_before_any_work(tmp_path, owner):
     write(tmp_path, ONE)
     with (
         pytest.raises(
             OutputError, match=r"it has the results of a\.toml; choose another folder"
         ),
-        open_output_folder(tmp_path, ["report.html"], PROVENANCE, mark=mark),
+        open_output_folder(tmp_path, ["report.html"], PROVENANCE, owner=owner),
     ):
         raise AssertionError
     assert contents(tmp_path) == ONE
 
 
 def test_results_without_a_mark_are_replaced_only_by_results_without_one(tmp_path):
-    write(tmp_path, ONE, mark="")
+    write(tmp_path, ONE, owner="")
     assert "set" not in json.loads((tmp_path / PROVENANCE).read_text())
     with pytest.raises(
         OutputError, match="it has the results of another command; choose another"
     ):
         write(tmp_path, TWO)
     assert contents(tmp_path) == ONE
-    write(tmp_path, TWO, mark="")
+    write(tmp_path, TWO, owner="")
     assert contents(tmp_path) == TWO
 
 
 @pytest.mark.parametrize(
-    "mark", [3, ["a"], {"a": 1}, "two\nlines\x1b[2J", "x" * 10_000]
+    "owner", [3, ["a"], {"a": 1}, "two\nlines\x1b[2J", "x" * 10_000]
 )
-def test_an_unexpected_mark_is_shown_in_one_line(tmp_path, mark):
+def test_an_unexpected_mark_is_shown_in_one_line(tmp_path, owner):
     write(tmp_path, ONE)
-    edit_provenance(tmp_path, {}, set=mark)
+    edit_provenance(tmp_path, {}, set=owner)
     with pytest.raises(OutputError, match="it has the results of ") as caught:
         write(tmp_path, TWO)
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 600
-    assert isinstance(mark, str) or "results of another command" in str(caught.value)
+    assert isinstance(owner, str) or "results of another command" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -436,7 +436,7 @@ def test_an_error_before_anything_is_written_leaves_the_earlier_set(tmp_path):
     write(tmp_path, ONE)
     with (
         pytest.raises(ZeroDivisionError),
-        open_output_folder(tmp_path, (), PROVENANCE, mark=MARK),
+        open_output_folder(tmp_path, (), PROVENANCE, owner=OWNER),
     ):
         raise ZeroDivisionError
     assert contents(tmp_path) == ONE
@@ -508,7 +508,7 @@ def test_a_full_disk_is_explained_in_one_line_and_the_earlier_set_stays(
     message = "nothing was changed: the disk is full; free some space"
     with (
         pytest.raises(OutputError, match=message) as caught,
-        open_output_folder(tmp_path, (), PROVENANCE, mark=MARK) as output,
+        open_output_folder(tmp_path, (), PROVENANCE, owner=OWNER) as output,
     ):
         output.write(fail, {})
     assert "\n" not in str(caught.value)
@@ -654,7 +654,7 @@ def test_files_that_changed_since_a_kill_stay(tmp_path):
 
 def test_a_second_run_in_the_same_folder_is_an_error_until_the_first_ends(tmp_path):
     message = "another run is writing to it; wait for that run or choose another folder"
-    with open_output_folder(tmp_path, (), PROVENANCE, mark=MARK) as output:
+    with open_output_folder(tmp_path, (), PROVENANCE, owner=OWNER) as output:
         with pytest.raises(OutputError, match=message):
             write(tmp_path, ONE)
         assert output.path.is_dir()
@@ -669,7 +669,7 @@ def test_where_the_file_system_has_no_locks_the_process_decides(tmp_path, monkey
         raise OSError(errno.ENOLCK, "no locks")
 
     monkeypatch.setattr(fcntl, "flock", fail)
-    with open_output_folder(tmp_path, (), PROVENANCE, mark=MARK):
+    with open_output_folder(tmp_path, (), PROVENANCE, owner=OWNER):
         with pytest.raises(OutputError, match="another run is writing to it"):
             write(tmp_path, ONE)
         owner = next(tmp_path.glob(f"{LOCK}.*")).read_text()

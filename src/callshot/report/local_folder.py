@@ -51,11 +51,11 @@ Checksums = dict[str, str]
 
 @contextmanager
 def open_local_folder(
-    folder: Path, names: Sequence[str], provenance_name: str, mark: str
+    folder: Path, names: Sequence[str], provenance_name: str, owner: str
 ) -> Iterator["OutputFolder"]:
     """Create a folder, lock it, undo what a killed run left half-way, and check that it is free."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    output = OutputFolder(folder, provenance_name, mark)
+    output = OutputFolder(folder, provenance_name, owner)
     with ExitStack() as cleanup:
         with explain_errors(folder):
             cleanup.callback(_remove_folders, missing)
@@ -63,7 +63,7 @@ def open_local_folder(
             _lock_folder(folder, cleanup)
             cleanup.callback(output.discard)
             output.recover()
-            output.check_mark()
+            output.check_owner()
             written = output.read_checksums(folder)
             output.check_names([*names, provenance_name], written)
         yield output
@@ -75,7 +75,7 @@ class OutputFolder:
 
     folder: Path
     provenance_name: str
-    mark: str
+    owner: str
 
     @property
     def path(self) -> Path:
@@ -90,7 +90,7 @@ class OutputFolder:
         """Make all files and replace the earlier set; after an error the earlier set is unchanged.
 
         `make_files` writes files to the folder that it is given and returns their names.
-        `provenance` is extended by `files`, the sha256 of each, and by `set`, the mark.
+        `provenance` is extended by `files`, the sha256 of each, and by `set`, the owner.
         Files of the earlier set that are not made again are removed. A file that was edited since
         is kept as NAME.before where it is replaced, and stays where it is otherwise.
         """
@@ -108,8 +108,8 @@ class OutputFolder:
 
     def _write_provenance(self, provenance: Facts, files: Checksums) -> str:
         content: dict[str, Any] = {**provenance, "files": files}
-        if self.mark:
-            content["set"] = self.mark
+        if self.owner:
+            content["set"] = self.owner
         text = json.dumps(content, sort_keys=True, indent=2, ensure_ascii=False)
         path = self.path / self.provenance_name
         # Half surrogates are escaped, as in JSON.
@@ -226,17 +226,17 @@ class OutputFolder:
             return (self.folder / name).is_file()
         return False
 
-    def check_mark(self) -> None:
-        """Raise OSError if the folder has a set with another mark."""
+    def check_owner(self) -> None:
+        """Raise OSError if the folder has a set with another owner."""
         provenance = read_provenance(self.folder / self.provenance_name)
         if provenance is None:
             return
-        mark = provenance.get("set", "")
-        if mark == self.mark:
+        owner = provenance.get("set", "")
+        if owner == self.owner:
             return
-        owner = printable(mark[:100]) if isinstance(mark, str) else ""
+        name = printable(owner[:100]) if isinstance(owner, str) else ""
         raise OSError(
-            f"it has the results of {owner or 'another command'}; "
+            f"it has the results of {name or 'another command'}; "
             "choose another folder or move them away"
         )
 

@@ -23,7 +23,7 @@ from callshot.report.results import (
     write_values,
 )
 
-MARK = "evaluate --queries"
+OWNER = "evaluate --queries"
 JOINED_FRAMES = ("curve", "per_class", "confusion", "ties", "chance_test", "duplicates")
 MOVED_FILES = (
     *(f"{name}.csv" for name in JOINED_FRAMES),
@@ -38,7 +38,7 @@ FIGURE_FILES = ("moved.pdf", "moved.png")
 def open_moved_results(folder: Path) -> AbstractContextManager[OutputFolder]:
     """Open a folder for results; those of other commands are not replaced."""
     return open_output_folder(
-        folder, (*MOVED_FILES, *FIGURE_FILES), PROVENANCE, mark=MARK
+        folder, (*MOVED_FILES, *FIGURE_FILES), PROVENANCE, owner=OWNER
     )
 
 

@@ -15,24 +15,24 @@ def open_output_folder(
     names: Sequence[str],
     provenance_name: str,
     *,
-    mark: str = "",
+    owner: str = "",
 ) -> Iterator[OutputFolder]:
     """Open a folder for one set of results; nothing in it is lost.
 
-    `names` are the files that are known before the work begins; others may follow. `mark` names the
-    owner of the set (a study file, say): sets with another mark are not replaced.
+    `names` are the files that are known before the work begins; others may follow. `owner` names
+    the command or the study file that writes the set: sets with another owner are not replaced.
 
     Raises
     ------
     OutputError
         If another run is writing to the folder, a file or folder is in the way, the set has another
-        mark, or the disk or the store does not accept files.
+        owner, or the disk or the store does not accept files.
     """
     place = to_path(folder)
     opening: AbstractContextManager[OutputFolder]
     if is_remote(place):
-        opening = open_remote_folder(place, names, provenance_name, mark)
+        opening = open_remote_folder(place, names, provenance_name, owner)
     else:
-        opening = open_local_folder(place, names, provenance_name, mark)
+        opening = open_local_folder(place, names, provenance_name, owner)
     with opening as output:
         yield output

@@ -65,7 +65,7 @@ def describe_segmentation(
         "read": segmentation.annotation_count,
         "segments": len(segmentation.segments),
         "rejects": len(segmentation.rejects),
-        "refused": len(segmentation.skipped_files),
+        "skipped_files": len(segmentation.skipped_files),
         "notes": list(segmentation.notes),
         "options": dict(options),
         "inputs": list(inputs),

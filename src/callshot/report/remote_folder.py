@@ -36,7 +36,7 @@ UNFINISHED = ".callshot-unfinished.json"
 
 @contextmanager
 def open_remote_folder(
-    folder: RemotePath, names: Sequence[str], provenance_name: str, mark: str
+    folder: RemotePath, names: Sequence[str], provenance_name: str, owner: str
 ) -> Iterator["RemoteOutputFolder"]:
     """Check that a folder takes files and that the names are free; see `open_local_folder`."""
     reason = why_not_writable_remote(folder)
@@ -45,10 +45,10 @@ def open_remote_folder(
     staging = Path(tempfile.mkdtemp(dir=staging_folder()))
     try:
         output = RemoteOutputFolder(
-            cast(Path, folder), provenance_name, mark, folder, staging
+            cast(Path, folder), provenance_name, owner, folder, staging
         )
         with explain_errors(output.folder):
-            output.check_mark()
+            output.check_owner()
             written = output.read_checksums(output.folder)
             output.check_names([*names, provenance_name], written)
         yield output
@@ -91,7 +91,7 @@ class RemoteOutputFolder(OutputFolder):
         if UNFINISHED not in self.files:
             return
         record = read_provenance(self.folder / UNFINISHED)
-        if record is not None and record.get("set", "") == self.mark:
+        if record is not None and record.get("set", "") == self.owner:
             for name, checksum in record["files"].items():
                 if name in self.files:
                     self.unfinished[name] = str(checksum)
@@ -110,16 +110,16 @@ class RemoteOutputFolder(OutputFolder):
 
     def _replace(self, new: Checksums, written: Checksums) -> None:
         """Upload the new files, then remove the earlier ones that were not made again."""
-        mark = self.remote / UNFINISHED
-        record = {"files": new, "set": self.mark}
+        marker = self.remote / UNFINISHED
+        record = {"files": new, "set": self.owner}
         try:
-            write_atomic(cast(Path, mark), json.dumps(record, indent=2))
+            write_atomic(cast(Path, marker), json.dumps(record, indent=2))
             self._clear(new, written)
             *others, last = new  # the provenance is the last one
             for _ in map_requests(self._upload, others, together=True):
                 pass
             self._upload(last)
-            mark.unlink(missing_ok=True)
+            marker.unlink(missing_ok=True)
         except OSError as error:
             raise OutputError(
                 f"{self.folder}: not all results are written ({error_reason(error)}); "

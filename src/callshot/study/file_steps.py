@@ -369,7 +369,7 @@ def report_files(
     audio: Mapping[str, CorpusAudio] | None = None,
     workers: Executor | None = None,
     keys: Path | None = None,
-    mark: str = "",
+    owner: str = "",
     progress: Progress = no_progress,
 ) -> list[str]:
     """Write the tables, figures and page of a study, and all its numbers; return the file names.
@@ -378,7 +378,7 @@ def report_files(
     The file `keys` lists which files of the earlier report did not change; they are not made again.
     """
     earlier = EarlierFiles(out, keys)
-    with open_output_folder(out, (), PROVENANCE, mark=mark) as output:
+    with open_output_folder(out, (), PROVENANCE, owner=owner) as output:
         summaries = {
             name: write_summary(one, options.target, facts.get("licences", {}))
             for name, one in results.items()

@@ -314,7 +314,7 @@ class _Planner:
                     audio=audio,
                     workers=workers,
                     keys=keys,
-                    mark=study.mark,
+                    owner=study.owner,
                     progress=progress,
                 )
 

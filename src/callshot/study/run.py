@@ -139,7 +139,7 @@ def check_study(study: Study, steps: Sequence[Step], device: str | None = None) 
     check_trainable(study.baselines, network_device(device))
     check_store(study.store or default_store())
     names = certain_names(study.corpus_names)
-    with open_output_folder(study.out, names, PROVENANCE, mark=study.mark):
+    with open_output_folder(study.out, names, PROVENANCE, owner=study.owner):
         pass
     if study.references is not None:
         read_references(study.references, study.corpus_names, study.encoder_titles)

@@ -105,7 +105,7 @@ class Study:
     device: str = "auto"
 
     @property
-    def mark(self) -> str:
+    def owner(self) -> str:
         """How its results folder names the study."""
         return f"the study {self.path.name}"
 

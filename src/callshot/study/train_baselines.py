@@ -54,7 +54,7 @@ BASELINES_FILE = "baselines.csv"
 SAMPLES_FILE = "baselines.parquet"  # with the samples of the spread total
 REFINEMENT_FILE = "refinement.csv"
 CROSSOVERS_FILE = "crossovers.csv"
-FOLDER_MARK = "callshot baselines"  # the command that wrote a folder, in its results
+OWNER = "callshot baselines"  # the command that wrote a folder, in its results
 ALL_FILES = (
     BASELINES_FILE,
     SAMPLES_FILE,
@@ -105,7 +105,7 @@ def train_baseline_files(
     if against is not None:
         centroid = read_centroid_results(against, paths, protocol, choice.categories)
         choice = _take_folds(choice, against, centroid.corpus)
-    with open_output_folder(out, ALL_FILES, PROVENANCE, mark=FOLDER_MARK) as output:
+    with open_output_folder(out, ALL_FILES, PROVENANCE, owner=OWNER) as output:
         dataset = choice.read(paths)
         sequences, signals = _read_inputs(
             dataset, paths, options, inputs, context.threads

@@ -152,6 +152,6 @@ def write_activity(events: Frame, recordings: RecordingFolder, out: Path) -> Act
         return make_activity_files(activity, folder)
 
     facts = {"version": __version__, "undated": activity.undated}
-    with open_output_folder(out, [TABLE], PROVENANCE, mark=SET) as output:
+    with open_output_folder(out, [TABLE], PROVENANCE, owner=SET) as output:
         output.write(make, facts)
     return activity

@@ -111,14 +111,14 @@ def write_clips(
         return _write_table(rows, folder)
 
     facts = {"version": __version__, "clips": options.count, "seed": options.seed}
-    with open_output_folder(out, [TABLE], PROVENANCE, mark=SET) as output:
+    with open_output_folder(out, [TABLE], PROVENANCE, owner=SET) as output:
         paths = output.write(make, facts)
     return ClipResult(_to_frame(rows), paths, rejects)
 
 
 def check_clips_folder(out: Path) -> None:
     """Check, before any work, that clips can be written to a folder."""
-    with open_output_folder(out, [TABLE], PROVENANCE, mark=SET):
+    with open_output_folder(out, [TABLE], PROVENANCE, owner=SET):
         pass
 
 

@@ -43,7 +43,7 @@ Panel = tuple[str, Frame, Frame]  # a label, its curves and its scores
 
 def open_scores(out: Path) -> AbstractContextManager[OutputFolder]:
     """Open a folder for scores, before any work."""
-    return open_output_folder(out, [*FRAMES, REJECTS], PROVENANCE, mark=SET)
+    return open_output_folder(out, [*FRAMES, REJECTS], PROVENANCE, owner=SET)
 
 
 def write_scores(
