@@ -9,6 +9,7 @@ import pytest
 
 from callshot.errors import OutputError
 from callshot.records import Progress, no_progress
+from callshot.study.step_summary import describe_outcome
 from callshot.study.steps import RECORD_FILE, Step, fingerprint, folder_name
 
 
@@ -167,3 +168,13 @@ def test_a_name_becomes_one_folder_inside(tmp_path: Path, name: str) -> None:
 def test_different_names_become_different_folders() -> None:
     names = ["mfcc", "mfcc[speed=2]", "mfcc_speed_2_", "a b", "a_b", "..", "."]
     assert len({folder_name(name) for name in names}) == len(names)
+
+
+@pytest.mark.parametrize("key", ["skipped_files", "refused"])
+def test_the_summary_of_segments_reads_results_of_earlier_versions(
+    tmp_path: Path, key: str
+) -> None:
+    facts = {"segments": 3, "rejects": 1, key: 2, "notes": []}
+    (tmp_path / "segments.json").write_text(json.dumps(facts))
+    step = Step("segment", "corpus", "", tmp_path, {}, [], lambda progress: [])
+    assert describe_outcome(step) == ["3 segments, 1 rejects and 2 whole files"]
