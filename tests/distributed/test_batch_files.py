@@ -84,7 +84,7 @@ def test_a_gpu_is_asked_for_and_announced():
             "command: expected one of index, embed, scan, evaluate, run first, got 'nothing'",
         ),
         (["review", "x"], "got 'review'"),
-        (["index", "--cluster", "local:2"], "the batch file adds it"),
+        (["index", "--cluster", "local:2"], "the batch file adds this option"),
         (["index", "a\nrm -r b"], "without line breaks"),
     ],
 )

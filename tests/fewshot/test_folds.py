@@ -92,7 +92,7 @@ def test_given_folds_are_numbered_in_their_order():
 
 
 def test_fewer_than_two_folds_are_rejected():
-    with pytest.raises(OptionError, match="at least two"):
+    with pytest.raises(OptionError, match="expected 2 or more"):
         make_folds(["x"], ["a"], 1)
 
 

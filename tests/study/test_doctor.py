@@ -50,7 +50,7 @@ def test_a_missing_package_is_a_problem(monkeypatch):
     monkeypatch.setattr(doctor, "REQUIRED", (*REQUIRED, "no-such-package"))
     check = find_check("packages")
     assert check.state == PROBLEM
-    assert "no-such-package" in check.found
+    assert "no-such-package" in check.result
 
 
 def test_an_audio_format_that_cannot_be_read_is_named(monkeypatch):
@@ -64,7 +64,7 @@ def test_an_audio_format_that_cannot_be_read_is_named(monkeypatch):
     monkeypatch.setattr(soundfile, "write", refuse_mp3)
     check = find_check("audio files")
     assert check.state == PROBLEM
-    assert check.found.endswith("; not MP3")
+    assert check.result.endswith("; not MP3")
 
 
 def test_an_encoder_without_weights_comes_with_the_command_that_gets_them(
@@ -84,7 +84,7 @@ def test_a_folder_that_cannot_be_written_or_is_full_is_reported(tmp_path, monkey
     monkeypatch.setattr(doctor, "LEAST_FREE_GB", 1e9)
     full = check_folder("store", tmp_path, "use --store")
     assert (full.state, full.advice) == (NOTE, "make space, or use --store")
-    assert "GB free" in full.found
+    assert "GB free" in full.result
     check_folder("store", tmp_path / "new", "use --store")
     assert not (tmp_path / "new").exists()
 

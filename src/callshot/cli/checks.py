@@ -46,15 +46,15 @@ def verify(
     from callshot.records import FAILURES
     from callshot.study.verify import default_path, verify_path
 
-    chosen = default_path() if path is None else path
+    target = default_path() if path is None else path
     findings = []
     with run_with_progress("reading the checksums", quiet=quiet) as progress:
-        for finding in verify_path(chosen, repair=repair):
+        for finding in verify_path(target, repair=repair):
             progress(0.0, f"verified {finding.path.name}")
             findings.append(finding)
     is_failure = any(finding.state in FAILURES for finding in findings)
     if is_failure or not quiet:
-        _print_findings(chosen, findings)
+        _print_findings(target, findings)
     if is_failure:
         raise typer.Exit(1)
 
@@ -109,6 +109,6 @@ def _print_check(check: "Check", console: "Console") -> None:
     from callshot.study.doctor import GOOD, PROBLEM
 
     style = {GOOD: "", PROBLEM: "bold red"}.get(check.state, "yellow")
-    print_lines(console, [f"{check.state:<8}{check.subject}: {check.found}"], style)
+    print_lines(console, [f"{check.state:<8}{check.subject}: {check.result}"], style)
     if check.advice:
         print_lines(console, [f"        {check.advice}"])

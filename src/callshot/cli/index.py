@@ -201,7 +201,7 @@ def find(
         out = to_path(out)
         check_window_list(out)
     with run_with_progress("opening the index", quiet=quiet) as progress:
-        found = find_windows(
+        result = find_windows(
             example,
             index,
             count=count,
@@ -212,11 +212,11 @@ def find(
             progress=progress,
         )
     if out is not None:
-        write_window_list(found.windows, out)
+        write_window_list(result.windows, out)
     if not quiet:
-        rejects = [f"left out: {reject.reason}" for reject in found.rejects]
+        rejects = [f"left out: {reject.reason}" for reject in result.rejects]
         _print_first(rejects, f"more; callshot verify {index} lists them")
-        _show_windows(found.windows)
+        _show_windows(result.windows)
 
 
 def _show_windows(windows: "pl.DataFrame") -> None:

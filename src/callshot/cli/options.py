@@ -300,12 +300,12 @@ class SegmentOptions:
 
 
 def segmentation_options(
-    corpus: "Corpus | None", **given: object
+    corpus: "Corpus | None", **options: object
 ) -> "SegmentationOptions":
-    """Return the options of a known corpus, or the defaults, with those that are given."""
+    """Return the options of a known corpus, or the defaults, with changes."""
     from callshot.corpus.known_corpora import default_options
 
-    changes = {name: value for name, value in given.items() if value is not None}
+    changes = {name: value for name, value in options.items() if value is not None}
     return replace(default_options(corpus), **changes)  # type: ignore[arg-type]
 
 

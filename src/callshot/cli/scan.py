@@ -195,13 +195,13 @@ def _scan_recordings(
         encoder.threads,
     )
     options = events.scan_options()
-    wanted = events.output()
+    output = events.output()
     with (
         use_cluster(cluster, encoder.threads, quiet=quiet) as workers,
         run_with_progress("opening the encoder", quiet=quiet) as progress,
     ):
         indexing = replace(indexing, cluster=workers)
-        result = scan_files(path, recordings, out, options, indexing, wanted, progress)
+        result = scan_files(path, recordings, out, options, indexing, output, progress)
     if not quiet:
         show_scan(result, out, Console())
 

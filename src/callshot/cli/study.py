@@ -80,7 +80,7 @@ def init(
             corpus=corpus,
             progress=progress,
         )
-    given = CorpusSource(
+    corpus_source = CorpusSource(
         audio=audio,
         annotations=source.annotations,
         format=source.format,
@@ -88,7 +88,7 @@ def init(
         corpus=corpus,
         rename=source.rename,
     )
-    write_study(out, inspection, given, shots)
+    write_study(out, inspection, corpus_source, shots)
     if not quiet:
         calls = len(inspection.segmentation.segments)
         recordings = len(inspection.segmentation.recordings)

@@ -30,10 +30,10 @@ def number_folds(names: Iterable[object]) -> list[int]:
     [1, 0, -1, 1]
     """
     texts = [_text(name) for name in names]
-    given = {text for text in texts if text != str(COMMON_FOLD)}
-    if all(map(INTEGER.fullmatch, given)):
+    fold_names = {text for text in texts if text != str(COMMON_FOLD)}
+    if all(map(INTEGER.fullmatch, fold_names)):
         return [int(text) for text in texts]
-    numbers = {text: n for n, text in enumerate(sorted(given, key=_natural_key))}
+    numbers = {text: n for n, text in enumerate(sorted(fold_names, key=_natural_key))}
     return [numbers.get(text, COMMON_FOLD) for text in texts]
 
 

@@ -376,8 +376,10 @@ def _percentiles(ascending: FloatArray) -> FloatArray:
     low = ascending[:, below].T
     high = ascending[:, np.minimum(below + 1, last)].T
     step = high - low
-    found = np.where(share >= 0.5, high - step * (1 - share), low + step * share)
-    return np.where(np.isnan(ascending[:, -1]), np.nan, found)  # NaN is sorted last
+    percentiles = np.where(share >= 0.5, high - step * (1 - share), low + step * share)
+    return np.where(
+        np.isnan(ascending[:, -1]), np.nan, percentiles
+    )  # NaN is sorted last
 
 
 def summarise_samples(samples: FloatArray) -> dict[str, list[float]]:

@@ -83,13 +83,13 @@ def pick_calls(
     vectors = np.asarray(table.vectors, np.float64)
     squares = np.einsum("ij,ij->i", vectors, vectors)
     names = np.array(table.label)
-    known = np.nan_to_num(scores, nan=-np.inf)
+    finite_scores = np.nan_to_num(scores, nan=-np.inf)
     picks = []
     for true, name in enumerate(labels):
         members = np.flatnonzero(names == name)
-        own = known[members, true]
+        own = finite_scores[members, true]
         nearness = own - squares[members]  # minus the squared distance
-        nearest, other = _most_like_another(known[members], true)
+        nearest, other = _most_like_another(finite_scores[members], true)
         pick = Picks(
             typical=int(members[nearness.argmax()]),
             nearest=int(members[nearest]),

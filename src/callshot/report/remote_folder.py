@@ -144,7 +144,7 @@ class RemoteOutputFolder(OutputFolder):
 
     def _keep_copy(self, name: str) -> None:
         """Copy an edited file to NAME.before, NAME.before-2, …"""
-        free = next(one for one in copy_names(name) if one not in self.files)
+        free = next(path for path in copy_names(name) if path not in self.files)
         copy = self.staging / ".earlier"
         copy.write_bytes((self.folder / name).read_bytes())
         upload_file(copy, self.remote / free)

@@ -91,9 +91,9 @@ def read_frame(path: Path, schema: Schema) -> Frame:
     except (OSError, pl.exceptions.PolarsError) as error:
         raise _frame_error(path, f"cannot be read ({_first_line(error)})") from None
     if frame.columns != list(schema):
-        wanted = ", ".join(schema)
+        names = ", ".join(schema)
         columns = ", ".join(frame.columns)
-        raise _frame_error(path, f"expected the columns {wanted}, got {columns}")
+        raise _frame_error(path, f"expected the columns {names}, got {columns}")
     try:
         parsed = frame.select(map(_parse_column, schema, schema.values()))
     except pl.exceptions.PolarsError as error:

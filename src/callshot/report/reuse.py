@@ -99,8 +99,8 @@ def _parts(value: Any) -> Iterator[bytes]:
     """Yield what makes a value, so that different values have different parts."""
     yield type(value).__name__.encode()
     if is_dataclass(value):
-        for one in fields(value):
-            yield from _parts(getattr(value, one.name))
+        for part in fields(value):
+            yield from _parts(getattr(value, part.name))
     elif isinstance(value, pl.DataFrame | pl.Series):
         yield from _frame_parts(value)
     elif isinstance(value, np.ndarray):

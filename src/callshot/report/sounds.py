@@ -69,15 +69,23 @@ def make_clips(
     Segments whose recording cannot be read have none. The file `store` has the clips of the last
     time, which are taken if neither segments nor recordings changed.
     """
-    wanted = dict.fromkeys(names)
-    segments = {one.segment: one for one in audio.segments if one.segment in wanted}
-    ordered = sorted(segments.values(), key=lambda one: (one.path, one.start_s))
-    key = content_key(ordered, [_file_facts(audio.root / one.path) for one in ordered])
+    names_once = dict.fromkeys(names)
+    segments = {
+        segment.segment: segment
+        for segment in audio.segments
+        if segment.segment in names_once
+    }
+    ordered = sorted(
+        segments.values(), key=lambda segment: (segment.path, segment.start_s)
+    )
+    key = content_key(
+        ordered, [_file_facts(audio.root / segment.path) for segment in ordered]
+    )
     clips = _read_clips(store, key)
     if clips is None:
         clips = dict(_load_clips(audio.root, ordered))
         _write_clips(store, key, clips)
-    return _limit_size(clips, list(wanted), most_bytes)
+    return _limit_size(clips, list(names_once), most_bytes)
 
 
 def _limit_size(
@@ -157,7 +165,9 @@ def make_clip(signal: FloatArray, rate_hz: int) -> Clip:
     )
     if middle_hz >= LOW_HZ:
         return clip
-    speed = next((one for one in SPEEDS if one * middle_hz >= AUDIBLE_HZ), SPEEDS[-1])
+    speed = next(
+        (choice for choice in SPEEDS if choice * middle_hz >= AUDIBLE_HZ), SPEEDS[-1]
+    )
     faster = _resample(level, rate_hz, out_hz / speed)
     return replace(clip, fast=_encode(faster, out_hz), speed=speed)
 
@@ -227,6 +237,6 @@ def _spectrogram_db(signal: FloatArray, rate_hz: int, top_hz: float) -> FloatArr
     power = np.abs(np.fft.rfft(frames, size)) ** 2
     frequencies_hz = np.linspace(0, top_hz, ROWS + 1)[1:]
     bins = np.rint(frequencies_hz * size / rate_hz).astype(int)
-    chosen = power[:, np.minimum(bins, power.shape[1] - 1)]
-    levels: FloatArray = 10 * np.log10(chosen.T + QUIETEST)
+    shown = power[:, np.minimum(bins, power.shape[1] - 1)]
+    levels: FloatArray = 10 * np.log10(shown.T + QUIETEST)
     return levels

@@ -196,8 +196,8 @@ def choose_shots(shots: Shots) -> list[int]:
     """
     if len(shots) <= MOST_SHOTS:
         return list(shots)
-    chosen = ROUND_SHOTS | {shots[0], shots[-1]}
-    return [k for k in shots if k in chosen]
+    round_shots = ROUND_SHOTS | {shots[0], shots[-1]}
+    return [k for k in shots if k in round_shots]
 
 
 def _describe_curves(evaluation: Evaluation, width: int) -> Iterator[Line]:

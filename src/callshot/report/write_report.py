@@ -119,9 +119,12 @@ def write_report(
     earlier = earlier or EarlierFiles()
     every = list(all_results.values())
     drawings = {
-        one.corpus: _draw(one, folder, options, workers, earlier) for one in every
+        results.corpus: _draw(results, folder, options, workers, earlier)
+        for results in every
     }
-    names = [name for one in every for name in write_numbers(one, folder, earlier)]
+    names = [
+        name for results in every for name in write_numbers(results, folder, earlier)
+    ]
     tables = write_tables(every, folder / "tables", **options.of_tables)
     names += [f"tables/{name}" for name in tables]
     calls = _find_calls(every, options, audio or {}, earlier)
@@ -132,7 +135,10 @@ def write_report(
     content = PageContent(
         every,
         summaries,
-        {one.corpus: build_tables([one], **options.of_tables) for one in every},
+        {
+            results.corpus: build_tables([results], **options.of_tables)
+            for results in every
+        },
         {corpus: _caption_pictures(paths) for corpus, paths in figures.items()},
         _write_methods(every, options.protocol),
         provenance,
@@ -196,8 +202,11 @@ def _write_methods(
     all_results: Sequence[CorpusResults], protocol: Protocol
 ) -> dict[str, list[str]]:
     return {
-        one.corpus: [*describe_methods(one, protocol), *list_references(one)]
-        for one in all_results
+        results.corpus: [
+            *describe_methods(results, protocol),
+            *list_references(results),
+        ]
+        for results in all_results
     }
 
 

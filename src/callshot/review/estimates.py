@@ -137,9 +137,9 @@ def _collect_verdicts(decisions: Decisions) -> dict[str, dict[int, str | None]]:
     """Return what each reviewer called each item."""
     verdicts: dict[str, dict[int, str | None]] = {}
     for item in decisions.touched:
-        for one in decisions.find_all(item):
-            if one.is_verdict:
-                verdicts.setdefault(one.reviewer, {})[item] = one.call_label
+        for decision in decisions.find_all(item):
+            if decision.is_verdict:
+                verdicts.setdefault(decision.reviewer, {})[item] = decision.call_label
     return verdicts
 
 

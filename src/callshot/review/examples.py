@@ -56,7 +56,7 @@ def list_examples(review: Review, item: int, reviewer: str) -> list[dict[str, An
     confirmed = review.list_confirmed(reviewer)
     classes = []
     for label in scores.find_best(row, MOST_CLASSES):
-        others = [one for one in confirmed.get(label, []) if one != row]
+        others = [other for other in confirmed.get(label, []) if other != row]
         calls = _near_examples(scores, row, label)
         calls += _near_calls(review, scores, row, others)
         calls.sort(key=_distance)

@@ -165,8 +165,8 @@ def _known_labels(events: pl.DataFrame) -> set[str]:
     return set(names.unique())
 
 
-def _number(names: pl.Series, known: list[str]) -> IntArray:
-    numbers = {name: number for number, name in enumerate(known)}
+def _number(names: pl.Series, first_names: list[str]) -> IntArray:
+    numbers = {name: number for number, name in enumerate(first_names)}
     column = names.replace_strict(numbers, default=-1, return_dtype=pl.Int64)
     return column.fill_null(-1).to_numpy().copy()
 

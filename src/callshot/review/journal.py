@@ -89,13 +89,13 @@ class Journal:
     def find(self, uuids: Sequence[str]) -> dict[str, Entry]:
         """Return those of some rows that are there, by their uuid."""
         query = f"SELECT {COLUMNS} FROM journal WHERE uuid = ?"
-        known = {}
+        entries = {}
         self._check_files()
         with self._explain_failure():
             for uuid in uuids:
                 for row in self._connection.execute(query, (uuid,)):
-                    known[uuid] = _make_entry(row)
-        return known
+                    entries[uuid] = _make_entry(row)
+        return entries
 
     def append(
         self, batch: str, reviewer: str, entries: Sequence[NewEntry]
@@ -109,12 +109,12 @@ class Journal:
         )
         self._check_files()
         with self._transaction():
-            for one in entries:
-                body = json.dumps(one.body, sort_keys=True)
-                values = (one.uuid, batch, reviewer, time, one.action, body)
+            for request in entries:
+                body = json.dumps(request.body, sort_keys=True)
+                values = (request.uuid, batch, reviewer, time, request.action, body)
                 seq = self._connection.execute(command, values).lastrowid
                 assert seq is not None  # a row was inserted
-                entry = Entry(seq, *values[:-1], body=one.body)
+                entry = Entry(seq, *values[:-1], body=request.body)
                 added.append(entry)
         self._check_files()
         return added
@@ -124,8 +124,8 @@ class Journal:
         now = _identify(self.path)
         for name, (number, size) in self._files.items():
             is_journal = name == self.path.name
-            found, found_size = now.get(name, (None, 0))
-            if found != number or (is_journal and found_size < size):
+            inode, found_size = now.get(name, (None, 0))
+            if inode != number or (is_journal and found_size < size):
                 raise OutputError(
                     f"{self.path}: {name} was removed, replaced or cut by another program, so "
                     "nothing can be saved; bring it back if you can, and start callshot review "

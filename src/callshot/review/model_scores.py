@@ -87,14 +87,14 @@ class ModelScores:
 
     def update(self, added: Places) -> bool:
         """Add confirmed calls to the examples; return whether any score may have changed."""
-        wanted = {label: tuple(sorted(rows)) for label, rows in added.items() if rows}
-        names = {*wanted, *self._added}
+        new = {label: tuple(sorted(rows)) for label, rows in added.items() if rows}
+        names = {*new, *self._added}
         changed = sorted(
-            name for name in names if wanted.get(name) != self._added.get(name)
+            name for name in names if new.get(name) != self._added.get(name)
         )
         if not changed:
             return False
-        self._added = wanted
+        self._added = new
         self._add_columns([name for name in changed if name not in self.labels])
         for name in changed:
             self.means[self.labels.index(name)] = self._find_mean(name)
@@ -115,10 +115,10 @@ class ModelScores:
     def _find_mean(self, name: str) -> FloatArray:
         """Return the mean of the examples and confirmed calls of a label; NaN without any."""
         rows = list(self._added.get(name, ()))
-        known = name in self.model.classes
-        if not rows and not known:
+        is_class = name in self.model.classes
+        if not rows and not is_class:
             return np.full(self.vectors.shape[1], np.nan)
-        classifier = copy(self.model.classifier) if known else CentroidClassifier()
+        classifier = copy(self.model.classifier) if is_class else CentroidClassifier()
         if rows:
             classifier.partial_fit(self.vectors[rows], [name] * len(rows))
         column = classifier.classes_.tolist().index(name)
@@ -153,8 +153,8 @@ class ModelScores:
         """Return the labels with the highest scores for an item."""
         scores = self._scores[row]
         order = np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable")
-        known = [column for column in order[:count] if np.isfinite(scores[column])]
-        return [self.labels[column] for column in known]
+        columns = [column for column in order[:count] if np.isfinite(scores[column])]
+        return [self.labels[column] for column in columns]
 
     def measure(self, row: int, vectors: Vectors) -> FloatArray:
         """Return the distances of vectors from that of an item."""
@@ -230,7 +230,7 @@ class _Strongest:
 
     @cached_property
     def _recordings(self) -> dict[str, IndexedRecording]:
-        return {one.path: one for one in self.index.recordings}
+        return {recording.path: recording for recording in self.index.recordings}
 
     def find_all(
         self, number: int, members: IntArray
@@ -245,15 +245,15 @@ class _Strongest:
 
     def _find(self, item: int, windows: "_Windows") -> FloatArray:
         items = self.items
-        found = windows.find(items.start_s[item], items.end_s[item])
-        if len(found) == 0:
+        rows = windows.find(items.start_s[item], items.end_s[item])
+        if len(rows) == 0:
             raise InputError(f"{self.index.folder}: has no window of item {item}")
         label = items.name(int(items.label[item]))
         if label not in self.model.classes:
             raise InputError(f"{self.model.source}: has no label {label}")
-        scores = self._score(found, self.model.classes.index(label))
+        scores = self._score(rows, self.model.classes.index(label))
         strongest = np.abs(scores - items.score[item]).argmin()
-        return np.asarray(found[strongest])
+        return np.asarray(rows[strongest])
 
     def _score(self, windows: FloatArray, column: int) -> FloatArray:
         """Return the scores of windows for a class."""

@@ -116,35 +116,35 @@ def order_items(
 
 def measure_uncertainty(items: Items, thresholds: FloatArray) -> FloatArray:
     """Return how far each item is from being no call, or a call of another class."""
-    known = np.append(thresholds, np.full(len(items.labels) + 1, np.nan))
-    threshold = known[items.label]
+    by_label = np.append(thresholds, np.full(len(items.labels) + 1, np.nan))
+    threshold = by_label[items.label]
     from_threshold = np.abs(items.score - threshold)
     from_other = np.abs(items.score - items.runner_up_score)
     return np.asarray(np.fmin(from_threshold, from_other))
 
 
 def select_items(
-    chosen: QueueFilter, items: Items, decisions: Decisions, reviewer: str
+    filters: QueueFilter, items: Items, decisions: Decisions, reviewer: str
 ) -> NDArray[np.bool_]:
     """Return which items a filter shows to a reviewer."""
-    keep = items.is_active & _has_state(chosen.state, decisions, reviewer)
-    if chosen.label is not None:
-        keep &= items.label == _find(chosen.label, items.labels)
-    if chosen.recording is not None:
-        keep &= items.recording == _find(chosen.recording, items.recordings)
-    if chosen.reviewer is not None:
-        keep &= decisions.status(chosen.reviewer) != UNDECIDED
-    return keep & _has_score_and_hour(chosen, items)
+    keep = items.is_active & _has_state(filters.state, decisions, reviewer)
+    if filters.label is not None:
+        keep &= items.label == _find(filters.label, items.labels)
+    if filters.recording is not None:
+        keep &= items.recording == _find(filters.recording, items.recordings)
+    if filters.reviewer is not None:
+        keep &= decisions.status(filters.reviewer) != UNDECIDED
+    return keep & _has_score_and_hour(filters, items)
 
 
-def _has_score_and_hour(chosen: QueueFilter, items: Items) -> NDArray[np.bool_]:
+def _has_score_and_hour(filters: QueueFilter, items: Items) -> NDArray[np.bool_]:
     keep = np.ones(len(items), bool)
-    if chosen.min_score is not None:
-        keep &= items.score >= chosen.min_score
-    if chosen.max_score is not None:
-        keep &= items.score <= chosen.max_score
-    if chosen.from_hour is not None or chosen.to_hour is not None:
-        keep &= _in_hours(items.hour, chosen.from_hour or 0.0, chosen.to_hour)
+    if filters.min_score is not None:
+        keep &= items.score >= filters.min_score
+    if filters.max_score is not None:
+        keep &= items.score <= filters.max_score
+    if filters.from_hour is not None or filters.to_hour is not None:
+        keep &= _in_hours(items.hour, filters.from_hour or 0.0, filters.to_hour)
     return keep
 
 
@@ -163,8 +163,8 @@ def _has_state(state: str, decisions: Decisions, reviewer: str) -> NDArray[np.bo
     return keep
 
 
-def _find(name: str, known: list[str]) -> int:
-    return known.index(name) if name in known else -2
+def _find(name: str, names: list[str]) -> int:
+    return names.index(name) if name in names else -2
 
 
 def _in_hours(hour: FloatArray, start: float, end: float | None) -> NDArray[np.bool_]:

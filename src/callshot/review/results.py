@@ -98,7 +98,7 @@ def read_review(
     decisions = Decisions(make_empty_items(int(facts.get("items", 0))))
     for entry in entries:
         decisions.apply(entry)
-    roots = {name: Path(one) for name, one in facts.get("recordings", {}).items()}
+    roots = {name: Path(root) for name, root in facts.get("recordings", {}).items()}
     events = list_calls(decisions, entries, reviewer=reviewer, rejected=rejected)
     return ReviewResults(events, len(decisions.conflicts), roots, facts)
 
@@ -132,9 +132,9 @@ def _list_reviewers(
     if reviewer is not None:
         return reviewer
     names = {verdict.reviewer: None}
-    for one in decisions.find_all(item):
-        if one.is_verdict and one.call_label == verdict.call_label:
-            names[one.reviewer] = None
+    for decision in decisions.find_all(item):
+        if decision.is_verdict and decision.call_label == verdict.call_label:
+            names[decision.reviewer] = None
     return ", ".join(sorted(names))
 
 
@@ -165,10 +165,10 @@ def convert_review(
     """
     check_format(format)
     results = read_review(folder)
-    known = None if format == "raven-all" else results.list_recordings()
+    library = None if format == "raven-all" else results.list_recordings()
     if recordings is not None:
-        known = open_recordings(recordings)
-    return results, export_events(results.events, format, out, known)
+        library = open_recordings(recordings)
+    return results, export_events(results.events, format, out, library)
 
 
 def pack_calls(results: ReviewResults, format: str) -> tuple[str, bytes]:

@@ -189,9 +189,12 @@ def read_address(folder: Path) -> tuple[int | None, str]:
         with (folder / ADDRESS).open("rb") as stream:
             if not _is_private(os.fstat(stream.fileno())):
                 return None, secrets.token_urlsafe(32)
-            known = json.load(stream)
-        if re.fullmatch(r"[\w-]{43}", known["token"]) and type(known["port"]) is int:
-            return known["port"], known["token"]
+            content = json.load(stream)
+        if (
+            re.fullmatch(r"[\w-]{43}", content["token"])
+            and type(content["port"]) is int
+        ):
+            return content["port"], content["token"]
     except (OSError, ValueError, LookupError, TypeError):
         pass
     return None, secrets.token_urlsafe(32)

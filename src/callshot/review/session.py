@@ -169,14 +169,14 @@ class Review:
         return self._once[name]
 
     def list_queue(
-        self, reviewer: str, order: str, chosen: QueueFilter, offset: int, limit: int
+        self, reviewer: str, order: str, filters: QueueFilter, offset: int, limit: int
     ) -> Answer:
         """Return the numbers of items in an order, those that a filter shows."""
-        if chosen.reviewer is not None:
-            self.check_visible(reviewer, chosen.reviewer)
+        if filters.reviewer is not None:
+            self.check_visible(reviewer, filters.reviewer)
         with self.lock:
-            keep = select_items(chosen, self.items, self.decisions, reviewer)
-            if self.blind and chosen.state == "conflict":
+            keep = select_items(filters, self.items, self.decisions, reviewer)
+            if self.blind and filters.state == "conflict":
                 keep[:] = False
             ordered = self._order(order)
             ids = ordered[keep[ordered]]
@@ -195,9 +195,9 @@ class Review:
             limits = self.source.thresholds
             thresholds = [limits.get(label, math.nan) for label in self.items.labels]
             orders = {
-                known: one
-                for known, one in self._orders.items()
-                if known[1:] == key[1:]
+                earlier: order
+                for earlier, order in self._orders.items()
+                if earlier[1:] == key[1:]
             }
             orders[key] = order_items(
                 name, self.items, np.array(thresholds), self.sample
@@ -208,15 +208,15 @@ class Review:
     def describe_items(self, ids: Sequence[int], reviewer: str) -> list[Answer]:
         """Return what is known of some items; those that are gone are left out."""
         with self.lock:
-            known = [one for one in ids if self._is_alive(one)]
-            return [self._describe_item(one, reviewer) for one in known]
+            items = [item for item in ids if self._is_active(item)]
+            return [self._describe_item(item, reviewer) for item in items]
 
-    def _is_alive(self, item: int) -> bool:
+    def _is_active(self, item: int) -> bool:
         return 0 <= item < len(self.items) and bool(self.items.is_active[item])
 
     def check_item(self, item: int) -> int:
         """Return the number of an item; raise RequestError if there is none."""
-        if not self._is_alive(item):
+        if not self._is_active(item):
             raise RequestError(f"item {item}: there is none with this number", 404)
         return item
 
@@ -258,7 +258,9 @@ class Review:
             return answer
         everybody = self.decisions.find_all(item)
         answer["others"] = [
-            one.to_json() for one in everybody if one.reviewer != reviewer
+            decision.to_json()
+            for decision in everybody
+            if decision.reviewer != reviewer
         ]
         settled = self.decisions.find_settled(item)
         if settled is not None:
@@ -291,13 +293,13 @@ class Review:
         if not requests:
             raise RequestError("decisions: expected one or more")
         with self.lock:
-            entries = [self._check(one, reviewer) for one in requests]
-            touched = {one.body["item"] for one in entries}
+            entries = [self._check(request, reviewer) for request in requests]
+            touched = {entry.body["item"] for entry in entries}
             touched |= self._save(entries, reviewer)
             touched |= self._parts_of(touched)
             return {
                 **self._describe_change(touched, reviewer),
-                "saved": [one.uuid for one in entries],
+                "saved": [entry.uuid for entry in entries],
             }
 
     def undo(self, reviewer: str, request: Mapping[str, Any], action: str) -> Answer:
@@ -357,24 +359,24 @@ class Review:
         self, entries: Sequence[NewEntry], reviewer: str
     ) -> list[NewEntry]:
         """Return the rows that are not saved yet; raise RequestError if others have a uuid."""
-        names = [one.uuid for one in entries]
+        names = [entry.uuid for entry in entries]
         if len(set(names)) < len(names):
             raise RequestError("uuid: the same twice in one request")
-        known: dict[str, Entry] = self.journal.find(names)
-        for one in entries:
-            if one.uuid in known:
-                check_same(one, known[one.uuid], reviewer)
-        return [one for one in entries if one.uuid not in known]
+        earlier: dict[str, Entry] = self.journal.find(names)
+        for entry in entries:
+            if entry.uuid in earlier:
+                check_same(entry, earlier[entry.uuid], reviewer)
+        return [entry for entry in entries if entry.uuid not in earlier]
 
     def _parts_of(self, touched: set[int]) -> set[int]:
         parts = np.flatnonzero(np.isin(self.items.parent, list(touched)))
         return set(parts.tolist())
 
     def _describe_change(self, touched: set[int], reviewer: str) -> Answer:
-        alive = [item for item in sorted(touched) if self.items.is_active[item]]
+        active = [item for item in sorted(touched) if self.items.is_active[item]]
         return {
             "seq": self.seq,
-            "items": [self._describe_item(item, reviewer) for item in alive],
+            "items": [self._describe_item(item, reviewer) for item in active],
             "progress": self.count_progress(reviewer),
             "changed_scores": self.can_refresh,
             "score_version": self.score_version,

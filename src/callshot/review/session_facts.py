@@ -73,10 +73,10 @@ def _list_reviewers(review: Review, reviewer: str) -> list[str]:
 
 def _find_range(scores: FloatArray) -> list[float] | None:
     """Return the lowest and the highest score, None if there are none."""
-    known = scores[np.isfinite(scores)]
-    if len(known) == 0:
+    finite = scores[np.isfinite(scores)]
+    if len(finite) == 0:
         return None
-    return [float(known.min()), float(known.max())]
+    return [float(finite.min()), float(finite.max())]
 
 
 def describe_learning(review: Review) -> str:

@@ -31,7 +31,7 @@ class CurveWorker:
     def __init__(self) -> None:
         self._lock = Lock()
         self._thread: Thread | None = None
-        self._known: Any = None
+        self._computed: Any = None
         self._answer: Answer = {"why": "the curve is being computed"}
 
     def get(
@@ -44,25 +44,27 @@ class CurveWorker:
         why = find_obstacle(confirmed, recording)
         if why:
             return {"why": why}
-        wanted = {label: sorted(rows) for label, rows in confirmed.items()}
+        confirmed_rows = {label: sorted(rows) for label, rows in confirmed.items()}
         with self._lock:
             is_running = self._thread is not None and self._thread.is_alive()
-            if wanted != self._known and not is_running:
+            if confirmed_rows != self._computed and not is_running:
                 self._thread = Thread(
-                    target=self._compute, args=(wanted, recording, vectors), daemon=True
+                    target=self._compute,
+                    args=(confirmed_rows, recording, vectors),
+                    daemon=True,
                 )
                 self._thread.start()
-            return {**self._answer, "pending": wanted != self._known}
+            return {**self._answer, "pending": confirmed_rows != self._computed}
 
     def wait(self) -> None:
         """Wait until the curve that is being computed is done."""
         if self._thread is not None:
             self._thread.join()
 
-    def _compute(self, wanted: Any, recording: Any, vectors: Any) -> None:
-        answer = compute_curve(wanted, recording, vectors)
+    def _compute(self, confirmed_rows: Any, recording: Any, vectors: Any) -> None:
+        answer = compute_curve(confirmed_rows, recording, vectors)
         with self._lock:
-            self._known = wanted
+            self._computed = confirmed_rows
             self._answer = answer
 
 

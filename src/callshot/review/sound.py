@@ -136,8 +136,8 @@ class SoundOptions:
 
     def __post_init__(self) -> None:
         if self.speed not in SPEEDS:
-            known = ", ".join(f"{speed:g}" for speed in SPEEDS)
-            raise RequestError(f"speed: expected one of {known}, got {self.speed:g}")
+            speeds = ", ".join(f"{speed:g}" for speed in SPEEDS)
+            raise RequestError(f"speed: expected one of {speeds}, got {self.speed:g}")
         low, high = GAINS_DB
         if not low <= self.gain_db <= high:
             raise RequestError(f"gain_db: expected {low:g} to {high:g} dB")

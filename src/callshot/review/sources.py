@@ -98,7 +98,9 @@ def _open_scan(folder: Path, options: SourceOptions) -> Source:
     channel = str(facts.get("index", {}).get("channel", "first"))
     durations = {}
     if index is not None:
-        durations = {one.path: one.duration_s for one in index.recordings}
+        durations = {
+            recording.path: recording.duration_s for recording in index.recordings
+        }
     items = make_items(events)
     model = _find_model(folder, facts, options)
     load, why = _plan_scores(items, index, model, facts)
@@ -170,8 +172,8 @@ def _check_model(path: Path, facts: Mapping[str, Any]) -> None:
     """Raise InputError unless a model is the one of the scan."""
     with explain_unreadable(path):
         checksum = sha256_file(path)
-    known = (facts.get("model", {}).get("sha256"), facts["files"].get(SITE_MODEL))
-    if checksum not in known:
+    checksums = (facts.get("model", {}).get("sha256"), facts["files"].get(SITE_MODEL))
+    if checksum not in checksums:
         raise InputError(
             f"{path}: not the model of this scan, or it has changed; give the model by --model, "
             "or scan again"
@@ -185,10 +187,10 @@ def read_scan_facts(folder: Path) -> dict[str, Any]:
         text = path.read_bytes()
     try:
         facts = json.loads(text)
-        known = {"files", "classes", "folders", "aim_per_hour"} <= facts.keys()
+        is_scan = {"files", "classes", "folders", "aim_per_hour"} <= facts.keys()
     except (ValueError, AttributeError, RecursionError):
-        known = False
-    if not known:
+        is_scan = False
+    if not is_scan:
         raise InputError(f"{path}: expected the facts of a scan of recordings")
     return dict(facts)
 
@@ -227,10 +229,10 @@ def _check_events(path: Path, events: pl.DataFrame) -> None:
 
 def _find_thresholds(facts: Mapping[str, Any]) -> dict[str, float]:
     thresholds = {}
-    for one in facts["classes"]:
-        threshold = one.get("threshold")
+    for facts_of_class in facts["classes"]:
+        threshold = facts_of_class.get("threshold")
         if threshold is not None and math.isfinite(threshold):
-            thresholds[str(one["label"])] = float(threshold)
+            thresholds[str(facts_of_class["label"])] = float(threshold)
     return thresholds
 
 
@@ -257,11 +259,13 @@ def _find_roots(
     if options.recordings is not None:
         return dict.fromkeys(names, options.recordings)
     roots = {}
-    folders = [Path(str(one)) for one in facts["folders"]]
+    folders = [Path(str(folder)) for folder in facts["folders"]]
     if folders:
         roots = dict.fromkeys(names, folders[0])
     if index is not None:
-        roots |= {one.path: Path(one.root) for one in index.recordings}
+        roots |= {
+            recording.path: Path(recording.root) for recording in index.recordings
+        }
     return {name: roots[name] for name in names if name in roots}
 
 
@@ -325,12 +329,12 @@ def _score_segments(
     table: SegmentTable, items: Items, embeddings: Path
 ) -> HeldOutScores | None:
     """Give segments their first scores; None unless all of them have a vector."""
-    known = read_table(embeddings)
-    rows = {name: row for row, name in enumerate(known.segment)}
+    embedded = read_table(embeddings)
+    rows = {name: row for row, name in enumerate(embedded.segment)}
     if any(segment.segment not in rows for segment in table):
         return None
-    vectors = known.vectors[[rows[segment.segment] for segment in table]]
-    groups = np.unique([one.recording for one in table], return_inverse=True)[1]
+    vectors = embedded.vectors[[rows[segment.segment] for segment in table]]
+    groups = np.unique([segment.recording for segment in table], return_inverse=True)[1]
     scores = HeldOutScores(
         np.asarray(vectors, np.float32), items.labels, items.label, groups
     )
@@ -340,7 +344,9 @@ def _score_segments(
 
 def _segment_events(table: SegmentTable, files: RecordingFiles) -> pl.DataFrame:
     """Return segments as rows of the EVENTS schema."""
-    clocks = {name: _find_clock(files, name) for name in {one.path for one in table}}
+    clocks = {
+        name: _find_clock(files, name) for name in {segment.path for segment in table}
+    }
     rows = [
         {
             "recording": segment.path,

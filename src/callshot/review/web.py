@@ -145,7 +145,7 @@ class Routes:
     def queue(self, request: Request) -> Response:
         """Answer with the numbers of items in an order."""
         query = Query(request)
-        chosen = QueueFilter(
+        filters = QueueFilter(
             state=query.text("state") or "undecided",
             label=query.text("label"),
             min_score=query.number("min_score"),
@@ -160,7 +160,7 @@ class Routes:
         limit = query.integer("limit", 1, 10_000, MOST_ITEMS)
         reviewer = self._reviewer(request)
         return JSONResponse(
-            self.review.list_queue(reviewer, order, chosen, offset, limit)
+            self.review.list_queue(reviewer, order, filters, offset, limit)
         )
 
     def items(self, request: Request) -> Response:

@@ -95,13 +95,13 @@ class Access:
 
     def use_code(self, code: str) -> bool:
         """Return whether a code opens the page, which it then does not any more."""
-        found = {
-            one
-            for one in self.codes
-            if hmac.compare_digest(one.encode(), code.encode())
+        matches = {
+            own_code
+            for own_code in self.codes
+            if hmac.compare_digest(own_code.encode(), code.encode())
         }
-        self.codes.difference_update(found)
-        return bool(found)
+        self.codes.difference_update(matches)
+        return bool(matches)
 
 
 def _is_address(name: str) -> bool:

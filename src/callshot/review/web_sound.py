@@ -73,17 +73,17 @@ class SoundRoutes:
         """Return what a request wants to play or see: an item, or an example."""
         before_s = _read_context(query, "before")
         after_s = _read_context(query, "after")
-        found = self._find_item(query)
-        if isinstance(found, ExampleClip):
-            return found
+        item = self._find_item(query)
+        if isinstance(item, ExampleClip):
+            return item
         review = self.review
         reviewer = find_reviewer(request.headers, self.access)
-        start_s, end_s = review.find_span(found, reviewer)
+        start_s, end_s = review.find_span(item, reviewer)
         start_s = query.number("start_s", start_s)
         end_s = query.number("end_s", end_s)
         if not 0 <= start_s < end_s:
             raise RequestError("start_s, end_s: expected a span")
-        name = review.items.recordings[review.items.recording[found]]
+        name = review.items.recordings[review.items.recording[item]]
         return _Span(review, name, max(0.0, start_s - before_s), end_s + after_s)
 
     def _find_item(self, query: Query) -> int | ExampleClip:
@@ -136,14 +136,16 @@ def _read_context(query: Query, name: str) -> float:
 
 def _read_picture(query: Query) -> Picture:
     """Return what a spectrogram shows."""
-    given: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for name in ("width", "height"):
-        given[name] = query.integer(name, 1, 10**6, None)
+        options[name] = query.integer(name, 1, 10**6, None)
     for name in ("window_s", "min_hz", "max_hz", "floor_db", "range_db"):
-        given[name] = query.number(name)
+        options[name] = query.number(name)
     for name in ("scale", "colours"):
-        given[name] = query.text(name)
-    return Picture(**{name: one for name, one in given.items() if one is not None})
+        options[name] = query.text(name)
+    return Picture(
+        **{name: value for name, value in options.items() if value is not None}
+    )
 
 
 def _describe_clip(clip: Clip) -> dict[str, str]:

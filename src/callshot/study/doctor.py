@@ -82,7 +82,7 @@ class Check:
 
     subject: str
     state: str
-    found: str
+    result: str
     advice: str = ""
 
 
@@ -127,8 +127,8 @@ def _find_version(package: str) -> str | None:
 
 
 def _check_python() -> Check:
-    found = f"{platform.python_version()}, {platform.system()} {platform.machine()}"
-    return Check("Python", GOOD, found)
+    result = f"{platform.python_version()}, {platform.system()} {platform.machine()}"
+    return Check("Python", GOOD, result)
 
 
 def _check_packages() -> Check:
@@ -138,8 +138,8 @@ def _check_packages() -> Check:
     if missing:
         advice = "pip install -U callshot"
         return Check("packages", PROBLEM, f"missing: {', '.join(missing)}", advice)
-    found = ", ".join(f"{name} {versions[name]}" for name in REQUIRED)
-    return Check("packages", GOOD, found)
+    result = ", ".join(f"{name} {versions[name]}" for name in REQUIRED)
+    return Check("packages", GOOD, result)
 
 
 def _check_extras() -> Check:
@@ -147,11 +147,11 @@ def _check_extras() -> Check:
     extras = find_extras()
     absent = [name for name, missing in extras.items() if missing]
     present = [name for name, missing in extras.items() if not missing]
-    found = f"installed: {', '.join(present) or 'none'}"
+    result = f"installed: {', '.join(present) or 'none'}"
     if not absent:
-        return Check("extras", GOOD, found)
+        return Check("extras", GOOD, result)
     advice = f"if you need them: pip install 'callshot[{','.join(absent)}]'"
-    return Check("extras", NOTE, f"{found}; not: {', '.join(absent)}", advice)
+    return Check("extras", NOTE, f"{result}; not: {', '.join(absent)}", advice)
 
 
 def _check_audio_formats() -> Check:
@@ -169,11 +169,11 @@ def _check_audio_formats() -> Check:
         else:
             fails.append(name)
     library = soundfile.__libsndfile_version__
-    found = f"libsndfile {library} reads {', '.join(works) or 'nothing'}"
+    result = f"libsndfile {library} reads {', '.join(works) or 'nothing'}"
     if not fails:
-        return Check("audio files", GOOD, found)
+        return Check("audio files", GOOD, result)
     advice = "pip install -U soundfile"
-    return Check("audio files", PROBLEM, f"{found}; not {', '.join(fails)}", advice)
+    return Check("audio files", PROBLEM, f"{result}; not {', '.join(fails)}", advice)
 
 
 def _can_read_format(container: str, coding: str) -> bool:
@@ -234,14 +234,14 @@ def _check_encoders() -> Iterator[Check]:
 
 def _check_gpu() -> Check:
     """Ask torch and onnxruntime for a GPU; neither is needed."""
-    found = []
+    result = []
     name = _find_torch_gpu()
     if name is not None:
-        found.append(f"torch uses {name}")
+        result.append(f"torch uses {name}")
     if "CUDAExecutionProvider" in _list_onnx_providers():
-        found.append("onnxruntime uses CUDA")
-    if found:
-        return Check("GPU", GOOD, "; ".join(found))
+        result.append("onnxruntime uses CUDA")
+    if result:
+        return Check("GPU", GOOD, "; ".join(result))
     if shutil.which("nvidia-smi") is None:
         return Check("GPU", GOOD, "none; everything runs on the CPU")
     advice = "install torch with CUDA, or onnxruntime-gpu, for --device cuda"
@@ -283,25 +283,25 @@ def check_folder(subject: str, folder: Path, otherwise: str) -> Check:
     if reason:
         return Check(subject, PROBLEM, f"{folder}: {reason}", otherwise)
     free_gb = shutil.disk_usage(find_existing(folder)).free / 1e9
-    found = f"{folder}: {free_gb:.1f} GB free"
+    result = f"{folder}: {free_gb:.1f} GB free"
     if free_gb < LEAST_FREE_GB:
-        return Check(subject, NOTE, found, f"make space, or {otherwise}")
-    return Check(subject, GOOD, found)
+        return Check(subject, NOTE, result, f"make space, or {otherwise}")
+    return Check(subject, GOOD, result)
 
 
 def _check_threads() -> Check:
     """Compare the cores that callshot would use with what limits them."""
     threads = default_threads()
     cores = os.cpu_count() or 1
-    found = [f"{threads} threads by default on {cores} cores"]
+    result = [f"{threads} threads by default on {cores} cores"]
     limit = read_cpu_limit(CGROUP_LIMIT)
     names = [name for name in THREAD_VARIABLES if name in os.environ]
-    found += [f"{name} is {os.environ[name]}" for name in names]
+    result += [f"{name} is {os.environ[name]}" for name in names]
     if limit is not None and limit < threads:
-        found.append(f"this container may use {limit:g} cores")
+        result.append(f"this container may use {limit:g} cores")
         advice = f"use --threads {max(1, int(limit))}"
-        return Check("threads", NOTE, "; ".join(found), advice)
-    return Check("threads", GOOD, "; ".join(found))
+        return Check("threads", NOTE, "; ".join(result), advice)
+    return Check("threads", GOOD, "; ".join(result))
 
 
 def read_cpu_limit(path: Path) -> float | None:

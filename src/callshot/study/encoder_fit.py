@@ -83,9 +83,9 @@ def fit_encoders(
     """Measure calls, and what encoders get of them; by default all encoders with a known band."""
     segments = read_segments(source)
     root = to_path(segments.audio or "") if audio is None else audio
-    chosen = sample_segments(segments)
-    rates_hz = _recording_rates(root, chosen)
-    at_own_rate = [_at_rate(segment, rates_hz) for segment in chosen]
+    sample = sample_segments(segments)
+    rates_hz = _recording_rates(root, sample)
+    at_own_rate = [_at_rate(segment, rates_hz) for segment in sample]
     loaded = load_audio(root, at_own_rate, threads=threads)
     spectra = measure_spectra(at_own_rate, loaded)
     rate_hz = min(segment.rate_hz for segment in segments)
@@ -129,17 +129,17 @@ def _fit_rows(
     spec: EncoderSpec, speeds: Sequence[float], spectra: CallSpectra, rate_hz: int
 ) -> Iterator[dict[str, object]]:
     """Yield a row for each speed of an encoder, and for those that auto would choose."""
-    chosen: list[float] = []
+    auto_speeds: list[float] = []
     if spec.band_hz is not None:
-        chosen = choose_speeds(spec, spectra.up_to(rate_hz / 2).middle_hz())
-    for speed in sorted({*speeds, *chosen}):
+        auto_speeds = choose_speeds(spec, spectra.up_to(rate_hz / 2).middle_hz())
+    for speed in sorted({*speeds, *auto_speeds}):
         view = replace(spec, speed=speed, auto_speed=False)
         low_hz, high_hz = _real_band(view, rate_hz)
         counts = count_windows(view, spectra.duration_s)
         yield {
             "encoder": spec.name,
             "speed": speed,
-            "auto": speed in chosen,
+            "auto": speed in auto_speeds,
             "low_hz": low_hz,
             "high_hz": high_hz,
             "energy": spectra.share(low_hz, high_hz),

@@ -304,7 +304,9 @@ class _Planner:
             processes = self.processes if study.figures else 1
             is_first = not keys.exists()  # later, few figures change
             with open_workers(processes, start_now=is_first) as workers:
-                results = {one.corpus: read_corpus_results(one) for one in folders}
+                results = {
+                    folder.corpus: read_corpus_results(folder) for folder in folders
+                }
                 audio = {part.corpus.name: _corpus_audio(part) for part in parts}
                 return report_files(
                     results,

@@ -241,15 +241,17 @@ def _read_signals(
         raise OptionError("end-to-end needs audio; pass --segments")
     table = read_segments(inputs.segments)
     by_name = {segment.segment: segment for segment in table}
-    chosen = []
+    audio_segments = []
     for name in part.segments:
         if name not in by_name:
             raise InputError(
                 f"{inputs.segments}: has no segment {name!r}, which {part.table.source} has"
             )
-        chosen.append(replace(by_name[name], rate_hz=AUDIO_RATE_HZ))
+        audio_segments.append(replace(by_name[name], rate_hz=AUDIO_RATE_HZ))
     root = inputs.audio or to_path(table.metadata.get("audio", ""))
-    by_recording = sorted(chosen, key=lambda segment: (segment.path, segment.start_s))
+    by_recording = sorted(
+        audio_segments, key=lambda segment: (segment.path, segment.start_s)
+    )
     signals: dict[str, Signal] = {}
     for row, signal in load_audio(root, by_recording, threads=threads):
         segment = by_recording[row]

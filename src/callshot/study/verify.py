@@ -140,19 +140,19 @@ def verify_results(folder: Path, audio: Path | None = None) -> Iterator[Finding]
 
     `audio` is the folder of recordings, if it is not the one that the results name.
     """
-    known = {folder / RECORD_FILE}
+    listed = {folder / RECORD_FILE}
     manifests = [folder / name for name in MANIFESTS]
     for path in manifests:
         if not path.is_file():
             continue
-        known.add(path)
+        listed.add(path)
         try:
             manifest = json.loads(path.read_bytes())
             findings = list(_verify_manifest(manifest, path, audio))
         except DAMAGED_MANIFEST:
             yield Finding(path, "damaged", NO_MANIFEST)
             return
-        known.update(finding.path for finding in findings)
+        listed.update(finding.path for finding in findings)
         yield Finding(path, "unverified", "has no checksum")
         yield from findings
     parts = [path for path in sorted(folder.iterdir()) if path.is_dir()]
@@ -161,7 +161,7 @@ def verify_results(folder: Path, audio: Path | None = None) -> Iterator[Finding]
         yield from verify_index(path) if is_index(path) else verify_results(path)
     for path in sorted(folder.rglob("*")):
         is_nested = any(path.is_relative_to(part) for part in nested)
-        if not is_nested and path not in known and _is_visible_file(path):
+        if not is_nested and path not in listed and _is_visible_file(path):
             yield Finding(path, "not from callshot")
 
 

@@ -122,8 +122,8 @@ def read_references(
         for corpus in [row["corpus"]] if row["corpus"] else corpora:
             if rows.get(_reference_key(row, corpus), row) is row:
                 value = float(row["value"])
-                given = {**row, "corpus": corpus, "value": value}
-                references.append(given | NOT_RESAMPLED)
+                reference = {**row, "corpus": corpus, "value": value}
+                references.append(reference | NOT_RESAMPLED)
     return pl.DataFrame(references, schema=dict(BASELINES))
 
 

@@ -74,9 +74,9 @@ def pool_spans(
         windows = readers[recording]()
         is_used = np.zeros(len(windows.start_s), bool)
         for row in rows:
-            chosen = choose_windows(windows, spans[row])
-            is_used[chosen] = True
-            outcomes[row] = _mean_vector(windows.vectors[chosen])
+            used_rows = choose_windows(windows, spans[row])
+            is_used[used_rows] = True
+            outcomes[row] = _mean_vector(windows.vectors[used_rows])
         total += is_used.size
         used += int(is_used.sum())
     note = (
@@ -196,14 +196,14 @@ def _match_recording(name: str, namesakes: Sequence[str]) -> tuple[str, str]:
     if name in namesakes:
         return name, ""
     stem = _stem(name)
-    candidates = [one for one in namesakes if _is_path_end(stem, _stem(one))]
+    candidates = [other for other in namesakes if _is_path_end(stem, _stem(other))]
     if candidates:
-        longest = max(len(_stem(one)) for one in candidates)
-        candidates = [one for one in candidates if len(_stem(one)) == longest]
+        longest = max(len(_stem(other)) for other in candidates)
+        candidates = [other for other in candidates if len(_stem(other)) == longest]
     else:
-        candidates = [one for one in namesakes if _is_path_end(_stem(one), stem)]
+        candidates = [other for other in namesakes if _is_path_end(_stem(other), stem)]
     path = _normalise(name)
-    same_suffix = [one for one in candidates if path.endswith(_normalise(one))]
+    same_suffix = [other for other in candidates if path.endswith(_normalise(other))]
     candidates = same_suffix or candidates
     if not candidates:
         return "", NO_RECORDING

@@ -70,10 +70,10 @@ def plan_confusion(results: CorpusResults, shots: Sequence[int]) -> Pages:
     labels = [count.label for count in results.evaluation.eligible_classes]
     grid = _make_grid(len(shots), len(encoders), len(labels))
     if grid.columns == len(shots):
-        chosen = [(k, encoder) for encoder in encoders for k in shots]
+        pairs = [(k, encoder) for encoder in encoders for k in shots]
     else:  # each k has rows or pages of its own
-        chosen = list(product(shots, encoders))
-    matrices = [cells.filter(k=k, encoder=encoder) for k, encoder in chosen]
+        pairs = list(product(shots, encoders))
+    matrices = [cells.filter(k=k, encoder=encoder) for k, encoder in pairs]
     most = grid.columns * grid.rows
     yield from make_pages("confusion", matrices, most, _compose, labels, grid)
 

@@ -106,8 +106,8 @@ def _choose_queries(evaluation: Evaluation) -> list[str]:
             queries.append(segment)
     queries.sort()
     count = min(CANDIDATES, len(queries))
-    chosen = np.arange(count) * len(queries) // count
-    return [queries[number] for number in chosen]
+    positions = np.arange(count) * len(queries) // count
+    return [queries[number] for number in positions]
 
 
 def _describe_episode(

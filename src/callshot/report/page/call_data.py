@@ -19,9 +19,13 @@ def call_data(results: CorpusResults, calls: CorpusCalls | None) -> dict[str, An
     segments = results.evaluation.segments
     numbers = {label: number for number, label in enumerate(calls.labels)}
     encoders = []
-    for one in calls.encoders:
-        picks = [astuple(pick) for pick in one.picks]
-        entry = {"map": _scale(one.plane), "confused": one.confused, "picks": picks}
+    for encoder in calls.encoders:
+        picks = [astuple(pick) for pick in encoder.picks]
+        entry = {
+            "map": _scale(encoder.plane),
+            "confused": encoder.confused,
+            "picks": picks,
+        }
         encoders.append(entry)
     return {
         "labels": [clean(label) for label in calls.labels],

@@ -97,8 +97,8 @@ class SvgPicture:
 
 def share_scale(pictures: Sequence[SvgPicture], *, percent: bool = False) -> Scale:
     """Return axes that hold everything in all pictures."""
-    shots = [k for one in pictures for line in one.lines for k in line.shots]
-    values = [value for one in pictures for value in _all_values(one)]
+    shots = [k for picture in pictures for line in picture.lines for k in line.shots]
+    values = [value for picture in pictures for value in _all_values(picture)]
     finite = [value for value in values if isfinite(value)] or [0.0, 1.0]
     low = floor(10 * min(finite)) / 10
     high = ceil(10 * max(finite)) / 10
@@ -216,8 +216,8 @@ def _draw_names(picture: SvgPicture, scale: Scale) -> Iterator[Markup]:
         if line.name and points:
             ends.append((points[-1][1] - 6, line))
     lowest = float(TOP)
-    for wanted, line in sorted(ends, key=lambda end: end[0]):
-        y = max(wanted, lowest)
+    for end_y, line in sorted(ends, key=lambda end: end[0]):
+        y = max(end_y, lowest)
         lowest = y + LINE_HEIGHT
         class_ = f"name colour-{line.colour}"
         yield _text(scale.right - 2, y, _shorten(line.name), "end", class_)

@@ -30,8 +30,8 @@ def show_first_screen(
 ) -> Markup:
     """Return the answer for every corpus; those of several share their axes."""
     has_several = len(all_results) > 1
-    pictures = [_picture(one, summaries[one.corpus]) for one in all_results]
-    metrics = {summaries[one.corpus].headline.metric for one in all_results}
+    pictures = [_picture(results, summaries[results.corpus]) for results in all_results]
+    metrics = {summaries[results.corpus].headline.metric for results in all_results}
     scale = share_scale(pictures, percent=metrics == {"accuracy"})
     articles = []
     for results, picture in zip(all_results, pictures, strict=True):

@@ -59,8 +59,10 @@ def show_multiples(results: CorpusResults) -> Markup:
     ]
     scale = replace(share_scale(pictures), width=WIDTH, height=HEIGHT)
     figures = [
-        element("figure", element("figcaption", one.title), draw_svg(one, scale))
-        for one in pictures
+        element(
+            "figure", element("figcaption", picture.title), draw_svg(picture, scale)
+        )
+        for picture in pictures
     ]
     names = [
         element(

@@ -49,7 +49,8 @@ def write_page(
         content.all_results, content.confusion_shots, best, content.calls
     )
     clips = [
-        clip_data(one, content.calls.get(one.corpus)) for one in content.all_results
+        clip_data(results, content.calls.get(results.corpus))
+        for results in content.all_results
     ]
     data = {"data": to_json(numbers), "clips": to_json(clips)}
     first = show_first_screen(content.all_results, content.summaries)

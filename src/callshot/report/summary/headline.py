@@ -62,9 +62,9 @@ def write_headline(context: Context) -> Headline:
     rise = find_rise(context, metric, point)
     if rise is not None:
         return _promise(start, details, rise, Headline("", [], metric, context.k))
-    known = _describe_known(context, metric, points)
+    facts = _describe_known(context, metric, points)
     sentence = f"{start}{_describe_last(context, points, metric)}."
-    return Headline(sentence, [*known, *details], metric, context.k)
+    return Headline(sentence, [*facts, *details], metric, context.k)
 
 
 def _promise(start: str, details: list[str], rise: Rise, about: Headline) -> Headline:
