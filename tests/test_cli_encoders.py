@@ -334,6 +334,6 @@ def test_calls_in_the_background_of_a_site_are_compared_with_the_site(
     assert "at 5, 10 dB" in text
     sequence = ("--sequence", "--site", site)
     run(*words, tmp_path / "no.parquet", *sequence, code=2)
-    assert "sequence: calls in the background" in capsys.readouterr().err
+    assert "sequence: cannot be combined with --site" in capsys.readouterr().err
     run(*words, tmp_path / "no.parquet", "--snr-db", "5", code=2)
     assert "snr_db: needs --site" in capsys.readouterr().err

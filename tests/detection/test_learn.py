@@ -237,7 +237,7 @@ def test_options_that_do_not_fit_are_one_line(tmp_path, site, store):
         learn(site, "mfcc", window_s=0)
     with pytest.raises(OptionError, match=r"does not scale joined encoders"):
         learn(site, "mfcc+random", store=store)
-    with pytest.raises(OptionError, match=r"has a window of its own; leave --window"):
+    with pytest.raises(OptionError, match=r"has a fixed window; remove --window"):
         learn(site, "birdnet-v2.4", window_s=2.0, store=store)
 
 

@@ -465,7 +465,7 @@ def test_an_index_must_be_made_as_the_model_was_learned(
 
 
 def test_a_hop_must_be_that_of_the_index(field):
-    with pytest.raises(OptionError, match=r"has a window every 0.25 s; leave the opt"):
+    with pytest.raises(OptionError, match=r"has a window every 0.25 s; remove --hop"):
         scan(field / "model.npz", field / "index", hop_s=0.1)
 
 

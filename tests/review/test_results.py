@@ -111,11 +111,11 @@ def test_a_review_is_converted_and_learned_from_by_commands(reviewed, scan, tmp_
     ("arguments", "reason"),
     [
         (("learn", "--out", "x.npz"), "expected EXAMPLES"),
-        (("learn", "x", "--add", "{review}", "--out", "x.npz"), "leave EXAMPLES out"),
+        (("learn", "x", "--add", "{review}", "--out", "x.npz"), "remove EXAMPLES"),
         (("learn", "{review}", "--out", "x.npz"), "name a model"),
         (
             ("learn", "--add", "{review}", "--out", "x.npz", "--window", "1"),
-            "leave the options",
+            "remove the options",
         ),
     ],
 )

@@ -215,7 +215,7 @@ def test_a_file_with_a_byte_order_mark_is_read(folder: Path) -> None:
         ),
         (
             MINIMAL.replace("[corpus.c]", "[corpus.c]\nknown = 'ldc'"),
-            r"\[corpus.c\] corpus: 'ldc' is unknown",
+            r"\[corpus.c\] corpus: expected one of",
         ),
         (
             MINIMAL.replace("[corpus.c]", "[corpus.Tables]"),
