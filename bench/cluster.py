@@ -10,7 +10,6 @@ simulation  --simulate 10,100,1000: that many workers of Dask, with a stand-in f
 
 import logging
 import time
-from itertools import islice
 from typing import Any
 
 import psutil
@@ -21,7 +20,8 @@ from callshot.jobs import Job
 from simulated_workers import SimulatedCluster, prepare, simulated_cluster, wait
 from table import parser, show
 
-BLOCK = 1000  # items between looks at the clock
+BLOCK = 1000  # items between looks at the memory of the scheduler
+WARM = 20
 
 
 def sleep(seconds: float, item: int) -> int:
@@ -100,14 +100,17 @@ def simulate(
 ) -> dict[str, object]:
     """Return what a job takes at a number of workers, until a limit of time."""
     with simulated_cluster(workers) as cluster:
-        warm = make_job(wait, 0.0, 2 * workers)  # imports, connections, versions
-        assert sum(1 for _ in _start_job(cluster, warm).outcomes()) == 2 * workers
+        warm = make_job(
+            wait, 0.0, WARM
+        )  # the scheduler and the workers import callshot
+        assert sum(1 for _ in _start_job(cluster, warm).outcomes()) == WARM
         before = cluster.cpu_s()
         run = _start_job(cluster, make_job(wait, item_s, items))
         start_s = time.monotonic()
         done, most = _work(cluster, run, start_s + limit_s)
         taken_s = time.monotonic() - start_s
         used_s = [now - then for now, then in zip(cluster.cpu_s(), before, strict=True)]
+        files = cluster.scheduler.num_fds()
     return {
         "workers": workers,
         "connected in s": cluster.connect_s,
@@ -121,6 +124,7 @@ def simulate(
         "scheduler CPU s": used_s[0],
         "ms/task": 1000 * used_s[0] / run.sent,
         "scheduler MiB": most / 2**20,
+        "its open files": files,
         "client CPU s": used_s[1],
         "workers CPU s": used_s[2],
     }
@@ -135,14 +139,15 @@ def _work(cluster: SimulatedCluster, run: JobRun, end_s: float) -> tuple[int, in
     done = 0
     most = 0
     outcomes = run.outcomes()
-    while time.monotonic() < end_s:
-        block = sum(1 for _ in islice(outcomes, BLOCK))
-        done += block
+    for _ in outcomes:
+        done += 1
+        if done % BLOCK and time.monotonic() < end_s:
+            continue
         most = max(most, cluster.scheduler.memory_info().rss)
-        if block < BLOCK:
+        if time.monotonic() >= end_s:
             break
     outcomes.close()
-    return done, most
+    return done, max(most, cluster.scheduler.memory_info().rss)
 
 
 def main() -> None:

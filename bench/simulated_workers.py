@@ -86,9 +86,13 @@ async def run_workers(file: Path, count: int) -> None:
     _let_workers_run_together()
     options: dict[str, Any] = {"nthreads": 1, "memory_limit": 0, "dashboard": False}
     options["scheduler_file"] = str(file)
+    folder = tempfile.mkdtemp(dir=file.parent)
     started: list[Worker] = []
     while len(started) < count:
-        block = [Worker(**options) for _ in range(min(TOGETHER, count - len(started)))]
+        numbers = range(len(started), min(count, len(started) + TOGETHER))
+        # In a folder that they share, each would look at the locks of all the others.
+        places = [f"{folder}/{number}" for number in numbers]
+        block = [Worker(**options, local_directory=place) for place in places]
         await asyncio.gather(*block)
         started += block
     await asyncio.gather(*[worker.finished() for worker in started])
