@@ -34,6 +34,8 @@ VERSION_KEYS = (
     "LastModified", "last_modified", "Last-Modified", "updated", "mtime", "modified", "created",
 )
 # fmt: on
+CONNECT_S = 10.0  # to a web server
+ANSWER_S = 30.0  # without a byte of an answer
 NO_URL = "expected a path on this machine, got a URL"
 TEST_FILE = ".callshot-write-test"
 
@@ -159,7 +161,18 @@ class RemotePath(PurePosixPath):
             return {"type": "directory"}  # to ask would be to download the page
         store, place = self.find_store()
         store.invalidate_cache()
-        return dict(call_store(self, lambda: store.info(place)))
+        return dict(call_store(self, lambda: self._ask(store, place)))
+
+    def _ask(self, store: Any, place: str) -> Info:
+        """Ask for a file or folder; in S3 one name may be both, and without suffix is a folder."""
+        info: Info = store.info(place)
+        if self.protocol not in S3 or info["type"] != "file" or self.suffix:
+            return info
+        bucket, _, key = place.partition("/")
+        found = store.call_s3(
+            "list_objects_v2", Bucket=bucket, Prefix=f"{key}/", MaxKeys=1
+        )
+        return {"type": "directory"} if found["KeyCount"] else info
 
     def with_info(self) -> "RemotePath":
         """Return the path with what the store says now, which is not asked for again."""
@@ -272,7 +285,7 @@ class RemotePath(PurePosixPath):
 
         url = str(self) + _signatures.get(str(self), "")
         kind = get_filesystem_class(self.protocol)
-        options = {**kind._get_kwargs_from_urls(url), **_retry_options(self.protocol)}
+        options = {**kind._get_kwargs_from_urls(url), **_store_options(self.protocol)}
         store = call_store(self, lambda: kind(**options))
         if hasattr(store, "retries"):
             store.retries = 1
@@ -296,14 +309,23 @@ def _shorten(info: Info) -> Info:
     return {key: info[key] for key in ("name", "type", "size", "ETag")}
 
 
-def _retry_options(protocol: str) -> Info:
-    """Return options by which S3's library leaves retries to callshot, unless the user set them."""
+def _store_options(protocol: str) -> Info:
+    """Return options that the user did not set: no retries but callshot's, and short waits."""
     from fsspec.config import conf
 
-    is_set = "AWS_MAX_ATTEMPTS" in os.environ or "config_kwargs" in conf.get("s3", {})
-    if protocol not in S3 or is_set:
-        return {}
-    return {"config_kwargs": {"retries": {"total_max_attempts": 1}}}
+    if protocol in S3:
+        is_set = "AWS_MAX_ATTEMPTS" in os.environ or "config_kwargs" in conf.get(
+            "s3", {}
+        )
+        return (
+            {} if is_set else {"config_kwargs": {"retries": {"total_max_attempts": 1}}}
+        )
+    if protocol in WEB and "client_kwargs" not in conf.get(protocol, {}):
+        from aiohttp import ClientTimeout
+
+        timeout = ClientTimeout(None, sock_connect=CONNECT_S, sock_read=ANSWER_S)
+        return {"client_kwargs": {"timeout": timeout}}
+    return {}
 
 
 def is_safe_name(name: str) -> bool:

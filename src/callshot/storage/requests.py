@@ -104,7 +104,7 @@ def make_error(name: object, error: Exception) -> OSError:
         reason = "no credentials; set them in the environment or a configuration file"
         return PermissionError(errno.EACCES, reason, str(name))
     if isinstance(error, PermissionError) or status in (401, 403):
-        reason = "no permission; check the credentials and the rights of this account"
+        reason = "no permission; check the credentials, the rights of this account and the clock"
         return PermissionError(errno.EACCES, reason, str(name))
     if _is_expired(error) or status == 412:
         return OSError(errno.ESTALE, "the file changed while it was read", str(name))
