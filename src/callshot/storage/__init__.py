@@ -3,6 +3,7 @@
     to_path("recordings")            a Path, as before; fsspec is not imported
     to_path("s3://bucket/2026")      a RemotePath, with the methods of Path that callshot uses
 
+addresses       which texts are URLs
 remote_path     names, listings and small files
 range_reader    recordings: ranges of bytes, not whole files
 local_copies    files that must be on the disk: copies, checked, with a limit; and uploads
@@ -12,6 +13,7 @@ Credentials come from where the tools of each store look for them: environment a
 files. A signature in a URL stays in memory; paths, results and messages are without it.
 """
 
+from callshot.storage.addresses import check_no_url, to_path
 from callshot.storage.local_copies import (
     home,
     local_copy,
@@ -21,9 +23,7 @@ from callshot.storage.local_copies import (
 from callshot.storage.range_reader import RangeReader
 from callshot.storage.remote_path import (
     RemotePath,
-    check_no_url,
     is_remote,
-    to_path,
     why_not_writable_remote,
 )
 from callshot.storage.requests import hide_secrets, map_requests

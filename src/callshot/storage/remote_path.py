@@ -7,26 +7,22 @@ have, is listed with a problem and never opened.
 import io
 import logging
 import os
-import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from pathlib import Path, PurePath, PurePosixPath
-from typing import Any, NoReturn, TypeGuard, cast
+from typing import Any, NoReturn, TypeGuard
 
-from callshot.errors import CallshotError, OptionError, printable
+from callshot.errors import CallshotError, printable
 from callshot.storage.range_reader import UNKNOWN_VERSION, RangeReader
-from callshot.storage.requests import call_store, hide_in_log, hide_secrets
+from callshot.storage.requests import call_store, hide_in_log
 
 Info = dict[str, Any]
 
-PROTOCOL = re.compile(r"([a-z][a-z0-9+.-]+):")  # two letters or more: C: is a disk
-LOCAL = ("file", "local")
 WEB = ("http", "https")
 S3 = ("s3", "s3a")
-INSTALL = "pip install 'callshot[storage]'"
 # What changes when a file does, as the stores name it; the first that is there counts.
 # fmt: off
 VERSION_KEYS = (
@@ -294,11 +290,11 @@ class RemotePath(PurePosixPath):
 
 def _restore(parts: tuple[str, ...], signatures: dict[str, str]) -> RemotePath:
     """Return a path that was sent from another process, whose signatures are known now."""
-    _add_signatures(signatures)
+    add_signatures(signatures)
     return RemotePath(*parts)
 
 
-def _add_signatures(signatures: dict[str, str]) -> None:
+def add_signatures(signatures: dict[str, str]) -> None:
     """Know the queries of signed URLs from now on; fsspec's log would have them."""
     _signatures.update(signatures)
     logging.getLogger("fsspec.http").addFilter(hide_in_log)
@@ -338,80 +334,9 @@ def is_safe_name(name: str) -> bool:
     return not {"", ".", ".."}.intersection(parts) and name.isprintable()
 
 
-def check_no_url(path: Path) -> None:
-    """Raise OptionError if a path is a URL, or has a part such as `s3:` of one nobody read."""
-    for number, part in enumerate(path.parts):
-        if PROTOCOL.fullmatch(part):
-            url = f"{part}//{'/'.join(path.parts[number + 1 :])}"
-            raise OptionError(f"{hide_secrets(url)}: {NO_URL}")
-
-
 def is_remote(path: PurePath) -> TypeGuard["RemotePath"]:
     """Return whether a path is behind a URL."""
     return isinstance(path, RemotePath)
-
-
-def to_path(place: PurePath | str) -> Path:
-    """Return a path of this machine, or a RemotePath for a URL, which has the same methods.
-
-    A Path made of a URL, such as `s3:/bucket/x`, is taken for the URL.
-
-    Raises
-    ------
-    OptionError
-        If fsspec or a package for the protocol is not installed, the protocol is unknown, or
-        there is a password in the URL.
-
-    >>> to_path("recordings/a.wav").name
-    'a.wav'
-    """
-    if isinstance(place, RemotePath):
-        return cast(Path, place)
-    path = Path(place)
-    first, *parts = path.parts or ("",)
-    match = PROTOCOL.fullmatch(first.lower())
-    if match is None or not parts:
-        return path
-    if match[1] in LOCAL:
-        return Path("/", *parts)
-    return cast(Path, _make_remote(match[1], "/".join(parts)))
-
-
-def _make_remote(protocol: str, name: str) -> RemotePath:
-    query = ""
-    if protocol in WEB:
-        name, mark, rest = name.partition("?")
-        query = mark + rest
-    path = RemotePath(f"{protocol}:", name)
-    server = path.parts[1]
-    user, _, _ = server.rpartition("@")
-    if ":" in user:
-        raise OptionError(
-            f"{hide_secrets(str(path))}: a password in a URL ends up in logs; set it in the "
-            "environment or a configuration file"
-        )
-    _check_protocol(protocol, path)
-    if query:
-        _add_signatures({str(path): query})
-    return path
-
-
-def _check_protocol(protocol: str, path: RemotePath) -> None:
-    """Raise OptionError unless fsspec can open URLs of a protocol here."""
-    try:
-        import fsspec
-    except ImportError:
-        raise OptionError(f"{path}: URLs need fsspec; {INSTALL}") from None
-    try:
-        fsspec.get_filesystem_class(protocol)
-    except ImportError as error:
-        reason = str(error).partition("\n")[0]
-        raise OptionError(f"{path}: a package is missing ({reason})") from None
-    except ValueError:
-        raise OptionError(
-            f"{path}: unknown protocol {protocol}; expected s3, gs, az, https, sftp or "
-            "another one of fsspec"
-        ) from None
 
 
 def why_not_writable_remote(folder: RemotePath) -> str:
