@@ -208,6 +208,31 @@ def test_a_worker_with_another_version_ends_the_job(tmp_path, cluster, monkeypat
         run_job(cluster, tmp_path, ["good"])
 
 
+def test_a_worker_without_callshot_is_named_when_the_cluster_is_opened(
+    tmp_path, cluster
+):
+    (tmp_path / "callshot").mkdir()
+    (tmp_path / "callshot/__init__.py").write_text("raise ImportError")
+    address = cluster.client.scheduler.address
+    words = ["worker", address, "--nthreads", "1", "--no-nanny", "--no-dashboard"]
+    message = r"worker tcp://\S+ has no callshot, but the client has callshot \d"
+    with subprocess.Popen(
+        [sys.executable, "-m", "dask", *words],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        stderr=subprocess.DEVNULL,
+        cwd=tmp_path,
+    ) as process:
+        try:
+            cluster.client.wait_for_workers(3, timeout=60)
+            with (
+                pytest.raises(ClusterError, match=message),
+                callshot.open_cluster(address),
+            ):
+                pass
+        finally:
+            process.terminate()
+
+
 def test_a_worker_with_other_weights_ends_the_job(
     tmp_path, audio, cluster, monkeypatch
 ):

@@ -30,6 +30,7 @@ from callshot.errors import ClusterError, OptionError
 from callshot.files import error_reason
 from callshot.jobs import Job, Outcome
 from callshot.pools import Pool
+from callshot.version import __version__
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -134,6 +135,8 @@ def open_cluster(where: str, *, threads: int | None = None) -> Iterator[DaskClus
             _check_answers(where, scheduler)
         client = _connect(stack, where, scheduler)
         _wait_for_workers(client, where)
+        if local is None:
+            check_workers(client, where)
         yield DaskCluster(client, where, threads, restore=restore)
 
 
@@ -310,6 +313,39 @@ def _wait_for_workers(client: "Client", where: str) -> None:
         raise ClusterError(
             f"{where}: the scheduler has had no workers for {WAIT_FOR_WORKERS_S:g} s; start some"
         ) from None
+
+
+def check_workers(client: "Client", where: str) -> None:
+    """Raise ClusterError if a worker has no callshot: it would die of a task without a word."""
+    from distributed import wait
+
+    expected = f"callshot {__version__}"
+    ask = _make_question()
+    asked = {}
+    for address in list_workers(client):
+        asked[address] = client.submit(ask, workers=[address], pure=False)
+    with suppress(TimeoutError), client.as_current():  # one may be busy
+        wait(list(asked.values()), timeout=CONNECT_S)
+    for address, future in asked.items():
+        found = future.result() if future.status == "finished" else expected
+        if found != expected:
+            raise ClusterError(
+                f"{where}: worker {address} has {found}, but the client has {expected}; "
+                "install the same version there"
+            )
+
+
+def _make_question() -> Callable[[], str]:
+    """Return a function that needs no callshot: of inner functions, Dask sends the code."""
+
+    def find_version() -> str:
+        try:
+            from callshot.version import __version__ as found
+        except ImportError:
+            return "no callshot"
+        return f"callshot {found}"
+
+    return find_version
 
 
 def check_gpu(client: "Client", where: str) -> None:
