@@ -13,7 +13,7 @@ counted; ties also need the counts of > t.
 
 import numpy as np
 
-from callshot.fewshot.kernels import inner, kernel
+from callshot.fewshot.kernels import inlined, inner, kernel
 from callshot.fewshot.kernels.ranks import ranking_metrics
 
 LANES = 256
@@ -27,9 +27,8 @@ def count_below(table, anchors, offset, counts):
     for j in range(anchors.shape[0]):
         for i in range(LANES):
             counts[j, i] = 0
-    for q in range(
-        0, whole, 4
-    ):  # four rows for each time that a count is read and written
+    # Four rows for each time that a count is read and written.
+    for q in range(0, whole, 4):
         for j in range(anchors.shape[0]):
             for i in range(LANES):
                 t = anchors[j, i] + offset
@@ -68,6 +67,44 @@ def split_ties(counts, above):
             above[i] -= 0.5 * np.float64(tied - tied_anchors)
 
 
+@inlined
+def fill_table(code, draws, picks, start, stop, table):
+    """Fill in the code of each query in the samples from start to stop, one sample a lane."""
+    for q in range(table.shape[0]):
+        query_code = code[q * draws : (q + 1) * draws]
+        chosen = picks[q, start:stop]
+        for i in range(chosen.size):
+            table[q, i] = query_code[chosen[i]]
+
+
+@inlined
+def fill_anchors(table, anchor, anchors):
+    """Fill in the codes of the anchors."""
+    for j in range(anchor.size):
+        for i in range(LANES):
+            anchors[j, i] = table[anchor[j], i]
+
+
+@inlined
+def store_by_positives(total, above, positives, negatives, ap, auroc):
+    """Fill AP and AUROC from the sums over positive anchors."""
+    pairs = np.float64(positives) * negatives
+    for i in range(ap.size):
+        share = above[i] / pairs if pairs > 0 else np.nan
+        ap[i] = total[i] / positives
+        auroc[i] = 1.0 - share
+
+
+@inlined
+def store_by_negatives(total, above, negatives, positives, harmonic, ap, auroc):
+    """Fill AP and AUROC from the sums over negative anchors."""
+    pairs = np.float64(negatives) * positives
+    last = harmonic[negatives + positives]
+    for i in range(ap.size):
+        ap[i] = (positives - negatives * last + total[i]) / positives
+        auroc[i] = above[i] / pairs if pairs > 0 else np.nan
+
+
 @kernel
 def sample_class(codes, draws, picks, harmonic, ap, auroc):
     """Fill ap[b] and auroc[b] of one class in one fold; AUROC is NaN where no query is negative.
@@ -76,43 +113,33 @@ def sample_class(codes, draws, picks, harmonic, ap, auroc):
     sample, `harmonic` H(0) … H(queries). Anchors must be the positives where anything is tied.
     """
     code, anchor, positive, tied = codes
-    n = picks.shape[0]
+    n, samples = picks.shape
     m = anchor.size
-    samples = picks.shape[1]
     table = np.empty((n, LANES), code.dtype)
     anchors = np.empty((m, LANES), code.dtype)
     counts = np.empty((4, m, LANES), code.dtype)
-    precision = np.empty(LANES)
+    total = np.empty(LANES)
     above = np.empty(LANES)
-    pairs = np.float64(m) * (n - m)
     for start in range(0, samples, LANES):
-        last = min(LANES, samples - start)
-        for q in range(n):
-            query_code = code[q * draws : (q + 1) * draws]
-            chosen = picks[q, start : start + last]
-            for i in range(last):
-                table[q, i] = query_code[chosen[i]]
-        for j in range(m):
-            for i in range(LANES):
-                anchors[j, i] = table[anchor[j], i]
+        stop = min(start + LANES, samples)
+        fill_table(code, draws, picks, start, stop, table)
+        fill_anchors(table, anchor, anchors)
         count_below(table, anchors, 0, counts[0])
         count_below(anchors, anchors, 0, counts[1])
         for i in range(LANES):
-            precision[i] = 0.0
+            total[i] = 0.0
             above[i] = 0.0
-        add_anchors(counts[0], counts[1], n, positive, harmonic, precision, above)
+        add_anchors(counts[0], counts[1], n, positive, harmonic, total, above)
         if tied:
             count_below(table, anchors, 1, counts[2])
             count_below(anchors, anchors, 1, counts[3])
             split_ties(counts, above)
-        for i in range(last):
-            share = above[i] / pairs if pairs > 0 else np.nan
-            if positive:
-                ap[start + i] = precision[i] / m
-                auroc[start + i] = 1.0 - share
-            else:
-                ap[start + i] = (n - m - m * harmonic[n] + precision[i]) / (n - m)
-                auroc[start + i] = share
+        lane_ap = ap[start:stop]
+        lane_auroc = auroc[start:stop]
+        if positive:
+            store_by_positives(total, above, m, n - m, lane_ap, lane_auroc)
+        else:
+            store_by_negatives(total, above, m, n - m, harmonic, lane_ap, lane_auroc)
 
 
 @kernel
