@@ -105,31 +105,30 @@ class GpuMetricSums(MetricSums):
 
     def finish(self, draws: int) -> None:
         """Turn sums into means, on the GPU, and copy them into the rows of the shots."""
+        self._count_folds()
+        means = {}
+        for key, table in self.on_gpu.items():
+            means[key] = _start_copy(table / upload(self.divisor(key), self.gpu))
+        self._replace_tables(lambda _, table: table[self.shots :].copy())
+        super().finish(draws)
+        _wait(self.gpu)
+        self._replace_tables(lambda key, table: _join(means[key], table))
+
+    def _count_folds(self) -> None:
+        """Add the decisions and ties of every fold, and count it as complete."""
         for part, decisions, counted in self.folds_added:
             self.decisions += decisions
             for block, on_gpu, ties in counted:
                 self.decisions[block] += on_gpu.cpu().numpy()
                 self.tied[block] += ties.cpu().numpy()
             super().close_fold(part)
-        means = {}
-        for key, table in self.on_gpu.items():
-            means[key] = _start_copy(table / upload(self.divisor(key), self.gpu))
-        self.values = {
-            key: table[self.shots :].copy() for key, table in self.values.items()
-        }
-        self.per_class = {
-            metric: table[self.shots :].copy()
-            for metric, table in self.per_class.items()
-        }
-        super().finish(draws)
-        _wait(self.gpu)
-        self.values = {
-            key: _join(means[key], table) for key, table in self.values.items()
-        }
-        self.per_class = {
-            metric: _join(means[metric], table)
-            for metric, table in self.per_class.items()
-        }
+
+    def _replace_tables(self, change: Callable[[Any, FloatArray], FloatArray]) -> None:
+        """Replace every table by what a function makes of its key and itself."""
+        values = {key: change(key, table) for key, table in self.values.items()}
+        per_class = {key: change(key, table) for key, table in self.per_class.items()}
+        self.values = values
+        self.per_class = per_class
 
 
 def _join(means: Tensor, rows: FloatArray) -> FloatArray:
@@ -217,6 +216,11 @@ class FoldScorer:
         """Return AP, AUROC (shots, classes, samples) and ties (shots, classes)."""
         return sample_metrics(table, picks, self.truth, tied, self.harmonic, draws)
 
+    def may_tie(self, shots: int) -> Tensor:
+        """Return that any score may tie, (shots, classes)."""
+        device = self.truth.label.device
+        return torch.ones((shots, self.classes), dtype=torch.int64, device=device)
+
     def class_hits(
         self,
         hits: Tensor,
@@ -261,8 +265,7 @@ def sweep_shared(
     fold = FoldScorer(engine, part)
     scorer = make_scorer(engine, part, shots)
     rows = slice(0, len(shots))
-    size = (len(shots), fold.classes)
-    may_tie = torch.ones(size, dtype=torch.int64, device=fold.truth.label.device)
+    may_tie = fold.may_tie(len(shots))
     total = engine.protocol.shared_draws
     parts = []
     for span in blocks(total, draws_at_a_time(engine, part, len(shots))):
@@ -300,9 +303,16 @@ def sweep_total(
         columns = (ap, auroc, fold.class_hits(hits, draws, weight=weight))
         parts.append([column.cpu().numpy() for column in columns])
         engine.step(len(shots) * draws / samples / engine.episodes.folds)
+    _add_samples(sums, part, parts)
+
+
+def _add_samples(
+    sums: WeightedMetricSums, part: Split, parts: Sequence[Sequence[FloatArray]]
+) -> None:
+    """Add AP, AUROC and units of hits of one fold, each (shots, classes, some samples)."""
     values = [np.concatenate(column, axis=2) for column in zip(*parts, strict=True)]
-    for shot, (shot_ap, shot_auroc, units) in enumerate(zip(*values, strict=True)):
-        sums.add_weighted(shot, part, shot_ap, shot_auroc, units * UNIT)
+    for shot, (ap, auroc, units) in enumerate(zip(*values, strict=True)):
+        sums.add_weighted(shot, part, ap, auroc, units * UNIT)
 
 
 def draws_at_a_time(engine: Engine, part: Split, shots: int) -> int:
