@@ -61,27 +61,12 @@ class Resampler:
         relevant = self.part.relevant[n]
         positives = int(self.part.positives[n])
         many = min(positives, queries - positives) > MANY_ANCHORS
-        codes, ties = _encode(
-            flat, relevant, draws, positive=many or 2 * positives <= queries
-        )
+        by_positives = many or 2 * positives <= queries
+        codes, ties = _encode(flat, relevant, draws, positive=by_positives)
         if many:
-            bootstrap.sample_sorted(
-                flat,
-                draws,
-                relevant,
-                self.picks,
-                ap,
-                auroc,
-            )
+            bootstrap.sample_sorted(flat, draws, relevant, self.picks, ap, auroc)
         else:
-            bootstrap.sample_class(
-                codes,
-                draws,
-                self.picks,
-                self.harmonic,
-                ap,
-                auroc,
-            )
+            bootstrap.sample_class(codes, draws, self.picks, self.harmonic, ap, auroc)
         members = np.flatnonzero(self.part.label == n)
         bootstrap.sample_hits(hits, self.picks, members, class_hits)
         return values, ties
@@ -129,21 +114,29 @@ def sweep_per_query(
     queries = len(part.rows)
     resampler = Resampler(part, pick_draws(engine, part), harmonic_numbers(queries))
     bytes_per_shot = 8 * classes * queries * engine.protocol.draws
-    for block in blocks(len(shots), max(engine.memory // 2, 2**28) // bytes_per_shot):
+    shots_at_a_time = max(engine.memory // 2, 2**28) // bytes_per_shot
+    for block in blocks(len(shots), shots_at_a_time):
         scores, hits = score_queries(
             engine, part, shots[block], sums.decisions[block], filler
         )
-        size = (len(scores), classes)
-        tasks = [
-            partial(resampler.resample, n, scores[s, n], hits[s])
-            for s, n in np.ndindex(size)
-        ]
-        weight = (1 - SCORING_SHARE) * len(scores) / engine.episodes.folds
-        values, ties = zip(*engine.run(tasks, weight), strict=True)
-        sums.tied[block] += np.reshape(ties, size)
-        for s, table in enumerate(np.reshape(values, (*size, 3, -1))):
-            ap, auroc, class_hits = table.swapaxes(0, 1)
+        values, ties = _resample_block(engine, resampler, scores, hits)
+        sums.tied[block] += ties
+        for s, (ap, auroc, class_hits) in enumerate(values):
             sums.add(block.start + s, part, ap, auroc, class_hits)
+
+
+def _resample_block(
+    engine: Engine, resampler: Resampler, scores: FloatArray, hits: Hits
+) -> tuple[FloatArray, IntArray]:
+    """Return AP, AUROC and hits (shots, 3, classes, samples), and ties (shots, classes)."""
+    size = scores.shape[:2]
+    tasks = []
+    for s, n in np.ndindex(size):
+        tasks.append(partial(resampler.resample, n, scores[s, n], hits[s]))
+    weight = (1 - SCORING_SHARE) * len(scores) / engine.episodes.folds
+    values, ties = zip(*engine.run(tasks, weight), strict=True)
+    table = np.reshape(values, (*size, 3, -1))
+    return table.swapaxes(1, 2), np.reshape(ties, size)
 
 
 def pick_draws(engine: Engine, part: Split) -> Picks:
@@ -170,27 +163,23 @@ def score_queries(
     """
     classes = len(engine.episodes.classes)
     queries = len(part.rows)
-    scores = np.empty((len(shots), classes, queries, engine.protocol.draws))
-    decided = np.empty((len(shots), queries, engine.protocol.draws), np.uint16)
+    draws = engine.protocol.draws
+    scores = np.empty((len(shots), classes, queries, draws))
+    decided = np.empty((len(shots), queries, draws), np.uint16)
     hits = np.empty(decided.shape, np.uint8)
-    spans = blocks(queries, -(-queries // (8 * engine.workers)))
     fill = (filler or fill_by_rule)(engine, part, shots, scores)
 
     def score(span: slice) -> IntArray:
-        fill(span)
-        to_scores(scores, span.start, span.stop, engine.softmax, decided)
+        first = span.start
+        last = span.stop
         counts = np.zeros((len(shots), classes, classes), np.int64)
-        count_decisions(
-            span.start,
-            span.stop,
-            decided,
-            part.truth,
-            hits,
-            counts,
-        )
+        fill(span)
+        to_scores(scores, first, last, engine.softmax, decided)
+        count_decisions(first, last, decided, part.truth, hits, counts)
         return counts
 
-    tasks = [partial(score, span) for span in spans]
+    queries_per_task = -(-queries // (8 * engine.workers))
+    tasks = [partial(score, span) for span in blocks(queries, queries_per_task)]
     counts = engine.run(tasks, SCORING_SHARE * len(shots) / engine.episodes.folds)
     decisions += np.sum(counts, axis=0)
     return scores, hits
