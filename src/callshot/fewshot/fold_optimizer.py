@@ -308,30 +308,50 @@ def _build_model(
     variables = np.eye(places + 4 * classes)
     place = variables[:places]
     high, low, gap, eligible = variables[places:].reshape(4, classes, -1)
+    number_eligible = eligible.sum(axis=0)
     spread = (count / total) @ gap
     # Different spreads differ by at least two steps.
     step = max(Fraction(count, math.lcm(*total.tolist())) / 2, RESOLUTION)
     largest_spread = np.inf if more_classes else float(known[1] - step)
-    constraints = [
-        *_constrain_loads(kinds, times, count, place, high, low),
-        # The gap counts only where the class is eligible.
+    upper = _upper_bounds(times, total, count)
+    return {
+        "c": -number_eligible if more_classes else spread,
+        "integrality": np.ones(len(upper)),
+        "bounds": Bounds(0, upper),
+        "constraints": [
+            *_constrain_loads(kinds, times, count, place, high, low),
+            *_constrain_gaps(total, least, high, low, gap, eligible),
+            LinearConstraint(number_eligible, lb=more_classes - known[0]),
+            LinearConstraint(spread, ub=largest_spread),
+        ],
+    }
+
+
+def _upper_bounds(times: IntArray, total: IntArray, count: int) -> FloatArray:
+    """Return the largest value of each variable: places, high, low, gap, eligible."""
+    # Folds are interchangeable: the first i recordings may be in the first i folds.
+    most = times[:, None] * (np.arange(count) < np.cumsum(times)[:, None])
+    return np.concatenate(
+        [most.ravel(), total, total // count, total, np.ones(len(total))]
+    )
+
+
+def _constrain_gaps(
+    total: IntArray,
+    least: IntArray,
+    high: FloatArray,
+    low: FloatArray,
+    gap: FloatArray,
+    eligible: FloatArray,
+) -> list[Any]:
+    """Make the gap of an eligible class its range, which counts only where it is eligible."""
+    from scipy.optimize import LinearConstraint
+
+    return [
         LinearConstraint(gap - high + low - total[:, None] * eligible, lb=-total),
         LinearConstraint(gap - least[:, None] * eligible, lb=0),
         LinearConstraint(low - eligible, lb=0),
-        LinearConstraint(eligible.sum(axis=0), lb=more_classes - known[0]),
-        LinearConstraint(spread, ub=largest_spread),
     ]
-    # Folds are interchangeable: the first i recordings may be in the first i folds.
-    most = times[:, None] * (np.arange(count) < np.cumsum(times)[:, None])
-    upper = np.concatenate(
-        [most.ravel(), total, total // count, total, np.ones(classes)]
-    )
-    return {
-        "c": -eligible.sum(axis=0) if more_classes else spread,
-        "integrality": np.ones(len(upper)),
-        "bounds": Bounds(0, upper),
-        "constraints": constraints,
-    }
 
 
 def _constrain_loads(
