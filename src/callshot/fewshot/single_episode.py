@@ -70,22 +70,13 @@ def rerun_episode(
     >>> rerun_episode(table, folds, "a", k=1, draw=0, protocol=Protocol()).support
     {'roar': ('g',), 'rumble': ('e',)}
     """
-    if k < 1 or draw < 0:
-        raise OptionError(
-            f"an episode has k ≥ 1 and a draw ≥ 0, got k = {k} and draw = {draw}"
-        )
-    if segment not in embeddings.segment:
-        raise InputError(
-            f"{embeddings.source}: column segment: no segment is called {segment!r}"
-        )
+    _check_names(embeddings, segment, k, draw)
     episodes = plan_episodes(embeddings, folds, count_classes(embeddings.label, folds))
     query = _find_query(episodes, segment)
-    numbers = range(len(episodes.classes))
+    draw_support = partial(per_query_support, episodes, query)
     if spread == "shared":
-        fold = int(episodes.fold[query])
-        draw_support = partial(shared_support, episodes, fold)
-    else:
-        draw_support = partial(per_query_support, episodes, query)
+        draw_support = partial(shared_support, episodes, int(episodes.fold[query]))
+    numbers = range(len(episodes.classes))
     rows = [draw_support(n, k, draw, protocol) for n in numbers]
     to_scores = softmax if protocol.score == "softmax" else log_odds
     scores = to_scores(_evidence(episodes, query, rows, classifier, protocol))
@@ -97,6 +88,18 @@ def rerun_episode(
         support=dict(zip(episodes.classes, segments, strict=True)),
         scores=dict(zip(episodes.classes, scores.tolist(), strict=True)),
     )
+
+
+def _check_names(embeddings: Embeddings, segment: str, k: int, draw: int) -> None:
+    """Check what an episode is named by."""
+    if k < 1 or draw < 0:
+        raise OptionError(
+            f"an episode has k ≥ 1 and a draw ≥ 0, got k = {k} and draw = {draw}"
+        )
+    if segment not in embeddings.segment:
+        raise InputError(
+            f"{embeddings.source}: column segment: no segment is called {segment!r}"
+        )
 
 
 def _find_query(episodes: Episodes, segment: str) -> int:
@@ -130,10 +133,8 @@ def _evidence(
     if rule == "nearest":
         evidence = [2.0 * x @ z - (x**2).sum(axis=1) for x in supports]
         return np.array([one.max() for one in evidence])
-    if rule == "medoid":
-        centres = np.stack([x[_medoid(x)] for x in supports])
-    else:
-        centres = np.stack([x.mean(axis=0) for x in supports])
+    find_centre = _medoid if rule == "medoid" else _mean
+    centres = np.stack([find_centre(x) for x in supports])
     if rule == "cosine":
         return np.asarray(unit(centres) @ unit(z[None])[0])
     squares = np.einsum("nd,nd->n", centres, centres)
@@ -149,7 +150,11 @@ def _sort_whole_pools(
     return [np.sort(row) if len(row) == size else row for row, size in pairs]
 
 
-def _medoid(support: FloatArray) -> int:
-    """Return the place of the exemplar with the least sum of distances to the others."""
+def _mean(support: FloatArray) -> FloatArray:
+    return np.asarray(support.mean(axis=0))
+
+
+def _medoid(support: FloatArray) -> FloatArray:
+    """Return the exemplar with the least sum of distances to the others."""
     sums = [np.sqrt(((support - x) ** 2).sum(axis=1)).sum() for x in support]
-    return int(np.argmin(sums))
+    return np.asarray(support[np.argmin(sums)])
