@@ -313,39 +313,53 @@ def search_line(problem, value, decrease, step, position, p):
     return new
 
 
+@inner
+def new_directions(classes, unknowns, rows, is_gram):
+    """Return the vectors of conjugate gradients; in the span, the descent is not scaled."""
+    descent = new_vector(classes, unknowns, rows, is_gram)
+    scaled = descent
+    if not is_gram:
+        scaled = new_vector(classes, unknowns, rows, is_gram)
+    search = new_vector(classes, unknowns, rows, is_gram)
+    hessian = new_vector(classes, unknowns, rows, is_gram)
+    return Directions(descent, scaled, search, hessian)
+
+
+@inner
+def start_at(problem, weight, bias, position, p):
+    """Start at weight and bias, or at zeros where these are better; return C · J there."""
+    add(position.flat, 1.0, weight.reshape(weight.size))
+    add(position.bias, 1.0, bias)
+    multiply(position.weight, problem.columns, position.logits)
+    value = value_at(problem, position, p)
+    value_at_zeros = problem.c * problem.label.size * np.log(bias.size)
+    if not value <= value_at_zeros:
+        fill(position.values, 0.0)
+        value = value_at(problem, position, p)
+    return value
+
+
 @kernel
 def solve(problem, tolerance, weight, bias):
     """Move weight (classes, unknowns) and bias to the optimum; return how far J may be above it."""
-    rows, columns, is_gram, label, c = problem
+    rows, _, is_gram, label, c = problem
     classes, unknowns = weight.shape
     position = new_vector(classes, unknowns, label.size, is_gram)
-    descent = new_vector(classes, unknowns, label.size, is_gram)
     curvature = new_vector(classes, unknowns, label.size, is_gram)
-    directions = Directions(
-        descent,
-        descent if is_gram else new_vector(classes, unknowns, label.size, is_gram),
-        new_vector(classes, unknowns, label.size, is_gram),
-        new_vector(classes, unknowns, label.size, is_gram),
-    )
+    directions = new_directions(classes, unknowns, label.size, is_gram)
+    descent = directions.descent
     step = np.empty_like(position.values)
     p = np.empty_like(position.logits)
     squares = rows if is_gram else rows * rows
-    add(position.flat, 1.0, weight.reshape(weight.size))
-    add(position.bias, 1.0, bias)
-    multiply(position.weight, columns, position.logits)
-    value = value_at(problem, position, p)
-    if not value <= c * label.size * np.log(classes):  # zeros are a better start
-        fill(position.values, 0.0)
-        value = value_at(problem, position, p)
+    value = start_at(problem, weight, bias, position, p)
     gain = np.inf
     gap = np.inf
     for _ in range(MOST_STEPS):
         fill_curvature(squares, is_gram, c, p, curvature)
         fill_descent(problem, position, p, descent)
         previous = gap
-        gap = bound_gap(
-            dot(descent.flat, descent.dual), descent.bias, curvature.bias, c
-        )
+        square = dot(descent.flat, descent.dual)
+        gap = bound_gap(square, descent.bias, curvature.bias, c)
         if gap <= tolerance:
             break
         if gain <= 1e-15 * abs(value) and gap > 0.5 * previous:  # only rounding is left
