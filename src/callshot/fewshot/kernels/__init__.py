@@ -44,7 +44,10 @@ def inner(function: Function) -> Function:
 
 
 def inlined(function: Function) -> Function:
-    """Compile a piece of a kernel that is copied into it: as fast as if it were written there."""
+    """Compile a piece of a kernel that is copied into it, so that its loops are as fast as there.
+
+    Not for a few steps on arrays: numba counts references to each of them in every call.
+    """
     return njit(no_cpython_wrapper=True, forceinline=True, **COMPILED)(function)
 
 
