@@ -81,7 +81,7 @@ def test_status_tells_what_is_done_and_what_is_not(
     (folder / "study.toml").write_text(text.replace("seed = 3", "seed = 4"))
     run("status", "study.toml")
     states = [
-        re.search(r"done|to run|waits", line)
+        re.search(r"done|to run|waiting", line)
         for line in capsys.readouterr().out.splitlines()[1:6]
     ]
     assert [state and state[0] for state in states] == [
@@ -89,7 +89,7 @@ def test_status_tells_what_is_done_and_what_is_not(
         "done",
         "done",
         "to run",
-        "waits",
+        "waiting",
     ]
 
 

@@ -286,7 +286,7 @@ def test_damaged_segments_are_made_again(study: Path) -> None:
     shutil.rmtree(work / "embed" / "here" / "mfcc")
     content = read_study(study)
     states = [status.state for status in step_statuses(content, plan(content))]
-    assert states == ["to run"] + ["waits"] * 6
+    assert states == ["to run"] + ["waiting"] * 6
     assert run_steps(study) == ["segment here", "embed here mfcc"]
 
 

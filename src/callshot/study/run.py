@@ -44,7 +44,7 @@ OPTION_TO_KEY = {"(--folds)": "(folds = …)", "with --rate-hz": "with rate_hz =
 class StepStatus:
     """The state of a step, and how long it took or may take.
 
-    States: done, to run, or waits (for a step before it; its result may then turn out the same).
+    States: done, to run, or waiting (for a step before it; its result may then turn out the same).
     """
 
     step: Step
@@ -63,7 +63,7 @@ def step_statuses(study: Study, steps: Sequence[Step]) -> list[StepStatus]:
     statuses = []
     for step in steps:
         if any(states[id(earlier)] != "done" for earlier in step.after):
-            state = "waits"
+            state = "waiting"
         else:
             state = "done" if step.is_done() else "to run"
         states[id(step)] = state
