@@ -179,8 +179,11 @@ def transform_split(
 def gram_bytes(episodes: Episodes) -> int:
     """Return the memory that the blocks and the largest fold's products take."""
     sizes = np.diff(episodes.class_start)
-    queries = np.bincount(episodes.fold[episodes.fold >= 0]).max()
-    return int(8 * (np.sum(sizes**2) + 2 * queries * len(episodes.fold)))
+    block_entries = np.sum(sizes**2)
+    is_query = episodes.fold >= 0
+    queries = np.bincount(episodes.fold[is_query]).max()
+    product_entries = 2 * queries * len(episodes.fold)
+    return int(8 * (block_entries + product_entries))
 
 
 def class_matrices(episodes: Episodes, rule: str) -> tuple[FloatArray, IntArray]:
