@@ -118,11 +118,12 @@ def ranking_metrics(scores: FloatArray, relevant: Mask) -> tuple[float, float]:
 def measure(sample: FloatArray, relevant: Mask) -> FloatArray:
     """Return mAP, AUROC and accuracy of one fold; `sample` is scores and, last, the decisions."""
     pairs = zip(sample.T[:-1], relevant.T, strict=True)
-    metrics = np.array([ranking_metrics(*pair) for pair in pairs])
-    defined = metrics[~np.isnan(metrics[:, 1]), 1]
-    hits = relevant[np.arange(len(sample)), sample[:, -1].astype(int)]
-    auroc = defined.sum() / (len(defined) or math.nan)
-    return np.array([metrics[:, 0].mean(), auroc, hits.mean()])
+    ap, auroc = np.array([ranking_metrics(*pair) for pair in pairs]).T
+    defined = auroc[~np.isnan(auroc)]
+    mean_auroc = defined.sum() / (len(defined) or math.nan)
+    decisions = sample[:, -1].astype(int)
+    hits = relevant[np.arange(len(sample)), decisions]
+    return np.array([ap.mean(), mean_auroc, hits.mean()])
 
 
 def sample_values(
