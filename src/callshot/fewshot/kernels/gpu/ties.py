@@ -87,7 +87,9 @@ def _equal_to_others(
     score = table[row, lane] + 0.0
     order = torch.argsort(score, stable=True)
     order = order[torch.argsort(row[order], stable=True)]
-    row, lane, score = row[order], lane[order], score[order]
+    row = row[order]
+    lane = lane[order]
+    score = score[order]
     new = torch.ones_like(row, dtype=torch.bool)
     new[1:] = (row[1:] != row[:-1]) | (score[1:] != score[:-1])
     group = torch.cumsum(new, 0) - 1
