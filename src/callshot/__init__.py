@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     )
     from callshot.baselines.options import BaselineOptions
     from callshot.baselines.run import BaselineResults
-    from callshot.corpus.annotations import Hints, read_annotations
+    from callshot.corpus.annotations import AnnotationOptions, read_annotations
     from callshot.corpus.audio import load_audio
     from callshot.corpus.options import SegmentationOptions
     from callshot.corpus.segment_table import read_segments
@@ -67,7 +67,7 @@ _MODULES = {
     "Embeddings": "records",
     "Evaluation": "records",
     "Folds": "records",
-    "Hints": "corpus.annotations",
+    "AnnotationOptions": "corpus.annotations",
     "Index": "detection.index.index_files",
     "Model": "detection.models.model",
     "MovedEvaluation": "records",
@@ -103,6 +103,7 @@ _MODULES = {
 }
 
 __all__ = [
+    "AnnotationOptions",
     "BaselineOptions",
     "BaselineResults",
     "CallshotError",
@@ -111,7 +112,6 @@ __all__ = [
     "Embeddings",
     "Evaluation",
     "Folds",
-    "Hints",
     "Index",
     "Model",
     "MovedEvaluation",

@@ -16,7 +16,7 @@ from callshot.baselines.run import BaselineResults, TrainingContext, train_datas
 from callshot.corpus import audio as corpus_audio
 from callshot.corpus.known_corpora import default_options, find_corpus
 from callshot.corpus.options import SegmentationOptions
-from callshot.corpus.renaming import Renames, make_hints
+from callshot.corpus.renaming import Renames, make_annotation_options
 from callshot.corpus.segment_table import read_segments
 from callshot.corpus.segments import segment_corpus
 from callshot.detection.learning.embed_mixed_segments import (
@@ -137,7 +137,7 @@ def segment(
         annotations,
         options=segmentation,
         format=format,
-        hints=make_hints(
+        annotation_options=make_annotation_options(
             columns=columns,
             tiers=tiers,
             label=label,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from callshot.corpus.renaming import Renaming, make_hints, read_renames
+from callshot.corpus.renaming import Renaming, make_annotation_options, read_renames
 from callshot.corpus.segments import segment_corpus
 from callshot.errors import InputError
 from sounds import record
@@ -52,7 +52,9 @@ def test_calls_are_renamed_left_out_or_kept_as_they_are(tmp_path: Path) -> None:
     rows = "0\t2\t Rmbl\n2\t4\troar\n4\t6\twind\n6\t8\trumble\n"
     (tmp_path / "a.txt").write_text(rows)
     path = write(tmp_path, "label,new_label\nRmbl,rumble\nwind,\nbark,x\n")
-    result = segment_corpus(tmp_path, hints=make_hints(rename=path), check=False)
+    result = segment_corpus(
+        tmp_path, annotation_options=make_annotation_options(rename=path), check=False
+    )
     assert [one.label for one in result.segments] == ["rumble", "roar", "rumble"]
     assert result.segments[0].extra["label_written"] == " Rmbl"
     assert [one.reason for one in result.rejects] == [

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from paper_shapes import ELEPHANT_VOICES, LDC, spread_over_folds
 
-from callshot.corpus.annotations import Hints
+from callshot.corpus.annotations import AnnotationOptions
 from callshot.corpus.audio import load_audio, open_recording, read_segment
 from callshot.corpus.known_corpora import CORPORA
 from callshot.corpus.options import SegmentationOptions
@@ -876,7 +876,9 @@ def test_the_real_elephants_become_241_segments_by_sheet_and_by_folder():
 def test_the_real_finch_songs_need_a_shorter_minimum():
     assert len(segment_corpus(SHARED / "finch").rejects) == 601
     result = segment_corpus(
-        SHARED / "finch", options=SegmentationOptions(min_length_s=0.02), hints=Hints()
+        SHARED / "finch",
+        options=SegmentationOptions(min_length_s=0.02),
+        annotation_options=AnnotationOptions(),
     )
     assert len(result.segments) == 601
 

@@ -550,7 +550,9 @@ def test_bad_options_are_one_line(tmp_path, options, message):
 
 def test_an_encoder_with_windows_takes_no_other_window(tmp_path):
     record(tmp_path / "a.wav", 1, RATE_HZ)
-    with pytest.raises(OptionError, match=r"birdnet-v2\.4 has windows of 6 s; remove --window"):
+    with pytest.raises(
+        OptionError, match=r"birdnet-v2\.4 has windows of 6 s; remove --window"
+    ):
         index_recordings(
             tmp_path,
             tmp_path,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from callshot.corpus.annotations import Hints, describe_hints
+from callshot.corpus.annotations import AnnotationOptions, describe_annotation_options
 from callshot.corpus.inspection import inspect_corpus
 from callshot.corpus.known_corpora import find_corpus
-from callshot.corpus.renaming import make_hints
+from callshot.corpus.renaming import make_annotation_options
 from callshot.encoders.catalogue import ENCODERS
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.study.init import CorpusSource, write_study
@@ -29,7 +29,7 @@ def init_study(
         audio,
         annotations,
         format=source.format,
-        hints=source.hints,
+        annotation_options=source.annotation_options,
         corpus=source.corpus,
     )
     write_study(path, inspection, source)
@@ -71,11 +71,17 @@ def test_the_options_of_annotations_are_written_to_the_study(tmp_path: Path) -> 
     audio = make_corpus(tmp_path / "recordings")
     rename = tmp_path / "labels.csv"
     rename.write_text("label,new_label\nroar,trumpet\n")
-    hints = make_hints(rename=rename, time_unit="s", follow_links=True)
-    path = init_study(tmp_path, audio, hints=hints, rename=rename)
+    annotation_options = make_annotation_options(
+        rename=rename, time_unit="s", follow_links=True
+    )
+    path = init_study(
+        tmp_path, audio, annotation_options=annotation_options, rename=rename
+    )
     (corpus,) = read_study(path).corpora
-    assert describe_hints(corpus.hints) == describe_hints(hints)
-    assert rename in corpus.hints.exclude
+    assert describe_annotation_options(
+        corpus.annotation_options
+    ) == describe_annotation_options(annotation_options)
+    assert rename in corpus.annotation_options.exclude
 
 
 def test_short_calls_lower_the_minimum_length_and_a_comment_gives_the_reason(
@@ -114,11 +120,13 @@ def test_annotation_options_are_written_to_the_study(tmp_path: Path) -> None:
             start_s = 1.2 * position
             lines.append(f"r{number}.wav,{start_s},{start_s + 1.2},{label}")
     (tables / "calls.csv").write_text("\n".join(lines) + "\n")
-    hints = Hints({"label": "Art \\ Spezies"})
-    path = init_study(tmp_path, audio, tables, format="csv", hints=hints)
+    annotation_options = AnnotationOptions({"label": "Art \\ Spezies"})
+    path = init_study(
+        tmp_path, audio, tables, format="csv", annotation_options=annotation_options
+    )
     corpus = read_study(path).corpora[0]
     assert (corpus.annotations, corpus.format) == (tables, "csv")
-    assert corpus.hints.columns == {"label": "Art \\ Spezies"}
+    assert corpus.annotation_options.columns == {"label": "Art \\ Spezies"}
 
 
 def test_a_known_corpus_brings_its_name_and_collar(tmp_path: Path) -> None:

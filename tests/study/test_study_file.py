@@ -91,7 +91,10 @@ def test_every_key_reaches_its_field(folder: Path) -> None:
         folder / "tables",
         "raven",
     )
-    assert (one.hints.columns, one.hints.tiers) == ({"label": "Call type"}, ("calls",))
+    assert (one.annotation_options.columns, one.annotation_options.tiers) == (
+        {"label": "Call type"},
+        ("calls",),
+    )
     assert (
         one.segmentation.min_length_s,
         one.segmentation.channel,
@@ -278,13 +281,13 @@ def test_files_of_the_study_are_not_part_of_a_corpus_unless_they_contain_it(
             + '[baselines]\nreferences = "baselines.csv"',
         )
     )
-    assert set(inside.corpora[0].hints.exclude) == {
+    assert set(inside.corpora[0].annotation_options.exclude) == {
         folder / "study.toml",
         folder / "results",
         folder / "baselines.csv",
     }
     around = read_study(study(folder, 'out = "."\n' + MINIMAL))
-    assert folder not in around.corpora[0].hints.exclude
+    assert folder not in around.corpora[0].annotation_options.exclude
 
 
 def test_the_path_of_an_onnx_model_is_relative_to_the_study(

@@ -97,7 +97,10 @@ FAULTS: dict[str, tuple[str, Callable[[Path], Path]]] = {
         "damaged",
         lambda s: cut(s / WORK / "evaluate/here/mfcc/provenance.json"),
     ),
-    "the record of a step": ("damaged", lambda s: cut(s / WORK / "fold/here/step.json")),
+    "the record of a step": (
+        "damaged",
+        lambda s: cut(s / WORK / "fold/here/step.json"),
+    ),
     "a note that is gone": (
         "missing",
         lambda s: remove(s / WORK / "evaluate/here/random/step.json"),

@@ -153,7 +153,7 @@ def learn(
     options = LearningOptions(
         annotations=source.annotations,
         format=source.format,
-        hints=source.hints(),
+        annotation_options=source.annotation_options(),
         window_s=audio.window,
         channel=audio.channel,
         source_rate_hz=audio.source_rate_hz,
@@ -232,7 +232,7 @@ def _learn_review(
     from callshot.detection.learning.example_calls import LearningOptions
     from callshot.review.learn_review import learn_review_files
 
-    if options != LearningOptions(hints=options.hints):
+    if options != LearningOptions(annotation_options=options.annotation_options):
         raise OptionError(
             "add: calls of a review are read with the settings of its model; remove the options of "
             "annotations and audio"

@@ -10,7 +10,7 @@ from callshot.errors import OptionError, check_range
 from callshot.files import check_results_folder
 
 if TYPE_CHECKING:
-    from callshot.corpus.annotations import Hints
+    from callshot.corpus import annotations as corpus_annotations
     from callshot.corpus.known_corpora import Corpus
     from callshot.corpus.options import SegmentationOptions
 
@@ -209,11 +209,11 @@ class AnnotationOptions:
     ] = None
     follow_links: FollowLinks = False
 
-    def hints(self) -> "Hints":
+    def annotation_options(self) -> "corpus_annotations.AnnotationOptions":
         """Return what the options say about annotation files."""
-        from callshot.corpus.renaming import make_hints
+        from callshot.corpus.renaming import make_annotation_options
 
-        return make_hints(
+        return make_annotation_options(
             columns=parse_pairs("columns", self.columns, "label=Species"),
             tiers=self.tiers or (),
             label=self.label,

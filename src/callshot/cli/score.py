@@ -15,7 +15,7 @@ from callshot.errors import OptionError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from callshot.corpus.annotations import Hints
+    from callshot.corpus.annotations import AnnotationOptions
     from callshot.detection.events.clips import ClipOptions
     from callshot.detection.events.events import EventReading
     from callshot.records import Progress
@@ -234,17 +234,19 @@ def convert(
     """
     from rich.console import Console
 
-    from callshot.corpus.renaming import make_hints
+    from callshot.corpus.renaming import make_annotation_options
     from callshot.detection.events.clips import ClipOptions
     from callshot.detection.terminal import show_rejects
 
-    hints = make_hints(columns=parse_pairs("columns", columns, "label=Species"))
+    annotation_options = make_annotation_options(
+        columns=parse_pairs("columns", columns, "label=Species")
+    )
     more = _MoreFiles(recordings, activity)
     if clips is not None:
         more.clips = ClipOptions(clips, top_hz=top_hz, seed=seed)
     more.check()
     with run_with_progress("converting", quiet=quiet) as progress:
-        reading, files = _convert(events, to, out, recordings, hints)
+        reading, files = _convert(events, to, out, recordings, annotation_options)
         notes = [*reading.notes, *more.write(reading, out, progress)]
     if quiet:
         return
@@ -255,7 +257,11 @@ def convert(
 
 
 def _convert(
-    events: Path, to: str, out: Path, recordings: Path | None, hints: "Hints"
+    events: Path,
+    to: str,
+    out: Path,
+    recordings: Path | None,
+    annotation_options: "AnnotationOptions",
 ) -> "tuple[EventReading, list[Path]]":
     """Write the events of files, or the confirmed calls of a review."""
     from callshot.detection.events.events import EventReading
@@ -264,7 +270,7 @@ def _convert(
     from callshot.review.results import convert_review
 
     if not is_review(events):
-        return convert_files(events, to, out, recordings, hints)
+        return convert_files(events, to, out, recordings, annotation_options)
     results, files = convert_review(events, to, out, recordings)
     notes = []
     if results.conflicts:

@@ -70,13 +70,13 @@ def init(
     parse_shots(shots)
     check_writable(out.absolute().parent)
     corpus = source.known_corpus()
-    hints = source.hints()
+    annotation_options = source.annotation_options()
     with run_with_progress("scanning the folder", quiet=quiet) as progress:
         inspection = inspect_corpus(
             audio,
             source.annotations,
             format=source.format,
-            hints=hints,
+            annotation_options=annotation_options,
             corpus=corpus,
             progress=progress,
         )
@@ -84,7 +84,7 @@ def init(
         audio=audio,
         annotations=source.annotations,
         format=source.format,
-        hints=hints,
+        annotation_options=annotation_options,
         corpus=corpus,
         rename=source.rename,
     )

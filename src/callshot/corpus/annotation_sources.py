@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from callshot.corpus.annotations import (
-    Hints,
+    AnnotationOptions,
     Reading,
     find_format,
     read_annotations,
@@ -105,7 +105,7 @@ def read_sources(
     library: Library,
     annotations: Path | None,
     format: str,
-    hints: Hints,
+    annotation_options: AnnotationOptions,
     progress: Progress,
 ) -> Sources:
     """Read the annotations of a library from a file or folder.
@@ -122,13 +122,15 @@ def read_sources(
     sources = Sources(library)
     if path.is_dir():
         files = find_input_files(
-            path, exclude=hints.exclude, follow_links=hints.follow_links
+            path,
+            exclude=annotation_options.exclude,
+            follow_links=annotation_options.follow_links,
         )
         if annotations is None and library.is_single:
-            files = _select_files_of_recording(files, library, hints)
-        _read_folder(sources, path, list(files), format, hints, progress)
+            files = _select_files_of_recording(files, library, annotation_options)
+        _read_folder(sources, path, list(files), format, annotation_options, progress)
     else:
-        reading = read_annotations(path, format, hints)
+        reading = read_annotations(path, format, annotation_options)
         sources.add(reading, PurePosixPath(path.name))
         progress(1.0, "reading annotations")
     _reject_namesakes(sources)
@@ -185,13 +187,13 @@ def _read_folder(
     folder: Path,
     files: list[Path],
     format: str,
-    hints: Hints,
+    annotation_options: AnnotationOptions,
     progress: Progress,
 ) -> None:
     formats: Formats = defaultdict(dict)
     folders = {path.parent for path in files if _may_annotate(path)}
     for path in files:
-        reading = _read_file(path, folder, format, hints, sources)
+        reading = _read_file(path, folder, format, annotation_options, sources)
         progress(1 / len(files), "reading annotations")
         if reading is None:
             continue
@@ -208,14 +210,18 @@ def _may_annotate(path: Path) -> bool:
 
 
 def _read_file(
-    path: Path, folder: Path, format: str, hints: Hints, sources: Sources
+    path: Path,
+    folder: Path,
+    format: str,
+    annotation_options: AnnotationOptions,
+    sources: Sources,
 ) -> Reading | None:
     """Read a file if it holds annotations; note why not if its suffix suggests that it does."""
     try:
-        reason = skip_reason(path, folder, follow_links=hints.follow_links)
-        reason = reason or _check_format(path, format, hints)
+        reason = skip_reason(path, folder, follow_links=annotation_options.follow_links)
+        reason = reason or _check_format(path, format, annotation_options)
         if reason is None:
-            return read_annotations(path, format, hints)
+            return read_annotations(path, format, annotation_options)
     except InputError as error:
         reason = str(error).removeprefix(f"{path}: ")
     if _may_annotate(path):
@@ -223,9 +229,11 @@ def _read_file(
     return None
 
 
-def _check_format(path: Path, format: str, hints: Hints) -> str | None:
+def _check_format(
+    path: Path, format: str, annotation_options: AnnotationOptions
+) -> str | None:
     """Return why a file is not read in the format asked for, None if it is."""
-    recognised = recognise(path, hints)
+    recognised = recognise(path, annotation_options)
     if recognised is not None:
         name = recognised[0].name
         if format in ("auto", name):
@@ -319,10 +327,12 @@ def find_input_files(
 
 
 def _select_files_of_recording(
-    files: Iterable[Path], library: Library, hints: Hints
+    files: Iterable[Path], library: Library, annotation_options: AnnotationOptions
 ) -> Iterator[Path]:
     """Yield the files that belong to the one recording of a library by their names."""
-    neighbours = find_recordings(library.root, follow_links=hints.follow_links)
+    neighbours = find_recordings(
+        library.root, follow_links=annotation_options.follow_links
+    )
     for path in files:
         if path.parent == library.root:
             with suppress(InputError):

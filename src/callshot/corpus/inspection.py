@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
-from callshot.corpus.annotations import Hints
+from callshot.corpus.annotations import AnnotationOptions
 from callshot.corpus.known_corpora import Corpus, default_options
 from callshot.corpus.notes import suggest_minimum
 from callshot.corpus.options import SegmentationOptions
@@ -46,7 +46,7 @@ def inspect_corpus(
     *,
     options: SegmentationOptions | None = None,
     format: str = "auto",
-    hints: Hints | None = None,
+    annotation_options: AnnotationOptions | None = None,
     corpus: Corpus | None = None,
     folds: int | None = None,
     shorten: bool = True,
@@ -63,7 +63,7 @@ def inspect_corpus(
         annotations,
         options=options,
         format=format,
-        hints=hints,
+        annotation_options=annotation_options,
         corpus=corpus,
         check=False,
         shorten=shorten,

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from callshot.corpus.annotations.rows import Hints, find_columns
+from callshot.corpus.annotations.rows import AnnotationOptions, find_columns
 from callshot.corpus.annotations.text import (
     list_names,
     quote,
@@ -63,7 +63,7 @@ def _read_pairs(path: Path) -> Iterator[tuple[int, str, str]]:
         yield line, label, cells[columns["new_label"]].strip()
 
 
-def make_hints(
+def make_annotation_options(
     *,
     columns: Mapping[str, str] | None = None,
     tiers: Sequence[str] = (),
@@ -72,13 +72,13 @@ def make_hints(
     time_unit: str | None = None,
     follow_links: bool = False,
     exclude: Sequence[Path] = (),
-) -> Hints:
-    """Return hints from options; `rename` may be a file, which holds no annotations then."""
+) -> AnnotationOptions:
+    """Return how annotations are read; `rename` may be a file, which is then no annotation file."""
     excluded = tuple(exclude)
     if isinstance(rename, str | Path):
         excluded += (Path(rename),)
         rename = read_renames(Path(rename))
-    return Hints(
+    return AnnotationOptions(
         columns=dict(columns or {}),
         tiers=tuple(tiers),
         label=label,

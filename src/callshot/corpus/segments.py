@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from callshot.corpus.annotation_sources import Placed, read_sources
-from callshot.corpus.annotations import Hints
+from callshot.corpus.annotations import AnnotationOptions
 from callshot.corpus.audio import load_audio
 from callshot.corpus.calls import Spelling, place_calls
 from callshot.corpus.known_corpora import Corpus, default_options
@@ -70,7 +70,7 @@ def segment_corpus(
     *,
     options: SegmentationOptions | None = None,
     format: str = "auto",
-    hints: Hints | None = None,
+    annotation_options: AnnotationOptions | None = None,
     corpus: Corpus | None = None,
     check: bool = True,
     shorten: bool = False,
@@ -85,18 +85,22 @@ def segment_corpus(
     than half of the calls.
     """
     options = options or default_options(corpus)
-    hints = hints or Hints()
-    rename = Renaming(hints.rename)
+    annotation_options = annotation_options or AnnotationOptions()
+    rename = Renaming(annotation_options.rename)
     spell: Spelling = rename
     if corpus is not None:
-        hints = replace(hints, known=corpus.has_label)
+        annotation_options = replace(annotation_options, known=corpus.has_label)
         spell = partial(_spell, rename, corpus)
-    library = find_recordings(to_path(audio), follow_links=hints.follow_links)
+    library = find_recordings(
+        to_path(audio), follow_links=annotation_options.follow_links
+    )
     _check_recordings(library)
     share = 0.1 if check else 0.5  # reading audio takes most of the time
     step_progress = scale_progress(progress, share)
     annotation_path = None if annotations is None else to_path(annotations)
-    sources = read_sources(library, annotation_path, format, hints, step_progress)
+    sources = read_sources(
+        library, annotation_path, format, annotation_options, step_progress
+    )
     rate_hz = options.source_rate_hz
     recordings, errors = probe_recordings(library, rate_hz, step_progress)
     calls, misplaced = place_calls(sources.placed, recordings, errors, spell)

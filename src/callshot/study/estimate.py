@@ -116,7 +116,7 @@ def _audio_bytes(study: Study, step: Step) -> int:
     if audio.is_file():
         return audio.stat().st_size
     size = 0
-    for file in find_files(audio, follow_links=corpus.hints.follow_links):
+    for file in find_files(audio, follow_links=corpus.annotation_options.follow_links):
         if file.suffix.lower() in AUDIO_SUFFIXES and file.is_file():
             size += file.stat().st_size
     return size

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from callshot.corpus.annotations import Hints, describe_hints
+from callshot.corpus.annotations import AnnotationOptions, describe_annotation_options
 from callshot.corpus.audio import load_audio
 from callshot.corpus.input_files import describe_inputs
 from callshot.corpus.inspection import measure_corpus
@@ -130,7 +130,7 @@ def segment_files(
     options: SegmentationOptions | None = None,
     *,
     format: str = "auto",
-    hints: Hints | None = None,
+    annotation_options: AnnotationOptions | None = None,
     corpus: Corpus | None = None,
     check: bool = True,
     threads: int | None = None,
@@ -145,7 +145,7 @@ def segment_files(
             annotations,
             options=options,
             format=format,
-            hints=hints,
+            annotation_options=annotation_options,
             corpus=corpus,
             check=check,
             threads=threads,
@@ -160,7 +160,7 @@ def segment_files(
         described = {
             **asdict(options),
             "format": format,
-            **describe_hints(hints or Hints()),
+            **describe_annotation_options(annotation_options or AnnotationOptions()),
             "check": check,
             "annotations": str(annotations or ""),
             **facts,

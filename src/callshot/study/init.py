@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from callshot.corpus.annotations import Hints
+from callshot.corpus.annotations import AnnotationOptions
 from callshot.corpus.known_corpora import Corpus
 from callshot.corpus.notes import check_any_segments
 from callshot.encoders.availability import encoder_status
@@ -84,7 +84,7 @@ class CorpusSource:
     audio: Path
     annotations: Path | None = None
     format: str = "auto"
-    hints: Hints = field(default_factory=Hints)
+    annotation_options: AnnotationOptions = field(default_factory=AnnotationOptions)
     corpus: Corpus | None = None
     rename: Path | None = None
 
@@ -123,7 +123,7 @@ def write_study(
 def _corpus_lines(
     name: str, inspection: Inspection, source: CorpusSource, base: Path
 ) -> Iterator[str]:
-    hints = source.hints
+    annotation_options = source.annotation_options
     yield f"[corpus.{name}]"
     yield f"audio = {_quote(_relative(source.audio, base))}"
     if source.annotations is None:
@@ -132,20 +132,20 @@ def _corpus_lines(
         yield f"annotations = {_quote(_relative(source.annotations, base))}"
     if source.format != "auto":
         yield f"format = {_quote(source.format)}"
-    if hints.columns:
-        columns = hints.columns.items()
+    if annotation_options.columns:
+        columns = annotation_options.columns.items()
         pairs = [f"{_quote(key)} = {_quote(column)}" for key, column in columns]
         yield f"columns = {{ {', '.join(pairs)} }}"
-    if hints.tiers:
-        tiers = map(_quote, hints.tiers)
+    if annotation_options.tiers:
+        tiers = map(_quote, annotation_options.tiers)
         yield f"tiers = [{', '.join(tiers)}]"
-    if hints.label is not None:
-        yield f"label = {_quote(hints.label)}"
+    if annotation_options.label is not None:
+        yield f"label = {_quote(annotation_options.label)}"
     if source.rename is not None:
         yield f"rename = {_quote(_relative(source.rename, base))}"
-    if hints.time_unit is not None:
-        yield f"time_unit = {_quote(hints.time_unit)}"
-    if hints.follow_links:
+    if annotation_options.time_unit is not None:
+        yield f"time_unit = {_quote(annotation_options.time_unit)}"
+    if annotation_options.follow_links:
         yield "follow_links = true"
     if source.corpus is None:
         yield _minimum_line(inspection)

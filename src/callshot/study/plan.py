@@ -13,7 +13,7 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 
-from callshot.corpus.annotations import describe_hints
+from callshot.corpus.annotations import describe_annotation_options
 from callshot.corpus.segment_table import REJECTS, SEGMENTS, read_segments
 from callshot.corpus.segments import audio_root
 from callshot.encoders.views import views_fingerprint
@@ -128,16 +128,21 @@ class _Planner:
 
     def segment_step(self, corpus: CorpusPart) -> Step:
         folder = self.study.work / "segment" / corpus.name
-        hints = corpus.hints
+        annotation_options = corpus.annotation_options
         options = {
             **asdict(corpus.segmentation),
-            **describe_hints(hints),
+            **describe_annotation_options(annotation_options),
             "format": corpus.format,
             "corpus": corpus.known_name,
         }
         places = [corpus.audio, *optional(corpus.annotations)]
         inputs: list[Input] = [
-            partial(fingerprint, place, hints.exclude, follow_links=hints.follow_links)
+            partial(
+                fingerprint,
+                place,
+                annotation_options.exclude,
+                follow_links=annotation_options.follow_links,
+            )
             for place in places
         ]
 
@@ -148,7 +153,7 @@ class _Planner:
                 corpus.annotations,
                 options=corpus.segmentation,
                 format=corpus.format,
-                hints=hints,
+                annotation_options=annotation_options,
                 corpus=corpus.known,
                 threads=self.threads,
                 progress=progress,

@@ -197,7 +197,7 @@ def _inspect(corpus: CorpusPart) -> Inspection:
         corpus.annotations,
         options=corpus.segmentation,
         format=corpus.format,
-        hints=corpus.hints,
+        annotation_options=corpus.annotation_options,
         corpus=corpus.known,
         folds=corpus.folds,
         shorten=False,

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from callshot.baselines.options import BaselineOptions
-from callshot.corpus.annotations import Hints
+from callshot.corpus.annotations import AnnotationOptions
 from callshot.corpus.known_corpora import CORPORA, Corpus, default_options, find_corpus
 from callshot.corpus.options import SegmentationOptions
-from callshot.corpus.renaming import make_hints
+from callshot.corpus.renaming import make_annotation_options
 from callshot.encoders.availability import encoder_status
 from callshot.encoders.views import Views, check_title, find_views
 from callshot.errors import InputError, OptionError, check_range
@@ -58,7 +58,7 @@ class CorpusPart:
     annotations: Path | None
     segmentation: SegmentationOptions
     format: str = "auto"
-    hints: Hints = field(default_factory=Hints)
+    annotation_options: AnnotationOptions = field(default_factory=AnnotationOptions)
     known: Corpus | None = None
     folds: int | None = None
     fold_file: Path | None = None
@@ -226,7 +226,7 @@ def _parse_corpus(
     columns = _parse_columns(section)
     rename = section.existing("rename")
     with name_errors(where):
-        hints = make_hints(
+        annotation_options = make_annotation_options(
             columns=columns,
             tiers=[*map(str, section.get("tiers", ()))],
             label=section.get("label"),
@@ -241,7 +241,7 @@ def _parse_corpus(
         annotations=section.existing("annotations"),
         segmentation=segmentation,
         format=section.get("format", "auto"),
-        hints=hints,
+        annotation_options=annotation_options,
         known=known,
         folds=section.get("folds"),
         fold_file=fold_file,

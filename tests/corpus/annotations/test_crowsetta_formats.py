@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from callshot.corpus.annotations import Hints, Reading, read_annotations
+from callshot.corpus.annotations import AnnotationOptions, Reading, read_annotations
 from callshot.corpus.annotations.mat_check import check_mat
 from callshot.errors import InputError, OptionError
 from mutations import XML, yarden_mat
@@ -25,8 +25,10 @@ def read_with_crowsetta(name: str, format: str, **options: Any) -> Any:
         return crowsetta.formats.by_name(format).from_file(EXAMPLES / name, **options)
 
 
-def read_example(name: str, format: str = "auto", **hints: Any) -> Reading:
-    reading = read_annotations(EXAMPLES / name, format, Hints(**hints))
+def read_example(name: str, format: str = "auto", **annotation_options: Any) -> Reading:
+    reading = read_annotations(
+        EXAMPLES / name, format, AnnotationOptions(**annotation_options)
+    )
     assert [
         annotation.row
         for annotation in reading.rejects
@@ -105,13 +107,13 @@ def test_generic_seq_reads_as_crowsetta_reads_it(format: str) -> None:
 @pytest.mark.parametrize("format", ["auto", "simple-seq"])
 def test_simple_seq_reads_as_crowsetta_reads_it(format: str) -> None:
     columns = {"start_seconds": "onset_s", "stop_seconds": "offset_s"}
-    hints = {"start_s": "start_seconds", "end_s": "stop_seconds"}
+    annotation_options = {"start_s": "start_seconds", "end_s": "stop_seconds"}
     das = "bl26lb16_190412_0721.20144_annotations.csv"
     mouse = next(EXAMPLES.glob("GO_*.csv")).name
     expected = read_with_crowsetta(
         das, "simple-seq", columns_map=columns | {"name": "label"}
     )
-    reading = read_example(das, format, columns=hints | {"label": "name"})
+    reading = read_example(das, format, columns=annotation_options | {"label": "name"})
     np.testing.assert_allclose(
         [annotation.start_s for annotation in reading.annotations],
         expected.onsets_s,
@@ -128,7 +130,7 @@ def test_simple_seq_reads_as_crowsetta_reads_it(format: str) -> None:
     expected = read_with_crowsetta(
         mouse, "simple-seq", columns_map=columns, default_label="pup"
     )
-    reading = read_example(mouse, format, columns=hints, label="pup")
+    reading = read_example(mouse, format, columns=annotation_options, label="pup")
     np.testing.assert_allclose(
         [annotation.start_s for annotation in reading.annotations],
         expected.onsets_s,

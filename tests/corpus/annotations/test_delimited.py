@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from callshot.corpus.annotations import (
-    Hints,
+    AnnotationOptions,
     Reading,
     read_annotations,
     write_annotations,
@@ -17,10 +17,10 @@ from callshot.records import Annotation
 HEADER = "recording,start_s,end_s,label"
 
 
-def read(folder: Path, text: str | bytes, **hints: Any) -> Reading:
+def read(folder: Path, text: str | bytes, **annotation_options: Any) -> Reading:
     path = folder / "calls.csv"
     path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return read_annotations(path, "csv", Hints(**hints))
+    return read_annotations(path, "csv", AnnotationOptions(**annotation_options))
 
 
 def facts(reading: Reading) -> list[tuple[object, ...]]:
@@ -34,9 +34,9 @@ def reasons(reading: Reading) -> list[tuple[int | None, str]]:
     return [(annotation.row, annotation.reason) for annotation in reading.rejects]
 
 
-def check_error(folder: Path, text: str, match: str, **hints: Any) -> None:
+def check_error(folder: Path, text: str, match: str, **annotation_options: Any) -> None:
     with pytest.raises(InputError, match=match) as caught:
-        read(folder, text, **hints)
+        read(folder, text, **annotation_options)
     assert str(caught.value).startswith(f"{folder / 'calls.csv'}: line ")
     assert "\n" not in str(caught.value)
 
@@ -319,7 +319,7 @@ def test_the_unit_of_times_can_be_given(tmp_path: Path) -> None:
     seconds = read(tmp_path, "path,start_ms,end_ms,label\na.wav,5,6,x\n", time_unit="s")
     assert facts(seconds) == [("a.wav", 5.0, 6.0, "x")]
     with pytest.raises(OptionError, match="time_unit: expected one of s, ms, got 'h'"):
-        Hints(time_unit="h")
+        AnnotationOptions(time_unit="h")
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from callshot.corpus.annotations import (
     FORMATS,
+    AnnotationOptions,
     Format,
-    Hints,
     read_annotations,
     recognise,
     write_annotations,
@@ -152,8 +152,10 @@ def test_hinted_columns_are_recognised(tmp_path: Path) -> None:
     path = tmp_path / "odd.csv"
     path.write_text("von,bis,was\n1,2,roar\n")
     assert recognise(path) is None
-    hints = Hints(columns={"start_s": "von", "end_s": "bis", "label": "was"})
-    assert facts(read_annotations(path, hints=hints).annotations) == [
+    annotation_options = AnnotationOptions(
+        columns={"start_s": "von", "end_s": "bis", "label": "was"}
+    )
+    assert facts(read_annotations(path, options=annotation_options).annotations) == [
         (None, 1.0, 2.0, "roar")
     ]
 

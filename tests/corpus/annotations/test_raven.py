@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from callshot.corpus.annotations import (
-    Hints,
+    AnnotationOptions,
     Reading,
     read_annotations,
     write_annotations,
@@ -26,13 +26,16 @@ HEAD = (
 
 
 def read(
-    folder: Path, names: tuple[str, ...], *rows: tuple[object, ...], **hints: Any
+    folder: Path,
+    names: tuple[str, ...],
+    *rows: tuple[object, ...],
+    **annotation_options: Any,
 ) -> Reading:
     path = folder / "x.Table.1.selections.txt"
     path.write_text(
         "".join("\t".join(map(str, row)) + "\r\n" for row in (names, *rows)), newline=""
     )
-    return read_annotations(path, "raven", Hints(**hints))
+    return read_annotations(path, "raven", AnnotationOptions(**annotation_options))
 
 
 def row(

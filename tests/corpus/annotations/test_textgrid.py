@@ -11,7 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callshot.corpus.annotations import Hints, Reading, read_annotations, recognise
+from callshot.corpus.annotations import (
+    AnnotationOptions,
+    Reading,
+    read_annotations,
+    recognise,
+)
 from callshot.errors import InputError, OptionError
 from callshot.records import Annotation
 
@@ -72,10 +77,10 @@ def format_textgrid(tiers: Tiers, *, short: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
-def read(folder: Path, text: str | bytes, **hints: Any) -> Reading:
+def read(folder: Path, text: str | bytes, **annotation_options: Any) -> Reading:
     path = folder / "x.TextGrid"
     path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return read_annotations(path, "textgrid", Hints(**hints))
+    return read_annotations(path, "textgrid", AnnotationOptions(**annotation_options))
 
 
 def facts(reading: Reading) -> list[tuple[object, ...]]:

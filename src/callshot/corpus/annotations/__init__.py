@@ -20,14 +20,18 @@ from callshot.corpus.annotations.formats import (
     recognise,
     write_annotations,
 )
-from callshot.corpus.annotations.rows import Hints, Reading, describe_hints
+from callshot.corpus.annotations.rows import (
+    AnnotationOptions,
+    Reading,
+    describe_annotation_options,
+)
 
 __all__ = [
     "FORMATS",
+    "AnnotationOptions",
     "Format",
-    "Hints",
     "Reading",
-    "describe_hints",
+    "describe_annotation_options",
     "find_format",
     "read_annotations",
     "recognise",

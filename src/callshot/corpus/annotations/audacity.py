@@ -12,9 +12,9 @@ from callshot.corpus.annotations.cells import (
     parse_number,
 )
 from callshot.corpus.annotations.rows import (
+    AnnotationOptions,
     Annotations,
     Extra,
-    Hints,
     Reading,
     check_one_recording,
     check_spans,
@@ -32,7 +32,7 @@ KIND = "an Audacity label track"
 FREQUENCY_MARK = "\\"
 
 
-def recognise(path: Path, head: str, hints: Hints) -> str | None:
+def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
     """Recognise a file whose first line and most others begin with two numbers and a tab."""
     lines = split_filled_lines(head)
     if not lines or not _is_label(lines[0]):
@@ -62,7 +62,7 @@ def _split_label(line: str) -> tuple[float, float, str]:
     return start_s, end_s, cells[2]
 
 
-def read(reading: Reading, hints: Hints) -> None:
+def read(reading: Reading, options: AnnotationOptions) -> None:
     """Read a label track; a row is a label and the frequencies on the line below it."""
     entries: list[tuple[str, str]] = []
     previous = FREQUENCY_MARK

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from xml.parsers import expat
 
 from callshot.corpus.annotations.mat_check import check_mat
-from callshot.corpus.annotations.rows import Hints, Reading
+from callshot.corpus.annotations.rows import AnnotationOptions, Reading
 from callshot.corpus.annotations.text import read_table, read_text
 from callshot.errors import CallshotError, InputError
 from callshot.files import error_reason
@@ -35,12 +35,14 @@ class Call(NamedTuple):
     in_frames: bool = False
 
 
-CallReader = Callable[[Any, Path, Hints], Iterator[Call]]
+CallReader = Callable[[Any, Path, AnnotationOptions], Iterator[Call]]
 
 
-def read(name: str, read_calls: CallReader, reading: Reading, hints: Hints) -> None:
+def read(
+    name: str, read_calls: CallReader, reading: Reading, options: AnnotationOptions
+) -> None:
     """Read a file with `read_calls`, which gets crowsetta's class of that name."""
-    calls = _read_calls(name, read_calls, reading.path, hints)
+    calls = _read_calls(name, read_calls, reading.path, options)
     for row, call in enumerate(calls, start=1):
         label = str(call.label)
         if not isinstance(call.label, str) and label in MISSING:
@@ -62,7 +64,7 @@ def recognise(
     reason: str,
     path: Path,
     head: str,
-    hints: Hints,
+    options: AnnotationOptions,
 ) -> str | None:
     """Recognise a file by its suffix and the pattern that it begins with."""
     has_suffix = path.name.lower().endswith(suffixes)
@@ -72,7 +74,7 @@ def recognise(
 
 
 def _read_calls(
-    name: str, read_calls: CallReader, path: Path, hints: Hints
+    name: str, read_calls: CallReader, path: Path, options: AnnotationOptions
 ) -> list[Call]:
     """Let crowsetta read a file; turn all its errors into InputError."""
     with warnings.catch_warnings(action="ignore"):
@@ -84,7 +86,7 @@ def _read_calls(
                 f"install it with: pip install 'callshot[{EXTRA}]'"
             ) from error
         try:
-            calls = read_calls(formats.by_name(name), local_copy(path), hints)
+            calls = read_calls(formats.by_name(name), local_copy(path), options)
             return [
                 call._replace(start=float(call.start), end=float(call.end))
                 for call in calls
@@ -98,7 +100,9 @@ def _read_calls(
             ) from error
 
 
-def read_birdsong(crowsetta: Any, path: Path, hints: Hints) -> Iterator[Call]:
+def read_birdsong(
+    crowsetta: Any, path: Path, options: AnnotationOptions
+) -> Iterator[Call]:
     """Yield the notes of Koumura's Annotation.xml, which count from the start of their sequence."""
     _check_xml(path)
     for sequence in crowsetta.from_file(path, concat_seqs_into_songs=False).sequences:
@@ -127,14 +131,18 @@ def _check_xml(path: Path) -> None:
         ) from None
 
 
-def read_notmat(crowsetta: Any, path: Path, hints: Hints) -> Iterator[Call]:
+def read_notmat(
+    crowsetta: Any, path: Path, options: AnnotationOptions
+) -> Iterator[Call]:
     """Return the calls that evsonganaly wrote beside one recording."""
     check_mat(path)
     song = crowsetta.from_file(path)
     return starmap(Call, zip(song.labels, song.onsets, song.offsets, strict=True))
 
 
-def read_timit(crowsetta: Any, path: Path, hints: Hints) -> Iterator[Call]:
+def read_timit(
+    crowsetta: Any, path: Path, options: AnnotationOptions
+) -> Iterator[Call]:
     """Yield the phones or words of one recording."""
     speech = crowsetta.from_file(path)
     spans = zip(speech.begin_samples, speech.end_samples, strict=True)
@@ -142,7 +150,9 @@ def read_timit(crowsetta: Any, path: Path, hints: Hints) -> Iterator[Call]:
         yield Call(label, start, end, in_frames=True)
 
 
-def read_generic_seq(crowsetta: Any, path: Path, hints: Hints) -> Iterator[Call]:
+def read_generic_seq(
+    crowsetta: Any, path: Path, options: AnnotationOptions
+) -> Iterator[Call]:
     """Yield the calls of crowsetta's own table, in seconds if it has them."""
     _check_widths(path)
     for annotation in crowsetta.from_file(path).annots:
@@ -163,20 +173,22 @@ def _read_segments(sequence: Any, audio: str | None) -> Iterator[Call]:
         yield Call(segment.label, start, end, audio, in_frames)
 
 
-def read_simple_seq(crowsetta: Any, path: Path, hints: Hints) -> Iterator[Call]:
+def read_simple_seq(
+    crowsetta: Any, path: Path, options: AnnotationOptions
+) -> Iterator[Call]:
     """Return the calls of a table of onsets, offsets and labels; the user may give its columns."""
     _check_widths(path)
-    options: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     columns = {
-        hints.columns[ours]: theirs
+        options.columns[ours]: theirs
         for ours, theirs in SIMPLE_COLUMNS.items()
-        if ours in hints.columns
+        if ours in options.columns
     }
     if columns:
-        options["columns_map"] = columns
-    if hints.label is not None:
-        options["default_label"] = hints.label
-    song = crowsetta.from_file(path, **options)
+        arguments["columns_map"] = columns
+    if options.label is not None:
+        arguments["default_label"] = options.label
+    song = crowsetta.from_file(path, **arguments)
     return starmap(Call, zip(song.labels, song.onsets_s, song.offsets_s, strict=True))
 
 
@@ -192,7 +204,9 @@ def _check_widths(path: Path) -> None:
             )
 
 
-def read_yarden(crowsetta: Any, path: Path, hints: Hints) -> Iterator[Call]:
+def read_yarden(
+    crowsetta: Any, path: Path, options: AnnotationOptions
+) -> Iterator[Call]:
     """Yield the calls that SongAnnotationGUI wrote, in seconds; its samples derive from them."""
     check_mat(path)
     songs = crowsetta.from_file(path)

@@ -18,8 +18,8 @@ from pathlib import Path
 from callshot.corpus.annotations.rows import (
     SYNONYMS,
     TYPED,
+    AnnotationOptions,
     Annotations,
-    Hints,
     Reading,
     Table,
     check_extra_columns,
@@ -51,18 +51,18 @@ from callshot.records.csv_cells import format_csv
 
 TIME = re.compile(r"\s*\d[\d.,:]*\s*")
 MISSING_LABEL = "NA"  # as R writes it
-NO_HINTS = Hints()
+NO_OPTIONS = AnnotationOptions()
 
 
-def recognise(path: Path, head: str, hints: Hints) -> str | None:
+def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
     """Recognise a header with at least two of: times, labels, recordings."""
     delimiter, body, _ = split_off_separator(head)
     header = first_row(body, delimiter)
-    columns = _find_columns(header, hints)
+    columns = _find_columns(header, options)
     has_end = "end_s" in columns or "duration_s" in columns
     has_seconds = "start_s" in columns and has_end
     has_times = has_seconds or columns.keys() >= {*FRAMES}
-    has_label = "label" in columns or hints.label is not None
+    has_label = "label" in columns or options.label is not None
     has_recording = "path" in columns or "recording" in columns
     if has_times + has_label + has_recording < 2:
         return None
@@ -70,33 +70,35 @@ def recognise(path: Path, head: str, hints: Hints) -> str | None:
     return f"its header has {' and '.join(names)}"
 
 
-def _find_columns(names: Sequence[str], hints: Hints) -> dict[str, int]:
+def _find_columns(names: Sequence[str], options: AnnotationOptions) -> dict[str, int]:
     """Find callshot's columns: those that the user gave, then those with a known name."""
-    hinted = {name: [hint] for name, hint in hints.columns.items()}
-    columns = find_columns(names, hinted)
+    given = {name: [column] for name, column in options.columns.items()}
+    columns = find_columns(names, given)
     for name, synonyms in SYNONYMS.items():
         if name not in columns:
             column = find_column(names, synonyms, columns.values())
             if column is not None:
                 columns[name] = column
-    choose_time_columns(columns, names, hints)
+    choose_time_columns(columns, names, options)
     return columns
 
 
-def read(reading: Reading, hints: Hints) -> None:
+def read(reading: Reading, options: AnnotationOptions) -> None:
     """Read a table; each row becomes an annotation or a reject."""
-    table, rows = _open_table(reading, hints)
-    times = TimeColumns(table, hints)
-    reading.notes += _describe_columns(table, hints)
+    table, rows = _open_table(reading, options)
+    times = TimeColumns(table, options)
+    reading.notes += _describe_columns(table, options)
     reading.notes += times.describe(rows)
     for row, cells in enumerate(rows, start=1):
         with reading.rejecting(row):
-            _add(reading, row, table, times, cells, hints)
+            _add(reading, row, table, times, cells, options)
     if table.columns.keys().isdisjoint(TIMES):
         _check_clips(reading, table)
 
 
-def _open_table(reading: Reading, hints: Hints) -> tuple[Table, list[list[str]]]:
+def _open_table(
+    reading: Reading, options: AnnotationOptions
+) -> tuple[Table, list[list[str]]]:
     """Return the header, with its columns and its style of numbers, and the rows."""
     text = read_text(reading.path, reading.notes)
     delimiter, body, first_line = split_off_separator(text)
@@ -106,17 +108,17 @@ def _open_table(reading: Reading, hints: Hints) -> tuple[Table, list[list[str]]]
     if has_row_names(header, rows):
         header = ["", *header]
     table = Table(reading.path, line, header)
-    _assign_columns(table, hints)
+    _assign_columns(table, options)
     table.style = find_table_style(table, rows, TIMES, delimiter)
     return table, rows
 
 
-def _assign_columns(table: Table, hints: Hints) -> None:
-    for name, hint in hints.columns.items():
-        table.find_hinted(name, hint)
-    columns = _find_columns(table.names, hints)
+def _assign_columns(table: Table, options: AnnotationOptions) -> None:
+    for name, column in options.columns.items():
+        table.find_given(name, column)
+    columns = _find_columns(table.names, options)
     _check_times(table, columns)
-    if "label" not in columns and hints.label is None:
+    if "label" not in columns and options.label is None:
         raise table.missing_label()
     for name in TYPED.values():
         if name in columns:
@@ -131,20 +133,20 @@ def _check_times(table: Table, columns: Mapping[str, int]) -> None:
     for name, other in (*permutations(SECONDS), *permutations(FRAMES)):
         if name in columns and other not in columns:
             column = table.names[columns[name]]
-            options = f"--columns {other}=…"
+            option_names = f"--columns {other}=…"
             if other == "end_s":
-                options += " or --columns duration_s=…"
+                option_names += " or --columns duration_s=…"
             raise table.error(
                 f"column {quote(column)} is {name}, but no column is {other}; "
-                f"give it ({options}); available: {list_names(table.names)}"
+                f"give it ({option_names}); available: {list_names(table.names)}"
             )
 
 
-def _describe_columns(table: Table, hints: Hints) -> Iterator[str]:
+def _describe_columns(table: Table, options: AnnotationOptions) -> Iterator[str]:
     """Describe what was decided for the user."""
     label = table.columns.get("label")
     if label is None:
-        yield f"no label column: every row is {quote(hints.label or '')}"
+        yield f"no label column: every row is {quote(options.label or '')}"
     elif table.names[label] != "label":
         yield f"labels from column {quote(table.names[label])}"
     if table.columns.keys().isdisjoint(TIMES):
@@ -157,7 +159,7 @@ def _add(
     table: Table,
     times: TimeColumns,
     cells: Sequence[str],
-    hints: Hints,
+    options: AnnotationOptions,
 ) -> None:
     known = table.split(cells)
     path = known.get("path")
@@ -167,7 +169,7 @@ def _add(
         group = None
     if path is not None and not path.strip():
         raise RowError("no recording named")
-    label = known.get("label", hints.label or "")
+    label = known.get("label", options.label or "")
     if label == MISSING_LABEL:
         raise RowError(f"no label, got {label}")
     start_s, end_s = times.parse(known)
@@ -231,7 +233,7 @@ def _check_columns(names: Sequence[str], extra: Sequence[str], path: Path) -> No
     """Raise OutputError if an extra column would be read back as another one."""
     check_extra_columns(names, extra, path)
     header = [*names, *extra]
-    for name, column in _find_columns(header, NO_HINTS).items():
+    for name, column in _find_columns(header, NO_OPTIONS).items():
         if column >= len(names) and name not in TYPED.values():
             raise OutputError(
                 f"{path}: extra column {header[column]!r} would be read as {name}; rename it"
@@ -255,7 +257,7 @@ def _choose_path_columns(
         return ["path", "recording"]
     if True not in has_path:
         return []
-    if "path" in _find_columns(extra, NO_HINTS):
+    if "path" in _find_columns(extra, NO_OPTIONS):
         return ["path"]
     return ["recording"]
 

@@ -16,8 +16,8 @@ from callshot.corpus.annotations import (
     textgrid,
 )
 from callshot.corpus.annotations.rows import (
+    AnnotationOptions,
     Annotations,
-    Hints,
     Reading,
     check_annotations,
 )
@@ -26,9 +26,9 @@ from callshot.errors import InputError, OptionError
 from callshot.files import atomic_path
 from callshot.storage import to_path
 
-Recogniser = Callable[[Path, str, Hints], str | None]
+Recogniser = Callable[[Path, str, AnnotationOptions], str | None]
 
-NO_HINTS = Hints()
+NO_OPTIONS = AnnotationOptions()
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Format:
 
     name: str
     recognise: Recogniser
-    read: Callable[[Reading, Hints], None]
+    read: Callable[[Reading, AnnotationOptions], None]
     write: Callable[[Annotations, Path], str] | None = None
 
 
@@ -89,7 +89,9 @@ FORMATS = (
 )
 
 
-def recognise(path: Path, hints: Hints = NO_HINTS) -> tuple[Format, str] | None:
+def recognise(
+    path: Path, options: AnnotationOptions = NO_OPTIONS
+) -> tuple[Format, str] | None:
     """Return the format of a file and how it was recognised; None if no format fits.
 
     Only the name and the first 64 KiB of the file count.
@@ -104,14 +106,14 @@ def recognise(path: Path, hints: Hints = NO_HINTS) -> tuple[Format, str] | None:
     path = to_path(path)
     head = read_head(path)
     for candidate in FORMATS:
-        reason = candidate.recognise(path, head, hints)
+        reason = candidate.recognise(path, head, options)
         if reason is not None:
             return candidate, reason
     return None
 
 
 def read_annotations(
-    path: Path, format: str = "auto", hints: Hints = NO_HINTS
+    path: Path, format: str = "auto", options: AnnotationOptions = NO_OPTIONS
 ) -> Reading:
     """Read an annotation file.
 
@@ -121,7 +123,7 @@ def read_annotations(
         The file to read.
     format : str, optional
         The name of a format, such as "raven" or "csv"; "auto" recognises it by the content.
-    hints : Hints, optional
+    options : AnnotationOptions, optional
         What you know about the file: its columns, tiers or label.
 
     Returns
@@ -135,7 +137,7 @@ def read_annotations(
     InputError
         If the file cannot be read, or its format is not recognised.
     OptionError
-        If the format or a hinted column is unknown.
+        If the format or a given column is unknown.
 
     Examples
     --------
@@ -148,7 +150,7 @@ def read_annotations(
     """
     path = to_path(path)
     if format == "auto":
-        recognised = recognise(path, hints)
+        recognised = recognise(path, options)
         if recognised is None:
             first_line = split_lines(read_head(path))[0]
             text = "the file is empty"
@@ -162,7 +164,7 @@ def read_annotations(
         chosen = find_format(format)
         reason = "asked for"
     reading = Reading(path, chosen.name, reason)
-    chosen.read(reading, hints)
+    chosen.read(reading, options)
     return reading
 
 

@@ -29,8 +29,8 @@ from callshot.corpus.annotations.raven_headers import (
     translate_name,
 )
 from callshot.corpus.annotations.rows import (
+    AnnotationOptions,
     Annotations,
-    Hints,
     Reading,
     Table,
     check_extra_columns,
@@ -100,7 +100,7 @@ class SoundFile:
     begin_s: float
 
 
-def recognise(path: Path, head: str, hints: Hints) -> str | None:
+def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
     """Recognise the header of a selection table."""
     header, *_ = [*split_filled_lines(head), ""]
     names = [name.strip().strip('"') for name in header.split("\t")]
@@ -111,10 +111,10 @@ def recognise(path: Path, head: str, hints: Hints) -> str | None:
     return None
 
 
-def read(reading: Reading, hints: Hints) -> None:
+def read(reading: Reading, options: AnnotationOptions) -> None:
     """Read a selection table; of a selection in several views, one row is read."""
     table, selections = _read_table(reading)
-    _assign_columns(reading, table, hints, is_empty=not selections)
+    _assign_columns(reading, table, options, is_empty=not selections)
     width = len(table.names)
     complete = {}
     for row, cells in enumerate(selections, start=1):
@@ -128,7 +128,7 @@ def read(reading: Reading, hints: Hints) -> None:
     for row, cells in enumerate(selections, start=1):
         if row not in repeated:
             with reading.rejecting(row):
-                _add(reading, row, table, cells, hints)
+                _add(reading, row, table, cells, options)
 
 
 def _read_table(reading: Reading) -> tuple[Table, list[list[str]]]:
@@ -168,10 +168,10 @@ def _unquote(cell: str) -> str:
 
 
 def _assign_columns(
-    reading: Reading, table: Table, hints: Hints, *, is_empty: bool
+    reading: Reading, table: Table, options: AnnotationOptions, *, is_empty: bool
 ) -> None:
-    path_hint = hints.columns.get("path", "Begin Path")
-    paths = [path_hint, translate_name(path_hint), *PATHS]
+    path_column = options.columns.get("path", "Begin Path")
+    paths = [path_column, translate_name(path_column), *PATHS]
     columns = find_columns(table.names, {"path": paths, **COLUMNS})
     if END in columns:
         columns.pop(DELTA, None)
@@ -180,24 +180,26 @@ def _assign_columns(
     if BEGIN not in columns:
         raise table.error(f"no column {BEGIN}; available: {list_names(table.names)}")
     if not is_empty:
-        label = _find_label_column(reading, table, hints)
+        label = _find_label_column(reading, table, options)
         if label is not None:
             columns["label"] = label
     table.assign(columns)
     table.columns |= find_columns(table.names, VIEW_COLUMNS)  # they are extra cells too
 
 
-def _find_label_column(reading: Reading, table: Table, hints: Hints) -> int | None:
+def _find_label_column(
+    reading: Reading, table: Table, options: AnnotationOptions
+) -> int | None:
     """Find the labels: in the given column, under a usual name, or in the only unknown column."""
-    if "label" in hints.columns:
-        return table.find_hinted("label", hints.columns["label"])
+    if "label" in options.columns:
+        return table.find_given("label", options.columns["label"])
     column = find_column(table.names, LABELS)
     unknown = [name for name in table.names if not _is_raven_column(name)]
     if column is None and len(unknown) == 1:
         column = table.names.index(unknown[0])
     if column is not None:
         reading.notes.append(f"labels from column {quote(table.names[column])}")
-    elif hints.label is None:
+    elif options.label is None:
         raise table.missing_label()
     return column
 
@@ -254,7 +256,11 @@ def _is_spectrogram(view: str) -> bool:
 
 
 def _add(
-    reading: Reading, row: int, table: Table, cells: list[str], hints: Hints
+    reading: Reading,
+    row: int,
+    table: Table,
+    cells: list[str],
+    options: AnnotationOptions,
 ) -> None:
     known = table.split(cells)
     path = known.get("path")
@@ -263,7 +269,7 @@ def _add(
         if not path.strip():
             raise RowError("no recording named")
     start_s, end_s = _parse_times(known, table.style)
-    label = known.get("label", hints.label or "")
+    label = known.get("label", options.label or "")
     reading.add(row, label, start_s, end_s, path=path, extra=table.parse_extra(cells))
 
 

@@ -69,8 +69,8 @@ TYPED = {"lowfreqhz": "low_freq_hz", "highfreqhz": "high_freq_hz", "fold": "fold
 
 
 @dataclass(frozen=True)
-class Hints:
-    """What the user knows about annotation files, and where they are.
+class AnnotationOptions:
+    """How annotation files are read: their columns, tiers, units and labels, and files to skip.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ class Hints:
 
     Examples
     --------
-    >>> Hints(columns={"label": "Species"}).columns["label"]
+    >>> AnnotationOptions(columns={"label": "Species"}).columns["label"]
     'Species'
     """
 
@@ -117,15 +117,15 @@ class Hints:
                 raise OptionError(f"unknown column {name!r}; {suggestion}")
 
 
-def describe_hints(hints: Hints) -> dict[str, object]:
-    """Return the hints that change what is read, by the names of options."""
+def describe_annotation_options(options: AnnotationOptions) -> dict[str, object]:
+    """Return the options that change what is read, by their names."""
     return {
-        "columns": dict(hints.columns),
-        "tiers": list(hints.tiers),
-        "label": hints.label,
-        "rename": dict(hints.rename),
-        "time_unit": hints.time_unit,
-        "follow_links": hints.follow_links,
+        "columns": dict(options.columns),
+        "tiers": list(options.tiers),
+        "label": options.label,
+        "rename": dict(options.rename),
+        "time_unit": options.time_unit,
+        "follow_links": options.follow_links,
     }
 
 
@@ -318,7 +318,7 @@ class Table:
         """Return an error about the header."""
         return InputError(f"{self.path}: line {self.line}: {text}")
 
-    def find_hinted(self, name: str, hint: str) -> int:
+    def find_given(self, name: str, hint: str) -> int:
         """Return the column that the user gave for one of callshot's."""
         column = find_column(self.names, [hint])
         if column is None:

@@ -13,7 +13,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from callshot.corpus.annotations.cells import NUMBER
-from callshot.corpus.annotations.rows import Extra, Hints, Reading
+from callshot.corpus.annotations.rows import AnnotationOptions, Extra, Reading
 from callshot.corpus.annotations.text import quote, read_text
 from callshot.corpus.annotations.tiers import (
     INTERVALS,
@@ -95,18 +95,18 @@ class Tokens:
             )
 
 
-def recognise(path: Path, head: str, hints: Hints) -> str | None:
+def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
     """Recognise the first lines of a TextGrid."""
     if MAGIC.match(head):
         return "its first lines have ooTextFile and TextGrid"
     return None
 
 
-def read(reading: Reading, hints: Hints) -> None:
+def read(reading: Reading, options: AnnotationOptions) -> None:
     """Read the tiers that hold call types; labels on other tiers become extra cells."""
     text = read_text(reading.path, reading.notes)
     tiers = _parse(Tokens(reading.path, text))
-    chosen = choose_tiers(reading, tiers, hints)
+    chosen = choose_tiers(reading, tiers, options)
     others = [tier for tier in tiers if tier not in chosen]
     for tier in chosen:
         extra: Extra = {}

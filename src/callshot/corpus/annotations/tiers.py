@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from callshot.corpus.annotations.rows import Hints, Reading
+from callshot.corpus.annotations.rows import AnnotationOptions, Reading
 from callshot.corpus.annotations.text import list_names, quote, suggest_name
 from callshot.errors import InputError, OptionError
 
@@ -68,13 +68,15 @@ class Tier:
         return re.sub(r"[\W_]*[0-9]+$", "", name) or name
 
 
-def choose_tiers(reading: Reading, tiers: list[Tier], hints: Hints) -> list[Tier]:
+def choose_tiers(
+    reading: Reading, tiers: list[Tier], options: AnnotationOptions
+) -> list[Tier]:
     """Return the tiers to read; notes say which they are, and why."""
-    if hints.tiers:
-        chosen = _find_given(reading, tiers, hints.tiers)
+    if options.tiers:
+        chosen = _find_given(reading, tiers, options.tiers)
         reason = ""
     else:
-        chosen, reason = _choose_by_content(reading, tiers, hints)
+        chosen, reason = _choose_by_content(reading, tiers, options)
     note = f"tiers read: {list_names([tier.name for tier in chosen])}{reason}"
     if reason and len(chosen) < len(tiers):
         others = [tier.name for tier in tiers if tier not in chosen]
@@ -98,11 +100,11 @@ def _find_given(
 
 
 def _choose_by_content(
-    reading: Reading, tiers: list[Tier], hints: Hints
+    reading: Reading, tiers: list[Tier], options: AnnotationOptions
 ) -> tuple[list[Tier], str]:
     """Return the tiers with call types, and how they are known."""
-    if hints.known is not None:
-        chosen = _vote(reading, tiers, hints.known)
+    if options.known is not None:
+        chosen = _vote(reading, tiers, options.known)
         if chosen:
             return chosen, ""
     intervals = [tier for tier in tiers if tier.kind == INTERVALS]

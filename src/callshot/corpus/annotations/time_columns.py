@@ -12,7 +12,7 @@ from callshot.corpus.annotations.cells import (
     parse_number,
     parse_time,
 )
-from callshot.corpus.annotations.rows import Hints, Table, normalize_name
+from callshot.corpus.annotations.rows import AnnotationOptions, Table, normalize_name
 from callshot.corpus.annotations.text import list_names, quote
 
 Rows = Sequence[Sequence[str]]
@@ -23,7 +23,7 @@ TIMES = (*SECONDS, "duration_s", *FRAMES)
 
 
 def choose_time_columns(
-    columns: dict[str, int], names: Sequence[str], hints: Hints
+    columns: dict[str, int], names: Sequence[str], options: AnnotationOptions
 ) -> None:
     """Keep the columns that times are read from: start and end, start and duration, or frames."""
     has_start = "start_s" in columns
@@ -32,7 +32,7 @@ def choose_time_columns(
         end = columns["end_s"]
         if normalize_name(names[end]) == "offset":
             columns["start_s"] = columns.pop("end_s")
-    if "duration_s" in hints.columns and "end_s" not in hints.columns:
+    if "duration_s" in options.columns and "end_s" not in options.columns:
         columns.pop("end_s", None)
     if "start_s" not in columns or "end_s" in columns:
         columns.pop("duration_s", None)
@@ -57,14 +57,14 @@ def find_table_style(
 class TimeColumns:
     """The columns of a table that hold times, and their units."""
 
-    def __init__(self, table: Table, hints: Hints) -> None:
+    def __init__(self, table: Table, options: AnnotationOptions) -> None:
         self._table = table
         self._names = [name for name in TIMES if name in table.columns]
         self._milliseconds = []
         for name in self._names:
             in_milliseconds = is_in_milliseconds(self._column_name(name))
-            if hints.time_unit is not None:
-                in_milliseconds = hints.time_unit == "ms"
+            if options.time_unit is not None:
+                in_milliseconds = options.time_unit == "ms"
             if in_milliseconds and name not in FRAMES:
                 self._milliseconds.append(name)
 

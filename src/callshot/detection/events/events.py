@@ -12,7 +12,12 @@ from typing import Any
 import polars as pl
 
 from callshot.corpus.annotation_sources import Sources, find_input_files, read_sources
-from callshot.corpus.annotations import Hints, Reading, read_annotations, recognise
+from callshot.corpus.annotations import (
+    AnnotationOptions,
+    Reading,
+    read_annotations,
+    recognise,
+)
 from callshot.corpus.annotations.cells import MISSING, parse_number
 from callshot.corpus.annotations.rows import normalize_name
 from callshot.corpus.annotations.text import RowError, quote
@@ -46,7 +51,7 @@ VERDICTS = {
     "n": False,
     "0": False,
 }
-NO_HINTS = Hints()
+NO_OPTIONS = AnnotationOptions()
 
 
 @dataclass(frozen=True)
@@ -90,20 +95,24 @@ def open_recordings(folder: Path) -> RecordingFolder:
 
 
 def read_events(
-    path: Path, recordings: RecordingFolder | None = None, hints: Hints = NO_HINTS
+    path: Path,
+    recordings: RecordingFolder | None = None,
+    annotation_options: AnnotationOptions = NO_OPTIONS,
 ) -> EventReading:
     """Read detections or annotations, of one recording or of many.
 
     Without `recordings`, every file must name the recordings of its rows.
     """
     if recordings is None:
-        return _read_named(path, hints)
+        return _read_named(path, annotation_options)
     if path.suffix.lower() == ".parquet":
         sources = Sources(recordings.library)
         reading = _read_parquet_rows(path)
         sources.add(reading, PurePosixPath(path.name))
     else:
-        sources = read_sources(recordings.library, path, "auto", hints, no_progress)
+        sources = read_sources(
+            recordings.library, path, "auto", annotation_options, no_progress
+        )
     errors = dict(recordings.errors)
     calls, rejects = place_calls(
         sources.placed, dict(recordings.recordings), errors, str
@@ -115,12 +124,12 @@ def read_events(
     return EventReading(events_frame(rows), rejects, sorted(sources.notes))
 
 
-def _read_named(path: Path, hints: Hints) -> EventReading:
+def _read_named(path: Path, annotation_options: AnnotationOptions) -> EventReading:
     """Read files that name the recordings of their rows."""
     rows: list[Row] = []
     rejects: Rejects = []
     notes: dict[str, None] = {}
-    for reading in _readings(path, hints):
+    for reading in _readings(path, annotation_options):
         rejects += reading.rejects
         notes |= dict.fromkeys(reading.notes)
         for annotation in reading.annotations:
@@ -130,18 +139,20 @@ def _read_named(path: Path, hints: Hints) -> EventReading:
     return EventReading(events_frame(rows), rejects, list(notes))
 
 
-def _readings(path: Path, hints: Hints) -> Iterator[Reading]:
+def _readings(path: Path, annotation_options: AnnotationOptions) -> Iterator[Reading]:
     if path.suffix.lower() == ".parquet":
         yield _read_parquet_rows(path)
         return
     if not path.is_dir():
-        yield read_annotations(path, hints=hints)
+        yield read_annotations(path, options=annotation_options)
         return
-    files = [file for file in find_input_files(path) if recognise(file, hints)]
+    files = [
+        file for file in find_input_files(path) if recognise(file, annotation_options)
+    ]
     if not files:
         raise InputError(f"{path}: no file of events found")
     for file in files:
-        yield read_annotations(file, hints=hints)
+        yield read_annotations(file, options=annotation_options)
 
 
 def _check_named(annotation: Annotation) -> str:

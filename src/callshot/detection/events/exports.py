@@ -15,7 +15,7 @@ from typing import Any
 
 import polars as pl
 
-from callshot.corpus.annotations import Hints, audacity, raven
+from callshot.corpus.annotations import AnnotationOptions, audacity, raven
 from callshot.corpus.annotations.cells import add_times
 from callshot.corpus.audio import SUFFIXES
 from callshot.detection.events.events import (
@@ -57,13 +57,17 @@ Files = Iterator[tuple[str, bytes]]  # name and content
 
 
 def convert_files(
-    source: Path, format: str, out: Path, recordings: Path | None, hints: Hints
+    source: Path,
+    format: str,
+    out: Path,
+    recordings: Path | None,
+    annotation_options: AnnotationOptions,
 ) -> tuple[EventReading, list[Path]]:
     """Write the events of a file or folder in one of EXPORTS; see `export_events`."""
     check_format(format)
     with open_output_folder(out, (), MANIFEST) as output:
         folder = None if recordings is None else open_recordings(recordings)
-        reading = read_events(source, folder, hints)
+        reading = read_events(source, folder, annotation_options)
         files = _write_events(output, reading.events, format, folder)
     return reading, files
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from callshot.corpus.annotations import Hints
+from callshot.corpus.annotations import AnnotationOptions
 from callshot.corpus.input_files import describe_inputs
 from callshot.corpus.notes import check_any_segments
 from callshot.corpus.options import SegmentationOptions
@@ -28,7 +28,7 @@ Inputs = tuple[tuple[str, str, str], ...]
 class LearningOptions:
     """How annotations and audio are read; None means that of the model that is added to.
 
-    annotations, format, hints  as in `callshot segment`
+    annotations, format, annotation_options  as in `callshot segment`
     window_s                    for encoders without a window; by default the median of the calls
     channel                     "first", "mean", or the number of a channel
     source_rate_hz              true rate of time-expanded recordings
@@ -39,7 +39,7 @@ class LearningOptions:
 
     annotations: Path | None = None
     format: str = "auto"
-    hints: Hints | None = None
+    annotation_options: AnnotationOptions | None = None
     window_s: float | None = None
     channel: str | None = None
     source_rate_hz: float | None = None
@@ -93,7 +93,7 @@ def read_calls(examples: Path, options: LearningOptions) -> Calls:
         options.annotations,
         options=segmentation,
         format=options.format,
-        hints=options.hints,
+        annotation_options=options.annotation_options,
         check=False,
     )
     check_any_segments(result)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from callshot.corpus.renaming import Renames, make_hints
+from callshot.corpus.renaming import Renames, make_annotation_options
 from callshot.detection.index.windows import plain_json
 from callshot.detection.learning.call_windows import default_window_s, find_grid
 from callshot.detection.learning.embed_background import (
@@ -143,7 +143,7 @@ def learn(
     >>> learn(folder, "mfcc", store=folder / "store").model.classes
     ('roar', 'rumble')
     """
-    hints = make_hints(
+    annotation_options = make_annotation_options(
         columns=columns,
         tiers=tiers,
         label=label,
@@ -154,7 +154,7 @@ def learn(
     options = LearningOptions(
         annotations=None if annotations is None else to_path(annotations),
         format=format,
-        hints=hints,
+        annotation_options=annotation_options,
         window_s=window_s,
         channel=channel,
         source_rate_hz=source_rate_hz,

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from callshot.corpus.renaming import make_hints
+from callshot.corpus.renaming import make_annotation_options
 from callshot.detection.events.events import (
     EventReading,
     RecordingFolder,
@@ -119,8 +119,8 @@ class _Input:
         if isinstance(events, pl.DataFrame):
             reading = EventReading(complete_events(events))
         else:
-            hints = make_hints(columns=columns or {})
-            reading = read_events(to_path(events), self.folder, hints)
+            annotation_options = make_annotation_options(columns=columns or {})
+            reading = read_events(to_path(events), self.folder, annotation_options)
         self.rejects += reading.rejects
         self.notes += reading.notes
         if self.durations_s:
