@@ -383,7 +383,7 @@ def test_inspect_tells_folds_eligible_labels_and_the_next_command(herd, capsys):
             "did you mean 'raven'",
         ),
         (
-            ["segment", "HERD", "--out", "OUT", "--corpus", "ldc"],
+            ["segment", "HERD", "--out", "OUT", "--corpus", "ldc2010"],
             "did you mean ldc2010s05",
         ),
         (
