@@ -255,8 +255,8 @@ def test_memory_does_not_grow_with_the_length_of_a_recording() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"recordings": 0}, "recordings: expected 1 to 100,000 recordings, got 0"),
-        ({"minutes": 1500}, "minutes: expected 1 to 1,440 minutes, got 1500"),
+        ({"recordings": 0}, "recordings: expected 1 to 100000 recordings, got 0"),
+        ({"minutes": 1500}, "minutes: expected 1 to 1440 minutes, got 1500"),
         (
             {"minutes": 90, "every_minutes": 60},
             "every_minutes: recordings of 90 minutes",

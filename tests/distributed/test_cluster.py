@@ -240,7 +240,7 @@ def test_a_worker_with_other_weights_ends_the_job(
 
     other = {"encoder": "mfcc", "weights": {"model": "0" * 64}}
     monkeypatch.setattr(indexing, "encoder_fingerprint", lambda *_: other)
-    with pytest.raises(ClusterError, match=r"has another .*weights.* of mfcc than the"):
+    with pytest.raises(ClusterError, match=r"client differ in mfcc \(.*weights"):
         callshot.index_recordings(
             audio, tmp_path / "i", "mfcc", window_s=1, cluster=cluster
         )

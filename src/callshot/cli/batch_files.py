@@ -96,12 +96,14 @@ def _write(
 ) -> None:
     from callshot.distributed.batch_files import BatchJob, make_batch_file
     from callshot.files import check_new_file, write_atomic
+    from callshot.storage import check_no_url
 
     job = BatchJob(workers, threads, memory, hours, gpu)
     text = make_batch_file(system, job, command)
     if out is None:
         print(text, end="")
         return
+    check_no_url(out)
     check_new_file(out, "batch file", _is_batch_file)
     write_atomic(out, text)
     submit = {"slurm": "sbatch", "pbs": "qsub"}[system]

@@ -150,8 +150,8 @@ def check_fingerprint_of_client(
     names = find_differences(client, worker)
     if names:
         raise InputError(
-            f"worker and client have a different {' and '.join(names)} of {name}; "
-            "install the same weights on both"
+            f"worker and client differ in {name} ({', '.join(names)}); install the same "
+            "versions and weights on both"
         )
 
 
