@@ -60,6 +60,7 @@ def work(folder: Path, item: str) -> str:
     if what == "busy" and tries == 1:
         raise TryLater
     if what == "process":
+        time.sleep(0.1)
         return str(os.getpid())
     return item.upper()
 

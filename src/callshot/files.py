@@ -200,6 +200,10 @@ def describe_file(path: Path, **facts: Any) -> dict[str, Any]:
     return {"file": path.name, "sha256": sha256_file(path), **facts}
 
 
+class LockBusy(TimeoutError):
+    """Another process or thread holds a lock."""
+
+
 @contextmanager
 def hold_lock(path: Path, *, timeout_s: float = -1.0) -> Iterator[None]:
     """Hold a lock file while the block runs; wait `timeout_s` for it, forever if that is negative.
@@ -211,7 +215,7 @@ def hold_lock(path: Path, *, timeout_s: float = -1.0) -> Iterator[None]:
 
     Raises
     ------
-    TimeoutError
+    LockBusy
         If another process or thread still holds the lock after `timeout_s`.
     OutputError
         If the lock file cannot be made.
@@ -221,9 +225,9 @@ def hold_lock(path: Path, *, timeout_s: float = -1.0) -> Iterator[None]:
         return
     try:
         lock = _acquire_lock(path, timeout_s)
-    except TimeoutError:
-        raise
     except OSError as error:
+        if _is_busy(error):
+            raise LockBusy(f"{path}: another process holds this lock") from None
         raise OutputError(
             f"{path}: cannot be locked ({error_reason(error)})"
         ) from error
@@ -231,6 +235,13 @@ def hold_lock(path: Path, *, timeout_s: float = -1.0) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def _is_busy(error: OSError) -> bool:
+    """Return whether a lock is held, apart from a network drive that does not answer."""
+    from filelock import Timeout
+
+    return isinstance(error, Timeout)
 
 
 def _acquire_lock(path: Path, timeout_s: float) -> "BaseFileLock":

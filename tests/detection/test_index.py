@@ -246,6 +246,28 @@ def test_a_changed_recording_replaces_its_windows(tmp_path):
     assert len(list((tmp_path / "i").rglob("*.npy"))) == 1
 
 
+def test_a_drive_that_does_not_answer_is_a_reject_and_no_held_lock(
+    tmp_path, monkeypatch
+):
+    first = make_recordings(tmp_path / "first", 1)
+    index_recordings(first, tmp_path / "i", "mfcc", window_s=1)
+    folder = tmp_path / "second"
+    record(folder / "r0.wav", 5.0, RATE_HZ, seed=5)
+    record(folder / "r1.wav", 2.0, RATE_HZ, seed=6)
+    exists = Path.exists
+
+    def time_out(path, **options):
+        if path == first / "r0.wav":
+            raise TimeoutError(110, "Connection timed out")
+        return exists(path, **options)
+
+    monkeypatch.setattr(Path, "exists", time_out)
+    result = index_recordings(folder, tmp_path / "i", "mfcc", window_s=1)
+    assert result.added == ["r1.wav"]
+    assert [reject.file for reject in result.rejects] == ["r0.wav"]
+    assert "timed out" in result.rejects[0].reason.lower()
+
+
 def test_a_file_that_grows_while_it_is_read_waits_for_the_next_run(
     tmp_path, monkeypatch
 ):

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import callshot
 from callshot.cli import app
 from callshot.distributed import connect, worker
+from callshot.distributed import run_job as run_job_module
 from callshot.distributed.connect import find_scheduler
 from callshot.distributed.run_job import JobRun, Usage
 from callshot.errors import ClusterError, OptionError, OutputError
@@ -244,6 +245,55 @@ def test_a_worker_with_other_weights_ends_the_job(
         callshot.index_recordings(
             audio, tmp_path / "i", "mfcc", window_s=1, cluster=cluster
         )
+
+
+def test_a_stopped_worker_keeps_no_other_from_working(tmp_path, cluster, monkeypatch):
+    monkeypatch.setattr(run_job_module, "ANSWER_S", 0.5)
+    monkeypatch.setattr(run_job_module, "TASK_S", 0.1)
+    items = [f"process {number}" for number in range(60)]
+    run = cluster.run(make_job(tmp_path, items))
+    outcomes = [next(run) for _ in range(6)]
+    time.sleep(1)  # tasks of both workers end
+    stopped = int(outcomes[-1].value)
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        while sum(outcome.value != str(stopped) for outcome in outcomes) < 30:
+            outcomes.append(next(run))
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+    outcomes += run
+    assert sorted(outcome.number for outcome in outcomes) == list(range(60))
+
+
+def test_a_job_ends_when_the_last_worker_dies_with_reports(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_job_module, "NO_WORKERS_S", 1.0)
+    file = tmp_path / "scheduler.json"
+    paths = os.pathsep.join(path for path in sys.path if path)
+    options = {
+        "env": {**os.environ, "PYTHONPATH": paths},
+        "stderr": subprocess.DEVNULL,
+    }
+    words = ["--scheduler-file", str(file), "--no-dashboard"]
+    dask = [sys.executable, "-m", "dask"]
+    scheduler = [*dask, "scheduler", *words, "--host", "127.0.0.1", "--port", "0"]
+    workers = [*dask, "worker", *words, "--nthreads", "1", "--no-nanny"]
+    with subprocess.Popen(scheduler, **options) as started:
+        try:
+            while not file.exists():
+                time.sleep(0.05)
+            with (
+                subprocess.Popen(workers, **options) as worker,
+                callshot.open_cluster(str(file)) as opened,
+            ):
+                items = [f"process {number}" for number in range(20)]
+                run = opened.run(make_job(tmp_path, items))
+                next(run)
+                time.sleep(1)  # more tasks end, and nobody asks for their reports
+                worker.kill()
+                with pytest.raises(ClusterError, match="has had no workers for"):
+                    list(run)
+        finally:
+            started.kill()
 
 
 def test_a_gpu_is_wanted_of_workers_that_have_none(tmp_path, cluster):

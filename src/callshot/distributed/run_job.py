@@ -6,11 +6,13 @@ tried again one by one, then with nothing else running; only an item that ends i
 is left out. An item that fails is tried again on another worker.
 """
 
+import asyncio
 import queue
 import time
 import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future as Question
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +47,7 @@ POLL_S = 0.5
 COLLECT_S = 0.0005  # for each worker, between the end of a task and the questions
 LATER_S = 1.0  # between looks at items that other processes work on
 COUNT_WORKERS_S = 2.0
+ANSWER_S = 5.0  # for the reports of several tasks; then each is asked for alone
 NO_WORKERS_S = 300.0
 
 
@@ -74,6 +77,22 @@ class _Batch:
     workers: Sequence[str] = ()
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """Tasks that ended, and when their reports were asked for."""
+
+    futures: Sequence["Future"]
+    start_s: float
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the answer should have come by now."""
+        return time.monotonic() - self.start_s > ANSWER_S
+
+
+Reports = Mapping[str, TaskReport]  # by the key of a task
+
+
 @dataclass
 class JobRun:
     """The items of a job that wait, those with the scheduler, and those under suspicion."""
@@ -88,7 +107,8 @@ class JobRun:
     suspects: deque[int] = field(default_factory=deque)
     later: list[int] = field(default_factory=list)
     running: dict["Future", _Batch] = field(default_factory=dict)
-    ended: "queue.SimpleQueue[Future]" = field(default_factory=queue.SimpleQueue)
+    ended: "queue.SimpleQueue[Future | None]" = field(default_factory=queue.SimpleQueue)
+    questions: dict[Question[Reports], "_Asked"] = field(default_factory=dict)
     tries: Counter[int] = field(default_factory=Counter)
     deaths: Counter[int] = field(default_factory=Counter)
     lone_deaths: Counter[int] = field(default_factory=Counter)
@@ -112,10 +132,9 @@ class JobRun:
         """Yield what became of each item; cancel the rest if the caller stops."""
         try:
             while self._send():
-                futures = self._wait()
-                reports = self._gather(futures)
-                for future in futures:
-                    yield from self._finish(future, reports.get(future.key))
+                self._ask(self._wait())
+                for future, report in self._collect():
+                    yield from self._finish(future, report)
         finally:
             self._cancel()
 
@@ -137,7 +156,8 @@ class JobRun:
         return bool(self.running)
 
     def _choose_batches(self) -> Iterator[_Batch]:
-        room = TASKS_PER_WORKER * max(1, len(self.workers)) - len(self.running)
+        sent = len(self.running) - self._count_unanswered()
+        room = TASKS_PER_WORKER * max(1, len(self.workers)) - sent
         if len(self.running) == 1 and next(iter(self.running.values())).is_alone:
             return
         while room > 0 and (self.waiting or self.unsent):
@@ -151,6 +171,11 @@ class JobRun:
             time.sleep(LATER_S)
             yield from (_Batch([number]) for number in self.later)
             self.later = []
+
+    def _count_unanswered(self) -> int:
+        """Return how many tasks ended on workers that do not answer: others have room for more."""
+        late = [asked for asked in self.questions.values() if asked.is_late]
+        return sum(len(asked.futures) for asked in late)
 
     def _next_batch(self) -> _Batch:
         if self.waiting:
@@ -229,8 +254,12 @@ class JobRun:
         If there was no worker at all when Dask got a task, it waits for one of those that were
         named, though others are allowed.
         """
-        for future, batch in list(self.running.items()):
-            if batch.workers and not set(batch.workers) & set(self.workers):
+        bound = {
+            future: batch for future, batch in self.running.items() if batch.workers
+        }
+        for future, batch in bound.items():
+            is_waiting = future.status == "pending"
+            if is_waiting and set(batch.workers).isdisjoint(self.workers):
                 del self.running[future]
                 future.release()
                 self.waiting.append(replace(batch, workers=()))
@@ -238,27 +267,69 @@ class JobRun:
     # Receiving
 
     def _wait(self) -> list["Future"]:
-        """Return tasks that ended, after a while perhaps none."""
+        """Return tasks that ended, after a while or when a question was answered perhaps none."""
         try:
-            futures = [self.ended.get(timeout=POLL_S)]
+            ended = [self.ended.get(timeout=POLL_S)]
         except queue.Empty:
             check_alive(self.client)
             return []
         time.sleep(COLLECT_S * len(self.workers))
         while not self.ended.empty():
-            futures.append(self.ended.get())
-        return [future for future in futures if future in self.running]
+            ended.append(self.ended.get())
+        return [future for future in ended if future in self.running]
 
-    def _gather(self, futures: Sequence["Future"]) -> Mapping[str, TaskReport | None]:
-        """Return the reports of tasks that ended, by key: None for one that failed.
+    def _ask(self, futures: Sequence["Future"]) -> None:
+        """Ask for the reports of tasks that ended, without waiting for the answer.
 
-        They are asked for together: each question goes to the worker by way of the scheduler.
+        They are asked for together: each question goes to the worker by way of the scheduler. If a
+        worker died in the meantime, its tasks have not ended any more: Dask runs them again.
         """
-        by_key = {future.key: future for future in futures}
+        ready = {}
+        for future in futures:
+            if future.done():
+                ready[future.key] = future
+            else:
+                future.add_done_callback(self.ended.put)
+        if not ready:
+            return
+        answer = self.client.gather(ready, errors="skip", asynchronous=True)
+        question = asyncio.run_coroutine_threadsafe(
+            answer, self.client.loop.asyncio_loop
+        )
+        self.questions[question] = _Asked(list(ready.values()), time.monotonic())
+        question.add_done_callback(lambda _: self.ended.put(None))
+
+    def _collect(self) -> Iterator[tuple["Future", TaskReport | None]]:
+        """Yield tasks with the reports that came: None for one that failed.
+
+        A worker that is stopped does not answer. Of several tasks, each is then asked for alone, so
+        that no other waits for it.
+        """
+        for question, asked in list(self.questions.items()):
+            if question.done():
+                del self.questions[question]
+                yield from self._read_answer(question, asked.futures)
+            elif asked.is_late and len(asked.futures) > 1:
+                del self.questions[question]
+                question.cancel()
+                for future in asked.futures:
+                    self._ask([future])
+
+    def _read_answer(
+        self, question: Question[Reports], futures: Sequence["Future"]
+    ) -> Iterator[tuple["Future", TaskReport | None]]:
         try:
-            return self.client.gather(by_key, errors="skip") if by_key else {}
+            reports = question.result()
         except Exception as error:
             raise ClusterError(lost_message(self.client)) from error
+        for future in futures:
+            report = reports.get(future.key)
+            if future not in self.running:
+                continue
+            if report is None and not future.done():
+                future.add_done_callback(self.ended.put)
+            else:
+                yield future, report
 
     def _finish(self, future: "Future", report: TaskReport | None) -> Iterator[Outcome]:
         from distributed import KilledWorker
@@ -353,6 +424,8 @@ class JobRun:
 
     def _cancel(self) -> None:
         """Take back what the scheduler still has."""
+        for question in self.questions:
+            question.cancel()
         for future in self.running:
             future.release()
 

@@ -24,6 +24,7 @@ import polars as pl
 
 from callshot.errors import OutputError, printable
 from callshot.files import (
+    LockBusy,
     error_reason,
     hold_lock,
     is_inside,
@@ -287,7 +288,7 @@ def _lock_folder(folder: Path, cleanup: ExitStack) -> None:
     """Lock a folder until the cleanup; the lock file goes before the lock is released."""
     try:
         cleanup.enter_context(hold_lock(folder / LOCK, timeout_s=0))
-    except TimeoutError:
+    except LockBusy:
         raise OSError(
             "another run is writing to it; wait for that run or choose another folder"
         ) from None

@@ -17,7 +17,7 @@ from threading import Timer
 from typing import TYPE_CHECKING
 
 from callshot.errors import InputError, OptionError, OutputError
-from callshot.files import atomic_path, error_reason, hold_lock, make_folder
+from callshot.files import LockBusy, atomic_path, error_reason, hold_lock, make_folder
 from callshot.review.journal import JOURNAL, open_journal
 from callshot.review.session import Review
 from callshot.review.session_facts import describe_learning
@@ -79,7 +79,7 @@ def open_review(
                     review.close()
             finally:
                 journal.close()
-    except TimeoutError:
+    except LockBusy:
         raise OutputError(
             f"{folder}: another callshot review has it open; use its page, or stop it first"
         ) from None

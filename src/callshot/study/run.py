@@ -23,7 +23,7 @@ from callshot.errors import InputError, OptionError, OutputError
 from callshot.fewshot.device import check_device, network_device
 from callshot.fewshot.folds import check_folds, count_classes, evaluated_classes
 from callshot.fewshot.sweep_on_cluster import choose_sweep_device
-from callshot.files import hold_lock
+from callshot.files import LockBusy, hold_lock
 from callshot.jobs import Cluster
 from callshot.records import ClassCount, Inspection, Progress, no_progress
 from callshot.report.output_folder import open_output_folder
@@ -220,7 +220,7 @@ def _study_lock(work: Path) -> Iterator[None]:
         work.mkdir(parents=True, exist_ok=True)
         with hold_lock(work / "lock", timeout_s=0.0):
             yield
-    except TimeoutError:
+    except LockBusy:
         raise OutputError(
             f"{work}: another run of this study is in progress; wait for it, or stop it"
         ) from None

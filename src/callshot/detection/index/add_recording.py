@@ -24,6 +24,7 @@ from callshot.detection.index.windows import (
 )
 from callshot.errors import InputError
 from callshot.files import (
+    LockBusy,
     explain_unreadable,
     hold_lock,
     make_folder,
@@ -74,7 +75,11 @@ class IndexTarget:
         if known.stamp == stamp:
             return True
         root = to_path(known.root)
-        if root != self.root.absolute() and (root / path).exists():
+        if root == self.root.absolute():
+            return False
+        with explain_unreadable(root / path):
+            is_there = (root / path).exists()
+        if is_there:
             raise InputError(
                 f"{path}: the index has another recording of this name, from {root}; "
                 "give the folder that both are in, or another --out"
@@ -100,7 +105,7 @@ class IndexTarget:
                     return self._describe(probe(self.root / path, path), model, False)
                 remove_unfinished(folder)
                 return self._embed(path, folder, stamp, model, report)
-        except TimeoutError:
+        except LockBusy:
             return None
 
     def _embed(

@@ -30,10 +30,10 @@ from callshot.detection.index.span_writer import (
 )
 from callshot.detection.index.windows import PlayedRecording, WindowEncoder
 from callshot.encoders.spec import EncoderSpec
-from callshot.files import hold_lock, make_folder, remove_unfinished
+from callshot.files import LockBusy, hold_lock, make_folder, remove_unfinished
 from callshot.jobs import TryLater
 
-LOCK_S = 5.0  # a file of windows is written in much less
+LOCK_S = 60.0  # all spans of a recording write one after the other
 
 
 @dataclass(frozen=True)
@@ -144,5 +144,5 @@ def _lock_briefly(folder: Path) -> Iterator[None]:
     try:
         with hold_lock(folder / LOCK, timeout_s=LOCK_S):
             yield
-    except TimeoutError:
+    except LockBusy:
         raise TryLater from None
