@@ -2,11 +2,13 @@
 
 import io
 import pickle
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from callshot.errors import OutputError
 from callshot.report.finished_sweeps import FOLDER, FinishedSweeps
 from callshot.storage import to_path
 
@@ -59,3 +61,46 @@ def test_nothing_is_unpickled(tmp_path):
         (tmp_path / FOLDER / f"{ONE}.npz").write_bytes(text)
         assert FinishedSweeps(tmp_path).find(ONE) is None
     assert not (tmp_path / "touched").exists()
+
+
+def test_a_link_is_not_followed_out_of_the_results(tmp_path):
+    other = FinishedSweeps(tmp_path / "other")
+    other.add(ONE, {"shots": np.array([3])})
+    results = tmp_path / "results"
+    results.mkdir()
+    (results / FOLDER).symlink_to(other.folder)
+    finished = FinishedSweeps(results)
+    assert finished.find(ONE) is None
+    with pytest.raises(OutputError, match=r"sweeps: a link leads to") as caught:
+        finished.add(OTHER, {"shots": np.array([4])})
+    assert "\n" not in str(caught.value)
+    finished.remove()
+    assert [path.name for path in other.folder.iterdir()] == [f"{ONE}.npz"]
+
+
+def header_of_a_huge_array():
+    content = io.BytesIO()
+    header = {"descr": "<f8", "fortran_order": False, "shape": (10**15,)}
+    np.lib.format.write_array_header_1_0(content, header)
+    return content.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("member", "content"),
+    [("shots", b"no array"), ("shots.npy", header_of_a_huge_array())],
+)
+def test_damaged_files_are_not_found(tmp_path, member, content):
+    finished = FinishedSweeps(tmp_path)
+    finished.folder.mkdir()
+    with zipfile.ZipFile(finished.folder / f"{ONE}.npz", "w") as archive:
+        archive.writestr(member, content)
+    assert finished.find(ONE) is None
+
+
+def test_what_a_killed_run_left_unfinished_is_removed(tmp_path):
+    finished = FinishedSweeps(tmp_path)
+    finished.add(ONE, {"shots": np.array([3])})
+    part = finished.folder / f".{OTHER[:40]}.999999999-abcd1234.part.npz"
+    part.write_bytes(b"")
+    finished.remove()
+    assert not finished.folder.exists()

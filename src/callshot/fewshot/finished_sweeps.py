@@ -1,7 +1,7 @@
 """Finished parts of sweeps ↔ named arrays, which a store keeps for a run after this one.
 
 A part is stored under the hash of everything that decides it: the table, folds, classes, protocol
-and version.
+and versions.
 """
 
 import hashlib
@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,6 +22,7 @@ Swept = tuple[IntArray, MetricSums]
 """k of each row, and the values."""
 Arrays = Mapping[str, NDArray[Any]]
 
+SWEEP_VERSION = 1  # raise it when the numbers of a sweep change
 ROWS_OF_SHOTS = ("tied", "decisions", "decided_before")  # arrays with a row for each k
 TABLES_OF_SHOTS = ("values", "per_class", "chance")  # tables of such arrays
 SHOTS = "shots"
@@ -43,6 +45,8 @@ def hash_dataset(
     """Return the hash of what sweeps of a table read."""
     facts = {
         "callshot": __version__,
+        "sweep": SWEEP_VERSION,
+        "numba": numba.__version__,
         "numpy": np.__version__,
         "encoder": table.encoder,
         "columns": [table.segment, table.recording, table.label, table.labels],

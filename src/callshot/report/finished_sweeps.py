@@ -14,8 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
+from callshot.errors import OutputError
 from callshot.fewshot.finished_sweeps import Arrays
-from callshot.files import make_folder, write_atomic
+from callshot.files import make_folder, remove_unfinished, write_atomic
 from callshot.storage import is_remote
 
 FOLDER = ".callshot-sweeps"
@@ -27,6 +28,7 @@ DAMAGED = (
     ValueError,
     EOFError,
     RuntimeError,
+    MemoryError,  # a header with a huge shape
     zipfile.BadZipFile,
     zlib.error,
 )
@@ -46,13 +48,22 @@ class FinishedSweeps:
     def find(self, name: str) -> Arrays | None:
         """Return what was added under a name; None if there is nothing, or it is damaged."""
         with suppress(*DAMAGED):
+            if self.folder.is_symlink():
+                return None
             content = (self.folder / f"{name}{SUFFIX}").read_bytes()
             with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-                return dict(arrays)
+                found = dict(arrays)
+            if all(isinstance(array, np.ndarray) for array in found.values()):
+                return found
         return None
 
     def add(self, name: str, arrays: Arrays) -> None:
         """Write arrays to a file: a whole one, or none."""
+        if self.folder.is_symlink():
+            raise OutputError(
+                f"{self.folder}: a link leads to another folder; "
+                "remove the link or choose another folder"
+            )
         make_folder(self.folder)
         content = io.BytesIO()
         np.savez(content, allow_pickle=False, **arrays)
@@ -61,8 +72,11 @@ class FinishedSweeps:
     def remove(self) -> None:
         """Remove all that was added, also by earlier runs; files of others stay."""
         with suppress(OSError):
+            if self.folder.is_symlink():
+                return
             for path in list(self.folder.glob(f"*{SUFFIX}")):
                 if NAME.fullmatch(path.stem):
                     path.unlink(missing_ok=True)
+            remove_unfinished(self.folder)
             if not is_remote(self.folder):
                 self.folder.rmdir()
