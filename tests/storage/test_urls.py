@@ -104,12 +104,26 @@ def test_nothing_is_written_to_a_folder_that_is_named_as_a_url(
     [
         ("foo://bucket/x", "foo://bucket/x: unknown protocol foo; expected s3, gs"),
         ("s3://key:pw@bucket/x", "^s3://bucket/x: a password in a URL ends up in logs"),
+        ("https://pw@host/x", "^https://host/x: a password in a URL ends up in logs"),
+        ("https://a@pw@host/x", "^https://host/x: a password in a URL ends up in logs"),
+        (
+            "az://c/x.wav?sv=1&sig=pw'pw",
+            r"^az://c/x\.wav: only https:// URLs may have a",
+        ),
+        ("s3://b/x?X-Amz-Signature=pw", "^s3://b/x: only https:// URLs may have a sig"),
+        ("gs://b/x?access_token=pw", "^gs://b/x: only https:// URLs may have a sig"),
+        ("foo://pw@host/x?key=pw", "^foo://host/x: unknown protocol foo"),
     ],
 )
 def test_urls_that_cannot_be_opened_are_one_line(url: str, message: str) -> None:
     with pytest.raises(OptionError, match=message) as caught:
         to_path(url)
     assert "pw" not in str(caught.value).replace("password", "")
+
+
+def test_names_that_are_no_secrets_are_taken() -> None:
+    assert str(to_path("ftp://me@host/x")) == "ftp://me@host/x"
+    assert to_path("memory://b/what?design=3.wav").name == "what?design=3.wav"
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

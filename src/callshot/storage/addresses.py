@@ -9,6 +9,9 @@ from callshot.storage.remote_path import NO_URL, WEB, RemotePath, add_signatures
 from callshot.storage.requests import hide_secrets
 
 PROTOCOL = re.compile(r"([a-z][a-z0-9+.-]+):")  # two letters or more: C: is a disk
+SIGNATURE = re.compile(
+    r"[?&]([\w-]*[_-])?(sig|signature|token|credential|secret|password)=", re.IGNORECASE
+)
 LOCAL = ("file", "local")
 INSTALL = "pip install 'callshot[storage]'"
 
@@ -30,7 +33,7 @@ def to_path(place: PurePath | str) -> Path:
     ------
     OptionError
         If fsspec or a package for the protocol is not installed, the protocol is unknown, or
-        there is a password in the URL.
+        there is a password in the URL, or a signature in one that is not of the web.
 
     >>> to_path("recordings/a.wav").name
     'a.wav'
@@ -52,10 +55,16 @@ def _make_remote(protocol: str, name: str) -> RemotePath:
     if protocol in WEB:
         name, mark, rest = name.partition("?")
         query = mark + rest
+    elif SIGNATURE.search(name):
+        url = f"{protocol}://{name.partition('?')[0]}"
+        raise OptionError(
+            f"{hide_secrets(url)}: only https:// URLs may have a signature; set credentials in "
+            "the environment or a configuration file"
+        )
     path = RemotePath(f"{protocol}:", name)
     server = path.parts[1]
     user, _, _ = server.rpartition("@")
-    if ":" in user:
+    if ":" in user or (user and protocol in WEB):
         raise OptionError(
             f"{hide_secrets(str(path))}: a password in a URL ends up in logs; set it in the "
             "environment or a configuration file"
@@ -68,17 +77,18 @@ def _make_remote(protocol: str, name: str) -> RemotePath:
 
 def _check_protocol(protocol: str, path: RemotePath) -> None:
     """Raise OptionError unless fsspec can open URLs of a protocol here."""
+    url = hide_secrets(str(path))
     try:
         import fsspec
     except ImportError:
-        raise OptionError(f"{path}: URLs need fsspec; {INSTALL}") from None
+        raise OptionError(f"{url}: URLs need fsspec; {INSTALL}") from None
     try:
         fsspec.get_filesystem_class(protocol)
     except ImportError as error:
         reason = str(error).partition("\n")[0]
-        raise OptionError(f"{path}: a package is missing ({reason})") from None
+        raise OptionError(f"{url}: a package is missing ({reason})") from None
     except ValueError:
         raise OptionError(
-            f"{path}: unknown protocol {protocol}; expected s3, gs, az, https, sftp or "
+            f"{url}: unknown protocol {protocol}; expected s3, gs, az, https, sftp or "
             "another one of fsspec"
         ) from None

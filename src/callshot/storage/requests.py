@@ -39,7 +39,7 @@ LASTING = (
 PASSING_STATUS = (408, 425, 429)  # of HTTP, beside 500 and above
 NO_RANGES = "support range requests"
 URL_IN_TEXT = re.compile(
-    r"([a-z][a-z0-9+.-]+://)([^\s'\"/@]*@)?([^\s'\"?]*)(\?[^\s'\")]*)?"
+    r"([a-z][a-z0-9+.-]+://)([^\s'\"/?]*@)?([^\s'\"?]*)(\?[^\s'\")]*)?"
 )
 NAMED_SECRET = re.compile(
     r"((?:signature|sig|token|credential|secret|password|accountkey|accesskeyid)[\w-]*\s*[=:]\s*)"
