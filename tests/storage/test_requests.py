@@ -70,13 +70,21 @@ def test_a_range_is_as_long_as_what_is_expected(
     assert ranges == [2**14, 200_000 - 2**14]
 
 
-def write_results(text: str, *, names: tuple[str, ...] = ("a.csv", "b.csv")) -> None:
+def write_results(
+    text: str,
+    *,
+    names: tuple[str, ...] = ("a.csv", "b.csv"),
+    provenance: str = "facts.json",
+    owner: str = "",
+) -> None:
     def make_files(folder: Path) -> list[str]:
         for name in names:
             (folder / name).write_text(f"{text} {name}")
         return list(names)
 
-    with open_output_folder(to_path(f"{URL}/out"), names, "facts.json") as output:
+    with open_output_folder(
+        to_path(f"{URL}/out"), names, provenance, owner=owner
+    ) as output:
         output.write(make_files, {"version": 1})
 
 
@@ -115,6 +123,74 @@ def test_a_file_that_was_edited_after_a_refused_run_is_kept(bucket: Any) -> None
     bucket.pipe_file(f"{OUT}/c.csv", b"of somebody else")
     with pytest.raises(OutputError, match=r"c.csv exists and was not written"):
         write_results("third", names=("a.csv", "c.csv"))
+
+
+def refuse(bucket: Any, refused: str, *names: str) -> None:
+    """Let the bucket refuse requests for files whose names contain one of these."""
+    bucket.proxy.fault = lambda method, path, number: (
+        "403" if method == refused and any(name in path for name in names) else ""
+    )
+
+
+def list_names(bucket: Any) -> list[str]:
+    bucket.invalidate_cache()
+    return [name.removeprefix(f"{OUT}/") for name in bucket.find(OUT)]
+
+
+def test_results_are_written_where_nothing_may_be_removed(bucket: Any) -> None:
+    refuse(bucket, "DELETE", "out/")
+    write_results("first")
+    write_results("second")
+    assert bucket.cat_file(f"{OUT}/b.csv") == b"second b.csv"
+    bucket.proxy.reset()
+    for name in (".callshot-write-test", "a.csv", "b.csv", "facts.json"):
+        assert name in list_names(bucket)
+    write_results("third")
+    assert list_names(bucket) == ["a.csv", "b.csv", "facts.json"]
+
+
+@pytest.mark.parametrize(
+    ("provenance", "owner"), [("other.json", ""), ("facts.json", "another command")]
+)
+def test_what_another_set_left_unfinished_is_neither_used_nor_removed(
+    bucket: Any, provenance: str, owner: str
+) -> None:
+    refuse(bucket, "PUT", "out/facts.json")
+    with pytest.raises(OutputError):
+        write_results("first")
+    bucket.proxy.reset()
+    (marker,) = (name for name in list_names(bucket) if name.endswith(".json"))
+    content = bucket.cat_file(f"{OUT}/{marker}")
+    write_results("other", names=("c.csv",), provenance=provenance, owner=owner)
+    assert list_names(bucket) == [marker, "a.csv", "b.csv", "c.csv", provenance]
+    assert bucket.cat_file(f"{OUT}/{marker}") == content
+    with pytest.raises(OutputError, match=r"a\.csv exists and was not written"):
+        write_results("other", names=("a.csv",), provenance=provenance, owner=owner)
+
+
+def test_files_of_all_runs_that_ended_early_are_replaced(bucket: Any) -> None:
+    refuse(bucket, "PUT", "out/facts.json")
+    with pytest.raises(OutputError):
+        write_results("first", names=("a.csv", "b.csv"))
+    refuse(bucket, "PUT", "out/b.csv", "out/c.csv")
+    with pytest.raises(OutputError):
+        write_results("second", names=("b.csv", "c.csv"))
+    bucket.proxy.reset()
+    assert "a.csv" in list_names(bucket)  # removed only after all uploads
+    write_results("third", names=("b.csv", "d.csv"))
+    assert list_names(bucket) == ["b.csv", "d.csv", "facts.json"]
+
+
+def test_files_that_were_not_made_again_are_removed_later_if_that_failed(
+    bucket: Any,
+) -> None:
+    write_results("first")
+    refuse(bucket, "DELETE", "out/b.csv")
+    with pytest.raises(OutputError, match="not all results are written"):
+        write_results("second", names=("a.csv",))
+    bucket.proxy.reset()
+    write_results("third", names=("a.csv",))
+    assert list_names(bucket) == ["a.csv", "facts.json"]
 
 
 def test_a_set_of_many_results_is_listed_a_few_times(bucket: Any) -> None:

@@ -1,8 +1,9 @@
 """A set of result files → a folder in a store, which has neither locks nor renames.
 
 Files are made on this machine and uploaded when all of them are there, the provenance last. Before
-the first one, `.callshot-unfinished.json` with the checksums of all of them is uploaded; it is
-removed after the last one. So the next run knows the files of a run that ended early.
+the first one, a marker `.callshot-unfinished-….json` with the checksums of all of them is uploaded;
+it is removed after the last one. So the next run knows the files of a run that ended early. Each
+set of results has a marker of its own, for several sets may share a folder.
 """
 
 import json
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import cast
 
 from callshot.errors import OutputError
-from callshot.files import error_reason, sha256_file, write_atomic
+from callshot.files import error_reason, sha256_file, sha256_text, write_atomic
 from callshot.report.local_folder import (
     Checksums,
     OutputFolder,
@@ -31,7 +32,7 @@ from callshot.storage import (
     why_not_writable_remote,
 )
 
-UNFINISHED = ".callshot-unfinished.json"
+UNFINISHED = ".callshot-unfinished"
 
 
 @contextmanager
@@ -61,24 +62,32 @@ class RemoteOutputFolder(OutputFolder):
     """A folder in a store that accepts one set of results. Files are made in `staging`.
 
     files       what is in the folder, by name
-    unfinished  the checksums of files that a run may have uploaded before it ended early
+    unfinished  the checksums that files may have which runs of this set uploaded or were about to
+                remove before they ended early
     """
 
     remote: RemotePath
     staging: Path
     files: dict[str, RemotePath] = field(default_factory=dict)
-    unfinished: Checksums = field(default_factory=dict)
+    unfinished: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def path(self) -> Path:
         """The staging folder, on this machine."""
         return self.staging
 
+    @property
+    def unfinished_name(self) -> str:
+        """The name of the file about unfinished uploads of this set, and of no other one."""
+        digest = sha256_text(f"{self.provenance_name}\n{self.owner}")
+        return f"{UNFINISHED}-{digest[:16]}.json"
+
     def read_checksums(self, folder: Path) -> Checksums:
         """Return the checksums of files that this run may replace, after a look at the folder."""
         self._list_files()
         self._read_unfinished()
-        return self.unfinished | super().read_checksums(folder)
+        unfinished = {name: known[-1] for name, known in self.unfinished.items()}
+        return unfinished | super().read_checksums(folder)
 
     def _list_files(self) -> None:
         self.files.clear()
@@ -88,13 +97,14 @@ class RemoteOutputFolder(OutputFolder):
 
     def _read_unfinished(self) -> None:
         self.unfinished.clear()
-        if UNFINISHED not in self.files:
+        if self.unfinished_name not in self.files:
             return
-        record = read_provenance(self.folder / UNFINISHED)
-        if record is not None and record.get("set", "") == self.owner:
-            for name, checksum in record["files"].items():
-                if name in self.files:
-                    self.unfinished[name] = str(checksum)
+        record = read_provenance(self.folder / self.unfinished_name)
+        if record is None:
+            return
+        for name, known in record["files"].items():
+            if name in self.files and isinstance(known, list) and known:
+                self.unfinished[name] = [str(checksum) for checksum in known]
 
     def check_names(self, names: Iterable[str], written: Checksums) -> None:
         """Raise OSError if a name is taken by a file that callshot did not write."""
@@ -109,35 +119,55 @@ class RemoteOutputFolder(OutputFolder):
         return name in self.files
 
     def _replace(self, new: Checksums, written: Checksums) -> None:
-        """Upload the new files, then remove the earlier ones that were not made again."""
-        marker = self.remote / UNFINISHED
-        record = {"files": new, "set": self.owner}
+        """Upload the new files; the earlier ones that were not made again go before the last."""
+        marker = self.remote / self.unfinished_name
         try:
-            write_atomic(cast(Path, marker), json.dumps(record, indent=2))
-            self._clear(new, written)
+            write_atomic(cast(Path, marker), self._describe_unfinished(new, written))
+            outdated = self._keep_edited(new, written)
             *others, last = new  # the provenance is the last one
             for _ in map_requests(self._upload, others, together=True):
                 pass
+            for name in outdated:
+                (self.remote / name).unlink(missing_ok=True)
             self._upload(last)
-            marker.unlink(missing_ok=True)
+            with suppress(PermissionError):  # a marker that stays does no harm
+                marker.unlink(missing_ok=True)
         except OSError as error:
             raise OutputError(
                 f"{self.folder}: not all results are written ({error_reason(error)}); "
                 "run the command again"
             ) from None
 
+    def _describe_unfinished(self, new: Checksums, written: Checksums) -> str:
+        """Return the checksums of the new files, and those that the earlier ones may have."""
+        files = {name: list(known) for name, known in self.unfinished.items()}
+        for checksums in (written, new):
+            for name, checksum in checksums.items():
+                known = files.setdefault(name, [])
+                if checksum not in known:
+                    known.append(checksum)
+        record = {
+            "files": files,
+            "provenance": self.provenance_name,
+            "set": self.owner,
+        }
+        return json.dumps(record, indent=2)
+
     def _upload(self, name: str) -> None:
         upload_file(self.staging / name, self.remote / name)
 
-    def _clear(self, new: Checksums, written: Checksums) -> None:
-        """Keep copies of edited files, and remove those that were not made again."""
+    def _keep_edited(self, new: Checksums, written: Checksums) -> list[str]:
+        """Copy edited files that are replaced; return unedited ones that were not made again."""
+        outdated = []
         checksums = map_requests(self._hash, written, together=True)
         for name, checksum in zip(written, checksums, strict=True):
-            is_edited = checksum not in (written[name], self.unfinished.get(name))
+            known = (written[name], *self.unfinished.get(name, ()))
+            is_edited = checksum not in known
             if is_edited and name in new:
                 self._keep_copy(name)
             elif name not in new and not is_edited:
-                (self.remote / name).unlink(missing_ok=True)
+                outdated.append(name)
+        return outdated
 
     def _hash(self, name: str) -> str:
         return sha256_file(cast(Path, self.files.get(name, self.remote / name)))
