@@ -1,12 +1,13 @@
 """An S3 server with an empty bucket, and recordings in three formats."""
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from callshot.storage import requests
+from callshot.storage import range_reader, requests
 from sounds import record
 from stores import Proxy, open_bucket, s3_environment, serve_s3
 
@@ -27,6 +28,7 @@ def bucket(
     monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(requests, "FIRST_WAIT_S", 0.001)
     monkeypatch.setattr(requests, "_failures", 0)
+    monkeypatch.setattr(range_reader, "_starts", OrderedDict())
     server.reset()
     store = open_bucket(server)
     store.proxy = server
