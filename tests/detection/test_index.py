@@ -26,6 +26,7 @@ from callshot.detection.index.windows import (
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.encode import open_encoder
 from callshot.errors import InputError, OptionError
+from callshot.files import LockBusy
 from callshot.records import FAILURES
 from callshot.study.verify import verify_path
 from sounds import record, record_badly
@@ -435,7 +436,7 @@ def test_a_recording_that_another_process_has_is_waited_for(tmp_path, monkeypatc
     def hold_first_later(path, *, timeout_s=-1.0):
         waits.append(timeout_s)
         if len(waits) == 1:
-            raise TimeoutError
+            raise LockBusy
         return hold_lock(path, timeout_s=timeout_s)
 
     monkeypatch.setattr(add_recording, "hold_lock", hold_first_later)
