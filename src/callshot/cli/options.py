@@ -114,6 +114,14 @@ SweepDevice = Annotated[
         help="Processor: cpu, cuda for the GPU, or auto for the GPU if there is one.",
     ),
 ]
+Shots = Annotated[
+    str,
+    typer.Option(
+        metavar="K",
+        help="Values of k, the number of examples per class: 1-40, or 1,2,5,10; all takes "
+        "every example.",
+    ),
+]
 FoldCount = Annotated[
     int | None,
     typer.Option(

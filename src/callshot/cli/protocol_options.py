@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callshot.cli.options import FoldCount, Seed, parse_names
+from callshot.cli.options import FoldCount, Seed, Shots, parse_names
 
 if TYPE_CHECKING:
     from callshot.fewshot.protocol import Protocol
@@ -62,14 +62,7 @@ class DatasetOptions:
 class ProtocolOptions:
     """How support sets are drawn, scored and resampled."""
 
-    shots: Annotated[
-        str,
-        typer.Option(
-            metavar="K",
-            help="Values of k, the number of examples per class: 1-40, or 1,2,5,10; all takes "
-            "every example.",
-        ),
-    ] = "1-40"
+    shots: Shots = "1-40"
     draws: Annotated[
         int,
         typer.Option(

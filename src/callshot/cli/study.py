@@ -11,7 +11,14 @@ import typer
 from callshot.cli.app import STUDY, app, run_with_progress
 from callshot.cli.cluster import use_cluster
 from callshot.cli.option_groups import with_groups
-from callshot.cli.options import Audio, ClusterName, CorpusOptions, Quiet, Threads
+from callshot.cli.options import (
+    Audio,
+    ClusterName,
+    CorpusOptions,
+    Quiet,
+    Shots,
+    Threads,
+)
 from callshot.errors import OptionError, printable
 from callshot.files import check_writable
 
@@ -37,14 +44,7 @@ def init(
         Path,
         typer.Option("--out", "-o", metavar="FILE", help="Study file to write."),
     ] = Path("study.toml"),
-    shots: Annotated[
-        str,
-        typer.Option(
-            metavar="K",
-            help="Values of k, the number of examples per class: 1-40, or 1,2,5,10; all takes "
-            "every example.",
-        ),
-    ] = "1-40",
+    shots: Shots = "1-40",
     quiet: Quiet = False,
 ) -> None:
     """Make a study file (all settings, with comments) from recordings and annotations.

@@ -46,7 +46,7 @@ class _OpenIndex:
 
 
 @dataclass(frozen=True)
-class Progressed:
+class IndexProgress:
     """A recording, or a span of one, has ended.
 
     size        its part of the sizes of all recordings
@@ -75,10 +75,13 @@ class _SpansOfRecording:
         if len(self.ended) < self.count:
             return None
         names: list[str] = []
-        for _, one in sorted(self.ended.items()):
-            if one.reason:  # the first in time, as if the recording were read in one go
-                return Outcome(outcome.number, reason=one.reason)
-            names += one.value.names
+        for first in sorted(self.ended):
+            ended = self.ended[first]
+            if (
+                ended.reason
+            ):  # the first in time, as if the recording were read in one go
+                return Outcome(outcome.number, reason=ended.reason)
+            names += ended.value.names
         try:
             added = enter_recording(target, self.recording, names)
         except InputError as error:
@@ -88,19 +91,19 @@ class _SpansOfRecording:
 
 def index_on_cluster(
     cluster: Cluster, work: IndexWork, sizes: Mapping[str, int]
-) -> Iterator[Progressed]:
+) -> Iterator[IndexProgress]:
     """Embed recordings, of `sizes` in bytes, on a cluster; yield what became of each."""
     absolute = _use_absolute_paths(work)
-    long_ones: dict[str, LongRecording] = {}
+    long_recordings: dict[str, LongRecording] = {}
     rejected = set()
     for path, outcome in _measure_large(cluster, absolute, sizes):
         if outcome.reason:
             rejected.add(path)
-            yield Progressed(path, sizes[path], 0.0, outcome)
+            yield IndexProgress(path, sizes[path], 0.0, outcome)
         elif outcome.value is not None:
-            long_ones[path] = outcome.value
+            long_recordings[path] = outcome.value
     rest = {path: size for path, size in sizes.items() if path not in rejected}
-    yield from _embed(cluster, absolute, rest, long_ones)
+    yield from _embed(cluster, absolute, rest, long_recordings)
 
 
 def _use_absolute_paths(work: IndexWork) -> IndexWork:
@@ -136,17 +139,17 @@ def _embed(
     cluster: Cluster,
     work: IndexWork,
     sizes: Mapping[str, int],
-    long_ones: Mapping[str, LongRecording],
-) -> Iterator[Progressed]:
+    long_recordings: Mapping[str, LongRecording],
+) -> Iterator[IndexProgress]:
     """Embed recordings and spans of long ones; yield what became of them."""
     items: list[str | Span] = []
     names: list[str] = []
     shares: list[float] = []
-    open_ones = {}
+    unfinished = {}
     for path, size in sizes.items():
-        pieces = _split(path, size, long_ones.get(path))
+        pieces = _split(path, size, long_recordings.get(path))
         if len(pieces) > 1:
-            open_ones[path] = _SpansOfRecording(long_ones[path], len(pieces))
+            unfinished[path] = _SpansOfRecording(long_recordings[path], len(pieces))
         items += pieces
         names += [path] * len(pieces)
         shares += [size / len(pieces)] * len(pieces)
@@ -166,12 +169,12 @@ def _embed(
         embedded_s = 0.0
         ended: Outcome | None = outcome
         if isinstance(item, Span):
-            ended = open_ones[item.path].end(work.target, item, outcome)
+            ended = unfinished[item.path].end(work.target, item, outcome)
             if not outcome.reason:
                 embedded_s = outcome.value.embedded_s
         elif not outcome.reason:
             embedded_s = outcome.value.duration_s
-        yield Progressed(names[number], shares[number], embedded_s, ended)
+        yield IndexProgress(names[number], shares[number], embedded_s, ended)
 
 
 def _split(

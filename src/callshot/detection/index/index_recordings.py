@@ -276,13 +276,13 @@ class _IndexRun:
         self.start_s = time.monotonic()
         work = IndexWork(self.target, spec, device)
         done = {}
-        for one in index_on_cluster(cluster, work, sizes):
-            self._report(total, one.size, one.embedded_s)
-            if one.outcome is None:
+        for ended in index_on_cluster(cluster, work, sizes):
+            self._report(total, ended.size, ended.embedded_s)
+            if ended.outcome is None:
                 continue
-            done[one.path] = one.outcome
-            if not one.outcome.reason:
-                cluster.add_audio(one.outcome.value.duration_s)
+            done[ended.path] = ended.outcome
+            if not ended.outcome.reason:
+                cluster.add_audio(ended.outcome.value.duration_s)
         for path in sizes:
             self._note_outcome(path, done[path])
 
