@@ -149,10 +149,13 @@ def run_job(cluster, folder: Path, items: list[str], **changes) -> dict[str, str
     return {items[number]: text for number, text in sorted(outcomes.items())}
 
 
+def count_tries(folder: Path, item: str) -> int:
+    return len((folder / item).read_text())
+
+
 def test_only_the_item_that_ends_its_process_is_left_out(tmp_path, cluster):
     good = [f"good {number}" for number in range(12)]
-    items = [*good[:6], "dies", "dies-once", "fails", "fails-once", *good[6:]]
-    items += ["breaks", "busy"]
+    items = [*good[:6], "dies", "dies-once", *good[6:]]
     failures = cluster.usage.failures
     outcomes = run_job(cluster, tmp_path, items)
     assert list(outcomes) == items
@@ -160,21 +163,29 @@ def test_only_the_item_that_ends_its_process_is_left_out(tmp_path, cluster):
         "left out: dies: ended the process that worked on it, 5 times "
         "(a crash, or too little memory)"
     )
+    assert outcomes == {item: item.upper() for item in outcomes}
+    assert cluster.usage.failures == failures + 1
+    assert count_tries(tmp_path, "dies") == 5
+
+
+def test_an_item_that_fails_is_tried_twice(tmp_path, cluster):
+    items = ["good", "fails", "fails-once", "breaks", "busy"]
+    failures = cluster.usage.failures
+    outcomes = run_job(cluster, tmp_path, items)
+    assert list(outcomes) == items
     assert outcomes.pop("fails") == "left out: fails: cannot be read"
     assert outcomes.pop("breaks") == (
         "left out: ZeroDivisionError: a fault in the program"
     )
     assert outcomes == {item: item.upper() for item in outcomes}
-    assert cluster.usage.failures == failures + 3
-    tries = {item: len((tmp_path / item).read_text()) for item in items}
-    assert (tries["fails"], tries["fails-once"], tries["busy"]) == (2, 2, 2)
-    assert tries["dies"] == 5
+    assert cluster.usage.failures == failures + 2
+    assert [count_tries(tmp_path, item) for item in items] == [1, 2, 2, 2, 2]
 
 
 def test_a_result_that_no_worker_can_write_ends_the_job(tmp_path, cluster):
     with pytest.raises(OutputError, match="No space left on device"):
         run_job(cluster, tmp_path, ["good", "unwritten"])
-    assert len((tmp_path / "unwritten").read_text()) == 3
+    assert count_tries(tmp_path, "unwritten") == 3
 
 
 def test_a_task_does_not_wait_for_workers_that_are_gone(tmp_path, monkeypatch):
