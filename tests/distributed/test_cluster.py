@@ -160,12 +160,13 @@ def test_only_the_item_that_ends_its_process_is_left_out(tmp_path, cluster):
     outcomes = run_job(cluster, tmp_path, items)
     assert list(outcomes) == items
     assert outcomes.pop("dies") == (
-        "left out: dies: ended the process that worked on it, 5 times "
+        "left out: dies: ended the process that worked on it alone, 3 times "
         "(a crash, or too little memory)"
     )
     assert outcomes == {item: item.upper() for item in outcomes}
     assert cluster.usage.failures == failures + 1
-    assert count_tries(tmp_path, "dies") == 5
+    # It may have waited, and not run, on the first two workers that died.
+    assert 3 <= count_tries(tmp_path, "dies") <= 5
 
 
 def test_an_item_that_fails_is_tried_twice(tmp_path, cluster):
@@ -347,7 +348,7 @@ def test_tasks_go_to_the_scheduler_together(tmp_path, cluster, monkeypatch):
     sent, asked = [], []
     client = cluster.client
     send, ask = client.map, client.gather
-    monkeypatch.setattr("callshot.distributed.run_job.COLLECT_S", 0.25)
+    monkeypatch.setattr("callshot.distributed.run_job.COLLECT_S", 1.0)
     monkeypatch.setattr(
         client, "map", lambda *a, **k: sent.append(len(a[1])) or send(*a, **k)
     )

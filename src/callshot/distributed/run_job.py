@@ -405,10 +405,9 @@ class JobRun:
         self.waiting.append(batch)
 
     def _describe_deaths(self, number: int) -> str:
-        times = self.deaths[number] + self.lone_deaths[number]
         return (
-            f"{self.job.names[number]}: ended the process that worked on it, {times} times "
-            "(a crash, or too little memory)"
+            f"{self.job.names[number]}: ended the process that worked on it alone, "
+            f"{self.lone_deaths[number]} times (a crash, or too little memory)"
         )
 
     def _leave_out(self, number: int, reason: str) -> Outcome:
