@@ -1,6 +1,7 @@
 """Workers that are killed during an index: nothing is lost, and nothing is there twice."""
 
 import random
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -15,9 +16,13 @@ KILLS = 3
 
 
 def list_workers() -> list[psutil.Process]:
-    """Return the processes of local workers."""
-    children = psutil.Process().children(recursive=True)
-    return [one for one in children if "spawn_main" in " ".join(one.cmdline())]
+    """Return the processes of local workers that are alive."""
+    workers = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # it ended in the meantime
+            if "spawn_main" in " ".join(process.cmdline()):
+                workers.append(process)
+    return workers
 
 
 def test_an_index_is_whole_though_workers_are_killed(tmp_path, cluster):
@@ -32,8 +37,9 @@ def test_an_index_is_whole_though_workers_are_killed(tmp_path, cluster):
 
     def kill(share: float, text: str) -> None:
         ended.append(share)
-        if len(ended) % 8 == 4 and len(killed) < KILLS:
-            worker = rng.choice(list_workers())
+        workers = list_workers()
+        if len(ended) >= 4 + 6 * len(killed) and len(killed) < KILLS and workers:
+            worker = rng.choice(workers)
             worker.kill()
             killed.append(worker.pid)
 
