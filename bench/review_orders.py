@@ -118,7 +118,7 @@ def make_trial(site: Site, folder: Path, seed: int) -> Trial:
         window_s=site.window_s,
         hop_s=site.hop_s,
     ).index
-    result = scan(model, index, false_alarms=site.loose_per_h, site="none")
+    result = scan(model, index, false_alarms=site.loose_per_h, adapt="none")
     kept = set(calls["recording"])
     if not site.examples_are_apart:
         kept -= used

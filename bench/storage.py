@@ -125,7 +125,7 @@ def _scan(model: Path, recordings: Path, out: Path):
         model,
         recordings,
         out,
-        ScanOptions(false_alarms=60, site="none"),
+        ScanOptions(false_alarms=60, adapt="none"),
         IndexingOptions(),
         ScanOutput(),
     )

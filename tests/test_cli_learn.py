@@ -108,7 +108,7 @@ def test_scan_lays_clips_into_the_site_unless_told_otherwise(
     shown = run("scan", model, site, "--out", tmp_path / "auto")
     assert "4 examples were mixed into background" in shown.out
     index = tmp_path / "auto" / "index"
-    shown = run("scan", model, index, "--site", "none", "--out", tmp_path / "plain")
+    shown = run("scan", model, index, "--adapt", "none", "--out", tmp_path / "plain")
     assert "mixed into" not in shown.out
     assert "thresholds from distances of the examples" in shown.out
     shown = run("learn", clips, "--encoder", "mfcc", "--site", site, "--out", model)

@@ -205,7 +205,7 @@ def test_clips_find_calls_in_noise_when_they_are_laid_into_it(field, model, tmp_
     assert any("12 examples were mixed into background" in one for one in moved.notes)
     assert any("recordings without labels" in one for one in moved.notes)
     assert "windows without labels" in moved.detector.origin
-    plain = scan(model, folder / "site", tmp_path / "index", site="none", **options)
+    plain = scan(model, folder / "site", tmp_path / "index", adapt="none", **options)
     assert find_names(plain, calls) != labels
     again = scan(model, tmp_path / "index", false_alarms=10.0)
     assert again.events.equals(moved.events)
@@ -219,9 +219,9 @@ def test_a_model_with_background_is_used_as_it_is(field, tmp_path):
         folder / "site", tmp_path / "index", "mfcc", window_s=0.5
     ).index
     assert scan(own, index).notes == []
-    assert "mixed into" in scan(own, index, site="always").notes[0]
-    with pytest.raises(OptionError, match="site: expected one of auto, always, none"):
-        scan(own, index, site="elsewhere")
+    assert "mixed into" in scan(own, index, adapt="always").notes[0]
+    with pytest.raises(OptionError, match="adapt: expected one of auto, always, none"):
+        scan(own, index, adapt="elsewhere")
 
 
 def test_few_windows_are_no_background(model, tmp_path):

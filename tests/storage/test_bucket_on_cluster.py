@@ -76,7 +76,7 @@ def test_workers_read_and_write_a_bucket_and_signed_urls(
         scan_files(
             *places,
             to_path(f"{URL}/{out}"),
-            ScanOptions(900, site="none"),
+            ScanOptions(900, adapt="none"),
             IndexingOptions(cluster=workers),
             ScanOutput(),
         )

@@ -55,12 +55,13 @@ class EventOptions:
             show_default="the hop of the encoder, or the length of the window",
         ),
     ] = None
-    site: Annotated[
+    adapt: Annotated[
         str,
         typer.Option(
             metavar="auto|always|none",
             help="Which examples of the model are mixed into background sound of these recordings, "
-            "so that they fit the site. auto: those from clips. always: all. none: no examples.",
+            "so that they sound as they would there. auto: those from clips. always: all. none: no "
+            "examples.",
         ),
     ] = "auto"
     to: Annotated[
@@ -99,7 +100,7 @@ class EventOptions:
 
         aim = parse_rate(self.false_alarms)
         assert aim is not None  # there is a default
-        return ScanOptions(aim, self.gap, self.hop, self.site)
+        return ScanOptions(aim, self.gap, self.hop, self.adapt)
 
     def output(self) -> "ScanOutput":
         """Return which files are written."""

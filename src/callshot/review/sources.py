@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SCAN_FACTS = "scan.json"
 EVENTS_FILE = "events.parquet"
 INDEX_FOLDER = "index"
-SITE_MODEL = "model.npz"
+ADAPTED_MODEL = "model.npz"
 SCAN = "scan"
 SEGMENTS_KIND = "segments"
 STUDY_KIND = "study"
@@ -160,8 +160,8 @@ def _find_model(
     """Return the model as the scan used it, None if it is not there any more."""
     if options.model is not None:
         return options.model
-    if SITE_MODEL in facts["files"]:
-        return folder / SITE_MODEL
+    if ADAPTED_MODEL in facts["files"]:
+        return folder / ADAPTED_MODEL
     named = facts.get("model", {})
     places = [Path(str(named.get("path", "")))]
     places += [place / str(named.get("file")) for place in (folder.parent, Path())]
@@ -172,7 +172,10 @@ def _check_model(path: Path, facts: Mapping[str, Any]) -> None:
     """Raise InputError unless a model is the one of the scan."""
     with explain_unreadable(path):
         checksum = sha256_file(path)
-    checksums = (facts.get("model", {}).get("sha256"), facts["files"].get(SITE_MODEL))
+    checksums = (
+        facts.get("model", {}).get("sha256"),
+        facts["files"].get(ADAPTED_MODEL),
+    )
     if checksum not in checksums:
         raise InputError(
             f"{path}: not the model of this scan, or it has changed; give the model by --model, "

@@ -219,7 +219,7 @@ def adapt_examples(
     if model.clips is None or all(samples is None for samples in model.clips.samples):
         raise InputError(
             f"{model.source}: has no audio of its examples, so they cannot be mixed into "
-            "background; learn the model again, or use --site none"
+            "background; learn the model again, or use --adapt none"
         )
     backgrounds = read_quiet_windows(files, spec, grid, model.settings.channel_rule)
     rows, vectors = mix_clips(

@@ -1,4 +1,4 @@
-"""The plain audio of examples, which a model keeps so that it can move to another site.
+"""The plain audio of examples, which a model keeps so that it can be adapted to other recordings.
 
 Of each label the audio of at most 20 examples is kept, chosen by a hash of their places: so the
 choice does not depend on the order in which examples are added. Of a long call only the middle 10 s

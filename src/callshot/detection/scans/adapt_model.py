@@ -42,7 +42,7 @@ def adapt_model(
 ) -> AdaptedModel:
     """Mix examples into background of what is scanned, and take thresholds from there.
 
-    `mode` is the option `site` of a scan. With "auto", only for models without background: their
+    `mode` is the option `adapt` of a scan. With "auto", only for models without background: their
     examples are clips, from elsewhere.
     """
     background = model.background
@@ -68,7 +68,7 @@ def adapt_model(
         return AdaptedModel(model, background, (note, NO_LABELS))
     note = (
         f"{len(mixed.examples)} examples were mixed into background of these recordings; "
-        "--site none uses them as they are"
+        "--adapt none uses them as they are"
     )
     return AdaptedModel(mixed, background, (note, NO_LABELS))
 

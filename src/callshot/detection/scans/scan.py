@@ -94,7 +94,7 @@ def scan(
     false_alarms: float = 1.0,
     gap_s: float = 0.0,
     hop_s: float | None = None,
-    site: str = "auto",
+    adapt: str = "auto",
     encoder: str | None = None,
     encoder_options: Mapping[str, object] | None = None,
     follow_links: bool = False,
@@ -125,7 +125,7 @@ def scan(
     hop_s : float, optional
         Seconds from the start of one window to the next; by default as the encoder has it,
         otherwise the window. With overlapping windows the edges of events are more precise.
-    site : str
+    adapt : str
         "auto": examples that are clips, without recordings around them, are mixed into background
         of what is scanned, and thresholds come from there; "always": all examples; "none".
     encoder, encoder_options
@@ -161,7 +161,7 @@ def scan(
     ['rumble']
     """
     learned = model if isinstance(model, Model) else load_model(model)
-    options = ScanOptions(false_alarms, gap_s, hop_s, site)
+    options = ScanOptions(false_alarms, gap_s, hop_s, adapt)
     indexing = IndexingOptions(
         encoder, format_options(encoder_options), follow_links, device, threads, cluster
     )
@@ -180,7 +180,7 @@ def scan_recordings(
     check_scannable(model)
     check_aim(options.false_alarms)
     source = open_source(model, recordings, index, options, indexing, progress)
-    adapted = adapt_model(model, source, options.site, indexing)
+    adapted = adapt_model(model, source, options.adapt, indexing)
     aim = find_window_aim(options.false_alarms, source.index, adapted.background)
     detector = make_detector(adapted.model, adapted.background, aim)
     run = _ScanRun(source, detector, _make_spacing(model, source.index, options))

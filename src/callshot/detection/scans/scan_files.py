@@ -6,7 +6,7 @@ raven/, audacity/, kaleidoscope/
 raven-all/                    one Raven table for all recordings
 rejects.csv                   recordings that could not be read, and why
 scan.json                     what was scanned and how, and the sha256 of every other file
-model.npz                     the model as it was used, if examples were mixed into this site
+model.npz                     the model as it was used, if examples were adapted to these recordings
 index/                        windows of recordings, made once; only if no index was given
 """
 
@@ -42,7 +42,7 @@ from callshot.version import __version__
 
 PROVENANCE = "scan.json"
 INDEX_FOLDER = "index"
-SITE_MODEL = "model.npz"
+ADAPTED_MODEL = "model.npz"
 CLIPS_FOLDER = "clips"
 ACTIVITY_FOLDER = "activity"
 TABLES = {"csv": "events.csv", "parquet": "events.parquet"}
@@ -147,8 +147,8 @@ def _write_events(result: ScanResult, folder: Path, wanted: ScanOutput) -> list[
             names += [f"{format}/{file}" for file in files]
     names += _write_activity(result, folder)
     if result.adapted_model is not None:
-        write_model(result.adapted_model, folder / SITE_MODEL)
-        names.append(SITE_MODEL)
+        write_model(result.adapted_model, folder / ADAPTED_MODEL)
+        names.append(ADAPTED_MODEL)
     write_rejects(result.rejects, folder / REJECTS)
     return [*names, REJECTS]
 

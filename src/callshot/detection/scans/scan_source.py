@@ -25,7 +25,7 @@ from callshot.jobs import Cluster
 from callshot.records import Progress, Reject, scale_progress
 from callshot.storage import to_path
 
-SITES = ("auto", "always", "none")
+ADAPT_MODES = ("auto", "always", "none")
 INDEXING = 0.98  # of the work, where recordings are embedded first
 ROUNDING_S = 1e-3  # windows and hops are whole numbers of samples
 
@@ -37,17 +37,17 @@ class ScanOptions:
     false_alarms  aim for each class, per hour
     gap_s         pauses up to this do not end an event
     hop_s         seconds from one window to the next; None: those of the encoder or the index
-    site          "auto": examples without recordings around them are mixed into background of what
+    adapt         "auto": examples without recordings around them are mixed into background of what
                   is scanned; "always": all examples are; "none"
     """
 
     false_alarms: float = 1.0
     gap_s: float = 0.0
     hop_s: float | None = None
-    site: str = "auto"
+    adapt: str = "auto"
 
     def __post_init__(self) -> None:
-        check_choice("site", self.site, SITES)
+        check_choice("adapt", self.adapt, ADAPT_MODES)
         if not 0 <= self.gap_s < math.inf:
             raise OptionError(f"gap: expected 0 or more seconds, got {self.gap_s:g}")
 
