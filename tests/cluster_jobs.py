@@ -1,12 +1,15 @@
 """For tests of a cluster: functions of jobs, which workers import by name, and files to compare."""
 
+import errno
 import os
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from callshot.detection.index.long_recordings import Span
 from callshot.errors import InputError, OutputError
+from callshot.files import explain_unreadable
 from callshot.jobs import Job, Outcome, TryLater
 
 
@@ -43,6 +46,27 @@ def open_slowly(folder: Path, threads: int) -> Path:
 
 def fail_to_open(folder: Path, threads: int) -> Path:
     raise InputError("no weights for birdnet; run callshot encoders get birdnet")
+
+
+def fail_to_open_once(folder: Path, threads: int) -> Path:
+    if _count_try(folder, f"opened-{os.getpid()}") == 1:
+        raise OSError(errno.EIO, "the storage failed: 503", "s3://b/model.npz")
+    return folder
+
+
+def fail_on_first_worker(folder: Path, threads: int) -> Path:
+    first = folder / "first"
+    with suppress(FileExistsError), first.open("x") as stream:
+        stream.write(str(os.getpid()))
+    if first.read_text() in ("", str(os.getpid())):
+        raise OSError(errno.ESTALE, "Stale file handle", "/disk/index")
+    return folder
+
+
+def fail_to_read(folder: Path, threads: int) -> Path:
+    _count_try(folder, "opened")
+    with explain_unreadable("s3://b/index.json"):
+        raise OSError(errno.EIO, "the storage failed: 503", "s3://b/index.json")
 
 
 def work(folder: Path, item: str) -> str:

@@ -19,7 +19,8 @@ class Job:
 
     kind       a short name of the work, such as "index"
     prepare    called once in each process, with `common` and a number of threads; it returns what
-               the function needs, such as an open model. An error in it ends the job.
+               the function needs, such as an open model. After an OSError the items go to
+               other workers; any other error of callshot in it ends the job.
     function   called with what `prepare` returned, and with an item. After an InputError the item
                is tried once more elsewhere, and then is left out.
     common     what `prepare` gets: the same for all items

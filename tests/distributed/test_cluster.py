@@ -16,12 +16,20 @@ from typer.testing import CliRunner
 
 import callshot
 from callshot.cli import app
-from callshot.distributed import connect, worker
+from callshot.distributed import connect, job_workers, worker
 from callshot.distributed import run_job as run_job_module
 from callshot.distributed.connect import find_scheduler
 from callshot.distributed.run_job import JobRun, Usage
 from callshot.errors import ClusterError, OptionError, OutputError
-from cluster_jobs import fail_to_open, list_files, make_job, open_slowly
+from cluster_jobs import (
+    fail_on_first_worker,
+    fail_to_open,
+    fail_to_open_once,
+    fail_to_read,
+    list_files,
+    make_job,
+    open_slowly,
+)
 from sounds import record
 
 pytest.importorskip("distributed")
@@ -192,7 +200,7 @@ def test_a_result_that_no_worker_can_write_ends_the_job(tmp_path, cluster):
 def test_a_task_does_not_wait_for_workers_that_are_gone(tmp_path, monkeypatch):
     from distributed import Client, LocalCluster
 
-    monkeypatch.setattr("callshot.distributed.run_job.COUNT_WORKERS_S", 0.2)
+    monkeypatch.setattr("callshot.distributed.job_workers.COUNT_S", 0.2)
     options = {"processes": False, "dashboard_address": "127.0.0.1:0"}
     with (
         LocalCluster(n_workers=0, threads_per_worker=1, **options) as workers,
@@ -200,8 +208,8 @@ def test_a_task_does_not_wait_for_workers_that_are_gone(tmp_path, monkeypatch):
     ):
         run = JobRun(client, make_job(tmp_path, ["good"]), Usage())
         run.failed_on = {0: "inproc://first"}
-        run.workers = ["inproc://first", "inproc://second"]
-        run.counted_s = time.monotonic()
+        run.workers.addresses = ["inproc://first", "inproc://second"]
+        run.workers.counted_s = time.monotonic()
         outcomes = run.outcomes()
         threading.Timer(1.0, workers.scale, [1]).start()
         assert next(outcomes).value == "GOOD"
@@ -211,6 +219,42 @@ def test_a_worker_without_weights_ends_the_job_with_its_address(tmp_path, cluste
     message = r"test: worker tcp://127.0.0.1:\d+: no weights for birdnet; run callshot"
     with pytest.raises(ClusterError, match=message):
         run_job(cluster, tmp_path, ["good"], prepare=fail_to_open)
+
+
+@pytest.fixture
+def short_pauses(monkeypatch):
+    monkeypatch.setattr(job_workers, "PAUSE_S", 0.2)
+
+
+def test_storage_that_fails_once_while_a_model_is_opened_costs_no_item(
+    tmp_path, cluster, short_pauses
+):
+    items = [f"good {number}" for number in range(8)]
+    outcomes = run_job(cluster, tmp_path, items, prepare=fail_to_open_once)
+    assert outcomes == {item: item.upper() for item in items}
+    assert list(tmp_path.glob("opened-*"))
+
+
+def test_the_items_of_a_worker_whose_disk_fails_go_to_others(
+    tmp_path, cluster, short_pauses
+):
+    items = [f"process {number}" for number in range(8)]
+    outcomes = run_job(cluster, tmp_path, items, prepare=fail_on_first_worker)
+    assert list(outcomes) == items
+    assert set(outcomes.values()).isdisjoint({(tmp_path / "first").read_text()})
+    assert [count_tries(tmp_path, item) for item in items] == [1] * 8
+
+
+def test_storage_that_fails_on_all_workers_ends_the_job(
+    tmp_path, cluster, short_pauses
+):
+    message = (
+        r"test: worker tcp://127.0.0.1:\d+: s3://b/index.json: cannot be read \(the storage "
+        r"failed: 503\); every worker failed like this, 3 times$"
+    )
+    with pytest.raises(ClusterError, match=message):
+        run_job(cluster, tmp_path, ["good"] * 8, prepare=fail_to_read)
+    assert 6 <= count_tries(tmp_path, "opened") <= 12  # of 2 tasks on each worker
 
 
 def test_a_worker_with_another_version_ends_the_job(tmp_path, cluster, monkeypatch):
@@ -278,7 +322,7 @@ def test_a_stopped_worker_keeps_no_other_from_working(tmp_path, cluster, monkeyp
 
 
 def test_a_job_ends_when_the_last_worker_dies_with_reports(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_job_module, "NO_WORKERS_S", 1.0)
+    monkeypatch.setattr(job_workers, "NO_WORKERS_S", 1.0)
     file = tmp_path / "scheduler.json"
     paths = os.pathsep.join(path for path in sys.path if path)
     options = {

@@ -19,12 +19,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from callshot.distributed.run_job import (
-    JobRun,
-    Usage,
+from callshot.distributed.job_workers import (
     ignore_missing,
+    list_gpu_workers,
     list_workers,
 )
+from callshot.distributed.run_job import JobRun, Usage
 from callshot.encoders.embed import default_threads
 from callshot.errors import ClusterError, OptionError
 from callshot.files import error_reason
@@ -43,7 +43,6 @@ CLOSE_S = 30.0
 INTERRUPTED_CLOSE_S = 0.3  # after Ctrl-C there is one second for everything
 WARNINGS = "PYTHONWARNINGS"
 SCHEDULER = "Scheduler"  # as Dask names what is behind an address
-GPU = "GPU"  # the resource that workers with a GPU announce
 EXPECTED = "expected local:N, the address of a scheduler or its file"
 MISSING = "cluster: needs dask.distributed; run pip install 'callshot[cluster]'"
 
@@ -350,8 +349,7 @@ def _make_question() -> Callable[[], str]:
 
 def check_gpu(client: "Client", where: str) -> None:
     """Raise ClusterError unless a worker announces a GPU."""
-    workers = client.scheduler_info()["workers"].values()
-    if not any(GPU in worker["resources"] for worker in workers):
+    if not list_gpu_workers(client):
         raise ClusterError(
             f"{where}: no worker announces the resource GPU; start workers with GPU=1, or use "
             "--device cpu"

@@ -3,7 +3,8 @@
 Only a few tasks for each worker are with the scheduler at a time, so that its memory does not grow
 with the job, and few tasks are on a worker that dies. Items that were on a worker that died are
 tried again one by one, then with nothing else running; only an item that ends its process then too
-is left out. An item that fails is tried again on another worker.
+is left out. An item that fails is tried again on another worker, and so are the items of a worker
+that could not open what the job needs.
 """
 
 import asyncio
@@ -16,11 +17,18 @@ from concurrent.futures import Future as Question
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from callshot.distributed.job_workers import (
+    JobWorkers,
+    check_alive,
+    ignore_missing,
+    lost_message,
+)
 from callshot.distributed.worker import (
     DONE,
     LATER,
     NOT_WRITTEN,
     ItemReport,
+    OpeningFailed,
     TaskItems,
     TaskReport,
     Work,
@@ -46,13 +54,7 @@ LONE_DEATHS = 3  # of workers that had nothing but the item, before it is left o
 POLL_S = 0.5
 COLLECT_S = 0.0005  # for each worker, between the end of a task and the questions
 LATER_S = 1.0  # between looks at items that other processes work on
-COUNT_WORKERS_S = 2.0
 ANSWER_S = 5.0  # for the reports of several tasks; then each is asked for alone
-NO_WORKERS_S = 300.0
-
-
-def ignore_missing() -> None:
-    """Leave it to others to start workers again."""
 
 
 @dataclass
@@ -116,9 +118,6 @@ class JobRun:
         default_factory=dict
     )  # the worker of the last try
     left_out: set[str] = field(default_factory=set)  # names of items
-    workers: list[str] = field(default_factory=list)
-    counted_s: float = -COUNT_WORKERS_S
-    seen_s: float = field(default_factory=time.monotonic)  # when there were workers
     sent: int = 0
     size_done: float = 0.0
     worked_s: float = 0.0
@@ -126,6 +125,7 @@ class JobRun:
     def __post_init__(self) -> None:
         self.unsent.extend(range(len(self.job.items)))
         self.size_left = sum(self.job.sizes)
+        self.workers = JobWorkers(self.client, self.job, self.restore)
         self.work = Work.of_job(self.job, uuid.uuid4().hex, self.threads)
 
     def outcomes(self) -> Iterator[Outcome]:
@@ -142,28 +142,28 @@ class JobRun:
 
     def _send(self) -> bool:
         """Send as many tasks as the workers can have; return False when everything is done."""
-        self._count_workers()
-        batches = []
+        if self.workers.count_again():
+            self._take_back_lost()
+        together: dict[tuple[str, ...], list[_Batch]] = {}
         for batch in self._choose_batches():
-            others = self._find_others(batch)
-            if others:
-                options = {"workers": others, "allow_other_workers": True}
-                self._submit([replace(batch, workers=others)], options)
-            else:
-                batches.append(batch)
-        if batches:
-            self._submit(batches, {})
-        return bool(self.running)
+            workers = tuple(self._choose_workers(batch))
+            together.setdefault(workers, []).append(replace(batch, workers=workers))
+        for workers, batches in together.items():
+            self._submit(batches, workers)
+        unsent = self.waiting or self.unsent or self.suspects or self.later
+        return bool(self.running or unsent)  # while all workers pause, nothing is sent
 
     def _choose_batches(self) -> Iterator[_Batch]:
-        sent = len(self.running) - self._count_unanswered()
-        room = TASKS_PER_WORKER * max(1, len(self.workers)) - sent
+        if self.workers.all_pause:
+            return
+        most = TASKS_PER_WORKER * max(1, len(self.workers.ready))
+        room = most - len(self.running) + self._count_unanswered()
         if len(self.running) == 1 and next(iter(self.running.values())).is_alone:
             return
         while room > 0 and (self.waiting or self.unsent):
             yield self._next_batch()
             room -= 1
-        if self.running or room < TASKS_PER_WORKER * max(1, len(self.workers)):
+        if self.running or room < most:
             return
         if self.suspects:
             yield _Batch([self.suspects.popleft()], is_alone=True)
@@ -196,13 +196,17 @@ class JobRun:
         """Return how much work a task should be: at first an item, then some seconds."""
         if not self.worked_s:
             return 0.0
-        workers = max(1, len(self.workers))
+        workers = max(1, len(self.workers.ready))
         task_s = max(TASK_S, workers / WORKERS_PER_TASK_S)
         share = self.size_left / (TASKS_PER_WORKER * workers)
         return min(task_s * self.size_done / self.worked_s, share)
 
-    def _submit(self, batches: Sequence[_Batch], options: dict[str, Any]) -> None:
+    def _submit(self, batches: Sequence[_Batch], workers: Sequence[str]) -> None:
         """Send tasks together: one graph costs the scheduler less than many."""
+        options: dict[str, Any] = {}
+        if workers:
+            may_be_others = not self.workers.some_pause
+            options = {"workers": list(workers), "allow_other_workers": may_be_others}
         if self.job.needs_gpu:
             options["resources"] = {"GPU": 1}
         name = f"{self.job.kind}-{self.work.job_id}"
@@ -225,28 +229,15 @@ class JobRun:
         items = [self.job.items[number] for number in batch.numbers]
         return TaskItems(batch.numbers, items)
 
-    def _find_others(self, batch: _Batch) -> list[str]:
-        """Return the workers on which the items of a batch have not failed, if any has."""
+    def _choose_workers(self, batch: _Batch) -> list[str]:
+        """Return the workers that a batch should go to; none if it may go to all."""
+        some_pause = self.workers.some_pause
         failed_on = {self.failed_on.get(number, "") for number in batch.numbers}
-        if not any(failed_on):
+        if not any(failed_on) and not some_pause:
             return []
-        return [worker for worker in self.workers if worker not in failed_on]
-
-    def _count_workers(self) -> None:
-        """Ask now and then which workers there are: some die, others come."""
-        if time.monotonic() - self.counted_s < COUNT_WORKERS_S:
-            return
-        self.restore()
-        self.workers = list_workers(self.client)
-        self._take_back_lost()
-        self.counted_s = time.monotonic()
-        if self.workers:
-            self.seen_s = self.counted_s
-        elif self.counted_s - self.seen_s > NO_WORKERS_S:
-            raise ClusterError(
-                f"{self.job.kind}: the cluster has had no workers for {NO_WORKERS_S:g} s; "
-                "start some, and run the command again"
-            )
+        ready = self.workers.ready
+        others = [worker for worker in ready if worker not in failed_on]
+        return others or (ready if some_pause else [])
 
     def _take_back_lost(self) -> None:
         """Send tasks again whose workers are gone.
@@ -259,7 +250,7 @@ class JobRun:
         }
         for future, batch in bound.items():
             is_waiting = future.status == "pending"
-            if is_waiting and set(batch.workers).isdisjoint(self.workers):
+            if is_waiting and set(batch.workers).isdisjoint(self.workers.addresses):
                 del self.running[future]
                 future.release()
                 self.waiting.append(replace(batch, workers=()))
@@ -273,7 +264,7 @@ class JobRun:
         except queue.Empty:
             check_alive(self.client)
             return []
-        time.sleep(COLLECT_S * len(self.workers))
+        time.sleep(COLLECT_S * len(self.workers.addresses))
         while not self.ended.empty():
             ended.append(self.ended.get())
         return [future for future in ended if future in self.running]
@@ -340,15 +331,27 @@ class JobRun:
         except KilledWorker:
             yield from self._suspect(batch)
             return
+        except OpeningFailed as error:
+            self._send_elsewhere(batch, error)
+            return
         except WorkerUnfit as error:
             raise ClusterError(f"{self.job.kind}: {error}") from None
         except Exception as error:
             raise self._explain(future, error) from error
         finally:
             future.release()
+        self.workers.note_opened(report.worker)
         self._count(batch, report)
         for item in report.items:
             yield from self._finish_item(item, report.worker)
+
+    def _send_elsewhere(self, batch: _Batch, error: OpeningFailed) -> None:
+        """Send the items of a worker that could not begin with them again, to others if it can."""
+        self.workers.note_failed(error.worker, error.reason)
+        if batch.is_alone:
+            self.suspects.extendleft(batch.numbers)
+        else:
+            self._try_again(replace(batch, workers=()))
 
     def _explain(self, future: "Future", error: Exception) -> ClusterError:
         """Return why a task has no report: a lost scheduler, or a worker without callshot."""
@@ -427,27 +430,3 @@ class JobRun:
             question.cancel()
         for future in self.running:
             future.release()
-
-
-def list_workers(client: "Client") -> list[str]:
-    """Return the addresses of the workers that the scheduler has now."""
-    check_alive(client)
-    try:
-        return list(client.nthreads())
-    except Exception as error:
-        raise ClusterError(lost_message(client)) from error
-
-
-def check_alive(client: "Client") -> None:
-    """Raise ClusterError if the scheduler is gone."""
-    if client.status != "running":
-        raise ClusterError(lost_message(client))
-
-
-def lost_message(client: "Client") -> str:
-    """Return what to do when the scheduler is gone."""
-    address = getattr(client.scheduler, "address", "")
-    return (
-        f"the scheduler {address} is gone; what was finished is kept: start a scheduler and "
-        "workers, and run the command again"
-    )

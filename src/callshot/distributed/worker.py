@@ -16,7 +16,7 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from callshot.errors import InputError, OutputError
+from callshot.errors import CallshotError, InputError, OutputError
 from callshot.files import error_reason
 from callshot.jobs import Job, TryLater
 from callshot.version import __version__
@@ -33,6 +33,15 @@ NOT_WRITTEN = "not written"  # OutputError: no space, no permission
 
 class WorkerUnfit(Exception):
     """A worker cannot take part in a job at all."""
+
+
+class OpeningFailed(Exception):
+    """A worker could not open what a job needs, but may later, or another one can."""
+
+    def __init__(self, worker: str, reason: str) -> None:
+        super().__init__(worker, reason)
+        self.worker = worker
+        self.reason = reason
 
 
 @dataclass(frozen=True)
@@ -144,12 +153,28 @@ def _find_state(work: Work) -> Any:
 
 @contextmanager
 def _explain_unfit() -> Iterator[None]:
-    """Name this worker in an error that keeps it from taking part."""
+    """Name this worker in an error that keeps it from taking part, for now or at all."""
     try:
         yield
     except Exception as error:
-        reason = error_reason(error)
-        raise WorkerUnfit(f"worker {worker_address()}: {reason}") from None
+        address = worker_address()
+        reason = _describe_error(error)
+        if _may_pass(error):
+            raise OpeningFailed(address, reason) from None
+        raise WorkerUnfit(f"worker {address}: {reason}") from None
+
+
+def _may_pass(error: Exception) -> bool:
+    """Return whether an error may be of storage or a disk: another worker may have none."""
+    if isinstance(error, OSError) or isinstance(error.__cause__, OSError):
+        return True
+    return not isinstance(error, CallshotError | ImportError | WorkerUnfit)
+
+
+def _describe_error(error: Exception) -> str:
+    reason = error_reason(error)
+    file = getattr(error, "filename", None)
+    return f"{file}: {reason}" if file else reason
 
 
 def check_versions(expected: dict[str, str]) -> None:

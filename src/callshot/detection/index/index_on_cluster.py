@@ -4,11 +4,12 @@ Workers measure large recordings first. The spans of a long one are items of the
 several workers embed it; when all are written, this process enters the recording.
 """
 
+import errno
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from callshot.detection.index.add_recording import AddedRecording, IndexTarget
-from callshot.detection.index.index_files import read_settings
+from callshot.detection.index.index_files import is_index, read_settings
 from callshot.detection.index.long_recordings import (
     LongRecording,
     Span,
@@ -192,9 +193,10 @@ def _split(
 def open_folder_on_worker(work: IndexWork, threads: int) -> IndexWork:
     """Check that the recordings are there; nothing has to be opened."""
     if not work.target.root.is_dir():
-        raise InputError(
-            f"{work.target.root}: the folder of the recordings is not there; "
-            "use a shared folder"
+        raise FileNotFoundError(
+            errno.ENOENT,
+            "the folder of the recordings is not there; use a shared folder",
+            str(work.target.root),
         )
     return work
 
@@ -203,6 +205,12 @@ def open_index_on_worker(work: IndexWork, threads: int) -> _OpenIndex:
     """Open the model in the process of a worker; check that folders and weights are the same."""
     open_folder_on_worker(work, threads)
     target = work.target
+    if not is_index(target.out):
+        raise FileNotFoundError(
+            errno.ENOENT,
+            "the index is not there; use a folder that all machines share",
+            str(target.out),
+        )
     if read_settings(target.out) != target.settings:
         raise InputError(
             f"{target.out}: the worker has a different index at this path; use a folder that all "
