@@ -116,9 +116,9 @@ class ClusterHere:
                 raise KeyboardInterrupt
             try:
                 job.function(state, item)
-                yield Outcome(number, job.function(state, item), tries=2)
+                yield Outcome(number, job.function(state, item))
             except InputError as error:
-                yield Outcome(number, reason=str(error), tries=2)
+                yield Outcome(number, reason=str(error))
 
     def add_audio(self, seconds):
         self.audio_s += seconds

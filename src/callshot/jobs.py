@@ -46,13 +46,12 @@ class Job:
 class Outcome:
     """What became of an item: the value that its function returned, or why there is none.
 
-    `tries` is how often it was given to a worker.
+    The value is that of the last try: what a worker wrote before it died is there already.
     """
 
     number: int
     value: Any = None
     reason: str = ""
-    tries: int = 1
 
 
 class Cluster(Protocol):

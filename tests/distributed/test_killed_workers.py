@@ -49,6 +49,32 @@ def test_an_index_is_whole_though_workers_are_killed(tmp_path, cluster):
     assert len(killed) == KILLS
     assert result.rejects == []
     assert len(result.index.recordings) == RECORDINGS
-    # Of a recording whose worker died after it was written, nobody knows who added it.
-    assert set(result.added) <= set(plain.added)
+    assert result.added == plain.added
     assert list_files(tmp_path / "killed") == list_files(tmp_path / "plain")
+
+
+def test_a_recording_whose_worker_died_after_writing_it_counts_as_added(
+    tmp_path, cluster
+):
+    audio = tmp_path / "audio"
+    for number in range(3):
+        record(audio / f"r{number}.wav", 2.0, 16000, seed=number)
+    out = tmp_path / "i"
+    callshot.index_recordings(audio / "r0.wav", out, "mfcc", window_s=1.0)
+    written = []
+
+    class DiedAfterWriting:
+        """Runs everything twice, as if all workers died between their work and their reports."""
+
+        def run(self, job):
+            written.extend(outcome.value.is_new for outcome in cluster.run(job))
+            yield from cluster.run(job)
+
+        def add_audio(self, seconds):
+            cluster.add_audio(seconds)
+
+    result = callshot.index_recordings(
+        audio, out, "mfcc", window_s=1.0, cluster=DiedAfterWriting()
+    )
+    assert written == [True, True]
+    assert result.added == ["r1.wav", "r2.wav"]

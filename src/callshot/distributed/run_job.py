@@ -375,7 +375,7 @@ class JobRun:
         number = item.number
         if item.state == DONE:
             self.usage.items += 1
-            yield Outcome(number, item.value, tries=self._count_tries(number))
+            yield Outcome(number, item.value)
             return
         if item.state == LATER:
             self.later.append(number)
@@ -418,11 +418,7 @@ class JobRun:
         if name not in self.left_out:  # spans of a recording are one failure
             self.left_out.add(name)
             self.usage.failures += 1
-        return Outcome(number, reason=reason, tries=self._count_tries(number))
-
-    def _count_tries(self, number: int) -> int:
-        deaths = self.deaths[number] + self.lone_deaths[number]
-        return 1 + self.tries[number] + deaths
+        return Outcome(number, reason=reason)
 
     def _cancel(self) -> None:
         """Take back what the scheduler still has."""

@@ -69,7 +69,8 @@ class IndexResult:
     """What became of recordings.
 
     index    all windows, those of earlier runs too
-    added    paths of the recordings that this run added
+    added    paths of the recordings that this run added; on a cluster, of all that the index has
+             now and did not have before
     rejects  recordings that could not be read, and why
     notes    what is unusual about recordings that are in the index
     """
@@ -362,10 +363,13 @@ class _IndexRun:
         return True
 
     def _note_outcome(self, path: str, outcome: Outcome) -> None:
+        """Note what became of a recording that the index did not have when the job began.
+
+        A worker that died may have added it, so that it was not new to the one that reported it.
+        """
         if outcome.reason:
             self.reasons[path] = outcome.reason
-        elif outcome.value.is_new or outcome.tries > 1:
-            # After a retry, what the first try added is not new.
+        else:
             self._note(outcome.value)
 
     def _note(self, recording: AddedRecording) -> None:
