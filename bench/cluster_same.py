@@ -53,7 +53,7 @@ COMMANDS = {
     "table": "embed segments/segments.parquet -e mfcc --store store -o table/mfcc.parquet",
     "events": "scan calls.npz ../recordings --hop 0.25 -o events",
     "curves": f"evaluate table/mfcc.parquet {PROTOCOL} -o curves",
-    "moved": f"evaluate elsewhere.parquet --queries table/mfcc.parquet {PROTOCOL} -o moved",
+    "transfer": f"evaluate elsewhere.parquet --queries table/mfcc.parquet {PROTOCOL} -o transfer",
     "report": "run study.toml",
     ".callshot": "",  # the steps of the study
 }

@@ -278,15 +278,15 @@ def test_segment_takes_the_options_of_the_command_line(tmp_path: Path) -> None:
 
 
 def test_queries_of_another_corpus_have_the_difference_beside_the_curves() -> None:
-    site = (make_vectors(1) + 1.0, Y, GROUPS)
-    result = evaluate(queries=site, corpus="north", centre=True)
-    assert isinstance(result, callshot.MovedEvaluation)
+    target = (make_vectors(1) + 1.0, Y, GROUPS)
+    result = evaluate(queries=target, corpus="north", centre=True)
+    assert isinstance(result, callshot.TransferEvaluation)
     assert result.encoders == ["X", "X, centred"]
     assert result.corpus == "north"
-    assert set(result.costs["other"]) == {"examples of north"}
+    assert set(result.transfer_cost["other"]) == {"examples of north"}
     assert result.queries == 40
-    alone = callshot.evaluate(*site[:2], groups=GROUPS, **FEW)
-    assert result.at_site.folds.fold.tolist() == alone.folds.fold.tolist()
+    alone = callshot.evaluate(*target[:2], groups=GROUPS, **FEW)
+    assert result.within_target.folds.fold.tolist() == alone.folds.fold.tolist()
     axes = result.plot()
     assert len(axes.get_legend().get_texts()) == 5
 
@@ -305,10 +305,10 @@ def test_queries_may_be_tables() -> None:
         for seed in (0, 1)
     ]
     result = callshot.evaluate(tables[0], queries=tables[1], folds=3, **FEW)
-    assert isinstance(result, callshot.MovedEvaluation)
-    assert result.at_site.folds.count == 3
-    assert result.in_library is not None
-    assert result.in_library.folds.count == 3
+    assert isinstance(result, callshot.TransferEvaluation)
+    assert result.within_target.folds.count == 3
+    assert result.within_source is not None
+    assert result.within_source.folds.count == 3
 
 
 def test_wrong_queries_are_one_clear_line() -> None:

@@ -308,19 +308,19 @@ def test_calls_in_the_background_of_a_site_are_compared_with_the_site(
 ):
     site = record(tmp_path / "site" / "night.wav", seconds=20, rate=16000, seed=9)
     words = ("embed", segments, "--encoder", "mfcc", "--quiet", "--out")
-    run(*words, tmp_path / "library.parquet")
+    run(*words, tmp_path / "source.parquet")
     where = ("--site", site.parent, "--snr-db", "5,10")
     run(*words, tmp_path / "at-site.parquet", *where)
     table = read_table(tmp_path / "at-site.parquet")
     assert table.encoder == "mfcc, at site"
     assert len(table) == 12
-    out = tmp_path / "moved"
+    out = tmp_path / "transfer"
     run(
         "evaluate",
-        tmp_path / "library.parquet",
+        tmp_path / "source.parquet",
         tmp_path / "at-site.parquet",
         "--queries",
-        tmp_path / "library.parquet",
+        tmp_path / "source.parquet",
         "--folds",
         "3",
         "--no-figure",

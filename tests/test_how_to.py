@@ -64,12 +64,12 @@ def make_files() -> None:
         "Selection,Sound_file,Start_time,End_time,Call_type\n"
         f"1,{clip.as_posix()},0,1,Rumble\n"
     )
-    for name in ("segments", "library", "site"):
+    for name in ("segments", "source", "target"):
         run(
             *("segment", "corpus/recordings", "--annotations", "corpus/raven"),
             *("--out", name, "--quiet"),
         )
-    shutil.copytree("week/recordings", "site/recordings")
+    shutil.copytree("week/recordings", "target/recordings")
     run("embed", "segments/segments.parquet", "-e", "mfcc", "--out", "mfcc.parquet")
     run(
         *("convert", "week/raven", "--to", "csv", "--recordings", "audio"),

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
         Embeddings,
         Evaluation,
         Folds,
-        MovedEvaluation,
         Segmentation,
+        TransferEvaluation,
     )
     from callshot.review.results import read_review
     from callshot.tables.embedding_tables import read_tables, write_table
@@ -70,7 +70,7 @@ _MODULES = {
     "AnnotationOptions": "corpus.annotations",
     "Index": "detection.index.index_files",
     "Model": "detection.models.model",
-    "MovedEvaluation": "records",
+    "TransferEvaluation": "records",
     "Protocol": "fewshot.protocol",
     "ScanResult": "detection.scans.scan",
     "SegmentationOptions": "corpus.options",
@@ -114,11 +114,11 @@ __all__ = [
     "Folds",
     "Index",
     "Model",
-    "MovedEvaluation",
     "Protocol",
     "ScanResult",
     "Segmentation",
     "SegmentationOptions",
+    "TransferEvaluation",
     "__version__",
     "check_folds",
     "compare",

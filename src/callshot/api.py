@@ -32,8 +32,8 @@ from callshot.errors import OptionError, check_options
 from callshot.fewshot.dataset import Dataset
 from callshot.fewshot.differences import compare_baselines, compare_encoders
 from callshot.fewshot.evaluate import evaluate_tables
-from callshot.fewshot.moved_examples import evaluate_moved
 from callshot.fewshot.protocol import Protocol, make_protocol
+from callshot.fewshot.transfer import evaluate_transfer
 from callshot.jobs import Cluster
 from callshot.records import (
     Embeddings,
@@ -278,7 +278,7 @@ def evaluate(
         Given folds, or how many to build; 5 by default. With queries, given folds are theirs.
     queries : Embeddings, sequence of Embeddings, or tuple of arrays (X, y) or (X, y, groups)
         Another corpus that the queries are from, by the same encoders; X has the examples. The
-        result is a `MovedEvaluation`, with the curves inside both corpora and the difference.
+        result is a `TransferEvaluation`, with the curves within both corpora and the difference.
     centre : bool
         With queries: add curves on vectors minus the mean of their own corpus.
     categories : mapping, optional
@@ -344,12 +344,12 @@ def evaluate(
         )
         return replace(result, notes=[*dataset.notes, *result.notes])
     own_folds = None if isinstance(folds, Folds) else folds
-    library = make_dataset("library", tables, own_folds, group_duplicates)
-    name = "site" if corpus == "corpus" else corpus
+    source = make_dataset("source", tables, own_folds, group_duplicates)
+    name = "target" if corpus == "corpus" else corpus
     query_tables = collect_queries(queries)
-    site = make_dataset(name, query_tables, folds, group_duplicates, categories)
-    moved = evaluate_moved(library, site, centre=centre, **run)
-    return replace(moved, notes=[*library.notes, *site.notes, *moved.notes])
+    target = make_dataset(name, query_tables, folds, group_duplicates, categories)
+    result = evaluate_transfer(source, target, centre=centre, **run)
+    return replace(result, notes=[*source.notes, *target.notes, *result.notes])
 
 
 def compare(

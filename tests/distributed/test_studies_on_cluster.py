@@ -70,11 +70,11 @@ def test_a_study_on_a_gpu_is_refused_on_a_cluster_before_anything_runs(
     assert not study.work.exists()
 
 
-@pytest.mark.parametrize("library_recordings", [1, 10])
-def test_moved_examples_have_the_same_numbers_with_and_without_a_cluster(
-    cluster, library_recordings
+@pytest.mark.parametrize("source_recordings", [1, 10])
+def test_a_transfer_has_the_same_numbers_with_and_without_a_cluster(
+    cluster, source_recordings
 ):
-    library = draw_corpus(library_recordings, seed=0)
+    source = draw_corpus(source_recordings, seed=0)
     options = {
         "queries": draw_corpus(recordings=10, seed=1),
         "centre": True,
@@ -86,14 +86,14 @@ def test_moved_examples_have_the_same_numbers_with_and_without_a_cluster(
         "permutations": 9,
         "device": "cpu",
     }
-    plain = callshot.evaluate(*library[:2], groups=library[2], **options)
+    plain = callshot.evaluate(*source[:2], groups=source[2], **options)
     result = callshot.evaluate(
-        *library[:2], groups=library[2], cluster=cluster, **options
+        *source[:2], groups=source[2], cluster=cluster, **options
     )
-    assert (plain.in_library is None) == (library_recordings == 1)
+    assert (plain.within_source is None) == (source_recordings == 1)
     for name in ("curve", "values", "per_class", "ties", "differences", "budget"):
         assert getattr(result, name).equals(getattr(plain, name)), name
-    assert result.at_site.values.equals(plain.at_site.values)
+    assert result.within_target.values.equals(plain.within_target.values)
     assert result.notes == plain.notes
 
 

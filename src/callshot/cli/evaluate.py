@@ -36,7 +36,7 @@ Tables = Annotated[
 
 
 @dataclass
-class MovedOptions:
+class TransferOptions:
     """Queries of another table than the examples."""
 
     queries: Annotated[
@@ -73,7 +73,7 @@ def evaluate(
     out: Out,
     protocol: ProtocolOptions,
     dataset: DatasetOptions,
-    moved: MovedOptions,
+    transfer: TransferOptions,
     memory: Annotated[
         float | None,
         typer.Option(
@@ -121,12 +121,12 @@ def evaluate(
     from callshot.fewshot.label_budget import check_target
     from callshot.records import Evaluation
     from callshot.study.file_steps import evaluate_files
-    from callshot.study.moved_files import evaluate_moved_files
+    from callshot.study.transfer_files import evaluate_transfer_files
 
     checked = protocol.protocol()
     if target is not None:
         check_target(target, checked.spreads)
-    moved.check()
+    transfer.check()
     check_device(device)
     options: dict[str, Any] = {
         "choice": dataset.choice(),
@@ -136,9 +136,9 @@ def evaluate(
         "figure": figure,
     }
     run: Callable[..., Evaluation] = evaluate_files
-    if moved.queries:
-        run = evaluate_moved_files
-        options |= vars(moved)
+    if transfer.queries:
+        run = evaluate_transfer_files
+        options |= vars(transfer)
     with (
         use_cluster(cluster, threads, quiet=quiet) as workers,
         run_with_progress(quiet=quiet) as progress,
@@ -160,14 +160,14 @@ def _print_result(result: "Evaluation", reference: str, target: float | None) ->
     from rich.console import Console
 
     from callshot.fewshot.label_budget import labels_for_target
-    from callshot.records import MovedEvaluation
-    from callshot.report.moved_terminal import show_moved
+    from callshot.records import TransferEvaluation
     from callshot.report.summary.targets import describe_targets
     from callshot.report.terminal import print_lines, show_evaluation
+    from callshot.report.transfer_terminal import show_transfer
 
     console = Console()
-    if isinstance(result, MovedEvaluation):
-        show_moved(result, console)
+    if isinstance(result, TransferEvaluation):
+        show_transfer(result, console)
     else:
         show_evaluation(result.name_classifiers(reference), console)
     if target is not None:

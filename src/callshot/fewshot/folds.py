@@ -164,7 +164,7 @@ def count_classes(
         per_fold = [exemplars[name, number] for number in range(folds.count)]
         common = exemplars[name, COMMON_FOLD]
         if folds.only_common:
-            counts.append(_count_moved_class(name, per_fold, common))
+            counts.append(_count_transfer_class(name, per_fold, common))
         else:
             counts.append(_count_class(name, per_fold, common, carriers.get(name)))
     return sorted(counts, key=lambda c: (-c.exemplars, c.label))
@@ -198,7 +198,7 @@ def _count_class(
     )
 
 
-def _count_moved_class(label: str, per_fold: list[int], common: int) -> ClassCount:
+def _count_transfer_class(label: str, per_fold: list[int], common: int) -> ClassCount:
     """Count a class whose examples all come from the common fold."""
     reason = ""
     if common == 0:

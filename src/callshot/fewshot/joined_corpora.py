@@ -1,6 +1,6 @@
-"""Tables of a library and of a site → one table, in which the library is the common fold.
+"""Tables of a source and a target corpus → one table, in which the source is the common fold.
 
-All supports come from the library, and the folds of the site only query. Two tables are of one
+All supports come from the source, and the folds of the target only query. Two tables are of one
 encoder by its fingerprint, or by its name where that is not known.
 """
 
@@ -15,22 +15,23 @@ from callshot.fewshot.dataset import Dataset, Names
 from callshot.records import COMMON_FOLD, Embeddings
 
 CENTRED = "{}, centred"
-PREFIX = "library: "  # of names in the library that the site has too
+# Of names in the source that the target has too. Random numbers depend on it.
+PREFIX = "library: "
 
 
-def pair_tables(library: Dataset, site: Dataset) -> Dataset:
-    """Return the site with one table for each of the library, by the same encoder."""
-    tables = [find_partner(table, site.tables) for table in library.tables]
-    return replace(site, tables=tables)
+def pair_tables(source: Dataset, target: Dataset) -> Dataset:
+    """Return the target with one table for each of the source, by the same encoder."""
+    tables = [find_partner(table, target.tables) for table in source.tables]
+    return replace(target, tables=tables)
 
 
-def add_centred(corpus: Dataset, library: Dataset) -> Dataset:
+def add_centred(corpus: Dataset, source: Dataset) -> Dataset:
     """Return a corpus with further tables: every vector minus the mean of its table.
 
-    Their names are those of the library's tables. Labels are not used.
+    Their names are those of the source's tables. Labels are not used.
     """
     tables = list(corpus.tables)
-    for table, named in zip(corpus.tables, library.tables, strict=True):
+    for table, named in zip(corpus.tables, source.tables, strict=True):
         vectors = np.asarray(table.vectors, np.float64)
         centred = vectors - vectors.mean(axis=0)
         name = CENTRED.format(named.encoder)
@@ -38,46 +39,46 @@ def add_centred(corpus: Dataset, library: Dataset) -> Dataset:
     return replace(corpus, tables=tables)
 
 
-def common_labels(library: Dataset, site: Dataset) -> Names:
+def common_labels(source: Dataset, target: Dataset) -> Names:
     """Return the labels that both corpora have; there must be two."""
-    common = library.labels & site.labels
+    common = source.labels & target.labels
     if len(common) < 2:
         raise InputError(
-            f"{site.first.source}: expected two labels or more that {library.first.source} has "
+            f"{target.first.source}: expected two labels or more that {source.first.source} has "
             f"too, got {quote_names(sorted(common)) or 'none'} (labels of the queries: "
-            f"{quote_names(sorted(site.labels))}; of the examples: "
-            f"{quote_names(sorted(library.labels))}); "
+            f"{quote_names(sorted(target.labels))}; of the examples: "
+            f"{quote_names(sorted(source.labels))}); "
             "rename labels with callshot segment --rename"
         )
     return common
 
 
-def join_corpora(library: Dataset, site: Dataset) -> Dataset:
-    """Return the tables of the library, each followed by the queries of its partner at the site.
+def join_corpora(source: Dataset, target: Dataset) -> Dataset:
+    """Return the tables of the source, each followed by the queries of its partner.
 
-    Segments that the site has in a common fold of its own are left out.
+    Segments that the target has in a common fold of its own are left out.
     """
-    queries = site.only_queries()
-    pairs = zip(library.tables, queries.tables, strict=True)
+    queries = target.only_queries()
+    pairs = zip(source.tables, queries.tables, strict=True)
     tables = [_join_tables(examples, query) for examples, query in pairs]
-    example_fold = np.full(len(library.first), COMMON_FOLD)
+    example_fold = np.full(len(source.first), COMMON_FOLD)
     fold = np.concatenate([example_fold, queries.folds.fold])
-    folds = replace(site.folds, fold=fold, only_common=True)
-    return replace(site, tables=tables, folds=folds)
+    folds = replace(target.folds, fold=fold, only_common=True)
+    return replace(target, tables=tables, folds=folds)
 
 
-def _join_tables(library: Embeddings, site: Embeddings) -> Embeddings:
+def _join_tables(source: Embeddings, target: Embeddings) -> Embeddings:
     """Return the rows of both; no segment or recording is in both.
 
-    Random numbers depend on names, so only names that both have are changed, in the library.
+    Random numbers depend on names, so only names that both have are changed, in the source.
     """
     return replace(
-        library,
-        vectors=np.concatenate([library.vectors, site.vectors]),
-        segment=[*_rename(library.segment, site.segment), *site.segment],
-        recording=[*_rename(library.recording, site.recording), *site.recording],
-        label=[*library.label, *site.label],
-        labels=[*library.labels, *site.labels],
+        source,
+        vectors=np.concatenate([source.vectors, target.vectors]),
+        segment=[*_rename(source.segment, target.segment), *target.segment],
+        recording=[*_rename(source.recording, target.recording), *target.recording],
+        label=[*source.label, *target.label],
+        labels=[*source.labels, *target.labels],
         fold=None,
     )
 

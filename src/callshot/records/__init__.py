@@ -1,20 +1,20 @@
 """What packages hand to each other.
 
-Recording     one audio file
-Annotation    a label on a span of a recording, as an annotation file has it
-Call          an annotation matched to its recording
-Segment       a span that carries one label, and how to read its audio
-Reject        a row or a file that was left out, and why
-Segmentation  all of these, for a corpus
-Embeddings    the vectors of one encoder, one per segment
-EncoderStatus an encoder, and what is missing before it can run
-Folds         the fold of each segment, and how folds were made
-ClassCount    one class: its exemplars, its complete shots, whether it is eligible
-Episode       one query against one draw
-Inspection    what a folder holds, before anything is decided
-Evaluation    the result of the protocol; its tables are data frames (see `records.frames`)
-MovedEvaluation   that of examples from another corpus than the queries
-CorpusResults everything that one corpus's part of a report is made from
+Recording          one audio file
+Annotation         a label on a span of a recording, as an annotation file has it
+Call               an annotation matched to its recording
+Segment            a span that carries one label, and how to read its audio
+Reject             a row or a file that was left out, and why
+Segmentation       all of these, for a corpus
+Embeddings         the vectors of one encoder, one per segment
+EncoderStatus      an encoder, and what is missing before it can run
+Folds              the fold of each segment, and how folds were made
+ClassCount         one class: its exemplars, its complete shots, whether it is eligible
+Episode            one query against one draw
+Inspection         what a folder holds, before anything is decided
+Evaluation         the result of the protocol; its tables are data frames (see `records.frames`)
+TransferEvaluation that of examples from another corpus than the queries
+CorpusResults      everything that one corpus's part of a report is made from
 """
 
 from callshot.records.embeddings import Embeddings, EncoderStatus, FloatArray, IntArray
@@ -27,7 +27,7 @@ from callshot.records.evaluation import (
     Evaluation,
     Folds,
     Inspection,
-    MovedEvaluation,
+    TransferEvaluation,
 )
 from callshot.records.fold_numbers import given_folds, number_folds
 from callshot.records.recordings import (
@@ -84,13 +84,13 @@ __all__ = [
     "Folds",
     "Inspection",
     "IntArray",
-    "MovedEvaluation",
     "Progress",
     "Recording",
     "Reject",
     "Segment",
     "Segmentation",
     "Span",
+    "TransferEvaluation",
     "given_folds",
     "name_segments",
     "no_progress",

@@ -15,7 +15,7 @@ from callshot.records.frames import Frame, empty_default, unique_values
 from callshot.records.recordings import Reject, Segmentation
 from callshot.records.terms import preferred_spread, reference_classifier
 
-SITE_EXAMPLES = "examples of {}"  # what moved examples are compared with
+TARGET_EXAMPLES = "examples of {}"  # what a transfer is compared with
 
 
 @dataclass(frozen=True)
@@ -211,38 +211,38 @@ class Evaluation:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MovedEvaluation(Evaluation):
-    """The k-shot curve with examples from a library and queries from a site.
+class TransferEvaluation(Evaluation):
+    """The k-shot curve with examples from a source corpus and queries from a target corpus.
 
-    Its frames are those of the moved examples; `differences` also has `costs`.
+    Its frames are those of the transfer; `differences` also has `transfer_cost`.
 
     Attributes
     ----------
-    library, corpus : str
-        The names of both corpora; queries are from `corpus`, the site.
-    at_site : Evaluation
-        The curve inside the site: examples from its other folds.
-    in_library : Evaluation or None
-        The curve inside the library; None where it allows none.
-    sources : mapping
-        The encoders of the library and of the site by that of the moved curve: names may differ.
+    source_corpus, corpus : str
+        The names of both corpora; `corpus` is the target, which the queries are from.
+    within_target : Evaluation
+        The curve within the target: examples from its other folds.
+    within_source : Evaluation or None
+        The curve within the source; None where it allows none.
+    encoder_pairs : mapping
+        The encoders of source and target by that of the transfer curve: names may differ.
     """
 
-    library: str = "library"
-    at_site: Evaluation = field(kw_only=True)
-    in_library: Evaluation | None = None
-    sources: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    source_corpus: str = "source"
+    within_target: Evaluation = field(kw_only=True)
+    within_source: Evaluation | None = None
+    encoder_pairs: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     @property
-    def costs(self) -> Frame:
-        """What moving examples costs: moved curves minus those with examples of the site."""
-        return self.differences.filter(other=SITE_EXAMPLES.format(self.corpus))
+    def transfer_cost(self) -> Frame:
+        """What the transfer costs: its curves minus those within the target."""
+        return self.differences.filter(other=TARGET_EXAMPLES.format(self.corpus))
 
     def evaluations(self) -> list[tuple[str, Evaluation]]:
         """Return every evaluation after the name of the corpus that its examples are from."""
-        pairs = [(self.library, self), (self.corpus, self.at_site)]
-        if self.in_library is not None:
-            pairs.append((self.library, self.in_library))
+        pairs = [(self.source_corpus, self), (self.corpus, self.within_target)]
+        if self.within_source is not None:
+            pairs.append((self.source_corpus, self.within_source))
         return pairs
 
     def join_frames(self, frame: str | Callable[[Evaluation], Frame]) -> Frame:
@@ -256,31 +256,31 @@ class MovedEvaluation(Evaluation):
         Returns
         -------
         polars.DataFrame
-            With the columns `supports` and `queries` first, in place of `corpus`.
+            With the columns `source_corpus` and `target_corpus` first, in place of `corpus`.
         """
         get = attrgetter(frame) if isinstance(frame, str) else frame
         parts = []
-        for library, evaluation in self.evaluations():
-            supports = pl.lit(library).alias("supports")
-            queries = pl.lit(evaluation.corpus).alias("queries")
+        for name, evaluation in self.evaluations():
+            source = pl.lit(name).alias("source_corpus")
+            target = pl.lit(evaluation.corpus).alias("target_corpus")
             rows: Frame = get(evaluation)
-            others = pl.selectors.exclude("corpus")
-            parts.append(rows.select(supports, queries, others))
+            columns = pl.selectors.exclude("corpus")
+            parts.append(rows.select(source, target, columns))
         return pl.concat(parts)
 
     def list_curves(self, encoder: str) -> dict[str, Frame]:
-        """Return the moved curve of an encoder and those inside both corpora, by their names.
+        """Return the transfer curve of an encoder and those within both corpora, by their names.
 
         The classifier is the centroid, or the first one where that was not evaluated.
         """
-        in_library, at_site = self.sources[encoder]
+        source, target = self.encoder_pairs[encoder]
         curves = {
-            f"{self.library} → {self.corpus}": self.curve.filter(encoder=encoder),
-            f"inside {self.corpus}": self.at_site.curve.filter(encoder=at_site),
+            f"{self.source_corpus} → {self.corpus}": self.curve.filter(encoder=encoder),
+            f"within {self.corpus}": self.within_target.curve.filter(encoder=target),
         }
-        if self.in_library is not None:
-            rows = self.in_library.curve.filter(encoder=in_library)
-            curves[f"inside {self.library}"] = rows
+        if self.within_source is not None:
+            rows = self.within_source.curve.filter(encoder=source)
+            curves[f"within {self.source_corpus}"] = rows
         classifier = self.reference
         return {
             name: rows.filter(classifier=classifier) for name, rows in curves.items()
@@ -294,14 +294,14 @@ class MovedEvaluation(Evaluation):
     def plot(
         self, metric: str = "map", *, spread: str | None = None, ax: Any = None
     ) -> Any:
-        """Draw the curves of moved examples, and those inside both corpora; see `Evaluation`."""
+        """Draw the curves of the transfer, and those within both corpora; see `Evaluation`."""
         spread = spread or preferred_spread(self.curve["spread"])
-        name = pl.format("{}, {} → {}", "encoder", "supports", "queries")
+        name = pl.format("{}, {} → {}", "encoder", "source_corpus", "target_corpus")
         curve = self.join_frames("curve").with_columns(encoder=name)
         return notebook.plot_curves(curve, metric, spread, ax)
 
     def _describe(self) -> str:
-        return f"examples from {self.library}, queries from {super()._describe()}"
+        return f"examples from {self.source_corpus}, queries from {super()._describe()}"
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
-"""Moved examples → plain files in a folder, all of them or none.
+"""A transfer → plain files in a folder, all of them or none.
 
-Every file has the columns `supports` and `queries`: where the examples and the queries are from.
+Every file has the columns `source_corpus` and `target_corpus`: where the examples and the queries
+are from.
 """
 
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from callshot.records import Evaluation, MovedEvaluation
+from callshot.records import Evaluation, TransferEvaluation
 from callshot.records.frames import CURVE_KEY, Frame
 from callshot.report.local_folder import OutputFolder
 from callshot.report.output_folder import open_output_folder
@@ -25,42 +26,42 @@ from callshot.report.results import (
 
 OWNER = "evaluate --queries"
 JOINED_FRAMES = ("curve", "per_class", "confusion", "ties", "chance_test", "duplicates")
-MOVED_FILES = (
+TRANSFER_FILES = (
     *(f"{name}.csv" for name in JOINED_FRAMES),
     "differences.csv",
     "classes.csv",
     "folds.csv",
     "values.parquet",
 )
-FIGURE_FILES = ("moved.pdf", "moved.png")
+FIGURE_FILES = ("transfer.pdf", "transfer.png")
 
 
-def open_moved_results(folder: Path) -> AbstractContextManager[OutputFolder]:
+def open_transfer_results(folder: Path) -> AbstractContextManager[OutputFolder]:
     """Open a folder for results; those of other commands are not replaced."""
     return open_output_folder(
-        folder, (*MOVED_FILES, *FIGURE_FILES), PROVENANCE, owner=OWNER
+        folder, (*TRANSFER_FILES, *FIGURE_FILES), PROVENANCE, owner=OWNER
     )
 
 
-def write_moved_results(
+def write_transfer_results(
     output: OutputFolder,
-    result: MovedEvaluation,
+    result: TransferEvaluation,
     provenance: Mapping[str, Any],
     draw: DrawFigures | None = None,
 ) -> list[Path]:
     """Write the files, all or none; `draw` makes figures, by a path without suffix."""
 
     def make(folder: Path) -> list[str]:
-        names = list(MOVED_FILES)
+        names = list(TRANSFER_FILES)
         if draw is not None:
-            names += [path.name for path in draw(folder / "moved")]
+            names += [path.name for path in draw(folder / "transfer")]
         _write_files(result, folder)
         return names
 
     return output.write(make, provenance)
 
 
-def _write_files(result: MovedEvaluation, folder: Path) -> None:
+def _write_files(result: TransferEvaluation, folder: Path) -> None:
     for name in JOINED_FRAMES:
         write_frame(result.join_frames(name), folder / f"{name}.csv")
     write_frame(result.differences, folder / "differences.csv")
@@ -68,7 +69,9 @@ def _write_files(result: MovedEvaluation, folder: Path) -> None:
     write_frame(result.join_frames(list_folds), folder / "folds.csv")
     key = [name for name in CURVE_KEY if name != "corpus"]
     values = result.join_frames("values")
-    write_values(values, ["supports", "queries", *key], folder / "values.parquet")
+    write_values(
+        values, ["source_corpus", "target_corpus", *key], folder / "values.parquet"
+    )
 
 
 def list_classes(evaluation: Evaluation) -> Frame:
@@ -77,7 +80,7 @@ def list_classes(evaluation: Evaluation) -> Frame:
 
 
 def list_folds(evaluation: Evaluation) -> Frame:
-    """Return the fold of each segment; examples of a library are in the common fold, −1."""
+    """Return the fold of each segment; examples of the source are in the common fold, −1."""
     table = evaluation.segments
     columns = (table.segment, table.recording, table.label, evaluation.folds.fold)
     return pl.DataFrame(columns, schema=dict(FOLDS))

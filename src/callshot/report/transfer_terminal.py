@@ -1,4 +1,4 @@
-"""Moved examples → what a terminal shows: the cost in sentences, a table per encoder, notes."""
+"""A transfer → what a terminal shows: the cost in sentences, a table per encoder, notes."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from callshot.errors import printable
-from callshot.records import MovedEvaluation
+from callshot.records import TransferEvaluation
 from callshot.records.frames import Frame
 from callshot.records.terms import preferred_spread
 from callshot.report.terminal import (
@@ -17,12 +17,12 @@ from callshot.report.terminal import (
 )
 
 USUAL_SHOTS = 5
-HEADINGS = ("moved", "at site", "in library")  # of the curves
+HEADINGS = ("transfer", "within target", "within source")  # of the curves
 
 
-def show_moved(result: MovedEvaluation, console: Console) -> None:
-    """Print the cost of moving examples, the curves, and the notes."""
-    print_lines(console, describe_moved(result), "bold")
+def show_transfer(result: TransferEvaluation, console: Console) -> None:
+    """Print the cost of the transfer, the curves, and the notes."""
+    print_lines(console, describe_transfer(result), "bold")
     spread = preferred_spread(result.spreads)
     for encoder in result.encoders:
         console.print()
@@ -33,29 +33,29 @@ def show_moved(result: MovedEvaluation, console: Console) -> None:
     print_lines(console, [f"note: {note}" for note in result.notes], "yellow")
 
 
-def describe_moved(result: MovedEvaluation) -> Iterator[str]:
-    """Yield a sentence for each encoder: what moved examples score, and what that costs."""
+def describe_transfer(result: TransferEvaluation) -> Iterator[str]:
+    """Yield a sentence for each encoder: the score, and the cost of the transfer."""
     k = sentence_shots(result)
     spread = preferred_spread(result.spreads)
     examples = "1 example" if k == 1 else f"{k} examples"
     for encoder in result.encoders:
-        moved, at_site, *_ = result.list_curves(encoder).values()
-        score = _mean(moved, "map", spread, k)
-        cost = _describe_cost(_costs(result, encoder, spread), k)
-        right = _mean(moved, "accuracy", spread, k)
-        own_right = _mean(at_site, "accuracy", spread, k)
+        transfer, within_target, *_ = result.list_curves(encoder).values()
+        score = _mean(transfer, "map", spread, k)
+        cost = _describe_cost(_costs(result, encoder, spread), result.corpus, k)
+        right = _mean(transfer, "accuracy", spread, k)
+        own_right = _mean(within_target, "accuracy", spread, k)
         begin = "With" if len(result.encoders) == 1 else f"{encoder}: with"
         yield (
-            f"{begin} {examples} per call type from {result.library}, mAP at {result.corpus} is "
-            f"{score:.2f}, {cost}; {100 * right:.0f} % of the calls get the right "
-            f"name, against {100 * own_right:.0f} %."
+            f"{begin} {examples} per call type from {result.source_corpus}, mAP on "
+            f"{result.corpus} is {score:.2f}, {cost}; {100 * right:.0f} % of the calls "
+            f"get the right name, against {100 * own_right:.0f} %."
         )
 
 
-def sentence_shots(result: MovedEvaluation) -> int:
+def sentence_shots(result: TransferEvaluation) -> int:
     """Return the k of the sentences: 5, or the nearest that both curves have in full."""
-    last = min(result.complete_shots, result.at_site.complete_shots)
-    shots = sorted(set(result.costs["k"]))
+    last = min(result.complete_shots, result.within_target.complete_shots)
+    shots = sorted(set(result.transfer_cost["k"]))
     complete = [k for k in shots if k <= last] or shots[:1]
     return int(min(complete, key=lambda k: abs(k - USUAL_SHOTS)))
 
@@ -67,37 +67,41 @@ def _mean(curve: Frame, metric: str, spread: str, k: int) -> float:
     return float((points if at_k.is_empty() else at_k)["mean"][-1])
 
 
-def _costs(result: MovedEvaluation, encoder: str, spread: str) -> Frame:
+def _costs(result: TransferEvaluation, encoder: str, spread: str) -> Frame:
     """Return the differences of mAP that an encoder's table shows."""
-    return result.costs.filter(one=encoder, metric="map", scoring="all", spread=spread)
+    return result.transfer_cost.filter(
+        one=encoder, metric="map", scoring="all", spread=spread
+    )
 
 
-def _describe_cost(costs: Frame, k: int) -> str:
+def _describe_cost(costs: Frame, target: str, k: int) -> str:
     mean, low, high = costs.filter(k=k).select("mean", "p01", "p99").row(0)
     interval = f"98 % of samples: {low:+.2f} to {high:+.2f}"
     if round(abs(mean), 2) == 0:
-        return f"the same as with examples of the site itself ({interval})"
+        return f"the same as with examples of {target} itself ({interval})"
     word = "lower" if mean < 0 else "higher"
-    return f"{abs(mean):.2f} {word} than with examples of the site itself ({interval})"
+    return f"{abs(mean):.2f} {word} than with examples of {target} itself ({interval})"
 
 
 def _show_curves(
-    result: MovedEvaluation, encoder: str, spread: str, console: Console
+    result: TransferEvaluation, encoder: str, spread: str, console: Console
 ) -> None:
     """Print a row for each k: mAP of the curves, its difference, and the share of right names."""
     curves = {}
     for name, curve in result.list_curves(encoder).items():
         curves[name] = curve.filter(scoring="all", spread=spread)
-    moved, at_site, *_ = curves.values()
+    transfer, within_target, *_ = curves.values()
     costs = _costs(result, encoder, spread)
     headings = HEADINGS[: len(curves)]
     table = make_table("k", *headings, "difference", "right names")
     for k in choose_shots(sorted(set(costs["k"]))):
         cells = [_format_mean(rows, "map", k) for rows in curves.values()]
-        cells[0] += _format_interval(moved.filter(metric="map", k=k))
+        cells[0] += _format_interval(transfer.filter(metric="map", k=k))
         cost = costs.filter(k=k)
         difference = f"{cost['mean'][0]:+.2f}{_format_interval(cost, '+')}"
-        right = [_format_mean(rows, "accuracy", k) for rows in (moved, at_site)]
+        right = [
+            _format_mean(rows, "accuracy", k) for rows in (transfer, within_target)
+        ]
         table.add_row(str(k), *cells, difference, " / ".join(right))
     console.print(table)
 
@@ -112,14 +116,17 @@ def _format_interval(point: Frame, sign: str = "") -> str:
     return f" [{low:{sign}.2f}, {high:{sign}.2f}]"
 
 
-def _legend(result: MovedEvaluation, spread: str) -> Iterator[str]:
+def _legend(result: TransferEvaluation, spread: str) -> Iterator[str]:
     classes = len(result.eligible_classes)
     yield (
         f"mAP of {classes} call types, {result.queries} queries; mean [1st, 99th percentile], "
         f"{spread}: {SPREAD_NOTES[spread]}"
     )
     yield (
-        f"moved: examples from {result.library}, queries from {result.corpus}; at site: both from "
-        f"{result.corpus}; in library: both from {result.library}"
+        f"transfer: examples from {result.source_corpus}, queries from {result.corpus}; "
+        f"within target: both from {result.corpus}; within source: both from {result.source_corpus}"
     )
-    yield "difference: moved minus at site; right names: accuracy, moved / at site"
+    yield (
+        "difference: transfer minus within target; "
+        "right names: accuracy, transfer / within target"
+    )

@@ -7,18 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from callshot.fewshot.dataset import Dataset
-from callshot.fewshot.moved_examples import evaluate_moved
 from callshot.fewshot.protocol import Protocol
+from callshot.fewshot.transfer import evaluate_transfer
 from callshot.jobs import Cluster
-from callshot.records import Evaluation, MovedEvaluation, Progress, no_progress
-from callshot.report.figures.moved import draw_moved
+from callshot.records import Evaluation, Progress, TransferEvaluation, no_progress
+from callshot.report.figures.transfer import draw_transfer
 from callshot.report.finished_sweeps import FinishedSweeps
-from callshot.report.moved_results import open_moved_results, write_moved_results
 from callshot.report.provenance import describe_evaluation
+from callshot.report.transfer_results import (
+    open_transfer_results,
+    write_transfer_results,
+)
 from callshot.study.file_steps import DatasetChoice
 
 
-def evaluate_moved_files(
+def evaluate_transfer_files(
     paths: Sequence[Path],
     out: Path,
     protocol: Protocol,
@@ -32,18 +35,18 @@ def evaluate_moved_files(
     cluster: Cluster | None = None,
     figure: bool = True,
     progress: Progress = no_progress,
-) -> MovedEvaluation:
-    """Read tables of a library and of a site, evaluate them and write the results to a folder.
+) -> TransferEvaluation:
+    """Read tables of a source and a target corpus, evaluate them and write the results.
 
-    A file of folds, categories and the name of the corpus are those of the site.
+    A file of folds, categories and the name of the corpus are those of the target.
     """
     choice = choice or DatasetChoice()
-    with open_moved_results(out) as output:
+    with open_transfer_results(out) as output:
         finished = FinishedSweeps(output.folder)
-        library, site = read_corpora(paths, queries, choice)
-        result = evaluate_moved(
-            library,
-            site,
+        source, target = read_corpora(paths, queries, choice)
+        result = evaluate_transfer(
+            source,
+            target,
             protocol,
             centre=centre,
             threads=threads,
@@ -53,7 +56,7 @@ def evaluate_moved_files(
             store=finished,
             progress=progress,
         )
-        notes = [*library.notes, *site.notes, *result.notes]
+        notes = [*source.notes, *target.notes, *result.notes]
         result = replace(result, notes=list(dict.fromkeys(notes)))
         options = {
             "folds": choice.folds,
@@ -65,10 +68,12 @@ def evaluate_moved_files(
             "device": device,
             "figure": figure,
         }
-        files = _describe_files(library, site)
+        files = _describe_files(source, target)
         provenance = describe_evaluation(result, protocol, files, options)
-        draw = partial(draw_moved, result) if figure else None
-        write_moved_results(output, result, provenance | _describe_inside(result), draw)
+        draw = partial(draw_transfer, result) if figure else None
+        write_transfer_results(
+            output, result, provenance | _describe_corpora(result), draw
+        )
         finished.remove()
     return result
 
@@ -76,38 +81,41 @@ def evaluate_moved_files(
 def read_corpora(
     paths: Sequence[Path], queries: Sequence[Path], choice: DatasetChoice
 ) -> tuple[Dataset, Dataset]:
-    """Read the tables of a library and of a site; their names differ.
+    """Read the tables of a source and a target corpus; their names differ.
 
     Names are those in the tables or of their folders, else those of the files.
     """
     own = replace(choice, fold_file=None, categories=None, corpus=None)
-    library = own.read(paths)
-    site = choice.read(queries)
-    if library.corpus == site.corpus:
-        library = replace(library, corpus=paths[0].stem)
-        site = replace(site, corpus=choice.corpus or queries[0].stem)
-    if library.corpus == site.corpus:
-        library = replace(library, corpus="library")
-        site = replace(site, corpus=choice.corpus or "site")
-    return library, site
+    source = own.read(paths)
+    target = choice.read(queries)
+    if source.corpus == target.corpus:
+        source = replace(source, corpus=paths[0].stem)
+        target = replace(target, corpus=choice.corpus or queries[0].stem)
+    if source.corpus == target.corpus:
+        source = replace(source, corpus="source")
+        target = replace(target, corpus=choice.corpus or "target")
+    return source, target
 
 
-def _describe_files(library: Dataset, site: Dataset) -> list[dict[str, Any]]:
+def _describe_files(source: Dataset, target: Dataset) -> list[dict[str, Any]]:
     """Return the files of both; the role of a table is what it was used for."""
     files = []
-    for dataset, role in ((library, "library"), (site, "queries")):
+    for dataset, role in ((source, "source"), (target, "target")):
         for file in dataset.files:
             is_table = file["role"] == "table"
             files.append({**file, "role": role if is_table else file["role"]})
     return files
 
 
-def _describe_inside(result: MovedEvaluation) -> dict[str, Any]:
-    """Return the corpora, and what was evaluated inside each."""
-    facts: dict[str, Any] = {"library": result.library, "site": result.corpus}
-    facts["inside_site"] = _describe_folds(result.at_site)
-    if result.in_library is not None:
-        facts["inside_library"] = _describe_folds(result.in_library)
+def _describe_corpora(result: TransferEvaluation) -> dict[str, Any]:
+    """Return the corpora, and what was evaluated within each."""
+    facts: dict[str, Any] = {
+        "source_corpus": result.source_corpus,
+        "target_corpus": result.corpus,
+    }
+    facts["within_target"] = _describe_folds(result.within_target)
+    if result.within_source is not None:
+        facts["within_source"] = _describe_folds(result.within_source)
     return facts
 
 

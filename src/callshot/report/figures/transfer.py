@@ -1,11 +1,11 @@
-"""Moved examples → their k-shot curve beside those inside both corpora, a panel per encoder."""
+"""A transfer → its k-shot curve beside those within both corpora, a panel per encoder."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from callshot.records import MovedEvaluation
+from callshot.records import TransferEvaluation
 from callshot.records.frames import Frame, unique_values
 from callshot.records.terms import preferred_spread
 from callshot.report.figures.figure_io import FigurePage, render
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PANELS = PageLayout(columns=2, rows=3, row_in=2.3, left_in=0.5, above_in=0.8)
 
 
-def draw_moved(result: MovedEvaluation, path_stem: Path) -> list[Path]:
+def draw_transfer(result: TransferEvaluation, path_stem: Path) -> list[Path]:
     """Draw mAP against k for every encoder, and write it as PDF and PNG."""
     spread = preferred_spread(result.spreads)
     panels = [make_panel(result, encoder, spread) for encoder in result.encoders]
@@ -37,18 +37,18 @@ def draw_moved(result: MovedEvaluation, path_stem: Path) -> list[Path]:
     return render(page, path_stem.parent)
 
 
-def make_panel(result: MovedEvaluation, encoder: str, spread: str) -> Frame:
-    """Return the curves of one panel; the column `source` has what the legend calls them.
+def make_panel(result: TransferEvaluation, encoder: str, spread: str) -> Frame:
+    """Return the curves of one panel; the column `curve` has what the legend calls them.
 
-    All have the shots of the moved curve; a curve is null at a k that it does not have.
+    All have the shots of the transfer curve; a curve is null at a k that it does not have.
     """
     curves = result.list_curves(encoder)
     shots = next(iter(curves.values())).select("k").unique().sort("k")
     parts = []
-    for source, curve in curves.items():
+    for name, curve in curves.items():
         rows = curve.filter(metric="map", scoring="all", spread=spread)
         aligned = shots.join(rows, on="k", how="left", maintain_order="left")
-        names = {"source": pl.lit(source), "panel": pl.lit(encoder)}
+        names = {"curve": pl.lit(name), "panel": pl.lit(encoder)}
         parts.append(aligned.with_columns(**names))
     return pl.concat(parts)
 
@@ -60,13 +60,13 @@ def _compose(figure: "Figure", panels: Frames, label: str) -> None:
     axes, width_in = PANELS.draw_panels(figure, panels, _draw, shots, [limits])
     set_titles(axes, [panel["panel"][0] for panel in panels], width_in - 0.3)
     figure.supylabel(label)
-    legend = list_series(unique_values(rows, "source"))
+    legend = list_series(unique_values(rows, "curve"))
     legend["chance"] = line_handle(CHANCE)
     add_legend(figure, legend)
 
 
 def _draw(panel: Frame, ax: "Axes") -> None:
-    curves = panel.partition_by("source", maintain_order=True)
+    curves = panel.partition_by("curve", maintain_order=True)
     for number, curve in enumerate(curves):
         draw_series(ax, number, curve)
     first = curves[0]

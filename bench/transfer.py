@@ -1,13 +1,13 @@
-"""What examples from elsewhere are worth, and what site matching wins back, on synthetic corpora.
+"""How well examples from elsewhere work, and what site matching wins back, on synthetic corpora.
 
-    python bench/moved_examples.py --encoders mfcc,yamnet --changes all,noise
+    python bench/transfer.py --encoders mfcc,yamnet --changes all,noise
 
-A library and a site have the same call types by other callers. The site's recordings, or with
---reverse those of the library, are changed: noise (wind, rain and a hum), response (of another
+A source and a target corpus have the same call types by other callers. The target's recordings, or
+with --reverse those of the source, are changed: noise (wind, rain and a hum), response (of another
 recorder: low and high cut, and a peak), level (15 dB less), or all of these. The examples are used
-as they are, centred (each table less its mean), mixed into background of the site before they are
-embedded, or both. mAP, right names (accuracy) and their costs against examples of the site are
-means of the spread total at --k; `won back` is the share of the cost that matching saves.
+as they are, centred (each table less its mean), mixed into background of the target before they
+are embedded, or both. mAP, right names (accuracy) and their costs against examples of the target
+are means of the spread total at --k; `won back` is the share of the cost that matching saves.
 """
 
 import shutil
@@ -29,7 +29,7 @@ from callshot.detection.learning.embed_mixed_segments import (
 )
 from callshot.detection.learning.mix_calls import SNRS_DB
 from callshot.encoders.embed import EmbedOptions, SegmentAudio
-from callshot.records import MovedEvaluation, Segmentation
+from callshot.records import Segmentation, TransferEvaluation
 from table import parser, show
 
 CHANGES = {
@@ -95,11 +95,11 @@ def apply_response(signal: np.ndarray, rate_hz: int) -> np.ndarray:
     return fft.irfft(fft.rfft(signal) * low_cut * high_cut * peak, size)
 
 
-def make_site(source: Path, folder: Path, change: str) -> Path:
+def change_corpus(corpus: Path, folder: Path, change: str) -> Path:
     """Write a changed copy of a corpus."""
     (folder / "recordings").mkdir(parents=True)
-    shutil.copytree(source / "raven", folder / "raven")
-    for path in sorted((source / "recordings").iterdir()):
+    shutil.copytree(corpus / "raven", folder / "raven")
+    for path in sorted((corpus / "recordings").iterdir()):
         change_recording(path, folder / "recordings" / path.name, CHANGES[change])
     return folder
 
@@ -123,7 +123,7 @@ def embed(audio: SegmentAudio, encoder: str, store: Path) -> callshot.Embeddings
 
 
 def describe(
-    result: MovedEvaluation, encoder: str, change: str, k: int
+    result: TransferEvaluation, encoder: str, change: str, k: int
 ) -> list[dict[str, object]]:
     """Return a row for each kind of matching."""
     rows: list[dict[str, object]] = []
@@ -137,12 +137,12 @@ def describe(
         }
         for metric, title in (("map", "mAP"), ("accuracy", "right")):
             key = {"metric": metric, "spread": "total", "k": k, "scoring": "all"}
-            moved = result.curve.filter(encoder=name, **key)["mean"][0]
-            own = result.at_site.curve.filter(**key)["mean"][0]
-            cost = result.costs.filter(one=name, **key).row(0, named=True)
+            transfer = result.curve.filter(encoder=name, **key)["mean"][0]
+            own = result.within_target.curve.filter(**key)["mean"][0]
+            cost = result.transfer_cost.filter(one=name, **key).row(0, named=True)
             plain.setdefault(metric, cost["mean"])
-            row[title] = f"{moved:.2f}"
-            row[f"{title} at site"] = f"{own:.2f}"
+            row[title] = f"{transfer:.2f}"
+            row[f"{title} within target"] = f"{own:.2f}"
             interval = f"[{cost['p01']:+.2f}, {cost['p99']:+.2f}]"
             row[f"{title} cost"] = f"{cost['mean']:+.2f} {interval}"
             won = 1 - cost["mean"] / plain[metric] if plain[metric] < -0.005 else np.nan
@@ -153,27 +153,27 @@ def describe(
 
 
 def measure(
-    library: SegmentAudio,
-    site: SegmentAudio,
+    source: SegmentAudio,
+    target: SegmentAudio,
     encoder: str,
     store: Path,
     shots: str,
     snr_db: tuple[float, ...] = SNRS_DB,
-) -> MovedEvaluation:
-    """Evaluate examples of the library at the site, as they are and in its background."""
-    plain = embed(library, encoder, store)
+) -> TransferEvaluation:
+    """Evaluate examples of the source on the target, as they are and in its background."""
+    plain = embed(source, encoder, store)
     options = EmbedOptions(store=store)
-    mix = BackgroundMix(site.root, snr_db)
-    mixed, _ = embed_mixed_segments(library, encoder, options, mix=mix)
+    mix = BackgroundMix(target.root, snr_db)
+    mixed, _ = embed_mixed_segments(source, encoder, options, mix=mix)
     result = callshot.evaluate(
         [plain, mixed],
-        queries=embed(site, encoder, store),
+        queries=embed(target, encoder, store),
         centre=True,
         shots=shots,
         spread="total",
         permutations=0,
     )
-    assert isinstance(result, MovedEvaluation)
+    assert isinstance(result, TransferEvaluation)
     return result
 
 
@@ -191,28 +191,28 @@ def main() -> None:
     rows = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for seed, part in enumerate(("library", "site"), 1):
+        for seed, part in enumerate(("source", "target"), 1):
             make_corpus(folder / part, seed=seed, scale=options.scale)
-        changed = "library" if options.reverse else "site"
+        changed = "source" if options.reverse else "target"
         for change in options.changes.split(","):
-            places = {part: folder / part for part in ("library", "site")}
-            places[changed] = make_site(folder / changed, folder / change, change)
+            places = {part: folder / part for part in ("source", "target")}
+            places[changed] = change_corpus(folder / changed, folder / change, change)
             clips, calls = (
                 callshot.segment(place / "recordings", place / "raven")
                 for place in places.values()
             )
             labels = frequent_labels(clips) & frequent_labels(calls)
-            library = segment_audio(clips, labels)
-            site = segment_audio(calls, labels)
+            source = segment_audio(clips, labels)
+            target = segment_audio(calls, labels)
             for encoder in options.encoders.split(","):
                 store = folder / "store"
                 shots = f"1,{options.k}"
-                result = measure(library, site, encoder, store, shots, snr_db)
+                result = measure(source, target, encoder, store, shots, snr_db)
                 rows += describe(result, encoder, change, options.k)
                 print(encoder, change, rows[-len(MATCHING) :], file=sys.stderr)
     title = (
-        f"bench/moved_examples: {changed} changed, {len(labels)} call types, "
-        f"{len(library.segments)} calls in the library, {len(site.segments)} at the site, "
+        f"bench/transfer: {changed} changed, {len(labels)} call types, "
+        f"{len(source.segments)} calls in the source, {len(target.segments)} in the target, "
         f"k = {options.k}"
     )
     show(title, rows, options.json)

@@ -1,7 +1,7 @@
-"""Tables of a library and of a site → what examples of the library are worth at the site.
+"""Tables of a source and a target corpus → how well examples of the source work in the target.
 
-Three evaluations: examples of the library on queries of the site, examples of the site itself on
-the same queries in the same folds, and the library by itself. The first two are paired.
+Three evaluations: examples of the source on queries of the target, examples of the target itself on
+the same queries in the same folds, and the source by itself. The first two are paired.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,18 +24,18 @@ from callshot.fewshot.joined_corpora import (
 )
 from callshot.fewshot.protocol import Protocol
 from callshot.jobs import Cluster
-from callshot.records import Evaluation, MovedEvaluation, Progress, no_progress
-from callshot.records.evaluation import SITE_EXAMPLES
+from callshot.records import Evaluation, Progress, TransferEvaluation, no_progress
+from callshot.records.evaluation import TARGET_EXAMPLES
 from callshot.records.frames import Frame, split_curves, value_matrix
 
 EVALUATIONS = 3  # for progress
 
-Sources = Mapping[str, tuple[str, str]]
+EncoderPairs = Mapping[str, tuple[str, str]]
 
 
-def evaluate_moved(
-    library: Dataset,
-    site: Dataset,
+def evaluate_transfer(
+    source: Dataset,
+    target: Dataset,
     protocol: Protocol | None = None,
     *,
     centre: bool = False,
@@ -45,14 +45,14 @@ def evaluate_moved(
     cluster: Cluster | None = None,
     store: SweepStore | None = None,
     progress: Progress = no_progress,
-) -> MovedEvaluation:
-    """Evaluate examples of a library on the queries of a site, and both corpora by themselves.
+) -> TransferEvaluation:
+    """Evaluate examples of a source corpus on queries of a target corpus, and within both.
 
     Parameters
     ----------
-    library, site : Dataset
-        Each table of the library needs one of the site by the same encoder. Categories are those of
-        the site.
+    source, target : Dataset
+        Each table of the source needs one of the target by the same encoder. Categories are
+        those of the target.
     protocol : Protocol, optional
         The paper's by default.
     centre : bool
@@ -62,7 +62,7 @@ def evaluate_moved(
 
     Returns
     -------
-    MovedEvaluation
+    TransferEvaluation
 
     Raises
     ------
@@ -74,11 +74,11 @@ def evaluate_moved(
         raise OptionError("repeat-folds: expected 1 with queries of another table")
     if protocol.seeds > 1:
         raise OptionError("seeds: expected 1 with queries of another table")
-    task = plan_task(library, site, centre)
+    task = plan_task(source, target, centre)
     run = partial(
         evaluate_tables,
         protocol=protocol,
-        categories=site.categories,
+        categories=target.categories,
         threads=threads,
         memory=memory,
         device=device,
@@ -86,37 +86,43 @@ def evaluate_moved(
         store=store,
         progress=lambda share, what: progress(share / EVALUATIONS, what),
     )
-    moved = _run(run, task.joined)
-    at_site = _run(run, task.site)
+    transfer = _run(run, task.joined)
+    within_target = _run(run, task.target)
     notes = list(task.notes)
-    in_library = None
+    within_source = None
     try:
-        in_library = _run(run, task.library)
-        notes += describe_classes(in_library)
+        within_source = _run(run, task.source)
+        notes += describe_classes(within_source)
     except InputError as error:
-        notes.append(f"no curve inside {library.corpus}: {error}")
-    return _make_result(task, moved, at_site, in_library, notes)
+        notes.append(f"no curve within {source.corpus}: {error}")
+    return _make_result(task, transfer, within_target, within_source, notes)
 
 
 def _make_result(
-    task: "MovedTask",
-    moved: Evaluation,
-    at_site: Evaluation,
-    in_library: Evaluation | None,
+    task: "TransferTask",
+    transfer: Evaluation,
+    within_target: Evaluation,
+    within_source: Evaluation | None,
     notes: list[str],
-) -> MovedEvaluation:
-    results = {one.name: getattr(moved, one.name) for one in fields(Evaluation)}
-    inside = [at_site] if in_library is None else [at_site, in_library]
-    results["notes"] = _join_notes([*notes, *moved.notes], inside)
-    reference = Protocol(**moved.settings).reference
-    costs = compare_with_site(moved, at_site, task.sources, reference)
-    results["differences"] = pl.concat([costs, moved.differences])
-    return MovedEvaluation(
+) -> TransferEvaluation:
+    results = {
+        field.name: getattr(transfer, field.name) for field in fields(Evaluation)
+    }
+    within = (
+        [within_target] if within_source is None else [within_target, within_source]
+    )
+    results["notes"] = _join_notes([*notes, *transfer.notes], within)
+    reference = Protocol(**transfer.settings).reference
+    transfer_cost = compare_with_target(
+        transfer, within_target, task.encoder_pairs, reference
+    )
+    results["differences"] = pl.concat([transfer_cost, transfer.differences])
+    return TransferEvaluation(
         **results,
-        library=task.library.corpus,
-        at_site=at_site,
-        in_library=in_library,
-        sources=task.sources,
+        source_corpus=task.source.corpus,
+        within_target=within_target,
+        within_source=within_source,
+        encoder_pairs=task.encoder_pairs,
     )
 
 
@@ -126,89 +132,92 @@ def _run(run: Any, dataset: Dataset) -> Evaluation:
 
 
 @dataclass(frozen=True)
-class MovedTask:
+class TransferTask:
     """What is evaluated: both corpora with the same labels, and joined.
 
-    `sources` are the encoders of the library and of the site by those of the joined tables.
+    `encoder_pairs` are the encoders of source and target by those of the joined tables.
     """
 
     joined: Dataset
-    site: Dataset
-    library: Dataset
-    sources: Sources
+    target: Dataset
+    source: Dataset
+    encoder_pairs: EncoderPairs
     notes: list[str]
 
 
-def plan_task(library: Dataset, site: Dataset, centre: bool) -> MovedTask:
+def plan_task(source: Dataset, target: Dataset, centre: bool) -> TransferTask:
     """Find partners by encoder, leave out labels that one corpus alone has, and join the rest."""
-    matched = pair_tables(library, site)
-    notes = [*describe_left_out(library, site), *describe_recordings(library, site)]
+    matched = pair_tables(source, target)
+    notes = [*describe_left_out(source, target), *describe_recordings(source, target)]
     different = {table.encoder: table for table in matched.tables}
-    site_part = replace(site, tables=list(different.values()))
-    site_part = site_part.only(common_labels(library, site))
-    classes = site_part.eligible_labels
-    pairs = list(zip(library.encoders, matched.encoders, strict=True))
-    examples = library
+    target_data = replace(target, tables=list(different.values()))
+    target_data = target_data.only(common_labels(source, target))
+    classes = target_data.eligible_labels
+    pairs = list(zip(source.encoders, matched.encoders, strict=True))
+    examples = source
     if centre:
-        examples = add_centred(library, library)
-        matched = add_centred(matched, library)
+        examples = add_centred(source, source)
+        matched = add_centred(matched, source)
         pairs *= 2
-    return MovedTask(
+    return TransferTask(
         join_corpora(examples.only(classes), matched.only(classes)),
-        site_part,
-        library.only(classes),
+        target_data,
+        source.only(classes),
         dict(zip(examples.encoders, pairs, strict=True)),
         notes,
     )
 
 
-def describe_left_out(library: Dataset, site: Dataset) -> Iterator[str]:
+def describe_left_out(source: Dataset, target: Dataset) -> Iterator[str]:
     """Yield a note on the labels that one corpus alone has."""
-    for one, other in ((library, site), (site, library)):
+    for one, other in ((source, target), (target, source)):
         names = sorted(one.labels - other.labels)
         if names:
             yield f"left out, because only {one.corpus} has them: {quote_names(names)}"
 
 
-def describe_recordings(library: Dataset, site: Dataset) -> Iterator[str]:
+def describe_recordings(source: Dataset, target: Dataset) -> Iterator[str]:
     """Yield a note on recordings that have the same name in both corpora."""
-    names = sorted(set(library.first.recording) & set(site.first.recording))
+    names = sorted(set(source.first.recording) & set(target.first.recording))
     if names:
         count = f"{len(names)} recordings have"
         if len(names) == 1:
             count = "1 recording has"
         yield (
-            f"{count} the same name in {library.corpus} and {site.corpus} "
+            f"{count} the same name in {source.corpus} and {target.corpus} "
             f"(the first: {names[0]!r}); if they are the same recordings, queries meet "
             "examples of their own recording and "
             "the scores are too high: remove them from one of the tables"
         )
 
 
-def describe_classes(in_library: Evaluation) -> Iterator[str]:
-    """Yield a note if the curve inside the library has fewer classes than the others."""
-    names = [count.label for count in in_library.excluded_classes]
+def describe_classes(within_source: Evaluation) -> Iterator[str]:
+    """Yield a note if the curve within the source has fewer classes than the others."""
+    names = [count.label for count in within_source.excluded_classes]
     if names:
         yield (
-            f"the curve inside {in_library.corpus} is without {quote_names(names)}: too few "
+            f"the curve within {within_source.corpus} is without {quote_names(names)}: too few "
             "recordings; it is not comparable with the others"
         )
 
 
-def compare_with_site(
-    moved: Evaluation, at_site: Evaluation, sources: Sources, reference: str
+def compare_with_target(
+    transfer: Evaluation,
+    within_target: Evaluation,
+    encoder_pairs: EncoderPairs,
+    reference: str,
 ) -> Frame:
-    """Return every moved curve minus the curve with examples of the site, as DIFFERENCES.
+    """Return every transfer curve minus the curve within the target, as DIFFERENCES.
 
     Both have the same queries in the same folds, with the same weights in `total`. Classifiers
     other than the reference are named beside the encoder.
     """
-    curves = {_curve_key(curve): curve for curve in split_curves(at_site.values)}
-    other_name = SITE_EXAMPLES.format(at_site.corpus)
+    curves = {_curve_key(curve): curve for curve in split_curves(within_target.values)}
+    other_name = TARGET_EXAMPLES.format(within_target.corpus)
     comparisons = []
-    for curve in split_curves(moved.values):
+    for curve in split_curves(transfer.values):
         encoder, classifier, *key = _curve_key(curve)
-        _, partner = sources[encoder]
+        _, partner = encoder_pairs[encoder]
         other = curves[(partner, classifier, *key)]
         name = encoder if classifier == reference else f"{encoder}, {classifier}"
         # The row `all`, the last, has the sizes of different pools as k; one may not have it.
@@ -216,7 +225,7 @@ def compare_with_site(
         shown = curve.head(common).with_columns(encoder=pl.lit(name))
         difference = value_matrix(shown) - value_matrix(other.head(common))
         comparisons.append(Comparison(shown, other_name, difference))
-    last = min(moved.complete_shots, at_site.complete_shots)
+    last = min(transfer.complete_shots, within_target.complete_shots)
     return pl.concat(summarise_comparisons(comparisons, last))
 
 
@@ -225,11 +234,11 @@ def _curve_key(curve: Frame) -> tuple[str, ...]:
     return curve.select(columns).row(0)
 
 
-def _join_notes(notes: list[str], inside: Sequence[Evaluation]) -> list[str]:
-    """Return all notes, each once; those of the curves inside a corpus name it."""
+def _join_notes(notes: list[str], within: Sequence[Evaluation]) -> list[str]:
+    """Return all notes, each once; those of the curves within a corpus name it."""
     joined = list(notes)
-    for evaluation in inside:
+    for evaluation in within:
         for note in evaluation.notes:
             if note not in joined:
-                joined.append(f"inside {evaluation.corpus}: {note}")
+                joined.append(f"within {evaluation.corpus}: {note}")
     return joined

@@ -20,14 +20,14 @@ FILES = {
     "differences.csv",
     "duplicates.csv",
     "folds.csv",
-    "moved.pdf",
-    "moved.png",
     "per_class.csv",
     "provenance.json",
     "ties.csv",
+    "transfer.pdf",
+    "transfer.png",
     "values.parquet",
 }
-PLACES = {("library", "site"), ("site", "site"), ("library", "library")}
+CORPORA = {("source", "target"), ("target", "target"), ("source", "source")}
 
 
 def make_table(seed, prefix):
@@ -41,50 +41,52 @@ def make_table(seed, prefix):
 
 
 @pytest.fixture
-def library(tmp_path):
-    path = tmp_path / "library.parquet"
+def source(tmp_path):
+    path = tmp_path / "source.parquet"
     write_table(make_table(4, "lib "), path)
     return path
 
 
 @pytest.fixture
-def site(tmp_path):
-    path = tmp_path / "site.parquet"
+def target(tmp_path):
+    path = tmp_path / "target.parquet"
     write_table(make_table(7, ""), path)
     return path
 
 
-def places(frame):
-    return {(row["supports"], row["queries"]) for row in frame}
+def corpora_of(frame):
+    return {(row["source_corpus"], row["target_corpus"]) for row in frame}
 
 
 def test_every_file_says_where_examples_and_queries_are_from(
-    library, site, tmp_path, capsys
+    source, target, tmp_path, capsys
 ):
     out = tmp_path / "out"
-    run("evaluate", library, "--queries", site, "--out", out, *FEW)
+    run("evaluate", source, "--queries", target, "--out", out, *FEW)
     assert {path.name for path in out.iterdir()} == FILES
     for name in ("curve", "per_class", "confusion", "classes", "folds"):
-        assert places(rows(out / f"{name}.csv")) == PLACES
+        assert corpora_of(rows(out / f"{name}.csv")) == CORPORA
     values = pl.read_parquet(out / "values.parquet")
-    assert set(values.select("supports", "queries").unique().rows()) == PLACES
-    costs = rows(out / "differences.csv")
-    assert {row["other"] for row in costs} == {"examples of site"}
-    assert {row["k"] for row in costs} == {"1", "2", "4"}
+    assert (
+        set(values.select("source_corpus", "target_corpus").unique().rows()) == CORPORA
+    )
+    transfer_cost = rows(out / "differences.csv")
+    assert {row["other"] for row in transfer_cost} == {"examples of target"}
+    assert {row["k"] for row in transfer_cost} == {"1", "2", "4"}
     text = capsys.readouterr().out
     first = text.splitlines()[0]
     assert first.startswith(
-        "With 2 examples per call type from library, mAP at site is 0."
+        "With 2 examples per call type from source, mAP on target is 0."
     )
-    assert "than with examples of the site itself" in first
+    assert "than with examples of target itself" in first
     assert "of the calls get the right name" in first
 
 
 def test_numbers_of_the_sentence_are_those_of_the_files(
-    library, site, tmp_path, capsys
+    source, target, tmp_path, capsys
 ):
     out = tmp_path / "out"
-    run("evaluate", library, "--queries", site, "--out", out, "--no-figure", *FEW)
+    run("evaluate", source, "--queries", target, "--out", out, "--no-figure", *FEW)
     key = {"metric": "map", "spread": "total", "k": "2", "scoring": "all"}
     (cost,) = [
         row
@@ -96,32 +98,32 @@ def test_numbers_of_the_sentence_are_those_of_the_files(
     assert f"{abs(float(cost['mean'])):.2f} {word} than" in text
 
 
-def test_provenance_names_both_tables_and_their_folds(library, site, tmp_path):
+def test_provenance_names_both_tables_and_their_folds(source, target, tmp_path):
     out = tmp_path / "out"
-    words = ("--queries", site, "--out", out, "--quiet", "--no-figure")
-    run("evaluate", library, *words, *FEW)
+    words = ("--queries", target, "--out", out, "--quiet", "--no-figure")
+    run("evaluate", source, *words, *FEW)
     provenance = json.loads((out / "provenance.json").read_text())
     roles = {file["file"]: file["role"] for file in provenance["inputs"]}
-    assert roles == {"library.parquet": "library", "site.parquet": "queries"}
-    assert provenance["library"] == "library"
-    assert provenance["site"] == "site"
-    assert provenance["inside_site"]["queries"] == provenance["queries"]
+    assert roles == {"source.parquet": "source", "target.parquet": "target"}
+    assert provenance["source_corpus"] == "source"
+    assert provenance["target_corpus"] == "target"
+    assert provenance["within_target"]["queries"] == provenance["queries"]
     states = {finding.state for finding in verify_path(out)}
     assert states == {"ok", "unverified"}
 
 
-def test_the_same_seed_gives_the_same_bytes(library, site, tmp_path):
+def test_the_same_seed_gives_the_same_bytes(source, target, tmp_path):
     for name in ("one", "two"):
-        words = ("--queries", site, "--out", tmp_path / name, "--quiet", "--centre")
-        run("evaluate", library, *words, *FEW)
+        words = ("--queries", target, "--out", tmp_path / name, "--quiet", "--centre")
+        run("evaluate", source, *words, *FEW)
     for path in (tmp_path / "one").iterdir():
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
 
 
-def test_centred_vectors_have_a_curve_of_their_own(library, site, tmp_path, capsys):
+def test_centred_vectors_have_a_curve_of_their_own(source, target, tmp_path, capsys):
     out = tmp_path / "out"
-    words = ("--queries", site, "--centre", "--out", out, "--no-figure")
-    run("evaluate", library, *words, *FEW)
+    words = ("--queries", target, "--centre", "--out", out, "--no-figure")
+    run("evaluate", source, *words, *FEW)
     encoders = {row["encoder"] for row in rows(out / "curve.csv")}
     assert encoders == {"mfcc", "mfcc, centred"}
     lines = capsys.readouterr().out.splitlines()
@@ -130,22 +132,22 @@ def test_centred_vectors_have_a_curve_of_their_own(library, site, tmp_path, caps
 
 
 def test_several_libraries_and_tables_of_the_site_are_paired_by_encoder(
-    library, site, tmp_path
+    source, target, tmp_path
 ):
     paths = []
-    for path, seed, prefix in ((library, 4, "lib "), (site, 7, "")):
+    for path, seed, prefix in ((source, 4, "lib "), (target, 7, "")):
         table = make_table(seed, prefix)
         other = replace(table, encoder="perch", vectors=table.vectors[:, :1])
         paths.append(path.with_name(f"perch-{path.name}"))
         write_table(other, paths[-1])
     out = tmp_path / "out"
-    words = ("--queries", paths[1], "--queries", site, "--no-figure", "--quiet")
-    run("evaluate", library, paths[0], *words, "--out", out, *FEW)
+    words = ("--queries", paths[1], "--queries", target, "--no-figure", "--quiet")
+    run("evaluate", source, paths[0], *words, "--out", out, *FEW)
     assert {row["one"] for row in rows(out / "differences.csv")} == {"mfcc", "perch"}
-    assert not (out / "moved.png").exists()
+    assert not (out / "transfer.png").exists()
 
 
-def test_errors_are_one_line_and_leave_no_folder(library, site, tmp_path, capsys):
+def test_errors_are_one_line_and_leave_no_folder(source, target, tmp_path, capsys):
     out = tmp_path / "out"
     table = make_table(7, "")
     other = tmp_path / "other.parquet"
@@ -159,21 +161,21 @@ def test_errors_are_one_line_and_leave_no_folder(library, site, tmp_path, capsys
     ]
     for changed, message in cases:
         write_table(changed, other)
-        run("evaluate", library, "--queries", other, "--out", out, *FEW, code=2)
+        run("evaluate", source, "--queries", other, "--out", out, *FEW, code=2)
         error = capsys.readouterr().err
         assert message in error
         assert len([line for line in error.splitlines() if "callshot" in line]) <= 1
         assert not out.exists()
-    run("evaluate", library, "--centre", "--out", out, *FEW, code=2)
+    run("evaluate", source, "--centre", "--out", out, *FEW, code=2)
     assert "centre: needs --queries" in capsys.readouterr().err
 
 
 def test_results_of_an_ordinary_evaluation_are_not_replaced(
-    library, site, tmp_path, capsys
+    source, target, tmp_path, capsys
 ):
     out = tmp_path / "out"
-    run("evaluate", site, "--out", out, "--quiet", "--no-figure", *FEW)
-    run("evaluate", library, "--queries", site, "--out", out, *FEW, code=2)
+    run("evaluate", target, "--out", out, "--quiet", "--no-figure", *FEW)
+    run("evaluate", source, "--queries", target, "--out", out, *FEW, code=2)
     assert "it has the results of another command" in capsys.readouterr().err
 
 
@@ -183,10 +185,10 @@ def test_tables_of_one_name_are_called_after_their_folders(tmp_path, capsys):
     words = ("--queries", tmp_path / "north" / "mfcc.parquet", "--no-figure")
     table = tmp_path / "clips" / "mfcc.parquet"
     run("evaluate", table, *words, "--out", tmp_path / "out", *FEW)
-    assert "per call type from clips, mAP at north is" in capsys.readouterr().out
+    assert "per call type from clips, mAP on north is" in capsys.readouterr().out
 
 
-def test_a_file_of_folds_is_that_of_the_queries(library, site, tmp_path):
+def test_a_file_of_folds_is_that_of_the_queries(source, target, tmp_path):
     table = make_table(7, "")
     folds = tmp_path / "folds.csv"
     lines = ["segment,fold"]
@@ -194,10 +196,12 @@ def test_a_file_of_folds_is_that_of_the_queries(library, site, tmp_path):
         lines.append(f"{segment},{'' if fold == -1 else 9 - fold}")
     folds.write_text("\n".join(lines) + "\n")
     out = tmp_path / "out"
-    words = ("--queries", site, "--fold-file", folds, "--quiet", "--no-figure")
-    run("evaluate", library, *words, "--out", out, *FEW)
-    inside = [row for row in rows(out / "folds.csv") if row["supports"] == "site"]
+    words = ("--queries", target, "--fold-file", folds, "--quiet", "--no-figure")
+    run("evaluate", source, *words, "--out", out, *FEW)
+    within = [
+        row for row in rows(out / "folds.csv") if row["source_corpus"] == "target"
+    ]
     given = dict(zip(table.segment, table.fold.tolist(), strict=True))
-    for row in inside:
+    for row in within:
         fold = given[row["segment"]]
         assert int(row["fold"]) == (-1 if fold == -1 else 2 - fold)

@@ -1,4 +1,4 @@
-"""Examples of a library on queries of a site, slow and literal: from two tables to samples."""
+"""Examples of a source on queries of a target, slow and literal: from two tables to samples."""
 
 import numpy as np
 
@@ -8,18 +8,20 @@ from callshot.fewshot.reference_streams import make_stream
 from literal_total import exponential, literal_metrics
 
 
-class MovedTwin:
-    """Rows of both tables by class and segment id; the library is side −1."""
+class TransferTwin:
+    """Rows of both tables by class and segment id; the source is side −1."""
 
-    def __init__(self, library, site, classes):
+    def __init__(self, source, target, classes):
         self.classes = sorted(classes)
         rows = [
             (label, segment, recording, vector, -1, ())
-            for label, segment, recording, vector in columns(library)
+            for label, segment, recording, vector in columns(source)
             if label in classes
         ]
-        folds = site.fold.tolist()
-        for column, fold, labels in zip(columns(site), folds, site.labels, strict=True):
+        folds = target.fold.tolist()
+        for column, fold, labels in zip(
+            columns(target), folds, target.labels, strict=True
+        ):
             if column[0] in classes and fold >= 0:
                 rows.append((*column, fold, labels))
         rows.sort(key=lambda row: row[:2])
@@ -45,14 +47,14 @@ class MovedTwin:
         ]
 
     def recordings(self, name):
-        """The recordings of a class in the library, and at the site."""
+        """The recordings of a class in the source, and at the target."""
         rows = self.members(name)
-        library = {self.recording[row] for row in rows if self.fold[row] == -1}
-        site = {self.recording[row] for row in rows if self.fold[row] >= 0}
-        return library, site
+        source = {self.recording[row] for row in rows if self.fold[row] == -1}
+        target = {self.recording[row] for row in rows if self.fold[row] >= 0}
+        return source, target
 
     def support(self, protocol, spread, query, number, name, k):
-        """All examples are rows of the library."""
+        """All examples are rows of the source."""
         pool = self.members(name, fold=-1)
         words = (number, literal.key(name))
         if spread == "shared":

@@ -11,14 +11,14 @@ from callshot.fewshot.dataset import Dataset
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.folds import check_tables
 from callshot.fewshot.joined_corpora import find_partner
-from callshot.fewshot.moved_examples import evaluate_moved, plan_task
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.single_episode import rerun_episode
 from callshot.fewshot.sweep import small_sample_inflation, widen_to_prediction
+from callshot.fewshot.transfer import evaluate_transfer, plan_task
 from callshot.records.frames import value_matrix
-from callshot.report.moved_terminal import describe_moved
+from callshot.report.transfer_terminal import describe_transfer
 from corpora import random_corpus
-from literal_moved import MovedTwin
+from literal_transfer import TransferTwin
 
 FEW = Protocol(
     shots=(1, 2, 4),
@@ -45,16 +45,16 @@ def corpus(*tables, name="herd"):
     return Dataset(name, tables, check_tables(tables, None))
 
 
-def library_of(table):
-    return corpus(table, name="library")
+def source_of(table):
+    return corpus(table, name="source")
 
 
-def site_of(table):
-    return corpus(table, name="site")
+def target_of(table):
+    return corpus(table, name="target")
 
 
-def moved_pair():
-    return library_of(make_table(4, "lib ")), site_of(make_table(7, offset=0.5))
+def transfer_pair():
+    return source_of(make_table(4, "lib ")), target_of(make_table(7, offset=0.5))
 
 
 def rename_labels(table, names):
@@ -71,10 +71,10 @@ def classes_of(result):
 @pytest.mark.parametrize("sampler", ["distinct", "replacement"])
 @pytest.mark.parametrize("spread", ["per-query", "shared"])
 def test_samples_are_those_of_the_literal_twin(spread, sampler, memory):
-    library, site = moved_pair()
+    source, target = transfer_pair()
     protocol = replace(FEW, sampler=sampler, permutations=0)
-    result = evaluate_moved(library, site, protocol, memory=memory)
-    twin = MovedTwin(library.first, site.first, classes_of(result))
+    result = evaluate_transfer(source, target, protocol, memory=memory)
+    twin = TransferTwin(source.first, target.first, classes_of(result))
     for k in protocol.shots:
         golden = twin.values(protocol, spread, k)
         rows = result.values.filter(spread=spread, k=k, scoring="all")
@@ -84,10 +84,10 @@ def test_samples_are_those_of_the_literal_twin(spread, sampler, memory):
 
 
 def test_samples_of_total_are_those_of_the_literal_twin_stretched_for_few_recordings():
-    library, site = moved_pair()
-    result = evaluate_moved(library, site, FEW)
+    source, target = transfer_pair()
+    result = evaluate_transfer(source, target, FEW)
     names = sorted(classes_of(result))
-    twin = MovedTwin(library.first, site.first, names)
+    twin = TransferTwin(source.first, target.first, names)
     fewer = [min(map(len, twin.recordings(name))) for name in names]
     inflation = small_sample_inflation(np.array(fewer)).mean()
     for k in FEW.shots:
@@ -100,25 +100,25 @@ def test_samples_of_total_are_those_of_the_literal_twin_stretched_for_few_record
 
 
 def test_all_is_the_whole_library_without_the_site():
-    library, site = moved_pair()
+    source, target = transfer_pair()
     protocol = replace(SHARED, shots=(1,), whole_pool=True)
     only_all = replace(SHARED, shots=(), whole_pool=True)
-    result = evaluate_moved(library, site, protocol)
-    twin = MovedTwin(library.first, site.first, classes_of(result))
+    result = evaluate_transfer(source, target, protocol)
+    twin = TransferTwin(source.first, target.first, classes_of(result))
     sizes = [len(twin.members(name, fold=-1)) for name in twin.classes]
     last = result.values.filter(metric="map", k=max(sizes))
     golden = twin.values(protocol, "shared", max(sizes))[:, 0]
     assert value_matrix(last)[0] == pytest.approx(golden, abs=1e-12)
-    at_site = value_matrix(result.at_site.values.filter(metric="map"))[-1]
-    cost = result.costs.filter(metric="map")["mean"][-1]
-    assert cost == pytest.approx(float((golden - at_site).mean()), abs=1e-12)
-    (sentence,) = describe_moved(evaluate_moved(library, site, only_all))
+    within_target = value_matrix(result.within_target.values.filter(metric="map"))[-1]
+    cost = result.transfer_cost.filter(metric="map")["mean"][-1]
+    assert cost == pytest.approx(float((golden - within_target).mean()), abs=1e-12)
+    (sentence,) = describe_transfer(evaluate_transfer(source, target, only_all))
     assert sentence.startswith(f"With {max(sizes)} examples")
 
 
 def test_where_the_site_has_no_row_for_all_there_is_no_difference():
-    library, site = moved_pair()
-    part = site.only(classes_of(evaluate_moved(library, site, SHARED)))
+    source, target = transfer_pair()
+    part = target.only(classes_of(evaluate_transfer(source, target, SHARED)))
     folds = part.folds.fold
     pools = [
         sum(name == label and fold != other for name, fold in rows)
@@ -127,9 +127,9 @@ def test_where_the_site_has_no_row_for_all_there_is_no_difference():
         for other in range(part.folds.count)
     ]
     protocol = replace(SHARED, shots=(1, max(pools)), whole_pool=True)
-    result = evaluate_moved(library, site, protocol)
+    result = evaluate_transfer(source, target, protocol)
     assert result.curve.filter(metric="map").height == 3
-    assert result.costs.filter(metric="map")["k"].to_list() == [1, max(pools)]
+    assert result.transfer_cost.filter(metric="map")["k"].to_list() == [1, max(pools)]
 
 
 @pytest.mark.parametrize(
@@ -137,75 +137,77 @@ def test_where_the_site_has_no_row_for_all_there_is_no_difference():
     [("cl2n", literal.centre_and_normalise), ("whitened", literal.whiten)],
 )
 def test_classifiers_are_fitted_to_the_library_alone(classifier, transform):
-    library, site = moved_pair()
+    source, target = transfer_pair()
     protocol = replace(SHARED, classifiers=("centroid", classifier))
-    result = evaluate_moved(library, site, protocol)
-    support = library.only(classes_of(result)).first.vectors
+    result = evaluate_transfer(source, target, protocol)
+    support = source.only(classes_of(result)).first.vectors
     fitted = [
         replace(one.first, vectors=transform(one.first.vectors, support))
-        for one in (library, site)
+        for one in (source, target)
     ]
-    golden = evaluate_moved(library_of(fitted[0]), site_of(fitted[1]), SHARED)
+    golden = evaluate_transfer(source_of(fitted[0]), target_of(fitted[1]), SHARED)
     samples = value_matrix(result.values.filter(classifier=classifier, metric="map"))
     expected = value_matrix(golden.values.filter(metric="map"))
     np.testing.assert_allclose(samples, expected, atol=1e-9)
-    names = result.costs["one"].unique(maintain_order=True).to_list()
+    names = result.transfer_cost["one"].unique(maintain_order=True).to_list()
     assert names == ["test", f"test, {classifier}"]
 
 
 def test_an_episode_can_be_repeated_alone_and_its_support_is_of_the_library():
-    library, site = moved_pair()
-    joined = plan_task(library, site, centre=False).joined
+    source, target = transfer_pair()
+    joined = plan_task(source, target, centre=False).joined
     query = joined.first.segment[-1]
     episode = rerun_episode(joined.first, joined.folds, query, 2, 0, FEW, "shared")
     support = {name for names in episode.support.values() for name in names}
     assert all(name.startswith("lib ") for name in support)
 
 
-def test_the_curves_inside_are_those_of_ordinary_evaluations():
-    library, site = moved_pair()
-    result = evaluate_moved(library, site, FEW)
-    for corpus_tables, inside in (
-        (site, result.at_site),
-        (library, result.in_library),
+def test_the_curves_within_are_those_of_ordinary_evaluations():
+    source, target = transfer_pair()
+    result = evaluate_transfer(source, target, FEW)
+    for corpus_tables, within in (
+        (target, result.within_target),
+        (source, result.within_source),
     ):
         part = corpus_tables.only(classes_of(result))
         alone = evaluate_tables(part.tables, FEW, folds=part.folds, corpus=part.corpus)
-        assert inside.curve.equals(alone.curve)
+        assert within.curve.equals(alone.curve)
 
 
 def test_the_difference_is_that_of_samples_on_the_same_queries():
-    library, site = moved_pair()
-    result = evaluate_moved(library, site, FEW)
+    source, target = transfer_pair()
+    result = evaluate_transfer(source, target, FEW)
     key = {"metric": "map", "spread": "total", "scoring": "all", "k": 2}
-    moved = value_matrix(result.values.filter(**key))
-    at_site = value_matrix(result.at_site.values.filter(**key))
-    row = result.costs.filter(**key).row(0, named=True)
+    transfer = value_matrix(result.values.filter(**key))
+    within_target = value_matrix(result.within_target.values.filter(**key))
+    row = result.transfer_cost.filter(**key).row(0, named=True)
     assert row["one"] == "test"
-    assert row["other"] == "examples of site"
-    assert row["mean"] == pytest.approx(float((moved - at_site).mean()), abs=1e-12)
-    assert result.queries == result.at_site.queries
+    assert row["other"] == "examples of target"
+    assert row["mean"] == pytest.approx(
+        float((transfer - within_target).mean()), abs=1e-12
+    )
+    assert result.queries == result.within_target.queries
 
 
 def test_centring_takes_the_mean_of_each_table_away_whatever_the_labels():
-    library, site = moved_pair()
-    far = replace(site.first, vectors=site.first.vectors + 30.0)
-    plain = evaluate_moved(library, site, SHARED, centre=True)
-    moved = evaluate_moved(library, site_of(far), SHARED, centre=True)
-    for result in (plain, moved):
+    source, target = transfer_pair()
+    far = replace(target.first, vectors=target.first.vectors + 30.0)
+    plain = evaluate_transfer(source, target, SHARED, centre=True)
+    shifted = evaluate_transfer(source, target_of(far), SHARED, centre=True)
+    for result in (plain, shifted):
         assert result.encoders == ["test", "test, centred"]
     samples = [
         value_matrix(result.values.filter(encoder="test, centred", metric="map"))
-        for result in (plain, moved)
+        for result in (plain, shifted)
     ]
     np.testing.assert_allclose(*samples, atol=1e-9)
     centred = replace(
-        library.first, vectors=library.first.vectors - library.first.vectors.mean(0)
+        source.first, vectors=source.first.vectors - source.first.vectors.mean(0)
     )
-    centred_site = replace(
-        site.first, vectors=site.first.vectors - site.first.vectors.mean(0)
+    centred_target = replace(
+        target.first, vectors=target.first.vectors - target.first.vectors.mean(0)
     )
-    golden = evaluate_moved(library_of(centred), site_of(centred_site), SHARED)
+    golden = evaluate_transfer(source_of(centred), target_of(centred_target), SHARED)
     np.testing.assert_allclose(
         samples[0], value_matrix(golden.values.filter(metric="map")), atol=1e-9
     )
@@ -214,31 +216,34 @@ def test_centring_takes_the_mean_of_each_table_away_whatever_the_labels():
 def test_several_tables_of_the_library_have_a_curve_each_against_one_of_the_site():
     first = replace(make_table(4, "lib "), fingerprint="abc")
     second = replace(first, encoder="test at site", vectors=first.vectors + 0.5)
-    site = site_of(replace(make_table(7, offset=0.5), fingerprint="abc"))
-    result = evaluate_moved(corpus(first, second, name="library"), site, SHARED)
+    target = target_of(replace(make_table(7, offset=0.5), fingerprint="abc"))
+    result = evaluate_transfer(corpus(first, second, name="source"), target, SHARED)
     assert result.encoders == ["test", "test at site"]
-    assert result.at_site.encoders == ["test"]
-    assert result.costs["one"].unique(maintain_order=True).to_list() == result.encoders
+    assert result.within_target.encoders == ["test"]
+    assert (
+        result.transfer_cost["one"].unique(maintain_order=True).to_list()
+        == result.encoders
+    )
     pairs = result.differences.select("one", "other").unique().rows()
     assert ("test", "test at site") in pairs
 
 
 def test_names_that_both_tables_have_stay_apart_and_are_noted():
-    library = library_of(make_table(4))
-    site = site_of(make_table(7))
-    result = evaluate_moved(library, site, SHARED)
-    twin = evaluate_moved(*moved_pair(), SHARED)
+    source = source_of(make_table(4))
+    target = target_of(make_table(7))
+    result = evaluate_transfer(source, target, SHARED)
+    twin = evaluate_transfer(*transfer_pair(), SHARED)
     assert result.queries == twin.queries
     (note,) = [note for note in result.notes if "the same name" in note]
-    assert "recordings have the same name in library and site" in note
+    assert "recordings have the same name in source and target" in note
     assert not any("the same name" in note for note in twin.notes)
 
 
 def test_the_same_vector_in_both_tables_is_a_leak():
-    site = make_table(7, dimensions=3)
-    library = replace(make_table(7, "lib ", dimensions=3), fold=None)
-    result = evaluate_moved(
-        Dataset("library", [library], site_of(site).folds), site_of(site), SHARED
+    target = make_table(7, dimensions=3)
+    source = replace(make_table(7, "lib ", dimensions=3), fold=None)
+    result = evaluate_transfer(
+        Dataset("source", [source], target_of(target).folds), target_of(target), SHARED
     )
     (note,) = [note for note in result.notes if "same vector as an example" in note]
     assert f"{result.queries} queries have the same vector" in note
@@ -251,43 +256,45 @@ def test_vectors_that_the_site_alone_has_twice_are_no_leak_of_moved_examples():
     vectors = table.vectors.copy()
     first, second = (np.flatnonzero(table.fold == fold)[0] for fold in (0, 1))
     vectors[first] = vectors[second]
-    library, _ = moved_pair()
-    result = evaluate_moved(library, site_of(replace(table, vectors=vectors)), SHARED)
+    source, _ = transfer_pair()
+    result = evaluate_transfer(
+        source, target_of(replace(table, vectors=vectors)), SHARED
+    )
     notes = [note for note in result.notes if "same vector" in note]
-    assert all(note.startswith("inside site: ") for note in notes)
+    assert all(note.startswith("within target: ") for note in notes)
     assert notes
 
 
 def test_labels_of_one_table_alone_are_left_out_and_named():
-    library, site = moved_pair()
-    two = rename_labels(library.first, {"c2": "roar"})
-    result = evaluate_moved(library_of(two), site, SHARED)
+    source, target = transfer_pair()
+    two = rename_labels(source.first, {"c2": "roar"})
+    result = evaluate_transfer(source_of(two), target, SHARED)
     assert classes_of(result) == {"c0", "c1"}
-    assert "left out, because only library has them: 'roar'" in result.notes
-    assert "left out, because only site has them: 'c2'" in result.notes
-    assert set(result.at_site.segments.label) == {"c0", "c1"}
+    assert "left out, because only source has them: 'roar'" in result.notes
+    assert "left out, because only target has them: 'c2'" in result.notes
+    assert set(result.within_target.segments.label) == {"c0", "c1"}
 
 
 def test_fewer_than_two_common_labels_are_an_error():
-    library, site = moved_pair()
-    one = rename_labels(library.first, {"c1": "roar", "c2": "bark"})
+    source, target = transfer_pair()
+    one = rename_labels(source.first, {"c1": "roar", "c2": "bark"})
     with pytest.raises(InputError, match=r"expected two labels or more .* got 'c0'"):
-        evaluate_moved(library_of(one), site, SHARED)
+        evaluate_transfer(source_of(one), target, SHARED)
 
 
 def test_a_library_that_has_each_label_in_one_recording_has_no_curve_of_its_own():
-    library, site = moved_pair()
-    table = replace(library.first, recording=library.first.label, fold=None)
-    result = evaluate_moved(library_of(table), site, SHARED)
-    assert result.in_library is None
-    assert any(note.startswith("no curve inside library: ") for note in result.notes)
-    assert set(result.join_frames("curve")["supports"]) == {"library", "site"}
+    source, target = transfer_pair()
+    table = replace(source.first, recording=source.first.label, fold=None)
+    result = evaluate_transfer(source_of(table), target, SHARED)
+    assert result.within_source is None
+    assert any(note.startswith("no curve within source: ") for note in result.notes)
+    assert set(result.join_frames("curve")["source_corpus"]) == {"source", "target"}
 
 
 def test_the_common_fold_of_a_site_is_no_example():
-    library, site = moved_pair()
-    assert (site.folds.fold == -1).any()
-    joined = plan_task(library, site, centre=False).joined
+    source, target = transfer_pair()
+    assert (target.folds.fold == -1).any()
+    joined = plan_task(source, target, centre=False).joined
     is_common = (joined.folds.fold == -1).tolist()
     names = [
         name
@@ -298,26 +305,32 @@ def test_the_common_fold_of_a_site_is_no_example():
 
 
 def test_frames_say_where_examples_and_queries_are_from():
-    result = evaluate_moved(*moved_pair(), SHARED)
+    result = evaluate_transfer(*transfer_pair(), SHARED)
     curve = result.join_frames("curve")
-    assert curve.columns[:3] == ["supports", "queries", "encoder"]
-    places = curve.select("supports", "queries").unique(maintain_order=True).rows()
-    assert places == [("library", "site"), ("site", "site"), ("library", "library")]
-    moved = curve.filter(supports="library", queries="site").drop("supports", "queries")
-    assert moved.equals(result.curve.drop("corpus"))
-    assert "examples from library, queries from site" in repr(result)
+    assert curve.columns[:3] == ["source_corpus", "target_corpus", "encoder"]
+    places = (
+        curve.select("source_corpus", "target_corpus")
+        .unique(maintain_order=True)
+        .rows()
+    )
+    assert places == [("source", "target"), ("target", "target"), ("source", "source")]
+    transfer = curve.filter(source_corpus="source", target_corpus="target").drop(
+        "source_corpus", "target_corpus"
+    )
+    assert transfer.equals(result.curve.drop("corpus"))
+    assert "examples from source, queries from target" in repr(result)
 
 
 def test_threads_change_nothing():
-    one = evaluate_moved(*moved_pair(), FEW, centre=True, threads=1)
-    four = evaluate_moved(*moved_pair(), FEW, centre=True, threads=4)
+    one = evaluate_transfer(*transfer_pair(), FEW, centre=True, threads=1)
+    four = evaluate_transfer(*transfer_pair(), FEW, centre=True, threads=4)
     assert one.values.equals(four.values)
     assert one.differences.equals(four.differences)
 
 
 def test_repeated_folds_are_an_error():
     with pytest.raises(OptionError, match="repeat-folds: expected 1"):
-        evaluate_moved(*moved_pair(), replace(SHARED, repeat_folds=2))
+        evaluate_transfer(*transfer_pair(), replace(SHARED, repeat_folds=2))
 
 
 class TestSameEncoder:
