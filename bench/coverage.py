@@ -6,7 +6,8 @@ one the scores of its labelled sets; the table has the share of these inside, no
 mean width. Both halves take both parts.
 
 False claims: corpora of noise, in which two encoders are independent Gaussian vectors. How often is
-a difference called clear, an encoder better than chance, a crossover clear, a call type named?
+a difference called clear, an encoder better than chance, a crossover clear, or a call type
+recommended?
 
 Power: one of two encoders is better by a planted difference. How often is that found?
 """
@@ -208,7 +209,7 @@ def count_claims(tables: list[Embeddings], protocol: Protocol) -> dict[str, floa
         "clear difference": float(differences["clear"].any()),
         "better than chance, each k": float(np.mean(better)),
         "clear crossover": float(crossovers["k_clear"].is_not_null().any()),
-        "named call type": float(result.budget["named"].any()),
+        "recommended call type": float(result.budget["recommended"].any()),
     }
 
 

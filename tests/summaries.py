@@ -142,7 +142,7 @@ def class_budget(
     next_gain: float,
     *,
     encoder: str = "mfcc",
-    named: bool = False,
+    recommended: bool = False,
     judged: bool = True,
     k: int = 4,
 ) -> tuple[Any, ...]:
@@ -151,7 +151,7 @@ def class_budget(
     key = ("herd", encoder, label, "map", 9, k, 0.5)
     interval = (next_gain - 0.01, next_gain + 0.01)
     shares = (0.98, 0.9) if judged else (math.nan, math.nan)
-    return *key, next_gain, double_gain, 0.9, 0.001, *interval, *shares, named
+    return *key, next_gain, double_gain, 0.9, 0.001, *interval, *shares, recommended
 
 
 def make_trained(

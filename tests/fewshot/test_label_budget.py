@@ -158,7 +158,7 @@ def test_the_gain_of_every_sample_is_that_of_the_literal_twin(seed, shots):
 RISE = {1: 0.2, 2: 0.4, 3: 0.5}
 
 
-def named(rises, *, samples=200, means=RISE, classes=("roar", "bark")):
+def recommend(rises, *, samples=200, means=RISE, classes=("roar", "bark")):
     """Return the budget where both classes have the same means, and these gains in samples."""
     rows = pl.concat([points(means, label=label) for label in classes])
     gains = {label: np.resize(rises[label], samples) for label in classes}
@@ -175,40 +175,40 @@ def mostly(value, share, other):
 
 def test_a_class_is_named_if_it_gains_in_98_and_most_in_90_percent_of_samples():
     bark = np.full(200, 0.01)
-    frame, label = named({"roar": mostly(0.02, 0.9, 0.005), "bark": bark})
+    frame, label = recommend({"roar": mostly(0.02, 0.9, 0.005), "bark": bark})
     assert label == "roar"
     row = frame.row(0, named=True)
-    assert (row["gains"], row["gains_most"]) == (1.0, 0.9)
+    assert (row["p_gain"], row["p_largest_gain"]) == (1.0, 0.9)
     assert (row["next_gain_p01"], row["next_gain_p99"]) == (0.005, 0.02)
-    assert frame["gains_most"].to_list() == [0.9, 0.1]
-    assert frame["named"].to_list() == [True, False]
-    assert named({"roar": mostly(0.02, 0.89, 0.005), "bark": bark})[1] is None
-    assert named({"roar": mostly(0.02, 0.98, 0.0), "bark": bark})[1] == "roar"
-    assert named({"roar": mostly(0.02, 0.97, 0.0), "bark": bark})[1] is None
+    assert frame["p_largest_gain"].to_list() == [0.9, 0.1]
+    assert frame["recommended"].to_list() == [True, False]
+    assert recommend({"roar": mostly(0.02, 0.89, 0.005), "bark": bark})[1] is None
+    assert recommend({"roar": mostly(0.02, 0.98, 0.0), "bark": bark})[1] == "roar"
+    assert recommend({"roar": mostly(0.02, 0.97, 0.0), "bark": bark})[1] is None
 
 
 def test_equal_gains_are_not_the_largest():
-    frame, label = named({"roar": np.full(200, 0.02), "bark": np.full(200, 0.02)})
-    assert frame["gains_most"].to_list() == [0.0, 0.0]
+    frame, label = recommend({"roar": np.full(200, 0.02), "bark": np.full(200, 0.02)})
+    assert frame["p_largest_gain"].to_list() == [0.0, 0.0]
     assert label is None
 
 
 def test_no_class_is_named_with_few_samples_without_another_or_for_a_small_gain():
     large = {"roar": np.full(200, 0.02), "bark": np.full(200, 0.01)}
-    assert named(large)[1] == "roar"
-    assert named(large, samples=100)[1] is None
-    assert named(large, classes=["roar"])[1] is None
+    assert recommend(large)[1] == "roar"
+    assert recommend(large, samples=100)[1] is None
+    assert recommend(large, classes=["roar"])[1] is None
     unknown = large | {"bark": np.full(200, math.nan)}
-    frame, label = named(unknown)
+    frame, label = recommend(unknown)
     assert label is None
-    assert frame["gains_most"].is_nan().all()
-    assert named(large, means={1: 0.2, 2: 0.201, 3: 0.202})[1] is None
+    assert frame["p_largest_gain"].is_nan().all()
+    assert recommend(large, means={1: 0.2, 2: 0.201, 3: 0.202})[1] is None
 
 
 def test_without_samples_no_interval_is_known_and_no_class_is_named():
     frame = label_budget(points(RISE), [count()])
     assert frame["next_gain_p01"].is_nan().all()
-    assert frame["named"].to_list() == [False]
+    assert frame["recommended"].to_list() == [False]
     assert recommended_class(frame) is None
 
 
@@ -237,8 +237,8 @@ def test_noise_names_a_class_in_at_most_one_of_30_corpora():
         calls = (1, 5)[seed // 2 % 2]
         table = noise_corpus(seed, classes, calls)
         budgets.append(evaluate_tables([table], protocol).budget)
-    assert sum(frame["named"].any() for frame in budgets) <= 1
-    compared = sum(frame["gains_most"].is_not_nan().any() for frame in budgets)
+    assert sum(frame["recommended"].any() for frame in budgets) <= 1
+    compared = sum(frame["p_largest_gain"].is_not_nan().any() for frame in budgets)
     assert compared >= 20
 
 
@@ -299,11 +299,17 @@ def test_every_encoder_and_eligible_class_of_a_real_evaluation_has_its_row():
         corpus="herd",
     )
     found = {row.label: row for row in budget(result.per_class, result.classes)}
-    judged = ["next_gain_p01", "next_gain_p99", "gains", "gains_most", "named"]
+    judged = [
+        "next_gain_p01",
+        "next_gain_p99",
+        "p_gain",
+        "p_largest_gain",
+        "recommended",
+    ]
     means = label_budget(result.per_class, result.classes)
     assert result.budget.drop(judged).equals(means.drop(judged))
     is_compared = result.budget["next_gain"].is_not_nan()
-    assert result.budget["gains_most"].is_not_nan().equals(is_compared)
+    assert result.budget["p_largest_gain"].is_not_nan().equals(is_compared)
     assert is_compared.sum() >= 2
     eligible = {c.label: c for c in result.classes if c.eligible}
     assert found.keys() == eligible.keys()

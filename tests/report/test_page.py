@@ -608,7 +608,7 @@ def class_budget(
     gain: float,
     encoder: str = "one",
     value: float = 0.5,
-    named: bool = False,
+    recommended: bool = False,
     k: int = 4,
 ) -> tuple[Any, ...]:
     """Return a row of the BUDGET schema."""
@@ -627,7 +627,7 @@ def class_budget(
         0.01,
         *interval,
         *((nan, nan) if isnan(gain) else (0.98, 0.25)),
-        named,
+        recommended,
     )
 
 
@@ -639,7 +639,7 @@ def test_the_class_that_gains_most_comes_first_and_unknown_gains_last():
     rows = make_class_budgets(
         class_budget("roar", 0.01),
         class_budget("growl", nan),
-        class_budget("rumble", 0.03, named=True),
+        class_budget("rumble", 0.03, recommended=True),
         class_budget("bark", -0.01),
     )
     assert describe_budget(rows) == (

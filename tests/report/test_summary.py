@@ -693,9 +693,9 @@ def test_beyond_the_last_tested_k_nothing_is_said_of_chance():
 def test_the_class_that_stands_out_is_named():
     rows = [
         class_budget("roar", 0.01),
-        class_budget("bark", 0.02, named=True),
+        class_budget("bark", 0.02, recommended=True),
         class_budget("rumble", math.nan, judged=False),
-        class_budget("trumpet", 0.9, encoder="perch", named=True),
+        class_budget("trumpet", 0.9, encoder="perch", recommended=True),
     ]
     assert (
         "With mfcc, 'bark' should gain most from more examples: about 0.020 of AP from 4 to 5 "
@@ -826,7 +826,7 @@ def test_small_differences_and_extreme_shares_are_not_rounded_away():
 
 def test_names_from_files_cannot_break_lines():
     odd = [*COMMON, ClassCount("a\nb\x1b[31m", 1, 0, False, "why", (0, 0))]
-    rows = [class_budget("bark\r", 0.02, encoder="per\nch", named=True)]
+    rows = [class_budget("bark\r", 0.02, encoder="per\nch", recommended=True)]
     lines = lines_of(make({"per\nch": RISING}, classes=odd, budget=rows))
     assert all(line.isprintable() for line in lines)
     assert any("'a\N{REPLACEMENT CHARACTER}b" in line for line in lines)

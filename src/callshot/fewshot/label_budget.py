@@ -3,8 +3,8 @@
 The variance of a mean of k exemplars falls as 1/k, and so does what it costs a class once it is
 small. Hence the curve a − b/k, fitted to the later half of the shots: fitted to all of them it
 falls below what the last shots have reached. No metric exceeds 1, so neither does a limit, and no
-gain leads beyond it. The curve is fitted again in every sample of `total`: a class is named only if
-it is the one that gains most on other recordings too.
+gain leads beyond it. The curve is fitted again in every sample of `total`: a class is
+recommended only if it is the one that gains most on other recordings too.
 
 How many exemplars a target needs is read from the samples of `total` instead. Only evaluated shots
 up to k* can answer: beyond k* classes run out of exemplars, and no curve is extended beyond its
@@ -26,10 +26,10 @@ from callshot.records.frames import BUDGET, TARGETS, split_curves, value_matrix
 MIN_POINTS = 3  # two points lie on the curve whatever they are
 WITHIN = 0.01  # a smaller change of a metric counts as level
 LATER_HALF = 0.5  # curves are fitted to the shots from this share of the last one on
-GAINS = 0.98  # share of samples in which a named class gains
-GAINS_MOST = 0.9  # and in which it gains more than every other class
+MIN_P_GAIN = 0.98  # share of samples in which a recommended class gains
+MIN_P_LARGEST_GAIN = 0.9  # and in which it gains more than every other class
 NOT_COMPARED = dict.fromkeys(
-    ("next_gain_p01", "next_gain_p99", "gains", "gains_most"), np.nan
+    ("next_gain_p01", "next_gain_p99", "p_gain", "p_largest_gain"), np.nan
 )
 
 REACHES = 0.98  # share of samples that reach the target from where it is called clear
@@ -147,7 +147,7 @@ def label_budget(
     classes : sequence of ClassCount
     gains : mapping, optional
         The gains of each encoder in the samples of `total`, see `sample_gains`. Without them no
-        interval is known, and no class is named.
+        interval is known, and no class is recommended.
     metric : str
     since : float
         The curve is fitted to the shots from this share of the last one on, to three at least.
@@ -170,20 +170,20 @@ def label_budget(
             if label in counts:
                 row = _describe_class(curve, counts[label], since)
                 row |= summaries.get(label, NOT_COMPARED)
-                row["named"] = _stands_out(row)
+                row["recommended"] = _is_recommended(row)
                 budget.append(row)
     return pl.DataFrame(budget, schema=dict(BUDGET))
 
 
 def recommended_class(budget: pl.DataFrame) -> Row | None:
     """Return the row of the class that gains most from its next exemplar, if one stands out."""
-    named = budget.filter("named")
-    return None if named.is_empty() else named.row(0, named=True)
+    rows = budget.filter("recommended")
+    return None if rows.is_empty() else rows.row(0, named=True)
 
 
 def has_gains(budget: pl.DataFrame) -> bool:
-    """Return whether classes were compared, so that one could have been named."""
-    return bool(budget["gains_most"].is_not_nan().any())
+    """Return whether classes were compared, so that one could have been recommended."""
+    return bool(budget["p_largest_gain"].is_not_nan().any())
 
 
 def saturation(curve: pl.DataFrame, within: float = WITHIN) -> int | None:
@@ -225,37 +225,37 @@ def _describe_class(curve: pl.DataFrame, count: ClassCount, since: float) -> Row
 
 
 def _summarise_gains(gains: Gains) -> dict[str, Row]:
-    """Return the interval of each class's gain, and the shares of samples that decide on its name.
+    """Return the interval of each class's gain, and the shares of samples that decide on it.
 
     Nothing where there are too few samples, or fewer than two classes with a curve.
     """
-    known = {label: gain for label, gain in gains.items() if np.isfinite(gain).all()}
-    samples = min(map(len, known.values()), default=0)
-    if samples < MIN_SAMPLES or len(known) < 2:
+    finite = {label: gain for label, gain in gains.items() if np.isfinite(gain).all()}
+    samples = min(map(len, finite.values()), default=0)
+    if samples < MIN_SAMPLES or len(finite) < 2:
         return {}
     summaries = {}
-    for label, gain in known.items():
-        others = [known[other] for other in known if other != label]
-        summaries[label] = _summarise_gain(gain, np.max(others, axis=0))
+    for label, gain in finite.items():
+        other_gains = [finite[other] for other in finite if other != label]
+        summaries[label] = _summarise_gain(gain, np.max(other_gains, axis=0))
     return summaries
 
 
-def _summarise_gain(gain: FloatArray, of_others: FloatArray) -> Row:
-    """Return the columns of one class; `of_others` is the largest other gain of each sample."""
+def _summarise_gain(gain: FloatArray, largest_other: FloatArray) -> Row:
+    """Return the columns of one class; `largest_other` is the largest of the others."""
     low, high = np.percentile(gain, (1, 99))
     return {
         "next_gain_p01": low,
         "next_gain_p99": high,
-        "gains": np.mean(gain > 0),
-        "gains_most": np.mean(gain > of_others),
+        "p_gain": np.mean(gain > 0),
+        "p_largest_gain": np.mean(gain > largest_other),
     }
 
 
-def _stands_out(row: Row) -> bool:
-    """Return whether a class is named: it gains, most of all, and enough to matter."""
+def _is_recommended(row: Row) -> bool:
+    """Return whether a class is recommended: it gains, most of all, and enough to matter."""
     return bool(
-        row["gains"] >= GAINS
-        and row["gains_most"] >= GAINS_MOST
+        row["p_gain"] >= MIN_P_GAIN
+        and row["p_largest_gain"] >= MIN_P_LARGEST_GAIN
         and row["double_gain"] >= WITHIN
     )
 

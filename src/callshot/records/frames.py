@@ -152,8 +152,8 @@ DUPLICATES: Schema = {
 # What more exemplars are worth to a class. `value` is the mean at `k`, the last complete shot. A
 # curve a − b/k gives the gain of one exemplar more, of twice as many, and the limit a; `error` is
 # its RMSE. In the samples of `total`: the interval of `next_gain`, the share in which it is above
-# 0 (`gains`), and in which it is larger than that of every other class (`gains_most`). A class is
-# `named` if it stands out.
+# 0 (`p_gain`), and in which it is larger than that of every other class (`p_largest_gain`). A class
+# is `recommended` for more exemplars if it stands out.
 BUDGET: Schema = {
     "corpus": pl.String,
     "encoder": pl.String,
@@ -168,9 +168,9 @@ BUDGET: Schema = {
     "error": pl.Float64,
     "next_gain_p01": pl.Float64,
     "next_gain_p99": pl.Float64,
-    "gains": pl.Float64,
-    "gains_most": pl.Float64,
-    "named": pl.Boolean,
+    "p_gain": pl.Float64,
+    "p_largest_gain": pl.Float64,
+    "recommended": pl.Boolean,
 }
 # How many exemplars per class reach a target: by the mean, and in 98 % of samples; null where no
 # evaluated k does. `first_k` and `last_k` are the evaluated k up to k*, where there are any.

@@ -57,6 +57,12 @@ RESULT_FRAMES: dict[str, Schema] = {
     "budget": schemas.BUDGET,
 }
 VALUES_FILE = "values.parquet"
+# Columns of earlier versions.
+OLD_NAMES = {
+    "gains": "p_gain",
+    "gains_most": "p_largest_gain",
+    "named": "recommended",
+}
 LATER_FILES = ("sensitivity.csv", "sensitivity_means.csv")  # older results have none
 RESULT_FILES = (
     "curve.csv",
@@ -85,9 +91,10 @@ def write_frame(frame: Frame, path: Path) -> None:
 
 
 def read_frame(path: Path, schema: Schema) -> Frame:
-    """Read a CSV file that `write_frame` wrote; check its columns and types."""
+    """Read a CSV file that `write_frame` wrote, of any version; check its columns and types."""
     try:
-        frame = restore_frame(pl.read_csv(path, infer_schema=False, glob=False))
+        cells = pl.read_csv(path, infer_schema=False, glob=False)
+        frame = restore_frame(cells).rename(OLD_NAMES, strict=False)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise _frame_error(path, f"cannot be read ({_first_line(error)})") from None
     if frame.columns != list(schema):

@@ -101,15 +101,15 @@ def _describe_clear(name: str, clear: Point) -> tuple[str, str]:
 def _choose_call_type(context: Context) -> tuple[str, str]:
     """Return the call type that gains most, or the one with the lowest AP."""
     rows = context.evaluation.budget.filter(encoder=context.best, metric="map")
-    named = recommended_class(rows)
-    if named is not None:
-        gain = format_difference(named["next_gain"])
-        low = format_difference(named["next_gain_p01"])
-        high = format_difference(named["next_gain_p99"])
-        k = named["k"]
+    recommended = recommended_class(rows)
+    if recommended is not None:
+        gain = format_difference(recommended["next_gain"])
+        low = format_difference(recommended["next_gain_p01"])
+        high = format_difference(recommended["next_gain_p99"])
+        k = recommended["k"]
         interval = f"98 % interval: {low} to {high}"
         text = f"From {k} to {k + 1} examples it gains {gain} of AP ({interval})."
-        return named["label"], text
+        return recommended["label"], text
     answer = "None stands out" if has_gains(rows) else "Not known"
     return answer, _describe_lowest(context)
 

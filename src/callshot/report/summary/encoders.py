@@ -233,14 +233,14 @@ def describe_budget(context: Context) -> Sentences:
     rows = context.evaluation.budget.filter(encoder=context.best, metric="map")
     if not has_gains(rows):
         return
-    named = recommended_class(rows)
-    if named is None:
+    recommended = recommended_class(rows)
+    if recommended is None:
         sentence = (
             f"With {context.best}, no call type stands out as the one that gains most from more "
             "examples"
         )
     else:
-        sentence = f"With {context.best}, {_describe_gain(named)}"
+        sentence = f"With {context.best}, {_describe_gain(recommended)}"
     unknown = rows["next_gain"].is_nan().sum()
     if unknown:
         sentence += f". {unknown} of {len(rows)} call types have too few complete shots for a curve"
