@@ -25,7 +25,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 import numpy_engine
 from callshot.fewshot.classifiers import CLASSIFIERS
 from callshot.fewshot.engine import open_engine
-from callshot.fewshot.episodes import Episodes, Split, plan_episodes, split
+from callshot.fewshot.episodes import Episodes, Split, make_split, plan_episodes
 from callshot.fewshot.folds import check_folds, count_classes
 from callshot.fewshot.permutation import chance_test
 from callshot.fewshot.protocol import Protocol
@@ -106,14 +106,14 @@ def sklearn_loop(episodes: Episodes) -> float:
     Scoring: a few queries and draws at k = 1, 20 and 40, means and distances in NumPy. Bootstrap: a
     few samples of one fold, average_precision_score and roc_auc_score of each class.
     """
-    part = split(episodes, 0)
+    split = make_split(episodes, 0)
     rng = np.random.default_rng(0)
-    pools = pool_rows(episodes, part)
-    scores = rng.normal(size=(len(part.rows), DRAWS, len(pools)))
+    pools = pool_rows(episodes, split)
+    scores = rng.normal(size=(len(split.rows), DRAWS, len(pools)))
 
     def score(k: int, pairs: int) -> None:
         for i in range(pairs):
-            z = episodes.vectors[part.rows[i % len(part.rows)]]
+            z = episodes.vectors[split.rows[i % len(split.rows)]]
             chosen = [
                 rng.choice(pool, min(k, len(pool)), replace=False) for pool in pools
             ]
@@ -126,11 +126,11 @@ def sklearn_loop(episodes: Episodes) -> float:
 
     def resample(samples: int) -> None:
         for _ in range(samples):
-            picks = rng.integers(0, DRAWS, len(part.rows))
-            sample = scores[np.arange(len(part.rows)), picks]
+            picks = rng.integers(0, DRAWS, len(split.rows))
+            sample = scores[np.arange(len(split.rows)), picks]
             for n in range(len(pools)):
-                average_precision_score(part.relevant[n], sample[:, n])
-                roc_auc_score(part.relevant[n], sample[:, n])
+                average_precision_score(split.relevant[n], sample[:, n])
+                roc_auc_score(split.relevant[n], sample[:, n])
 
     shots = (1, 20, 40)
     pair_s = [seconds(lambda k=k: score(k, 150)) / 150 for k in shots]
@@ -143,26 +143,26 @@ def sklearn_loop(episodes: Episodes) -> float:
 
 def numpy_loop(episodes: Episodes) -> float:
     """Time the NumPy version on one fold at a few k, and return the seconds of a whole sweep."""
-    part = split(episodes, 0)
+    split = make_split(episodes, 0)
     gram = episodes.vectors @ episodes.vectors.T
-    pools = pool_rows(episodes, part)
+    pools = pool_rows(episodes, split)
     rng = np.random.default_rng(0)
     shots = (1, 10, 20, 30, 40)
     spent = []
     for k in shots:
         start = time.perf_counter()
-        scores = numpy_engine.score(gram, pools, part.rows, k, DRAWS, rng)
+        scores = numpy_engine.score(gram, pools, split.rows, k, DRAWS, rng)
         scored = time.perf_counter()
-        numpy_engine.bootstrap(scores, part.relevant.T, SLICE_SAMPLES, rng)
+        numpy_engine.bootstrap(scores, split.relevant.T, SLICE_SAMPLES, rng)
         resampled = time.perf_counter()
         spent.append(scored - start + (resampled - scored) * SAMPLES / SLICE_SAMPLES)
     return float(np.interp(np.arange(1, SHOTS + 1), shots, spent).sum() * FOLDS)
 
 
-def pool_rows(episodes: Episodes, part: Split) -> list[IntArray]:
+def pool_rows(episodes: Episodes, split: Split) -> list[IntArray]:
     """Return the rows of each class outside a fold."""
-    outside = np.flatnonzero(episodes.fold != part.number)
-    return np.split(outside, part.pool_start[1:-1])
+    outside = np.flatnonzero(episodes.fold != split.number)
+    return np.split(outside, split.pool_start[1:-1])
 
 
 def count_queries(episodes: Episodes) -> int:

@@ -22,7 +22,7 @@ from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.classifiers import CLASSIFIERS
 from callshot.fewshot.device import Gpu, choose_device
 from callshot.fewshot.engine import open_engine
-from callshot.fewshot.episodes import Episodes, splits
+from callshot.fewshot.episodes import Episodes, make_splits
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import sweep
 from callshot.records.frames import summarise_samples
@@ -209,9 +209,9 @@ def kernel_work(episodes: Episodes) -> dict[str, tuple[float, float]]:
     protocol = Protocol()
     shots = len(protocol.shots)
     chosen = pairs = lanes = 0.0
-    for part in splits(episodes):
-        steps = np.minimum(shots, part.pool_sizes)
-        draws = len(part.rows) * protocol.draws
+    for split in make_splits(episodes):
+        steps = np.minimum(shots, split.pool_sizes)
+        draws = len(split.rows) * protocol.draws
         chosen += draws * float(steps.sum())
         pairs += draws * float((steps**2).sum()) / 2
         lanes += draws * len(steps)
@@ -253,9 +253,9 @@ def comparison_floor(episodes: Episodes, spread: str) -> float:
     """Return the seconds that the comparisons of scores take at the rate of the card."""
     protocol = Protocol()
     pairs = 0
-    for part in splits(episodes):
-        queries = len(part.rows)
-        anchors = part.positives
+    for split in make_splits(episodes):
+        queries = len(split.rows)
+        anchors = split.positives
         if spread == "per-query":
             anchors = np.minimum(anchors, queries - anchors)
         pairs += int((anchors * (queries + anchors)).sum())

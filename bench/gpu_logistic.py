@@ -30,7 +30,7 @@ from callshot.baselines.logistic_per_k import (
 from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.device import Gpu, choose_device
 from callshot.fewshot.engine import open_engine
-from callshot.fewshot.episodes import Episodes, plan_episodes, split
+from callshot.fewshot.episodes import Episodes, make_split, plan_episodes
 from callshot.fewshot.folds import choose_folds, count_classes
 from callshot.fewshot.protocol import Protocol
 from callshot.records import FloatArray, IntArray
@@ -104,12 +104,12 @@ def optimum_difference(episodes: Episodes, gpu: Gpu) -> float:
     """Return the largest difference between the objectives of CPU and GPU on two draws."""
     protocol = Protocol()
     shots = np.array(protocol.shots)
-    part = split(episodes, 0)
+    split = make_split(episodes, 0)
     classes = len(episodes.classes)
     largest = 0.0
     with open_engine(episodes, protocol, 1, ENGINE_BYTES, gpu=gpu) as engine:
         trainer = GpuTrainer(
-            engine, part, shots, solver=BatchedSolver(DEFAULT_C, CLOSE, fused=True)
+            engine, split, shots, solver=BatchedSolver(DEFAULT_C, CLOSE, fused=True)
         )
         draws = [support_rows(episodes, 0, draw, shots, protocol) for draw in (0, 1)]
         table = torch.from_numpy(np.stack([rows for rows, _ in draws]))

@@ -13,7 +13,7 @@ from callshot.baselines.scoring import measure
 from callshot.errors import OptionError
 from callshot.fewshot import reference
 from callshot.fewshot.engine import open_engine
-from callshot.fewshot.episodes import split
+from callshot.fewshot.episodes import make_split
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import (
     count_recordings,
@@ -188,7 +188,7 @@ def test_no_fit_sees_more_than_its_support():
     one = fit_nested(episodes.vectors[rows], label, sizes, 3, 1.0)
     other = fit_nested(vectors[rows], label, sizes, 3, 1.0)
     assert [part.tobytes() for part in one] == [part.tobytes() for part in other]
-    assert not set(rows.tolist()) & set(split(episodes, 0).rows.tolist())
+    assert not set(rows.tolist()) & set(make_split(episodes, 0).rows.tolist())
 
 
 def test_labels_permuted_score_chance():

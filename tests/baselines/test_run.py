@@ -21,7 +21,7 @@ from callshot.tables.embedding_tables import read_table, write_table
 from studies import write_embeddings
 
 
-def read_part(path: Path, **options: Any) -> EncoderDataset:
+def read_encoder_data(path: Path, **options: Any) -> EncoderDataset:
     """Return the dataset of a table of one encoder."""
     return next(read_dataset([path], **options).per_encoder())
 
@@ -29,14 +29,17 @@ def read_part(path: Path, **options: Any) -> EncoderDataset:
 def test_the_cell_of_the_paper_depends_on_the_known_corpus(tmp_path: Path) -> None:
     path = write_embeddings(tmp_path / "mfcc.parquet", "mfcc")
     write_table(read_table(path), path, corpus="elephant-voices")
-    part = read_part(path, corpus="ev", known=CORPORA)
-    assert (part.dataset.corpus, part.dataset.known_corpus) == ("ev", "elephant-voices")
-    assert [find_cell(part, cell) for cell in ("paper", "chosen", "lstm")] == [
+    encoder_data = read_encoder_data(path, corpus="ev", known=CORPORA)
+    assert (encoder_data.dataset.corpus, encoder_data.dataset.known_corpus) == (
+        "ev",
+        "elephant-voices",
+    )
+    assert [find_cell(encoder_data, cell) for cell in ("paper", "chosen", "lstm")] == [
         "gru",
         "",
         "lstm",
     ]
-    unknown = read_part(write_embeddings(tmp_path / "other.parquet"))
+    unknown = read_encoder_data(write_embeddings(tmp_path / "other.parquet"))
     assert find_cell(unknown, "paper") == ""
 
 
@@ -45,11 +48,13 @@ def test_with_categories_a_network_that_reads_audio_has_one_output_for_each(
 ) -> None:
     categories = tmp_path / "categories.csv"
     categories.write_text("label,category\nrumble,low\ngrowl,low\ntrumpet,high\n")
-    part = read_part(write_embeddings(tmp_path / "one.parquet"), categories=categories)
-    scoring, names, targets = find_outputs(part)
+    encoder_data = read_encoder_data(
+        write_embeddings(tmp_path / "one.parquet"), categories=categories
+    )
+    scoring, names, targets = find_outputs(encoder_data)
     assert (scoring, names) == ("reduced", ("high", "low"))
-    relevant = part.episodes.relevant
-    trumpet = part.episodes.classes.index("trumpet")
+    relevant = encoder_data.episodes.relevant
+    trumpet = encoder_data.episodes.classes.index("trumpet")
     np.testing.assert_array_equal(targets[:, 0], relevant[:, trumpet])
     low = np.delete(relevant, trumpet, axis=1).any(axis=1)
     np.testing.assert_array_equal(targets[:, 1], low)
@@ -57,14 +62,16 @@ def test_with_categories_a_network_that_reads_audio_has_one_output_for_each(
 
 
 def test_each_row_of_the_episodes_has_its_segment_and_recording(tmp_path: Path) -> None:
-    part = read_part(write_embeddings(tmp_path / "one.parquet"))
-    for row, name in enumerate(part.segments):
-        position = part.table.segment.index(name)
+    encoder_data = read_encoder_data(write_embeddings(tmp_path / "one.parquet"))
+    for row, name in enumerate(encoder_data.segments):
+        position = encoder_data.table.segment.index(name)
         assert (
-            part.table.label[position]
-            == part.episodes.classes[part.episodes.label[row]]
+            encoder_data.table.label[position]
+            == encoder_data.episodes.classes[encoder_data.episodes.label[row]]
         )
-        assert part.groups[row] == int(part.table.recording[position][1:])
+        assert encoder_data.groups[row] == int(
+            encoder_data.table.recording[position][1:]
+        )
 
 
 class Weights(enum.Enum):
@@ -107,12 +114,14 @@ def test_published_networks_are_matched_with_labels_by_their_letters(
         None,
     )
     monkeypatch.setitem(sys.modules, "aerd", package)
-    part = read_part(write_embeddings(tmp_path / "one.parquet"), folds=2)
-    episodes = part.episodes
+    encoder_data = read_encoder_data(
+        write_embeddings(tmp_path / "one.parquet"), folds=2
+    )
+    episodes = encoder_data.episodes
     is_trumpet = episodes.relevant[:, episodes.classes.index("trumpet")]
     levels = np.where(is_trumpet, 0.5, 0.05)
     signals = [np.full(16_000, level, np.float32) for level in levels]
-    baselines = score_aerd_package(part, "EV_CALL", Protocol(), signals)
+    baselines = score_aerd_package(encoder_data, "EV_CALL", Protocol(), signals)
     assert set(baselines["name"]) == {"AERD"}
     assert set(baselines["encoder"]) == {""}
     assert set(baselines["kind"]) == {"end-to-end"}
@@ -124,4 +133,4 @@ def test_published_networks_are_matched_with_labels_by_their_letters(
     assert values["auroc"] == pytest.approx((0.5 + 0.5 + 1.0) / 3)
     package.AERD_Weights = OtherWeights
     with pytest.raises(InputError, match="AERD EV_CALL: has no output 'rumble'"):
-        score_aerd_package(part, "EV_CALL", Protocol(), signals)
+        score_aerd_package(encoder_data, "EV_CALL", Protocol(), signals)

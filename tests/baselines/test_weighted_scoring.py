@@ -155,19 +155,19 @@ def test_predictions_lie_around_the_plain_value_with_twice_the_variance():
     assert (np.argsort(predicted) == order).all()
 
 
-def make_part(seed=5, categories=None):
+def make_encoder_data(seed=5, categories=None):
     table = random_corpus(seed, classes=3, size=6, integers=False)
     dataset = Dataset("herd", [table], folds_of(table), categories)
     return next(dataset.per_encoder())
 
 
 def test_rows_have_the_plain_value_and_the_interval_of_their_samples():
-    part = make_part(categories=CATEGORIES)
-    scores = random_scores(part.episodes)
-    frame = frame_of_classes(part, scores, SMALL, BASELINE)
-    values = measure(part.episodes, scores, CATEGORIES)
-    raw = resample_classes(part.episodes, scores, SMALL, CATEGORIES)
-    samples = widen_samples(raw, values, part.episodes)
+    encoder_data = make_encoder_data(categories=CATEGORIES)
+    scores = random_scores(encoder_data.episodes)
+    frame = frame_of_classes(encoder_data, scores, SMALL, BASELINE)
+    values = measure(encoder_data.episodes, scores, CATEGORIES)
+    raw = resample_classes(encoder_data.episodes, scores, SMALL, CATEGORIES)
+    samples = widen_samples(raw, values, encoder_data.episodes)
     assert len(frame) == 4
     for row in frame.iter_rows(named=True):
         key = (row["scoring"], row["metric"])
@@ -179,12 +179,14 @@ def test_rows_have_the_plain_value_and_the_interval_of_their_samples():
 
 
 def test_a_baseline_that_reads_audio_has_an_interval_too():
-    part = make_part(categories=CATEGORIES)
-    scores = random_scores(part.episodes, outputs=2)
-    frame = frame_of_outputs(part, scores, SMALL, BASELINE)
+    encoder_data = make_encoder_data(categories=CATEGORIES)
+    scores = random_scores(encoder_data.episodes, outputs=2)
+    frame = frame_of_outputs(encoder_data, scores, SMALL, BASELINE)
     groups = [[2], [0, 1]]  # high, low
-    targets = [part.episodes.relevant[:, group].any(axis=1) for group in groups]
-    values = measure_outputs(np.stack(targets, axis=1), part.episodes.fold, scores)
+    targets = [encoder_data.episodes.relevant[:, group].any(axis=1) for group in groups]
+    values = measure_outputs(
+        np.stack(targets, axis=1), encoder_data.episodes.fold, scores
+    )
     assert dict(frame.select("metric", "value").rows()) == values
     assert set(frame["encoder"]) == {""}
     assert (frame["p01"] < frame["p99"]).all()
@@ -192,11 +194,11 @@ def test_a_baseline_that_reads_audio_has_an_interval_too():
 
 
 def test_without_the_spread_total_a_baseline_has_its_value_alone():
-    part = make_part()
-    scores = random_scores(part.episodes)
+    encoder_data = make_encoder_data()
+    scores = random_scores(encoder_data.episodes)
     protocol = dataclasses.replace(SMALL, spreads=("shared",))
-    frame = frame_of_classes(part, scores, protocol, BASELINE)
-    golden = frame_of_classes(part, scores, SMALL, BASELINE)
+    frame = frame_of_classes(encoder_data, scores, protocol, BASELINE)
+    golden = frame_of_classes(encoder_data, scores, SMALL, BASELINE)
     assert frame["value"].equals(golden["value"])
     assert frame["p01"].is_nan().all()
     assert frame["p99"].is_nan().all()
@@ -204,7 +206,7 @@ def test_without_the_spread_total_a_baseline_has_its_value_alone():
 
 
 def test_threads_change_no_sample_and_the_seed_changes_all_but_the_value():
-    dataset = make_part().dataset
+    dataset = make_encoder_data().dataset
     options = BaselineOptions(("logistic",), C=0.1)
     golden = train_dataset(
         dataset, options, SMALL, context=TrainingContext(threads=1)

@@ -23,7 +23,7 @@ from callshot.fewshot.classifiers import (
     whiten,
 )
 from callshot.fewshot.engine import open_engine
-from callshot.fewshot.episodes import split, splits
+from callshot.fewshot.episodes import make_split, make_splits
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.per_query_resampling import score_queries
 from callshot.fewshot.shared_resampling import (
@@ -69,21 +69,21 @@ def run(table, name, protocol, spread, **options):
 def scores_of(table, name, number, protocol=SMALL, **options):
     """The scores (shots, classes, queries, draws) of one fold."""
     with engine_for(table, name, protocol, **options) as engine:
-        part = split(engine.episodes, number)
+        split = make_split(engine.episodes, number)
         classes = len(engine.episodes.classes)
         decisions = np.zeros((len(protocol.shots), classes, classes))
         shots = np.array(protocol.shots)
-        return score_queries(engine.for_split(part), part, shots, decisions)[0]
+        return score_queries(engine.for_split(split), split, shots, decisions)[0]
 
 
 def shared_evidence_of(table, name, number, protocol=SMALL, **options):
     """a[draw, shot, n, q] of one fold."""
     with engine_for(table, name, protocol, **options) as engine:
-        part = split(engine.episodes, number)
-        fitted = engine.for_split(part)
-        products = fold_products(fitted, part)
+        split = make_split(engine.episodes, number)
+        fitted = engine.for_split(split)
+        products = fold_products(fitted, split)
         draws = slice(0, protocol.shared_draws)
-        return shared_evidence(fitted, part, np.array(protocol.shots), products, draws)
+        return shared_evidence(fitted, split, np.array(protocol.shots), products, draws)
 
 
 def check_values(sums, shot, golden):
@@ -196,7 +196,7 @@ def test_of_two_exemplars_the_first_is_the_medoid_unless_they_are_the_whole_pool
     evidence = shared_evidence_of(
         table, "medoid", 0, dataclasses.replace(SMALL, shots=(1, 2))
     )
-    large = np.diff(split(episodes_of(table), 0).pool_start) > 2
+    large = np.diff(make_split(episodes_of(table), 0).pool_start) > 2
     assert large.any()
     np.testing.assert_array_equal(evidence[:, 0][:, large], evidence[:, 1][:, large])
 
@@ -205,14 +205,15 @@ def test_decisions_over_the_whole_pool_are_scikit_learns_nearest_neighbour():
     table = random_corpus(44, classes=4, size=6, dimensions=3, integers=False)
     with engine_for(table, "neighbour") as engine:
         episodes = engine.episodes
-        for part in splits(episodes):
-            outside = episodes.fold != part.number
+        for split in make_splits(episodes):
+            outside = episodes.fold != split.number
             golden = KNeighborsClassifier(1).fit(
                 episodes.vectors[outside], episodes.label[outside]
             )
-            decided = pool_evidence(engine, part)[0, 0].argmax(axis=0)
+            decided = pool_evidence(engine, split)[0, 0].argmax(axis=0)
             assert (
-                decided.tolist() == golden.predict(episodes.vectors[part.rows]).tolist()
+                decided.tolist()
+                == golden.predict(episodes.vectors[split.rows]).tolist()
             )
 
 
@@ -254,7 +255,9 @@ def test_equal_queries_tie_in_any_order(name, memory):
         fold=np.concatenate([table.fold, mirror.fold]),
     )
     with engine_for(table, name, memory=memory) as engine:
-        positives = np.sum([part.positives for part in splits(engine.episodes)], axis=0)
+        positives = np.sum(
+            [split.positives for split in make_splits(engine.episodes)], axis=0
+        )
         _, sums = sweep(engine, "shared")
     assert sums.tied.tolist() == [(SMALL.shared_draws * positives).tolist()] * len(
         SMALL.shots
@@ -279,7 +282,7 @@ def test_a_query_moves_no_score_but_its_own(name):
     table = dataclasses.replace(table, vectors=table.vectors.astype(np.float32))
     episodes = episodes_of(table)
     vectors = table.vectors.copy()
-    vectors[episodes.rows[split(episodes, 1).rows[0]]] += np.float32(100.0)
+    vectors[episodes.rows[make_split(episodes, 1).rows[0]]] += np.float32(100.0)
     spoiled = dataclasses.replace(table, vectors=vectors)
     for memory in (0, 2**30):
         before = scores_of(table, name, 1, memory=memory)
@@ -301,7 +304,7 @@ def test_a_transform_is_the_same_bits_for_any_queries(name):
     support = []
     for one in (vectors, others):
         with engine_for(dataclasses.replace(table, vectors=one), name) as engine:
-            episodes = engine.for_split(split(engine.episodes, 1)).episodes
+            episodes = engine.for_split(make_split(engine.episodes, 1)).episodes
             support.append(episodes.vectors[episodes.fold != 1])
     np.testing.assert_array_equal(*support)
 
@@ -433,7 +436,7 @@ def test_an_episode_alone_has_the_scores_of_the_sweep(name, sampler):
     protocol = dataclasses.replace(SMALL, sampler=sampler)
     scores = scores_of(table, name, 1, protocol)
     episodes = episodes_of(table)
-    for q, row in enumerate(split(episodes, 1).rows):
+    for q, row in enumerate(make_split(episodes, 1).rows):
         segment = episodes.segment[row]
         for draw in range(protocol.draws):
             episode = rerun_episode(

@@ -5,7 +5,7 @@ import pytest
 from paper_shapes import CORPORA, spread_over_folds
 
 from callshot.errors import InputError, LeakError, OptionError
-from callshot.fewshot.episodes import split
+from callshot.fewshot.episodes import make_split
 from callshot.fewshot.folds import (
     check_folds,
     check_no_leak,
@@ -144,9 +144,9 @@ def test_support_is_every_other_fold_and_the_common_fold():
     episodes = episodes_of(
         table_of(["x", "x", "x", "y", "y", "y"], [0, 1, -1, 0, 1, -1])
     )
-    part = split(episodes, 0)
-    assert part.rows.tolist() == [0, 3]
-    assert part.pool.tolist() == [1, 2, 1, 2]
+    split = make_split(episodes, 0)
+    assert split.rows.tolist() == [0, 3]
+    assert split.pool.tolist() == [1, 2, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from callshot import Protocol
 from callshot.fewshot import reference
 from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.engine import open_engine
-from callshot.fewshot.episodes import splits
+from callshot.fewshot.episodes import make_splits
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.folds import count_classes
 from callshot.fewshot.summary import SweepSummary
@@ -108,13 +108,13 @@ def test_chance_of_accuracy_is_that_of_the_same_decisions_for_random_queries(spr
     for k in protocol.shots:
         plain = []
         balanced = []
-        for part in splits(episodes):
-            scores = reference.score_fold(episodes, protocol, spread, k, part.number)
+        for split in make_splits(episodes):
+            scores = reference.score_fold(episodes, protocol, spread, k, split.number)
             decided = scores[:, :, -1].astype(int).ravel()
-            of_queries = [part.relevant[decided, q].mean() for q in range(len(scores))]
+            of_queries = [split.relevant[decided, q].mean() for q in range(len(scores))]
             plain.append(np.mean(of_queries))
             of_classes = [
-                np.mean(np.array(of_queries)[part.label == n])
+                np.mean(np.array(of_queries)[split.label == n])
                 for n in range(len(episodes.classes))
             ]
             balanced.append(np.mean(of_classes))
@@ -131,12 +131,12 @@ def test_balanced_accuracy_counts_every_class_of_a_fold_the_same():
     episodes = episodes_of(table)
     for k in protocol.shots:
         values = []
-        for part in splits(episodes):
-            scores = reference.score_fold(episodes, protocol, "shared", k, part.number)
+        for split in make_splits(episodes):
+            scores = reference.score_fold(episodes, protocol, "shared", k, split.number)
             decided = scores[:, :, -1].astype(int)
-            hits = part.relevant[decided, np.arange(len(decided))[:, None]]
+            hits = split.relevant[decided, np.arange(len(decided))[:, None]]
             classes = range(len(episodes.classes))
-            recalls = [hits[part.label == n].mean(axis=0) for n in classes]
+            recalls = [hits[split.label == n].mean(axis=0) for n in classes]
             values.append(np.mean(recalls, axis=0))
         golden = np.mean(values, axis=0)
         point = result.values.filter(metric="balanced_accuracy", k=k)
@@ -190,9 +190,9 @@ def test_the_largest_class_has_its_mean_share_of_the_queries_of_a_fold():
     table = random_corpus(28, classes=4, folds=3, size=5, integers=False)
     episodes = episodes_of(table)
     shares = []
-    for part in splits(episodes):
-        counts = [np.sum(part.label == n) for n in range(len(episodes.classes))]
-        shares.append(np.array(counts) / len(part.label))
+    for split in make_splits(episodes):
+        counts = [np.sum(split.label == n) for n in range(len(episodes.classes))]
+        shares.append(np.array(counts) / len(split.label))
     means = np.mean(shares, axis=0)
     label, share = evaluate_tables([table], FEW).largest_class
     assert label == episodes.classes[means.argmax()]

@@ -12,7 +12,7 @@ from callshot.fewshot import engine as engine_module
 from callshot.fewshot import per_query_resampling, reference
 from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.engine import open_engine
-from callshot.fewshot.episodes import split, splits
+from callshot.fewshot.episodes import make_split, make_splits
 from callshot.fewshot.per_query_resampling import (
     fill_by_rule,
     score_queries,
@@ -54,12 +54,12 @@ def run(table, protocol, spread, **options):
         return sweep(engine, spread)
 
 
-def scores_of(engine, part):
+def scores_of(engine, split):
     """The scores (shots, classes, queries, draws) of one fold."""
     shots = np.array(engine.protocol.shots)
     classes = len(engine.episodes.classes)
     scores, _ = score_queries(
-        engine, part, shots, np.zeros((len(shots), classes, classes))
+        engine, split, shots, np.zeros((len(shots), classes, classes))
     )
     return scores
 
@@ -67,7 +67,9 @@ def scores_of(engine, part):
 def pool_sizes(episodes):
     """How many exemplars the classes have outside the folds."""
     return {
-        size for part in splits(episodes) for size in np.diff(part.pool_start).tolist()
+        size
+        for split in make_splits(episodes)
+        for size in np.diff(split.pool_start).tolist()
     }
 
 
@@ -114,21 +116,21 @@ def test_sorting_every_sample_gives_the_same_values_as_counting(monkeypatch):
         np.testing.assert_array_equal(by_sort.tied, counted.tied)
 
 
-def check_bootstrap(engine, part):
+def check_bootstrap(engine, split):
     """Compare the values of every class of a fold with scikit-learn's on the same scores."""
     episodes = engine.episodes
     protocol = engine.protocol
-    scores = scores_of(engine, part)
+    scores = scores_of(engine, split)
     sums = MetricSums(len(scores), protocol.bootstraps, episodes.classes, None)
-    sweep_per_query(engine, part, np.array(protocol.shots), sums)
-    keys = episodes.segment_key[part.rows]
+    sweep_per_query(engine, split, np.array(protocol.shots), sums)
+    keys = episodes.segment_key[split.rows]
     for b in range(protocol.bootstraps):
         picks = [
             literal.pick_draw(protocol.seed, key, b, protocol.draws) for key in keys
         ]
         for s, shot_scores in enumerate(scores):
             sample = shot_scores[:, np.arange(len(picks)), picks]
-            ap, auroc = literal.class_metrics(sample.T, part.relevant.T)
+            ap, auroc = literal.class_metrics(sample.T, split.relevant.T)
             auroc = np.nan_to_num(auroc)
             np.testing.assert_allclose(
                 sums.per_class["map"][s, :, b], ap, rtol=0, atol=1e-12
@@ -144,8 +146,8 @@ def test_the_same_scores_give_the_same_bootstrap_values_as_scikit_learn(
     table, protocol
 ):
     with engine_for(table, protocol) as engine:
-        for part in splits(engine.episodes):
-            check_bootstrap(engine, part)
+        for split in make_splits(engine.episodes):
+            check_bootstrap(engine, split)
 
 
 @pytest.mark.parametrize("many", [512, 0], ids=["counted", "sorted"])
@@ -153,18 +155,18 @@ def test_large_codes_take_the_wide_path_and_give_the_same_values(many, monkeypat
     monkeypatch.setattr(per_query_resampling, "MANY_ANCHORS", many)
     table = random_corpus(31, classes=2, folds=2, size=40, dimensions=4, integers=False)
     with engine_for(table, Protocol(shots=(2,), draws=700, bootstraps=20)) as engine:
-        part = split(engine.episodes, 0)
-        assert 2 * part.positives.min() * 700 > per_query_resampling.SMALL_CODES
-        check_bootstrap(engine, part)
+        split = make_split(engine.episodes, 0)
+        assert 2 * split.positives.min() * 700 > per_query_resampling.SMALL_CODES
+        check_bootstrap(engine, split)
 
 
-def evidence_of(engine, part):
+def evidence_of(engine, split):
     """a_n (shots, classes, queries, draws), before any score is taken."""
     shots = np.array(engine.protocol.shots)
     classes = len(engine.episodes.classes)
-    queries = len(part.rows)
+    queries = len(split.rows)
     evidence = np.empty((len(shots), classes, queries, engine.protocol.draws))
-    fill_by_rule(engine, part, shots, evidence)(slice(0, queries))
+    fill_by_rule(engine, split, shots, evidence)(slice(0, queries))
     return evidence
 
 
@@ -181,13 +183,13 @@ def test_scores_of_the_same_draws_are_within_the_bound(scale, offset, memory):
     with engine_for(table, protocol, memory=memory) as engine:
         episodes = engine.episodes
         given = dataclasses.replace(episodes, vectors=table.vectors[episodes.rows])
-        for part in splits(episodes):
-            evidence = evidence_of(engine, part)
+        for split in make_splits(episodes):
+            evidence = evidence_of(engine, split)
             for s, q, r in np.ndindex(
-                len(protocol.shots), len(part.rows), protocol.draws
+                len(protocol.shots), len(split.rows), protocol.draws
             ):
                 check_bound(
-                    given, protocol, evidence[s, :, q, r], s, int(part.rows[q]), r
+                    given, protocol, evidence[s, :, q, r], s, int(split.rows[q]), r
                 )
 
 
@@ -260,14 +262,14 @@ def test_the_bootstrap_mean_of_auroc_meets_its_closed_form(seed):
     with engine_for(table, Protocol(shots=(1, 3), draws=20, bootstraps=4000)) as engine:
         _, sums = sweep(engine, "per-query")
         expected = []
-        for part in splits(engine.episodes):
-            scores = scores_of(engine, part)
+        for split in make_splits(engine.episodes):
+            scores = scores_of(engine, split)
             defined = [
-                n for n in range(len(part.relevant)) if not part.relevant[n].all()
+                n for n in range(len(split.relevant)) if not split.relevant[n].all()
             ]
             for s in range(2):
                 values = [
-                    literal.expected_auroc(scores[s, n], part.relevant[n])
+                    literal.expected_auroc(scores[s, n], split.relevant[n])
                     for n in defined
                 ]
                 expected.append((s, np.mean(values)))
@@ -393,11 +395,11 @@ def test_ties_are_those_of_positives_with_other_queries(spread):
     protocol = dataclasses.replace(SMALL, shots=(1,))
     episodes = episodes_of(table)
     golden = np.zeros(len(episodes.classes), int)
-    for part in splits(episodes):
+    for split in make_splits(episodes):
         scores = reference.score_fold(
-            episodes, protocol, spread, 1, part.number, literal.exact_centroid
+            episodes, protocol, spread, 1, split.number, literal.exact_centroid
         )
-        for n, q in np.argwhere(part.relevant):
+        for n, q in np.argwhere(split.relevant):
             others = np.delete(scores[:, :, n], q, axis=0)
             for r, score in enumerate(scores[q, :, n]):
                 met = others if spread == "per-query" else others[:, r]
@@ -420,17 +422,17 @@ def test_per_class_values_and_reduced_scoring_are_the_literal_ones():
     golden = {
         metric: np.empty((classes, protocol.shared_draws, 2)) for metric in METRICS
     }
-    for part in splits(episodes):
-        f = part.number
+    for split in make_splits(episodes):
+        f = split.number
         scores = reference.score_fold(episodes, protocol, "shared", 2, f)
         for draw in range(protocol.shared_draws):
             sample = scores[:, draw]
             golden["map"][:, draw, f], golden["auroc"][:, draw, f] = (
-                literal.class_metrics(sample[:, :-1], part.relevant.T)
+                literal.class_metrics(sample[:, :-1], split.relevant.T)
             )
-            hits = part.relevant[sample[:, -1].astype(int), np.arange(len(sample))]
+            hits = split.relevant[sample[:, -1].astype(int), np.arange(len(sample))]
             for n in range(classes):
-                golden["accuracy"][n, draw, f] = hits[part.label == n].mean()
+                golden["accuracy"][n, draw, f] = hits[split.label == n].mean()
     for metric, values in golden.items():
         per_class = np.nanmean(values, axis=2)
         np.testing.assert_allclose(

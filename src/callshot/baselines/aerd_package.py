@@ -59,13 +59,16 @@ def load_aerd(variant: str = "EV_SUBCALL") -> PublishedNetworks:
 
 
 def score_aerd_package(
-    part: EncoderDataset, variant: str, protocol: Protocol, signals: Sequence[Signal]
+    encoder_data: EncoderDataset,
+    variant: str,
+    protocol: Protocol,
+    signals: Sequence[Signal],
 ) -> pl.DataFrame:
     """Score each row of the episodes with AERD's published networks; folds must be those of AERD.
 
     Labels and outputs are matched by their letters, whatever separates their words.
     """
-    _, names, _ = find_outputs(part)
+    _, names, _ = find_outputs(encoder_data)
     published = load_aerd(variant)
     outputs = {label_key(name): name for name in published.names}
     columns = []
@@ -75,10 +78,10 @@ def score_aerd_package(
             known = ", ".join(published.names)
             raise InputError(f"AERD {variant}: has no output {name!r}; it has {known}")
         columns.append(output)
-    scores = score_published(published, signals, part.episodes.fold, columns)
+    scores = score_published(published, signals, encoder_data.episodes.fold, columns)
     how = f"as published, {variant}"
     baseline = {"kind": "end-to-end", "name": "AERD", "how": how}
-    return frame_of_outputs(part, scores, protocol, baseline)
+    return frame_of_outputs(encoder_data, scores, protocol, baseline)
 
 
 def score_published(

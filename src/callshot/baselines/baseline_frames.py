@@ -17,7 +17,7 @@ from callshot.baselines.scoring import Categories, Metrics, measure, measure_out
 from callshot.baselines.sequence_batches import BoolArray
 from callshot.fewshot.accumulate import WeightedMetricSums, group_classes
 from callshot.fewshot.dataset import EncoderDataset
-from callshot.fewshot.episodes import Episodes, Split, splits
+from callshot.fewshot.episodes import Episodes, Split, make_splits
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import (
     count_recordings,
@@ -33,25 +33,31 @@ Samples = dict[tuple[str, str], FloatArray]  # by scoring and metric
 
 
 def frame_of_classes(
-    part: EncoderDataset, scores: FloatArray, protocol: Protocol, baseline: Description
+    encoder_data: EncoderDataset,
+    scores: FloatArray,
+    protocol: Protocol,
+    baseline: Description,
 ) -> pl.DataFrame:
     """Return the rows of a baseline with one score per class; `scores` is (rows, classes)."""
-    episodes = part.episodes
-    categories = part.dataset.categories
+    episodes = encoder_data.episodes
+    categories = encoder_data.dataset.categories
     values = measure(episodes, scores, categories)
     samples = {}
     if "total" in protocol.spreads:
         raw = resample_classes(episodes, scores, protocol, categories)
         samples = widen_samples(raw, values, episodes)
-    return _make_rows(part, values, samples, baseline)
+    return _make_rows(encoder_data, values, samples, baseline)
 
 
 def frame_of_outputs(
-    part: EncoderDataset, scores: FloatArray, protocol: Protocol, baseline: Description
+    encoder_data: EncoderDataset,
+    scores: FloatArray,
+    protocol: Protocol,
+    baseline: Description,
 ) -> pl.DataFrame:
     """Return the rows of a baseline that reads audio; `scores` is (rows, outputs)."""
-    episodes = part.episodes
-    scoring, _, targets = find_outputs(part)
+    episodes = encoder_data.episodes
+    scoring, _, targets = find_outputs(encoder_data)
     measured = measure_outputs(targets, episodes.fold, scores)
     values = {(scoring, metric): measured[metric] for metric in RANKING_METRICS}
     samples = {}
@@ -59,14 +65,16 @@ def frame_of_outputs(
         by_metric = resample_outputs(episodes, targets, scores, protocol)
         raw = {(scoring, metric): by_metric[metric] for metric in RANKING_METRICS}
         samples = widen_samples(raw, values, episodes)
-    frame = _make_rows(part, values, samples, baseline)
+    frame = _make_rows(encoder_data, values, samples, baseline)
     return frame.with_columns(encoder=pl.lit(""))
 
 
-def find_outputs(part: EncoderDataset) -> tuple[str, tuple[str, ...], BoolArray]:
+def find_outputs(
+    encoder_data: EncoderDataset,
+) -> tuple[str, tuple[str, ...], BoolArray]:
     """Return the scoring, names and targets (rows, outputs) of a baseline that reads audio."""
-    episodes = part.episodes
-    categories = part.dataset.categories
+    episodes = encoder_data.episodes
+    categories = encoder_data.dataset.categories
     if categories is None:
         return "all", episodes.classes, episodes.relevant
     groups = group_classes(episodes.classes, categories)
@@ -75,9 +83,9 @@ def find_outputs(part: EncoderDataset) -> tuple[str, tuple[str, ...], BoolArray]
     return "reduced", names, np.stack(targets, axis=1)
 
 
-def refinement_frame(part: EncoderDataset, path: Refinement) -> pl.DataFrame:
+def refinement_frame(encoder_data: EncoderDataset, path: Refinement) -> pl.DataFrame:
     """Return the rows of the path from the centroid, for every scoring, ranking metric and step."""
-    key = encoder_key(part) | {"temperature": float(np.mean(path.temperature))}
+    key = encoder_key(encoder_data) | {"temperature": float(np.mean(path.temperature))}
     frames = []
     for (scoring, metric), values in path.values.items():
         if metric in RANKING_METRICS:
@@ -88,7 +96,10 @@ def refinement_frame(part: EncoderDataset, path: Refinement) -> pl.DataFrame:
 
 
 def _make_rows(
-    part: EncoderDataset, values: Metrics, samples: Samples, baseline: Description
+    encoder_data: EncoderDataset,
+    values: Metrics,
+    samples: Samples,
+    baseline: Description,
 ) -> pl.DataFrame:
     """Return a row for every scoring and ranking metric."""
     rows = [key for key in values if key[1] in RANKING_METRICS]
@@ -102,7 +113,7 @@ def _make_rows(
         "p99": [high for _, high in percentiles],
         "samples": [one.tolist() for one in kept],
     }
-    return make_frame(BASELINES, columns, encoder_key(part) | dict(baseline))
+    return make_frame(BASELINES, columns, encoder_key(encoder_data) | dict(baseline))
 
 
 def _interval(samples: FloatArray) -> tuple[float, float]:
@@ -113,9 +124,12 @@ def _interval(samples: FloatArray) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def encoder_key(part: EncoderDataset) -> dict[str, Any]:
+def encoder_key(encoder_data: EncoderDataset) -> dict[str, Any]:
     """Return the columns that name the corpus and the encoder."""
-    return {"corpus": part.dataset.corpus, "encoder": part.table.encoder}
+    return {
+        "corpus": encoder_data.dataset.corpus,
+        "encoder": encoder_data.table.encoder,
+    }
 
 
 def widen_samples(raw: Samples, values: Metrics, episodes: Episodes) -> Samples:
@@ -142,34 +156,34 @@ def resample_classes(
     """Return raw samples of every scoring and metric; `scores` is (rows, classes)."""
     units = draw_units(episodes, protocol, protocol.total_samples)
     sums = WeightedMetricSums(1, len(units), episodes.classes, categories)
-    for part in splits(episodes):
-        units_of_fold = units[:, part.rows]
+    for split in make_splits(episodes):
+        units_of_fold = units[:, split.rows]
         weights = np.asarray(units_of_fold.T * UNIT, np.float64)
-        sums.add_weights(part, weights)
-        metrics = _measure_split(part, scores[part.rows], units_of_fold)
-        sums.add_weighted(0, part, *metrics)
-        sums.close_fold(part)
+        sums.add_weights(split, weights)
+        metrics = _measure_split(split, scores[split.rows], units_of_fold)
+        sums.add_weighted(0, split, *metrics)
+        sums.close_fold(split)
     sums.finish(len(units))
     return {key: table[0] for key, table in sums.values.items()}
 
 
 def _measure_split(
-    part: Split, scores: FloatArray, units: IntArray
+    split: Split, scores: FloatArray, units: IntArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return AP, AUROC and weights of hits in one fold, (classes, samples).
 
     `scores` is (queries, classes).
     """
     decided = scores.argmax(axis=1)
-    is_hit = part.relevant[decided, np.arange(len(decided))]
+    is_hit = split.relevant[decided, np.arange(len(decided))]
     ap = []
     auroc = []
     hits = []
-    for n, relevant in enumerate(part.relevant):
+    for n, relevant in enumerate(split.relevant):
         class_ap, class_auroc = measure_ranking(scores[:, n], relevant, units)
         ap.append(class_ap)
         auroc.append(class_auroc)
-        is_class_hit = is_hit & (part.label == n)
+        is_class_hit = is_hit & (split.label == n)
         hits.append(units[:, is_class_hit].sum(axis=1) * UNIT)
     return np.array(ap), np.array(auroc), np.array(hits)
 

@@ -37,7 +37,7 @@ Tensor = Any
 
 def sweep_on_gpu(
     engine: Engine,
-    parts: Sequence[Split],
+    splits: Sequence[Split],
     shots: IntArray,
     c: float,
     spread: str,
@@ -49,13 +49,13 @@ def sweep_on_gpu(
     with BatchedSolver(c, CLOSE, fused=is_gpu) as solver:
         make_scorer = partial(GpuTrainer, solver=solver)
         if spread == "total":
-            return _sweep_weighted(engine, parts, shots, categories, make_scorer)
-        return _sweep_unweighted(engine, parts, shots, spread, categories, make_scorer)
+            return _sweep_weighted(engine, splits, shots, categories, make_scorer)
+        return _sweep_unweighted(engine, splits, shots, spread, categories, make_scorer)
 
 
 def _sweep_unweighted(
     engine: Engine,
-    parts: Sequence[Split],
+    splits: Sequence[Split],
     shots: IntArray,
     spread: str,
     categories: Categories,
@@ -65,15 +65,15 @@ def _sweep_unweighted(
     size = (len(shots), engine.protocol.samples(spread), engine.episodes.classes)
     sums = GpuMetricSums(*size, categories, engine.on_gpu.gpu)
     sweep_fold = sweep_shared if spread == "shared" else sweep_per_query
-    for part in parts:
-        sweep_fold(engine, part, shots, sums, make_scorer)
-        sums.close_fold(part)
+    for split in splits:
+        sweep_fold(engine, split, shots, sums, make_scorer)
+        sums.close_fold(split)
     return sums
 
 
 def _sweep_weighted(
     engine: Engine,
-    parts: Sequence[Split],
+    splits: Sequence[Split],
     shots: IntArray,
     categories: Categories,
     make_scorer: Callable[..., Scorer],
@@ -82,10 +82,10 @@ def _sweep_weighted(
     samples = engine.protocol.total_samples
     sums = WeightedMetricSums(len(shots), samples, engine.episodes.classes, categories)
     reweighting = reweight(engine.episodes, engine.protocol)
-    for part in parts:
-        sums.add_weights(part, reweighting.weights(part.rows))
-        sweep_total(engine, part, shots, reweighting, sums, make_scorer)
-        sums.close_fold(part)
+    for split in splits:
+        sums.add_weights(split, reweighting.weights(split.rows))
+        sweep_total(engine, split, shots, reweighting, sums, make_scorer)
+        sums.close_fold(split)
     return sums
 
 
@@ -105,17 +105,17 @@ class GpuTrainer:
     def __init__(
         self,
         engine: Engine,
-        part: Split,
+        split: Split,
         shots: IntArray,
         reweighting: Reweighting | None = None,
         *,
         solver: BatchedSolver,
     ) -> None:
         distinct = engine.protocol.distinct or reweighting is not None
-        plan = NestedPlan(shots, part.pool_sizes, distinct)
-        self.drawer = SupportDrawer(engine, part, plan, reweighting)
+        plan = NestedPlan(shots, split.pool_sizes, distinct)
+        self.drawer = SupportDrawer(engine, split, plan, reweighting)
         self.episodes = engine.episodes
-        self.part = part
+        self.split = split
         self.gpu = engine.on_gpu.gpu
         self.solver = solver
         self.shots = len(shots)
@@ -127,10 +127,10 @@ class GpuTrainer:
         self.label = upload(label, self.gpu)
         self.sizes = np.searchsorted(turn, shots)
         self.whole = None
-        whole = score_whole_support(engine, part, shots, solver.c)
+        whole = score_whole_support(engine, split, shots, solver.c)
         if whole is not None:
             self.whole = upload(whole, self.gpu)
-            self.sizes = self.sizes[: np.searchsorted(self.sizes, len(part.pool))]
+            self.sizes = self.sizes[: np.searchsorted(self.sizes, len(split.pool))]
 
     @cached_property
     def vectors(self) -> Tensor:
@@ -140,7 +140,7 @@ class GpuTrainer:
 
     def shared(self, span: slice) -> Tensor:
         """Return a_n (shots, classes, queries · draws) by some draws that all queries share."""
-        queries, place = self.episodes.distinct_at(self.part.rows)
+        queries, place = self.episodes.distinct_at(self.split.rows)
         columns = upload(queries, self.gpu).T
         where = upload(place, self.gpu)
         rows = self._rows(self.drawer.shared(span))
@@ -155,8 +155,8 @@ class GpuTrainer:
 
     def per_query(self, draws: int) -> Tensor:
         """Return a_n (shots, classes, queries · draws) by each query's own draws."""
-        count = len(self.part.rows)
-        queries = self.vectors[upload(self.part.rows, self.gpu)]
+        count = len(self.split.rows)
+        queries = self.vectors[upload(self.split.rows, self.gpu)]
         out = self._empty(count, draws)
         for span in blocks(count, self._fits_at_a_time() // draws):
             rows = self._rows(self.drawer.per_query(span, draws))

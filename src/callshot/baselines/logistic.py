@@ -133,13 +133,13 @@ def score_each(
 
 
 def score_whole_support(
-    engine: Engine, part: Split, shots: IntArray, c: float
+    engine: Engine, split: Split, shots: IntArray, c: float
 ) -> FloatArray | None:
     """Return a_n (classes, queries) by the whole support side; None where no draw is that side."""
-    reaches_all = shots[-1] >= part.largest_pool
+    reaches_all = shots[-1] >= split.largest_pool
     if not (reaches_all and engine.protocol.distinct):
         return None
-    return next(score_each(engine.episodes, part.number, (c,))).T
+    return next(score_each(engine.episodes, split.number, (c,))).T
 
 
 def gather(episodes: Episodes, a: Sequence[FloatArray]) -> FloatArray:

@@ -33,7 +33,7 @@ from callshot.baselines.scoring import Categories
 from callshot.fewshot.accumulate import MetricSums, WeightedMetricSums
 from callshot.fewshot.device import Gpu
 from callshot.fewshot.engine import Engine, open_engine
-from callshot.fewshot.episodes import Episodes, Split, splits
+from callshot.fewshot.episodes import Episodes, Split, make_splits
 from callshot.fewshot.per_query_resampling import (
     Fill,
     per_query_support,
@@ -84,8 +84,8 @@ def sweep_logistic(
         shared_draws=min(draws, protocol.shared_draws),
         total_samples=min(draws, protocol.total_samples),
     )
-    parts = splits(episodes)
-    shots = _list_shots(protocol, parts)
+    splits = make_splits(episodes)
+    shots = _list_shots(protocol, splits)
     workers = threads or os.cpu_count() or 1
     sums: MetricSums
 
@@ -98,11 +98,11 @@ def sweep_logistic(
         if gpu is not None:
             from callshot.baselines.gpu_logistic import sweep_on_gpu
 
-            sums = sweep_on_gpu(engine, parts, shots, c, spread, categories)
+            sums = sweep_on_gpu(engine, splits, shots, c, spread, categories)
         elif spread == "total":
-            sums = _sweep_weighted(engine, parts, shots, c, categories)
+            sums = _sweep_weighted(engine, splits, shots, c, categories)
         else:
-            sums = _sweep_unweighted(engine, parts, shots, c, spread, categories)
+            sums = _sweep_unweighted(engine, splits, shots, c, spread, categories)
     sums.finish(protocol.supports(spread))
     if spread == "total" and shared is not None:
         widen_total(sums, shared, episodes)
@@ -111,7 +111,7 @@ def sweep_logistic(
 
 def _sweep_unweighted(
     engine: Engine,
-    parts: Sequence[Split],
+    splits: Sequence[Split],
     shots: IntArray,
     c: float,
     spread: str,
@@ -120,19 +120,19 @@ def _sweep_unweighted(
     """Run every fold of the spread `shared` or `per-query`."""
     samples = engine.protocol.samples(spread)
     sums = MetricSums(len(shots), samples, engine.episodes.classes, categories)
-    for part in parts:
+    for split in splits:
         if spread == "shared":
-            trainer = SplitTrainer(engine, part, shots, c)
-            sweep_draws(engine, part, len(shots), sums, trainer.draw_evidence)
+            trainer = SplitTrainer(engine, split, shots, c)
+            sweep_draws(engine, split, len(shots), sums, trainer.draw_evidence)
         else:
-            sweep_per_query(engine, part, shots, sums, partial(make_fill, c))
-        sums.close_fold(part)
+            sweep_per_query(engine, split, shots, sums, partial(make_fill, c))
+        sums.close_fold(split)
     return sums
 
 
 def _sweep_weighted(
     engine: Engine,
-    parts: Sequence[Split],
+    splits: Sequence[Split],
     shots: IntArray,
     c: float,
     categories: Categories,
@@ -142,20 +142,20 @@ def _sweep_weighted(
     sums = WeightedMetricSums(len(shots), samples, engine.episodes.classes, categories)
     reweighting = reweight(engine.episodes, engine.protocol)
     support = partial(total_support, reweighting.rank)
-    for part in parts:
-        sums.add_weights(part, reweighting.weights(part.rows))
-        trainer = SplitTrainer(engine, part, shots, c, support)
+    for split in splits:
+        sums.add_weights(split, reweighting.weights(split.rows))
+        trainer = SplitTrainer(engine, split, shots, c, support)
         evidence = trainer.draw_evidence
-        sweep_samples(engine, part, len(shots), reweighting, sums, evidence)
-        sums.close_fold(part)
+        sweep_samples(engine, split, len(shots), reweighting, sums, evidence)
+        sums.close_fold(split)
     return sums
 
 
-def _list_shots(protocol: Protocol, parts: Sequence[Split]) -> IntArray:
+def _list_shots(protocol: Protocol, splits: Sequence[Split]) -> IntArray:
     """Return every k, in order; with `all`, the largest pool is one of them."""
     shots = set(protocol.shots)
     if protocol.whole_pool:
-        shots.add(max(part.largest_pool for part in parts))
+        shots.add(max(split.largest_pool for split in splits))
     return np.array(sorted(shots), np.int64)
 
 
@@ -168,19 +168,19 @@ class SplitTrainer:
     """
 
     engine: Engine
-    part: Split
+    split: Split
     shots: IntArray
     c: float
     support: Support = shared_support
     whole: FloatArray | None = None
 
     def __post_init__(self) -> None:
-        self.whole = score_whole_support(self.engine, self.part, self.shots, self.c)
+        self.whole = score_whole_support(self.engine, self.split, self.shots, self.c)
 
     def fit_draw(self, rows: IntArray, sizes: IntArray) -> Layers:
         """Train on one draw at every k at which it is not the whole support side."""
         if self.whole is not None:
-            sizes = sizes[: np.searchsorted(sizes, len(self.part.pool))]
+            sizes = sizes[: np.searchsorted(sizes, len(self.split.pool))]
         episodes = self.engine.episodes
         vectors = episodes.vectors[rows]
         label = episodes.label[rows]
@@ -190,11 +190,11 @@ class SplitTrainer:
         """Train on a few draws for all queries at every k, and return a[draw, shot, n, q]."""
         episodes = self.engine.episodes
         protocol = self.engine.protocol
-        number = self.part.number
+        number = self.split.number
         size = (len(self.shots), len(episodes.classes))
-        a = np.empty((span.stop - span.start, *size, len(self.part.rows)))
+        a = np.empty((span.stop - span.start, *size, len(self.split.rows)))
         # Each distinct query is multiplied once, so that equal ones tie.
-        queries, place = episodes.distinct_at(self.part.rows)
+        queries, place = episodes.distinct_at(self.split.rows)
         logits = np.empty((*size, len(queries)))
         for d, draw in enumerate(range(span.start, span.stop)):
             rows, sizes = support_rows(
@@ -211,7 +211,7 @@ class SplitTrainer:
         """Train on every draw of one query, and fill its a_n (shots, classes, draws)."""
         episodes = self.engine.episodes
         protocol = self.engine.protocol
-        query = int(self.part.rows[q])
+        query = int(self.split.rows[q])
         for draw in range(protocol.draws):
             rows, sizes = support_rows(
                 episodes, query, draw, self.shots, protocol, per_query_support
@@ -224,10 +224,10 @@ class SplitTrainer:
 
 
 def make_fill(
-    c: float, engine: Engine, part: Split, shots: IntArray, out: FloatArray
+    c: float, engine: Engine, split: Split, shots: IntArray, out: FloatArray
 ) -> Fill:
     """Return the function that fills a_n of some queries with fits on their own draws."""
-    trainer = SplitTrainer(engine, part, shots, c)
+    trainer = SplitTrainer(engine, split, shots, c)
 
     def fill(span: slice) -> None:
         for q in range(span.start, span.stop):

@@ -76,8 +76,8 @@ class TrainingContext:
     folder: Path | None = None
     progress: Progress = no_progress
 
-    def part(self, share: float) -> "TrainingContext":
-        """Return the context of a part of the work."""
+    def for_share(self, share: float) -> "TrainingContext":
+        """Return the context of a share of the work."""
 
         def progress(done: float, what: str) -> None:
             self.progress(share * done, what)
@@ -151,23 +151,27 @@ def train_dataset(
     -------
     BaselineResults
     """
-    parts = list(dataset.per_encoder())
+    encoders = list(dataset.per_encoder())
     context = context or TrainingContext(protocol.seed)
-    context = context.part(1 / _count_tasks(options, len(parts)))
+    context = context.for_share(1 / _count_tasks(options, len(encoders)))
     results: list[BaselineResults] = []
-    for number, part in enumerate(parts):
+    for number, encoder_data in enumerate(encoders):
         frames = sequences[number] if "recurrent" in options.train else ()
-        results += _train_encoder(part, options, protocol, frames, context)
+        results += _train_encoder(encoder_data, options, protocol, frames, context)
     if "end-to-end" in options.train:
-        results.append(train_end_to_end(parts[0], options, protocol, signals, context))
+        results.append(
+            train_end_to_end(encoders[0], options, protocol, signals, context)
+        )
     if options.published:
-        baselines = score_aerd_package(parts[0], options.published, protocol, signals)
+        baselines = score_aerd_package(
+            encoders[0], options.published, protocol, signals
+        )
         results.append(BaselineResults(baselines))
     return _join_results(results)
 
 
 def _train_encoder(
-    part: EncoderDataset,
+    encoder_data: EncoderDataset,
     options: BaselineOptions,
     protocol: Protocol,
     sequences: Sequence[Signal],
@@ -175,12 +179,12 @@ def _train_encoder(
 ) -> Iterator[BaselineResults]:
     """Train the baselines that read the vectors or the sequences of one encoder."""
     if "logistic" in options.train:
-        yield train_logistic(part, options, protocol, context)
+        yield train_logistic(encoder_data, options, protocol, context)
     if options.per_k:
-        evaluation = sweep_logistic_per_k(part, options, protocol, context)
+        evaluation = sweep_logistic_per_k(encoder_data, options, protocol, context)
         yield BaselineResults(per_k=[evaluation])
     if "recurrent" in options.train:
-        yield train_recurrent(part, options, protocol, sequences, context)
+        yield train_recurrent(encoder_data, options, protocol, sequences, context)
 
 
 def _count_tasks(options: BaselineOptions, encoders: int) -> int:
@@ -193,40 +197,40 @@ def _count_tasks(options: BaselineOptions, encoders: int) -> int:
 
 def _join_results(results: Sequence[BaselineResults]) -> BaselineResults:
     return BaselineResults(
-        concat_frames([part.baselines for part in results], BASELINES),
-        concat_frames([part.refinement for part in results], REFINEMENT),
-        per_k=[evaluation for part in results for evaluation in part.per_k],
-        networks=[network for part in results for network in part.networks],
+        concat_frames([result.baselines for result in results], BASELINES),
+        concat_frames([result.refinement for result in results], REFINEMENT),
+        per_k=[evaluation for result in results for evaluation in result.per_k],
+        networks=[network for result in results for network in result.networks],
     )
 
 
 def train_logistic(
-    part: EncoderDataset,
+    encoder_data: EncoderDataset,
     options: BaselineOptions,
     protocol: Protocol,
     context: TrainingContext,
 ) -> BaselineResults:
     """Train logistic regression on all labels; also take gradient steps from the centroid."""
     scores, c_values = score_logistic(
-        part.episodes,
-        part.groups,
+        encoder_data.episodes,
+        encoder_data.groups,
         c=options.C,
         threads=context.threads,
-        progress=context.part(0.7).progress,
+        progress=context.for_share(0.7).progress,
     )
     path = refine_centroid(
-        part.episodes,
+        encoder_data.episodes,
         c_values,
-        categories=part.dataset.categories,
+        categories=encoder_data.dataset.categories,
         threads=context.threads,
-        progress=context.part(0.3).progress,
+        progress=context.for_share(0.3).progress,
     )
-    is_chosen = options.C is None and part.episodes.folds > 2
+    is_chosen = options.C is None and encoder_data.episodes.folds > 2
     choice = " by inner folds" if is_chosen else ""
     how = f"C{choice}: {format_c(c_values)}"
     baseline = {"kind": "logistic", "name": "LR", "how": how}
-    baselines = frame_of_classes(part, scores, protocol, baseline)
-    return BaselineResults(baselines, refinement_frame(part, path))
+    baselines = frame_of_classes(encoder_data, scores, protocol, baseline)
+    return BaselineResults(baselines, refinement_frame(encoder_data, path))
 
 
 def format_c(values: Sequence[float]) -> str:
@@ -241,7 +245,7 @@ def format_c(values: Sequence[float]) -> str:
 
 
 def sweep_logistic_per_k(
-    part: EncoderDataset,
+    encoder_data: EncoderDataset,
     options: BaselineOptions,
     protocol: Protocol,
     context: TrainingContext,
@@ -249,11 +253,11 @@ def sweep_logistic_per_k(
     """Train logistic regression at every k of a protocol, on the draws that the centroid sees."""
     choice = choose_device(context.device)
     notes = choice.notes
-    gpu = gpu_if_large_enough(choice.gpu, part.episodes, notes)
+    gpu = gpu_if_large_enough(choice.gpu, encoder_data.episodes, notes)
     run = partial(run_with_fallback, gpu, notes)
-    sweeps = list(_sweep_spreads(part, options, protocol, context, run))
+    sweeps = list(_sweep_spreads(encoder_data, options, protocol, context, run))
     return replace(
-        part.empty_evaluation(),
+        encoder_data.empty_evaluation(),
         curve=pl.concat([sweep.curve for sweep in sweeps]),
         values=pl.concat([sweep.values for sweep in sweeps]),
         per_class=pl.concat([sweep.per_class for sweep in sweeps]),
@@ -262,7 +266,7 @@ def sweep_logistic_per_k(
 
 
 def _sweep_spreads(
-    part: EncoderDataset,
+    encoder_data: EncoderDataset,
     options: BaselineOptions,
     protocol: Protocol,
     context: TrainingContext,
@@ -275,33 +279,33 @@ def _sweep_spreads(
     spreads = options.spreads(protocol)
     train = partial(
         sweep_logistic,
-        part.episodes,
+        encoder_data.episodes,
         protocol,
         c=DEFAULT_C if options.C is None else options.C,
         draws=options.draws,
-        categories=part.dataset.categories,
+        categories=encoder_data.dataset.categories,
         threads=context.threads,
-        progress=context.part(1 / len(spreads)).progress,
+        progress=context.for_share(1 / len(spreads)).progress,
     )
     shared = None
     for spread in spreads:
         k, sums = run(partial(_train_on, train, spread, shared))
         if spread == "shared":
             shared = sums
-        yield _summarise_sweep(part, spread, k, sums)
+        yield _summarise_sweep(encoder_data, spread, k, sums)
 
 
 def _summarise_sweep(
-    part: EncoderDataset, spread: str, k: IntArray, sums: MetricSums
+    encoder_data: EncoderDataset, spread: str, k: IntArray, sums: MetricSums
 ) -> SweepSummary:
     return SweepSummary(
-        corpus=part.dataset.corpus,
-        encoder=part.table.encoder,
+        corpus=encoder_data.dataset.corpus,
+        encoder=encoder_data.table.encoder,
         spread=spread,
         k=k,
         sums=sums,
-        episodes=part.episodes,
-        counts=part.dataset.classes,
+        episodes=encoder_data.episodes,
+        counts=encoder_data.dataset.classes,
         classifier="logistic",
     )
 
@@ -317,7 +321,7 @@ def _train_on(
 
 
 def train_recurrent(
-    part: EncoderDataset,
+    encoder_data: EncoderDataset,
     options: BaselineOptions,
     protocol: Protocol,
     sequences: Sequence[Signal],
@@ -330,25 +334,25 @@ def train_recurrent(
         score_recurrent,
     )
 
-    inputs = (part.episodes, part.groups, sequences)
+    inputs = (encoder_data.episodes, encoder_data.groups, sequences)
     settings = context.training_options(options.seeds)
-    cell = find_cell(part, options.cell)
-    cells: Sequence[str] = [cell] * part.episodes.folds
+    cell = find_cell(encoder_data, options.cell)
+    cells: Sequence[str] = [cell] * encoder_data.episodes.folds
     if not cell:
-        search = context.part(0.7).progress
+        search = context.for_share(0.7).progress
         cells, _ = choose_cell(*inputs, options=settings, progress=search)
-        context = context.part(0.3)
+        context = context.for_share(0.3)
     scores, metadata = score_recurrent(
         *inputs, cell=cells, options=settings, progress=context.progress
     )
     baseline = describe_baseline(metadata, options.seeds, is_chosen=not cell)
-    baselines = frame_of_classes(part, scores, protocol, baseline)
+    baselines = frame_of_classes(encoder_data, scores, protocol, baseline)
     del metadata["trained"]  # differs between runs
-    network = {"encoder": part.table.encoder, **metadata}
+    network = {"encoder": encoder_data.table.encoder, **metadata}
     return BaselineResults(baselines, networks=[network])
 
 
-def find_cell(part: EncoderDataset, cell: str) -> str:
+def find_cell(encoder_data: EncoderDataset, cell: str) -> str:
     """Return the cell of the recurrent network; empty where inner folds choose it."""
     from callshot.baselines.recurrent import PAPER_CELLS
 
@@ -356,12 +360,12 @@ def find_cell(part: EncoderDataset, cell: str) -> str:
         return ""
     if cell != PAPER_CELL:
         return cell
-    encoder = part.table.encoder.partition("[")[0]
-    return PAPER_CELLS.get((encoder, part.dataset.known_corpus), "")
+    encoder = encoder_data.table.encoder.partition("[")[0]
+    return PAPER_CELLS.get((encoder, encoder_data.dataset.known_corpus), "")
 
 
 def train_end_to_end(
-    part: EncoderDataset,
+    encoder_data: EncoderDataset,
     options: BaselineOptions,
     protocol: Protocol,
     signals: Sequence[Signal],
@@ -373,12 +377,12 @@ def train_end_to_end(
     """
     from callshot.baselines.end_to_end import score_end_to_end
 
-    _, names, targets = find_outputs(part)
+    _, names, targets = find_outputs(encoder_data)
     scores, metadata = score_end_to_end(
         signals,
         targets,
-        part.episodes.fold,
-        part.groups,
+        encoder_data.episodes.fold,
+        encoder_data.groups,
         names,
         init=options.init,
         options=context.training_options(),
@@ -387,6 +391,6 @@ def train_end_to_end(
     start = metadata["text"] if options.init else "from scratch"
     how = f"{start}; {metadata['parameters']:,} parameters"
     baseline = {"kind": "end-to-end", "name": metadata["title"], "how": how}
-    baselines = frame_of_outputs(part, scores, protocol, baseline)
+    baselines = frame_of_outputs(encoder_data, scores, protocol, baseline)
     del metadata["trained"]  # differs between runs
     return BaselineResults(baselines, networks=[metadata])

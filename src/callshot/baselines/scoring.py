@@ -11,7 +11,7 @@ import numpy as np
 from callshot.baselines.sequence_batches import BoolArray
 from callshot.errors import InputError
 from callshot.fewshot.accumulate import MetricSums
-from callshot.fewshot.episodes import Episodes, Split, splits
+from callshot.fewshot.episodes import Episodes, Split, make_splits
 from callshot.fewshot.kernels.ranks import FoldMetrics, measure_fold
 from callshot.fewshot.metrics import auroc, average_precision
 from callshot.fewshot.shared_resampling import empty_metrics
@@ -55,28 +55,28 @@ def sum_metrics(
             f" got {scores.shape}"
         )
     sums = MetricSums(1, 1, episodes.classes, categories)
-    for part in splits(episodes):
-        metrics = _measure_split(part, scores[part.rows])
+    for split in make_splits(episodes):
+        metrics = _measure_split(split, scores[split.rows])
         sums.decisions += metrics.decisions
         sums.tied += metrics.tied
-        sums.add(0, part, metrics.ap[0].T, metrics.auroc[0].T, metrics.hits[0].T)
-        sums.close_fold(part)
+        sums.add(0, split, metrics.ap[0].T, metrics.auroc[0].T, metrics.hits[0].T)
+        sums.close_fold(split)
     sums.finish(1)
     return sums
 
 
-def _measure_split(part: Split, scores: FloatArray) -> FoldMetrics:
+def _measure_split(split: Split, scores: FloatArray) -> FoldMetrics:
     """Return the metrics of one fold; `scores` is (queries, classes)."""
     unscored = np.flatnonzero(np.isnan(scores).any(axis=1))
     if unscored.size:
-        row = part.rows[unscored[0]]
+        row = split.rows[unscored[0]]
         raise InputError(
             f"scores: row {row} of the episodes: expected numbers, got NaN"
         )
     table = np.ascontiguousarray(scores.T, np.float64)[None, None]
     decided = table.argmax(axis=2).astype(np.uint16)
-    metrics = empty_metrics(1, 1, len(part.relevant))
-    measure_fold(table, decided, part.truth, metrics)
+    metrics = empty_metrics(1, 1, len(split.relevant))
+    measure_fold(table, decided, split.truth, metrics)
     return metrics
 
 

@@ -59,20 +59,20 @@ class MetricSums:
     def add(
         self,
         shot: int,
-        part: Split,
+        split: Split,
         ap: FloatArray,
         auroc: FloatArray,
         hits: FloatArray,
     ) -> None:
         """Add one fold's metrics, (classes, samples), at one of the shots; hits count queries."""
-        queries = np.bincount(part.label, minlength=len(ap))
+        queries = np.bincount(split.label, minlength=len(ap))
         recall = hits / queries[:, None]
         self.per_class["map"][shot] += ap
         self.per_class["auroc"][shot] += np.nan_to_num(auroc)
         self.per_class["accuracy"][shot] += recall
-        self.values["all", "accuracy"][shot] += hits.sum(axis=0) / len(part.rows)
+        self.values["all", "accuracy"][shot] += hits.sum(axis=0) / len(split.rows)
         self.values["all", "balanced_accuracy"][shot] += recall.mean(axis=0)
-        defined = np.flatnonzero(part.positives < len(part.rows))
+        defined = np.flatnonzero(split.positives < len(split.rows))
         for scoring, groups in self.groups.items():
             defined_groups = _restrict(groups, defined)
             self.values[scoring, "map"][shot] += _mean_of_groups(ap, groups)
@@ -80,25 +80,25 @@ class MetricSums:
                 auroc, defined_groups
             )
 
-    def close_fold(self, part: Split) -> None:
+    def close_fold(self, split: Split) -> None:
         """Count a fold as complete."""
-        is_undefined = part.positives == len(part.rows)
+        is_undefined = split.positives == len(split.rows)
         self.folds += 1
         self.undefined += is_undefined
-        self._add_chance(part)
+        self._add_chance(split)
         for scoring, groups in self.groups.items():
             defined_groups = _restrict(groups, np.flatnonzero(~is_undefined))
             self.folds_with_auroc[scoring] += bool(defined_groups)
 
-    def _add_chance(self, part: Split) -> None:
+    def _add_chance(self, split: Split) -> None:
         """Add Σ_n P(decide n) · P(n is a label of the query), and its mean over true classes."""
         decided = self.decisions.sum(axis=1)
         of_fold = decided - self.decided_before
         total = of_fold.sum(axis=1, keepdims=True)
         probability = of_fold / np.where(total > 0, total, np.nan)
         frequency = {
-            "accuracy": part.relevant.mean(axis=1),
-            "balanced_accuracy": _mean_by_class(part),
+            "accuracy": split.relevant.mean(axis=1),
+            "balanced_accuracy": _mean_by_class(split),
         }
         for metric, share in frequency.items():
             self.chance[metric] += (probability * share).sum(axis=1)
@@ -147,31 +147,31 @@ class WeightedMetricSums(MetricSums):
         self.fold_weight = np.zeros(samples)
         self.positive_weight = np.zeros(size)  # of the fold that is being added
 
-    def add_weights(self, part: Split, weights: FloatArray) -> None:
+    def add_weights(self, split: Split, weights: FloatArray) -> None:
         """Begin a fold with the weights of its queries, (queries, samples)."""
-        positive = part.relevant.astype(float) @ weights / part.positives[:, None]
+        positive = split.relevant.astype(float) @ weights / split.positives[:, None]
         self.positive_weight = positive
-        has_negatives = part.positives < len(part.rows)
+        has_negatives = split.positives < len(split.rows)
         self.weight["map"] += positive
         self.weight["auroc"] += positive * has_negatives[:, None]
-        self.weight["accuracy"] += _mean_by_label(part, weights)
+        self.weight["accuracy"] += _mean_by_label(split, weights)
         self.fold_weight += weights.mean(axis=0)
 
     def add_weighted(
         self,
         shot: int,
-        part: Split,
+        split: Split,
         ap: FloatArray,
         auroc: FloatArray,
         hits: FloatArray,
     ) -> None:
         """Add metrics of the fold, (classes, samples); hits are sums of weights."""
         positive = self.positive_weight
-        queries = np.bincount(part.label, minlength=len(ap))
+        queries = np.bincount(split.label, minlength=len(ap))
         self.per_class["map"][shot] += positive * ap
         self.per_class["auroc"][shot] += positive * np.nan_to_num(auroc)
         self.per_class["accuracy"][shot] += hits / queries[:, None]
-        self.values["all", "accuracy"][shot] += hits.sum(axis=0) / len(part.rows)
+        self.values["all", "accuracy"][shot] += hits.sum(axis=0) / len(split.rows)
 
     def finish(self, draws: int) -> None:
         """Turn sums over folds into weighted means."""
@@ -197,17 +197,17 @@ def _list_values(scorings: Iterable[str]) -> list[tuple[str, str]]:
     return keys
 
 
-def _mean_by_label(part: Split, weights: FloatArray) -> FloatArray:
+def _mean_by_label(split: Split, weights: FloatArray) -> FloatArray:
     """Return the mean weight of the queries of each class, (classes, samples)."""
-    is_label = part.label == np.arange(len(part.relevant))[:, None]
+    is_label = split.label == np.arange(len(split.relevant))[:, None]
     counts = is_label.sum(axis=1, keepdims=True)
     return np.asarray(is_label.astype(float) @ weights / counts)
 
 
-def _mean_by_class(part: Split) -> FloatArray:
+def _mean_by_class(split: Split) -> FloatArray:
     """Return P(n is a label of the query) of each n, if every true class is as frequent."""
-    classes = range(len(part.relevant))
-    shares = [part.relevant[:, part.label == n].mean(axis=1) for n in classes]
+    classes = range(len(split.relevant))
+    shares = [split.relevant[:, split.label == n].mean(axis=1) for n in classes]
     return np.asarray(np.mean(shares, axis=0))
 
 

@@ -48,7 +48,7 @@ class Dataset:
         return count_classes(self.first.label, self.folds, self.first.recording)
 
     def per_encoder(self) -> Iterator["EncoderDataset"]:
-        """Yield the part of each encoder."""
+        """Yield the data of each encoder."""
         return (EncoderDataset(self, table) for table in self.tables)
 
     @property
@@ -98,14 +98,16 @@ class Dataset:
 def _only_labels(table: Embeddings, labels: Names) -> Embeddings:
     """Return the segments with some labels; others are dropped from the overlapping ones too."""
     rows = zip(table.segment, table.label, strict=True)
-    part = table.only({segment for segment, label in rows if label in labels})
-    overlapping = [tuple(filter(labels.__contains__, names)) for names in part.labels]
-    return replace(part, labels=overlapping)
+    selected = table.only({segment for segment, label in rows if label in labels})
+    overlapping = [
+        tuple(filter(labels.__contains__, names)) for names in selected.labels
+    ]
+    return replace(selected, labels=overlapping)
 
 
 @dataclass(frozen=True)
 class EncoderDataset:
-    """The part of one encoder: its table, and the episodes made from the rows of that table."""
+    """The data of one encoder: its table, and the episodes made from the rows of that table."""
 
     dataset: Dataset
     table: Embeddings

@@ -97,20 +97,20 @@ class Engine:
         """Return how supports are drawn, for the kernels."""
         return Sampling(self.episodes.class_key, shots, self.protocol.distinct)
 
-    def queries(self, part: Split) -> tuple[FloatArray, IntArray]:
+    def queries(self, split: Split) -> tuple[FloatArray, IntArray]:
         """Return the distinct vectors of a fold's queries, and the number of each query's.
 
         For the cosine they have length 1.
         """
-        vectors, place = self.episodes.distinct_at(part.rows)
+        vectors, place = self.episodes.distinct_at(split.rows)
         return unit(vectors) if self.rule == "cosine" else vectors, place
 
-    def for_split(self, part: Split) -> "Engine":
+    def for_split(self, split: Split) -> "Engine":
         """Return the engine on the vectors that its classifier makes from a split."""
         if self.classifier.fit is None and not self.episodes.views:
             return self
         return replace(
-            self, episodes=transform_split(self.episodes, self.classifier, part.number)
+            self, episodes=transform_split(self.episodes, self.classifier, split.number)
         )
 
     def run(
@@ -220,13 +220,13 @@ def expand(table: FloatArray, left: IntArray, right: IntArray) -> FloatArray:
     return np.asarray(table[np.ix_(left, right)])
 
 
-def cross_products(engine: Engine, part: Split) -> FloatArray:
+def cross_products(engine: Engine, split: Split) -> FloatArray:
     """Multiply the queries of a fold with every row, (queries, rows).
 
     The threads share the queries in blocks of one size, so that their number cannot change the last
     digit.
     """
-    queries, query_place = engine.queries(part)
+    queries, query_place = engine.queries(split)
     rows, row_place = engine.episodes.distinct
     table = np.empty((len(queries), len(rows)))
     spans = blocks(len(queries), BLOCK_ROWS)

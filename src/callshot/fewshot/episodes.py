@@ -187,7 +187,7 @@ def _order_rows(
     return rows, np.array(class_of_row)[rows]
 
 
-def split(episodes: Episodes, number: int) -> Split:
+def make_split(episodes: Episodes, number: int) -> Split:
     """Return the queries of one fold and the pools of its support side."""
     outside = episodes.is_support(number)
     rows = np.flatnonzero(episodes.fold == number)
@@ -203,9 +203,9 @@ def split(episodes: Episodes, number: int) -> Split:
     )
 
 
-def splits(episodes: Episodes) -> list[Split]:
+def make_splits(episodes: Episodes) -> list[Split]:
     """Return every split, in the order of the folds."""
-    return [split(episodes, number) for number in range(episodes.folds)]
+    return [make_split(episodes, number) for number in range(episodes.folds)]
 
 
 def distinct_rows(rows: FloatArray) -> tuple[FloatArray, IntArray]:

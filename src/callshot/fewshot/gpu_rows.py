@@ -83,18 +83,18 @@ class GpuRows:
         """The key of each class."""
         return upload(self.episodes.class_key, self.gpu)
 
-    def query_keys(self, part: Split) -> Tensor:
+    def query_keys(self, split: Split) -> Tensor:
         """Return the keys of a fold's queries."""
-        return upload(self.episodes.segment_key[part.rows], self.gpu)
+        return upload(self.episodes.segment_key[split.rows], self.gpu)
 
     def base(self, seed: int, purpose: str) -> Tensor:
         """Return the key that starts the streams of a purpose."""
         return upload(np.array([streams.purpose_key(seed, purpose)]), self.gpu)
 
-    def products(self, part: Split, span: slice) -> Tensor:
+    def products(self, split: Split, span: slice) -> Tensor:
         """Multiply some queries of a fold with every row, (queries, rows)."""
         vectors, number = self.distinct
-        rows = upload(part.rows[span], self.gpu)
+        rows = upload(split.rows[span], self.gpu)
         place = None
         if number is not None:
             rows, place = torch.unique(number[rows], return_inverse=True)
@@ -104,10 +104,10 @@ class GpuRows:
             queries = queries / torch.where(length > 0, length, 1.0)
         return multiply_queries(Distinct(queries, place), self.distinct)
 
-    def pool(self, part: Split, *, whole_classes: bool) -> Pool:
+    def pool(self, split: Split, *, whole_classes: bool) -> Pool:
         """Return what draws put in order: the pools of a split, or all rows of each class."""
-        members = part.pool
-        start = part.pool_start
+        members = split.pool
+        start = split.pool_start
         if whole_classes:
             members = self.episodes.members
             start = self.episodes.class_start
@@ -115,23 +115,23 @@ class GpuRows:
             upload(members, self.gpu, torch.int32),
             upload(start, self.gpu, torch.int32),
             self.class_start,
-            upload(part.outside.view(np.int8), self.gpu),
+            upload(split.outside.view(np.int8), self.gpu),
             self.class_key,
         )
 
-    def truth(self, part: Split) -> Truth:
+    def truth(self, split: Split) -> Truth:
         """Return the true classes of a fold's queries."""
-        relevant = part.relevant
+        relevant = split.relevant
         both = np.concatenate([relevant, ~relevant])
         _, sides = np.nonzero(both)
         start = np.concatenate([[0], np.cumsum(both.sum(axis=1))])
-        by_label = np.argsort(part.label, kind="stable")
+        by_label = np.argsort(split.label, kind="stable")
         label_start = np.searchsorted(
-            part.label[by_label], np.arange(len(relevant) + 1)
+            split.label[by_label], np.arange(len(relevant) + 1)
         )
         return Truth(
             upload(relevant.view(np.int8), self.gpu),
-            upload(part.label, self.gpu, torch.int64),
+            upload(split.label, self.gpu, torch.int64),
             upload(sides, self.gpu, torch.int32),
             upload(start, self.gpu, torch.int32),
             upload(by_label, self.gpu, torch.int32),

@@ -79,12 +79,12 @@ class SupportDrawer:
     def __init__(
         self,
         engine: Engine,
-        part: Split,
+        split: Split,
         plan: ShotPlan,
         reweighting: Reweighting | None = None,
     ) -> None:
         self.engine = engine
-        self.part = part
+        self.split = split
         self.plan = plan
         self.reweighting = reweighting
         self.on_gpu: GpuRows = engine.on_gpu
@@ -92,12 +92,12 @@ class SupportDrawer:
     @cached_property
     def pool(self) -> Pool:
         """What the draws of a query put in order."""
-        return self.on_gpu.pool(self.part, whole_classes=False)
+        return self.on_gpu.pool(self.split, whole_classes=False)
 
     @cached_property
     def query_keys(self) -> Tensor:
         """The keys of the queries."""
-        return self.on_gpu.query_keys(self.part)
+        return self.on_gpu.query_keys(self.split)
 
     def per_query(self, span: slice, draws: int) -> Supports:
         """Draw the supports of some queries; lane q · draws + r is draw r of query q."""
@@ -126,8 +126,8 @@ class SupportDrawer:
         steps, slots = self.plan.pool_slots()
         table = np.zeros(slots.shape, np.int64)
         for n in self.plan.partial:
-            begin = self.part.pool_start[n]
-            table[n, : steps[n]] = self.part.pool[begin : begin + steps[n]]
+            begin = self.split.pool_start[n]
+            table[n, : steps[n]] = self.split.pool[begin : begin + steps[n]]
         chosen = self._upload(table)[:, :, None].expand(-1, -1, lanes).contiguous()
         supports = Supports(chosen, self._upload(steps), self._upload(slots))
         return supports if span is None else self._weighted(supports, span)
@@ -150,7 +150,7 @@ class SupportDrawer:
         sizes = np.diff(self.engine.episodes.class_start)
         depth = int((self.plan.steps + sizes - self.plan.sizes).max())
         draw_supports(
-            self.on_gpu.pool(self.part, whole_classes=True),
+            self.on_gpu.pool(self.split, whole_classes=True),
             self.on_gpu.base(self.engine.protocol.seed, "shared"),
             None,
             supports.lanes,
@@ -168,7 +168,7 @@ class SupportDrawer:
         assert self.reweighting is not None
         supports = self._empty(span.stop - span.start)
         rank = self._upload(self.reweighting.rank[span])
-        outside = upload(self.part.outside, self.on_gpu.gpu)
+        outside = upload(self.split.outside, self.on_gpu.gpu)
         start = self.engine.episodes.class_start.tolist()
         for n, steps in enumerate(self.plan.steps.tolist()):
             order = rank[:, start[n] : start[n + 1]]
@@ -196,27 +196,27 @@ class SplitScorer:
     def __init__(
         self,
         engine: Engine,
-        part: Split,
+        split: Split,
         shots: IntArray,
         reweighting: Reweighting | None = None,
     ) -> None:
         self.engine = engine
-        self.part = part
+        self.split = split
         self.on_gpu: GpuRows = engine.on_gpu
         distinct = engine.protocol.distinct or reweighting is not None
-        self.plan = ShotPlan(shots, part.pool_sizes, distinct)
-        self.drawer = SupportDrawer(engine, part, self.plan, reweighting)
+        self.plan = ShotPlan(shots, split.pool_sizes, distinct)
+        self.drawer = SupportDrawer(engine, split, self.plan, reweighting)
         self.shots = shots
 
     def per_query(self, draws: int) -> Tensor:
         """Return a_n (shots, classes, queries · draws) by each query's own draws."""
-        out = self._empty(len(self.part.rows) * draws)
+        out = self._empty(len(self.split.rows) * draws)
         depth = max(int(self.plan.steps.max()), 1)
         line = 12 * depth * len(self.plan.sizes) * draws
         line += 8 * len(self.shots) * len(self.plan.sizes) * draws
         line += 8 * len(self.engine.episodes.rows)
-        for span in blocks(len(self.part.rows), SUPPORT_BYTES // line):
-            products = self.on_gpu.products(self.part, span)
+        for span in blocks(len(self.split.rows), SUPPORT_BYTES // line):
+            products = self.on_gpu.products(self.split, span)
             supports = self.drawer.per_query(span, draws)
             first = span.start * draws
             fill_evidence(
@@ -229,10 +229,10 @@ class SplitScorer:
         """Return a_n (shots, classes, queries · draws) by some draws that all queries share."""
         draws = span.stop - span.start
         supports = self.drawer.shared(span)
-        out = self._empty(len(self.part.rows) * draws)
+        out = self._empty(len(self.split.rows) * draws)
         line = 8 * len(self.engine.episodes.rows)
-        for queries in blocks(len(self.part.rows), PRODUCT_BYTES // line):
-            products = self.on_gpu.products(self.part, queries)
+        for queries in blocks(len(self.split.rows), PRODUCT_BYTES // line):
+            products = self.on_gpu.products(self.split, queries)
             first = queries.start * draws
             fill_evidence(supports, self.on_gpu.rows, products, draws, first, True, out)
             self._fill_pools(products, draws, queries, True, out, span)

@@ -74,19 +74,19 @@ class GpuMetricSums(MetricSums):
         return np.broadcast_to(0.0, size)
 
     def add_fold(
-        self, block: slice, part: Split, ap: Tensor, auroc: Tensor, hits: Tensor
+        self, block: slice, split: Split, ap: Tensor, auroc: Tensor, hits: Tensor
     ) -> None:
         """Add one fold's metrics, (shots, classes, samples), at some shots, as `add` does."""
         self.shots = max(self.shots, block.stop)
         sums = {key: table[block] for key, table in self.on_gpu.items()}
-        queries = np.bincount(part.label, minlength=ap.shape[1])
+        queries = np.bincount(split.label, minlength=ap.shape[1])
         recall = hits / upload(queries, self.gpu)[:, None]
         sums["map"] += ap
         sums["auroc"] += torch.nan_to_num(auroc)
         sums["accuracy"] += recall
-        sums["all", "accuracy"] += hits.sum(1) / len(part.rows)
+        sums["all", "accuracy"] += hits.sum(1) / len(split.rows)
         sums["all", "balanced_accuracy"] += recall.mean(1)
-        is_defined = part.positives < len(part.rows)
+        is_defined = split.positives < len(split.rows)
         for scoring, groups in self.groups.items():
             sums[scoring, "map"] += _mean_of_groups(ap, groups)
             kept = [group[is_defined[group]] for group in groups]
@@ -97,9 +97,9 @@ class GpuMetricSums(MetricSums):
         """Add decisions (shots, true, predicted) and ties (shots, classes) at some shots."""
         self.counted.append((block, decisions, ties))
 
-    def close_fold(self, part: Split) -> None:
+    def close_fold(self, split: Split) -> None:
         """Note a fold as complete; `finish` counts it."""
-        self.folds_added.append((part, self.decisions.copy(), self.counted))
+        self.folds_added.append((split, self.decisions.copy(), self.counted))
         self.decisions[:] = 0.0
         self.counted = []
 
@@ -116,12 +116,12 @@ class GpuMetricSums(MetricSums):
 
     def _count_folds(self) -> None:
         """Add the decisions and ties of every fold, and count it as complete."""
-        for part, decisions, counted in self.folds_added:
+        for split, decisions, counted in self.folds_added:
             self.decisions += decisions
             for block, on_gpu, ties in counted:
                 self.decisions[block] += on_gpu.cpu().numpy()
                 self.tied[block] += ties.cpu().numpy()
-            super().close_fold(part)
+            super().close_fold(split)
 
     def _replace_tables(self, change: Callable[[Any, FloatArray], FloatArray]) -> None:
         """Replace every table by what a function makes of its key and itself."""
@@ -182,19 +182,19 @@ def new_sums(
 class FoldScorer:
     """Turns a_n of the queries of one fold into metrics, on the engine's GPU."""
 
-    def __init__(self, engine: Engine, part: Split) -> None:
+    def __init__(self, engine: Engine, split: Split) -> None:
         self.engine = engine
-        self.part = part
+        self.split = split
         self.on_gpu: GpuRows = engine.on_gpu
         self.classes = len(engine.episodes.classes)
-        self.truth = self.on_gpu.truth(part)
-        self.harmonic = upload(harmonic_numbers(len(part.rows)), self.on_gpu.gpu)
+        self.truth = self.on_gpu.truth(split)
+        self.harmonic = upload(harmonic_numbers(len(split.rows)), self.on_gpu.gpu)
 
     def picks(self) -> Tensor:
         """Return the draw that each bootstrap sample picks for each query."""
         protocol = self.engine.protocol
         base = self.on_gpu.base(protocol.seed, "bootstrap")
-        keys = self.on_gpu.query_keys(self.part)
+        keys = self.on_gpu.query_keys(self.split)
         return bootstrap_picks(base, keys, protocol.draws, protocol.bootstraps)
 
     def score(
@@ -234,88 +234,93 @@ class FoldScorer:
 
 def sweep_per_query(
     engine: Engine,
-    part: Split,
+    split: Split,
     shots: IntArray,
     sums: GpuMetricSums,
     make_scorer: Callable[..., Scorer] = SplitScorer,
 ) -> None:
     """Score the queries of one fold against their own draws, and add the bootstrap's values."""
-    fold = FoldScorer(engine, part)
+    fold = FoldScorer(engine, split)
     draws = engine.protocol.draws
     picks = fold.picks()
-    bytes_per_shot = 8 * fold.classes * len(part.rows) * draws
+    bytes_per_shot = 8 * fold.classes * len(split.rows) * draws
     for block in blocks(len(shots), fold.on_gpu.gpu.score_bytes // bytes_per_shot):
-        table = make_scorer(engine, part, shots[block]).per_query(draws)
+        table = make_scorer(engine, split, shots[block]).per_query(draws)
         decided, hits = fold.score(table, draws, ranking=False)
         tied, ties = count_ties(table, fold.truth.relevant, draws)
         ap, auroc, _ = fold.measure(table, tied, draws, picks)
-        sums.add_fold(block, part, ap, auroc, fold.class_hits(hits, draws, picks))
+        sums.add_fold(block, split, ap, auroc, fold.class_hits(hits, draws, picks))
         sums.count(block, fold.count(decided, hits, draws), ties)
         engine.step((block.stop - block.start) / engine.episodes.folds)
 
 
 def sweep_shared(
     engine: Engine,
-    part: Split,
+    split: Split,
     shots: IntArray,
     sums: GpuMetricSums,
     make_scorer: Callable[..., Scorer] = SplitScorer,
 ) -> None:
     """Score the queries of one fold against the same draws, and add the values of the draws."""
-    fold = FoldScorer(engine, part)
-    scorer = make_scorer(engine, part, shots)
+    fold = FoldScorer(engine, split)
+    scorer = make_scorer(engine, split, shots)
     rows = slice(0, len(shots))
     may_tie = fold.may_tie(len(shots))
     total = engine.protocol.shared_draws
-    parts = []
-    for span in blocks(total, draws_at_a_time(engine, part, len(shots))):
+    columns_of_blocks = []
+    for span in blocks(total, draws_at_a_time(engine, split, len(shots))):
         draws = span.stop - span.start
         table = scorer.shared(span)
         decided, hits = fold.score(table, draws, ranking=True)
         ap, auroc, ties = fold.measure(table, may_tie, draws)
-        parts.append((ap, auroc, fold.class_hits(hits, draws)))
+        columns_of_blocks.append((ap, auroc, fold.class_hits(hits, draws)))
         sums.count(rows, fold.count(decided, hits, draws), ties)
         engine.step(len(shots) * draws / total / engine.episodes.folds)
-    columns = [torch.cat(column, 2) for column in zip(*parts, strict=True)]
-    sums.add_fold(rows, part, *columns)
+    columns = [torch.cat(column, 2) for column in zip(*columns_of_blocks, strict=True)]
+    sums.add_fold(rows, split, *columns)
 
 
 def sweep_total(
     engine: Engine,
-    part: Split,
+    split: Split,
     shots: IntArray,
     reweighting: Reweighting,
     sums: WeightedMetricSums,
     make_scorer: Callable[..., Scorer] = SplitScorer,
 ) -> None:
     """Score the queries of one fold with the supports and weights of every sample."""
-    fold = FoldScorer(engine, part)
-    scorer = make_scorer(engine, part, shots, reweighting)
+    fold = FoldScorer(engine, split)
+    scorer = make_scorer(engine, split, shots, reweighting)
     samples = len(reweighting.units)
-    parts = []
-    for span in blocks(samples, draws_at_a_time(engine, part, len(shots))):
+    columns_of_blocks = []
+    for span in blocks(samples, draws_at_a_time(engine, split, len(shots))):
         draws = span.stop - span.start
         table = scorer.shared(span)
         _, hits = fold.score(table, draws, ranking=True)
-        units = reweighting.units[span, part.rows].T
+        units = reweighting.units[span, split.rows].T
         weight = upload(units, fold.on_gpu.gpu, torch.float64)
         ap, auroc = weighted_metrics(table, weight, fold.truth)
         columns = (ap, auroc, fold.class_hits(hits, draws, weight=weight))
-        parts.append([column.cpu().numpy() for column in columns])
+        columns_of_blocks.append([column.cpu().numpy() for column in columns])
         engine.step(len(shots) * draws / samples / engine.episodes.folds)
-    _add_samples(sums, part, parts)
+    _add_samples(sums, split, columns_of_blocks)
 
 
 def _add_samples(
-    sums: WeightedMetricSums, part: Split, parts: Sequence[Sequence[FloatArray]]
+    sums: WeightedMetricSums,
+    split: Split,
+    columns_of_blocks: Sequence[Sequence[FloatArray]],
 ) -> None:
     """Add AP, AUROC and units of hits of one fold, each (shots, classes, some samples)."""
-    values = [np.concatenate(column, axis=2) for column in zip(*parts, strict=True)]
+    values = [
+        np.concatenate(column, axis=2)
+        for column in zip(*columns_of_blocks, strict=True)
+    ]
     for shot, (ap, auroc, units) in enumerate(zip(*values, strict=True)):
-        sums.add_weighted(shot, part, ap, auroc, units * UNIT)
+        sums.add_weighted(shot, split, ap, auroc, units * UNIT)
 
 
-def draws_at_a_time(engine: Engine, part: Split, shots: int) -> int:
+def draws_at_a_time(engine: Engine, split: Split, shots: int) -> int:
     """Return how many shared draws of one fold are scored at a time."""
-    line = 8 * shots * len(engine.episodes.classes) * len(part.rows)
+    line = 8 * shots * len(engine.episodes.classes) * len(split.rows)
     return int(engine.on_gpu.gpu.score_bytes // line)

@@ -40,7 +40,7 @@ SMALL_CODES = 2**15
 class Resampler:
     """The bootstrap of one fold; `picks` is the draw of each query in each sample."""
 
-    part: Split
+    split: Split
     picks: Picks
     harmonic: FloatArray
 
@@ -58,8 +58,8 @@ class Resampler:
         values = np.empty((3, self.picks.shape[1]))
         ap, auroc, class_hits = values
         flat = scores.reshape(-1)
-        relevant = self.part.relevant[n]
-        positives = int(self.part.positives[n])
+        relevant = self.split.relevant[n]
+        positives = int(self.split.positives[n])
         many = min(positives, queries - positives) > MANY_ANCHORS
         by_positives = many or 2 * positives <= queries
         codes, ties = _encode(flat, relevant, draws, positive=by_positives)
@@ -67,7 +67,7 @@ class Resampler:
             bootstrap.sample_sorted(flat, draws, relevant, self.picks, ap, auroc)
         else:
             bootstrap.sample_class(codes, draws, self.picks, self.harmonic, ap, auroc)
-        members = np.flatnonzero(self.part.label == n)
+        members = np.flatnonzero(self.split.label == n)
         bootstrap.sample_hits(hits, self.picks, members, class_hits)
         return values, ties
 
@@ -100,7 +100,7 @@ def _encode(
 
 def sweep_per_query(
     engine: Engine,
-    part: Split,
+    split: Split,
     shots: IntArray,
     sums: MetricSums,
     filler: Filler | None = None,
@@ -111,18 +111,18 @@ def sweep_per_query(
     by default with the engine's rule.
     """
     classes = len(engine.episodes.classes)
-    queries = len(part.rows)
-    resampler = Resampler(part, pick_draws(engine, part), harmonic_numbers(queries))
+    queries = len(split.rows)
+    resampler = Resampler(split, pick_draws(engine, split), harmonic_numbers(queries))
     bytes_per_shot = 8 * classes * queries * engine.protocol.draws
     shots_at_a_time = max(engine.memory // 2, 2**28) // bytes_per_shot
     for block in blocks(len(shots), shots_at_a_time):
         scores, hits = score_queries(
-            engine, part, shots[block], sums.decisions[block], filler
+            engine, split, shots[block], sums.decisions[block], filler
         )
         values, ties = _resample_block(engine, resampler, scores, hits)
         sums.tied[block] += ties
         for s, (ap, auroc, class_hits) in enumerate(values):
-            sums.add(block.start + s, part, ap, auroc, class_hits)
+            sums.add(block.start + s, split, ap, auroc, class_hits)
 
 
 def _resample_block(
@@ -139,20 +139,20 @@ def _resample_block(
     return table.swapaxes(1, 2), np.reshape(ties, size)
 
 
-def pick_draws(engine: Engine, part: Split) -> Picks:
+def pick_draws(engine: Engine, split: Split) -> Picks:
     """Return the draw that each bootstrap sample picks for each query, (queries, samples)."""
     protocol = engine.protocol
-    picks = np.empty((len(part.rows), protocol.bootstraps), np.uint16)
+    picks = np.empty((len(split.rows), protocol.bootstraps), np.uint16)
     base = streams.purpose_key(protocol.seed, "bootstrap")
     streams.bootstrap_picks(
-        base, engine.episodes.segment_key[part.rows], protocol.draws, picks
+        base, engine.episodes.segment_key[split.rows], protocol.draws, picks
     )
     return picks
 
 
 def score_queries(
     engine: Engine,
-    part: Split,
+    split: Split,
     shots: IntArray,
     decisions: FloatArray,
     filler: Filler | None = None,
@@ -162,12 +162,12 @@ def score_queries(
     The decisions (shots, true, predicted) are added to.
     """
     classes = len(engine.episodes.classes)
-    queries = len(part.rows)
+    queries = len(split.rows)
     draws = engine.protocol.draws
     scores = np.empty((len(shots), classes, queries, draws))
     decided = np.empty((len(shots), queries, draws), np.uint16)
     hits = np.empty(decided.shape, np.uint8)
-    fill = (filler or fill_by_rule)(engine, part, shots, scores)
+    fill = (filler or fill_by_rule)(engine, split, shots, scores)
 
     def score(span: slice) -> IntArray:
         first = span.start
@@ -175,7 +175,7 @@ def score_queries(
         counts = np.zeros((len(shots), classes, classes), np.int64)
         fill(span)
         to_scores(scores, first, last, engine.softmax, decided)
-        count_decisions(first, last, decided, part.truth, hits, counts)
+        count_decisions(first, last, decided, split.truth, hits, counts)
         return counts
 
     queries_per_task = -(-queries // (8 * engine.workers))
@@ -187,22 +187,22 @@ def score_queries(
 
 def fill_by_rule(
     engine: Engine,
-    part: Split,
+    split: Split,
     shots: IntArray,
     out: FloatArray,
 ) -> Fill:
     """Return the function that fills a_n of some queries with the engine's rule."""
     rows = engine.rows
     sampling = engine.sampling(shots)
-    members = supports.Members(part.pool, part.pool_start, part.outside)
+    members = supports.Members(split.pool, split.pool_start, split.outside)
     seed = engine.protocol.seed
-    keys = engine.episodes.segment_key[part.rows]
+    keys = engine.episodes.segment_key[split.rows]
     query_streams = np.array(
         [streams.make_stream(seed, "support", key) for key in keys]
     )
     by_query = out.transpose(2, 3, 0, 1)
-    queries, place = engine.queries(part)
-    cross = None if engine.direct else cross_products(engine, part)
+    queries, place = engine.queries(split)
+    cross = None if engine.direct else cross_products(engine, split)
 
     def fill(span: slice) -> None:
         if cross is None:

@@ -21,7 +21,7 @@ from functools import partial
 import numpy as np
 
 from callshot.fewshot.engine import Engine, blocks, class_matrices, expand
-from callshot.fewshot.episodes import Episodes, Keys, Split, splits
+from callshot.fewshot.episodes import Episodes, Keys, Split, make_splits
 from callshot.fewshot.kernels import permutations, streams
 from callshot.fewshot.kernels.permutations import Exemplars, recording_words
 from callshot.fewshot.kernels.streams import key, purpose_key
@@ -112,14 +112,14 @@ def measure_labellings(engine: Engine, shots: IntArray) -> FloatArray:
     for test in _test_folds(engine, shots):
         tasks = [partial(test.measure, labelling) for labelling in labellings]
         by_class = np.stack(engine.run(tasks, weight), axis=1)
-        folds.append(_average_classes(by_class, test.part))
+        folds.append(_average_classes(by_class, test.split))
     return _average_folds(np.array(folds))
 
 
-def _average_classes(by_class: FloatArray, part: Split) -> FloatArray:
+def _average_classes(by_class: FloatArray, split: Split) -> FloatArray:
     """Average the last axis; NaN for AUROC where every query is positive for every class."""
     ap, auroc = by_class
-    defined = part.positives < len(part.rows)
+    defined = split.positives < len(split.rows)
     mean_ap = ap.mean(axis=-1)
     if not defined.any():
         return np.stack([mean_ap, np.full_like(mean_ap, np.nan)])
@@ -143,12 +143,12 @@ class Labelling:
     source: IntArray
     members: Keys
 
-    def relabel(self, episodes: Episodes, part: Split) -> Split:
+    def relabel(self, episodes: Episodes, split: Split) -> Split:
         """Return a fold whose queries have these labels; its pools stay those of the true ones."""
-        source = self.source[part.rows]
+        source = self.source[split.rows]
         relevant = episodes.relevant[source]
         return replace(
-            part,
+            split,
             label=episodes.label[source],
             relevant=np.ascontiguousarray(relevant.T),
         )
@@ -205,31 +205,31 @@ class _FoldTest:
     """
 
     engine: Engine
-    part: Split
+    split: Split
     shots: IntArray
     matrix: FloatArray
     products: FloatArray | None
 
     def measure(self, labelling: Labelling) -> FloatArray:
         """Return AP and AUROC of each class, means over draws, (metrics, shots, classes)."""
-        part = labelling.relabel(self.engine.episodes, self.part)
+        split = labelling.relabel(self.engine.episodes, self.split)
         exemplars, chosen = self.find_exemplars(self.draw(labelling))
         _, classes, _ = chosen.shape
-        bytes_per_draw = 8 * len(self.shots) * classes * len(part.rows)
+        bytes_per_draw = 8 * len(self.shots) * classes * len(split.rows)
         values = [
-            self.measure_draws(part, exemplars, chosen[span])
+            self.measure_draws(split, exemplars, chosen[span])
             for span in blocks(len(chosen), BLOCK_BYTES // bytes_per_draw)
         ]
         return np.asarray(np.concatenate(values, axis=1).mean(axis=1))
 
     def measure_draws(
-        self, part: Split, exemplars: Exemplars, chosen: Keys
+        self, split: Split, exemplars: Exemplars, chosen: Keys
     ) -> FloatArray:
         """Return AP and AUROC of some draws, (metrics, draws, shots, classes)."""
         draws, classes, _ = chosen.shape
-        evidence = np.empty((draws, len(self.shots), classes, len(part.rows)))
+        evidence = np.empty((draws, len(self.shots), classes, len(split.rows)))
         permutations.score_members(exemplars, chosen, self.shots, evidence)
-        metrics = measure(self.engine, part, evidence)
+        metrics = measure(self.engine, split, evidence)
         return np.stack([metrics.ap, metrics.auroc])
 
     def draw(self, labelling: Labelling) -> Keys:
@@ -244,7 +244,7 @@ class _FoldTest:
             protocol.distinct,
             labelling.members,
             episodes.class_start,
-            self.part.outside,
+            self.split.outside,
             chosen,
         )
         return chosen
@@ -269,19 +269,19 @@ class _FoldTest:
     def multiply(self, rows: IntArray) -> FloatArray:
         """Return the products (rows, queries) of some rows with the queries."""
         vectors, place = self.engine.episodes.distinct_at(rows)
-        queries, query_place = self.engine.queries(self.part)
+        queries, query_place = self.engine.queries(self.split)
         return expand(vectors @ queries.T, place, query_place)
 
 
 def _test_folds(engine: Engine, shots: IntArray) -> Iterator[_FoldTest]:
     """Yield the test of each fold; vectors that no split changes are multiplied once."""
     matrix = None
-    for part in splits(engine.episodes):
-        fitted = engine.for_split(part)
+    for split in make_splits(engine.episodes):
+        fitted = engine.for_split(split)
         if matrix is None or fitted is not engine:
             matrix = _row_matrix(fitted)
-        products = _query_products(fitted, part, matrix)
-        yield _FoldTest(fitted, part, shots, matrix, products)
+        products = _query_products(fitted, split, matrix)
+        yield _FoldTest(fitted, split, shots, matrix, products)
 
 
 def _row_matrix(engine: Engine) -> FloatArray:
@@ -299,9 +299,9 @@ def _row_matrix(engine: Engine) -> FloatArray:
 
 
 def _query_products(
-    engine: Engine, part: Split, matrix: FloatArray
+    engine: Engine, split: Split, matrix: FloatArray
 ) -> FloatArray | None:
     """Return the products (rows, queries) of a fold; None where they exceed the memory limit."""
     if engine.rule == "mean" and matrix.size > 0:
-        return np.ascontiguousarray(matrix[:, part.rows])
-    return fold_products(engine, part)
+        return np.ascontiguousarray(matrix[:, split.rows])
+    return fold_products(engine, split)

@@ -48,30 +48,30 @@ def empty_metrics(draws: int, shots: int, classes: int) -> FoldMetrics:
 
 def sweep_shared(
     engine: Engine,
-    part: Split,
+    split: Split,
     shots: IntArray,
     sums: MetricSums,
 ) -> None:
     """Score the queries of one fold against the same draws, and add the values of the draws."""
     evidence = partial(
-        shared_evidence, engine, part, shots, fold_products(engine, part)
+        shared_evidence, engine, split, shots, fold_products(engine, split)
     )
-    sweep_draws(engine, part, len(shots), sums, evidence)
+    sweep_draws(engine, split, len(shots), sums, evidence)
 
 
 def sweep_draws(
     engine: Engine,
-    part: Split,
+    split: Split,
     shots: int,
     sums: MetricSums,
     evidence: Evidence,
 ) -> None:
     """Add the metrics of every shared draw at the first rows of the sums, one for each shot."""
     draws = engine.protocol.shared_draws
-    spans = blocks(draws, draws_per_task(engine, part, shots))
+    spans = blocks(draws, draws_per_task(engine, split, shots))
 
     def measure_span(span: slice) -> FoldMetrics:
-        return measure(engine, part, evidence(span))
+        return measure(engine, split, evidence(span))
 
     tasks = [partial(measure_span, span) for span in spans]
     metrics = engine.run(tasks, shots / engine.episodes.folds)
@@ -82,48 +82,48 @@ def sweep_draws(
     auroc = np.concatenate([task.auroc for task in metrics])
     hits = np.concatenate([task.hits for task in metrics])
     for shot in range(shots):
-        sums.add(shot, part, ap[:, shot].T, auroc[:, shot].T, hits[:, shot].T)
+        sums.add(shot, split, ap[:, shot].T, auroc[:, shot].T, hits[:, shot].T)
 
 
-def draws_per_task(engine: Engine, part: Split, shots: int) -> int:
+def draws_per_task(engine: Engine, split: Split, shots: int) -> int:
     """Return how many draws of one fold are scored at a time."""
-    return TASK_BYTES // (8 * shots * len(engine.episodes.classes) * len(part.rows))
+    return TASK_BYTES // (8 * shots * len(engine.episodes.classes) * len(split.rows))
 
 
 def sweep_pool(
     engine: Engine,
-    part: Split,
+    split: Split,
     row: int,
     samples: int,
     draws: int,
     sums: MetricSums,
 ) -> None:
     """Add the row `all`: one support set, so one value in every sample of either spread."""
-    metrics = measure(engine, part, pool_evidence(engine, part))
+    metrics = measure(engine, split, pool_evidence(engine, split))
     sums.decisions[row] += metrics.decisions[0] * draws
     sums.tied[row] += metrics.tied[0] * draws
     size = (len(engine.episodes.classes), samples)
     ap, auroc, hits = (np.broadcast_to(column[0].T, size) for column in metrics[:3])
-    sums.add(row, part, ap, auroc, hits)
+    sums.add(row, split, ap, auroc, hits)
 
 
-def pool_evidence(engine: Engine, part: Split) -> FloatArray:
+def pool_evidence(engine: Engine, split: Split) -> FloatArray:
     """Return a[0, 0, n, q] where every class gives its whole pool."""
     if engine.rule in ("nearest", "medoid"):
-        shots = np.array([part.largest_pool])  # any draw of so many is the pool
-        products = fold_products(engine, part)
-        return shared_evidence(engine, part, shots, products, slice(0, 1))
-    outside = np.flatnonzero(part.outside)
-    pools = np.split(outside, part.pool_start[1:-1])
+        shots = np.array([split.largest_pool])  # any draw of so many is the pool
+        products = fold_products(engine, split)
+        return shared_evidence(engine, split, shots, products, slice(0, 1))
+    outside = np.flatnonzero(split.outside)
+    pools = np.split(outside, split.pool_start[1:-1])
     means = np.stack([engine.episodes.vectors[pool].mean(axis=0) for pool in pools])
-    return mean_evidence(engine, part, means[None])[None]
+    return mean_evidence(engine, split, means[None])[None]
 
 
-def measure(engine: Engine, part: Split, evidence: FloatArray) -> FoldMetrics:
+def measure(engine: Engine, split: Split, evidence: FloatArray) -> FoldMetrics:
     """Turn a[draw, shot, n, q] into scores, in place, and return their metrics."""
     decided = rank_evidence(engine, evidence)
     metrics = empty_metrics(*evidence.shape[:3])
-    measure_fold(evidence, decided, part.truth, metrics)
+    measure_fold(evidence, decided, split.truth, metrics)
     return metrics
 
 
@@ -136,16 +136,16 @@ def rank_evidence(engine: Engine, evidence: FloatArray) -> NDArray[np.uint16]:
     return decided.reshape(draws, shots, queries)
 
 
-def fold_products(engine: Engine, part: Split) -> FloatArray | None:
+def fold_products(engine: Engine, split: Split) -> FloatArray | None:
     """Return the products (rows, queries) of a fold; None where the vectors are read directly."""
     return (
-        None if engine.direct else np.ascontiguousarray(cross_products(engine, part).T)
+        None if engine.direct else np.ascontiguousarray(cross_products(engine, split).T)
     )
 
 
 def shared_evidence(
     engine: Engine,
-    part: Split,
+    split: Split,
     shots: IntArray,
     products: FloatArray | None,
     span: slice,
@@ -153,19 +153,19 @@ def shared_evidence(
     """Return a[draw, shot, n, q] of some draws; `products` as `fold_products` returns them."""
     episodes = engine.episodes
     draws = range(span.start, span.stop)
-    out = np.empty((len(draws), len(shots), len(episodes.classes), len(part.rows)))
+    out = np.empty((len(draws), len(shots), len(episodes.classes), len(split.rows)))
     if products is None and engine.rule in ("mean", "cosine"):
         for d, draw in enumerate(draws):
-            means = shared_means(episodes, part, shots, draw, engine.protocol)
-            out[d] = mean_evidence(engine, part, means)
+            means = shared_means(episodes, split, shots, draw, engine.protocol)
+            out[d] = mean_evidence(engine, split, means)
     else:
-        fill_evidence(engine, part, shots, products, span.start, PERMUTATIONS, out)
+        fill_evidence(engine, split, shots, products, span.start, PERMUTATIONS, out)
     return out
 
 
 def fill_evidence(
     engine: Engine,
-    part: Split,
+    split: Split,
     shots: IntArray,
     products: FloatArray | None,
     first: int,
@@ -174,8 +174,8 @@ def fill_evidence(
 ) -> None:
     """Fill out[draw, shot, n, q] with a_n, from draw `first` on; without products in blocks."""
     episodes = engine.episodes
-    queries = len(part.rows)
-    members = supports.Members(episodes.members, episodes.class_start, part.outside)
+    queries = len(split.rows)
+    members = supports.Members(episodes.members, episodes.class_start, split.outside)
     stream = streams.purpose_key(engine.protocol.seed, "shared")
     sampling = engine.sampling(shots)
     if len(order.rank):
@@ -185,7 +185,7 @@ def fill_evidence(
         table = products
         if table is None:
             vectors = episodes.vectors
-            table = multiply_without_blas(vectors, vectors[part.rows[block]])
+            table = multiply_without_blas(vectors, vectors[split.rows[block]])
         score_draws(
             sampling,
             engine.rows,
@@ -200,7 +200,7 @@ def fill_evidence(
 
 def shared_means(
     episodes: Episodes,
-    part: Split,
+    split: Split,
     shots: IntArray,
     draw: int,
     protocol: Protocol,
@@ -208,8 +208,8 @@ def shared_means(
     """Return the class means of one draw outside a fold, (shots, classes, dimensions)."""
     means = []
     longest = int(shots[-1])
-    for n, pool_size in enumerate(part.pool_sizes):
-        rows = shared_support(episodes, part.number, n, longest, draw, protocol)
+    for n, pool_size in enumerate(split.pool_sizes):
+        rows = shared_support(episodes, split.number, n, longest, draw, protocol)
         whole = protocol.distinct and len(rows) == pool_size
         share = np.ones(len(rows))
         means.append(class_means(episodes.vectors, rows, share, shots, whole))
@@ -239,10 +239,10 @@ def class_means(
     return np.asarray(means)
 
 
-def mean_evidence(engine: Engine, part: Split, means: FloatArray) -> FloatArray:
+def mean_evidence(engine: Engine, split: Split, means: FloatArray) -> FloatArray:
     """Return a_n of class means (shots, classes, dimensions), (shots, classes, queries)."""
     shots, classes, dimensions = means.shape
-    queries, query_place = engine.queries(part)
+    queries, query_place = engine.queries(split)
     distinct, mean_place = distinct_rows(means.reshape(-1, dimensions))
     products = expand(distinct @ queries.T, mean_place, query_place)
     products = products.reshape(shots, classes, -1)

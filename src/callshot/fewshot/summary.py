@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from callshot.fewshot.accumulate import MetricSums
-from callshot.fewshot.episodes import Episodes, Split, splits
+from callshot.fewshot.episodes import Episodes, Split, make_splits
 from callshot.fewshot.folds import complete_shots, new_exemplars
 from callshot.fewshot.label_budget import Gains, sample_gains
 from callshot.fewshot.metrics import chance_average_precision
@@ -112,7 +112,9 @@ class SweepSummary:
         `log_sums` are those of log-odds on the same draws; without them ties cost nothing.
         """
         classes = self.episodes.classes
-        positives = np.sum([part.positives for part in splits(self.episodes)], axis=0)
+        positives = np.sum(
+            [split.positives for split in make_splits(self.episodes)], axis=0
+        )
         scores = np.maximum(positives * draws, 1)
         columns = {
             "k": np.repeat(self.k, len(classes)),
@@ -172,13 +174,13 @@ def chance_levels(
     Classes with more exemplars have shorter means and win more decisions. So the chance of a
     decision is counted from the decisions themselves.
     """
-    parts = splits(episodes)
+    splits = make_splits(episodes)
     shots = len(sums.decisions)
     levels = {}
     for scoring, groups in sums.groups.items():
         by_fold = [
-            np.mean([_chance_ap(part)[group].mean() for group in groups])
-            for part in parts
+            np.mean([_chance_ap(split)[group].mean() for group in groups])
+            for split in splits
         ]
         levels[scoring, "map"] = np.full(shots, np.mean(by_fold))
         levels[scoring, "auroc"] = np.full(shots, 0.5)
@@ -187,9 +189,9 @@ def chance_levels(
     return levels
 
 
-def _chance_ap(part: Split) -> FloatArray:
+def _chance_ap(split: Split) -> FloatArray:
     return chance_average_precision(
-        part.positives, np.full(len(part.positives), len(part.rows))
+        split.positives, np.full(len(split.positives), len(split.rows))
     )
 
 

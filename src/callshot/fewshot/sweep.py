@@ -16,7 +16,7 @@ import numpy as np
 from callshot.fewshot.accumulate import MetricSums, WeightedMetricSums
 from callshot.fewshot.device import Gpu, run_with_fallback
 from callshot.fewshot.engine import Engine
-from callshot.fewshot.episodes import Episodes, Mask, splits
+from callshot.fewshot.episodes import Episodes, Mask, make_splits
 from callshot.fewshot.per_query_resampling import sweep_per_query
 from callshot.fewshot.shared_resampling import sweep_pool, sweep_shared
 from callshot.fewshot.total_resampling import Reweighting, reweight, sweep_total
@@ -38,7 +38,7 @@ def sweep(
     """
     protocol = engine.protocol
     shots = np.array(protocol.shots, np.int64)
-    largest = max(part.largest_pool for part in splits(engine.episodes))
+    largest = max(split.largest_pool for split in make_splits(engine.episodes))
     has_pool_row = protocol.whole_pool and largest not in protocol.shots
     rows = np.append(shots, largest) if has_pool_row else shots
     if spread == "total":
@@ -86,13 +86,13 @@ def _sweep_unweighted(
     draws = protocol.supports(spread)
     shots = rows[: len(protocol.shots)]
     sums, sweep_fold = _fold_sweep(engine, spread, len(rows), samples, categories)
-    for part in splits(engine.episodes):
-        fitted = engine.for_split(part)
+    for split in make_splits(engine.episodes):
+        fitted = engine.for_split(split)
         if shots.size:
-            sweep_fold(fitted, part, shots, sums)
+            sweep_fold(fitted, split, shots, sums)
         if len(rows) > len(shots):
-            sweep_pool(fitted, part, len(shots), samples, draws, sums)
-        sums.close_fold(part)
+            sweep_pool(fitted, split, len(shots), samples, draws, sums)
+        sums.close_fold(split)
     sums.finish(draws)
     return sums
 
@@ -128,14 +128,14 @@ def sweep_weighted(
         sweep_fold = gpu_sweep.sweep_total
     shots = len(protocol.shots)
     sums = WeightedMetricSums(len(rows), samples, engine.episodes.classes, categories)
-    for part in splits(engine.episodes):
-        fitted = engine.for_split(part)
-        sums.add_weights(part, reweighting.weights(part.rows))
+    for split in make_splits(engine.episodes):
+        fitted = engine.for_split(split)
+        sums.add_weights(split, reweighting.weights(split.rows))
         if shots:
-            sweep_fold(fitted, part, rows[:shots], reweighting, sums)
+            sweep_fold(fitted, split, rows[:shots], reweighting, sums)
         if len(rows) > shots:
-            sweep_total(fitted, part, rows[shots:], reweighting, sums, shots)
-        sums.close_fold(part)
+            sweep_total(fitted, split, rows[shots:], reweighting, sums, shots)
+        sums.close_fold(split)
     sums.finish(samples)
     return sums
 

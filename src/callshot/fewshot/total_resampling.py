@@ -98,7 +98,7 @@ def draw_units(episodes: Episodes, protocol: Protocol, samples: int) -> IntArray
 
 def sweep_total(
     engine: Engine,
-    part: Split,
+    split: Split,
     shots: IntArray,
     reweighting: Reweighting,
     sums: WeightedMetricSums,
@@ -108,18 +108,18 @@ def sweep_total(
 
     The values are added to the sums from `first_row` on, one row for each shot.
     """
-    products = fold_products(engine, part)
+    products = fold_products(engine, split)
 
     def evidence(span: slice) -> FloatArray:
         order = reweighting.order(span)
-        return weighted_evidence(engine, part, shots, products, order)
+        return weighted_evidence(engine, split, shots, products, order)
 
-    sweep_samples(engine, part, len(shots), reweighting, sums, evidence, first_row)
+    sweep_samples(engine, split, len(shots), reweighting, sums, evidence, first_row)
 
 
 def sweep_samples(
     engine: Engine,
-    part: Split,
+    split: Split,
     shots: int,
     reweighting: Reweighting,
     sums: WeightedMetricSums,
@@ -128,11 +128,11 @@ def sweep_samples(
 ) -> None:
     """Add the metrics of every sample to the sums from `first_row` on, one row for each shot."""
     samples = len(reweighting.units)
-    spans = blocks(samples, draws_per_task(engine, part, shots))
+    spans = blocks(samples, draws_per_task(engine, split, shots))
 
     def measure(span: slice) -> FoldMetrics:
-        weight = np.ascontiguousarray(reweighting.units[span, part.rows])
-        return measure_weighted(engine, part, evidence(span), weight)
+        weight = np.ascontiguousarray(reweighting.units[span, split.rows])
+        return measure_weighted(engine, split, evidence(span), weight)
 
     tasks = [partial(measure, span) for span in spans]
     steps = shots if first_row == 0 else 0  # the row `all` is not counted as progress
@@ -143,7 +143,7 @@ def sweep_samples(
     for shot in range(shots):
         sums.add_weighted(
             first_row + shot,
-            part,
+            split,
             ap[:, shot].T,
             auroc[:, shot].T,
             hits[:, shot].T * UNIT,
@@ -152,28 +152,28 @@ def sweep_samples(
 
 def weighted_evidence(
     engine: Engine,
-    part: Split,
+    split: Split,
     shots: IntArray,
     products: FloatArray | None,
     order: Order,
 ) -> FloatArray:
     """Return a[sample, shot, n, q] of some samples; `products` as `fold_products` returns them."""
     episodes = engine.episodes
-    size = (len(order.rank), len(shots), len(episodes.classes), len(part.rows))
+    size = (len(order.rank), len(shots), len(episodes.classes), len(split.rows))
     out = np.empty(size)
     is_mean = engine.rule in ("mean", "cosine")
     if is_mean and (products is None or shots[-1] > LONGEST_DRAW):
         for b in range(len(out)):
-            means = weighted_means(engine, part, shots, order.rank[b], order.weight[b])
-            out[b] = mean_evidence(engine, part, means)
+            means = weighted_means(engine, split, shots, order.rank[b], order.weight[b])
+            out[b] = mean_evidence(engine, split, means)
     else:
-        fill_evidence(engine, part, shots, products, 0, order, out)
+        fill_evidence(engine, split, shots, products, 0, order, out)
     return out
 
 
 def weighted_means(
     engine: Engine,
-    part: Split,
+    split: Split,
     shots: IntArray,
     rank: Ranks,
     weight: FloatArray,
@@ -182,7 +182,7 @@ def weighted_means(
     episodes = engine.episodes
     means = []
     for n in range(len(episodes.classes)):
-        rows = ordered_pool(rank, episodes, part.number, n)
+        rows = ordered_pool(rank, episodes, split.number, n)
         whole = len(rows) <= shots[-1]
         rows = rows[: shots[-1]]
         means.append(class_means(episodes.vectors, rows, weight[rows], shots, whole))
@@ -214,10 +214,10 @@ def ordered_pool(rank: Ranks, episodes: Episodes, fold: int, n: int) -> IntArray
 
 
 def measure_weighted(
-    engine: Engine, part: Split, evidence: FloatArray, weight: IntArray
+    engine: Engine, split: Split, evidence: FloatArray, weight: IntArray
 ) -> FoldMetrics:
     """Turn a[sample, shot, n, q] into scores, in place, and return their weighted metrics."""
     decided = rank_evidence(engine, evidence)
     metrics = empty_metrics(*evidence.shape[:3])
-    measure_weighted_fold(evidence, decided, part.truth, weight, metrics)
+    measure_weighted_fold(evidence, decided, split.truth, weight, metrics)
     return metrics

@@ -223,18 +223,18 @@ def _read_inputs(
 ) -> tuple[list[list[Signal]], list[Signal]]:
     """Read the sequences of each encoder, and the audio, before anything is trained."""
     inputs = inputs or TrainingInputs()
-    parts = list(dataset.per_encoder())
+    encoders = list(dataset.per_encoder())
     sequences = []
     if "recurrent" in options.train:
         files = inputs.sequences or [sequences_path(path) for path in paths]
-        for part, path in zip(parts, files, strict=True):
-            sequences.append(read_sequences(path, part.segments))
-    signals = _read_signals(parts[0], inputs, threads) if options.reads_audio else []
+        for encoder_data, path in zip(encoders, files, strict=True):
+            sequences.append(read_sequences(path, encoder_data.segments))
+    signals = _read_signals(encoders[0], inputs, threads) if options.reads_audio else []
     return sequences, signals
 
 
 def _read_signals(
-    part: EncoderDataset, inputs: TrainingInputs, threads: int | None
+    encoder_data: EncoderDataset, inputs: TrainingInputs, threads: int | None
 ) -> list[Signal]:
     """Read the audio of every row of the episodes, recording by recording."""
     if inputs.segments is None:
@@ -242,10 +242,10 @@ def _read_signals(
     table = read_segments(inputs.segments)
     by_name = {segment.segment: segment for segment in table}
     audio_segments = []
-    for name in part.segments:
+    for name in encoder_data.segments:
         if name not in by_name:
             raise InputError(
-                f"{inputs.segments}: has no segment {name!r}, which {part.table.source} has"
+                f"{inputs.segments}: has no segment {name!r}, which {encoder_data.table.source} has"
             )
         audio_segments.append(replace(by_name[name], rate_hz=AUDIO_RATE_HZ))
     root = inputs.audio or to_path(table.metadata.get("audio", ""))
@@ -258,7 +258,7 @@ def _read_signals(
         if isinstance(signal, InputError):
             raise InputError(f"{segment.path}: its audio cannot be read ({signal})")
         signals[segment.segment] = signal
-    return [signals[name] for name in part.segments]
+    return [signals[name] for name in encoder_data.segments]
 
 
 def _describe_options(
