@@ -1,6 +1,6 @@
 """Read 10,000 damaged annotation files of all formats, in their own format and as "auto".
 
-Each file must give a reading, or an error with the file and, for text, the line, within 2 s.
+Each file must give annotations, or an error with the file and, for text, the line, within 2 s.
 """
 
 import sys
@@ -39,14 +39,18 @@ def count_slow(outcomes: list[Outcome]) -> int:
 
 def summarise(format: str, outcomes: list[Outcome]) -> dict[str, object]:
     """Return a row of the table: counts for one format."""
-    readings = [outcome.reading for outcome in outcomes if outcome.reading is not None]
+    annotation_files = [
+        outcome.annotation_file
+        for outcome in outcomes
+        if outcome.annotation_file is not None
+    ]
     return {
         "format": format,
         "files": len(outcomes),
-        "parsed": len(readings),
-        "annotations": sum(len(reading.annotations) for reading in readings),
-        "rejected rows": sum(len(reading.rejects) for reading in readings),
-        "refused": len(outcomes) - len(readings),
+        "parsed": len(annotation_files),
+        "annotations": sum(len(file.annotations) for file in annotation_files),
+        "rejected rows": sum(len(file.rejects) for file in annotation_files),
+        "refused": len(outcomes) - len(annotation_files),
         "slowest ms": max(outcome.seconds for outcome in outcomes) * 1000,
         f"over {LIMIT_S:g} s": count_slow(outcomes),
     }

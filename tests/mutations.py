@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 
-from callshot.corpus.annotations import Reading, read_annotations
+from callshot.corpus.annotations import AnnotationFile, read_annotations
 from callshot.errors import CallshotError
 
 LIMIT_S = 2.0
@@ -261,10 +261,10 @@ MUTATIONS: tuple[Mutation, ...] = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of one file: its reading, None if it is an error, and the time it took."""
+    """The result of one file: its content, None if it is an error, and the time it took."""
 
     format: str
-    reading: Reading | None
+    annotation_file: AnnotationFile | None
     seconds: float
 
 
@@ -282,10 +282,10 @@ def _damage(seeds: Sequence[Seed], i: int) -> tuple[Seed, bytes]:
 def try_to_read(path: Path, format: str) -> Outcome:
     """Read a damaged file; raise unless it is read or gives an error with file and line."""
     start = time.perf_counter()
-    reading = None
+    annotation_file = None
     message = None
     try:
-        reading = read_annotations(path, format)
+        annotation_file = read_annotations(path, format)
     except CallshotError as error:
         message = str(error)
     seconds = time.perf_counter() - start
@@ -293,4 +293,4 @@ def try_to_read(path: Path, format: str) -> Outcome:
         assert str(path) in message, message
         assert "\n" not in message, message
         assert "crowsetta" in message or re.search("(line|row) [0-9]", message), message
-    return Outcome(format, reading, seconds)
+    return Outcome(format, annotation_file, seconds)

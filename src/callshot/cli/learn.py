@@ -10,7 +10,7 @@ from callshot.cli.app import FIELD, app, run_with_progress
 from callshot.cli.encoders import MOST_REJECTS, Choices
 from callshot.cli.option_groups import with_groups
 from callshot.cli.options import (
-    AnnotationOptions,
+    AnnotationFileOptions,
     Device,
     Quiet,
     SourceRate,
@@ -116,7 +116,7 @@ def learn(
         typer.Option("--out", "-o", metavar="MODEL", help="Model to write (.npz)."),
     ],
     encoder: EncoderOptions,
-    source: AnnotationOptions,
+    source: AnnotationFileOptions,
     audio: ExampleOptions,
     examples: Annotated[
         Path | None,

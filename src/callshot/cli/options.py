@@ -10,7 +10,7 @@ from callshot.errors import OptionError, check_range
 from callshot.files import check_results_folder
 
 if TYPE_CHECKING:
-    from callshot.corpus import annotations as corpus_annotations
+    from callshot.corpus.annotations import AnnotationOptions
     from callshot.corpus.known_corpora import Corpus
     from callshot.corpus.options import SegmentationOptions
 
@@ -151,7 +151,7 @@ SourceRate = Annotated[
 
 
 @dataclass
-class AnnotationOptions:
+class AnnotationFileOptions:
     """What annotates the recordings, and how that is read."""
 
     annotations: Annotated[
@@ -217,7 +217,7 @@ class AnnotationOptions:
     ] = None
     follow_links: FollowLinks = False
 
-    def annotation_options(self) -> "corpus_annotations.AnnotationOptions":
+    def annotation_options(self) -> "AnnotationOptions":
         """Return what the options say about annotation files."""
         from callshot.corpus.renaming import make_annotation_options
 
@@ -232,7 +232,7 @@ class AnnotationOptions:
 
 
 @dataclass
-class CorpusOptions(AnnotationOptions):
+class CorpusOptions(AnnotationFileOptions):
     """What annotates the recordings, which may be those of a known corpus."""
 
     corpus: Annotated[

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from callshot.corpus.annotations import AnnotationOptions
     from callshot.detection.events.clips import ClipOptions
-    from callshot.detection.events.events import EventReading
+    from callshot.detection.events.events import EventTable
     from callshot.records import Progress
 
 HOURS = {"h": 1.0, "d": 24.0}
@@ -246,12 +246,12 @@ def convert(
         more.clips = ClipOptions(clips, top_hz=top_hz, seed=seed)
     more.check()
     with run_with_progress("converting", quiet=quiet) as progress:
-        reading, files = _convert(events, to, out, recordings, annotation_options)
-        notes = [*reading.notes, *more.write(reading, out, progress)]
+        table, files = _convert(events, to, out, recordings, annotation_options)
+        notes = [*table.notes, *more.write(table, out, progress)]
     if quiet:
         return
-    show_rejects(reading.rejects, Console())
-    print(f"{len(reading.events)} events in {len(files) - 1} files in {out}")
+    show_rejects(table.rejects, Console())
+    print(f"{len(table.events)} events in {len(files) - 1} files in {out}")
     for note in notes:
         print(note)
 
@@ -262,9 +262,9 @@ def _convert(
     out: Path,
     recordings: Path | None,
     annotation_options: "AnnotationOptions",
-) -> "tuple[EventReading, list[Path]]":
+) -> "tuple[EventTable, list[Path]]":
     """Write the events of files, or the confirmed calls of a review."""
-    from callshot.detection.events.events import EventReading
+    from callshot.detection.events.events import EventTable
     from callshot.detection.events.exports import convert_files
     from callshot.review.journal import is_review
     from callshot.review.results import convert_review
@@ -277,7 +277,7 @@ def _convert(
         notes.append(
             f"note: {results.conflicts} calls are left out, because reviewers disagree"
         )
-    return EventReading(results.events, notes=notes), files
+    return EventTable(results.events, notes=notes), files
 
 
 @dataclass
@@ -297,7 +297,7 @@ class _MoreFiles:
                 )
 
     def write(
-        self, reading: "EventReading", out: Path, progress: "Progress"
+        self, table: "EventTable", out: Path, progress: "Progress"
     ) -> "Iterator[str]":
         """Write the files to folders in `out`; yield what was written."""
         from callshot.detection.events.activity import write_activity
@@ -310,13 +310,13 @@ class _MoreFiles:
         if self.clips is not None:
             place = out / "clips"
             result = write_clips(
-                reading.events, folder, place, self.clips, progress=progress
+                table.events, folder, place, self.clips, progress=progress
             )
-            reading.rejects.extend(result.rejects)
+            table.rejects.extend(result.rejects)
             yield f"{len(result.clips)} clips in {place}"
         if self.activity:
             place = out / "activity"
-            activity = write_activity(reading.events, folder, place)
+            activity = write_activity(table.events, folder, place)
             yield f"detections by day and hour in {place}"
             if activity.undated:
                 yield f"note: {activity.undated} events have no clock time"

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from callshot.corpus.annotation_sources import Placed
+from callshot.corpus.corpus_annotations import RecordingAnnotation
 from callshot.corpus.recordings import Errors, Recordings
 from callshot.errors import InputError
 from callshot.records import Annotation, Call, Recording, Reject
@@ -14,8 +14,8 @@ FirstRows = dict[tuple[object, ...], Annotation]
 OVERSHOOT_S = 0.1  # a call may end this much after its recording
 
 
-def place_calls(
-    placed: Sequence[Placed],
+def make_calls(
+    annotations: Sequence[RecordingAnnotation],
     recordings: Recordings,
     errors: Errors,
     spell: Spelling,
@@ -27,13 +27,13 @@ def place_calls(
     calls = []
     rejects = []
     first_rows: FirstRows = {}
-    groups = _find_groups(placed)
-    for path, annotation in placed:
+    groups = _find_groups(annotations)
+    for path, annotation in annotations:
         try:
             if path in errors:
                 raise errors[path]
             group = groups.get(path, path)
-            call = _place_call(annotation, recordings[path], group, spell)
+            call = _make_call(annotation, recordings[path], group, spell)
             _check_unique(call, first_rows)
             calls.append(call)
         except InputError as error:
@@ -42,10 +42,10 @@ def place_calls(
     return calls, rejects
 
 
-def _find_groups(placed: Iterable[Placed]) -> dict[str, str]:
+def _find_groups(annotations: Iterable[RecordingAnnotation]) -> dict[str, str]:
     """Return the recording that each file belongs to, if one is given: the one most rows name."""
     counts = Counter[tuple[str, str]]()
-    for path, annotation in placed:
+    for path, annotation in annotations:
         if annotation.recording is not None:
             counts[path, annotation.recording] += 1
     groups: dict[str, str] = {}
@@ -54,7 +54,7 @@ def _find_groups(placed: Iterable[Placed]) -> dict[str, str]:
     return groups
 
 
-def _place_call(
+def _make_call(
     annotation: Annotation, recording: Recording, group: str, spell: Spelling
 ) -> Call:
     start_s, end_s = _find_span(annotation, recording)

@@ -1,6 +1,6 @@
 """Recordings and annotations → segments, and a reject for each annotation that became none.
 
-    calls = place_calls(…)           annotations in seconds, on recordings that can be read
+    calls = make_calls(…)            annotations in seconds, on recordings that can be read
     cuts = cut_segments(…)           segments that are long enough, with all overlapping labels
     check_audio(…)                   segments whose audio cannot be read become rejects too
 
@@ -17,10 +17,13 @@ from pathlib import Path
 
 import numpy as np
 
-from callshot.corpus.annotation_sources import Placed, read_sources
 from callshot.corpus.annotations import AnnotationOptions
 from callshot.corpus.audio import load_audio
-from callshot.corpus.calls import Spelling, place_calls
+from callshot.corpus.calls import Spelling, make_calls
+from callshot.corpus.corpus_annotations import (
+    RecordingAnnotation,
+    read_corpus_annotations,
+)
 from callshot.corpus.known_corpora import Corpus, default_options
 from callshot.corpus.notes import (
     describe_doubts,
@@ -89,7 +92,9 @@ def segment_corpus(
     rename = Renaming(annotation_options.rename)
     spell: Spelling = rename
     if corpus is not None:
-        annotation_options = replace(annotation_options, known=corpus.has_label)
+        annotation_options = replace(
+            annotation_options, is_known_label=corpus.has_label
+        )
         spell = partial(_spell, rename, corpus)
     library = find_recordings(
         to_path(audio), follow_links=annotation_options.follow_links
@@ -98,29 +103,38 @@ def segment_corpus(
     share = 0.1 if check else 0.5  # reading audio takes most of the time
     step_progress = scale_progress(progress, share)
     annotation_path = None if annotations is None else to_path(annotations)
-    sources = read_sources(
+    corpus_annotations = read_corpus_annotations(
         library, annotation_path, format, annotation_options, step_progress
     )
     rate_hz = options.source_rate_hz
     recordings, errors = probe_recordings(library, rate_hz, step_progress)
-    calls, misplaced = place_calls(sources.placed, recordings, errors, spell)
+    calls, impossible = make_calls(
+        corpus_annotations.annotations, recordings, errors, spell
+    )
     if shorten:
         options = _shorten_minimum(options, calls)
     cuts, short = cut_segments(calls, options, recordings)
     segments = [segment for segment, _ in cuts]
     doubts = describe_doubts(calls, options, recordings, corpus)
-    unused_errors = _unused_errors(library, errors, sources.placed)
+    unused_errors = _unused_errors(library, errors, corpus_annotations.annotations)
     segmentation = Segmentation(
         recordings=list(recordings.values()),
-        annotated=frozenset(sources.annotated),
-        sources=[(*source, files) for source, files in sources.recognised.items()],
-        annotation_count=len(sources.placed) + len(sources.rejects),
+        annotated=frozenset(corpus_annotations.annotated),
+        sources=[
+            (*source, files) for source, files in corpus_annotations.recognised.items()
+        ],
+        annotation_count=len(corpus_annotations.annotations)
+        + len(corpus_annotations.rejects),
         calls=calls,
         segments=segments,
-        rejects=_sort_rejects([*sources.rejects, *misplaced, *short]),
-        skipped_files=[*library.rejects, *sources.skipped_files, *unused_errors],
+        rejects=_sort_rejects([*corpus_annotations.rejects, *impossible, *short]),
+        skipped_files=[
+            *library.rejects,
+            *corpus_annotations.skipped_files,
+            *unused_errors,
+        ],
         notes=[
-            *merge_notes(sources.notes),
+            *merge_notes(corpus_annotations.notes),
             *rename.describe(),
             *doubts,
             *describe_folds(segments),
@@ -160,10 +174,10 @@ def audio_root(audio: Path) -> Path:
 
 
 def _unused_errors(
-    library: Library, errors: Errors, placed: Iterable[Placed]
+    library: Library, errors: Errors, annotations: Iterable[RecordingAnnotation]
 ) -> Iterator[Reject]:
     """Yield the unreadable recordings that no annotation is on: no reject mentions them."""
-    annotated = {path for path, _ in placed}
+    annotated = {path for path, _ in annotations}
     for path, error in errors.items():
         if path not in annotated:
             reason = str(error).removeprefix(f"{path}: ")
@@ -310,5 +324,7 @@ def check_audio(
         segments=readable,
         rejects=_sort_rejects(rejects),
         notes=[*segmentation.notes, *describe_peaks(peaks, len(cuts)), *duplicates],
-        duplicates=[(group, one) for group, one in numbered if group != NO_GROUP],
+        duplicates=[
+            (group, segment) for group, segment in numbered if group != NO_GROUP
+        ],
     )

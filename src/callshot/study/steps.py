@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from callshot.corpus.annotation_sources import find_input_files
+from callshot.corpus.corpus_annotations import find_input_files
 from callshot.corpus.recordings import AUDIO_SUFFIXES
 from callshot.errors import OutputError
 from callshot.files import sha256_file, sha256_text, write_atomic

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from callshot.corpus.annotation_sources import DAMAGED_MANIFEST
+from callshot.corpus.corpus_annotations import DAMAGED_MANIFEST
 from callshot.corpus.input_files import verify_inputs
 from callshot.corpus.segments import audio_root
 from callshot.detection.events.exports import MANIFEST as EXPORT_INFO

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from callshot.corpus.annotations import (
-    Reading,
+    AnnotationFile,
     read_annotations,
     recognise,
     write_annotations,
@@ -14,14 +14,16 @@ from callshot.errors import OutputError
 from callshot.records import Annotation
 
 
-def read(folder: Path, text: str) -> Reading:
+def read(folder: Path, text: str) -> AnnotationFile:
     path = folder / "labels.txt"
     path.write_text(text, newline="")
     return read_annotations(path, "audacity")
 
 
 def test_the_label_follows_the_second_tab(tmp_path: Path) -> None:
-    reading = read(tmp_path, "0.0\t1.5\troar\tand more\r\n\r\n2,5\t3\t rumble\n")
+    annotation_file = read(
+        tmp_path, "0.0\t1.5\troar\tand more\r\n\r\n2,5\t3\t rumble\n"
+    )
     annotations = [
         (
             annotation.path,
@@ -30,7 +32,7 @@ def test_the_label_follows_the_second_tab(tmp_path: Path) -> None:
             annotation.label,
             annotation.row,
         )
-        for annotation in reading.annotations
+        for annotation in annotation_file.annotations
     ]
     assert annotations == [
         (None, 0.0, 1.5, "roar\tand more", 1),
@@ -39,13 +41,20 @@ def test_the_label_follows_the_second_tab(tmp_path: Path) -> None:
 
 
 def test_a_line_of_frequencies_belongs_to_the_label_before_it(tmp_path: Path) -> None:
-    reading = read(
+    annotation_file = read(
         tmp_path,
         "0\t1\ta\n\\\t10.5\t200\n1\t2\tb\n\\\t-1\t-1.0\n2\t3\tc\n\\\t\t5\n3\t4\td\n",
     )
-    bands = [tuple(annotation.extra.values()) for annotation in reading.annotations]
+    bands = [
+        tuple(annotation.extra.values()) for annotation in annotation_file.annotations
+    ]
     assert bands == [(10.5, 200.0), (None, None), (None, 5.0), ()]
-    assert [annotation.row for annotation in reading.annotations] == [1, 2, 3, 4]
+    assert [annotation.row for annotation in annotation_file.annotations] == [
+        1,
+        2,
+        3,
+        4,
+    ]
 
 
 def test_invalid_lines_are_rejects(tmp_path: Path) -> None:
@@ -61,10 +70,10 @@ def test_invalid_lines_are_rejects(tmp_path: Path) -> None:
         "\\\tlow\t5",
         "2\t3\troar",
     ]
-    reading = read(tmp_path, "\n".join(lines))
+    annotation_file = read(tmp_path, "\n".join(lines))
     assert [
         (annotation.row, annotation.reason.partition(",")[0])
-        for annotation in reading.rejects
+        for annotation in annotation_file.rejects
     ] == [
         (1, "frequencies without a label before them"),
         (2, "starts and ends at 1.0: a point in time; a segment needs a span"),
@@ -74,7 +83,7 @@ def test_invalid_lines_are_rejects(tmp_path: Path) -> None:
         (6, "start: expected a number"),
         (7, "low_freq_hz: expected a number"),
     ]
-    assert [annotation.row for annotation in reading.annotations] == [8]
+    assert [annotation.row for annotation in annotation_file.annotations] == [8]
 
 
 def test_an_empty_track_is_read_but_not_recognised(tmp_path: Path) -> None:

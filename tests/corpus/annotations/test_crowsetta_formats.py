@@ -11,7 +11,11 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from callshot.corpus.annotations import AnnotationOptions, Reading, read_annotations
+from callshot.corpus.annotations import (
+    AnnotationFile,
+    AnnotationOptions,
+    read_annotations,
+)
 from callshot.corpus.annotations.mat_check import check_mat
 from callshot.errors import InputError, OptionError
 from mutations import XML, yarden_mat
@@ -25,31 +29,35 @@ def read_with_crowsetta(name: str, format: str, **options: Any) -> Any:
         return crowsetta.formats.by_name(format).from_file(EXAMPLES / name, **options)
 
 
-def read_example(name: str, format: str = "auto", **annotation_options: Any) -> Reading:
-    reading = read_annotations(
+def read_example(
+    name: str, format: str = "auto", **annotation_options: Any
+) -> AnnotationFile:
+    annotation_file = read_annotations(
         EXAMPLES / name, format, AnnotationOptions(**annotation_options)
     )
     assert [
         annotation.row
-        for annotation in reading.rejects
+        for annotation in annotation_file.rejects
         if "point in time" not in annotation.reason
     ] == []
-    return reading
+    return annotation_file
 
 
-def facts(reading: Reading) -> list[tuple[object, ...]]:
+def facts(annotation_file: AnnotationFile) -> list[tuple[object, ...]]:
     return [
         (annotation.start_s, annotation.end_s, annotation.label)
-        for annotation in reading.annotations
+        for annotation in annotation_file.annotations
     ]
 
 
-def boxes(reading: Reading) -> list[tuple[object, ...]]:
+def boxes(annotation_file: AnnotationFile) -> list[tuple[object, ...]]:
     bands = [
         (annotation.extra["low_freq_hz"], annotation.extra["high_freq_hz"])
-        for annotation in reading.annotations
+        for annotation in annotation_file.annotations
     ]
-    return [(*fact, *band) for fact, band in zip(facts(reading), bands, strict=True)]
+    return [
+        (*fact, *band) for fact, band in zip(facts(annotation_file), bands, strict=True)
+    ]
 
 
 def test_raven_reads_as_crowsetta_reads_it() -> None:
@@ -78,14 +86,14 @@ def test_audacity_reads_as_crowsetta_reads_it() -> None:
 def test_textgrid_reads_as_crowsetta_reads_it() -> None:
     expected = read_with_crowsetta("AVO-maea-basic.TextGrid", "textgrid")
     names = tuple(tier.name for tier in expected.tiers)
-    reading = read_example("AVO-maea-basic.TextGrid", tiers=names)
+    annotation_file = read_example("AVO-maea-basic.TextGrid", tiers=names)
     intervals = [
         (annotation.xmin, annotation.xmax, annotation.text)
         for tier in expected.tiers[1:]
         for annotation in tier.intervals
     ]
-    assert facts(reading) == intervals
-    assert len(reading.rejects) == len(expected.tiers[0].points)
+    assert facts(annotation_file) == intervals
+    assert len(annotation_file.rejects) == len(expected.tiers[0].points)
     with pytest.raises(OptionError, match="not clear which are call types: 'Samoan'"):
         read_example("AVO-maea-basic.TextGrid")
 
@@ -93,13 +101,13 @@ def test_textgrid_reads_as_crowsetta_reads_it() -> None:
 @pytest.mark.parametrize("format", ["auto", "generic-seq"])
 def test_generic_seq_reads_as_crowsetta_reads_it(format: str) -> None:
     expected = read_with_crowsetta("bird1.csv", "generic-seq").annots
-    reading = read_example("bird1.csv", format)
-    assert facts(reading) == [
+    annotation_file = read_example("bird1.csv", format)
+    assert facts(annotation_file) == [
         (s.onset_s, s.offset_s, s.label)
         for annot in expected
         for s in annot.seq.segments
     ]
-    assert [annotation.path for annotation in reading.annotations] == [
+    assert [annotation.path for annotation in annotation_file.annotations] == [
         str(annot.notated_path) for annot in expected for _ in annot.seq.segments
     ]
 
@@ -113,35 +121,39 @@ def test_simple_seq_reads_as_crowsetta_reads_it(format: str) -> None:
     expected = read_with_crowsetta(
         das, "simple-seq", columns_map=columns | {"name": "label"}
     )
-    reading = read_example(das, format, columns=annotation_options | {"label": "name"})
+    annotation_file = read_example(
+        das, format, columns=annotation_options | {"label": "name"}
+    )
     np.testing.assert_allclose(
-        [annotation.start_s for annotation in reading.annotations],
+        [annotation.start_s for annotation in annotation_file.annotations],
         expected.onsets_s,
         rtol=1e-15,
     )
     np.testing.assert_allclose(
-        [annotation.end_s for annotation in reading.annotations],
+        [annotation.end_s for annotation in annotation_file.annotations],
         expected.offsets_s,
         rtol=1e-15,
     )
-    assert [annotation.label for annotation in reading.annotations] == list(
+    assert [annotation.label for annotation in annotation_file.annotations] == list(
         expected.labels
     )
     expected = read_with_crowsetta(
         mouse, "simple-seq", columns_map=columns, default_label="pup"
     )
-    reading = read_example(mouse, format, columns=annotation_options, label="pup")
+    annotation_file = read_example(
+        mouse, format, columns=annotation_options, label="pup"
+    )
     np.testing.assert_allclose(
-        [annotation.start_s for annotation in reading.annotations],
+        [annotation.start_s for annotation in annotation_file.annotations],
         expected.onsets_s,
         rtol=1e-15,
     )
     np.testing.assert_allclose(
-        [annotation.end_s for annotation in reading.annotations],
+        [annotation.end_s for annotation in annotation_file.annotations],
         expected.offsets_s,
         rtol=1e-15,
     )
-    assert [annotation.label for annotation in reading.annotations] == list(
+    assert [annotation.label for annotation in annotation_file.annotations] == list(
         expected.labels
     )
 
@@ -156,11 +168,11 @@ def test_notmat_reads_as_crowsetta_reads_it() -> None:
 
 def test_timit_reads_as_crowsetta_reads_it_in_frames() -> None:
     expected = read_with_crowsetta("sa1.phn", "timit")
-    reading = read_example("sa1.phn")
-    assert facts(reading) == list(
+    annotation_file = read_example("sa1.phn")
+    assert facts(annotation_file) == list(
         zip(expected.begin_samples, expected.end_samples, expected.text, strict=True)
     )
-    assert all(annotation.in_frames for annotation in reading.annotations)
+    assert all(annotation.in_frames for annotation in annotation_file.annotations)
 
 
 def test_birdsong_reads_as_crowsetta_reads_it_in_frames() -> None:
@@ -170,12 +182,12 @@ def test_birdsong_reads_as_crowsetta_reads_it_in_frames() -> None:
         for song in songs.sequences
         for s in song.syls
     ]
-    reading = read_example("Annotation.xml")
+    annotation_file = read_example("Annotation.xml")
     assert [
         (annotation.path, annotation.start_s, annotation.end_s, annotation.label)
-        for annotation in reading.annotations
+        for annotation in annotation_file.annotations
     ] == expected
-    assert all(annotation.in_frames for annotation in reading.annotations)
+    assert all(annotation.in_frames for annotation in annotation_file.annotations)
 
 
 def test_yarden_reads_as_crowsetta_reads_it(tmp_path: Path) -> None:

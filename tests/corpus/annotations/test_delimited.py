@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from callshot.corpus.annotations import (
+    AnnotationFile,
     AnnotationOptions,
-    Reading,
     read_annotations,
     write_annotations,
 )
@@ -17,21 +17,23 @@ from callshot.records import Annotation
 HEADER = "recording,start_s,end_s,label"
 
 
-def read(folder: Path, text: str | bytes, **annotation_options: Any) -> Reading:
+def read(folder: Path, text: str | bytes, **annotation_options: Any) -> AnnotationFile:
     path = folder / "calls.csv"
     path.write_bytes(text.encode() if isinstance(text, str) else text)
     return read_annotations(path, "csv", AnnotationOptions(**annotation_options))
 
 
-def facts(reading: Reading) -> list[tuple[object, ...]]:
+def facts(annotation_file: AnnotationFile) -> list[tuple[object, ...]]:
     return [
         (annotation.path, annotation.start_s, annotation.end_s, annotation.label)
-        for annotation in reading.annotations
+        for annotation in annotation_file.annotations
     ]
 
 
-def reasons(reading: Reading) -> list[tuple[int | None, str]]:
-    return [(annotation.row, annotation.reason) for annotation in reading.rejects]
+def reasons(annotation_file: AnnotationFile) -> list[tuple[int | None, str]]:
+    return [
+        (annotation.row, annotation.reason) for annotation in annotation_file.rejects
+    ]
 
 
 def check_error(folder: Path, text: str, match: str, **annotation_options: Any) -> None:
@@ -42,13 +44,15 @@ def check_error(folder: Path, text: str, match: str, **annotation_options: Any) 
 
 
 def test_the_default_columns_are_read(tmp_path: Path) -> None:
-    reading = read(tmp_path, f"{HEADER}\na.wav,0,1.5,rumble\nb.wav,1e-3,2,roar\n")
-    assert facts(reading) == [
+    annotation_file = read(
+        tmp_path, f"{HEADER}\na.wav,0,1.5,rumble\nb.wav,1e-3,2,roar\n"
+    )
+    assert facts(annotation_file) == [
         ("a.wav", 0.0, 1.5, "rumble"),
         ("b.wav", 0.001, 2.0, "roar"),
     ]
-    assert [annotation.row for annotation in reading.annotations] == [1, 2]
-    assert reading.notes == []
+    assert [annotation.row for annotation in annotation_file.annotations] == [1, 2]
+    assert annotation_file.notes == []
 
 
 @pytest.mark.parametrize(
@@ -71,26 +75,29 @@ def test_column_names_of_other_tools_are_known(
 
 
 def test_the_table_of_elephant_voices_is_read(tmp_path: Path) -> None:
-    reading = read(
+    annotation_file = read(
         tmp_path,
         "Selection,Sound_file,Start_time,End_time,Call_type\n7,a.wav,1,2,Rumble\n",
     )
-    assert facts(reading) == [("a.wav", 1.0, 2.0, "Rumble")]
-    assert reading.annotations[0].extra == {"Selection": "7"}
-    assert reading.notes == ["labels from column 'Call_type'"]
+    assert facts(annotation_file) == [("a.wav", 1.0, 2.0, "Rumble")]
+    assert annotation_file.annotations[0].extra == {"Selection": "7"}
+    assert annotation_file.notes == ["labels from column 'Call_type'"]
 
 
 def test_hinted_columns_take_precedence(tmp_path: Path) -> None:
     text = "recording,start_s,end_s,label,Species\na.wav,0,1,x,EATO\n"
-    reading = read(tmp_path, text, columns={"label": "species"})
-    assert reading.annotations[0].label == "EATO"
-    assert reading.annotations[0].extra == {"label": "x"}
+    annotation_file = read(tmp_path, text, columns={"label": "species"})
+    assert annotation_file.annotations[0].label == "EATO"
+    assert annotation_file.annotations[0].extra == {"label": "x"}
 
 
 def test_with_a_path_the_recording_is_the_group(tmp_path: Path) -> None:
-    reading = read(tmp_path, "path,label,recording\na/b.wav,roar,g1\nc.wav,roar,\n")
+    annotation_file = read(
+        tmp_path, "path,label,recording\na/b.wav,roar,g1\nc.wav,roar,\n"
+    )
     assert [
-        (annotation.path, annotation.recording) for annotation in reading.annotations
+        (annotation.path, annotation.recording)
+        for annotation in annotation_file.annotations
     ] == [
         ("a/b.wav", "g1"),
         ("c.wav", None),
@@ -98,17 +105,19 @@ def test_with_a_path_the_recording_is_the_group(tmp_path: Path) -> None:
 
 
 def test_without_times_each_row_is_a_whole_recording(tmp_path: Path) -> None:
-    reading = read(tmp_path, "path,label\na.wav,roar\n")
-    assert facts(reading) == [("a.wav", 0.0, None, "roar")]
-    assert reading.notes == ["no time columns: each row is a whole recording"]
+    annotation_file = read(tmp_path, "path,label\na.wav,roar\n")
+    assert facts(annotation_file) == [("a.wav", 0.0, None, "roar")]
+    assert annotation_file.notes == ["no time columns: each row is a whole recording"]
 
 
 def test_rows_without_times_are_whole_recordings_and_with_one_time_rejects(
     tmp_path: Path,
 ) -> None:
-    reading = read(tmp_path, f"{HEADER}\na.wav,,,roar\na.wav,1,,roar\na.wav,,1,roar\n")
-    assert facts(reading) == [("a.wav", 0.0, None, "roar")]
-    assert reasons(reading) == [
+    annotation_file = read(
+        tmp_path, f"{HEADER}\na.wav,,,roar\na.wav,1,,roar\na.wav,,1,roar\n"
+    )
+    assert facts(annotation_file) == [("a.wav", 0.0, None, "roar")]
+    assert reasons(annotation_file) == [
         (2, "end_s: expected a number, got ''"),
         (3, "start_s: expected a number, got ''"),
     ]
@@ -123,9 +132,9 @@ def test_without_a_path_column_the_file_belongs_to_one_recording(
 
 
 def test_samples_are_frames(tmp_path: Path) -> None:
-    reading = read(tmp_path, "label,onset_sample,offset_sample\nroar,100,200\n")
-    assert facts(reading) == [(None, 100.0, 200.0, "roar")]
-    assert reading.annotations[0].in_frames
+    annotation_file = read(tmp_path, "label,onset_sample,offset_sample\nroar,100,200\n")
+    assert facts(annotation_file) == [(None, 100.0, 200.0, "roar")]
+    assert annotation_file.annotations[0].in_frames
     both = read(
         tmp_path,
         "label,onset_s,offset_s,onset_sample,offset_sample\nroar,1,2,100,200\n",
@@ -139,7 +148,7 @@ def test_samples_are_frames(tmp_path: Path) -> None:
 
 def test_other_columns_become_extra_cells(tmp_path: Path) -> None:
     header = f"{HEADER},low_freq_hz,High Freq (Hz),fold,rain,\n"
-    reading = read(
+    annotation_file = read(
         tmp_path, f"{header}a.wav,0,1,roar,10,20.5,-1,007,x\na.wav,0,1,roar,NA,,,,\n"
     )
     expected = {
@@ -149,7 +158,7 @@ def test_other_columns_become_extra_cells(tmp_path: Path) -> None:
         "rain": "007",
         "column 9": "x",
     }
-    assert [annotation.extra for annotation in reading.annotations] == [
+    assert [annotation.extra for annotation in annotation_file.annotations] == [
         expected,
         dict.fromkeys(expected),
     ]
@@ -188,16 +197,16 @@ def test_other_columns_become_extra_cells(tmp_path: Path) -> None:
 def test_an_invalid_row_is_a_reject_with_a_reason(
     row: str, reason: str, tmp_path: Path
 ) -> None:
-    reading = read(tmp_path, f"{HEADER}\n{row}\n\n,,,\na.wav,0,1,roar\n")
-    assert reasons(reading) == ([(1, reason)] if reason else [])
-    assert reading.annotations[-1].row == 2
+    annotation_file = read(tmp_path, f"{HEADER}\n{row}\n\n,,,\na.wav,0,1,roar\n")
+    assert reasons(annotation_file) == ([(1, reason)] if reason else [])
+    assert annotation_file.annotations[-1].row == 2
 
 
 def test_a_fold_is_an_integer_or_a_name(tmp_path: Path) -> None:
     folds = ("2", "2.0", "north", "-1", "", "NA")
     rows = "".join(f"{n}.wav,roar,{fold}\n" for n, fold in enumerate(folds))
-    reading = read(tmp_path, f"path,label,fold\n{rows}")
-    assert [one.extra["fold"] for one in reading.annotations] == [
+    annotation_file = read(tmp_path, f"path,label,fold\n{rows}")
+    assert [one.extra["fold"] for one in annotation_file.annotations] == [
         2,
         2,
         "north",
@@ -212,18 +221,18 @@ def test_decimal_commas_are_read_between_tabs_and_semicolons(tmp_path: Path) -> 
         text = f"{HEADER},low_freq_hz\na.wav,0!5,1!25,roar,9!5\n".replace(
             ",", delimiter
         ).replace("!", ",")
-        reading = read(tmp_path, text)
-        assert facts(reading) == [("a.wav", 0.5, 1.25, "roar")]
-        assert reading.annotations[0].extra == {"low_freq_hz": 9.5}
+        annotation_file = read(tmp_path, text)
+        assert facts(annotation_file) == [("a.wav", 0.5, 1.25, "roar")]
+        assert annotation_file.annotations[0].extra == {"low_freq_hz": 9.5}
 
 
 def test_the_first_line_may_name_the_separator_as_for_excel(tmp_path: Path) -> None:
     for line in ("sep=;", '"sep=;"', "SEP=|", "sep=\t"):
         mark = line.strip('"')[-1]
         text = f"{line}\r\nrecording,start_s,end_s,label\r\na.wav,1!5,2,roar\r\n"
-        reading = read(tmp_path, text.replace(",", mark).replace("!", ","))
-        assert facts(reading) == [("a.wav", 1.5, 2.0, "roar")]
-        assert reading.annotations[0].row == 1
+        annotation_file = read(tmp_path, text.replace(",", mark).replace("!", ","))
+        assert facts(annotation_file) == [("a.wav", 1.5, 2.0, "roar")]
+        assert annotation_file.annotations[0].row == 1
     check_error(tmp_path, "sep=;\na;b\n", "line 2: no column holds the label")
     check_error(tmp_path, f'sep=,\n{HEADER}\na.wav,0,1,"roar\n', "line 3: the row")
 
@@ -232,20 +241,25 @@ def test_quotes_inside_cells_are_read_as_r_escapes_them(tmp_path: Path) -> None:
     for mark in ",\t; ":
         header = mark.join(f'"{name}"' for name in HEADER.split(","))
         row = mark.join(['"a.wav"', "0", "1", r'"a \"low\" call"'])
-        reading = read(tmp_path, f"{header}\n{row}\n")
-        assert facts(reading) == [("a.wav", 0.0, 1.0, 'a "low" call')]
+        annotation_file = read(tmp_path, f"{header}\n{row}\n")
+        assert facts(annotation_file) == [("a.wav", 0.0, 1.0, 'a "low" call')]
 
 
 def test_a_backslash_at_the_end_of_a_quoted_cell_stays(tmp_path: Path) -> None:
-    reading = read(tmp_path, f'{HEADER}\na.wav,0,1,"roar\\"\n"a.wav",1,2,"bark"\n')
-    assert [one.label for one in reading.annotations] == ["roar\\", "bark"]
+    annotation_file = read(
+        tmp_path, f'{HEADER}\na.wav,0,1,"roar\\"\n"a.wav",1,2,"bark"\n'
+    )
+    assert [one.label for one in annotation_file.annotations] == ["roar\\", "bark"]
 
 
 def test_quoted_decimal_commas_are_read_between_commas(tmp_path: Path) -> None:
     text = f'{HEADER},low_freq_hz\na.wav,"0,5","1,250",roar,"9,5"\nb.wav,1,2,roar,\n'
-    reading = read(tmp_path, text)
-    assert facts(reading) == [("a.wav", 0.5, 1.25, "roar"), ("b.wav", 1.0, 2.0, "roar")]
-    assert reading.annotations[0].extra == {"low_freq_hz": 9.5}
+    annotation_file = read(tmp_path, text)
+    assert facts(annotation_file) == [
+        ("a.wav", 0.5, 1.25, "roar"),
+        ("b.wav", 1.0, 2.0, "roar"),
+    ]
+    assert annotation_file.annotations[0].extra == {"low_freq_hz": 9.5}
 
 
 @pytest.mark.parametrize(
@@ -264,35 +278,35 @@ def test_marks_between_thousands_are_known_by_a_number_with_both(
             HEADER.replace(",", mark)
             + f'\na.wav{mark}"{start}"{mark}"{end}"{mark}roar\n'
         )
-        reading = read(tmp_path, text)
-        assert facts(reading) == [("a.wav", *expected, "roar")]
+        annotation_file = read(tmp_path, text)
+        assert facts(annotation_file) == [("a.wav", *expected, "roar")]
 
 
 def test_a_mark_that_may_be_either_is_a_reject(tmp_path: Path) -> None:
     text = HEADER.replace(",", ";") + "\na.wav;1,5;1.250;roar\na.wav;1,5;1,750;roar\n"
-    reading = read(tmp_path, text)
-    assert facts(reading) == [("a.wav", 1.5, 1.75, "roar")]
+    annotation_file = read(tmp_path, text)
+    assert facts(annotation_file) == [("a.wav", 1.5, 1.75, "roar")]
     reason = "end_s: '1.250' may be 1.250 or 1250; write one of them"
-    assert reasons(reading) == [(1, reason)]
+    assert reasons(annotation_file) == [(1, reason)]
 
 
 def test_a_point_is_no_decimal_mark_where_it_is_between_thousands(
     tmp_path: Path,
 ) -> None:
     text = HEADER.replace(",", ";") + "\na.wav;1.234,5;1.235;x\na.wav;1.5;2;y\n"
-    reading = read(tmp_path, text)
-    assert facts(reading) == [("a.wav", 1234.5, 1235.0, "x")]
-    assert reasons(reading) == [(2, "start_s: expected a number, got '1.5'")]
+    annotation_file = read(tmp_path, text)
+    assert facts(annotation_file) == [("a.wav", 1234.5, 1235.0, "x")]
+    assert reasons(annotation_file) == [(2, "start_s: expected a number, got '1.5'")]
 
 
 def test_clock_times_are_hours_minutes_and_seconds(tmp_path: Path) -> None:
     rows = ["a.wav,00:01:02.345,1:03,x", "a.wav,90:00,01:30:00.1,y"]
-    reading = read(tmp_path, "\n".join([HEADER, *rows]))
-    assert facts(reading) == [
+    annotation_file = read(tmp_path, "\n".join([HEADER, *rows]))
+    assert facts(annotation_file) == [
         ("a.wav", 62.345, 63.0, "x"),
         ("a.wav", 5400.0, 5400.1, "y"),
     ]
-    assert reading.notes == ["times written as hh:mm:ss and mm:ss"]
+    assert annotation_file.notes == ["times written as hh:mm:ss and mm:ss"]
     commas = read(tmp_path, f'{HEADER}\na.wav,"0:00:01,5",00:02,x\n')
     assert facts(commas) == [("a.wav", 1.5, 2.0, "x")]
 
@@ -308,9 +322,9 @@ def test_clock_times_are_hours_minutes_and_seconds(tmp_path: Path) -> None:
 def test_milliseconds_are_known_by_the_name_of_the_column(
     header: str, tmp_path: Path
 ) -> None:
-    reading = read(tmp_path, f"{header}\na.wav,1234,2500.5,roar\n")
-    assert facts(reading) == [("a.wav", 1.234, 2.5005, "roar")]
-    assert reading.notes[-1].startswith("times in milliseconds: ")
+    annotation_file = read(tmp_path, f"{header}\na.wav,1234,2500.5,roar\n")
+    assert facts(annotation_file) == [("a.wav", 1.234, 2.5005, "roar")]
+    assert annotation_file.notes[-1].startswith("times in milliseconds: ")
 
 
 def test_the_unit_of_times_can_be_given(tmp_path: Path) -> None:
@@ -335,14 +349,14 @@ def test_the_unit_of_times_can_be_given(tmp_path: Path) -> None:
 def test_a_duration_gives_the_end_where_there_is_none(
     header: str, row: str, end_s: float, tmp_path: Path
 ) -> None:
-    reading = read(tmp_path, f"{header}\n{row}\n")
-    assert facts(reading) == [("a.wav", 0.1, end_s, "roar")]
+    annotation_file = read(tmp_path, f"{header}\n{row}\n")
+    assert facts(annotation_file) == [("a.wav", 0.1, end_s, "roar")]
 
 
 def test_a_given_duration_column_replaces_the_end(tmp_path: Path) -> None:
     text = "path,start_s,end_s,len,label\na.wav,1,9,0.5,roar\n"
-    reading = read(tmp_path, text, columns={"duration_s": "len"})
-    assert facts(reading) == [("a.wav", 1.0, 1.5, "roar")]
+    annotation_file = read(tmp_path, text, columns={"duration_s": "len"})
+    assert facts(annotation_file) == [("a.wav", 1.0, 1.5, "roar")]
 
 
 def test_rows_of_r_begin_with_names_that_the_header_does_not_have(
@@ -359,9 +373,9 @@ def test_rows_of_r_begin_with_names_that_the_header_does_not_have(
 def test_a_surplus_field_in_all_rows_is_not_taken_for_their_names(
     tmp_path: Path,
 ) -> None:
-    reading = read(tmp_path, f"{HEADER}\na.wav,0,1,roar,x\na.wav,1,2,roar,y\n")
+    annotation_file = read(tmp_path, f"{HEADER}\na.wav,0,1,roar,x\na.wav,1,2,roar,y\n")
     reason = "expected 4 fields as in the header, got 5"
-    assert reasons(reading) == [(1, reason), (2, reason)]
+    assert reasons(annotation_file) == [(1, reason), (2, reason)]
 
 
 def test_a_header_without_rows_has_no_calls(tmp_path: Path) -> None:
@@ -412,9 +426,9 @@ def test_a_missing_column_is_an_error_with_the_closest_name(tmp_path: Path) -> N
 
 
 def test_one_label_can_be_given_for_all_rows(tmp_path: Path) -> None:
-    reading = read(tmp_path, "path\na.wav\n", label="roar")
-    assert facts(reading) == [("a.wav", 0.0, None, "roar")]
-    assert "no label column: every row is 'roar'" in reading.notes
+    annotation_file = read(tmp_path, "path\na.wav\n", label="roar")
+    assert facts(annotation_file) == [("a.wav", 0.0, None, "roar")]
+    assert "no label column: every row is 'roar'" in annotation_file.notes
 
 
 def test_a_field_can_have_any_size(tmp_path: Path) -> None:
@@ -425,10 +439,10 @@ def test_a_field_can_have_any_size(tmp_path: Path) -> None:
 
 
 def test_unicode_line_separators_do_not_end_lines(tmp_path: Path) -> None:
-    reading = read(
+    annotation_file = read(
         tmp_path, f"{HEADER}\ra.wav,0,1,ro\u2028a\x85r\x0b\x1cx\r\na.wav,0,1,b\n"
     )
-    assert [annotation.label for annotation in reading.annotations] == [
+    assert [annotation.label for annotation in annotation_file.annotations] == [
         "ro\u2028a\x85r\x0b\x1cx",
         "b",
     ]
@@ -437,23 +451,25 @@ def test_unicode_line_separators_do_not_end_lines(tmp_path: Path) -> None:
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
 def test_every_encoding_gives_the_same_labels(encoding: str, tmp_path: Path) -> None:
     text = f"{HEADER}\na.wav,0,1,rügen\n"
-    reading = read(tmp_path, text.encode(encoding))
-    assert reading.annotations[0].label == "rügen"
-    is_guessed = "not UTF-8: read as Windows-1252" in reading.notes
+    annotation_file = read(tmp_path, text.encode(encoding))
+    assert annotation_file.annotations[0].label == "rügen"
+    is_guessed = "not UTF-8: read as Windows-1252" in annotation_file.notes
     assert is_guessed == (encoding == "cp1252")
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 def test_utf_16_needs_no_mark(encoding: str, tmp_path: Path) -> None:
-    reading = read(tmp_path, f"{HEADER}\na.wav,0,1,rügen\n".encode(encoding))
-    assert reading.annotations[0].label == "rügen"
+    annotation_file = read(tmp_path, f"{HEADER}\na.wav,0,1,rügen\n".encode(encoding))
+    assert annotation_file.annotations[0].label == "rügen"
 
 
 def test_bytes_of_windows_are_read_as_windows_and_not_as_latin_1(
     tmp_path: Path,
 ) -> None:
-    reading = read(tmp_path, f"{HEADER}\na.wav,0,1,“roar” – Œuf €\n".encode("cp1252"))
-    assert reading.annotations[0].label == "“roar” – Œuf €"
+    annotation_file = read(
+        tmp_path, f"{HEADER}\na.wav,0,1,“roar” – Œuf €\n".encode("cp1252")
+    )
+    assert annotation_file.annotations[0].label == "“roar” – Œuf €"
     undefined = read(tmp_path, f"{HEADER}\na.wav,0,1,x\x81\n".encode("latin-1"))
     assert undefined.annotations[0].label == "x\x81"
 
@@ -461,9 +477,9 @@ def test_bytes_of_windows_are_read_as_windows_and_not_as_latin_1(
 def test_one_bad_row_leaves_the_rest_of_a_utf_8_file_as_it_is(tmp_path: Path) -> None:
     rows = [f"a.wav,{n},{n + 1},Löwe ♀" for n in range(3)]
     raw = "\n".join([HEADER, *rows]).encode() + b"\na.wav,3,4,L\xf6we \xe2\x99\x80\n"
-    reading = read(tmp_path, raw)
-    assert [one.label for one in reading.annotations] == ["Löwe ♀"] * 4
-    assert reading.notes == [
+    annotation_file = read(tmp_path, raw)
+    assert [one.label for one in annotation_file.annotations] == ["Löwe ♀"] * 4
+    assert annotation_file.notes == [
         "1 lines are not UTF-8 like the others and are read as Windows-1252, "
         "the first is line 5"
     ]

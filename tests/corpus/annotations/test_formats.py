@@ -81,14 +81,17 @@ def test_every_row_of_a_good_file_is_read(form: Format, tmp_path: Path) -> None:
         pytest.skip("crowsetta is not installed")
     for seed in format_seeds:
         path = write_seed(tmp_path, seed)
-        reading = read_annotations(path, form.name)
-        assert (reading.format, reading.reason) == (form.name, "asked for")
-        assert reading.annotations
-        for annotation in [*reading.annotations, *reading.rejects]:
+        annotation_file = read_annotations(path, form.name)
+        assert (annotation_file.format, annotation_file.reason) == (
+            form.name,
+            "asked for",
+        )
+        assert annotation_file.annotations
+        for annotation in [*annotation_file.annotations, *annotation_file.rejects]:
             assert annotation.file == str(path)
             assert annotation.row is not None
             assert annotation.row >= 1
-        for annotation in reading.annotations:
+        for annotation in annotation_file.annotations:
             assert annotation.label.strip()
             assert (
                 annotation.end_s is None or 0 <= annotation.start_s < annotation.end_s
@@ -174,12 +177,12 @@ def test_an_unknown_format_is_an_error_with_the_closest_name(tmp_path: Path) -> 
 def test_an_unusual_label_is_read_back(format: str, label: str, tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     write_annotations([call(label), call("next", 3.0, 4.0)], path, format)
-    reading = read_annotations(path, format)
-    assert facts(reading.annotations) == [
+    annotation_file = read_annotations(path, format)
+    assert facts(annotation_file.annotations) == [
         (None, 0.5, 2.5, label),
         (None, 3.0, 4.0, "next"),
     ]
-    assert reading.rejects == []
+    assert annotation_file.rejects == []
 
 
 text = st.text(
@@ -203,12 +206,12 @@ def round_trip(
 ) -> list[Annotation]:
     path = folder / f"round.{format}"
     write_annotations(annotations, path, format)
-    reading = read_annotations(path, format)
-    assert reading.rejects == []
-    assert [annotation.row for annotation in reading.annotations] == list(
+    annotation_file = read_annotations(path, format)
+    assert annotation_file.rejects == []
+    assert [annotation.row for annotation in annotation_file.annotations] == list(
         range(1, len(annotations) + 1)
     )
-    return reading.annotations
+    return annotation_file.annotations
 
 
 @every_writer
@@ -292,8 +295,8 @@ def test_a_file_without_calls_is_written_and_read_back(
     format: str, tmp_path: Path
 ) -> None:
     write_annotations([], tmp_path / "a.txt", format)
-    reading = read_annotations(tmp_path / "a.txt", format)
-    assert (reading.annotations, reading.rejects) == ([], [])
+    annotation_file = read_annotations(tmp_path / "a.txt", format)
+    assert (annotation_file.annotations, annotation_file.rejects) == ([], [])
 
 
 @pytest.mark.parametrize("format", ["raven", "audacity"])
@@ -326,9 +329,9 @@ def test_the_finch_songs_are_read_back_from_one_table(
     format: str, finch: list[Annotation], tmp_path: Path
 ) -> None:
     write_annotations(finch, tmp_path / "all.txt", format)
-    reading = read_annotations(tmp_path / "all.txt")
-    assert reading.format == format
-    assert facts(reading.annotations) == facts(finch)
+    annotation_file = read_annotations(tmp_path / "all.txt")
+    assert annotation_file.format == format
+    assert facts(annotation_file.annotations) == facts(finch)
 
 
 @every_writer
@@ -342,10 +345,11 @@ def test_the_finch_songs_are_read_back_from_one_file_per_recording(
             tmp_path / "one.txt",
             format,
         )
-        reading = read_annotations(tmp_path / "one.txt")
-        assert reading.format == format
+        annotation_file = read_annotations(tmp_path / "one.txt")
+        assert annotation_file.format == format
         copies += [
-            replace(annotation, path=recording) for annotation in reading.annotations
+            replace(annotation, path=recording)
+            for annotation in annotation_file.annotations
         ]
     assert facts(copies) == facts(finch)
 
@@ -358,7 +362,7 @@ def test_400_damaged_files_are_read_or_raise_an_error_with_a_line(
         path = write_seed(tmp_path, Seed(seed.format, seed.name, raw))
         for format in (seed.format, "auto"):
             outcome = try_to_read(path, format)
-            outcomes.add(outcome.reading is None)
+            outcomes.add(outcome.annotation_file is None)
     assert outcomes == {True, False}
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from callshot.corpus.annotations import (
+    AnnotationFile,
     AnnotationOptions,
-    Reading,
     read_annotations,
     write_annotations,
 )
@@ -30,7 +30,7 @@ def read(
     names: tuple[str, ...],
     *rows: tuple[object, ...],
     **annotation_options: Any,
-) -> Reading:
+) -> AnnotationFile:
     path = folder / "x.Table.1.selections.txt"
     path.write_text(
         "".join("\t".join(map(str, row)) + "\r\n" for row in (names, *rows)), newline=""
@@ -48,12 +48,12 @@ def row(
     "name", ["Annotation", "Species", "call_type", "COMMON NAME", "Whatever I like"]
 )
 def test_the_label_is_found(name: str, tmp_path: Path) -> None:
-    reading = read(
+    annotation_file = read(
         tmp_path,
         (*HEAD, "Peak Freq (Hz)", "Begin Path", name),
         (*row(1), 50, "a/b.wav", "roar"),
     )
-    (annotation,) = reading.annotations
+    (annotation,) = annotation_file.annotations
     assert (
         annotation.path,
         annotation.start_s,
@@ -73,18 +73,18 @@ def test_the_label_is_found(name: str, tmp_path: Path) -> None:
         "high_freq_hz": 200.0,
     }
     assert annotation.extra == known | {"Peak Freq (Hz)": "50"}
-    assert reading.notes == [f"labels from column {name!r}"]
+    assert annotation_file.notes == [f"labels from column {name!r}"]
 
 
 def test_the_label_column_can_be_given(tmp_path: Path) -> None:
-    reading = read(
+    annotation_file = read(
         tmp_path,
         (*HEAD, "Annotation", "Caller"),
         (*row(1), "roar", "Echo"),
         columns={"label": "caller"},
     )
-    assert reading.annotations[0].label == "Echo"
-    assert reading.annotations[0].extra["Annotation"] == "roar"
+    assert annotation_file.annotations[0].label == "Echo"
+    assert annotation_file.annotations[0].extra["Annotation"] == "roar"
     with pytest.raises(
         InputError, match=r"no column 'Callerx', .* did you mean 'Caller'"
     ):
@@ -102,8 +102,8 @@ def test_a_missing_label_column_is_an_error_unless_a_label_is_given(
 
 
 def test_an_empty_table_is_a_recording_without_calls(tmp_path: Path) -> None:
-    reading = read(tmp_path, HEAD)
-    assert (reading.annotations, reading.rejects) == ([], [])
+    annotation_file = read(tmp_path, HEAD)
+    assert (annotation_file.annotations, annotation_file.rejects) == ([], [])
 
 
 def test_a_table_without_end_times_is_an_error(tmp_path: Path) -> None:
@@ -119,23 +119,25 @@ def test_a_selection_in_several_views_counts_once(
     views: tuple[str, ...], tmp_path: Path
 ) -> None:
     rows = [(*row(1, view), "roar") for view in views]
-    reading = read(
+    annotation_file = read(
         tmp_path, (*HEAD, "Annotation"), *rows, (*row(2, "Waveform 1"), "rumble")
     )
     assert [
         (annotation.label, annotation.extra["View"])
-        for annotation in reading.annotations
+        for annotation in annotation_file.annotations
     ] == [
         ("roar", "Spectrogram 1"),
         ("rumble", "Waveform 1"),
     ]
-    assert reading.annotations[0].row == views.index("Spectrogram 1") + 1
-    assert reading.notes[1].startswith(f"{len(views) - 1} rows are further views")
+    assert annotation_file.annotations[0].row == views.index("Spectrogram 1") + 1
+    assert annotation_file.notes[1].startswith(
+        f"{len(views) - 1} rows are further views"
+    )
 
 
 def test_selections_with_the_same_number_but_other_times_count(tmp_path: Path) -> None:
     names = (*HEAD, "Begin File", "Annotation")
-    reading = read(
+    annotation_file = read(
         tmp_path,
         names,
         (*row(1), "a.wav", "roar"),
@@ -143,12 +145,12 @@ def test_selections_with_the_same_number_but_other_times_count(tmp_path: Path) -
         (*row(1, "Waveform 1", end=3), "a.wav", "roar"),
         (*row(1), "a.wav", "rumble"),
     )
-    assert len(reading.annotations) == 4
+    assert len(annotation_file.annotations) == 4
 
 
 def test_a_file_offset_moves_the_times_into_the_recording(tmp_path: Path) -> None:
     names = (*HEAD, "Begin File", "File Offset (s)", "Annotation")
-    reading = read(
+    annotation_file = read(
         tmp_path,
         names,
         (*row(1, begin="3600.1", end="3600.4"), "b.wav", "0.1", "roar"),
@@ -157,12 +159,15 @@ def test_a_file_offset_moves_the_times_into_the_recording(tmp_path: Path) -> Non
     )
     assert [
         (annotation.path, annotation.start_s, annotation.end_s)
-        for annotation in reading.annotations
+        for annotation in annotation_file.annotations
     ] == [
         ("b.wav", 0.1, 0.4),
         ("a.wav", 0.25, 0.3),
     ]
-    assert reading.rejects[0].reason == "File Offset (s): expected a number, got 'x'"
+    assert (
+        annotation_file.rejects[0].reason
+        == "File Offset (s): expected a number, got 'x'"
+    )
 
 
 def test_times_that_run_on_over_many_files_are_an_error_and_over_few_a_note(
@@ -182,11 +187,11 @@ def test_times_that_run_on_over_many_files_are_an_error_and_over_few_a_note(
         calls[:4],
         [*calls, (9, "Spectrogram 1", 1, 0, 2, 1, 2, "9.wav", "roar")],
     ):
-        reading = read(tmp_path, names, *subset)
-        assert len(reading.annotations) == len(subset)
+        annotation_file = read(tmp_path, names, *subset)
+        assert len(annotation_file.annotations) == len(subset)
         assert (
             "no column File Offset (s): times are taken to start anew with each file"
-            in reading.notes
+            in annotation_file.notes
         )
     assert (
         len(
@@ -210,7 +215,7 @@ def test_the_path_column_can_be_given(tmp_path: Path) -> None:
 
 def test_invalid_rows_are_rejects(tmp_path: Path) -> None:
     names = (*HEAD, "Begin File", "Annotation")
-    reading = read(
+    annotation_file = read(
         tmp_path,
         names,
         (*row(1), "", "roar"),
@@ -221,7 +226,7 @@ def test_invalid_rows_are_rejects(tmp_path: Path) -> None:
     )
     assert [
         (annotation.row, annotation.reason.partition(",")[0])
-        for annotation in reading.rejects
+        for annotation in annotation_file.rejects
     ] == [
         (1, "no recording named"),
         (2, "expected 9 fields as in the header"),
@@ -229,7 +234,7 @@ def test_invalid_rows_are_rejects(tmp_path: Path) -> None:
         (4, "no label"),
         (5, "low_freq_hz: expected a number"),
     ]
-    assert reading.annotations == []
+    assert annotation_file.annotations == []
 
 
 def test_files_are_named_only_in_a_table_of_many_recordings(tmp_path: Path) -> None:
@@ -252,12 +257,14 @@ def test_files_are_named_only_in_a_table_of_many_recordings(tmp_path: Path) -> N
         "1\tSpectrogram 1\t1\t0.1\t0.3\t10.0\t\troar\tx",
     ]
     write_annotations([annotation, other], path, "raven")
-    reading = read_annotations(path)
-    assert [(copy.path, copy.start_s, copy.end_s) for copy in reading.annotations] == [
+    annotation_file = read_annotations(path)
+    assert [
+        (copy.path, copy.start_s, copy.end_s) for copy in annotation_file.annotations
+    ] == [
         ("a.wav", 0.1, 0.3),
         ("b.wav", 0.1, 0.3),
     ]
-    assert reading.annotations[1].extra["Channel"] == "2"
+    assert annotation_file.annotations[1].extra["Channel"] == "2"
 
 
 def test_annotations_that_a_table_cannot_hold_are_an_error(tmp_path: Path) -> None:
@@ -295,10 +302,10 @@ def test_headers_in_other_languages_are_known_by_their_words(
     header = (*names.split(","), "Ruf")
     path = tmp_path / "x.txt"
     path.write_text("\t".join(header) + "\n1\t1\t3600,5\t3602\t0,5\ta.wav\troar\n")
-    reading = read_annotations(path)
-    (one,) = reading.annotations
+    annotation_file = read_annotations(path)
+    (one,) = annotation_file.annotations
     assert (one.path, one.start_s, one.end_s, one.label) == ("a.wav", 0.5, 2.0, "roar")
-    assert reading.reason.endswith("in another language")
+    assert annotation_file.reason.endswith("in another language")
     english = ("Selection", "Begin Time (s)", "End Time (s)", "Auswahl")
     (mixed,) = read(tmp_path, english, (1, 1, 2, "roar")).annotations
     assert mixed.label == "roar"  # a column of the user keeps its name
@@ -314,8 +321,8 @@ def test_a_recording_column_can_be_given_in_its_own_language(tmp_path: Path) -> 
         "Art",
     )
     cells = (1, 0, 1, "d:/far/a.wav", "a.wav", "roar")
-    reading = read(tmp_path, header, cells, columns={"path": "Datei"})
-    assert reading.annotations[0].path == "a.wav"
+    annotation_file = read(tmp_path, header, cells, columns={"path": "Datei"})
+    assert annotation_file.annotations[0].path == "a.wav"
     assert read(tmp_path, header, cells).annotations[0].path == "d:/far/a.wav"
 
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callshot.corpus.annotations import (
+    AnnotationFile,
     AnnotationOptions,
-    Reading,
     read_annotations,
     recognise,
 )
@@ -77,14 +77,14 @@ def format_textgrid(tiers: Tiers, *, short: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
-def read(folder: Path, text: str | bytes, **annotation_options: Any) -> Reading:
+def read(folder: Path, text: str | bytes, **annotation_options: Any) -> AnnotationFile:
     path = folder / "x.TextGrid"
     path.write_bytes(text.encode() if isinstance(text, str) else text)
     return read_annotations(path, "textgrid", AnnotationOptions(**annotation_options))
 
 
-def facts(reading: Reading) -> list[tuple[object, ...]]:
-    return [(one.start_s, one.end_s, one.label) for one in reading.annotations]
+def facts(annotation_file: AnnotationFile) -> list[tuple[object, ...]]:
+    return [(one.start_s, one.end_s, one.label) for one in annotation_file.annotations]
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
@@ -92,15 +92,20 @@ def facts(reading: Reading) -> list[tuple[object, ...]]:
 def test_both_forms_are_read_in_every_encoding(
     short: bool, encoding: str, tmp_path: Path
 ) -> None:
-    reading = read(tmp_path, format_textgrid(CALLS, short=short).encode(encoding))
-    assert facts(reading) == [(1.0, 2.5, "rumble"), (3.0, 4.0, 'a "deep"\nröar ! 7')]
-    assert [one.extra for one in reading.annotations] == [
+    annotation_file = read(
+        tmp_path, format_textgrid(CALLS, short=short).encode(encoding)
+    )
+    assert facts(annotation_file) == [
+        (1.0, 2.5, "rumble"),
+        (3.0, 4.0, 'a "deep"\nröar ! 7'),
+    ]
+    assert [one.extra for one in annotation_file.annotations] == [
         {"tier notes": "wind; car", "tier marks": "on; click"},
         {},
     ]
-    assert reading.rejects == []
+    assert annotation_file.rejects == []
     note = "tiers read: 'call', by name; not 'notes', 'marks' (--tiers chooses others)"
-    assert reading.notes[-1] == note
+    assert annotation_file.notes[-1] == note
     is_known = recognise(tmp_path / "x.TextGrid")
     assert is_known is not None
     assert is_known[0].name == "textgrid"
@@ -109,9 +114,9 @@ def test_both_forms_are_read_in_every_encoding(
 def test_the_row_is_the_line_of_the_first_number(tmp_path: Path) -> None:
     for end in ("\n", "\r\n", "\r"):
         text = format_textgrid(CALLS)
-        reading = read(tmp_path, text.replace("\n", end))
+        annotation_file = read(tmp_path, text.replace("\n", end))
         lines = text.split("\n")
-        assert lines[reading.annotations[0].row - 1].strip() == "xmin = 1.0"
+        assert lines[annotation_file.annotations[0].row - 1].strip() == "xmin = 1.0"
         points = read(tmp_path, text.replace("\n", end), tiers=("marks",))
         assert lines[points.rejects[0].row or 0].strip() == 'mark = "x"'
 
@@ -122,8 +127,8 @@ def test_spacing_and_comments_do_not_matter(tmp_path: Path) -> None:
         '1 "IntervalTier"\t"call"0 9 2 '
         '0 1"a"  1 2 ! 3\n "b"'
     )
-    reading = read(tmp_path, text)
-    assert facts(reading) == [(0.0, 1.0, "a"), (1.0, 2.0, "b")]
+    annotation_file = read(tmp_path, text)
+    assert facts(annotation_file) == [(0.0, 1.0, "a"), (1.0, 2.0, "b")]
     assert (
         read(tmp_path, 'File type = "ooTextFile" "TextGrid" 0 9 <absent>').annotations
         == []
@@ -131,13 +136,16 @@ def test_spacing_and_comments_do_not_matter(tmp_path: Path) -> None:
 
 
 def test_one_tier_is_read_with_overlapping_labels_of_the_others(tmp_path: Path) -> None:
-    reading = read(tmp_path, format_textgrid(CALLS), tiers=("CALL",))
-    assert facts(reading) == [(1.0, 2.5, "rumble"), (3.0, 4.0, 'a "deep"\nröar ! 7')]
-    assert [one.extra for one in reading.annotations] == [
+    annotation_file = read(tmp_path, format_textgrid(CALLS), tiers=("CALL",))
+    assert facts(annotation_file) == [
+        (1.0, 2.5, "rumble"),
+        (3.0, 4.0, 'a "deep"\nröar ! 7'),
+    ]
+    assert [one.extra for one in annotation_file.annotations] == [
         {"tier notes": "wind; car", "tier marks": "on; click"},
         {},
     ]
-    assert reading.rejects == []
+    assert annotation_file.rejects == []
     with pytest.raises(InputError, match="no tier 'cals'; did you mean 'call'"):
         read(tmp_path, format_textgrid(CALLS), tiers=("cals",))
 
@@ -146,9 +154,9 @@ def test_all_tiers_with_the_given_name_are_read(tmp_path: Path) -> None:
     text = format_textgrid(
         {"a": [(0, 1, "x")], "b": [(1, 2, "y")], "c": [(0, 2, "z")]}
     ).replace('"b"', '"A"')
-    reading = read(tmp_path, text, tiers=("a",))
-    assert facts(reading) == [(0.0, 1.0, "x"), (1.0, 2.0, "y")]
-    assert [one.extra for one in reading.annotations] == [
+    annotation_file = read(tmp_path, text, tiers=("a",))
+    assert facts(annotation_file) == [(0.0, 1.0, "x"), (1.0, 2.0, "y")]
+    assert [one.extra for one in annotation_file.annotations] == [
         {"tier": "a", "tier c": "z"},
         {"tier": "A", "tier c": "z"},
     ]
@@ -176,16 +184,18 @@ def test_known_labels_choose_the_tier(tmp_path: Path) -> None:
         "calls": [(0, 1, "roar"), (1, 2, "rumble")],
     }
     is_known = {"rumble", "roar"}.__contains__
-    reading = read(tmp_path, format_textgrid(tiers), known=is_known)
-    assert facts(reading) == [(0.0, 1.0, "roar"), (1.0, 2.0, "rumble")]
-    assert "2 of the 2 labels on tier 'calls' are known" in reading.notes
+    annotation_file = read(tmp_path, format_textgrid(tiers), is_known_label=is_known)
+    assert facts(annotation_file) == [(0.0, 1.0, "roar"), (1.0, 2.0, "rumble")]
+    assert "2 of the 2 labels on tier 'calls' are known" in annotation_file.notes
     some_known = read(
         tmp_path,
         format_textgrid({"a": tiers["words"], "b": [(0, 1, "none")]}),
-        known=is_known,
+        is_known_label=is_known,
     )
     assert "tiers read: 'a'" in some_known.notes
-    none_known = read(tmp_path, format_textgrid(tiers), known={"bark"}.__contains__)
+    none_known = read(
+        tmp_path, format_textgrid(tiers), is_known_label={"bark"}.__contains__
+    )
     assert (
         "tiers read: 'calls', by name; not 'words' (--tiers chooses others)"
         in none_known.notes
@@ -218,11 +228,13 @@ CALL_TYPES = [(0, 2, "rumble"), (3, 4, "Roars 2")]
 def test_the_tier_with_call_types_is_known_by_its_name_or_its_labels(
     tiers: Tiers, chosen: list[str], tmp_path: Path
 ) -> None:
-    reading = read(tmp_path, format_textgrid(tiers))
+    annotation_file = read(tmp_path, format_textgrid(tiers))
     names = ", ".join(map(repr, chosen))
-    assert reading.notes[-1].partition(";")[0].startswith(f"tiers read: {names}")
+    assert (
+        annotation_file.notes[-1].partition(";")[0].startswith(f"tiers read: {names}")
+    )
     expected = sum(len(tiers[name]) for name in chosen)
-    assert len(reading.annotations) == expected
+    assert len(annotation_file.annotations) == expected
 
 
 @pytest.mark.parametrize(
@@ -252,11 +264,11 @@ def test_every_tier_with_mostly_known_labels_is_read(tmp_path: Path) -> None:
         "call 2": [(1, 3, "rumble")],
         "notes": [(0, 3, "wind")],
     }
-    reading = read(
-        tmp_path, format_textgrid(tiers), known={"rumble", "roar"}.__contains__
+    annotation_file = read(
+        tmp_path, format_textgrid(tiers), is_known_label={"rumble", "roar"}.__contains__
     )
-    assert facts(reading) == [(0.0, 2.0, "roar"), (1.0, 3.0, "rumble")]
-    assert [one.extra for one in reading.annotations] == [
+    assert facts(annotation_file) == [(0.0, 2.0, "roar"), (1.0, 3.0, "rumble")]
+    assert [one.extra for one in annotation_file.annotations] == [
         {"tier": "call", "tier notes": "wind"},
         {"tier": "call 2", "tier notes": "wind"},
     ]
@@ -278,10 +290,10 @@ def test_overlapping_labels_are_those_of_a_plain_search(
         return [(start, end, text) for (start, text), (end, _) in pairwise(pairs)]
 
     tiers: Tiers = {"call": intervals(one), "other": intervals(two), "marks": points}
-    reading = read(
+    annotation_file = read(
         tmp_path_factory.mktemp("grid"), format_textgrid(tiers), tiers=("call",)
     )
-    for annotation in reading.annotations:
+    for annotation in annotation_file.annotations:
         assert annotation.end_s is not None
         overlapping = [
             text
@@ -303,13 +315,13 @@ def test_overlapping_labels_are_those_of_a_plain_search(
 
 
 def test_overlapping_labels_of_unordered_tiers_are_left_out(tmp_path: Path) -> None:
-    reading = read(
+    annotation_file = read(
         tmp_path,
         format_textgrid({"call": [(0, 5, "a"), (1, 4, "b")], "notes": [(0, 9, "x")]}),
         tiers=("call",),
     )
-    assert facts(reading) == [(0.0, 5.0, "a"), (1.0, 4.0, "b")]
-    assert any("tier 'notes' is left out" in note for note in reading.notes)
+    assert facts(annotation_file) == [(0.0, 5.0, "a"), (1.0, 4.0, "b")]
+    assert any("tier 'notes' is left out" in note for note in annotation_file.notes)
 
 
 VALID = format_textgrid({"call": [(0.0, 1.0, "a"), (1.0, 2.5, "b")]})
@@ -375,7 +387,7 @@ def test_a_broken_file_is_an_error_with_its_line(
 
 
 def test_impossible_times_are_rejects(tmp_path: Path) -> None:
-    reading = read(
+    annotation_file = read(
         tmp_path,
         format_textgrid(
             {
@@ -389,8 +401,8 @@ def test_impossible_times_are_rejects(tmp_path: Path) -> None:
             }
         ),
     )
-    assert facts(reading) == [(3.0, 4.0, "e")]
-    assert len(reading.rejects) == 4
+    assert facts(annotation_file) == [(3.0, 4.0, "e")]
+    assert len(annotation_file.rejects) == 4
 
 
 @pytest.mark.parametrize(

@@ -21,16 +21,16 @@ from callshot.corpus.annotations.formats import (
     write_annotations,
 )
 from callshot.corpus.annotations.rows import (
+    AnnotationFile,
     AnnotationOptions,
-    Reading,
     describe_annotation_options,
 )
 
 __all__ = [
     "FORMATS",
+    "AnnotationFile",
     "AnnotationOptions",
     "Format",
-    "Reading",
     "describe_annotation_options",
     "find_format",
     "read_annotations",

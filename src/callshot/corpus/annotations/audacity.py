@@ -12,10 +12,10 @@ from callshot.corpus.annotations.cells import (
     parse_number,
 )
 from callshot.corpus.annotations.rows import (
+    AnnotationFile,
     AnnotationOptions,
     Annotations,
     Extra,
-    Reading,
     check_one_recording,
     check_spans,
 )
@@ -62,27 +62,31 @@ def _split_label(line: str) -> tuple[float, float, str]:
     return start_s, end_s, cells[2]
 
 
-def read(reading: Reading, options: AnnotationOptions) -> None:
+def read(annotation_file: AnnotationFile, options: AnnotationOptions) -> None:
     """Read a label track; a row is a label and the frequencies on the line below it."""
     entries: list[tuple[str, str]] = []
     previous = FREQUENCY_MARK
-    for line in split_filled_lines(read_text(reading.path, reading.notes)):
+    for line in split_filled_lines(
+        read_text(annotation_file.path, annotation_file.notes)
+    ):
         if line.startswith(FREQUENCY_MARK) and not previous.startswith(FREQUENCY_MARK):
             entries[-1] = (previous, line)
         else:
             entries.append((line, ""))
         previous = line
     for row, (line, frequencies) in enumerate(entries, start=1):
-        with reading.rejecting(row):
-            _add(reading, row, line, frequencies)
+        with annotation_file.rejecting(row):
+            _add(annotation_file, row, line, frequencies)
 
 
-def _add(reading: Reading, row: int, line: str, frequencies: str) -> None:
+def _add(
+    annotation_file: AnnotationFile, row: int, line: str, frequencies: str
+) -> None:
     if line.startswith(FREQUENCY_MARK):
         raise RowError(f"frequencies without a label before them, got {quote(line)}")
     start_s, end_s, label = _split_label(line)
     extra = _parse_frequencies(frequencies)
-    reading.add(row, unescape_controls(label), start_s, end_s, extra=extra)
+    annotation_file.add(row, unescape_controls(label), start_s, end_s, extra=extra)
 
 
 def _parse_frequencies(line: str) -> Extra:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from xml.parsers import expat
 
 from callshot.corpus.annotations.mat_check import check_mat
-from callshot.corpus.annotations.rows import AnnotationOptions, Reading
+from callshot.corpus.annotations.rows import AnnotationFile, AnnotationOptions
 from callshot.corpus.annotations.text import read_table, read_text
 from callshot.errors import CallshotError, InputError
 from callshot.files import error_reason
@@ -39,16 +39,19 @@ CallReader = Callable[[Any, Path, AnnotationOptions], Iterator[Call]]
 
 
 def read(
-    name: str, read_calls: CallReader, reading: Reading, options: AnnotationOptions
+    name: str,
+    read_calls: CallReader,
+    annotation_file: AnnotationFile,
+    options: AnnotationOptions,
 ) -> None:
     """Read a file with `read_calls`, which gets crowsetta's class of that name."""
-    calls = _read_calls(name, read_calls, reading.path, options)
+    calls = _read_calls(name, read_calls, annotation_file.path, options)
     for row, call in enumerate(calls, start=1):
         label = str(call.label)
         if not isinstance(call.label, str) and label in MISSING:
             label = ""
-        with reading.rejecting(row):
-            reading.add(
+        with annotation_file.rejecting(row):
+            annotation_file.add(
                 row,
                 label,
                 call.start,

@@ -18,9 +18,9 @@ from pathlib import Path
 from callshot.corpus.annotations.rows import (
     SYNONYMS,
     TYPED,
+    AnnotationFile,
     AnnotationOptions,
     Annotations,
-    Reading,
     Table,
     check_extra_columns,
     extra_columns,
@@ -83,31 +83,31 @@ def _find_columns(names: Sequence[str], options: AnnotationOptions) -> dict[str,
     return columns
 
 
-def read(reading: Reading, options: AnnotationOptions) -> None:
+def read(annotation_file: AnnotationFile, options: AnnotationOptions) -> None:
     """Read a table; each row becomes an annotation or a reject."""
-    table, rows = _open_table(reading, options)
+    table, rows = _open_table(annotation_file, options)
     times = TimeColumns(table, options)
-    reading.notes += _describe_columns(table, options)
-    reading.notes += times.describe(rows)
+    annotation_file.notes += _describe_columns(table, options)
+    annotation_file.notes += times.describe(rows)
     for row, cells in enumerate(rows, start=1):
-        with reading.rejecting(row):
-            _add(reading, row, table, times, cells, options)
+        with annotation_file.rejecting(row):
+            _add(annotation_file, row, table, times, cells, options)
     if table.columns.keys().isdisjoint(TIMES):
-        _check_clips(reading, table)
+        _check_clips(annotation_file, table)
 
 
 def _open_table(
-    reading: Reading, options: AnnotationOptions
+    annotation_file: AnnotationFile, options: AnnotationOptions
 ) -> tuple[Table, list[list[str]]]:
     """Return the header, with its columns and its style of numbers, and the rows."""
-    text = read_text(reading.path, reading.notes)
+    text = read_text(annotation_file.path, annotation_file.notes)
     delimiter, body, first_line = split_off_separator(text)
-    lines = read_table(reading.path, body, delimiter, first_line)
+    lines = read_table(annotation_file.path, body, delimiter, first_line)
     line, header = next(lines, (1, []))
     rows = [cells for _, cells in lines]
     if has_row_names(header, rows):
         header = ["", *header]
-    table = Table(reading.path, line, header)
+    table = Table(annotation_file.path, line, header)
     _assign_columns(table, options)
     table.style = find_table_style(table, rows, TIMES, delimiter)
     return table, rows
@@ -154,45 +154,45 @@ def _describe_columns(table: Table, options: AnnotationOptions) -> Iterator[str]
 
 
 def _add(
-    reading: Reading,
+    annotation_file: AnnotationFile,
     row: int,
     table: Table,
     times: TimeColumns,
     cells: Sequence[str],
     options: AnnotationOptions,
 ) -> None:
-    known = table.split(cells)
-    path = known.get("path")
-    group = known.get("recording") or None
-    if "path" not in known:
-        path = known.get("recording")
+    named_cells = table.split(cells)
+    path = named_cells.get("path")
+    group = named_cells.get("recording") or None
+    if "path" not in named_cells:
+        path = named_cells.get("recording")
         group = None
     if path is not None and not path.strip():
         raise RowError("no recording named")
-    label = known.get("label", options.label or "")
+    label = named_cells.get("label", options.label or "")
     if label == MISSING_LABEL:
         raise RowError(f"no label, got {label}")
-    start_s, end_s = times.parse(known)
-    reading.add(
+    start_s, end_s = times.parse(named_cells)
+    annotation_file.add(
         row,
         label,
         start_s,
         end_s,
         path=path,
         recording=group,
-        in_frames="start_frame" in known,
+        in_frames="start_frame" in named_cells,
         extra=table.parse_extra(cells),
     )
 
 
-def _check_clips(reading: Reading, table: Table) -> None:
+def _check_clips(annotation_file: AnnotationFile, table: Table) -> None:
     """Raise InputError if a list of clips repeats a clip and has columns that look like times."""
-    paths = {annotation.path for annotation in reading.annotations}
-    if len(paths) == len(reading.annotations):
+    paths = {annotation.path for annotation in annotation_file.annotations}
+    if len(paths) == len(annotation_file.annotations):
         return
     times = []
     for name in table.extra:
-        texts = [annotation.extra[name] for annotation in reading.annotations]
+        texts = [annotation.extra[name] for annotation in annotation_file.annotations]
         if all(isinstance(text, str) and TIME.fullmatch(text) for text in texts):
             times.append(name)
     if len(times) > 1:

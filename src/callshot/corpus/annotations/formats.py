@@ -16,9 +16,9 @@ from callshot.corpus.annotations import (
     textgrid,
 )
 from callshot.corpus.annotations.rows import (
+    AnnotationFile,
     AnnotationOptions,
     Annotations,
-    Reading,
     check_annotations,
 )
 from callshot.corpus.annotations.text import quote, read_head, split_lines, suggest_name
@@ -40,7 +40,7 @@ class Format:
 
     name: str
     recognise: Recogniser
-    read: Callable[[Reading, AnnotationOptions], None]
+    read: Callable[[AnnotationFile, AnnotationOptions], None]
     write: Callable[[Annotations, Path], str] | None = None
 
 
@@ -114,7 +114,7 @@ def recognise(
 
 def read_annotations(
     path: Path, format: str = "auto", options: AnnotationOptions = NO_OPTIONS
-) -> Reading:
+) -> AnnotationFile:
     """Read an annotation file.
 
     Parameters
@@ -128,7 +128,7 @@ def read_annotations(
 
     Returns
     -------
-    Reading
+    AnnotationFile
         The annotations, the rejected rows with their reasons, and notes. Every row of the file
         is an annotation or a reject.
 
@@ -144,8 +144,8 @@ def read_annotations(
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "a.txt"
     >>> _ = path.write_text("0.5\\t2.5\\trumble\\n3\\t3\\troar\\n")
-    >>> reading = read_annotations(path)
-    >>> reading.format, reading.annotations[0].label, reading.rejects[0].reason
+    >>> file = read_annotations(path)
+    >>> file.format, file.annotations[0].label, file.rejects[0].reason
     ('audacity', 'rumble', 'starts and ends at 3.0: a point in time; a segment needs a span')
     """
     path = to_path(path)
@@ -163,9 +163,9 @@ def read_annotations(
     else:
         chosen = find_format(format)
         reason = "asked for"
-    reading = Reading(path, chosen.name, reason)
-    chosen.read(reading, options)
-    return reading
+    annotation_file = AnnotationFile(path, chosen.name, reason)
+    chosen.read(annotation_file, options)
+    return annotation_file
 
 
 def write_annotations(annotations: Annotations, path: Path, format: str) -> None:

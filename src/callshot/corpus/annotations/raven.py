@@ -29,9 +29,9 @@ from callshot.corpus.annotations.raven_headers import (
     translate_name,
 )
 from callshot.corpus.annotations.rows import (
+    AnnotationFile,
     AnnotationOptions,
     Annotations,
-    Reading,
     Table,
     check_extra_columns,
     check_one_recording,
@@ -111,29 +111,31 @@ def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
     return None
 
 
-def read(reading: Reading, options: AnnotationOptions) -> None:
+def read(annotation_file: AnnotationFile, options: AnnotationOptions) -> None:
     """Read a selection table; of a selection in several views, one row is read."""
-    table, selections = _read_table(reading)
-    _assign_columns(reading, table, options, is_empty=not selections)
+    table, selections = _read_table(annotation_file)
+    _assign_columns(annotation_file, table, options, is_empty=not selections)
     width = len(table.names)
     complete = {}
     for row, cells in enumerate(selections, start=1):
         if len(cells) >= width:
             complete[row] = table.select(cells)
     table.style = find_table_style(table, selections, NUMBERS, "\t")
-    _check_times(reading, table, complete.values())
+    _check_times(annotation_file, table, complete.values())
     repeated = _find_repeated_views(complete)
     if repeated:
-        reading.notes.append(f"{len(repeated)} rows are further views and do not count")
+        annotation_file.notes.append(
+            f"{len(repeated)} rows are further views and do not count"
+        )
     for row, cells in enumerate(selections, start=1):
         if row not in repeated:
-            with reading.rejecting(row):
-                _add(reading, row, table, cells, options)
+            with annotation_file.rejecting(row):
+                _add(annotation_file, row, table, cells, options)
 
 
-def _read_table(reading: Reading) -> tuple[Table, list[list[str]]]:
+def _read_table(annotation_file: AnnotationFile) -> tuple[Table, list[list[str]]]:
     """Return the header, in Raven's own names, and the rows, as Raven, Excel or R wrote them."""
-    text = read_text(reading.path, reading.notes)
+    text = read_text(annotation_file.path, annotation_file.notes)
     lines = split_lines(text)
     filled = [line for line in lines if line.strip()] or lines[:1]
     rows = [line.split("\t") for line in filled]
@@ -143,7 +145,7 @@ def _read_table(reading: Reading) -> tuple[Table, list[list[str]]]:
     if has_row_names(header, selections):
         header = ["", *header]
     line = lines.index(filled[0]) + 1
-    return Table(reading.path, line, translate_header(header)), selections
+    return Table(annotation_file.path, line, translate_header(header)), selections
 
 
 def _is_quoted(rows: Sequence[Sequence[str]], *, is_windows: bool) -> bool:
@@ -168,7 +170,11 @@ def _unquote(cell: str) -> str:
 
 
 def _assign_columns(
-    reading: Reading, table: Table, options: AnnotationOptions, *, is_empty: bool
+    annotation_file: AnnotationFile,
+    table: Table,
+    options: AnnotationOptions,
+    *,
+    is_empty: bool,
 ) -> None:
     path_column = options.columns.get("path", "Begin Path")
     paths = [path_column, translate_name(path_column), *PATHS]
@@ -180,7 +186,7 @@ def _assign_columns(
     if BEGIN not in columns:
         raise table.error(f"no column {BEGIN}; available: {list_names(table.names)}")
     if not is_empty:
-        label = _find_label_column(reading, table, options)
+        label = _find_label_column(annotation_file, table, options)
         if label is not None:
             columns["label"] = label
     table.assign(columns)
@@ -188,7 +194,7 @@ def _assign_columns(
 
 
 def _find_label_column(
-    reading: Reading, table: Table, options: AnnotationOptions
+    annotation_file: AnnotationFile, table: Table, options: AnnotationOptions
 ) -> int | None:
     """Find the labels: in the given column, under a usual name, or in the only unknown column."""
     if "label" in options.columns:
@@ -198,7 +204,7 @@ def _find_label_column(
     if column is None and len(unknown) == 1:
         column = table.names.index(unknown[0])
     if column is not None:
-        reading.notes.append(f"labels from column {quote(table.names[column])}")
+        annotation_file.notes.append(f"labels from column {quote(table.names[column])}")
     elif options.label is None:
         raise table.missing_label()
     return column
@@ -208,7 +214,9 @@ def _is_raven_column(name: str) -> bool:
     return normalize_name(name) in RAVEN_COLUMNS or UNIT.search(name) is not None
 
 
-def _check_times(reading: Reading, table: Table, selections: Iterable[Cells]) -> None:
+def _check_times(
+    annotation_file: AnnotationFile, table: Table, selections: Iterable[Cells]
+) -> None:
     """Check that times start anew with each file if there is no column with the offset.
 
     Raise InputError if they increase from file to file, over more files than by chance.
@@ -231,7 +239,7 @@ def _check_times(reading: Reading, table: Table, selections: Iterable[Cells]) ->
             "add that measurement in Raven and save the table again"
         )
     if len(ends) > 1:
-        reading.notes.append(
+        annotation_file.notes.append(
             f"no column {OFFSET}: times are taken to start anew with each file"
         )
 
@@ -256,21 +264,23 @@ def _is_spectrogram(view: str) -> bool:
 
 
 def _add(
-    reading: Reading,
+    annotation_file: AnnotationFile,
     row: int,
     table: Table,
     cells: list[str],
     options: AnnotationOptions,
 ) -> None:
-    known = table.split(cells)
-    path = known.get("path")
+    named_cells = table.split(cells)
+    path = named_cells.get("path")
     if path is not None and not path.strip():
-        path = known.get("Begin File", "")
+        path = named_cells.get("Begin File", "")
         if not path.strip():
             raise RowError("no recording named")
-    start_s, end_s = _parse_times(known, table.style)
-    label = known.get("label", options.label or "")
-    reading.add(row, label, start_s, end_s, path=path, extra=table.parse_extra(cells))
+    start_s, end_s = _parse_times(named_cells, table.style)
+    label = named_cells.get("label", options.label or "")
+    annotation_file.add(
+        row, label, start_s, end_s, path=path, extra=table.parse_extra(cells)
+    )
 
 
 def _parse_times(cells: Cells, style: NumberStyle) -> tuple[float, float]:

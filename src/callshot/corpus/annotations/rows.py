@@ -1,7 +1,7 @@
 """Rows and columns of annotation files, the same for all formats.
 
-`Reading` collects the annotations and rejects of a file. `Table` finds out which column of a table
-holds what. The checks of writers are here too: what one format writes, its reader takes.
+`AnnotationFile` collects the annotations and rejects of a file. `Table` finds out which column of
+a table holds what. The checks of writers are here too: what one format writes, its reader takes.
 """
 
 import math
@@ -78,7 +78,7 @@ class AnnotationOptions:
         Columns of a table by callshot's names, such as `{"label": "Species"}`.
     tiers
         Names of the TextGrid tiers that hold calls.
-    known
+    is_known_label
         Function that returns whether a text is one of the labels of the corpus. Without `tiers`,
         it chooses the tiers to read.
     label
@@ -101,7 +101,7 @@ class AnnotationOptions:
 
     columns: Mapping[str, str] = field(default_factory=dict)
     tiers: tuple[str, ...] = ()
-    known: Callable[[str], bool] | None = None
+    is_known_label: Callable[[str], bool] | None = None
     label: str | None = None
     exclude: tuple[Path, ...] = ()
     time_unit: str | None = None
@@ -130,7 +130,7 @@ def describe_annotation_options(options: AnnotationOptions) -> dict[str, object]
 
 
 @dataclass
-class Reading:
+class AnnotationFile:
     """The content of one annotation file: each row is an annotation or a reject.
 
     `reason` is how the format was recognised, `notes` are decisions that the user should know.

@@ -13,7 +13,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from callshot.corpus.annotations.cells import NUMBER
-from callshot.corpus.annotations.rows import AnnotationOptions, Extra, Reading
+from callshot.corpus.annotations.rows import AnnotationFile, AnnotationOptions, Extra
 from callshot.corpus.annotations.text import quote, read_text
 from callshot.corpus.annotations.tiers import (
     INTERVALS,
@@ -102,21 +102,21 @@ def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
     return None
 
 
-def read(reading: Reading, options: AnnotationOptions) -> None:
+def read(annotation_file: AnnotationFile, options: AnnotationOptions) -> None:
     """Read the tiers that hold call types; labels on other tiers become extra cells."""
-    text = read_text(reading.path, reading.notes)
-    tiers = _parse(Tokens(reading.path, text))
-    chosen = choose_tiers(reading, tiers, options)
+    text = read_text(annotation_file.path, annotation_file.notes)
+    tiers = _parse(Tokens(annotation_file.path, text))
+    chosen = choose_tiers(annotation_file, tiers, options)
     others = [tier for tier in tiers if tier not in chosen]
     for tier in chosen:
         extra: Extra = {}
         if len(chosen) > 1:
             extra["tier"] = tier.name
-        _add_entries(reading, tier, others, extra)
+        _add_entries(annotation_file, tier, others, extra)
 
 
 def _add_entries(
-    reading: Reading, tier: Tier, others: Sequence[Tier], extra: Extra
+    annotation_file: AnnotationFile, tier: Tier, others: Sequence[Tier], extra: Extra
 ) -> None:
     """Add the entries of a tier, with the labels on other tiers that overlap them.
 
@@ -128,7 +128,7 @@ def _add_entries(
         if tier.is_ordered and other.is_ordered:
             ordered.append(other)
         else:
-            reading.notes.append(
+            annotation_file.notes.append(
                 f"tier {quote(other.name)} is left out: entries of one tier overlap each other"
             )
     for entry in tier.entries:
@@ -138,8 +138,8 @@ def _add_entries(
         overlaps: Extra = {
             name: "; ".join(texts) for name, texts in labels.items() if texts
         }
-        with reading.rejecting(entry.line):
-            reading.add(
+        with annotation_file.rejecting(entry.line):
+            annotation_file.add(
                 entry.line,
                 entry.label,
                 entry.start_s,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from callshot.corpus.annotations.rows import AnnotationOptions, Reading
+from callshot.corpus.annotations.rows import AnnotationFile, AnnotationOptions
 from callshot.corpus.annotations.text import list_names, quote, suggest_name
 from callshot.errors import InputError, OptionError
 
@@ -69,24 +69,24 @@ class Tier:
 
 
 def choose_tiers(
-    reading: Reading, tiers: list[Tier], options: AnnotationOptions
+    annotation_file: AnnotationFile, tiers: list[Tier], options: AnnotationOptions
 ) -> list[Tier]:
     """Return the tiers to read; notes say which they are, and why."""
     if options.tiers:
-        chosen = _find_given(reading, tiers, options.tiers)
+        chosen = _find_given(annotation_file, tiers, options.tiers)
         reason = ""
     else:
-        chosen, reason = _choose_by_content(reading, tiers, options)
+        chosen, reason = _choose_by_content(annotation_file, tiers, options)
     note = f"tiers read: {list_names([tier.name for tier in chosen])}{reason}"
     if reason and len(chosen) < len(tiers):
         others = [tier.name for tier in tiers if tier not in chosen]
         note += f"; not {list_names(others)} (--tiers chooses others)"
-    reading.notes.append(note)
+    annotation_file.notes.append(note)
     return chosen
 
 
 def _find_given(
-    reading: Reading, tiers: list[Tier], given: Sequence[str]
+    annotation_file: AnnotationFile, tiers: list[Tier], given: Sequence[str]
 ) -> list[Tier]:
     """Return the tiers that the user gave, at least one of which must exist."""
     names = {name.casefold() for name in given}
@@ -94,17 +94,17 @@ def _find_given(
     if not chosen:
         suggestion = suggest_name(given[0], [tier.name for tier in tiers])
         raise InputError(
-            f"{reading.path}: line 1: no tier {list_names(given)}; {suggestion}"
+            f"{annotation_file.path}: line 1: no tier {list_names(given)}; {suggestion}"
         )
     return chosen
 
 
 def _choose_by_content(
-    reading: Reading, tiers: list[Tier], options: AnnotationOptions
+    annotation_file: AnnotationFile, tiers: list[Tier], options: AnnotationOptions
 ) -> tuple[list[Tier], str]:
     """Return the tiers with call types, and how they are known."""
-    if options.known is not None:
-        chosen = _vote(reading, tiers, options.known)
+    if options.is_known_label is not None:
+        chosen = _vote(annotation_file, tiers, options.is_known_label)
         if chosen:
             return chosen, ""
     intervals = [tier for tier in tiers if tier.kind == INTERVALS]
@@ -120,7 +120,7 @@ def _choose_by_content(
     candidates = filled if best == 0 else named
     with_calls = [tier for tier in candidates if _has_calls(tier)]
     if not _is_one_group(with_calls):
-        raise _unclear_choice(reading, filled)
+        raise _unclear_choice(annotation_file, filled)
     return with_calls, ", by their labels"
 
 
@@ -131,9 +131,9 @@ def _is_one_group(tiers: Iterable[Tier]) -> bool:
 def _rate_name(tier: Tier) -> int:
     """Return how clearly the name of a tier says that it holds call types; 0 if it does not."""
     words = _split_words(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", tier.name))
-    if _count_known(words, OTHER_NAMES) > 0:
+    if _count_words(words, OTHER_NAMES) > 0:
         return 0
-    return 2 * _count_known(words, CALL_NAMES) + _count_known(words, LABEL_NAMES)
+    return 2 * _count_words(words, CALL_NAMES) + _count_words(words, LABEL_NAMES)
 
 
 def _has_calls(tier: Tier) -> bool:
@@ -141,7 +141,7 @@ def _has_calls(tier: Tier) -> bool:
     count = 0
     for entry in tier.entries:
         words = _split_words(entry.label)
-        count += len(words) <= MOST_WORDS and _count_known(words, CALLS) > 0
+        count += len(words) <= MOST_WORDS and _count_words(words, CALLS) > 0
     return 2 * count > len(tier.entries)
 
 
@@ -149,12 +149,16 @@ def _split_words(text: str) -> list[str]:
     return re.findall(r"[^\W\d_]+", text.casefold())
 
 
-def _count_known(words: Iterable[str], known: Container[str]) -> int:
-    """Count the words that are known, in the singular or in the plural."""
-    return sum(word in known or word.removesuffix("s") in known for word in words)
+def _count_words(words: Iterable[str], vocabulary: Container[str]) -> int:
+    """Count the words of a vocabulary, in the singular or in the plural."""
+    return sum(
+        word in vocabulary or word.removesuffix("s") in vocabulary for word in words
+    )
 
 
-def _unclear_choice(reading: Reading, tiers: Sequence[Tier]) -> OptionError:
+def _unclear_choice(
+    annotation_file: AnnotationFile, tiers: Sequence[Tier]
+) -> OptionError:
     descriptions = []
     for tier in tiers:
         labels = list(dict.fromkeys(entry.label for entry in tier.entries))
@@ -163,22 +167,24 @@ def _unclear_choice(reading: Reading, tiers: Sequence[Tier]) -> OptionError:
         descriptions.append(f"{quote(tier.name)} ({count})")
     first = quote(tiers[0].name)
     return OptionError(
-        f"{reading.path}: line 1: several tiers have labels, and it is not clear which are call "
-        f"types: {', '.join(descriptions)}; choose with --tiers {first}, for example, "
-        f"or tiers = [{first}] in a study file"
+        f"{annotation_file.path}: line 1: several tiers have labels, and it is not clear "
+        f"which are call types: {', '.join(descriptions)}; choose with --tiers {first}, for "
+        f"example, or tiers = [{first}] in a study file"
     )
 
 
 def _vote(
-    reading: Reading, tiers: list[Tier], known: Callable[[str], bool]
+    annotation_file: AnnotationFile,
+    tiers: list[Tier],
+    is_known_label: Callable[[str], bool],
 ) -> list[Tier]:
     """Choose the interval tiers with mostly known labels, and the one with the most."""
     votes = {}
     for tier in tiers:
         if tier.kind == INTERVALS:
-            votes[tier] = sum(known(entry.label) for entry in tier.entries)
+            votes[tier] = sum(is_known_label(entry.label) for entry in tier.entries)
     if not any(votes.values()):
-        reading.notes.append("no tier has a known label")
+        annotation_file.notes.append("no tier has a known label")
         return []
     best = max(votes, key=votes.__getitem__)
     chosen = [
@@ -186,5 +192,5 @@ def _vote(
     ]
     for tier in chosen:
         labels = f"{votes[tier]} of the {len(tier.entries)} labels"
-        reading.notes.append(f"{labels} on tier {quote(tier.name)} are known")
+        annotation_file.notes.append(f"{labels} on tier {quote(tier.name)} are known")
     return chosen

@@ -11,17 +11,21 @@ from typing import Any
 
 import polars as pl
 
-from callshot.corpus.annotation_sources import Sources, find_input_files, read_sources
 from callshot.corpus.annotations import (
+    AnnotationFile,
     AnnotationOptions,
-    Reading,
     read_annotations,
     recognise,
 )
 from callshot.corpus.annotations.cells import MISSING, parse_number
 from callshot.corpus.annotations.rows import normalize_name
 from callshot.corpus.annotations.text import RowError, quote
-from callshot.corpus.calls import place_calls
+from callshot.corpus.calls import make_calls
+from callshot.corpus.corpus_annotations import (
+    CorpusAnnotations,
+    find_input_files,
+    read_corpus_annotations,
+)
 from callshot.corpus.recordings import Library, find_recordings, probe_recordings
 from callshot.errors import InputError
 from callshot.records import Annotation, Cell, Recording, Reject, no_progress
@@ -77,7 +81,7 @@ class RecordingFolder:
 
 
 @dataclass(frozen=True)
-class EventReading:
+class EventTable:
     """The events of a file or folder, the rows that are none, and notes for the user."""
 
     events: Frame
@@ -98,7 +102,7 @@ def read_events(
     path: Path,
     recordings: RecordingFolder | None = None,
     annotation_options: AnnotationOptions = NO_OPTIONS,
-) -> EventReading:
+) -> EventTable:
     """Read detections or annotations, of one recording or of many.
 
     Without `recordings`, every file must name the recordings of its rows.
@@ -106,40 +110,42 @@ def read_events(
     if recordings is None:
         return _read_named(path, annotation_options)
     if path.suffix.lower() == ".parquet":
-        sources = Sources(recordings.library)
-        reading = _read_parquet_rows(path)
-        sources.add(reading, PurePosixPath(path.name))
+        corpus_annotations = CorpusAnnotations(recordings.library)
+        annotation_file = _read_parquet_rows(path)
+        corpus_annotations.add(annotation_file, PurePosixPath(path.name))
     else:
-        sources = read_sources(
+        corpus_annotations = read_corpus_annotations(
             recordings.library, path, "auto", annotation_options, no_progress
         )
     errors = dict(recordings.errors)
-    calls, rejects = place_calls(
-        sources.placed, dict(recordings.recordings), errors, str
+    calls, rejects = make_calls(
+        corpus_annotations.annotations, dict(recordings.recordings), errors, str
     )
-    rejects = [*sources.rejects, *sources.skipped_files, *rejects]
+    rejects = [*corpus_annotations.rejects, *corpus_annotations.skipped_files, *rejects]
     rows: list[Row] = []
     for call in calls:
         _add_row(rows, rejects, call.annotation, call.path, call.start_s, call.end_s)
-    return EventReading(events_frame(rows), rejects, sorted(sources.notes))
+    return EventTable(events_frame(rows), rejects, sorted(corpus_annotations.notes))
 
 
-def _read_named(path: Path, annotation_options: AnnotationOptions) -> EventReading:
+def _read_named(path: Path, annotation_options: AnnotationOptions) -> EventTable:
     """Read files that name the recordings of their rows."""
     rows: list[Row] = []
     rejects: Rejects = []
     notes: dict[str, None] = {}
-    for reading in _readings(path, annotation_options):
-        rejects += reading.rejects
-        notes |= dict.fromkeys(reading.notes)
-        for annotation in reading.annotations:
+    for annotation_file in _read_files(path, annotation_options):
+        rejects += annotation_file.rejects
+        notes |= dict.fromkeys(annotation_file.notes)
+        for annotation in annotation_file.annotations:
             name = _check_named(annotation)
             end_s = annotation.end_s
             _add_row(rows, rejects, annotation, name, annotation.start_s, end_s)
-    return EventReading(events_frame(rows), rejects, list(notes))
+    return EventTable(events_frame(rows), rejects, list(notes))
 
 
-def _readings(path: Path, annotation_options: AnnotationOptions) -> Iterator[Reading]:
+def _read_files(
+    path: Path, annotation_options: AnnotationOptions
+) -> Iterator[AnnotationFile]:
     if path.suffix.lower() == ".parquet":
         yield _read_parquet_rows(path)
         return
@@ -211,11 +217,11 @@ def _parse_verdict(cell: Cell) -> bool | None:
     return VERDICTS[text]
 
 
-def _read_parquet_rows(path: Path) -> Reading:
+def _read_parquet_rows(path: Path) -> AnnotationFile:
     """Read the rows of a Parquet file that has the columns of EVENTS, or some of them."""
     frame = read_parquet(path)
     check_columns(path, frame.columns, REQUIRED)
-    reading = Reading(path, "parquet", "its suffix is .parquet")
+    annotation_file = AnnotationFile(path, "parquet", "its suffix is .parquet")
     wanted = [name for name in EVENTS if name in frame.columns]
     try:
         frame = frame.select([pl.col(name).cast(EVENTS[name]) for name in wanted])
@@ -226,13 +232,15 @@ def _read_parquet_rows(path: Path) -> Reading:
         ) from None
     for number, row in enumerate(frame.iter_rows(named=True), start=1):
         recording, start_s, end_s, label = [row.pop(name) for name in REQUIRED]
-        with reading.rejecting(number):
+        with annotation_file.rejecting(number):
             if None in (recording, start_s, end_s):
                 raise RowError(
                     "expected a recording, a start and an end, got an empty cell"
                 )
-            reading.add(number, label or "", start_s, end_s, path=recording, extra=row)
-    return reading
+            annotation_file.add(
+                number, label or "", start_s, end_s, path=recording, extra=row
+            )
+    return annotation_file
 
 
 def events_frame(rows: Iterable[Row]) -> Frame:

@@ -19,7 +19,7 @@ from callshot.corpus.annotations import AnnotationOptions, audacity, raven
 from callshot.corpus.annotations.cells import add_times
 from callshot.corpus.audio import SUFFIXES
 from callshot.detection.events.events import (
-    EventReading,
+    EventTable,
     RecordingFolder,
     open_recordings,
     read_events,
@@ -62,14 +62,14 @@ def convert_files(
     out: Path,
     recordings: Path | None,
     annotation_options: AnnotationOptions,
-) -> tuple[EventReading, list[Path]]:
+) -> tuple[EventTable, list[Path]]:
     """Write the events of a file or folder in one of EXPORTS; see `export_events`."""
     check_format(format)
     with open_output_folder(out, (), MANIFEST) as output:
         folder = None if recordings is None else open_recordings(recordings)
-        reading = read_events(source, folder, annotation_options)
-        files = _write_events(output, reading.events, format, folder)
-    return reading, files
+        table = read_events(source, folder, annotation_options)
+        files = _write_events(output, table.events, format, folder)
+    return table, files
 
 
 def export_events(

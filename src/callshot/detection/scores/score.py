@@ -12,7 +12,7 @@ import polars as pl
 
 from callshot.corpus.renaming import make_annotation_options
 from callshot.detection.events.events import (
-    EventReading,
+    EventTable,
     RecordingFolder,
     complete_events,
     open_recordings,
@@ -117,15 +117,15 @@ class _Input:
     def read(self, events: Events, columns: Mapping[str, str] | None = None) -> Frame:
         """Return the events of a file, or of a frame."""
         if isinstance(events, pl.DataFrame):
-            reading = EventReading(complete_events(events))
+            table = EventTable(complete_events(events))
         else:
             annotation_options = make_annotation_options(columns=columns or {})
-            reading = read_events(to_path(events), self.folder, annotation_options)
-        self.rejects += reading.rejects
-        self.notes += reading.notes
+            table = read_events(to_path(events), self.folder, annotation_options)
+        self.rejects += table.rejects
+        self.notes += table.notes
         if self.durations_s:
-            return rename_recordings(reading.events, self.durations_s)
-        return reading.events
+            return rename_recordings(table.events, self.durations_s)
+        return table.events
 
 
 def score_detections(

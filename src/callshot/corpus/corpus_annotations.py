@@ -1,8 +1,8 @@
-"""Annotations of a library of recordings, each placed on the recording that it belongs to.
+"""Annotations of a library of recordings, each with the recording that it belongs to.
 
-`read_sources` reads them from one file, from every recognised file under a folder, or from the
-names of the folders of the recordings. A row that fits no recording becomes a reject; a file that
-cannot be read is skipped, with a reason.
+`read_corpus_annotations` reads them from one file, from every recognised file under a folder, or
+from the names of the folders of the recordings. A row that fits no recording becomes a reject; a
+file that cannot be read is skipped, with a reason.
 """
 
 import json
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from callshot.corpus.annotations import (
+    AnnotationFile,
     AnnotationOptions,
-    Reading,
     find_format,
     read_annotations,
     recognise,
@@ -32,7 +32,8 @@ from callshot.errors import InputError
 from callshot.files import sha256_file
 from callshot.records import Annotation, Progress, Reject
 
-Placed = tuple[str, Annotation]  # the path of a recording, and an annotation on it
+# The path of a recording, and an annotation on it.
+RecordingAnnotation = tuple[str, Annotation]
 
 # What rows call a recording, with the folders that its path does not have.
 Names = defaultdict[str, dict[str | None, str]]
@@ -58,7 +59,7 @@ DAMAGED_MANIFEST = (
 
 
 @dataclass
-class Sources:
+class CorpusAnnotations:
     """Annotations with the paths of their recordings, rejected rows and skipped files.
 
     `annotated` includes recordings whose annotation file has no calls. `recognised` counts files by
@@ -66,48 +67,52 @@ class Sources:
     """
 
     library: Library
-    placed: list[Placed] = field(default_factory=list)
+    annotations: list[RecordingAnnotation] = field(default_factory=list)
     annotated: set[str] = field(default_factory=set)
     rejects: list[Reject] = field(default_factory=list)
     skipped_files: list[Reject] = field(default_factory=list)
     recognised: Counter[tuple[str, str]] = field(default_factory=Counter)
     notes: Counter[str] = field(default_factory=Counter)
 
-    def add(self, reading: Reading, file: PurePosixPath) -> set[str]:
-        """Place the annotations of a file; return the recordings that it annotates."""
-        self.recognised[reading.format, reading.reason] += 1
-        self.rejects += reading.rejects
-        self.notes.update(reading.notes)
-        names = {annotation.path for annotation in reading.annotations} or {None}
-        recordings = {name: self._find_recording(name, file) for name in names}
-        for annotation in reading.annotations:
+    def add(
+        self, annotation_file: AnnotationFile, relative_path: PurePosixPath
+    ) -> set[str]:
+        """Add the annotations of a file; return the recordings that it annotates."""
+        self.recognised[annotation_file.format, annotation_file.reason] += 1
+        self.rejects += annotation_file.rejects
+        self.notes.update(annotation_file.notes)
+        names = {annotation.path for annotation in annotation_file.annotations}
+        recordings = {
+            name: self._find_recording(name, relative_path) for name in names or {None}
+        }
+        for annotation in annotation_file.annotations:
             recording = recordings[annotation.path]
             if isinstance(recording, InputError):
                 self.rejects.append(annotation.reject(recording))
             else:
-                self.placed.append((recording, annotation))
+                self.annotations.append((recording, annotation))
         paths = {path for path in recordings.values() if isinstance(path, str)}
         self.annotated |= paths
         return paths
 
     def _find_recording(
-        self, name: str | None, file: PurePosixPath
+        self, name: str | None, relative_path: PurePosixPath
     ) -> str | InputError:
         try:
             if name is None:
-                return self.library.pair(file)
+                return self.library.pair(relative_path)
             return self.library.find(name)
         except InputError as error:
             return error
 
 
-def read_sources(
+def read_corpus_annotations(
     library: Library,
     annotations: Path | None,
     format: str,
     annotation_options: AnnotationOptions,
     progress: Progress,
-) -> Sources:
+) -> CorpusAnnotations:
     """Read the annotations of a library from a file or folder.
 
     Without `annotations` they are looked for beside the recordings; if there are none, recordings
@@ -119,7 +124,7 @@ def read_sources(
         find_format(format)  # an unknown name is an error before any work
     path = library.root if annotations is None else annotations
     check_exists(path, "a file or folder of annotations")
-    sources = Sources(library)
+    corpus_annotations = CorpusAnnotations(library)
     if path.is_dir():
         files = find_input_files(
             path,
@@ -128,21 +133,25 @@ def read_sources(
         )
         if annotations is None and library.is_single:
             files = _select_files_of_recording(files, library, annotation_options)
-        _read_folder(sources, path, list(files), format, annotation_options, progress)
+        _read_folder(
+            corpus_annotations, path, list(files), format, annotation_options, progress
+        )
     else:
-        reading = read_annotations(path, format, annotation_options)
-        sources.add(reading, PurePosixPath(path.name))
+        annotation_file = read_annotations(path, format, annotation_options)
+        corpus_annotations.add(annotation_file, PurePosixPath(path.name))
         progress(1.0, "reading annotations")
-    _reject_namesakes(sources)
-    is_empty_corpus = sources.recognised and not sources.skipped_files
-    if sources.placed or sources.rejects or is_empty_corpus:
-        return sources
+    _reject_namesakes(corpus_annotations)
+    is_empty_corpus = (
+        corpus_annotations.recognised and not corpus_annotations.skipped_files
+    )
+    if corpus_annotations.annotations or corpus_annotations.rejects or is_empty_corpus:
+        return corpus_annotations
     has_folders = any("/" in name for name in library.paths)
     if annotations is not None or format != "auto" or not has_folders:
-        raise _no_annotations(path, sources.skipped_files)
+        raise _no_annotations(path, corpus_annotations.skipped_files)
     why = "no annotation files, and recordings in folders"
     by_folder = _label_by_folder(library, why)
-    by_folder.skipped_files += sources.skipped_files
+    by_folder.skipped_files += corpus_annotations.skipped_files
     return by_folder
 
 
@@ -156,9 +165,9 @@ def _no_annotations(path: Path, skipped_files: list[Reject]) -> InputError:
     return InputError(f"{first.file}: {first.reason}{rest}")
 
 
-def _label_by_folder(library: Library, why: str) -> Sources:
+def _label_by_folder(library: Library, why: str) -> CorpusAnnotations:
     """Label each whole recording with the name of its folder."""
-    sources = Sources(library)
+    corpus_annotations = CorpusAnnotations(library)
     folders = set()
     for path in library.paths:
         folder = PurePosixPath(path).parent
@@ -173,17 +182,17 @@ def _label_by_folder(library: Library, why: str) -> Sources:
                 file=file,
                 row=None,
             )
-            sources.placed.append((path, annotation))
-            sources.annotated.add(path)
+            corpus_annotations.annotations.append((path, annotation))
+            corpus_annotations.annotated.add(path)
         else:
             reason = "not in a folder that could be its label"
-            sources.rejects.append(Reject(file, None, reason))
-    sources.recognised[FOLDERS, why] = len(folders)
-    return sources
+            corpus_annotations.rejects.append(Reject(file, None, reason))
+    corpus_annotations.recognised[FOLDERS, why] = len(folders)
+    return corpus_annotations
 
 
 def _read_folder(
-    sources: Sources,
+    corpus_annotations: CorpusAnnotations,
     folder: Path,
     files: list[Path],
     format: str,
@@ -193,15 +202,17 @@ def _read_folder(
     formats: Formats = defaultdict(dict)
     folders = {path.parent for path in files if _may_annotate(path)}
     for path in files:
-        reading = _read_file(path, folder, format, annotation_options, sources)
+        annotation_file = _read_file(
+            path, folder, format, annotation_options, corpus_annotations
+        )
         progress(1 / len(files), "reading annotations")
-        if reading is None:
+        if annotation_file is None:
             continue
         name = path.relative_to(folder).as_posix()
         if len(folders) == 1:
             name = path.name
-        for recording in sources.add(reading, PurePosixPath(name)):
-            formats[recording].setdefault(reading.format, path)
+        for recording in corpus_annotations.add(annotation_file, PurePosixPath(name)):
+            formats[recording].setdefault(annotation_file.format, path)
     _check_one_format(formats)
 
 
@@ -214,8 +225,8 @@ def _read_file(
     folder: Path,
     format: str,
     annotation_options: AnnotationOptions,
-    sources: Sources,
-) -> Reading | None:
+    corpus_annotations: CorpusAnnotations,
+) -> AnnotationFile | None:
     """Read a file if it holds annotations; note why not if its suffix suggests that it does."""
     try:
         reason = skip_reason(path, folder, follow_links=annotation_options.follow_links)
@@ -225,7 +236,7 @@ def _read_file(
     except InputError as error:
         reason = str(error).removeprefix(f"{path}: ")
     if _may_annotate(path):
-        sources.skipped_files.append(Reject(str(path), None, reason))
+        corpus_annotations.skipped_files.append(Reject(str(path), None, reason))
     return None
 
 
@@ -258,16 +269,16 @@ def _check_one_format(formats: Formats) -> None:
             )
 
 
-def _reject_namesakes(sources: Sources) -> None:
+def _reject_namesakes(corpus_annotations: CorpusAnnotations) -> None:
     """Reject annotations that fit a recording only without their folders, if others fit better.
 
     `site1/x.wav` and `site2/x.wav` are two recordings, even if the library has only one of them.
     """
-    names = _find_names(sources.placed)
-    root = sources.library.root.absolute().name.casefold()
+    names = _find_names(corpus_annotations.annotations)
+    root = corpus_annotations.library.root.absolute().name.casefold()
     guesses: dict[str, str | None] = {}
-    placed = []
-    for path, annotation in sources.placed:
+    kept = []
+    for path, annotation in corpus_annotations.annotations:
         ignored = names[path].get(annotation.path, "")
         if ignored and ignored.rpartition("/")[2] != root:
             guesses.setdefault(path, annotation.path)
@@ -275,20 +286,20 @@ def _reject_namesakes(sources: Sources) -> None:
             if other is not None:
                 reason = f"may be another recording than {path}, which other rows call {other}"
                 reject = annotation.reject(f"{annotation.path} {reason}")
-                sources.rejects.append(reject)
+                corpus_annotations.rejects.append(reject)
                 continue
-        placed.append((path, annotation))
-    sources.placed = placed
+        kept.append((path, annotation))
+    corpus_annotations.annotations = kept
     if guesses:
         first = next(iter(guesses.values()))
         note = f"{len(guesses)} recordings were found by file name only, the first from {first}"
-        sources.notes[note] += 1
+        corpus_annotations.notes[note] += 1
 
 
-def _find_names(placed: Iterable[Placed]) -> Names:
+def _find_names(annotations: Iterable[RecordingAnnotation]) -> Names:
     """Return what rows call each recording, with the folders that its path does not have."""
     names: Names = defaultdict(dict)
-    for path, annotation in placed:
+    for path, annotation in annotations:
         name = annotation.path
         if name and name not in names[path]:
             names[path][name] = unmatched_folders(name, path)
