@@ -25,13 +25,13 @@ from callshot.encoders.embed import (
     make_table,
 )
 from callshot.encoders.encode import Encoder, open_encoder
+from callshot.encoders.joined_encoder import find_joined_encoder
 from callshot.encoders.pooling import POOLINGS
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.store.store import open_store
-from callshot.encoders.views import find_views
 from callshot.records import Embeddings
+from encoder_scores import compare_tables, read_audio
 from table import parser, show
-from view_scores import compare_tables, read_audio
 
 Outputs = list[np.ndarray]
 
@@ -86,7 +86,9 @@ def pool_tables(
             elif np.allclose(vectors, means, rtol=1e-5, atol=1e-6):
                 print(f"{path.parent.name}, speed {speed}: {pooling} is mean")
                 continue
-            name = find_views(encoder, {"speed": speed, "pooling": pooling}).name
+            name = find_joined_encoder(
+                encoder, {"speed": speed, "pooling": pooling}
+            ).name
             yield make_table(name, audio.segments, vectors, audio.source)
 
 

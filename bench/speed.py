@@ -22,8 +22,8 @@ from callshot.corpus.segments import segment_corpus
 from callshot.corpus.synthetic.corpus import make_corpus
 from callshot.encoders.embed import EmbedOptions, SegmentAudio, default_store, embed
 from callshot.records import Embeddings, Segment
+from encoder_scores import TableRow, compare_tables, read_audio
 from table import parser, show
-from view_scores import TableRow, compare_tables, read_audio
 
 SHIFTS = {0.125: 1, 0.25: 2, 0.5: 3, 2: 4, 4: 5, 8: 6}  # factor: seed
 SCALE = 0.5

@@ -26,8 +26,8 @@ from callshot.detection.learning.embed_mixed_segments import (
 from callshot.detection.learning.mix_calls import SNRS_DB
 from callshot.encoders.embed import EmbedOptions, SegmentAudio
 from callshot.encoders.embed import embed as embed_with_encoder
+from callshot.encoders.joined_encoder import check_title
 from callshot.encoders.spec import format_options
-from callshot.encoders.views import check_title
 from callshot.errors import OptionError, check_options
 from callshot.fewshot.dataset import Dataset
 from callshot.fewshot.differences import compare_baselines, compare_encoders

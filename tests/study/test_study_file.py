@@ -300,7 +300,7 @@ def test_the_path_of_an_onnx_model_is_relative_to_the_study(
         "callshot.study.study_file.encoder_status",
         lambda spec: SimpleNamespace(needs=()),
     )
-    assert read_study(study(folder, text)).encoders[0].views.specs[0].options[
+    assert read_study(study(folder, text)).encoders[0].joined_encoder.specs[0].options[
         "path"
     ] == str(folder / "my.onnx")
 

@@ -468,8 +468,8 @@ def test_several_tables_keep_their_own_views_notes_and_fingerprints(
     facts = {"views": "1,2", "note": "made by hand", "fingerprint": "abc"}
     other = parquet(tmp_path, "other.parquet", {"encoder": "joined", **facts})
     first, second = read_tables([parquet(tmp_path), other])
-    assert (first.views, first.note, first.fingerprint) == ((), "", "")
-    kept = (second.views, second.note, second.fingerprint)
+    assert (first.joined_dimensions, first.note, first.fingerprint) == ((), "", "")
+    kept = (second.joined_dimensions, second.note, second.fingerprint)
     assert kept == ((1, 2), "made by hand", "abc")
 
 

@@ -212,10 +212,10 @@ def show(name: Name, choices: Choices = None) -> None:
     from rich.console import Console
 
     from callshot.encoders.availability import encoder_status
-    from callshot.encoders.views import find_views
+    from callshot.encoders.joined_encoder import find_joined_encoder
     from callshot.report.terminal import show_encoder
 
-    for spec in find_views(name, parse_pairs("set", choices, "speed=2")).specs:
+    for spec in find_joined_encoder(name, parse_pairs("set", choices, "speed=2")).specs:
         show_encoder(spec.all_options(), encoder_status(spec), Console())
 
 
@@ -282,9 +282,9 @@ def get(
 def check(name: Name, choices: Choices = None, device: Device = "cpu") -> None:
     """Test an encoder on fixed sounds, and compare its vectors with known ones if there are any."""
     from callshot.encoders.availability import check_encoder
-    from callshot.encoders.views import find_views
+    from callshot.encoders.joined_encoder import find_joined_encoder
 
-    for spec in find_views(name, parse_pairs("set", choices, "speed=2")).specs:
+    for spec in find_joined_encoder(name, parse_pairs("set", choices, "speed=2")).specs:
         for line in check_encoder(spec, device=device):
             print(line)
 

@@ -23,7 +23,7 @@ from callshot.encoders.catalogue import display_name
 from callshot.encoders.embed_on_cluster import (
     EmbedWork,
     embed_on_cluster,
-    view_fingerprint,
+    spec_fingerprint,
 )
 from callshot.encoders.embedding_run import EmbeddingRun
 from callshot.encoders.encode import (
@@ -31,10 +31,14 @@ from callshot.encoders.encode import (
     open_encoder,
 )
 from callshot.encoders.fit import measure_spectra, resolve_speeds, sample_segments
+from callshot.encoders.joined_encoder import (
+    JoinedEncoder,
+    find_joined_encoder,
+    join_tables,
+)
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.store.store import FINGERPRINT, Store, open_store
 from callshot.encoders.validation import Float32Array
-from callshot.encoders.views import Views, find_views, join_tables
 from callshot.encoders.workers import Workers
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.files import sha256_text, why_not_writable
@@ -152,42 +156,49 @@ def embed(
     InputError
         If no segment could be embedded.
     """
-    asked = find_views(encoder, options.encoder_options)
-    views = choose_views(asked, audio)
-    if write_sequences is not None and len(views.specs) > 1:
+    asked = find_joined_encoder(encoder, options.encoder_options)
+    joined_encoder = choose_speeds(asked, audio)
+    if write_sequences is not None and len(joined_encoder.specs) > 1:
         raise OptionError(
-            f"{views.name}: joined views have no sequence in common; "
+            f"{joined_encoder.name}: joined encoders have no sequence in common; "
             "embed each of them by itself, or remove sequences"
         )
     tables = []
     rejects: dict[int | None, Reject] = {}
-    for spec in views.specs:
-        device = views.device(spec, options.device)
-        table, rejected = embed_view(
+    for spec in joined_encoder.specs:
+        device = joined_encoder.device(spec, options.device)
+        table, rejected = embed_spec(
             audio,
             spec,
             replace(options, device=device),
             write_sequences=write_sequences,
-            progress=lambda share, what: progress(share / len(views.specs), what),
+            progress=lambda share, what: progress(
+                share / len(joined_encoder.specs), what
+            ),
         )
         tables.append(table)
         rejects = {reject.row: reject for reject in rejected} | rejects
-    joined = join_tables(tables, asked.name, views, options.device)
-    if views != asked:
-        note = f"{asked.name}: chosen from where the energy of the calls lies: {views.name}"
+    joined = join_tables(tables, asked.name, joined_encoder, options.device)
+    if joined_encoder != asked:
+        note = (
+            f"{asked.name}: chosen from where the energy of the calls lies: "
+            f"{joined_encoder.name}"
+        )
         joined = replace(joined, note=note)
     return joined, [rejects[row] for row in sorted(rejects, key=lambda row: row or 0)]
 
 
-def choose_views(views: Views, audio: SegmentAudio) -> Views:
-    """Return views with numbers in place of speed=auto, chosen from some of the segments."""
-    if not any(spec.auto_speed for spec in views.specs):
-        return views
+def choose_speeds(joined_encoder: JoinedEncoder, audio: SegmentAudio) -> JoinedEncoder:
+    """Return an encoder with numbers in place of speed=auto, chosen from some of the segments."""
+    if not any(spec.auto_speed for spec in joined_encoder.specs):
+        return joined_encoder
     segments = sample_segments(audio.segments)
-    return resolve_speeds(views, measure_spectra(segments, audio.load(segments)))
+    return resolve_speeds(
+        joined_encoder, measure_spectra(segments, audio.load(segments))
+    )
 
 
-def embed_view(
+def embed_spec(
     audio: SegmentAudio,
     spec: EncoderSpec,
     options: EmbedOptions = DEFAULTS,
@@ -222,7 +233,7 @@ def _choose_encoding(
 ) -> tuple[Mapping[str, object], EmbedMissing]:
     """Return the fingerprint of an encoder, and what embeds segments: a model here, or workers."""
     if options.cluster is not None:
-        fingerprint = view_fingerprint(spec, options.device, sequences=sequences)
+        fingerprint = spec_fingerprint(spec, options.device, sequences=sequences)
         work = EmbedWork(audio.load, spec, fingerprint, options.device, sequences)
         sources = _name_sources(audio)
         return fingerprint, partial(

@@ -58,7 +58,7 @@ class _OpenEncoder:
     workers: Workers
 
 
-def view_fingerprint(
+def spec_fingerprint(
     spec: EncoderSpec, device: str, *, sequences: bool
 ) -> dict[str, object]:
     """Return the fingerprint that an open encoder would have, without opening it."""

@@ -7,7 +7,7 @@
     2. Half of the way from there to the middle of the encoder's band, in octaves, rounded to whole
        octaves, is the speed. Only half of the way: played faster, calls also become shorter, and an
        encoder of windows gets less of them.
-    3. The view at that speed is joined with the one an octave nearer to 1.
+    3. The vector at that speed is joined with the one an octave nearer to 1.
 """
 
 import math
@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from callshot.encoders.batching import Loaded
+from callshot.encoders.joined_encoder import JoinedEncoder
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.validation import Float32Array
-from callshot.encoders.views import Views
 from callshot.encoders.windows import find_spans
 from callshot.errors import InputError, OptionError
 from callshot.records import FloatArray, Segment
@@ -146,16 +146,18 @@ def sample_segments(segments: Sequence[Segment]) -> Sequence[Segment]:
     return [segments[row] for row in rows]
 
 
-def resolve_speeds(views: Views, spectra: CallSpectra) -> Views:
-    """Return views with the speeds that are chosen for calls, in place of speed=auto."""
+def resolve_speeds(
+    joined_encoder: JoinedEncoder, spectra: CallSpectra
+) -> JoinedEncoder:
+    """Return an encoder with the speeds that are chosen for calls, in place of speed=auto."""
     specs: list[EncoderSpec] = []
-    for spec in views.specs:
+    for spec in joined_encoder.specs:
         chosen = [spec]
         if spec.auto_speed:
             speeds = choose_speeds(spec, spectra.middle_hz())
             chosen = [replace(spec, speed=speed, auto_speed=False) for speed in speeds]
         specs += [encoder for encoder in chosen if encoder not in specs]
-    return Views(tuple(specs), views.scale)
+    return JoinedEncoder(tuple(specs), joined_encoder.scale)
 
 
 @dataclass(frozen=True)

@@ -56,23 +56,23 @@ def centre_and_normalise(support: FloatArray) -> Transform:
     return lambda vectors: unit(vectors - mean)
 
 
-def equalise_views(support: FloatArray, views: Sequence[int]) -> Transform:
-    """Divide each view by the root mean square of the distances on the support side.
+def equalise_encoders(support: FloatArray, dimensions: Sequence[int]) -> Transform:
+    """Divide the vectors of each joined encoder by their root mean square distance in the support.
 
-    `views` are the dimensions of the views, side by side in every vector. A view without any
+    `dimensions` are those of the encoders, side by side in every vector. An encoder without any
     distance stays as it is.
 
     >>> support = np.array([[0.0, 5.0, 5.0], [2.0, 5.0, 45.0]])
-    >>> equalise_views(support, (1, 2))(support)
+    >>> equalise_encoders(support, (1, 2))(support)
     array([[0.        , 0.1767767 , 0.1767767 ],
            [1.41421356, 0.1767767 , 1.59099026]])
     """
     scales = []
-    for view in np.split(support, np.cumsum(views)[:-1], axis=1):
+    for part in np.split(support, np.cumsum(dimensions)[:-1], axis=1):
         # The mean squared distance of two vectors is twice the mean one from their mean.
-        variance = view.var(axis=0).sum()
+        variance = part.var(axis=0).sum()
         scales.append(np.sqrt(2 * variance) or 1.0)
-    divisor = np.repeat(scales, views)
+    divisor = np.repeat(scales, dimensions)
     return lambda vectors: vectors / divisor
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
-from callshot.fewshot.classifiers import CENTROID, Classifier, equalise_views, unit
+from callshot.fewshot.classifiers import CENTROID, Classifier, equalise_encoders, unit
 from callshot.fewshot.episodes import Episodes, Mask, Split
 from callshot.fewshot.kernels import streams
 from callshot.fewshot.kernels.supports import RULES, Rows, Sampling, multiply_rows
@@ -40,8 +40,8 @@ BLOCK_ROWS = 64  # queries in one multiplication
 class Engine:
     """Episodes under a protocol; `memory` is in bytes. With a GPU, sweeps run on it.
 
-    With a classifier that is fitted to splits, or views that are scaled, only the engine that
-    `for_split` returns can run.
+    With a classifier that is fitted to splits, or joined encoders that are scaled, only the engine
+    that `for_split` returns can run.
     """
 
     episodes: Episodes
@@ -107,7 +107,7 @@ class Engine:
 
     def for_split(self, split: Split) -> "Engine":
         """Return the engine on the vectors that its classifier makes from a split."""
-        if self.classifier.fit is None and not self.episodes.views:
+        if self.classifier.fit is None and not self.episodes.joined_dimensions:
             return self
         return replace(
             self, episodes=transform_split(self.episodes, self.classifier, split.number)
@@ -165,12 +165,14 @@ def transform_split(
 ) -> Episodes:
     """Return the episodes on the vectors that a classifier makes from a split's support side.
 
-    Views are scaled first.
+    Joined encoders are scaled first.
     """
     outside = episodes.is_support(number)
-    if episodes.views:
-        transform = equalise_views(episodes.vectors[outside], episodes.views)
-        episodes = replace(episodes.transformed(transform), views=())
+    if episodes.joined_dimensions:
+        transform = equalise_encoders(
+            episodes.vectors[outside], episodes.joined_dimensions
+        )
+        episodes = replace(episodes.transformed(transform), joined_dimensions=())
     if classifier.fit is None:
         return episodes
     return episodes.transformed(classifier.fit(episodes.vectors[outside]))

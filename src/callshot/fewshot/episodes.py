@@ -39,8 +39,8 @@ class Episodes:
 
     `rows` are the rows of the table, `segment` and `recording` their names. `vectors` are centred:
     the table's minus `origin`. Class n begins at row class_start[n]. `relevant` is (rows, classes).
-    `views` are the dimensions of views that each split scales to equal distances. With
-    `only_common`, supports come from the common fold alone.
+    `joined_dimensions` are those of joined encoders, which each split scales to equal distances.
+    With `only_common`, supports come from the common fold alone.
     """
 
     classes: tuple[str, ...]
@@ -55,7 +55,7 @@ class Episodes:
     segment_key: Keys
     class_key: Keys
     origin: FloatArray | float = 0.0
-    views: tuple[int, ...] = ()
+    joined_dimensions: tuple[int, ...] = ()
     only_common: bool = False
 
     @cached_property
@@ -170,7 +170,7 @@ def plan_episodes(
         segment_key=np.array([key(name) for name in segment], np.uint64),
         class_key=np.array([key(name) for name in classes], np.uint64),
         origin=origin,
-        views=embeddings.views,
+        joined_dimensions=embeddings.joined_dimensions,
         only_common=folds.only_common,
     )
 

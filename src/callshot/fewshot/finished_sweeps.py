@@ -50,7 +50,7 @@ def hash_dataset(
         "numpy": np.__version__,
         "encoder": table.encoder,
         "columns": [table.segment, table.recording, table.label, table.labels],
-        "views": table.views,
+        "views": table.joined_dimensions,
         "folds": [folds.count, folds.only_common],
         "classes": [asdict(count) for count in counts],
         "categories": None if categories is None else sorted(categories.items()),

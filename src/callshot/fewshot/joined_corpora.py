@@ -112,7 +112,7 @@ def find_partner(table: Embeddings, others: Sequence[Embeddings]) -> Embeddings:
 def _check_dimension(table: Embeddings, partner: Embeddings) -> None:
     size = table.vectors.shape[1]
     partner_size = partner.vectors.shape[1]
-    if size != partner_size or table.views != partner.views:
+    if size != partner_size or table.joined_dimensions != partner.joined_dimensions:
         raise InputError(
             f"{table.source}: expected vectors of {partner_size} dimensions, as in "
             f"{partner.source}, got {size}; embed both with the same encoder and options"

@@ -242,7 +242,7 @@ def _check_finite(
 
 
 def parse_dimensions(source: Source, text: str) -> tuple[int, ...]:
-    """Return the dimensions of views, which the metadata of a table gives as 1024,40."""
+    """Return the dimensions of joined encoders, which the metadata of a table gives as 1024,40."""
     parts = text.split(",") if text else []
     if not all(part.isascii() and part.isdigit() for part in parts):
         raise InputError(

@@ -23,10 +23,11 @@ class Embeddings:
 
     `vectors` is (segments, dimensions); the other columns have one entry per row. `label` is the
     label at the segment's centre, `labels` all that overlap it (the centre label among them).
-    `fold` is None where no folds were given. `views` are the dimensions of views side by side that
-    an evaluation scales to equal distances; it is empty where vectors are taken as they are. `note`
-    says what people should know about how the vectors were made. `fingerprint` is the same in all
-    tables of one encoder with one set of options and weights, whatever its name; empty if unknown.
+    `fold` is None where no folds were given. `joined_dimensions` are those of joined encoders, side
+    by side, that an evaluation scales to equal distances; it is empty where vectors are taken as
+    they are. `note` says what people should know about how the vectors were made. `fingerprint` is
+    the same in all tables of one encoder with one set of options and weights, whatever its name;
+    empty if unknown.
     """
 
     encoder: str
@@ -37,7 +38,7 @@ class Embeddings:
     labels: Sequence[tuple[str, ...]]
     fold: IntArray | None = None
     source: str = "memory"
-    views: tuple[int, ...] = ()
+    joined_dimensions: tuple[int, ...] = ()
     note: str = ""
     fingerprint: str = ""
 
@@ -52,10 +53,11 @@ class Embeddings:
                 f"{self.source}: column labels: expected a tuple of labels in each row, got text"
             )
         self._check_lengths(len(vectors))
-        if self.views and sum(self.views) != vectors.shape[1]:
+        if self.joined_dimensions and sum(self.joined_dimensions) != vectors.shape[1]:
             raise InputError(
-                f"{self.source}: expected views that have {vectors.shape[1]} dimensions together, "
-                f"got {self.views}"
+                f"{self.source}: expected joined encoders that have "
+                f"{vectors.shape[1]} dimensions together, "
+                f"got {self.joined_dimensions}"
             )
 
     def _check_lengths(self, rows: int) -> None:

@@ -20,8 +20,8 @@ from callshot.encoders.fit import (
     measure_spectra,
     sample_segments,
 )
+from callshot.encoders.joined_encoder import find_joined_encoder
 from callshot.encoders.spec import EncoderSpec
-from callshot.encoders.views import find_views
 from callshot.errors import CallshotError
 from callshot.records import Segment
 from callshot.storage import to_path
@@ -102,7 +102,7 @@ def fit_encoders(
 def _choose_encoders(names: Sequence[str]) -> list[EncoderSpec]:
     specs: list[EncoderSpec] = []
     for name in names:
-        specs += find_views(name).specs
+        specs += find_joined_encoder(name).specs
     return specs or [spec for spec in list_specs() if spec.band_hz is not None]
 
 
@@ -133,9 +133,9 @@ def _fit_rows(
     if spec.band_hz is not None:
         auto_speeds = choose_speeds(spec, spectra.up_to(rate_hz / 2).middle_hz())
     for speed in sorted({*speeds, *auto_speeds}):
-        view = replace(spec, speed=speed, auto_speed=False)
-        low_hz, high_hz = _real_band(view, rate_hz)
-        counts = count_windows(view, spectra.duration_s)
+        spec_at_speed = replace(spec, speed=speed, auto_speed=False)
+        low_hz, high_hz = _real_band(spec_at_speed, rate_hz)
+        counts = count_windows(spec_at_speed, spectra.duration_s)
         yield {
             "encoder": spec.name,
             "speed": speed,
@@ -149,7 +149,7 @@ def _fit_rows(
 
 
 def _real_band(spec: EncoderSpec, rate_hz: int) -> tuple[float, float]:
-    """Return the band that a view gets, in frequencies of the recording."""
+    """Return the band that an encoder gets, in frequencies of the recording."""
     low_hz, high_hz = spec.band_hz or (1.0, spec.rate_hz / 2)
     if spec.top_hz is not None:
         high_hz = min(high_hz, spec.top_hz)

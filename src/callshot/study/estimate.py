@@ -93,7 +93,9 @@ def _logistic_per_k_s(study: Study, step: Step, size: _Size) -> float:
     draws = min(baselines.draws, study.protocol.shared_draws)
     draws *= 2 if "total" in baselines.spreads(study.protocol) else 1
     fits = FOLDS * len(study.protocol.shots) * draws
-    dimensions = {encoder.title: encoder.views.dimension for encoder in study.encoders}
+    dimensions = {
+        encoder.title: encoder.joined_encoder.dimension for encoder in study.encoders
+    }
     numbers = size.labels**2 * dimensions[step.encoder]
     return fits * (LOGISTIC_FIT + LOGISTIC_NUMBER * numbers)
 

@@ -46,7 +46,7 @@ from callshot.encoders.embed import (
     embed,
     make_table,
 )
-from callshot.encoders.views import check_title
+from callshot.encoders.joined_encoder import check_title
 from callshot.errors import OptionError
 from callshot.fewshot.dataset import Dataset
 from callshot.fewshot.evaluate import evaluate_tables

@@ -16,7 +16,7 @@ from pathlib import Path
 from callshot.corpus.annotations import describe_annotation_options
 from callshot.corpus.segment_table import REJECTS, SEGMENTS, read_segments
 from callshot.corpus.segments import audio_root
-from callshot.encoders.views import views_fingerprint
+from callshot.encoders.joined_encoder import joined_fingerprint
 from callshot.fewshot.device import network_device
 from callshot.fewshot.folds import DEFAULT_FOLDS
 from callshot.jobs import Cluster
@@ -178,7 +178,7 @@ class _Planner:
         corpus = steps.corpus
         folder = self.study.work / kind / corpus.name / folder_name(encoder.title)
         source = steps.segment.folder / SEGMENTS
-        device = network_device(self.device) if encoder.views.gpu else "cpu"
+        device = network_device(self.device) if encoder.joined_encoder.gpu else "cpu"
         is_sequence = kind == "sequence"
 
         def make(progress: Progress) -> Sequence[str]:
@@ -203,7 +203,7 @@ class _Planner:
             return [EMBEDDINGS, *(path.name for path in lists if path.exists())]
 
         recordings = partial(_recordings_digest, source, corpus.audio)
-        options = views_fingerprint(encoder.views, device)
+        options = joined_fingerprint(encoder.joined_encoder, device)
         return Step(
             kind=kind,
             corpus=corpus.name,
@@ -369,7 +369,7 @@ def _describe_study(study: Study, parts: Sequence[CorpusSteps]) -> dict[str, obj
         "title": study.title,
         "encoders": {embed.encoder: embed.options for embed in parts[0].embeds},
         "licences": {
-            encoder.title: encoder.views.licence for encoder in study.encoders
+            encoder.title: encoder.joined_encoder.licence for encoder in study.encoders
         },
         "segments": segments,
         "steps": [_read_json(step.folder / PROVENANCE) for step in measured],

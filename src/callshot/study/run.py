@@ -163,7 +163,7 @@ def _check_corpus(study: Study, corpus: CorpusPart) -> None:
     vectors = np.zeros((len(segments), 1), np.float32)
     table = make_table("segments", segments, vectors, corpus.audio)
     for encoder in study.encoders:
-        for spec in encoder.views.specs:
+        for spec in encoder.joined_encoder.specs:
             check_segments(spec, segments, corpus.audio)
     if corpus.categories is not None:
         read_categories(corpus.categories, table)

@@ -23,7 +23,11 @@ from callshot.corpus.known_corpora import CORPORA, Corpus, default_options, find
 from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.renaming import make_annotation_options
 from callshot.encoders.availability import encoder_status
-from callshot.encoders.views import Views, check_title, find_views
+from callshot.encoders.joined_encoder import (
+    JoinedEncoder,
+    check_title,
+    find_joined_encoder,
+)
 from callshot.errors import InputError, OptionError, check_range
 from callshot.fewshot.device import DEVICES
 from callshot.fewshot.label_budget import check_target
@@ -77,7 +81,7 @@ class EncoderPart:
 
     name: str
     choices: Mapping[str, str]
-    views: Views
+    joined_encoder: JoinedEncoder
     title: str
 
 
@@ -303,8 +307,10 @@ def _parse_encoders(number: int, content: Any, base: Path) -> Iterator[EncoderPa
     for combination, title in zip(combinations, titles, strict=True):
         choices = dict(zip(values, combination, strict=True))
         with name_errors(f"{where}:"):
-            views = find_views(name, choices)
-            yield EncoderPart(name, choices, views, title or views.name)
+            joined_encoder = find_joined_encoder(name, choices)
+            yield EncoderPart(
+                name, choices, joined_encoder, title or joined_encoder.name
+            )
 
 
 def _parse_titles(value: Any, count: int, where: str) -> list[str | None]:
@@ -357,7 +363,7 @@ def _check_encoders(encoders: Sequence[EncoderPart]) -> None:
                 "or its title"
             )
     for encoder in encoders:
-        for spec in encoder.views.specs:
+        for spec in encoder.joined_encoder.specs:
             needs = encoder_status(spec).needs
             if needs:
                 steps = "; then: ".join(needs)
@@ -369,10 +375,10 @@ def _check_sequences(
 ) -> None:
     """Check that every encoder has sequences, if a network is trained on them."""
     for encoder in encoders:
-        if "recurrent" in baselines.train and encoder.views.may_join:
+        if "recurrent" in baselines.train and encoder.joined_encoder.may_join:
             raise OptionError(
                 f"[baselines] train: recurrent needs sequences, and {encoder.title} has none, "
-                "because it joins views (speed=auto may); remove one of the two"
+                "because it joins encoders or speeds (speed=auto may); remove one of the two"
             )
 
 

@@ -64,7 +64,7 @@ def read_table(path: Path, *, need_segment: bool = False) -> Embeddings:
         frame = READERS[_check_kind(path)](path)
         metadata = _read_metadata(path)
         encoder = metadata.get("encoder", "")
-        views = parse_dimensions(path, metadata.get("views", ""))
+        joined_dimensions = parse_dimensions(path, metadata.get("views", ""))
     if need_segment and "segment" not in frame.columns:
         raise InputError(
             f"{path}: column segment is missing, by which several tables are matched; add it"
@@ -73,7 +73,7 @@ def read_table(path: Path, *, need_segment: bool = False) -> Embeddings:
     table = Embeddings.from_frame(frame, encoder=name, source=str(path))
     return replace(
         table,
-        views=views,
+        joined_dimensions=joined_dimensions,
         note=metadata.get("note", ""),
         fingerprint=metadata.get("fingerprint", ""),
     )
@@ -110,8 +110,8 @@ def write_table(
     path = to_path(path)
     check_suffix(path)
     metadata = {"encoder": embeddings.encoder}
-    if embeddings.views:
-        metadata["views"] = ",".join(map(str, embeddings.views))
+    if embeddings.joined_dimensions:
+        metadata["views"] = ",".join(map(str, embeddings.joined_dimensions))
     for name in ("note", "fingerprint"):
         if getattr(embeddings, name):
             metadata[name] = getattr(embeddings, name)

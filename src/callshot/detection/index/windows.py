@@ -19,9 +19,9 @@ from callshot.corpus.audio import open_recording, probe
 from callshot.corpus.reader import MARGIN, Reader
 from callshot.encoders.embed import default_threads
 from callshot.encoders.encode import PreparedSegment, change_speed, open_encoder
+from callshot.encoders.joined_encoder import find_joined_encoder
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.validation import Float32Array, check_signal
-from callshot.encoders.views import find_views
 from callshot.encoders.windows import split_windows
 from callshot.encoders.workers import Workers
 from callshot.errors import OptionError
@@ -87,15 +87,16 @@ class WindowGrid:
 
 def find_spec(encoder: str, options: Mapping[str, str] | None = None) -> EncoderSpec:
     """Return one encoder at one speed; windows of joined encoders differ in length."""
-    views = find_views(encoder, options)
-    spec = views.specs[0]
+    joined_encoder = find_joined_encoder(encoder, options)
+    spec = joined_encoder.specs[0]
     if spec.auto_speed:
         raise OptionError(
             f"{spec.name}: speed=auto is chosen from segments; give a number here"
         )
-    if len(views.specs) > 1:
+    if len(joined_encoder.specs) > 1:
         raise OptionError(
-            f"{views.name}: expected one encoder at one speed; index each of them by itself"
+            f"{joined_encoder.name}: expected one encoder at one speed; index each "
+            "of them by itself"
         )
     return spec
 

@@ -27,7 +27,7 @@ from callshot.detection.models.background import (
 )
 from callshot.detection.models.model import RECORDING, AudioSettings
 from callshot.encoders.embed import EmbedOptions
-from callshot.encoders.views import Views
+from callshot.encoders.joined_encoder import JoinedEncoder
 from callshot.errors import InputError
 from callshot.files import explain_unreadable, sha256_file
 from callshot.records import (
@@ -58,16 +58,19 @@ class BackgroundAudio:
 
 
 def read_background(
-    calls: Calls, views: Views, settings: AudioSettings, options: LearningOptions
+    calls: Calls,
+    joined_encoder: JoinedEncoder,
+    settings: AudioSettings,
+    options: LearningOptions,
 ) -> BackgroundAudio | None:
     """Return the recordings that options ask for; None where windows of them have no use.
 
     That is so for segments as they were cut, and for joined encoders: neither is scanned.
     """
-    can_scan = settings.source == RECORDING and len(views.specs) == 1
+    can_scan = settings.source == RECORDING and len(joined_encoder.specs) == 1
     if options.background == NONE or not can_scan:
         return None
-    grid = find_grid(views.specs[0], settings)
+    grid = find_grid(joined_encoder.specs[0], settings)
     if options.background != AUTO:
         folder = to_path(options.background)
         return read_folder(folder, grid, settings, WITHOUT_CALLS)
@@ -135,7 +138,7 @@ def _find_starts(recording: Recording, grid: WindowGrid) -> FloatArray:
 
 def embed_background(
     audio: BackgroundAudio,
-    views: Views,
+    joined_encoder: JoinedEncoder,
     settings: AudioSettings,
     options: EmbedOptions,
     progress: Progress = no_progress,
@@ -144,8 +147,8 @@ def embed_background(
 
     Windows that cannot be read are left out: an example from there is a reject already.
     """
-    spec = views.specs[0]
-    options = replace(options, device=views.device(spec, options.device))
+    spec = joined_encoder.specs[0]
+    options = replace(options, device=joined_encoder.device(spec, options.device))
     grid = find_grid(spec, settings)
     segments, keys = _cut_windows(audio, grid, settings)
     windows: Windows = {}

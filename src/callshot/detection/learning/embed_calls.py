@@ -27,9 +27,9 @@ from callshot.encoders.embed import (
     embed_segments,
 )
 from callshot.encoders.encode import open_encoder
+from callshot.encoders.joined_encoder import JoinedEncoder
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.store.store import open_store
-from callshot.encoders.views import Views
 from callshot.errors import InputError, OptionError
 from callshot.records import (
     IntArray,
@@ -52,18 +52,18 @@ class EmbeddedCalls:
     notes: Sequence[str]
 
 
-def check_views(views: Views) -> None:
-    """Raise OptionError for views of different units, whose scale depends on a split."""
-    if views.scaled_dimensions:
+def check_unscaled(joined_encoder: JoinedEncoder) -> None:
+    """Raise OptionError for joined encoders of different units, whose scale depends on a split."""
+    if joined_encoder.scaled_dimensions:
         raise OptionError(
-            f"{views.name}: a model does not scale joined encoders; use one encoder, "
+            f"{joined_encoder.name}: a model does not scale joined encoders; use one encoder, "
             "or --set scale=none"
         )
 
 
 def embed_calls(
     audio: CallAudio,
-    views: Views,
+    joined_encoder: JoinedEncoder,
     settings: AudioSettings,
     options: EmbedOptions,
     *,
@@ -71,18 +71,18 @@ def embed_calls(
     progress: Progress = no_progress,
 ) -> EmbeddedCalls:
     """Return the vector of each call; long calls get the mean of their windows."""
-    check_views(views)
+    check_unscaled(joined_encoder)
     headers, errors = read_headers(audio, settings)
     if refuse_silence:
         errors |= find_silence(audio, settings, headers)
     columns = []
     windows = np.zeros(len(audio.calls), np.int64)
-    view_progress = scale_progress(progress, 1 / len(views.specs))
-    for spec in views.specs:
-        device = views.device(spec, options.device)
+    spec_progress = scale_progress(progress, 1 / len(joined_encoder.specs))
+    for spec in joined_encoder.specs:
+        device = joined_encoder.device(spec, options.device)
         pieces = cut_calls(audio, headers, errors, spec, settings)
         run = _ViewRun(audio, pieces, replace(options, device=device), errors)
-        columns.append(run.embed(view_progress))
+        columns.append(run.embed(spec_progress))
         windows = np.maximum(windows, np.bincount(pieces.row, minlength=len(windows)))
     rejects = _make_rejects(audio, errors)
     keep = [row for row in range(len(audio.calls)) if row not in errors]
@@ -96,7 +96,7 @@ def embed_calls(
         np.concatenate(columns, axis=1)[keep],
         windows[keep].tolist(),
         rejects,
-        _describe(calls, headers, views, settings),
+        _describe(calls, headers, joined_encoder, settings),
     )
 
 
@@ -135,7 +135,7 @@ def cut_calls(
 
 @dataclass(frozen=True)
 class _ViewRun:
-    """One view of an encoder on pieces of audio; adds to `errors`."""
+    """One encoder at one speed on pieces of audio; adds to `errors`."""
 
     audio: CallAudio
     pieces: Pieces
@@ -188,13 +188,16 @@ def _make_rejects(audio: CallAudio, errors: Errors) -> list[Reject]:
 
 
 def _describe(
-    calls: Sequence[Segment], headers: Headers, views: Views, settings: AudioSettings
+    calls: Sequence[Segment],
+    headers: Headers,
+    joined_encoder: JoinedEncoder,
+    settings: AudioSettings,
 ) -> list[str]:
     """Return notes on the recordings of calls, if windows come from these."""
     notes: list[str] = []
     if settings.source == SEGMENT:
         return notes
     recordings = [headers[path] for path in sorted({call.path for call in calls})]
-    for spec in views.specs:
+    for spec in joined_encoder.specs:
         notes += describe_recordings(recordings, spec, settings)
     return notes

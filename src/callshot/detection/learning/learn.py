@@ -15,7 +15,7 @@ from callshot.detection.learning.embed_background import (
 )
 from callshot.detection.learning.embed_calls import (
     EmbeddedCalls,
-    check_views,
+    check_unscaled,
     embed_calls,
 )
 from callshot.detection.learning.example_calls import Calls, LearningOptions, read_calls
@@ -37,9 +37,13 @@ from callshot.detection.models.model_file import (
     load_model,
     write_model,
 )
-from callshot.encoders.embed import EmbedOptions, choose_views
+from callshot.encoders.embed import EmbedOptions, choose_speeds
+from callshot.encoders.joined_encoder import (
+    JoinedEncoder,
+    find_joined_encoder,
+    joined_fingerprint,
+)
 from callshot.encoders.spec import format_options
-from callshot.encoders.views import Views, find_views, views_fingerprint
 from callshot.errors import OptionError
 from callshot.records import (
     Progress,
@@ -204,21 +208,23 @@ def learn_examples(
 ) -> LearningResult:
     """Learn a model, or add examples to one; see `learn`."""
     earlier = None if add is None else load_model(add)
-    asked = find_views(_choose_encoder(encoder, earlier), embedding.encoder_options)
+    asked = find_joined_encoder(
+        _choose_encoder(encoder, earlier), embedding.encoder_options
+    )
     if earlier is not None:
         options = options.on_top_of(earlier.settings)
     calls = read_calls(examples, options)
-    views = choose_views(asked, calls.audio.segment_audio(calls.audio.calls))
-    settings = _complete_settings(calls, views, options)
-    fingerprint = plain_fingerprint(views, embedding.device)
+    joined_encoder = choose_speeds(asked, calls.audio.segment_audio(calls.audio.calls))
+    settings = _complete_settings(calls, joined_encoder, options)
+    fingerprint = plain_fingerprint(joined_encoder, embedding.device)
     if earlier is not None:
-        check_fingerprint(earlier, views.name, fingerprint)
+        check_fingerprint(earlier, joined_encoder.name, fingerprint)
         check_settings(earlier, settings, str(examples))
-    audio = read_background(calls, views, settings, options)
+    audio = read_background(calls, joined_encoder, settings, options)
     share = _share_of_calls(calls, audio)
     embedded = embed_calls(
         calls.audio,
-        views,
+        joined_encoder,
         settings,
         embedding,
         refuse_silence=True,
@@ -227,21 +233,21 @@ def learn_examples(
     background = None
     if audio is not None:
         rest = scale_progress(progress, 1 - share)
-        background = embed_background(audio, views, settings, embedding, rest)
-    clips = _read_clips(calls, embedded, views, settings)
+        background = embed_background(audio, joined_encoder, settings, embedding, rest)
+    clips = _read_clips(calls, embedded, joined_encoder, settings)
     new_examples = _make_examples(embedded)
     vectors = embedded.vectors
     if options.site is not None:
         vectors = embed_mixed_examples(
-            new_examples, clips, views, settings, options.site, embedding
+            new_examples, clips, joined_encoder, settings, options.site, embedding
         )
     model = make_model(
         new_examples,
         vectors,
-        encoder=views.name,
+        encoder=joined_encoder.name,
         fingerprint=fingerprint,
         settings=settings,
-        provenance=Provenance(views.licence, calls.inputs),
+        provenance=Provenance(joined_encoder.licence, calls.inputs),
         background=background,
         clips=clips,
     )
@@ -270,12 +276,15 @@ def _make_result(
 
 
 def _read_clips(
-    calls: Calls, embedded: EmbeddedCalls, views: Views, settings: AudioSettings
+    calls: Calls,
+    embedded: EmbeddedCalls,
+    joined_encoder: JoinedEncoder,
+    settings: AudioSettings,
 ) -> Clips | None:
     """Return the audio of examples; None for models that cannot be used in a scan."""
-    if settings.source == SEGMENT or len(views.specs) > 1:
+    if settings.source == SEGMENT or len(joined_encoder.specs) > 1:
         return None
-    grid = find_grid(views.specs[0], settings)
+    grid = find_grid(joined_encoder.specs[0], settings)
     return read_clips(calls.audio, embedded.calls, grid, settings)
 
 
@@ -302,23 +311,23 @@ def _choose_encoder(name: str | None, earlier: Model | None) -> str:
     )
 
 
-def plain_fingerprint(views: Views, device: str) -> dict[str, Any]:
+def plain_fingerprint(joined_encoder: JoinedEncoder, device: str) -> dict[str, Any]:
     """Return the fingerprint of an encoder as a file gives it back."""
-    return plain_json(views_fingerprint(views, device))
+    return plain_json(joined_fingerprint(joined_encoder, device))
 
 
 def _complete_settings(
-    calls: Calls, views: Views, options: LearningOptions
+    calls: Calls, joined_encoder: JoinedEncoder, options: LearningOptions
 ) -> AudioSettings:
     """Return the settings with the length of a window, if an encoder has none of its own."""
-    check_views(views)
+    check_unscaled(joined_encoder)
     if calls.settings.source == SEGMENT:
         return calls.settings
     window_s = options.window_s
-    if all(spec.windowing is not None for spec in views.specs):
+    if all(spec.windowing is not None for spec in joined_encoder.specs):
         if window_s is not None:
             raise OptionError(
-                f"window: {views.name} has a fixed window; remove --window"
+                f"window: {joined_encoder.name} has a fixed window; remove --window"
             )
         return calls.settings
     if window_s is None:

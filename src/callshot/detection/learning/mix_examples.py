@@ -44,9 +44,9 @@ from callshot.detection.models.example_clips import (
 )
 from callshot.detection.models.model import AudioSettings, Example, Model, Vectors
 from callshot.encoders.embed import EmbedOptions
+from callshot.encoders.joined_encoder import JoinedEncoder
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.validation import Float32Array
-from callshot.encoders.views import Views
 from callshot.errors import InputError, OptionError
 from callshot.records import Segment
 
@@ -172,7 +172,7 @@ def mix_clips(
 def embed_mixed_examples(
     examples: Sequence[Example],
     clips: Clips | None,
-    views: Views,
+    joined_encoder: JoinedEncoder,
     settings: AudioSettings,
     recordings: Path,
     options: EmbedOptions,
@@ -185,10 +185,10 @@ def embed_mixed_examples(
         )
     library = find_recordings(recordings)
     files = [BackgroundFile(library.root, path) for path in library.paths]
-    spec = views.specs[0]
+    spec = joined_encoder.specs[0]
     grid = find_grid(spec, settings)
     windows = read_quiet_windows(files, spec, grid, settings.channel_rule)
-    device = views.device(spec, options.device)
+    device = joined_encoder.device(spec, options.device)
     with WindowEncoder(spec, device=device, threads=options.threads) as encoder:
         rows, vectors = mix_clips(examples, clips, windows, encoder, grid.window)
     if len(rows) < len(examples):

@@ -18,8 +18,8 @@ from callshot.detection.index.index_recordings import IndexResult, index_recordi
 from callshot.detection.learning.learn import plain_fingerprint
 from callshot.detection.models.model import SEGMENT, Model, check_fingerprint
 from callshot.detection.scans.segment_labels import check_different
+from callshot.encoders.joined_encoder import find_joined_encoder
 from callshot.encoders.spec import find_differences
-from callshot.encoders.views import find_views
 from callshot.errors import InputError, OptionError, check_choice
 from callshot.jobs import Cluster
 from callshot.records import Progress, Reject, scale_progress
@@ -203,9 +203,9 @@ class _IndexFirst:
         return ScanSource(result.index, scanned, result.rejects, result.notes, share)
 
     def _check_encoder(self, encoder: str) -> None:
-        views = find_views(encoder, self.options.encoder_options)
-        fingerprint = plain_fingerprint(views, self.options.device)
-        check_fingerprint(self.model, views.name, fingerprint)
+        joined_encoder = find_joined_encoder(encoder, self.options.encoder_options)
+        fingerprint = plain_fingerprint(joined_encoder, self.options.device)
+        check_fingerprint(self.model, joined_encoder.name, fingerprint)
 
     def _select(self, result: IndexResult) -> list[IndexedRecording]:
         """Return the recordings of this run: not those that are gone or that failed now."""

@@ -20,7 +20,7 @@ from callshot.detection.models.model import (
 )
 from callshot.detection.models.model_file import load_model
 from callshot.encoders.embed import EmbedOptions
-from callshot.encoders.views import find_views
+from callshot.encoders.joined_encoder import find_joined_encoder
 from callshot.errors import InputError
 from callshot.fewshot.centroid import log_odds
 from callshot.files import describe_file
@@ -75,13 +75,17 @@ def label_segments(
     find its own by name, as with `onnx:PATH`.
     """
     check_classes(model)
-    views = find_views(encoder or model.encoder, options.encoder_options)
-    fingerprint = plain_fingerprint(views, options.device)
-    check_fingerprint(model, views.name, fingerprint)
+    joined_encoder = find_joined_encoder(
+        encoder or model.encoder, options.encoder_options
+    )
+    fingerprint = plain_fingerprint(joined_encoder, options.device)
+    check_fingerprint(model, joined_encoder.name, fingerprint)
     calls = read_call_table(segments, audio)
     if model.settings.source == SEGMENT:
         check_settings(model, segment_settings(calls), str(segments))
-    embedded = embed_calls(calls, views, model.settings, options, progress=progress)
+    embedded = embed_calls(
+        calls, joined_encoder, model.settings, options, progress=progress
+    )
     scores = score_vectors(model, embedded.vectors)
     frame = _make_frame(model, embedded, scores)
     return LabelledSegments(frame, scores, embedded.rejects, embedded.notes)

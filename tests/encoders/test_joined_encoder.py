@@ -10,10 +10,14 @@ import pytest
 from callshot.api import evaluate
 from callshot.corpus.audio import load_audio
 from callshot.encoders.embed import EmbedOptions, SegmentAudio, embed
-from callshot.encoders.views import find_views, join_tables, views_fingerprint
+from callshot.encoders.joined_encoder import (
+    find_joined_encoder,
+    join_tables,
+    joined_fingerprint,
+)
 from callshot.encoders.workers import Workers
 from callshot.errors import InputError, OptionError
-from callshot.fewshot.classifiers import CENTROID, equalise_views
+from callshot.fewshot.classifiers import CENTROID, equalise_encoders
 from callshot.fewshot.engine import transform_split
 from callshot.fewshot.episodes import plan_episodes
 from callshot.fewshot.folds import choose_folds, count_classes
@@ -36,14 +40,16 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_name_in_results_finds_the_same_views_again(name):
-    views = find_views(name)
-    assert views.name == name
-    assert find_views(views.name) == views
+    joined_encoder = find_joined_encoder(name)
+    assert joined_encoder.name == name
+    assert find_joined_encoder(joined_encoder.name) == joined_encoder
 
 
 def test_choices_are_of_all_encoders_and_brackets_of_one():
-    views = find_views("mfcc[speed=2]+random", {"speed": "0.5+1", "pooling": "max"})
-    speeds = [(spec.name, spec.speed, spec.pooling) for spec in views.specs]
+    joined_encoder = find_joined_encoder(
+        "mfcc[speed=2]+random", {"speed": "0.5+1", "pooling": "max"}
+    )
+    speeds = [(spec.name, spec.speed, spec.pooling) for spec in joined_encoder.specs]
     assert speeds == [
         ("mfcc", 2, "max"),
         ("random", 0.5, "max"),
@@ -52,21 +58,28 @@ def test_choices_are_of_all_encoders_and_brackets_of_one():
 
 
 def test_only_different_encoders_are_scaled_unless_the_user_decides():
-    assert find_views("mfcc").scaled_dimensions == ()
-    assert find_views("mfcc", {"speed": "2+4"}).scaled_dimensions == ()
-    assert find_views("mfcc", {"speed": "2+4", "scale": "equal"}).scaled_dimensions == (
+    assert find_joined_encoder("mfcc").scaled_dimensions == ()
+    assert find_joined_encoder("mfcc", {"speed": "2+4"}).scaled_dimensions == ()
+    assert find_joined_encoder(
+        "mfcc", {"speed": "2+4", "scale": "equal"}
+    ).scaled_dimensions == (
         40,
         40,
     )
-    assert find_views("birdnet-v2.4+mfcc").scaled_dimensions == (1024, 40)
-    assert find_views("birdnet-v2.4+mfcc", {"scale": "none"}).scaled_dimensions == ()
+    assert find_joined_encoder("birdnet-v2.4+mfcc").scaled_dimensions == (1024, 40)
+    assert (
+        find_joined_encoder("birdnet-v2.4+mfcc", {"scale": "none"}).scaled_dimensions
+        == ()
+    )
 
 
 def test_the_path_of_a_model_may_contain_a_plus():
     choices = {"rate_hz": "16000", "window_s": "1", "dimension": "4"}
-    (spec,) = find_views("onnx:a+b/c.onnx", choices).specs
+    (spec,) = find_joined_encoder("onnx:a+b/c.onnx", choices).specs
     assert spec.options["path"].endswith("a+b/c.onnx")
-    joined = find_views("mfcc+onnx:c.onnx[rate_hz=16000,window_s=1,dimension=4]")
+    joined = find_joined_encoder(
+        "mfcc+onnx:c.onnx[rate_hz=16000,window_s=1,dimension=4]"
+    )
     assert joined.scaled_dimensions == (40, 4)
 
 
@@ -89,13 +102,13 @@ def test_the_path_of_a_model_may_contain_a_plus():
 )
 def test_a_wrong_name_is_an_error(name, choices, message):
     with pytest.raises(OptionError, match=message):
-        find_views(name, choices)
+        find_joined_encoder(name, choices)
 
 
 def test_every_view_and_the_scale_are_in_the_fingerprint():
     names = ["mfcc", "mfcc[speed=2]", "mfcc[speed=2+4]", "mfcc[speed=4+2]"]
     names += ["mfcc[speed=2+4,scale=equal]", "mfcc+random", "random+mfcc"]
-    prints = [views_fingerprint(find_views(name)) for name in names]
+    prints = [joined_fingerprint(find_joined_encoder(name)) for name in names]
     assert all(prints.count(one) == 1 for one in prints)
 
 
@@ -132,7 +145,7 @@ def test_a_joined_encoder_has_the_vectors_of_its_views_side_by_side(audio):
     joined, rejects = embed_as(audio, "mfcc[speed=1+2]+random")
     assert rejects == []
     assert joined.encoder == "mfcc[speed=1+2]+random"
-    assert joined.views == (40, 40, 40)
+    assert joined.joined_dimensions == (40, 40, 40)
     expected = np.concatenate([one.vectors, two.vectors, other.vectors], axis=1)
     np.testing.assert_array_equal(joined.vectors, expected)
 
@@ -147,7 +160,7 @@ def test_joined_views_are_not_computed_again(audio, monkeypatch):
     monkeypatch.setattr(Workers, "submit", fail)
     joined, _ = embed_as(audio, "mfcc", speed="2+4")
     assert joined.vectors.shape == (6, 80)
-    assert joined.views == ()
+    assert joined.joined_dimensions == ()
 
 
 def test_a_segment_that_one_view_rejects_is_left_out_once(audio):
@@ -165,23 +178,23 @@ def test_views_without_a_common_segment_are_an_error():
     left = Embeddings("a", [[1.0]], ["s"], ["r"], ["x"], [()], source="here")
     right = replace(left, segment=("t",))
     with pytest.raises(InputError, match="here: no segment could be embedded by all"):
-        join_tables([left, right], "a+b", find_views("mfcc"))
+        join_tables([left, right], "a+b", find_joined_encoder("mfcc"))
 
 
 def test_joined_views_have_no_sequences(audio):
     options = EmbedOptions({}, audio.root / "store")
-    with pytest.raises(OptionError, match="joined views have no sequence in common"):
+    with pytest.raises(OptionError, match="joined encoders have no sequence in common"):
         embed(audio, "mfcc+random", options, write_sequences=lambda *_: None)
 
 
 # Scales
 
 
-def equalise_literally(support, vectors, views):
-    """Divide each view by the root mean square of all pairwise distances."""
+def equalise_literally(support, vectors, dimensions):
+    """Divide each encoder by the root mean square of all pairwise distances."""
     first = 0
     scaled = []
-    for dimension in views:
+    for dimension in dimensions:
         side = support[:, first : first + dimension]
         squares = [((x - y) ** 2).sum() for x in side for y in side]
         scaled.append(vectors[:, first : first + dimension] / np.sqrt(np.mean(squares)))
@@ -194,7 +207,7 @@ def test_views_are_divided_by_the_root_mean_square_of_their_distances():
     support = rng.normal(size=(9, 5)) * [1, 1, 100, 100, 100]
     vectors = rng.normal(size=(4, 5))
     np.testing.assert_allclose(
-        equalise_views(support, (2, 3))(vectors),
+        equalise_encoders(support, (2, 3))(vectors),
         equalise_literally(support, vectors, (2, 3)),
         rtol=1e-12,
     )
@@ -202,11 +215,11 @@ def test_views_are_divided_by_the_root_mean_square_of_their_distances():
 
 def test_a_view_that_does_not_vary_stays_as_it_is():
     support = np.array([[1.0, 7.0], [2.0, 7.0]])
-    assert equalise_views(support, (1, 1))(support)[:, 1].tolist() == [7, 7]
+    assert equalise_encoders(support, (1, 1))(support)[:, 1].tolist() == [7, 7]
 
 
-def make_joined_table(factor, views=(4, 4)):
-    """Return a table in which the second view is noise of any scale."""
+def make_joined_table(factor, joined_dimensions=(4, 4)):
+    """Return a table in which the second encoder is noise of any scale."""
     rng = np.random.default_rng(1)
     label = ["roar", "rumble"] * 30
     signal = rng.normal(size=(60, 4)) + [[2.0 * (one == "roar")] for one in label]
@@ -218,7 +231,7 @@ def make_joined_table(factor, views=(4, 4)):
         [f"r{n // 4}" for n in range(60)],
         label,
         [()] * 60,
-        views=views,
+        joined_dimensions=joined_dimensions,
     )
 
 
@@ -235,7 +248,7 @@ def test_the_unit_of_a_scaled_view_does_not_matter(classifier):
     expected = score(make_joined_table(1.0), **options)
     assert score(make_joined_table(1000.0), **options) == pytest.approx(expected)
     if classifier == "centroid":
-        as_it_is = score(make_joined_table(1000.0, views=()), **options)
+        as_it_is = score(make_joined_table(1000.0, joined_dimensions=()), **options)
         assert as_it_is[1] < expected[1] - 0.1
 
 
@@ -256,15 +269,15 @@ def test_the_evaluation_scales_by_the_support_side_of_each_split():
 def test_views_survive_a_file(tmp_path):
     table = make_joined_table(1.0)
     write_table(table, tmp_path / "t.parquet")
-    assert read_table(tmp_path / "t.parquet").views == (4, 4)
-    write_table(replace(table, views=()), tmp_path / "u.parquet")
-    assert read_table(tmp_path / "u.parquet").views == ()
+    assert read_table(tmp_path / "t.parquet").joined_dimensions == (4, 4)
+    write_table(replace(table, joined_dimensions=()), tmp_path / "u.parquet")
+    assert read_table(tmp_path / "u.parquet").joined_dimensions == ()
 
 
 @pytest.mark.parametrize("text", ["4,x", "4,-4", "5,4", "²"])
-def test_wrong_views_in_a_file_are_an_error(tmp_path: Path, text):
+def test_wrong_dimensions_in_a_file_are_an_error(tmp_path: Path, text):
     path = tmp_path / "t.parquet"
     metadata = {"encoder": "joined", "views": text}
     make_joined_table(1.0).to_frame().write_parquet(path, metadata=metadata)
-    with pytest.raises(InputError, match=r"t\.parquet: .*views"):
+    with pytest.raises(InputError, match=r"t\.parquet: .*(views|joined encoders)"):
         read_table(path)

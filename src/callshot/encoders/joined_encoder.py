@@ -1,15 +1,16 @@
-"""Views: the name of an encoder, or of several joined, comes in; their specs go out.
+"""The name of an encoder, or of several joined by + → their specs, and how vectors are joined.
 
-    birdnet-v2.4                      one view
-    birdnet-v2.4, speed=2+4           two views of one encoder: at speed 2, and at speed 4
+    birdnet-v2.4                      one encoder
+    birdnet-v2.4, speed=2+4           one encoder at two speeds, 2 and 4
     birdnet-v2.4[speed=2]+mfcc        two encoders, each with options of its own in brackets
 
-The vectors of all views stand side by side in one vector. Every view is embedded and stored by
-itself: a joined encoder costs nothing where its views are in the store.
+The vectors of all specs stand side by side in one vector. Each spec is embedded and stored by
+itself: a joined encoder costs nothing where the vectors of its specs are in the store.
 
-Views of one encoder are joined as they are. Different encoders have different units, so each of
-their views is divided by the root mean square of its distances (`scale` equal); that is done in the
-evaluation, by the support side of each split, without labels. `scale=none` leaves them as they are.
+Vectors of one encoder at several speeds are joined as they are. Different encoders have different
+units, so the vectors of each are divided by the root mean square of their distances (`scale`
+equal); that is done in the evaluation, by the support side of each split, without labels.
+`scale=none` leaves them as they are.
 """
 
 import json
@@ -40,15 +41,15 @@ WITH_OPTIONS = re.compile(r"(?P<name>.+?)\[(?P<options>[^\[\]]*)\]")
 
 
 @dataclass(frozen=True)
-class Views:
-    """The views of an encoder, one or more, in the order of their vectors."""
+class JoinedEncoder:
+    """One encoder, or several; `specs` are in the order of their vectors in the joined vector."""
 
     specs: tuple[EncoderSpec, ...]
     scale: str
 
     @property
     def name(self) -> str:
-        """The name in results, by which `find_views` finds the same views again."""
+        """The name in results, by which `find_joined_encoder` finds the same specs again."""
         groups = groupby(self.specs, key=_without_speed)
         named = [(spec.name, _group_options([*specs])) for spec, specs in groups]
         if self.scale != default_scale(self.specs):
@@ -58,7 +59,7 @@ class Views:
 
     @property
     def may_join(self) -> bool:
-        """Whether there are several views, or speed=auto may choose several."""
+        """Whether there are several specs, or speed=auto may choose several."""
         return len(self.specs) > 1 or any(spec.auto_speed for spec in self.specs)
 
     @property
@@ -68,38 +69,40 @@ class Views:
 
     @property
     def gpu(self) -> bool:
-        """Whether one of the views can run on a GPU."""
+        """Whether one of the encoders can run on a GPU."""
         return any(spec.gpu for spec in self.specs)
 
     @property
     def licence(self) -> str:
-        """The licences of the weights of all views."""
+        """The licences of the weights of all encoders."""
         licences = dict.fromkeys(spec.licence for spec in self.specs)
         licences.pop(NO_LICENCE, None)
         return ", and ".join(licences) or NO_LICENCE
 
     def device(self, spec: EncoderSpec, device: str) -> str:
-        """Return the device of a view: joined ones that cannot use a GPU run beside it."""
+        """Return the device of a spec: joined encoders that cannot use a GPU run on the CPU."""
         is_alone = len(self.specs) == 1
         return device if is_alone or spec.gpu else "cpu"
 
     @property
     def scaled_dimensions(self) -> tuple[int, ...]:
-        """The dimensions of the views that are to be scaled; empty if none is."""
+        """The dimension of each spec, if their vectors are to be scaled; empty if not."""
         if self.scale == "none":
             return ()
         return tuple(spec.dimension for spec in self.specs)
 
 
-def find_views(name: str, options: Mapping[str, str] | None = None) -> Views:
-    """Return the views of an encoder, or of several joined by +.
+def find_joined_encoder(
+    name: str, options: Mapping[str, str] | None = None
+) -> JoinedEncoder:
+    """Return an encoder, or several joined by +.
 
     `options` are those of all encoders; those in brackets are options of one.
 
-    >>> find_views("birdnet-v2.4", {"speed": "2+4"}).name
+    >>> find_joined_encoder("birdnet-v2.4", {"speed": "2+4"}).name
     'birdnet-v2.4[speed=2+4]'
-    >>> views = find_views("birdnet-v2.4[speed=2]+mfcc", {"pooling": "max"})
-    >>> [(spec.name, spec.speed, spec.pooling) for spec in views.specs]
+    >>> joined_encoder = find_joined_encoder("birdnet-v2.4[speed=2]+mfcc", {"pooling": "max"})
+    >>> [(spec.name, spec.speed, spec.pooling) for spec in joined_encoder.specs]
     [('birdnet-v2.4', 2.0, 'max'), ('mfcc', 1.0, 'max')]
     """
     shared = dict(options or {})
@@ -117,7 +120,7 @@ def find_views(name: str, options: Mapping[str, str] | None = None) -> Views:
     if scale is None:
         scale = default_scale(specs)
     check_choice(f"{name}: scale", scale, SCALES)
-    return Views(tuple(specs), scale)
+    return JoinedEncoder(tuple(specs), scale)
 
 
 def check_title(title: str, option: str = "title") -> None:
@@ -126,18 +129,21 @@ def check_title(title: str, option: str = "title") -> None:
         raise OptionError(f"{option}: expected printable text, got {title!r}")
 
 
-def views_fingerprint(views: Views, device: str = "cpu") -> dict[str, object]:
+def joined_fingerprint(
+    joined_encoder: JoinedEncoder, device: str = "cpu"
+) -> dict[str, object]:
     """Return everything that decides the vectors of an encoder, or of several joined."""
     fingerprints = [
-        encoder_fingerprint(spec, views.device(spec, device)) for spec in views.specs
+        encoder_fingerprint(spec, joined_encoder.device(spec, device))
+        for spec in joined_encoder.specs
     ]
     if len(fingerprints) == 1:
         return fingerprints[0]
-    return {"views": fingerprints, "scale": views.scale}
+    return {"views": fingerprints, "scale": joined_encoder.scale}
 
 
 def default_scale(specs: Sequence[EncoderSpec]) -> str:
-    """Return whether views are scaled: only those of different encoders."""
+    """Return how vectors are scaled: only those of different encoders."""
     names = {spec.name for spec in specs}
     return "none" if len(names) == 1 else "equal"
 
@@ -183,7 +189,7 @@ def _without_speed(spec: EncoderSpec) -> EncoderSpec:
 
 
 def _group_options(specs: Sequence[EncoderSpec]) -> dict[str, str]:
-    """Return the options of views that differ in speed alone, in one text for all."""
+    """Return the options of specs that differ in speed alone, in one text for all."""
     options = changed_options(specs[0])
     if len(specs) > 1:
         speeds = [format_option(spec.all_options()["speed"]) for spec in specs]
@@ -192,23 +198,26 @@ def _group_options(specs: Sequence[EncoderSpec]) -> dict[str, str]:
 
 
 def join_tables(
-    tables: Sequence[Embeddings], encoder: str, views: Views, device: str = "cpu"
+    tables: Sequence[Embeddings],
+    encoder: str,
+    joined_encoder: JoinedEncoder,
+    device: str = "cpu",
 ) -> Embeddings:
-    """Return the vectors of several views side by side, of the segments that all of them have."""
+    """Return the vectors of several specs side by side, of the segments that all of them have."""
     names = frozenset(tables[0].segment)
     for table in tables[1:]:
         names = names.intersection(table.segment)
     if not names:
         raise InputError(
-            f"{tables[0].source}: no segment could be embedded by all views of {encoder}"
+            f"{tables[0].source}: no segment could be embedded by all parts of {encoder}"
         )
     shared = [table.only(names) for table in tables]
     vectors = np.concatenate([table.vectors for table in shared], axis=1)
-    fingerprint = json.dumps(views_fingerprint(views, device), sort_keys=True)
+    fingerprint = json.dumps(joined_fingerprint(joined_encoder, device), sort_keys=True)
     return replace(
         shared[0],
         encoder=encoder,
         vectors=vectors,
-        views=views.scaled_dimensions,
+        joined_dimensions=joined_encoder.scaled_dimensions,
         fingerprint=sha256_text(fingerprint)[:32],
     )

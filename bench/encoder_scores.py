@@ -38,12 +38,12 @@ def compare_tables(
     names = frozenset(tables[0].segment).intersection(*(one.segment for one in tables))
     shared = [table.only(names) for table in tables]
     result = evaluate_tables(shared, protocol, corpus=corpus)
-    return [describe_view(result, table.encoder) for table in tables]
+    return [describe_encoder(result, table.encoder) for table in tables]
 
 
-def describe_view(result: Evaluation, encoder: str) -> TableRow:
+def describe_encoder(result: Evaluation, encoder: str) -> TableRow:
     """Return the mAP of an encoder, its interval, and its paired gain over the first encoder."""
-    row: TableRow = {"corpus": result.corpus, "view": encoder}
+    row: TableRow = {"corpus": result.corpus, "encoder": encoder}
     curve = result.curve.filter(metric="map", scoring="all", encoder=encoder)
     for k, mean in curve.filter(spread="shared").select("k", "mean").rows():
         row[f"mAP {k}"] = f"{mean:.3f}"
