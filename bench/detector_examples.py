@@ -12,7 +12,7 @@ from callshot.corpus.segments import segment_corpus
 from callshot.detection.index.index_files import open_index
 from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.index.windows import (
-    PlayedRecording,
+    RecordingAtSpeed,
     WindowEncoder,
     find_spec,
     make_grid,
@@ -96,18 +96,18 @@ class Embedder:
 
     def read(self, path: Path) -> Array:
         """Return a whole recording."""
-        with PlayedRecording(path, path.name, self.spec, "first") as played:
-            return played.read(0, played.samples)
+        with RecordingAtSpeed(path, path.name, self.spec, "first") as audio:
+            return audio.read(0, audio.samples)
 
     def read_call(self, path: Path, start_s: float, end_s: float) -> list[Array]:
         """Return the windows of a call in a recording, as `learn` has them."""
-        with PlayedRecording(path, path.name, self.spec, "first") as played:
-            length_s = played.recording.duration_s
+        with RecordingAtSpeed(path, path.name, self.spec, "first") as audio:
+            length_s = audio.recording.duration_s
             window_s = self.grid.window_s
             places = place_windows(start_s, end_s, window_s, length_s)
             firsts = [self.grid.to_samples(place) for place in places]
             return [
-                played.read(one, min(one + self.grid.window, played.samples))
+                audio.read(one, min(one + self.grid.window, audio.samples))
                 for one in firsts
             ]
 

@@ -28,7 +28,7 @@ from pathlib import Path
 
 from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.index.windows import (
-    PlayedRecording,
+    RecordingAtSpeed,
     Vectors,
     WindowEncoder,
     find_spec,
@@ -69,11 +69,11 @@ def run_model_alone(recording: str, threads: str) -> None:
     path = Path(recording)
     with (
         WindowEncoder(spec, device="cpu", threads=int(threads)) as model,
-        PlayedRecording(path, path.name, spec, "first") as played,
+        RecordingAtSpeed(path, path.name, spec, "first") as audio,
     ):
-        starts = grid.find_starts(played.samples)
+        starts = grid.find_starts(audio.samples)
         for part in split_range(len(starts), grid.block_windows):
-            windows = read_windows(played, starts[part], grid.window)
+            windows = read_windows(audio, starts[part], grid.window)
             waiting.append(model.submit(windows))
             if len(waiting) > 2:
                 count += len(waiting.popleft()())

@@ -32,7 +32,7 @@ RATE_HZ = 16000
 
 
 def shift_segment(segment: Segment, factor: float) -> Segment:
-    """Return a segment whose recording is played so many times faster."""
+    """Return a segment whose recording is so many times faster."""
     rate_hz = round(RATE_HZ * factor)
     return replace(
         segment,

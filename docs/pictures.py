@@ -66,7 +66,7 @@ def draw_speeds(figure: Any, tables: list[Rows]) -> None:
         ax.set_xticks([0.5, 1, 2, 4, 8], ["½", "1", "2", "4", "8"])
         ax.minorticks_off()
     axes[0].set_ylabel("mAP, 5 examples")
-    figure.supxlabel("speed at which calls are played; thick lines: two speeds joined")
+    figure.supxlabel("speed of the calls; thick lines: two speeds joined")
     handles = [line_handle(series_style(number)) for number in range(len(every))]
     figure.legend(handles, ENCODERS, loc="outside upper center", ncols=3)
 

@@ -70,8 +70,8 @@ def test_a_window_is_full_at_every_speed(tmp_path, speed):
     centre_s = (window.start_s + window.end_s) / 2 * float(speed)
     assert centre_s == pytest.approx(15.1, abs=1e-4 * float(speed))
     [(_, signal)] = load_audio(tmp_path, [window])
-    played = replace(spec, speed=1.0)
-    prepared = Encoder(played, None, {}).prepare(signal, window.rate_hz)
+    plain_spec = replace(spec, speed=1.0)
+    prepared = Encoder(plain_spec, None, {}).prepare(signal, window.rate_hz)
     assert prepared.share.tolist() == [1.0]
     assert prepared.input.min() > 0.4
 

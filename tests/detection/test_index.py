@@ -18,7 +18,7 @@ from callshot.detection.index import index_recordings as indexing
 from callshot.detection.index.index_files import Index, open_index, read_record
 from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.index.windows import (
-    PlayedRecording,
+    RecordingAtSpeed,
     WindowGrid,
     make_grid,
     read_windows,
@@ -98,9 +98,9 @@ def test_a_click_is_found_at_its_time_at_every_speed(tmp_path, speed):
         sound = np.zeros(samples)
         sound[click] = 0.5
         soundfile.write(tmp_path / "a.wav", sound, RATE_HZ, subtype="FLOAT")
-        with PlayedRecording(tmp_path / "a.wav", "a.wav", spec, "first") as played:
-            starts = grid.find_starts(played.samples)
-            windows = np.stack(read_windows(played, starts, grid.window))
+        with RecordingAtSpeed(tmp_path / "a.wav", "a.wav", spec, "first") as sound:
+            starts = grid.find_starts(sound.samples)
+            windows = np.stack(read_windows(sound, starts, grid.window))
         window, sample = np.unravel_index(np.abs(windows).argmax(), windows.shape)
         time_s = grid.to_seconds(starts[window] + sample)
         assert abs(time_s - click / RATE_HZ) <= sample_s
@@ -109,7 +109,7 @@ def test_a_click_is_found_at_its_time_at_every_speed(tmp_path, speed):
 
 
 def literal_vectors(path, window_s, hop_s, speed, **choices):
-    """Return start, end, level and vector of each window: read, played and encoded one by one."""
+    """Return start, end, level and vector of each window: read, sped up and encoded one by one."""
     texts = {"speed": str(speed), **choices}
     encoder = open_encoder(find_encoder("mfcc", texts))
     rows = []
@@ -314,7 +314,7 @@ from callshot import files
 from callshot.detection.index import add_recording, span_writer
 from callshot.detection.index import index_recordings as indexing
 from callshot.detection.index.windows import (
-    PlayedRecording,
+    RecordingAtSpeed,
     WindowGrid,
     make_grid,
     read_windows,

@@ -1,4 +1,4 @@
-"""Segments are played faster or slower; times stay real, and nothing is lost at an end."""
+"""Segments are sped up or slowed down; times stay real, and nothing is lost at an end."""
 
 import numpy as np
 import pytest
@@ -83,7 +83,7 @@ def test_windows_hold_all_of_a_segment(speed, samples):
 
 def test_windows_begin_in_real_time():
     options = WindowOptions(10, 2.0, hop_s=1.0, padding="centre")
-    # Played at speed 3, 4.5 s of 13.5 s; the last window has 1.5 s between 5 zeros
+    # At speed 3, 4.5 s of 13.5 s; the last window has 1.5 s between 5 zeros
     assert window_times(45, options, 3) == pytest.approx([0, 3, 6, 8.4])
     crop = WindowOptions(10, 2.0, remainder="centre-crop")
     assert window_times(45, crop, 0.5) == pytest.approx([0.6])
@@ -133,13 +133,13 @@ def embed_folder(folder, name, rate_hz, speed):
     ).vectors
 
 
-def test_mfcc_played_at_another_speed_takes_segments_at_any_rate():
+def test_mfcc_at_another_speed_takes_segments_at_any_rate():
     encoder = open_encoder(find_encoder("mfcc", {"speed": "0.1"}))
     ultrasound = np.ones(25600, np.float32)
     assert len(encoder.prepare(ultrasound, 256_000).input) == 16000
 
 
-def test_only_frequencies_up_to_top_hz_are_played():
+def test_only_frequencies_up_to_top_hz_reach_the_model():
     """At twice the speed, 1 and 5 kHz become 2 and 10 kHz."""
     time_s = np.arange(16000) / 16000
     tones = np.sin(2 * np.pi * 1000 * time_s) + np.sin(2 * np.pi * 5000 * time_s)

@@ -336,9 +336,9 @@ def fit(
 ) -> None:
     """Show how much of the energy of the calls is in the frequency range of each encoder.
 
-    Playing calls faster or slower (speed) moves their frequencies. Use this command before embed to
-    choose an encoder and a speed. Rows marked auto are those that --set speed=auto would choose.
-    Frequencies are those of the recordings.
+    Speeding calls up or slowing them down (speed) moves their frequencies. Use this command before
+    embed to choose an encoder and a speed. Rows marked auto are those that --set speed=auto would
+    choose. Frequencies are those of the recordings.
 
     Example: callshot encoders fit segments/segments.parquet
     """

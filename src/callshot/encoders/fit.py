@@ -5,7 +5,7 @@
     1. The middle of a segment is the frequency below which it has half of its energy; that of a
        corpus is the geometric mean over its segments.
     2. Half of the way from there to the middle of the encoder's band, in octaves, rounded to whole
-       octaves, is the speed. Only half of the way: played faster, calls also become shorter, and an
+       octaves, is the speed. Only half of the way: sped up, calls also become shorter, and an
        encoder of windows gets less of them.
     3. The vector at that speed is joined with the one an octave nearer to 1.
 """
@@ -181,8 +181,8 @@ def count_windows(spec: EncoderSpec, duration_s: FloatArray) -> WindowCounts:
     if options is None:
         return WindowCounts(1.0, 0.0)
     spans = []
-    for played_s in duration_s / spec.speed:
-        samples = max(1, round(played_s * options.rate_hz))
+    for input_s in duration_s / spec.speed:
+        samples = max(1, round(input_s * options.rate_hz))
         spans += find_spans(samples, options)
     audio = sum(span.length for span in spans)
     share = audio / (len(spans) * options.window)

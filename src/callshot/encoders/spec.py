@@ -36,10 +36,10 @@ class EncoderSpec:
     windowing      how a segment is cut into windows; None: the model takes a segment whole
     options        all other options of this encoder that change the vectors
     pooling        how the vectors of windows or frames become one
-    speed          how many times faster a segment is played to the model; below 1: slower
+    speed          how many times faster the model gets a segment; below 1: slower
     auto_speed     whether the speed is still to be chosen, from segments
     band_hz        the band of frequencies that it was trained on, or that its filters cover
-    top_hz         the highest frequency that the model gets, as played; None: all
+    top_hz         the highest frequency that the model gets, after the change of speed; None: all
     extra          extra of callshot that must be installed
     alternatives   files that can take the place of `weights`: for torch, or of other toolkits; one
                    of them is enough

@@ -2,7 +2,7 @@
 
     signal → resample to the model's rate → cut; pad the last window → normalise each window
 
-Played at speed 2, one second of a segment lasts half a second: it is resampled as if its rate were
+At speed 2, one second of a segment lasts half a second: it is resampled as if its rate were
 twice as high, and a window of 3 s holds 6 s of real time.
 
 Public toolkits cut in different ways, and the vectors change with the cut. The options that

@@ -18,7 +18,7 @@ from callshot.detection.index.index_files import (
 )
 from callshot.detection.index.span_writer import SpanWriter, describe_recording
 from callshot.detection.index.windows import (
-    PlayedRecording,
+    RecordingAtSpeed,
     WindowEncoder,
     WindowGrid,
 )
@@ -118,15 +118,15 @@ class IndexTarget:
     ) -> AddedRecording:
         """Embed the windows of a recording, and add it to the index."""
         file = self.root / path
-        with PlayedRecording(file, path, model.spec, self.settings.channel) as played:
-            writer = SpanWriter(played, folder, stamp, self.settings, self.grid)
+        with RecordingAtSpeed(file, path, model.spec, self.settings.channel) as audio:
+            writer = SpanWriter(audio, folder, stamp, self.settings, self.grid)
             for share, is_new in writer.write_spans(model):
-                audio_s = share * played.recording.duration_s
+                audio_s = share * audio.recording.duration_s
                 report(audio_s, audio_s if is_new else 0.0)
         self.check_unchanged(path, stamp)
-        entry = self.make_entry(played, stamp)
+        entry = self.make_entry(audio, stamp)
         self.enter(replace(entry, spans=writer.spans), writer.earlier)
-        return self._describe(played.recording, model, True)
+        return self._describe(audio.recording, model, True)
 
     def check_unchanged(self, path: str, stamp: str) -> None:
         """Raise InputError if a recording has changed since it had a stamp."""
@@ -135,9 +135,9 @@ class IndexTarget:
                 f"{path}: changed while it was read; index again when it is complete"
             )
 
-    def make_entry(self, played: PlayedRecording, stamp: str) -> IndexedRecording:
+    def make_entry(self, audio: RecordingAtSpeed, stamp: str) -> IndexedRecording:
         """Return what the index has to know of a recording, without its files of windows."""
-        recording = played.recording
+        recording = audio.recording
         return IndexedRecording(
             path=recording.path,
             root=str(self.root.absolute()),
@@ -145,7 +145,7 @@ class IndexTarget:
             duration_s=recording.duration_s,
             rate_hz=recording.rate_hz,
             clock=find_clock_time(self.root / recording.path, recording.path),
-            windows=self.grid.count_windows(played.samples),
+            windows=self.grid.count_windows(audio.samples),
             spans=(),
         )
 

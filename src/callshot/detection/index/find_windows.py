@@ -17,7 +17,7 @@ from callshot.detection.index.index_files import (
     open_index,
 )
 from callshot.detection.index.windows import (
-    PlayedRecording,
+    RecordingAtSpeed,
     WindowEncoder,
     WindowGrid,
     find_spec,
@@ -187,24 +187,24 @@ def embed_example(
     with WindowEncoder(spec, device=device, threads=threads) as model:
         _check_encoder(index.folder, settings, model)
         name = str(example.path)
-        with PlayedRecording(example.path, name, spec, settings.channel) as played:
-            starts = _place_windows(example, played, grid)
-            return _embed_mean(played, starts, grid, model)
+        with RecordingAtSpeed(example.path, name, spec, settings.channel) as audio:
+            starts = _place_windows(example, audio, grid)
+            return _embed_mean(audio, starts, grid, model)
 
 
 def _embed_mean(
-    played: PlayedRecording, starts: IntArray, grid: WindowGrid, model: WindowEncoder
+    audio: RecordingAtSpeed, starts: IntArray, grid: WindowGrid, model: WindowEncoder
 ) -> Float32Array:
     """Return the mean of the vectors of windows, block by block."""
     total = np.zeros(model.spec.dimension)
     is_silent = True
     for part in split_range(len(starts), grid.block_windows):
-        windows = read_windows(played, starts[part], grid.window)
+        windows = read_windows(audio, starts[part], grid.window)
         is_silent &= not any(window.any() for window in windows)
         vectors = model.submit(windows)()
         total += vectors.sum(axis=0, dtype=np.float64)
     if is_silent:
-        name = played.recording.path
+        name = audio.recording.path
         raise InputError(f"{name}: the example is silent; give a span with a sound")
     mean = total / len(starts)
     return mean.astype(np.float32)
@@ -220,10 +220,10 @@ def _check_encoder(folder: Path, settings: IndexSettings, model: WindowEncoder) 
 
 
 def _place_windows(
-    example: Example, played: PlayedRecording, grid: WindowGrid
+    example: Example, audio: RecordingAtSpeed, grid: WindowGrid
 ) -> IntArray:
     """Return where the windows of an example begin: one around it, or several inside it."""
-    duration_s = played.recording.duration_s
+    duration_s = audio.recording.duration_s
     end_s = min(example.end_s, duration_s)
     if not example.start_s < end_s:
         raise InputError(
@@ -231,11 +231,11 @@ def _place_windows(
             f"got {example.start_s:g} s to {example.end_s:g} s"
         )
     first = grid.to_samples(example.start_s)
-    last = min(grid.to_samples(end_s), played.samples)
+    last = min(grid.to_samples(end_s), audio.samples)
     if last - first > grid.window:
         return first + grid.find_starts(last - first)
     centred = (first + last - grid.window) // 2
-    latest = max(0, played.samples - grid.window)
+    latest = max(0, audio.samples - grid.window)
     start = min(max(0, centred), latest)
     return np.array([start])
 

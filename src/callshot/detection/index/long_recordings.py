@@ -28,7 +28,7 @@ from callshot.detection.index.span_writer import (
     count_files,
     describe_recording,
 )
-from callshot.detection.index.windows import PlayedRecording, WindowEncoder
+from callshot.detection.index.windows import RecordingAtSpeed, WindowEncoder
 from callshot.encoders.spec import EncoderSpec
 from callshot.files import LockBusy, hold_lock, make_folder, remove_unfinished
 from callshot.jobs import TryLater
@@ -86,11 +86,11 @@ def measure_recording(
     """Return what is known of a recording before it is embedded; None if it can have no spans."""
     stamp = find_stamp(target.root / path)
     folder = recording_folder(target.out, path)
-    with _play(target, spec, path) as played:
-        if not played.reader.starts_anywhere:
+    with _open_audio(target, spec, path) as audio:
+        if not audio.reader.starts_anywhere:
             return None
-        entry = target.make_entry(played, stamp)
-    notes = tuple(describe_recording(played.recording, target.grid, spec.name))
+        entry = target.make_entry(audio, stamp)
+    notes = tuple(describe_recording(audio.recording, target.grid, spec.name))
     return LongRecording(entry, count_files(entry.windows), find_spans(folder), notes)
 
 
@@ -102,9 +102,9 @@ def write_files(target: IndexTarget, span: Span, model: WindowEncoder) -> Writte
     with lock():
         target.check_unchanged(span.path, span.stamp)
     embedded_s = 0.0
-    with _play(target, model.spec, span.path) as played:
+    with _open_audio(target, model.spec, span.path) as audio:
         writer = SpanWriter(
-            played,
+            audio,
             folder,
             span.stamp,
             target.settings,
@@ -114,7 +114,7 @@ def write_files(target: IndexTarget, span: Span, model: WindowEncoder) -> Writte
         )
         for share, is_new in writer.write_spans(model):
             if is_new:
-                embedded_s += share * played.recording.duration_s
+                embedded_s += share * audio.recording.duration_s
     target.check_unchanged(span.path, span.stamp)
     return WrittenSpan(writer.spans, embedded_s)
 
@@ -134,8 +134,8 @@ def enter_recording(
     return AddedRecording(entry.path, entry.duration_s, is_new, recording.notes)
 
 
-def _play(target: IndexTarget, spec: EncoderSpec, path: str) -> PlayedRecording:
-    return PlayedRecording(target.root / path, path, spec, target.settings.channel)
+def _open_audio(target: IndexTarget, spec: EncoderSpec, path: str) -> RecordingAtSpeed:
+    return RecordingAtSpeed(target.root / path, path, spec, target.settings.channel)
 
 
 @contextmanager

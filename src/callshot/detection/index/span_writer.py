@@ -19,7 +19,7 @@ from callshot.detection.index.index_files import (
     write_span,
 )
 from callshot.detection.index.windows import (
-    PlayedRecording,
+    RecordingAtSpeed,
     Vectors,
     WindowEncoder,
     WindowGrid,
@@ -43,7 +43,7 @@ class SpanWriter:
 
     def __init__(
         self,
-        played: PlayedRecording,
+        audio: RecordingAtSpeed,
         folder: Path,
         stamp: str,
         settings: IndexSettings,
@@ -52,13 +52,13 @@ class SpanWriter:
         numbers: range | None = None,
         lock: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        self.played = played
+        self.audio = audio
         self.folder = folder
         self.stamp = stamp
         self.settings = settings
         self.grid = grid
         self.lock = lock
-        self.starts = grid.find_starts(played.samples)
+        self.starts = grid.find_starts(audio.samples)
         self.numbers = numbers or range(count_files(len(self.starts)))
         self.earlier = find_spans(folder)
         self.names = select_whole_spans(self.earlier, stamp, self.numbers)
@@ -87,7 +87,7 @@ class SpanWriter:
         rows = self._make_rows(starts)
         waiting: deque[tuple[slice, Vectors]] = deque()
         for part in split_range(len(starts), self.grid.block_windows):
-            windows = read_windows(self.played, starts[part], self.grid.window)
+            windows = read_windows(self.audio, starts[part], self.grid.window)
             rows["level_dbfs"][part] = measure_levels(windows)
             waiting.append((part, model.submit(windows)))
             if len(waiting) > BLOCKS_AHEAD:
@@ -100,8 +100,8 @@ class SpanWriter:
     def _make_rows(self, starts: IntArray) -> Rows:
         """Return rows that have their times."""
         rows = np.zeros(len(starts), self.settings.row_dtype())
-        ends = np.minimum(starts + self.grid.window, self.played.samples)
-        duration_s = self.played.recording.duration_s
+        ends = np.minimum(starts + self.grid.window, self.audio.samples)
+        duration_s = self.audio.recording.duration_s
         rows["start_s"] = self.grid.to_seconds(starts)
         # The last sample at the model's rate may reach beyond the last one of the file.
         rows["end_s"] = np.minimum(self.grid.to_seconds(ends), duration_s)
@@ -110,7 +110,7 @@ class SpanWriter:
     def _check_finite(self, rows: Rows) -> None:
         if not np.isfinite(rows["vector"]).all():
             raise InputError(
-                f"{self.played.recording.path}: a vector is too large for "
+                f"{self.audio.recording.path}: a vector is too large for "
                 f"{self.settings.dtype}; index with --dtype float32"
             )
 

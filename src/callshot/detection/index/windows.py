@@ -1,6 +1,6 @@
 """Windows over a recording of any length: where each begins, their audio, and their vectors.
 
-Samples are those that the model gets: the recording played at the encoder's speed, at the model's
+Samples are those that the model gets: the recording at the encoder's speed, at the model's
 rate. Times are real ones. All windows are whole: the last one ends where the recording ends. Only
 a recording that is shorter than a window is padded, as the encoder pads.
 """
@@ -152,8 +152,8 @@ def _count_samples(name: str, seconds: float, spec: EncoderSpec) -> int:
     return round(seconds / spec.speed * spec.rate_hz)
 
 
-class PlayedRecording:
-    """An open recording, played at the encoder's speed; for one thread at a time.
+class RecordingAtSpeed:
+    """An open recording at the encoder's speed; for one thread at a time.
 
     samples    its length, as the model gets it
     recording  its header, in real time
@@ -163,9 +163,11 @@ class PlayedRecording:
         self.recording: Recording = probe(path, name)
         self.spec = replace(spec, speed=1.0)
         self.channel = channel
-        played_hz = self.recording.rate_hz * spec.speed
-        self.reader: Reader = open_recording(path, name, played_hz)
-        self.samples = math.ceil(self.recording.frames * spec.rate_hz / played_hz)
+        effective_rate_hz = self.recording.rate_hz * spec.speed
+        self.reader: Reader = open_recording(path, name, effective_rate_hz)
+        self.samples = math.ceil(
+            self.recording.frames * spec.rate_hz / effective_rate_hz
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -208,9 +210,9 @@ class WindowEncoder:
         self.spec = spec
         opened = open_encoder(spec, device=device, threads=threads)
         self.fingerprint = opened.fingerprint
-        # Recordings are played and filtered where they are read.
-        played = replace(opened.spec, speed=1.0, top_hz=None)
-        self.encoder = replace(opened, spec=played)
+        # The speed is changed, and frequencies are cut, where recordings are read.
+        plain_spec = replace(opened.spec, speed=1.0, top_hz=None)
+        self.encoder = replace(opened, spec=plain_spec)
         self.workers = Workers(self.encoder)
 
     def __enter__(self) -> Self:
@@ -260,12 +262,12 @@ def plain_json(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_windows(
-    played: PlayedRecording, starts: IntArray, window: int
+    audio: RecordingAtSpeed, starts: IntArray, window: int
 ) -> list[Float32Array]:
     """Return the audio of windows; they are read together."""
     first = int(starts[0])
     end = int(starts[-1]) + window
-    signal = played.read(first, min(end, played.samples))
+    signal = audio.read(first, min(end, audio.samples))
     windows = []
     for start in starts.tolist():
         offset = start - first

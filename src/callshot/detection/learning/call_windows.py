@@ -54,14 +54,14 @@ def find_grid(spec: EncoderSpec, settings: AudioSettings) -> WindowGrid:
 def cut_windows(
     call: Segment, recording: Recording, grid: WindowGrid, settings: AudioSettings
 ) -> list[Segment]:
-    """Return the windows of a call as segments of the recording played at the encoder's speed.
+    """Return the windows of a call as segments of the recording at the encoder's speed.
 
-    Their times are those of the played recording, in whole samples, so that it is resampled once.
+    Their times are those at that speed, in whole samples, so that it is resampled once.
     """
     duration_s = recording.duration_s
     starts_s = place_windows(call.start_s, call.end_s, grid.window_s, duration_s)
     last_start = max(0, grid.to_samples(duration_s) - grid.window)
-    played = replace(
+    call_at_speed = replace(
         read_as(call, grid.rate_hz, settings),
         source_rate_hz=recording.rate_hz * grid.speed,
     )
@@ -70,7 +70,9 @@ def cut_windows(
         start = min(grid.to_samples(start_s), last_start)
         end = start + grid.window
         windows.append(
-            replace(played, start_s=start / grid.rate_hz, end_s=end / grid.rate_hz)
+            replace(
+                call_at_speed, start_s=start / grid.rate_hz, end_s=end / grid.rate_hz
+            )
         )
     return windows
 

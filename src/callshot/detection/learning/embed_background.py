@@ -183,7 +183,7 @@ def _cut_windows(
 def _make_segment(
     recording: Recording, start_s: float, grid: WindowGrid, settings: AudioSettings
 ) -> Segment:
-    """Return a window as a segment of the recording played at the encoder's speed."""
+    """Return a window as a segment of the recording at the encoder's speed."""
     start = grid.to_samples(start_s)
     span = make_span(
         recording.path,

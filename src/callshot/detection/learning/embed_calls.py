@@ -129,8 +129,8 @@ def cut_calls(
         windows = cut_windows(call, headers[call.path], grid, settings)
         segments += windows
         owner += [row] * len(windows)
-    played = replace(spec, speed=1.0)  # windows are cut from the played recording
-    return Pieces(played, segments, np.array(owner, int))
+    plain_spec = replace(spec, speed=1.0)  # windows are cut at the speed already
+    return Pieces(plain_spec, segments, np.array(owner, int))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from callshot.corpus.recordings import find_recordings
 from callshot.detection.index.index_files import Index, IndexedRecording, Rows
 from callshot.detection.index.windows import (
     SILENCE_DBFS,
-    PlayedRecording,
+    RecordingAtSpeed,
     WindowEncoder,
     WindowGrid,
     measure_levels,
@@ -67,7 +67,7 @@ def read_clips(
     grid: WindowGrid,
     settings: AudioSettings,
 ) -> Clips:
-    """Return the plain audio of calls, at the rate of the encoder and played at its speed."""
+    """Return the plain audio of calls, at the rate of the encoder and at its speed."""
     headers, _ = read_headers(audio, settings)
     segments = []
     for call in calls:
@@ -85,7 +85,7 @@ def read_clips(
 def _cut_call(
     call: Segment, effective_rate_hz: float, grid: WindowGrid, settings: AudioSettings
 ) -> Segment:
-    """Return the middle of a call as a segment of the played recording."""
+    """Return the middle of a call as a segment of the recording at the encoder's speed."""
     excess_s = max(0.0, call.end_s - call.start_s - LONGEST_S)
     start = grid.to_samples(call.start_s + excess_s / 2)
     end = max(start + 1, grid.to_samples(call.end_s - excess_s / 2))
@@ -128,12 +128,12 @@ def _read_distributed(
         file = files[number]
         with (
             suppress(InputError),
-            PlayedRecording(file.root / file.path, file.path, spec, channel) as played,
+            RecordingAtSpeed(file.root / file.path, file.path, spec, channel) as audio,
         ):
-            latest = played.samples - grid.window
+            latest = audio.samples - grid.window
             for _, start_s in spans:
                 start = max(0, min(grid.to_samples(start_s), latest))
-                yield played.read(start, start + grid.window)
+                yield audio.read(start, start + grid.window)
 
 
 def _find_duration(file: BackgroundFile) -> float:

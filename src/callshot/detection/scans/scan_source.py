@@ -93,7 +93,7 @@ def check_scannable(model: Model) -> None:
         )
     if model.settings.source_rate_hz is not None:
         raise InputError(
-            f"{model.source}: learned with --source-rate-hz, and scan plays recordings only at "
+            f"{model.source}: learned with --source-rate-hz, and scan reads recordings only at "
             "their own rate; convert the recordings, and learn the model from these"
         )
 
