@@ -37,7 +37,7 @@ COMMANDS = {
     "baselines: logistic": "baselines table.parquet --C 1 --out DISK/results",
     "baselines: recurrent": "baselines table.parquet --train recurrent --cell gru --seeds 1 "
     "--out DISK/results",
-    "encoders fit": "encoders fit segments/segments.parquet -e mfcc --out DISK/fit",
+    "encoders coverage": "encoders coverage segments/segments.parquet -e mfcc --out DISK/coverage",
     "index": "index corpus/recordings -e mfcc --window 1 --out DISK/index",
     "find": "find corpus/recordings/RECORDING.flac@1-2 index --out DISK/similar.csv",
     "learn": "learn segments/segments.parquet -e mfcc --store store --out DISK/model.npz",

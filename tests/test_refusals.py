@@ -34,7 +34,7 @@ FOLDER = {
         "convert missing.csv --to csv --recordings missing --clips 1 --out OUT",
         "export.json",
     ),
-    "fit": ("encoders fit missing.parquet --out OUT", "encoder-fit.csv"),
+    "coverage": ("encoders coverage missing.parquet --out OUT", "band-coverage.csv"),
     "synth": ("synth OUT", "mine.txt"),
     "synth --soundscape": ("synth OUT --soundscape", "mine.txt"),
 }

@@ -1,4 +1,4 @@
-"""Commands about encoders: embed; encoders, which lists them, with show, get, check and fit."""
+"""Commands about encoders: embed; encoders lists them, with show, get, check and coverage."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -290,7 +290,7 @@ def check(name: Name, choices: Choices = None, device: Device = "cpu") -> None:
 
 
 @encoders.command()
-def fit(
+def coverage(
     segments: Annotated[
         Path,
         typer.Argument(
@@ -312,8 +312,8 @@ def fit(
         str,
         typer.Option(
             metavar="NUMBERS",
-            help="Playback speeds to compare, separated by commas. At speed 2, a call is read "
-            "twice as fast and sounds an octave higher to the encoder.",
+            help="Speeds to compare, separated by commas. At speed 2, the encoder gets a call "
+            "twice as fast and an octave higher.",
         ),
     ] = "0.25,0.5,1,2,4,8",
     audio: Annotated[
@@ -328,7 +328,7 @@ def fit(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Folder for encoder-fit.csv, encoder-fit.pdf and encoder-fit.png.",
+            help="Folder for band-coverage.csv, band-coverage.pdf and band-coverage.png.",
             show_default="the folder of SEGMENTS",
         ),
     ] = None,
@@ -340,28 +340,28 @@ def fit(
     embed to choose an encoder and a speed. Rows marked auto are those that --set speed=auto would
     choose. Frequencies are those of the recordings.
 
-    Example: callshot encoders fit segments/segments.parquet
+    Example: callshot encoders coverage segments/segments.parquet
     """
     from rich.console import Console
 
-    from callshot.encoders.fit import EDGES_HZ
-    from callshot.report.encoder_fit import (
-        open_encoder_fit,
-        show_encoder_fit,
-        write_encoder_fit,
+    from callshot.encoders.band_coverage import EDGES_HZ
+    from callshot.report.band_coverage import (
+        open_coverage,
+        show_coverage,
+        write_coverage,
     )
-    from callshot.study.encoder_fit import fit_encoders
+    from callshot.study.band_coverage import measure_coverage
 
     numbers = parse_speeds(speeds)
-    with open_encoder_fit(segments.parent if out is None else out) as output:
-        result = fit_encoders(
+    with open_coverage(segments.parent if out is None else out) as output:
+        result = measure_coverage(
             segments, names or (), numbers, audio=audio, threads=threads
         )
         spectra = result.spectra
-        paths = write_encoder_fit(
+        paths = write_coverage(
             output, result.table, EDGES_HZ, spectra.power, spectra.label
         )
-    show_encoder_fit(result.table, Console())
+    show_coverage(result.table, Console())
     for line in result.describe():
         print(line)
     print("written:", ", ".join(str(path) for path in paths))

@@ -14,6 +14,11 @@ from functools import partial
 from operator import attrgetter
 from pathlib import Path
 
+from callshot.encoders.band_coverage import (
+    measure_spectra,
+    resolve_speeds,
+    sample_segments,
+)
 from callshot.encoders.batching import (
     LoadAudio,
     describe_speed,
@@ -30,7 +35,6 @@ from callshot.encoders.encode import (
     Encoder,
     open_encoder,
 )
-from callshot.encoders.fit import measure_spectra, resolve_speeds, sample_segments
 from callshot.encoders.joined_encoder import (
     JoinedEncoder,
     find_joined_encoder,
@@ -157,7 +161,7 @@ def embed(
         If no segment could be embedded.
     """
     asked = find_joined_encoder(encoder, options.encoder_options)
-    joined_encoder = choose_speeds(asked, audio)
+    joined_encoder = replace_auto_speed(asked, audio)
     if write_sequences is not None and len(joined_encoder.specs) > 1:
         raise OptionError(
             f"{joined_encoder.name}: joined encoders have no sequence in common; "
@@ -188,7 +192,9 @@ def embed(
     return joined, [rejects[row] for row in sorted(rejects, key=lambda row: row or 0)]
 
 
-def choose_speeds(joined_encoder: JoinedEncoder, audio: SegmentAudio) -> JoinedEncoder:
+def replace_auto_speed(
+    joined_encoder: JoinedEncoder, audio: SegmentAudio
+) -> JoinedEncoder:
     """Return an encoder with numbers in place of speed=auto, chosen from some of the segments."""
     if not any(spec.auto_speed for spec in joined_encoder.specs):
         return joined_encoder

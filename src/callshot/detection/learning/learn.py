@@ -37,7 +37,7 @@ from callshot.detection.models.model_file import (
     load_model,
     write_model,
 )
-from callshot.encoders.embed import EmbedOptions, choose_speeds
+from callshot.encoders.embed import EmbedOptions, replace_auto_speed
 from callshot.encoders.joined_encoder import (
     JoinedEncoder,
     find_joined_encoder,
@@ -214,7 +214,9 @@ def learn_examples(
     if earlier is not None:
         options = options.on_top_of(earlier.settings)
     calls = read_calls(examples, options)
-    joined_encoder = choose_speeds(asked, calls.audio.segment_audio(calls.audio.calls))
+    joined_encoder = replace_auto_speed(
+        asked, calls.audio.segment_audio(calls.audio.calls)
+    )
     settings = _complete_settings(calls, joined_encoder, options)
     fingerprint = plain_fingerprint(joined_encoder, embedding.device)
     if earlier is not None:

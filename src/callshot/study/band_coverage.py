@@ -12,14 +12,14 @@ import polars as pl
 
 from callshot.corpus.audio import load_audio, probe
 from callshot.corpus.segment_table import read_segments
-from callshot.encoders.catalogue import list_specs
-from callshot.encoders.fit import (
+from callshot.encoders.band_coverage import (
     CallSpectra,
     choose_speeds,
     count_windows,
     measure_spectra,
     sample_segments,
 )
+from callshot.encoders.catalogue import list_specs
 from callshot.encoders.joined_encoder import find_joined_encoder
 from callshot.encoders.spec import EncoderSpec
 from callshot.errors import CallshotError
@@ -41,7 +41,7 @@ SCHEMA = {
 
 
 @dataclass(frozen=True)
-class EncoderFit:
+class BandCoverage:
     """What encoders get of calls.
 
     table     a row for each encoder and speed: `auto` where speed=auto would choose it; the band
@@ -72,14 +72,14 @@ class EncoderFit:
             )
 
 
-def fit_encoders(
+def measure_coverage(
     source: Path,
     encoders: Sequence[str] = (),
     speeds: Sequence[float] = SPEEDS,
     *,
     audio: Path | None = None,
     threads: int | None = None,
-) -> EncoderFit:
+) -> BandCoverage:
     """Measure calls, and what encoders get of them; by default all encoders with a known band."""
     segments = read_segments(source)
     root = to_path(segments.audio or "") if audio is None else audio
@@ -91,12 +91,12 @@ def fit_encoders(
     rate_hz = min(segment.rate_hz for segment in segments)
     rows: list[Mapping[str, object]] = []
     for spec in _choose_encoders(encoders):
-        rows += _fit_rows(spec, speeds, spectra, rate_hz)
+        rows += _coverage_rows(spec, speeds, spectra, rate_hz)
     highest_hz = max(rates_hz.values(), default=rate_hz)
     lost = 0.0
     if highest_hz > rate_hz:
         lost = spectra.share(rate_hz / 2, highest_hz)
-    return EncoderFit(pl.DataFrame(rows, SCHEMA), spectra, lost, rate_hz)
+    return BandCoverage(pl.DataFrame(rows, SCHEMA), spectra, lost, rate_hz)
 
 
 def _choose_encoders(names: Sequence[str]) -> list[EncoderSpec]:
@@ -125,7 +125,7 @@ def _at_rate(segment: Segment, rates_hz: Mapping[str, int]) -> Segment:
     return replace(segment, rate_hz=rates_hz.get(segment.path, segment.rate_hz))
 
 
-def _fit_rows(
+def _coverage_rows(
     spec: EncoderSpec, speeds: Sequence[float], spectra: CallSpectra, rate_hz: int
 ) -> Iterator[dict[str, object]]:
     """Yield a row for each speed of an encoder, and for those that auto would choose."""

@@ -9,7 +9,7 @@ import soundfile
 
 from callshot.corpus.options import SegmentationOptions
 from callshot.errors import OptionError
-from callshot.study.encoder_fit import fit_encoders
+from callshot.study.band_coverage import measure_coverage
 from callshot.study.file_steps import segment_files
 from test_cli import run
 
@@ -35,16 +35,16 @@ def segments(tmp_path: Path) -> Path:
 
 
 def test_the_energy_in_each_band_is_that_of_the_recording(segments):
-    fit = fit_encoders(segments, ["birdnet-v2.4"], [1, 4])
-    table = fit.table
+    coverage = measure_coverage(segments, ["birdnet-v2.4"], [1, 4])
+    table = coverage.table
     assert table["speed"].to_list() == [1, 2, 4]
     assert table["auto"].to_list() == [False, True, True]
     # Neither band has 12 kHz, because the segments end at 8 kHz
     assert table["energy"].to_list() == pytest.approx([0, 0, 0.5], abs=0.02)
     assert table["windows"].to_list() == [1, 1, 1]
     assert table["padding"].to_list() == pytest.approx([0, 0.5, 0.75])
-    assert fit.lost == pytest.approx(0.5, abs=0.02)
-    first, second = fit.describe()
+    assert coverage.lost == pytest.approx(0.5, abs=0.02)
+    first, second = coverage.describe()
     assert first.startswith("2 calls, of 3 s (median)")
     assert first.endswith(
         " is at 198 Hz"
@@ -56,7 +56,7 @@ def test_the_energy_in_each_band_is_that_of_the_recording(segments):
 
 
 def test_every_encoder_with_a_band_is_compared_with_the_speeds_of_auto(segments):
-    table = fit_encoders(segments, speeds=[1]).table
+    table = measure_coverage(segments, speeds=[1]).table
     assert "random" not in table["encoder"].to_list()
     assert {"mfcc", "birdnet-v2.4", "perch-v2"} <= set(table["encoder"])
     chosen = table.filter("auto").group_by("encoder").len()["len"]
@@ -64,7 +64,7 @@ def test_every_encoder_with_a_band_is_compared_with_the_speeds_of_auto(segments)
 
 
 def test_the_command_prints_a_table_and_writes_a_picture(segments, capsys):
-    run("encoders", "fit", segments, "-e", "mfcc", "--speeds", "1,2")
+    run("encoders", "coverage", segments, "-e", "mfcc", "--speeds", "1,2")
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == [
         "encoder",
@@ -76,11 +76,11 @@ def test_the_command_prints_a_table_and_writes_a_picture(segments, capsys):
     ]
     assert any(line.startswith("mfcc") for line in lines)
     folder = segments.parent
-    assert pl.read_csv(folder / "encoder-fit.csv")["encoder"].unique().to_list() == [
+    assert pl.read_csv(folder / "band-coverage.csv")["encoder"].unique().to_list() == [
         "mfcc"
     ]
-    assert (folder / "encoder-fit.png").stat().st_size > 1000
-    assert (folder / "encoder-fit.pdf").exists()
+    assert (folder / "band-coverage.png").stat().st_size > 1000
+    assert (folder / "band-coverage.pdf").exists()
 
 
 @pytest.mark.parametrize("text", ["fast", "0", "1,1000"])

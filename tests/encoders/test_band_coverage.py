@@ -12,10 +12,7 @@ from hypothesis import strategies as st
 
 from callshot.api import evaluate
 from callshot.corpus.audio import load_audio
-from callshot.encoders.catalogue import ENCODERS, find_encoder
-from callshot.encoders.embed import EmbedOptions, SegmentAudio, embed
-from callshot.encoders.encode import open_encoder
-from callshot.encoders.fit import (
+from callshot.encoders.band_coverage import (
     EDGES_HZ,
     MOST_SEGMENTS,
     CallSpectra,
@@ -25,6 +22,9 @@ from callshot.encoders.fit import (
     measure_spectra,
     sample_segments,
 )
+from callshot.encoders.catalogue import ENCODERS, find_encoder
+from callshot.encoders.embed import EmbedOptions, SegmentAudio, embed
+from callshot.encoders.encode import open_encoder
 from callshot.errors import InputError, OptionError
 from callshot.records import Segment
 from callshot.tables.embedding_tables import read_table, write_table

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-STEM = "encoder-fit"
+STEM = "band-coverage"
 FILES = (f"{STEM}.csv", f"{STEM}.pdf", f"{STEM}.png")
 PROVENANCE = f"{STEM}.json"
 MOST_LABELS = 7  # lines that the eye can separate
@@ -42,7 +42,7 @@ SPECTRUM_IN = 2.4
 RANGE_DB = 50.0
 
 
-def show_encoder_fit(table: pl.DataFrame, console: Console) -> None:
+def show_coverage(table: pl.DataFrame, console: Console) -> None:
     """Print a row for each encoder and speed; those that speed=auto would choose are marked."""
     shown = make_table("encoder", "speed", "band", "energy", "windows", "padding")
     for row in table.iter_rows(named=True):
@@ -69,12 +69,12 @@ def format_band(low_hz: float, high_hz: float) -> str:
     return f"{low_hz:,.0f} to {high_hz:,.0f} Hz"
 
 
-def open_encoder_fit(folder: Path) -> AbstractContextManager[OutputFolder]:
-    """Open a folder for encoder-fit.csv, .pdf and .png, before any work."""
+def open_coverage(folder: Path) -> AbstractContextManager[OutputFolder]:
+    """Open a folder for band-coverage.csv, .pdf and .png, before any work."""
     return open_output_folder(folder, FILES, PROVENANCE)
 
 
-def write_encoder_fit(
+def write_coverage(
     output: OutputFolder,
     table: pl.DataFrame,
     edges_hz: FloatArray,
