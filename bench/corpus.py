@@ -64,7 +64,7 @@ def make_segments(path: Path, count: int) -> list[Segment]:
             labels=("call",),
             rate_hz=RATE_HZ,
             channel_rule="first",
-            level_dbfs=None,
+            peak_dbfs=None,
         )
         segments.append(segment)
     return segments

@@ -153,7 +153,7 @@ def make_index(folder: Path, recordings: Path, hours: int) -> None:
     rows = np.zeros(count, settings.row_dtype())
     rows["start_s"] = np.arange(count) * WINDOW_S
     rows["end_s"] = rows["start_s"] + WINDOW_S
-    rows["level_dbfs"] = -40
+    rows["rms_dbfs"] = -40
     for number in range(hours):
         rows["vector"] = np.roll(noise, number, axis=0)
         calls = 2 * generator.choice(count // 2, CALLS_PER_H, replace=False)

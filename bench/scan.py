@@ -75,7 +75,7 @@ def make_month(folder: Path) -> None:
         rows = np.zeros(count, settings.row_dtype())
         rows["start_s"] = np.arange(count) * WINDOW_S
         rows["end_s"] = rows["start_s"] + WINDOW_S
-        rows["level_dbfs"] = -40
+        rows["rms_dbfs"] = -40
         rows["vector"] = np.roll(noise, number, axis=0)
         rows["vector"][:, 0] = generator.normal(0, 1, count)
         calls = generator.choice(count, CALLS_PER_H, replace=False)

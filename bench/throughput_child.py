@@ -48,7 +48,7 @@ def list_segments(count: int) -> list[Segment]:
             labels=("a",),
             rate_hz=RATE_HZ,
             channel_rule="first",
-            level_dbfs=-3.0,
+            peak_dbfs=-3.0,
         )
         segments.append(segment)
     return segments

@@ -34,7 +34,7 @@ BEATS = EncoderSpec(
     rate_hz=RATE_HZ,
     load="avex_encoders:load_avex",
     licence="that of the model, see its page",
-    level="changes it",
+    loudness_effect="changes it",
     options={"model": "esp_aves2_sl_beats_all", "avex": version("avex")},
     gpu=True,
 )
@@ -45,7 +45,7 @@ BIRDAVES = EncoderSpec(
     rate_hz=RATE_HZ,
     load="avex_encoders:load_birdaves",
     licence="that of the model, see its page",
-    level="changes it",
+    loudness_effect="changes it",
     options={"avex": version("avex")},
     gpu=True,
 )

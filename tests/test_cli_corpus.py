@@ -78,7 +78,7 @@ def test_segment_writes_segments_and_rejects_and_says_what_it_did(
         "labels",
         "rate_hz",
         "channel_rule",
-        "level_dbfs",
+        "peak_dbfs",
         "source_rate_hz",
     ]
     assert frame.height == 10
@@ -141,7 +141,7 @@ def test_a_segment_table_says_where_its_audio_is(herd, tmp_path, monkeypatch):
     segments = read_segments(tmp_path / "out" / "segments.parquet")
     facts = segments.metadata
     assert facts["audio"] == str(herd)
-    assert segments[0].level_dbfs is None
+    assert segments[0].peak_dbfs is None
 
 
 def test_a_corpus_brings_its_rule_its_folds_and_its_categories(herd, tmp_path):

@@ -105,7 +105,7 @@ def segment(
         Threads that read audio, all cores by default; a function that gets shares of the work.
     **options
         Fields of `callshot.corpus.options.SegmentationOptions`: min_length_s, with_collar,
-        collar_s, channel, rate_hz, level_dbfs, source_rate_hz.
+        collar_s, channel, rate_hz, peak_dbfs, source_rate_hz.
 
     Returns
     -------

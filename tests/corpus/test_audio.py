@@ -393,7 +393,7 @@ def test_silence_stays_silence() -> None:
 
 @pytest.mark.parametrize("level", [1.0, -201.0, math.nan, -math.inf])
 def test_an_impossible_level_is_an_error(level: float) -> None:
-    with pytest.raises(OptionError, match="level_dbfs: expected"):
+    with pytest.raises(OptionError, match="peak_dbfs: expected"):
         normalise_peak(np.ones(1, np.float32), level)
 
 
@@ -418,7 +418,7 @@ def test_a_segment_has_its_collar_clipped_to_the_recording(tmp_path: Path) -> No
                 reader, segment("a.wav", start_s, end_s, collar_s=0.25)
             )
             assert np.array_equal(output, signal[first:last, 0])
-        loud = read_segment(reader, segment("a.wav", 0, 1, level_dbfs=-6.0))
+        loud = read_segment(reader, segment("a.wav", 0, 1, peak_dbfs=-6.0))
         assert np.abs(loud).max() == pytest.approx(10**-0.3)
 
 
@@ -432,7 +432,7 @@ def write_corpus(root: Path) -> list[Segment]:
     (root / "f.wav").write_text("no audio")
     starts = np.random.default_rng(0).uniform(0, 19, 120).tolist()
     segments = [
-        segment("a.flac", start, start + 1.5, level_dbfs=-3.0) for start in starts
+        segment("a.flac", start, start + 1.5, peak_dbfs=-3.0) for start in starts
     ]
     for name in ("b.wav", "c.ogg", "d.mp3", "e.flac", "f.wav", "gone.wav"):
         segments += [

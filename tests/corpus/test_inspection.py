@@ -154,7 +154,7 @@ def test_labels_of_ldc_get_one_spelling(label, expected):
         ({"min_length_s": float("nan")}, "min_length_s"),
         ({"rate_hz": 0}, "rate"),
         ({"channel": "left"}, "channel"),
-        ({"level_dbfs": 3.0}, "level"),
+        ({"peak_dbfs": 3.0}, "peak_dbfs"),
         ({"source_rate_hz": 0.5}, "source_rate_hz"),
     ],
 )

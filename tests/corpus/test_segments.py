@@ -89,7 +89,7 @@ def test_the_collar_is_clipped_at_the_edges_of_the_recording(tmp_path):
     result = segment_rows(
         tmp_path,
         *rows,
-        options=SegmentationOptions(collar_s=0.25, rate_hz=8000, level_dbfs=None),
+        options=SegmentationOptions(collar_s=0.25, rate_hz=8000, peak_dbfs=None),
     )
     whole = sf.read(tmp_path / "x.wav", dtype="float32")[0]
     for n, (first, last) in enumerate([(0, 2.25), (3.75, 6.25), (6.75, 10)]):
@@ -159,7 +159,7 @@ def test_the_channel_rule_selects_one_of_two_channels_or_their_mean(tmp_path):
         result = segment_rows(
             tmp_path,
             ("x.wav", 1, 3, "roar"),
-            options=SegmentationOptions(channel=rule, rate_hz=8000, level_dbfs=None),
+            options=SegmentationOptions(channel=rule, rate_hz=8000, peak_dbfs=None),
         )
         assert result.segments[0].channel_rule == rule
         np.testing.assert_allclose(audio_of(tmp_path, result), expected, atol=1e-7)

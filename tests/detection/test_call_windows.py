@@ -82,7 +82,7 @@ def test_windows_of_a_long_call_hold_only_the_call():
     windows = cut_windows(make_call(10.0, 12.5), recording, grid, SETTINGS)
     assert [one.start_s for one in windows] == [10.0, 10.75, 11.5]
     assert [one.end_s for one in windows] == [11.0, 11.75, 12.5]
-    assert {one.level_dbfs for one in windows} == {None}
+    assert {one.peak_dbfs for one in windows} == {None}
 
 
 def test_an_encoder_without_a_window_asks_for_one():

@@ -28,7 +28,7 @@ from sounds import record, record_badly
 RATE_HZ = 16000
 
 
-def make_segment(name, start_s=0.5, end_s=1.75, level_dbfs=-3.0):
+def make_segment(name, start_s=0.5, end_s=1.75, peak_dbfs=-3.0):
     return Segment(
         f"{name}@{start_s}",
         name,
@@ -40,7 +40,7 @@ def make_segment(name, start_s=0.5, end_s=1.75, level_dbfs=-3.0):
         ("roar",),
         RATE_HZ,
         "mean",
-        level_dbfs,
+        peak_dbfs,
     )
 
 
@@ -127,13 +127,13 @@ def test_background_is_quiet_and_as_long_as_the_call(calls, site):
 
 def test_levels_are_those_of_the_segments(calls, site):
     background = find_background(site, calls.segments[0])
-    for level_dbfs, peak in ((-3.0, 0.70795), (None, 0.2)):
-        segment = replace(calls.segments[0], level_dbfs=level_dbfs)
+    for peak_dbfs, peak in ((-3.0, 0.70795), (None, 0.2)):
+        segment = replace(calls.segments[0], peak_dbfs=peak_dbfs)
         copies = plan_copies([segment], background, (0.0,))
         named = [replace(segment, segment=name) for name in copies]
         ((_, signal),) = load_copies(copies, calls.root, site, named)
         found = float(np.abs(signal).max())
-        if level_dbfs is None:
+        if peak_dbfs is None:
             assert found < peak
         else:
             assert found == pytest.approx(peak, abs=1e-4)

@@ -203,7 +203,7 @@ def test_the_command_shows_a_table_and_writes_csv(folder, tmp_path):
         "start_s",
         "end_s",
         "clock",
-        "level_dbfs",
+        "rms_dbfs",
         "distance",
     ]
     assert lines[1].split()[:4] == ["1", "b.wav", "9.00", "10.00"]

@@ -15,7 +15,14 @@ import callshot
 from callshot.corpus.audio import open_recording
 from callshot.detection.index import add_recording, span_writer
 from callshot.detection.index import index_recordings as indexing
-from callshot.detection.index.index_files import Index, open_index, read_record
+from callshot.detection.index.index_files import (
+    EARLIER_RMS,
+    Index,
+    open_index,
+    read_record,
+    read_span,
+    write_span,
+)
 from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.index.windows import (
     RecordingAtSpeed,
@@ -155,7 +162,7 @@ def test_vectors_are_those_of_each_window_in_real_seconds(
     )
     np.testing.assert_allclose(rows["start_s"], starts, atol=1e-9)
     np.testing.assert_allclose(rows["end_s"], ends, atol=1e-9)
-    np.testing.assert_allclose(rows["level_dbfs"], levels, atol=0.02)
+    np.testing.assert_allclose(rows["rms_dbfs"], levels, atol=0.02)
     np.testing.assert_allclose(rows["vector"], vectors, rtol=2e-4, atol=5e-3)
     assert rows["end_s"][-1] == 7.3
 
@@ -188,7 +195,19 @@ def test_an_index_is_mapped_not_loaded(tmp_path):
     (block,) = index.read_blocks()
     assert isinstance(block.rows.base, np.memmap)
     assert block.vectors.dtype == np.float16
-    assert index.to_frame().columns == ["recording", "start_s", "end_s", "level_dbfs"]
+    assert index.to_frame().columns == ["recording", "start_s", "end_s", "rms_dbfs"]
+
+
+def test_files_with_the_earlier_name_of_the_level_are_read(tmp_path):
+    make_recordings(tmp_path, 1)
+    index = index_recordings(tmp_path, tmp_path / "i", "mfcc", window_s=1).index
+    (block,) = index.read_blocks()
+    earlier = block.rows.view(index.settings.row_dtype(EARLIER_RMS))
+    name = write_span(tmp_path, block.recording.stamp, 0, earlier)
+    rows = read_span(tmp_path / name, index.settings)
+    assert "level_dbfs" in np.load(tmp_path / name).dtype.names
+    np.testing.assert_array_equal(rows["rms_dbfs"], block.rms_dbfs)
+    np.testing.assert_array_equal(rows["vector"], block.vectors)
 
 
 def test_windows_of_an_encoder_with_a_window_of_its_own(tmp_path, monkeypatch):
@@ -674,8 +693,8 @@ def test_top_hz_cuts_what_lies_above_it_in_every_block(tmp_path, small_spans):
         encoder_options={"top_hz": "1000"},
         **options,
     )
-    levels = read_all(cut.index)["a.wav"]["level_dbfs"]
-    loss = read_all(plain.index)["a.wav"]["level_dbfs"] - levels
+    levels = read_all(cut.index)["a.wav"]["rms_dbfs"]
+    loss = read_all(plain.index)["a.wav"]["rms_dbfs"] - levels
     assert np.all(np.abs(loss - 9.03) < 0.6)  # an eighth of the band is left
 
 

@@ -45,6 +45,14 @@ def test_a_file_that_was_not_changed_is_read(path: Path) -> None:
     assert load_model(copy).classes == ("roar", "rumble")
 
 
+def test_a_file_with_the_earlier_name_of_the_peak_is_read(path: Path) -> None:
+    def rename(facts: Facts, _: Facts) -> None:
+        del facts["settings"]["peak_dbfs"]
+        facts["settings"]["level_dbfs"] = -3.0
+
+    assert load_model(change_file(path, rename)).settings.peak_dbfs == -3.0
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -57,7 +65,7 @@ def test_a_file_that_was_not_changed_is_read(path: Path) -> None:
         ("source_rate_hz", -1),
         ("rate_hz", {}),
         ("collar_s", True),
-        ("level_dbfs", float("nan")),
+        ("peak_dbfs", float("nan")),
     ],
 )
 def test_settings_that_cannot_be_are_one_line(

@@ -89,7 +89,7 @@ def literal_decisions(rows, detector):
         (values,) = detector.score(row["vector"][None]).tolist()
         best = values.index(max(values))
         is_call = values[best] >= detector.thresholds[best]
-        labels.append(best if is_call and row["level_dbfs"] > -120 else -1)
+        labels.append(best if is_call and row["rms_dbfs"] > -120 else -1)
         scores.append(values[best])
     return labels, scores
 
@@ -413,7 +413,7 @@ def test_a_silent_window_is_none_of_the_classes_whatever_its_score(field):
     detector = replace(result.detector, thresholds=np.full(3, -np.inf))
     (block,) = result.index.read_recording(result.recordings[0])
     rows = block.rows.copy()
-    rows["level_dbfs"][4:9] = -120
+    rows["rms_dbfs"][4:9] = -120
     windows = decide(rows, detector)
     assert windows.silent == 5
     assert windows.start_s.tolist() == np.delete(rows["start_s"], range(4, 9)).tolist()

@@ -25,7 +25,7 @@ def test_names_are_unique_and_every_encoder_is_described():
     for spec in ENCODERS:
         assert spec.title
         assert spec.licence
-        assert spec.level
+        assert spec.loudness_effect
         assert spec.dimension > 0
         assert (spec.windowing is None) or spec.windowing.rate_hz == spec.rate_hz
 
@@ -216,7 +216,7 @@ def test_encoders_of_other_packages_join_the_catalogue(monkeypatch):
         rate_hz=16000,
         load="callshot.encoders.loaders:load_random",
         licence="MIT",
-        level="does not change it",
+        loudness_effect="does not change it",
         options={"dimension": 3},
     )
     monkeypatch.setattr(catalogue, "my_spec", spec, raising=False)

@@ -150,7 +150,7 @@ def test_a_run_after_a_partial_run_gives_the_vectors_of_a_full_run(library):
         {"end_s": 1.5},
         {"collar_s": 0.2},
         {"channel_rule": "2"},
-        {"level_dbfs": -6.0},
+        {"peak_dbfs": -6.0},
         {"source_rate_hz": 8000.0},
     ],
 )
@@ -171,7 +171,7 @@ def test_the_same_samples_at_another_rate_are_different_audio(library):
         lambda windows: np.repeat(windows[:, :1], 1024, axis=1),
         {"encoder": "fake"},
     )
-    slow = replace(make_segment("r0.wav", 0, 1), level_dbfs=None)
+    slow = replace(make_segment("r0.wav", 0, 1), peak_dbfs=None)
     fast = replace(slow, rate_hz=48000, source_rate_hz=48000.0, end_s=1 / 3)
     keys = embed_folder(library, [slow, fast], encoder)[0]
     assert keys[0].partition("@")[0] == keys[1].partition("@")[0]
@@ -189,10 +189,10 @@ def test_a_segment_on_which_the_model_fails_is_a_reject(library, name):
 
     record(library / "loud.wav", seconds=4, rate=16000)
     segments = [
-        replace(make_segment(f"r{n % 3}.wav", n / 20, n / 20 + 1), level_dbfs=-20.0)
+        replace(make_segment(f"r{n % 3}.wav", n / 20, n / 20 + 1), peak_dbfs=-20.0)
         for n in range(20)
     ]
-    segments.insert(7, replace(make_segment("loud.wav"), level_dbfs=0.0))
+    segments.insert(7, replace(make_segment("loud.wav"), peak_dbfs=0.0))
     keys, rejects, vectors = embed_folder(
         library, segments, Encoder(spec, model, {"encoder": name})
     )

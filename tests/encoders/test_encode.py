@@ -131,7 +131,7 @@ def test_a_louder_segment_does_what_the_row_says(encoder):
     quiet = make_sound(2.0)
     change = np.abs(np.diff(compute_vectors(encoder, quiet, quiet * 2), axis=0))[0]
     scale = np.abs(compute_vectors(encoder, quiet)).max()
-    level = encoder.spec.level
+    level = encoder.spec.loudness_effect
     if level == "changes the first coefficient":
         assert change[0] > 1
         assert change[1:].max() < 1e-3

@@ -126,7 +126,7 @@ def fake_birdnet(windows):
 
 
 def embed_folder(folder, name, rate_hz, speed):
-    segments = segment(folder, rate_hz=rate_hz, level_dbfs=None, min_length_s=0.1)
+    segments = segment(folder, rate_hz=rate_hz, peak_dbfs=None, min_length_s=0.1)
     options = {"speed": speed}
     return embed(
         segments, name, encoder_options=options, store=folder / "store"

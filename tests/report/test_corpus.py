@@ -38,7 +38,7 @@ def make_segment(call: Call) -> Segment:
         labels=(call.label,),
         rate_hz=16000,
         channel_rule="mean",
-        level_dbfs=-3,
+        peak_dbfs=-3,
     )
 
 

@@ -105,7 +105,7 @@ def write_noise(folder: Path, table: Embeddings) -> CorpusAudio:
             labels=(label,),
             rate_hz=rate_hz,
             channel_rule="mean",
-            level_dbfs=None,
+            peak_dbfs=None,
         )
         segments.append(segment)
     return CorpusAudio(folder, segments)

@@ -36,7 +36,7 @@ def segments() -> list[Segment]:
                 labels=(label,),
                 rate_hz=16000,
                 channel_rule="mean",
-                level_dbfs=-3.0,
+                peak_dbfs=-3.0,
             )
             segments.append(segment)
     return segments

@@ -105,7 +105,7 @@ def test_every_key_reaches_its_field(folder: Path) -> None:
         folder / "folds.csv",
         folder / "categories.csv",
     )
-    assert two.segmentation.level_dbfs is None
+    assert two.segmentation.peak_dbfs is None
     assert two.segmentation.min_length_s == 1.0
     assert [encoder.title for encoder in content.encoders] == [
         "mfcc",
@@ -239,9 +239,9 @@ def test_a_file_with_a_byte_order_mark_is_read(folder: Path) -> None:
         ),
         (
             MINIMAL.replace(
-                "[corpus.c]", "[corpus.c]\nnormalise = false\nlevel_dbfs = -3.0"
+                "[corpus.c]", "[corpus.c]\nnormalise = false\npeak_dbfs = -3.0"
             ),
-            r"level_dbfs: has no effect with",
+            r"peak_dbfs: has no effect with",
         ),
         (
             MINIMAL + "[report]\nshots = [true]",

@@ -281,12 +281,12 @@ class SegmentOptions:
     rate_hz: Annotated[
         int, typer.Option(metavar="HZ", help="Sample rate of the segments.")
     ] = 16000
-    level_dbfs: Annotated[
+    peak_dbfs: Annotated[
         float,
         typer.Option(metavar="DBFS", help="Peak level of the segments."),
     ] = -3.0
     normalise: Annotated[
-        bool, typer.Option(help="Scale each segment to the peak of --level-dbfs.")
+        bool, typer.Option(help="Scale each segment to the peak of --peak-dbfs.")
     ] = True
     source_rate_hz: SourceRate = None
 
@@ -303,7 +303,7 @@ class SegmentOptions:
             options,
             with_collar=self.with_collar,
             rate_hz=self.rate_hz,
-            level_dbfs=self.level_dbfs if self.normalise else None,
+            peak_dbfs=self.peak_dbfs if self.normalise else None,
         )
 
 

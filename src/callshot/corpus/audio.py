@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from callshot.corpus.audio_files import Signal
-from callshot.corpus.options import LEVELS_DBFS
+from callshot.corpus.options import PEAKS_DBFS
 from callshot.corpus.reader import Reader
 from callshot.errors import CallshotError, InputError, OptionError, check_range
 from callshot.pools import Check, Pool
@@ -69,13 +69,13 @@ def open_recording(
     return Reader(path, name or path.as_posix(), source_rate_hz)
 
 
-def normalise_peak(signal: Signal, level_dbfs: float) -> Signal:
-    """Return the signal scaled so that its peak is 10 ** (level_dbfs / 20); silence stays silence.
+def normalise_peak(signal: Signal, peak_dbfs: float) -> Signal:
+    """Return the signal scaled so that its peak is 10 ** (peak_dbfs / 20); silence stays silence.
 
     >>> normalise_peak(np.array([0.0, -0.1, 0.05], np.float32), -20.0)
     array([ 0.  , -0.1 ,  0.05], dtype=float32)
     """
-    check_range("level_dbfs", level_dbfs, *LEVELS_DBFS, "dBFS")
+    check_range("peak_dbfs", peak_dbfs, *PEAKS_DBFS, "dBFS")
     highest = float(signal.max(initial=0.0))
     lowest = float(signal.min(initial=0.0))
     peak = max(highest, -lowest)
@@ -85,7 +85,7 @@ def normalise_peak(signal: Signal, level_dbfs: float) -> Signal:
         )
     if peak == 0.0:
         return signal.copy()
-    gain = 10 ** (level_dbfs / 20) / peak
+    gain = 10 ** (peak_dbfs / 20) / peak
     # The gain of a very small peak does not fit into a float32.
     precision = np.float32 if peak > 1e-30 else np.float64
     return (signal * precision(gain)).astype(np.float32, copy=False)
@@ -111,9 +111,9 @@ def read_segment(reader: Reader, segment: Segment) -> Signal:
         rate_hz=segment.rate_hz,
         channel_rule=segment.channel_rule,
     )
-    if segment.level_dbfs is None:
+    if segment.peak_dbfs is None:
         return signal
-    return normalise_peak(signal, segment.level_dbfs)
+    return normalise_peak(signal, segment.peak_dbfs)
 
 
 def load_audio(

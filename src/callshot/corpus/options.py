@@ -8,9 +8,9 @@ from callshot.errors import OptionError, check_range
 Limits = tuple[float, float]
 
 RATES_HZ: Limits = (10.0, 1e7)
-LEVELS_DBFS: Limits = (-200.0, 0.0)
+PEAKS_DBFS: Limits = (-200.0, 0.0)
 DURATIONS_S: Limits = (0.0, 1e6)
-PAPER_LEVEL_DBFS = -3.0
+PAPER_PEAK_DBFS = -3.0
 CHANNEL_RULE = re.compile("first|mean|0{0,8}[1-9][0-9]*")
 
 
@@ -30,7 +30,7 @@ class SegmentationOptions:
         `first`, `mean`, or the number of a channel from 1.
     rate_hz
         Sample rate of the segments.
-    level_dbfs
+    peak_dbfs
         Peak level of each segment; None leaves the level as it is.
     source_rate_hz
         True rate of time-expanded recordings, instead of the one in their headers. All times,
@@ -48,7 +48,7 @@ class SegmentationOptions:
     with_collar: bool = False
     channel: str = "mean"
     rate_hz: int = 16000
-    level_dbfs: float | None = PAPER_LEVEL_DBFS
+    peak_dbfs: float | None = PAPER_PEAK_DBFS
     source_rate_hz: float | None = None
 
     def __post_init__(self) -> None:
@@ -58,8 +58,8 @@ class SegmentationOptions:
         check_range("rate_hz", self.rate_hz, *RATES_HZ, "Hz")
         if self.source_rate_hz is not None:
             check_range("source_rate_hz", self.source_rate_hz, *RATES_HZ, "Hz")
-        if self.level_dbfs is not None:
-            check_range("level_dbfs", self.level_dbfs, *LEVELS_DBFS, "dBFS")
+        if self.peak_dbfs is not None:
+            check_range("peak_dbfs", self.peak_dbfs, *PEAKS_DBFS, "dBFS")
 
 
 def check_channel_rule(rule: str) -> None:

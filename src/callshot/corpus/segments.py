@@ -284,7 +284,7 @@ def _make_segment(
         labels=labels,
         rate_hz=options.rate_hz,
         channel_rule=options.channel,
-        level_dbfs=options.level_dbfs,
+        peak_dbfs=options.peak_dbfs,
         source_rate_hz=options.source_rate_hz,
         extra=extra,
     )
@@ -304,7 +304,7 @@ def check_audio(
     checksums = []
     rejects = [*segmentation.rejects]
     peaks = []
-    segments = [replace(segment, level_dbfs=None) for segment, _ in cuts]
+    segments = [replace(segment, peak_dbfs=None) for segment, _ in cuts]
     loaded = load_audio(to_path(segmentation.audio), segments, threads=threads)
     with closing(loaded) as signals:
         for (segment, call), (_, signal) in zip(cuts, signals, strict=True):

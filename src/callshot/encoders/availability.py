@@ -54,8 +54,8 @@ def list_encoders() -> pl.DataFrame:
     Returns
     -------
     polars.DataFrame
-        One row per encoder: name, title, dimension, input, licence, level, `needs` (the commands
-        that make it ready) and `ready`.
+        One row per encoder: name, title, dimension, input, licence, loudness_effect, `needs` (the
+        commands that make it ready) and `ready`.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def encoder_status(spec: EncoderSpec) -> EncoderStatus:
         dimension=spec.dimension,
         input=f"{segments} at {spec.rate_hz / 1000:g} kHz",
         licence=spec.licence,
-        level=spec.level,
+        loudness_effect=spec.loudness_effect,
         needs=tuple(_missing_parts(spec)),
         weights=tuple(_weight_status(spec)),
         tested_with_real_weights=spec.tested_with_real_weights,

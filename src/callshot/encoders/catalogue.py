@@ -40,7 +40,7 @@ PERCH_V2_REVISION = "da88bf8c37c0b3068fc706fe509f633b9fbd28c1"
 PERCH_V2_HEADLESS = f"{HUGGING_FACE}/sammlapp/Perch_v2_headless/resolve/main"
 BIRDNET_V3 = "BirdNET+_V3.0-preview3.1_Global_11K_FP32.onnx"
 PERCH_V1 = "kaggle:google/bird-vocalization-classifier/tensorFlow2/bird-vocalization-classifier/8"
-PERCH_LEVEL = (
+PERCH_LOUDNESS = (
     "does not change it: each window is scaled to one peak, unless normalisation=none"
 )
 PERCH_V1_FILES = (
@@ -58,7 +58,7 @@ ENCODERS = (
         band_hz=(100, 8000),
         load="callshot.encoders.loaders:load_mfcc",
         licence=NO_LICENCE,
-        level="changes the first coefficient",
+        loudness_effect="changes the first coefficient",
         parallel=True,
         options={
             "coefficients": 40,
@@ -79,7 +79,7 @@ ENCODERS = (
         band_hz=(100, 8000),
         load="callshot.encoders.loaders:load_hubert",
         licence="Apache-2.0",
-        level="does not change it: each segment is scaled to unit variance",
+        loudness_effect="does not change it: each segment is scaled to unit variance",
         options={"layer": 2, "normalise": True, "precision": "float32"},
         extra="onnx",
         weights=(
@@ -111,7 +111,7 @@ ENCODERS = (
         band_hz=(60, 16000),
         load="callshot.encoders.loaders:load_perch_v2",
         licence="Apache-2.0",
-        level=PERCH_LEVEL,
+        loudness_effect=PERCH_LOUDNESS,
         windowing=WindowOptions(rate_hz=32000, window_s=5.0),
         options={"sequence": "windows"},
         extra="onnx",
@@ -151,7 +151,7 @@ ENCODERS = (
         band_hz=(60, 16000),
         load="callshot.encoders.loaders:load_perch_v1",
         licence="Apache-2.0",
-        level=PERCH_LEVEL,
+        loudness_effect=PERCH_LOUDNESS,
         windowing=WindowOptions(rate_hz=32000, window_s=5.0),
         extra="perch-v1",
         weights=tuple(
@@ -170,7 +170,7 @@ ENCODERS = (
         band_hz=(500, 15000),
         load="callshot.encoders.loaders:load_birdnet",
         licence="CC BY-NC-SA 4.0: not for commercial use",
-        level="hardly changes it",
+        loudness_effect="hardly changes it",
         windowing=WindowOptions(rate_hz=48000, window_s=3.0, normalisation="none"),
         extra="birdnet",
         parallel=True,
@@ -192,7 +192,7 @@ ENCODERS = (
         band_hz=(500, 15000),
         load="callshot.encoders.loaders:load_birdnet_onnx",
         licence="CC BY-NC-SA 4.0: not for commercial use",
-        level="hardly changes it",
+        loudness_effect="hardly changes it",
         windowing=WindowOptions(rate_hz=48000, window_s=3.0, normalisation="none"),
         extra="onnx",
         weights=(
@@ -212,7 +212,7 @@ ENCODERS = (
         rate_hz=32000,
         load="callshot.encoders.loaders:load_birdnet_v3",
         licence="CC BY-SA 4.0, a preview with terms of use",
-        level="not measured",
+        loudness_effect="not measured",
         windowing=WindowOptions(rate_hz=32000, window_s=3.0, normalisation="none"),
         extra="onnx",
         weights=(
@@ -235,7 +235,7 @@ ENCODERS = (
         band_hz=(125, 7500),
         load="callshot.encoders.loaders:load_yamnet",
         licence="Apache-2.0",
-        level="changes it",
+        loudness_effect="changes it",
         windowing=WindowOptions(rate_hz=16000, window_s=0.975, normalisation="none"),
         extra="yamnet",
         parallel=True,
@@ -255,7 +255,7 @@ ENCODERS = (
         rate_hz=16000,
         load="callshot.encoders.loaders:load_random",
         licence=NO_LICENCE,
-        level="gives an unrelated vector",
+        loudness_effect="gives an unrelated vector",
         parallel=True,
         options={"dimension": 40},
     ),
@@ -362,7 +362,7 @@ def _onnx_spec(path: Path, options: Mapping[str, str]) -> EncoderSpec:
         rate_hz=1,
         load="callshot.encoders.loaders:load_onnx",
         licence="its own",
-        level="depends on the model",
+        loudness_effect="depends on the model",
         windowing=WindowOptions(rate_hz=1, window_s=1.0, normalisation="none"),
         options={"path": str(path), "output": "", "dimension": 1},
         extra="onnx",

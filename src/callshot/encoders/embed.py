@@ -70,7 +70,7 @@ AUDIO_OPTIONS = attrgetter(
     "collar_s",
     "rate_hz",
     "channel_rule",
-    "level_dbfs",
+    "peak_dbfs",
     "source_rate_hz",
 )
 

@@ -32,7 +32,8 @@ class EncoderSpec:
 
     rate_hz        sample rate that the model takes
     load           function that opens the model, as "module:function"
-    level          what a louder segment does to its vector
+    loudness_effect
+                   what a louder segment does to its vector
     windowing      how a segment is cut into windows; None: the model takes a segment whole
     options        all other options of this encoder that change the vectors
     pooling        how the vectors of windows or frames become one
@@ -58,7 +59,7 @@ class EncoderSpec:
     rate_hz: int
     load: str
     licence: str
-    level: str
+    loudness_effect: str
     windowing: WindowOptions | None = None
     options: Mapping[str, Option] = field(default_factory=dict)
     pooling: str = "mean"

@@ -196,7 +196,8 @@ class EncoderStatus:
     """What an encoder takes, and what it still needs before it runs.
 
     input    what a segment becomes, such as "windows of 3 s at 48 kHz"
-    level    what a louder segment does to its vector
+    loudness_effect
+             what a louder segment does to its vector
     needs    commands that make it ready, in order; empty if it is ready
     weights  name, source and state of each file: "missing", or why it is trusted
     tested_with_real_weights
@@ -209,7 +210,7 @@ class EncoderStatus:
     dimension: int
     input: str
     licence: str
-    level: str
+    loudness_effect: str
     needs: tuple[str, ...]
     weights: tuple[tuple[str, str, str], ...]
     tested_with_real_weights: bool

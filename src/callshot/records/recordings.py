@@ -93,7 +93,7 @@ class Segment:
     `label` is the label at its centre, `labels` are all that overlap it. `start_s` and `end_s` are
     those of the annotation; the audio has `collar_s` more on both sides, inside the recording. It
     is reduced to one channel by `channel_rule`, read at `rate_hz`, and its peak is set to
-    `level_dbfs` unless that is None. `source_rate_hz`, if given, replaces the rate in the header.
+    `peak_dbfs` unless that is None. `source_rate_hz`, if given, replaces the rate in the header.
     """
 
     segment: str
@@ -106,7 +106,7 @@ class Segment:
     labels: tuple[str, ...]
     rate_hz: int
     channel_rule: str
-    level_dbfs: float | None
+    peak_dbfs: float | None
     source_rate_hz: float | None = None
     extra: Mapping[str, Cell] = field(default_factory=dict)
 

@@ -93,7 +93,7 @@ def show_encoder(
     lines = [
         f"{encoder.name}: {encoder.title}",
         f"{encoder.dimension} values, {encoder.input}; licence {encoder.licence}",
-        f"a louder segment: {encoder.level}",
+        f"a louder segment: {encoder.loudness_effect}",
         f"options (--set): {shown_settings}",
     ]
     for file, source, state in encoder.weights:

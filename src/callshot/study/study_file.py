@@ -48,7 +48,7 @@ SEGMENTATION_KEYS = (
     "with_collar",
     "channel",
     "rate_hz",
-    "level_dbfs",
+    "peak_dbfs",
     "source_rate_hz",
 )
 
@@ -275,11 +275,11 @@ def _parse_segmentation(known: Corpus | None, section: Section) -> SegmentationO
     if "channel" in changes:
         changes["channel"] = str(changes["channel"])
     if not section.get("normalise", True):
-        if "level_dbfs" in changes:
+        if "peak_dbfs" in changes:
             raise OptionError(
-                "level_dbfs: has no effect with normalise = false; remove one of the two"
+                "peak_dbfs: has no effect with normalise = false; remove one of the two"
             )
-        changes["level_dbfs"] = None
+        changes["peak_dbfs"] = None
     return replace(options, **changes)
 
 

@@ -53,7 +53,7 @@ KEYS: Mapping[str, Mapping[str, Any]] = {
         "with_collar": bool,
         "channel": (str, int),
         "rate_hz": int,
-        "level_dbfs": NUMBER,
+        "peak_dbfs": NUMBER,
         "source_rate_hz": NUMBER,
     },
     "protocol": {

@@ -42,7 +42,7 @@ COLUMNS = {
     "start_s": pl.Float64,
     "end_s": pl.Float64,
     "clock": pl.String,
-    "level_dbfs": pl.Float32,
+    "rms_dbfs": pl.Float32,
     "distance": pl.Float64,
 }
 
@@ -51,7 +51,7 @@ COLUMNS = {
 class FoundWindows:
     """The windows that are most similar to a sound, and the recordings that could not be read.
 
-    `windows` has the columns rank, recording, start_s, end_s, clock, level_dbfs, distance; the
+    `windows` has the columns rank, recording, start_s, end_s, clock, rms_dbfs, distance; the
     nearest window comes first.
     """
 
@@ -253,7 +253,7 @@ def _search(
     distances = np.concatenate(parts)
     rows = {
         name: np.concatenate([block.rows[name] for block in blocks])
-        for name in ("start_s", "end_s", "level_dbfs")
+        for name in ("start_s", "end_s", "rms_dbfs")
     }
     chosen = choose_apart(distances, rows["start_s"], rows["end_s"], most)
     columns = {

@@ -4,7 +4,7 @@
     INDEX/rejects.csv                    recordings that the last run could not read
     INDEX/recordings/<16 hex digits>/    one folder for each recording, by the hash of its path
         recording.json                   its path, length, clock time, and its files of windows
-        STAMP-NUMBER-SHA256.npy          up to 1024 windows: start_s, end_s, level_dbfs, vector
+        STAMP-NUMBER-SHA256.npy          up to 1024 windows: start_s, end_s, rms_dbfs, vector
 
 The JSON files contain the SHA-256 of their content, the others have it in their names. A file is
 written whole and never changed. `recording.json` is written last: a recording without it is not
@@ -42,12 +42,14 @@ RECORDING = "recording.json"
 REJECTS = "rejects.csv"
 LOCK = ".lock"
 VERSION = 1
+RMS = "rms_dbfs"
+EARLIER_RMS = "level_dbfs"  # its name in earlier files
 DTYPES = ("float16", "float32")
 SPAN_NAME = re.compile(r"([0-9a-f]{8})-(\d{6})-([0-9a-f]{64})\.npy")
 MAKE_AGAIN = "run callshot verify --repair and callshot index again"
 
 Rows = NDArray[np.void]
-"""Windows: start_s, end_s, level_dbfs and vector."""
+"""Windows: start_s, end_s, rms_dbfs and vector."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +71,13 @@ class IndexSettings:
         """The encoder with the options that were chosen."""
         return format_encoder(self.encoder, self.choices)
 
-    def row_dtype(self) -> np.dtype[np.void]:
-        """Return the type of a row."""
+    def row_dtype(self, rms: str = RMS) -> np.dtype[np.void]:
+        """Return the type of a row; `rms` is the name of the root mean square."""
         return np.dtype(
             [
                 ("start_s", "<f8"),
                 ("end_s", "<f8"),
-                ("level_dbfs", "<f4"),
+                (rms, "<f4"),
                 ("vector", f"<f{np.dtype(self.dtype).itemsize}", (self.dimension,)),
             ]
         )
@@ -119,9 +121,9 @@ class WindowBlock:
         return np.asarray(self.rows["end_s"])
 
     @property
-    def level_dbfs(self) -> NDArray[np.float32]:
+    def rms_dbfs(self) -> NDArray[np.float32]:
         """The root mean square of each window."""
-        return np.asarray(self.rows["level_dbfs"])
+        return np.asarray(self.rows[RMS])
 
     @property
     def vectors(self) -> NDArray[np.floating[Any]]:
@@ -165,14 +167,14 @@ class Index:
             yield WindowBlock(recording, rows)
 
     def to_frame(self) -> pl.DataFrame:
-        """Return all windows without their vectors: recording, start_s, end_s, level_dbfs."""
+        """Return all windows without their vectors: recording, start_s, end_s, rms_dbfs."""
         frames = []
         for block in self.read_blocks():
             columns = {
                 "recording": [block.recording.path] * len(block.rows),
                 "start_s": block.start_s,
                 "end_s": block.end_s,
-                "level_dbfs": block.level_dbfs,
+                "rms_dbfs": block.rms_dbfs,
             }
             frames.append(pl.DataFrame(columns))
         return pl.concat(frames) if frames else pl.DataFrame()
@@ -345,6 +347,8 @@ def read_span(path: Path, settings: IndexSettings, *, verify: bool = True) -> Ro
         raise InputError(
             f"{path}: cannot be read ({error_reason(error)}); {MAKE_AGAIN}"
         ) from None
+    if rows.dtype == settings.row_dtype(EARLIER_RMS):
+        rows = rows.view(settings.row_dtype())
     if rows.dtype != settings.row_dtype() or rows.ndim != 1:
         raise InputError(
             f"{path}: expected windows with vectors of {settings.dimension} {settings.dtype}; "

@@ -88,7 +88,7 @@ class SpanWriter:
         waiting: deque[tuple[slice, Vectors]] = deque()
         for part in split_range(len(starts), self.grid.block_windows):
             windows = read_windows(self.audio, starts[part], self.grid.window)
-            rows["level_dbfs"][part] = measure_levels(windows)
+            rows["rms_dbfs"][part] = measure_levels(windows)
             waiting.append((part, model.submit(windows)))
             if len(waiting) > BLOCKS_AHEAD:
                 _store_first(waiting, rows)

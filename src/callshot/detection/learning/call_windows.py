@@ -84,7 +84,7 @@ def read_as(call: Segment, rate_hz: int, settings: AudioSettings) -> Segment:
         collar_s=0.0,
         rate_hz=rate_hz,
         channel_rule=settings.channel_rule,
-        level_dbfs=None,
+        peak_dbfs=None,
         source_rate_hz=settings.source_rate_hz,
     )
 

@@ -78,8 +78,8 @@ class Copy:
             mixed = mix_call(signal, noise, self.snr_db, self.call.rate_hz)
         except InputError as error:
             return number, error
-        if self.call.level_dbfs is not None:
-            mixed = normalise_peak(mixed, self.call.level_dbfs)
+        if self.call.peak_dbfs is not None:
+            mixed = normalise_peak(mixed, self.call.peak_dbfs)
         return number, mixed
 
 

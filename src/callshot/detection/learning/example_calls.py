@@ -150,7 +150,7 @@ def segment_settings(audio: CallAudio) -> AudioSettings:
         if other != settings[0]:
             raise InputError(
                 f"{audio.source}: row {row}: expected segments cut as in row 1, got another "
-                "rate_hz, collar_s, level_dbfs, channel_rule or source_rate_hz"
+                "rate_hz, collar_s, peak_dbfs, channel_rule or source_rate_hz"
             )
     return settings[0]
 
@@ -163,5 +163,5 @@ def _cut_settings(call: Segment) -> AudioSettings:
         source_rate_hz=call.source_rate_hz,
         rate_hz=call.rate_hz,
         collar_s=call.collar_s,
-        level_dbfs=call.level_dbfs,
+        peak_dbfs=call.peak_dbfs,
     )

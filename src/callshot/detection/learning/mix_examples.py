@@ -258,6 +258,6 @@ def _sample_recording(index: Index, recording: IndexedRecording) -> Rows:
     first = 0  # window of the next block to take
     for block in index.read_recording(recording, verify=False):
         rows = block.rows[first::step]
-        parts.append(rows[rows["level_dbfs"] > SILENCE_DBFS])
+        parts.append(rows[rows["rms_dbfs"] > SILENCE_DBFS])
         first = (first - len(block.rows)) % step
     return np.concatenate(parts)

@@ -136,5 +136,5 @@ def make_span(
         labels=("background",),
         rate_hz=rate_hz,
         channel_rule=channel_rule,
-        level_dbfs=None,
+        peak_dbfs=None,
     )

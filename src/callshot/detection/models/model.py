@@ -31,7 +31,7 @@ OPTION_NAMES = {
     "channel_rule": "--channel",
     "rate_hz": "--rate-hz",
     "collar_s": "--collar-s",
-    "level_dbfs": "--level-dbfs",
+    "peak_dbfs": "--peak-dbfs",
     "source_rate_hz": "--source-rate-hz",
 }
 
@@ -45,7 +45,7 @@ class AudioSettings:
     window_s        length of a window, for encoders without one of their own
     channel_rule    "first", "mean", or the number of a channel
     source_rate_hz  true rate of time-expanded recordings
-    rate_hz, collar_s, level_dbfs
+    rate_hz, collar_s, peak_dbfs
                     how segments were cut; None if windows come from recordings
     """
 
@@ -55,7 +55,7 @@ class AudioSettings:
     source_rate_hz: float | None = None
     rate_hz: int | None = None
     collar_s: float | None = None
-    level_dbfs: float | None = None
+    peak_dbfs: float | None = None
 
 
 @dataclass(frozen=True, order=True)

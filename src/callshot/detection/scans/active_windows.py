@@ -72,7 +72,7 @@ def decide(rows: Rows, detector: Detector) -> ActiveWindows:
     """Return which windows are active, and what they are."""
     vectors = np.asarray(rows["vector"])
     scores = _score_in_blocks(vectors, detector)
-    is_silent = rows["level_dbfs"] <= SILENCE_DBFS
+    is_silent = rows["rms_dbfs"] <= SILENCE_DBFS
     active = _find_calls(scores, detector, is_silent)
     label, score = _take_best(scores[active])
     runner_up, runner_up_score = _find_runner_up(scores[active], label)
