@@ -160,7 +160,7 @@ def make_trained_results(
     return replace(
         results,
         evaluation=add_baselines(reference, all_baselines, trained_values),
-        others=replace(
+        other_classifiers=replace(
             untrained,
             curve=pl.concat([untrained.curve, *(sweep.curve for sweep in sweeps)]),
             values=pl.concat([untrained.values, trained_values]),

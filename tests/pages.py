@@ -99,7 +99,7 @@ def _fill(results: CorpusResults) -> CorpusResults:
             differences=make_differences(evaluation),
             budget=make_budget(evaluation),
         ),
-        others=make_others(evaluation),
+        other_classifiers=make_others(evaluation),
         baselines=make_encoder_baselines(evaluation),
         rejects=rejects,
         notes=[f"one note on {HOSTILE}"],

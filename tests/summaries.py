@@ -177,4 +177,6 @@ def make_trained(
     crossovers = find_crossovers(
         values, make_baselines(), trained_values, evaluation.complete_shots
     )
-    return replace(replace_frames(results, crossovers=crossovers), others=others)
+    return replace(
+        replace_frames(results, crossovers=crossovers), other_classifiers=others
+    )

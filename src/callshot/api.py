@@ -129,9 +129,9 @@ def segment(
     >>> [one.label for one in segment(folder, collar_s=0.25).segments]
     ['rumble']
     """
-    known = None if corpus is None else find_corpus(corpus)
+    known_corpus = None if corpus is None else find_corpus(corpus)
     check_options(options, SegmentationOptions)
-    segmentation = replace(default_options(known), **options)
+    segmentation = replace(default_options(known_corpus), **options)
     return segment_corpus(
         audio,
         annotations,
@@ -145,7 +145,7 @@ def segment(
             time_unit=time_unit,
             follow_links=follow_links,
         ),
-        corpus=known,
+        corpus=known_corpus,
         threads=threads,
         progress=progress,
     )
@@ -445,12 +445,12 @@ def train_baselines(
     """
     check_options(options, BaselineOptions)
     kinds = (train,) if isinstance(train, str) else tuple(train)
-    chosen = BaselineOptions(kinds, **options)
-    if chosen.needs_torch or chosen.published:
+    baseline_options = BaselineOptions(kinds, **options)
+    if baseline_options.needs_torch or baseline_options.published:
         raise OptionError(
             "train: networks read sequences or audio; use callshot baselines"
         )
-    check_trainable(chosen)
+    check_trainable(baseline_options)
     tables = collect_tables(X, y, groups)
     if group_duplicates:
         tables = group_tables(tables)
@@ -462,7 +462,7 @@ def train_baselines(
         folds = against.folds
         corpus = against.corpus
     dataset = Dataset(corpus, tables, resolve_folds(tables, folds), categories)
-    results = train_dataset(dataset, chosen, protocol, context=context)
+    results = train_dataset(dataset, baseline_options, protocol, context=context)
     if against is None:
         return results
     return results.with_crossovers(_reference(against))

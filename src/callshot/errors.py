@@ -24,10 +24,10 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
-def suggest_name(name: str, known: Collection[str]) -> str:
-    """Return what to use instead of an unknown name: the nearest, or any of those known."""
-    nearest = get_close_matches(name, list(known), 1)
-    return f"did you mean {nearest[0]}?" if nearest else f"known: {', '.join(known)}"
+def suggest_name(name: str, names: Collection[str]) -> str:
+    """Return what to use instead of an unknown name: the nearest of `names`, or all of them."""
+    nearest = get_close_matches(name, list(names), 1)
+    return f"did you mean {nearest[0]}?" if nearest else f"known: {', '.join(names)}"
 
 
 def check_options(options: Iterable[str], record: type[Any]) -> None:
@@ -70,13 +70,13 @@ def check_choice(name: str, value: object, allowed: Collection[str]) -> None:
         raise OptionError(f"{name}: expected one of {listed}, got {value!r}{hint}")
 
 
-def suggest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
-    """Return "; did you mean X?" with the nearest known word, or nothing if none is near.
+def suggest(word: str, words: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """Return "; did you mean X?" with the nearest of `words`, or nothing if none is near.
 
     >>> suggest("perch2", ["mfcc", "perch-v2"])
     '; did you mean perch-v2?'
     """
-    nearest = get_close_matches(word, known, n=1, cutoff=cutoff)
+    nearest = get_close_matches(word, words, n=1, cutoff=cutoff)
     return f"; did you mean {nearest[0]}?" if nearest else ""
 
 

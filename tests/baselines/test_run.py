@@ -29,7 +29,7 @@ def read_encoder_data(path: Path, **options: Any) -> EncoderDataset:
 def test_the_cell_of_the_paper_depends_on_the_known_corpus(tmp_path: Path) -> None:
     path = write_embeddings(tmp_path / "mfcc.parquet", "mfcc")
     write_table(read_table(path), path, corpus="elephant-voices")
-    encoder_data = read_encoder_data(path, corpus="ev", known=CORPORA)
+    encoder_data = read_encoder_data(path, corpus="ev", known_corpora=CORPORA)
     assert (encoder_data.dataset.corpus, encoder_data.dataset.known_corpus) == (
         "ev",
         "elephant-voices",

@@ -773,7 +773,7 @@ def test_third_party_files_have_their_listed_checksums(text):
 def test_points_of_other_classifiers_are_those_of_their_curves(study):
     corpora = chart_data(study["all_results"])["corpora"]
     for results, corpus in zip(study["all_results"], corpora, strict=True):
-        curve = results.others.curve
+        curve = results.other_classifiers.curve
         assert corpus["classifiers"] == ["cosine", "logistic at k"]
         lines = [key for key in corpus["lines"] if ".c" in key]
         assert len(lines) == curve.select(list(CURVE_KEY)).n_unique()

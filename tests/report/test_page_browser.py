@@ -245,7 +245,7 @@ def test_an_encoder_can_be_hidden_with_its_baselines(visit):
 
 
 def test_other_classifiers_are_shown_if_they_are_checked_and_have_a_curve(visit, study):
-    others = study["all_results"][0].others
+    others = study["all_results"][0].other_classifiers
     with visit() as page:
         k, before = read_rows(page)
         boxes = page.get_by_test_id("curves-classifier")

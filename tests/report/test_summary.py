@@ -316,9 +316,9 @@ def test_training_is_not_clearly_better_if_all_draws_differ_by_the_same():
 def test_training_is_compared_only_for_the_best_encoder_and_on_the_same_draws(change):
     results = make_trained([0.1] * 6)
     literals = {column: pl.lit(value) for column, value in change.items()}
-    values = results.others.values.with_columns(**literals)
-    others = replace(results.others, values=values)
-    assert "On the same" not in summary_text(replace(results, others=others))
+    values = results.other_classifiers.values.with_columns(**literals)
+    others = replace(results.other_classifiers, values=values)
+    assert "On the same" not in summary_text(replace(results, other_classifiers=others))
 
 
 def test_another_classifier_is_named_if_it_is_clearly_better_with_a_few_examples():

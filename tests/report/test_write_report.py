@@ -45,14 +45,18 @@ def test_the_numbers_of_all_classifiers_are_in_one_file_the_reference_first(
     folder = tmp_path / "corpus"
     curve = pl.read_csv(folder / "curve.csv")
     assert curve["classifier"].unique(maintain_order=True).to_list() == CLASSIFIERS
-    assert len(curve) == len(trained.evaluation.curve) + len(trained.others.curve)
+    assert len(curve) == len(trained.evaluation.curve) + len(
+        trained.other_classifiers.curve
+    )
     values = pl.read_parquet(folder / "values.parquet")
     per_class = pl.read_csv(folder / "per_class.csv")
     for table in (pl.read_parquet(folder / "curve.parquet"), values, per_class):
         assert set(table["classifier"]) == set(CLASSIFIERS)
     trained_values = values.filter(classifier="logistic")
     assert set(trained_values["spread"]) == {"shared"}
-    expected = trained.others.values.filter(classifier="logistic")["value"].explode()
+    expected = trained.other_classifiers.values.filter(classifier="logistic")[
+        "value"
+    ].explode()
     assert trained_values["value"].equals(expected)
 
 

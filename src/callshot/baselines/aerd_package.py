@@ -75,8 +75,8 @@ def score_aerd_package(
     for name in names:
         output = outputs.get(label_key(name))
         if output is None:
-            known = ", ".join(published.names)
-            raise InputError(f"AERD {variant}: has no output {name!r}; it has {known}")
+            listed = ", ".join(published.names)
+            raise InputError(f"AERD {variant}: has no output {name!r}; it has {listed}")
         columns.append(output)
     scores = score_published(published, signals, encoder_data.episodes.fold, columns)
     how = f"as published, {variant}"
@@ -112,8 +112,8 @@ def _check_input(
     title = f"AERD {networks.variant}"
     for name in names:
         if name not in networks.names:
-            known = ", ".join(networks.names)
-            raise InputError(f"{title}: expected outputs among {known}, got {name!r}")
+            listed = ", ".join(networks.names)
+            raise InputError(f"{title}: expected outputs among {listed}, got {name!r}")
     check_lengths(signals, fold=len(fold))
     numbers = np.unique(fold[fold >= 0])
     if not np.array_equal(numbers, np.arange(networks.folds)):

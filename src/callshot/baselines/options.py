@@ -89,10 +89,10 @@ class BaselineOptions:
 
     def spreads(self, protocol: Protocol) -> tuple[str, ...]:
         """Return the spreads of logistic regression at every k; total if the protocol has it."""
-        chosen = SPREAD_CHOICES[self.spread]
+        spreads = SPREAD_CHOICES[self.spread]
         if "total" in protocol.spreads:
-            return chosen
-        return tuple(spread for spread in chosen if spread != "total")
+            return spreads
+        return tuple(spread for spread in spreads if spread != "total")
 
 
 def check_trainable(options: BaselineOptions, device: str = "cpu") -> None:

@@ -126,16 +126,16 @@ def choose_cell(
     inner fold; the loss is the class-balanced cross-entropy at its best epoch, averaged over the
     seeds. With a folder in the options, `score_recurrent` continues from these trainings.
     """
-    cells = [tuple(CELLS)] * episodes.folds
-    jobs = plan_jobs(episodes, groups, sequences, cells, hidden, options)
+    all_cells = [tuple(CELLS)] * episodes.folds
+    jobs = plan_jobs(episodes, groups, sequences, all_cells, hidden, options)
     _check_held_out(jobs)
     searches = run_jobs(jobs, search, options.threads, progress)
     losses = _mean_losses(jobs, searches)
-    chosen = []
+    cells = []
     for fold in range(episodes.folds):
         fold_losses = {cell: losses[cell][fold] for cell in CELLS}
-        chosen.append(min(CELLS, key=fold_losses.__getitem__))
-    return tuple(chosen), losses
+        cells.append(min(CELLS, key=fold_losses.__getitem__))
+    return tuple(cells), losses
 
 
 def _mean_losses(
@@ -159,11 +159,11 @@ def describe_cells(cells: Sequence[str]) -> str:
     >>> describe_cells(["gru", "lstm", "gru"]), describe_cells(["elman", "elman"])
     ('GRU in 2 of 3 splits, LSTM in 1', 'Elman')
     """
-    (first, count), *others = Counter(cells).most_common()
-    if not others:
+    (first, count), *rest = Counter(cells).most_common()
+    if not rest:
         return CELLS[first]
     parts = [f"{CELLS[first]} in {count} of {len(cells)} splits"]
-    parts += [f"{CELLS[cell]} in {number}" for cell, number in others]
+    parts += [f"{CELLS[cell]} in {number}" for cell, number in rest]
     return ", ".join(parts)
 
 

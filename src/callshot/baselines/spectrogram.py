@@ -151,9 +151,9 @@ class Crops:
     first: IntArray
     columns: IntArray
 
-    def take(self, chosen: IntArray) -> "Crops":
+    def take(self, indices: IntArray) -> "Crops":
         """Return some of the crops."""
-        return Crops(self.row[chosen], self.first[chosen], self.columns[chosen])
+        return Crops(self.row[indices], self.first[indices], self.columns[indices])
 
 
 def window_crops(lengths: IntArray, rows: IntArray) -> Crops:

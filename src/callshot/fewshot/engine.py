@@ -253,9 +253,9 @@ def draw_rows(
     protocol: Protocol,
 ) -> IntArray:
     """Return the first k allowed rows of one draw, in its order."""
-    chosen = np.empty(k, np.uint64)
-    size = streams.draw_support(stream, allowed, k, protocol.distinct, chosen)
-    return np.asarray(rows[chosen[:size].astype(np.int64)])
+    positions = np.empty(k, np.uint64)
+    size = streams.draw_support(stream, allowed, k, protocol.distinct, positions)
+    return np.asarray(rows[positions[:size].astype(np.int64)])
 
 
 def blocks(total: int, size: int) -> Iterator[slice]:

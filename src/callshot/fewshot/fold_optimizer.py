@@ -266,8 +266,8 @@ def _improve(
         return fold, "the solver was left out"
     if len(kinds) * problem.count > MAX_PLACES:
         return fold, f"{len(fold)} recordings are too many for the solver"
-    known = problem.cost(fold)
-    model = _build_model(-kinds, times, problem.count, least, known, more_classes)
+    cost = problem.cost(fold)
+    model = _build_model(-kinds, times, problem.count, least, cost, more_classes)
     result = milp(**model, options=dict(limits))  # a copy, as milp empties it
     if "time limit" in result.message.lower():
         raise TimeoutError
@@ -293,12 +293,12 @@ def _build_model(
     times: IntArray,
     count: int,
     least: IntArray,
-    known: Cost,
+    cost: Cost,
     more_classes: bool,
 ) -> dict[str, Any]:
     """State the integer program: how many recordings of each kind go to each fold.
 
-    Its solution must beat the known cost. `times` is the number of recordings of each kind.
+    Its solution must beat this cost. `times` is the number of recordings of each kind.
     """
     from scipy.optimize import Bounds, LinearConstraint
 
@@ -312,7 +312,7 @@ def _build_model(
     spread = (count / total) @ gap
     # Different spreads differ by at least two steps.
     step = max(Fraction(count, math.lcm(*total.tolist())) / 2, RESOLUTION)
-    largest_spread = np.inf if more_classes else float(known[1] - step)
+    largest_spread = np.inf if more_classes else float(cost[1] - step)
     upper = _upper_bounds(times, total, count)
     return {
         "c": -number_eligible if more_classes else spread,
@@ -321,7 +321,7 @@ def _build_model(
         "constraints": [
             *_constrain_loads(kinds, times, count, place, high, low),
             *_constrain_gaps(total, least, high, low, gap, eligible),
-            LinearConstraint(number_eligible, lb=more_classes - known[0]),
+            LinearConstraint(number_eligible, lb=more_classes - cost[0]),
             LinearConstraint(spread, ub=largest_spread),
         ],
     }

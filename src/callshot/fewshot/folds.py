@@ -70,10 +70,10 @@ def check_folds(recording: Sequence[str], fold: IntArray) -> Folds:
     is_common = fold == COMMON_FOLD
     numbers = np.unique(fold[~is_common])
     if numbers.size < 2:
-        given = f"only {numbers[0]}" if numbers.size else "none"
+        listed = f"only {numbers[0]}" if numbers.size else "none"
         raise InputError(
             f"expected two folds or more beside the common fold ({COMMON_FOLD} or empty), "
-            f"got {given}"
+            f"got {listed}"
         )
     check_no_leak(recording, fold)
     dense = np.where(is_common, COMMON_FOLD, np.searchsorted(numbers, fold))
@@ -118,19 +118,20 @@ def make_folds(
 def choose_folds(
     embeddings: Embeddings,
     count: int | None = None,
-    given: IntArray | None = None,
+    fold: IntArray | None = None,
     source: object = None,
     *,
     default: int = DEFAULT_FOLDS,
 ) -> Folds:
-    """Return the folds given with the table or in the file `source`; else build them.
+    """Return `fold`, read from the file `source`, or the folds of the table; else build them.
 
     `count` is the number that the user asked for; without it `default` folds are built.
     """
-    fold = embeddings.fold if given is None else given
     if fold is None:
-        wanted = default if count is None else count
-        return make_folds(embeddings.label, embeddings.recording, wanted)
+        fold = embeddings.fold
+    if fold is None:
+        number = default if count is None else count
+        return make_folds(embeddings.label, embeddings.recording, number)
     column = f"{embeddings.source if source is None else source}: column fold"
     try:
         folds = check_folds(embeddings.recording, fold)

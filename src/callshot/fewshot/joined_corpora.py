@@ -88,22 +88,24 @@ def _rename(names: Sequence[str], taken: Sequence[str]) -> list[str]:
     return [PREFIX + name if name in used else name for name in names]
 
 
-def find_partner(table: Embeddings, others: Sequence[Embeddings]) -> Embeddings:
-    """Return the table of others that is by the same encoder.
+def find_partner(table: Embeddings, candidates: Sequence[Embeddings]) -> Embeddings:
+    """Return the table that is by the same encoder.
 
     >>> from callshot.records import Embeddings
     >>> one = Embeddings("mfcc", [[0.0]], "a", "x", ["roar"], [()])
     >>> find_partner(one, [one]).encoder
     'mfcc'
     """
-    matching = [other for other in others if is_same_encoder(table, other)]
-    if not matching and len(others) == 1 and _lacks_name(table, others[0]):
-        matching = list(others)
+    matching = [other for other in candidates if is_same_encoder(table, other)]
+    if not matching and len(candidates) == 1 and _lacks_name(table, candidates[0]):
+        matching = list(candidates)
     if not matching:
-        listed = ", ".join(f"{other.encoder!r} ({other.source})" for other in others)
+        listed = ", ".join(
+            f"{other.encoder!r} ({other.source})" for other in candidates
+        )
         raise InputError(
-            f"{table.source}: its encoder is {table.encoder!r}{_explain(table, others)}, that of "
-            f"the queries is {listed}; embed both with the same encoder and options"
+            f"{table.source}: its encoder is {table.encoder!r}{_explain(table, candidates)}, "
+            f"that of the queries is {listed}; embed both with the same encoder and options"
         )
     _check_dimension(table, matching[0])
     return matching[0]
@@ -126,9 +128,9 @@ def is_same_encoder(one: Embeddings, other: Embeddings) -> bool:
     return one.encoder == other.encoder
 
 
-def _explain(table: Embeddings, others: Sequence[Embeddings]) -> str:
+def _explain(table: Embeddings, candidates: Sequence[Embeddings]) -> str:
     """Return how encoders of one name differ, where they do."""
-    if any(other.encoder == table.encoder for other in others):
+    if any(other.encoder == table.encoder for other in candidates):
         return " with other weights, speeds or options"
     return ""
 

@@ -35,8 +35,8 @@ def chance_average_precision(positives: ArrayLike, queries: ArrayLike) -> FloatA
     p = np.asarray(positives, np.float64)
     n = np.asarray(queries, np.int64)
     harmonic = harmonic_numbers(int(n.max(initial=1)))[n]
-    others = np.where(n > 1, (p - 1) / np.maximum(n - 1, 1), 0.0)
-    return np.asarray((harmonic + others * (n - harmonic)) / n)
+    rest_share = np.where(n > 1, (p - 1) / np.maximum(n - 1, 1), 0.0)
+    return np.asarray((harmonic + rest_share * (n - harmonic)) / n)
 
 
 def harmonic_numbers(n: int) -> FloatArray:

@@ -40,11 +40,11 @@ def other_partitions(
 def describe_partitions(partitions: dict[int, Folds], protocol: Protocol) -> list[str]:
     """Return a note on partitions that were left out, if there are any."""
     used = 1 + len(partitions)
-    wanted = protocol.repeat_folds
-    if used == wanted:
+    count = protocol.repeat_folds
+    if used == count:
         return []
     return [
-        f"{used} of {wanted} partitions into folds were evaluated: the others were not new, or "
+        f"{used} of {count} partitions into folds were evaluated: the others were not new, or "
         "other classes are eligible in them"
     ]
 

@@ -50,8 +50,8 @@ def shots_to_test(protocol: Protocol, complete_shots: int) -> list[int]:
     """
     if protocol.permutations == 0:
         return []
-    wanted = {*TESTED_SHOTS, complete_shots}
-    return [k for k in protocol.shots if k in wanted and k <= complete_shots]
+    shots = {*TESTED_SHOTS, complete_shots}
+    return [k for k in protocol.shots if k in shots and k <= complete_shots]
 
 
 def is_better_than_chance(tests: Frame, encoder: str, metric: str, k: int) -> bool:
@@ -213,22 +213,22 @@ class _FoldTest:
     def measure(self, labelling: Labelling) -> FloatArray:
         """Return AP and AUROC of each class, means over draws, (metrics, shots, classes)."""
         split = labelling.relabel(self.engine.episodes, self.split)
-        exemplars, chosen = self.find_exemplars(self.draw(labelling))
-        _, classes, _ = chosen.shape
+        exemplars, supports = self.find_exemplars(self.draw(labelling))
+        _, classes, _ = supports.shape
         bytes_per_draw = 8 * len(self.shots) * classes * len(split.rows)
         values = [
-            self.measure_draws(split, exemplars, chosen[span])
-            for span in blocks(len(chosen), BLOCK_BYTES // bytes_per_draw)
+            self.measure_draws(split, exemplars, supports[span])
+            for span in blocks(len(supports), BLOCK_BYTES // bytes_per_draw)
         ]
         return np.asarray(np.concatenate(values, axis=1).mean(axis=1))
 
     def measure_draws(
-        self, split: Split, exemplars: Exemplars, chosen: Keys
+        self, split: Split, exemplars: Exemplars, supports: Keys
     ) -> FloatArray:
         """Return AP and AUROC of some draws, (metrics, draws, shots, classes)."""
-        draws, classes, _ = chosen.shape
+        draws, classes, _ = supports.shape
         evidence = np.empty((draws, len(self.shots), classes, len(split.rows)))
-        permutations.score_members(exemplars, chosen, self.shots, evidence)
+        permutations.score_members(exemplars, supports, self.shots, evidence)
         metrics = measure(self.engine, split, evidence)
         return np.stack([metrics.ap, metrics.auroc])
 
@@ -237,7 +237,7 @@ class _FoldTest:
         episodes = self.engine.episodes
         protocol = self.engine.protocol
         size = (TEST_DRAWS, len(episodes.classes), int(self.shots[-1]))
-        chosen = np.empty(size, np.uint64)
+        supports = np.empty(size, np.uint64)
         permutations.draw_members(
             streams.purpose_key(protocol.seed, "shared"),
             episodes.class_key,
@@ -245,14 +245,14 @@ class _FoldTest:
             labelling.members,
             episodes.class_start,
             self.split.outside,
-            chosen,
+            supports,
         )
-        return chosen
+        return supports
 
-    def find_exemplars(self, chosen: Keys) -> tuple[Exemplars, Keys]:
-        """Return what supports are scored by, and the chosen rows in it.
+    def find_exemplars(self, supports: Keys) -> tuple[Exemplars, Keys]:
+        """Return what supports are scored by, and the rows of the supports in it.
 
-        Where the products of all rows exceed the memory limit, it has the chosen rows alone.
+        Where the products of all rows exceed the memory limit, it has these rows alone.
         """
         episodes = self.engine.episodes
         rule = RULES.index(self.engine.rule)
@@ -260,11 +260,11 @@ class _FoldTest:
         squares = episodes.squares
         if self.products is not None:
             table = Exemplars(rule, vectors, squares, self.matrix, self.products)
-            return table, chosen
-        rows, place = np.unique(chosen.astype(np.int64), return_inverse=True)
+            return table, supports
+        rows, place = np.unique(supports.astype(np.int64), return_inverse=True)
         products = self.multiply(rows)
         table = Exemplars(rule, vectors[rows], squares[rows], self.matrix, products)
-        return table, place.reshape(chosen.shape).astype(np.uint64)
+        return table, place.reshape(supports.shape).astype(np.uint64)
 
     def multiply(self, rows: IntArray) -> FloatArray:
         """Return the products (rows, queries) of some rows with the queries."""

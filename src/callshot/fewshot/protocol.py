@@ -113,9 +113,9 @@ class Protocol:
     def _check_spreads(self) -> None:
         spreads = self.spreads
         if not spreads or not set(spreads) <= set(SPREADS):
-            given = ", ".join(spreads)
+            listed = ", ".join(spreads)
             expected = ", ".join(SPREADS)
-            raise OptionError(f"spread: expected {expected} or all, got {given!r}")
+            raise OptionError(f"spread: expected {expected} or all, got {listed!r}")
         if "total" in spreads and "shared" not in spreads:
             raise OptionError(
                 "spread: total is computed with shared; give shared, total"

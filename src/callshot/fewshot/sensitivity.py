@@ -68,15 +68,15 @@ def variance_components(table: FloatArray) -> dict[Factors, float]:
     {(0, 1): 0.0, (0,): 0.0, (1,): 2.0}
     """
     axes = [axis for axis, levels in enumerate(table.shape) if levels > 1]
-    found: dict[Factors, float] = {}
+    variances: dict[Factors, float] = {}
     for size in range(len(axes), 0, -1):
-        for chosen in combinations(axes, size):
-            expected = _mean_square(table, chosen)
-            for other, variance in found.items():
-                if set(chosen) < set(other):
+        for factors in combinations(axes, size):
+            expected = _mean_square(table, factors)
+            for other, variance in variances.items():
+                if set(factors) < set(other):
                     expected -= variance * _levels_outside(table, other)
-            found[chosen] = expected / _levels_outside(table, chosen)
-    return found
+            variances[factors] = expected / _levels_outside(table, factors)
+    return variances
 
 
 def _levels_outside(table: FloatArray, axes: Factors) -> int:
@@ -134,8 +134,8 @@ def _source_frame(table: FloatArray, key: Mapping[str, object]) -> Frame:
 def _mean_frames(table: FloatArray, key: Mapping[str, object]) -> Iterator[Frame]:
     """Yield mAP at each level of each factor, averaged over the others, at one k."""
     for axis, source in enumerate(FACTORS):
-        others = tuple(other for other in range(len(FACTORS)) if other != axis)
-        mean = table.mean(axis=others)
+        other_axes = tuple(other for other in range(len(FACTORS)) if other != axis)
+        mean = table.mean(axis=other_axes)
         columns = {"number": np.arange(len(mean)), "mean": mean}
         yield make_frame(SENSITIVITY_MEANS, columns, {**key, "source": source})
 

@@ -136,8 +136,8 @@ def choose_sweep_device(device: str, cluster: Cluster | None) -> Choice:
         return choose_device(device)
     if device == "cuda":
         raise OptionError("device: on a cluster, evaluations run on CPUs; use cpu")
-    chosen = choose_device(device)
-    return chosen if chosen.gpu is None else choose_device("cpu")
+    choice = choose_device(device)
+    return choice if choice.gpu is None else choose_device("cpu")
 
 
 def _cut(table: Embeddings, work: SweepWork) -> Iterator[SweepBlock]:

@@ -341,7 +341,7 @@ class CorpusResults:
     """The results of one corpus of a study.
 
     `evaluation` has the reference classifier, with its `differences`, `budget` and `crossovers`.
-    `others` has the curves of the other classifiers without training, and of baselines trained at
+    `other_classifiers` has the curves of those without training, and of baselines trained at
     every k on the first draws of the spread `shared`. `tables` are the embeddings, one per encoder,
     rows as in the evaluation. `callshot.records.frames` describes `baselines` and `refinement`.
     """
@@ -353,7 +353,7 @@ class CorpusResults:
     categories: Mapping[str, str] | None = None
     rejects: Sequence[Reject] = ()
     notes: Sequence[str] = ()
-    others: Evaluation | None = None
+    other_classifiers: Evaluation | None = None
     baselines: Frame = empty_default(frames.BASELINES)
     refinement: Frame = empty_default(frames.REFINEMENT)
 

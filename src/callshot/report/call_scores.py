@@ -55,10 +55,10 @@ def rank_confused(
 
 
 def _best_other(scores: FloatArray, true: int) -> FloatArray:
-    others = np.delete(scores, true, axis=1)
-    if others.shape[1] == 0:
+    other_scores = np.delete(scores, true, axis=1)
+    if other_scores.shape[1] == 0:
         return np.zeros(len(scores))
-    best: FloatArray = np.nan_to_num(others, nan=-np.inf).max(axis=1)
+    best: FloatArray = np.nan_to_num(other_scores, nan=-np.inf).max(axis=1)
     return best
 
 

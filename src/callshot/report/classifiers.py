@@ -1,7 +1,7 @@
 """Results of a corpus → the curves and samples of all its classifiers, and what people call them.
 
-The reference is the classifier of `results.evaluation`. `results.others` has the other classifiers
-without training, and baselines trained at every k.
+The reference is the classifier of `results.evaluation`. `results.other_classifiers` has the
+others without training, and baselines trained at every k.
 """
 
 from collections.abc import Iterator
@@ -62,16 +62,16 @@ def common_spread(results: CorpusResults) -> str:
 
 def all_curves(results: CorpusResults) -> Frame:
     """Return the curves of every classifier, those of the reference first."""
-    if results.others is None:
+    if results.other_classifiers is None:
         return results.evaluation.curve
-    return pl.concat([results.evaluation.curve, results.others.curve])
+    return pl.concat([results.evaluation.curve, results.other_classifiers.curve])
 
 
 def all_values(results: CorpusResults) -> Frame:
     """Return the samples of every classifier, those of the reference first."""
-    if results.others is None:
+    if results.other_classifiers is None:
         return results.evaluation.values
-    return pl.concat([results.evaluation.values, results.others.values])
+    return pl.concat([results.evaluation.values, results.other_classifiers.values])
 
 
 def list_classifiers(results: CorpusResults) -> list[str]:
@@ -85,11 +85,13 @@ def paired_values(results: CorpusResults) -> Iterator[tuple[Frame, Frame]]:
 
     Both are in the preferred spread of those that both have.
     """
-    if results.others is None:
+    if results.other_classifiers is None:
         return
     reference = results.evaluation.values.filter(metric="map", scoring="all")
-    others = results.others.values.filter(metric="map", scoring="all")
-    for values in others.partition_by("encoder", "classifier", maintain_order=True):
+    other_values = results.other_classifiers.values.filter(metric="map", scoring="all")
+    for values in other_values.partition_by(
+        "encoder", "classifier", maintain_order=True
+    ):
         same_encoder = reference.filter(encoder=values["encoder"][0])
         spreads = set(values["spread"]) & set(same_encoder["spread"])
         if spreads:

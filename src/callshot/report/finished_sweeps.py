@@ -51,10 +51,10 @@ class FinishedSweeps:
             if self.folder.is_symlink():
                 return None
             content = (self.folder / f"{name}{SUFFIX}").read_bytes()
-            with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-                found = dict(arrays)
-            if all(isinstance(array, np.ndarray) for array in found.values()):
-                return found
+            with np.load(io.BytesIO(content), allow_pickle=False) as file:
+                arrays = dict(file)
+            if all(isinstance(array, np.ndarray) for array in arrays.values()):
+                return arrays
         return None
 
     def add(self, name: str, arrays: Arrays) -> None:

@@ -262,11 +262,13 @@ def _write_values(
 
 def _join_classifiers(results: CorpusResults) -> Evaluation:
     evaluation = results.evaluation
-    if results.others is None:
+    if results.other_classifiers is None:
         return evaluation
     return replace(
         evaluation,
         curve=all_curves(results),
         values=all_values(results),
-        per_class=pl.concat([evaluation.per_class, results.others.per_class]),
+        per_class=pl.concat(
+            [evaluation.per_class, results.other_classifiers.per_class]
+        ),
     )

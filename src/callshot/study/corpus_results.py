@@ -33,7 +33,7 @@ class CorpusFolders:
     reference: str = "centroid"
     references: Path | None = None
     categories: Path | None = None
-    known: Corpus | None = None
+    known_corpus: Corpus | None = None
 
 
 def read_corpus_results(folders: CorpusFolders) -> CorpusResults:
@@ -42,9 +42,9 @@ def read_corpus_results(folders: CorpusFolders) -> CorpusResults:
     segments = set(whole.segments.segment)
     tables = [read_table(path).only(segments) for path in folders.tables]
     trained = [read_baseline_results(folder) for folder in folders.baselines]
-    others = _other_classifiers(whole, trained, folders.reference)
+    other_classifiers = _other_classifiers(whole, trained, folders.reference)
     baselines = join_baselines(trained, folders, [table.encoder for table in tables])
-    evaluation = _compare(whole, others, baselines, folders.reference)
+    evaluation = _compare(whole, other_classifiers, baselines, folders.reference)
     stats, notes = read_stats(folders.segments / SEGMENTS_INFO)
     durations = _query_durations(evaluation, folders.segments / SEGMENTS)
     refinement = [results.refinement for results in trained]
@@ -56,7 +56,7 @@ def read_corpus_results(folders: CorpusFolders) -> CorpusResults:
         _read_categories(folders, tables[0]),
         rejects=_read_rejects(folders),
         notes=[*notes, *evaluation.notes],
-        others=others,
+        other_classifiers=other_classifiers,
         baselines=baselines,
         refinement=concat_frames(refinement, REFINEMENT),
     )
@@ -64,12 +64,14 @@ def read_corpus_results(folders: CorpusFolders) -> CorpusResults:
 
 def _compare(
     whole: Evaluation,
-    others: Evaluation | None,
+    other_classifiers: Evaluation | None,
     baselines: pl.DataFrame,
     reference: str,
 ) -> Evaluation:
     """Return the evaluation of the reference, compared with baselines."""
-    trained = None if others is None else others.values.filter(classifier="logistic")
+    trained = None
+    if other_classifiers is not None:
+        trained = other_classifiers.values.filter(classifier="logistic")
     centroid = whole.select_classifiers([reference])
     return add_baselines(centroid, baselines, trained)
 
@@ -79,8 +81,8 @@ def _read_categories(
 ) -> Mapping[str, str] | None:
     if folders.categories is not None:
         return read_categories(folders.categories, table)
-    if folders.known is not None:
-        return folders.known.categories_of(set(table.label))
+    if folders.known_corpus is not None:
+        return folders.known_corpus.categories_of(set(table.label))
     return None
 
 
@@ -90,16 +92,16 @@ def _other_classifiers(
     """Return the curves of every classifier but the reference; None where there is no other."""
     names = set(whole.curve["classifier"]) - {reference}
     untrained = whole.select_classifiers(names)
-    parts = [untrained]
-    for results in trained:
-        parts += results.per_k
-    others = replace(
+    results = [untrained]
+    for baselines in trained:
+        results += baselines.per_k
+    other_classifiers = replace(
         untrained,
-        curve=pl.concat([part.curve for part in parts]),
-        values=pl.concat([part.values for part in parts]),
-        per_class=pl.concat([part.per_class for part in parts]),
+        curve=pl.concat([result.curve for result in results]),
+        values=pl.concat([result.values for result in results]),
+        per_class=pl.concat([result.per_class for result in results]),
     )
-    return None if others.curve.is_empty() else others
+    return None if other_classifiers.curve.is_empty() else other_classifiers
 
 
 def join_baselines(

@@ -120,7 +120,7 @@ class DatasetChoice:
 
     def read(self, paths: Sequence[Path]) -> Dataset:
         """Read tables, and choose their folds and categories."""
-        return read_dataset(paths, **asdict(self), known=CORPORA)
+        return read_dataset(paths, **asdict(self), known_corpora=CORPORA)
 
 
 def segment_files(
@@ -289,10 +289,10 @@ def fold_files(
         whole = make_table("segments", segments, vectors, source)
         names = frozenset(whole.segment)
         shared = whole.only(names.intersection(*map(table_segments, tables)))
-        given = None if file is None else read_folds(file, shared)
+        fold = None if file is None else read_folds(file, shared)
         if group_duplicates:
             shared = _group_segments(shared, tables)
-        folds = choose_folds(shared, count, given, file, default=default)
+        folds = choose_folds(shared, count, fold, file, default=default)
         classes = count_classes(shared.label, folds, shared.recording)
         evaluated_classes(classes)
         missing = sorted(names.difference(shared.segment))

@@ -154,7 +154,7 @@ class _Planner:
                 options=corpus.segmentation,
                 format=corpus.format,
                 annotation_options=annotation_options,
-                corpus=corpus.known,
+                corpus=corpus.known_corpus,
                 threads=self.threads,
                 progress=progress,
             )
@@ -220,7 +220,9 @@ class _Planner:
         folder = self.study.work / "fold" / corpus.name
         source = steps.segment.folder / SEGMENTS
         tables = [embed.folder / EMBEDDINGS for embed in steps.embeds]
-        default = DEFAULT_FOLDS if corpus.known is None else corpus.known.folds
+        default = (
+            DEFAULT_FOLDS if corpus.known_corpus is None else corpus.known_corpus.folds
+        )
 
         def make(progress: Progress) -> Sequence[str]:
             fold_files(
@@ -354,7 +356,7 @@ class _Planner:
             reference=self.study.protocol.reference,
             references=self.study.references,
             categories=steps.corpus.categories,
-            known=steps.corpus.known,
+            known_corpus=steps.corpus.known_corpus,
         )
 
 

@@ -198,7 +198,7 @@ def _inspect(corpus: CorpusPart) -> Inspection:
         options=corpus.segmentation,
         format=corpus.format,
         annotation_options=corpus.annotation_options,
-        corpus=corpus.known,
+        corpus=corpus.known_corpus,
         folds=corpus.folds,
         shorten=False,
     )

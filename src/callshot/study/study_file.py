@@ -63,7 +63,7 @@ class CorpusPart:
     segmentation: SegmentationOptions
     format: str = "auto"
     annotation_options: AnnotationOptions = field(default_factory=AnnotationOptions)
-    known: Corpus | None = None
+    known_corpus: Corpus | None = None
     folds: int | None = None
     fold_file: Path | None = None
     categories: Path | None = None
@@ -72,7 +72,7 @@ class CorpusPart:
     @property
     def known_name(self) -> str | None:
         """The name of the known corpus, if it is one."""
-        return None if self.known is None else self.known.name
+        return None if self.known_corpus is None else self.known_corpus.name
 
 
 @dataclass(frozen=True)
@@ -218,11 +218,11 @@ def _parse_corpus(
     audio = section.existing("audio")
     if audio is None:
         raise OptionError(f"{where} audio: missing; name the folder of the recordings")
-    known = CORPORA.get(name)
+    known_corpus = CORPORA.get(name)
     with name_errors(where):
         if section.get("known"):
-            known = find_corpus(section.get("known"))
-        segmentation = _parse_segmentation(known, section)
+            known_corpus = find_corpus(section.get("known"))
+        segmentation = _parse_segmentation(known_corpus, section)
     check_range(f"{where} folds", section.get("folds", 2), 2)
     fold_file = section.existing("fold_file")
     categories = section.existing("categories")
@@ -246,7 +246,7 @@ def _parse_corpus(
         segmentation=segmentation,
         format=section.get("format", "auto"),
         annotation_options=annotation_options,
-        known=known,
+        known_corpus=known_corpus,
         folds=section.get("folds"),
         fold_file=fold_file,
         categories=categories,
@@ -267,8 +267,10 @@ def _is_around(folder: Path, path: Path) -> bool:
     return path.absolute().is_relative_to(folder.absolute())
 
 
-def _parse_segmentation(known: Corpus | None, section: Section) -> SegmentationOptions:
-    options = default_options(known)
+def _parse_segmentation(
+    known_corpus: Corpus | None, section: Section
+) -> SegmentationOptions:
+    options = default_options(known_corpus)
     changes = {
         key: section.get(key) for key in SEGMENTATION_KEYS if key in section.content
     }

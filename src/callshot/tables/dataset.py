@@ -53,28 +53,29 @@ def read_dataset(
     categories: Path | None = None,
     corpus: str | None = None,
     group_duplicates: bool = False,
-    known: Mapping[str, KnownCorpus] | None = None,
+    known_corpora: Mapping[str, KnownCorpus] | None = None,
 ) -> Dataset:
     """Read tables, and choose their folds and categories.
 
     Folds are built, given by a file, or read from a folder with `folds.csv` and `folds.json`; then
-    only the segments in that folder count. A corpus among `known` brings its number of folds and
-    its categories, where none are given. With `group_duplicates`, recordings that share a segment
-    with the same vector are one recording; so are those that have one name in the file of folds.
+    only the segments in that folder count. A corpus among `known_corpora` brings its number of
+    folds and its categories, where none are given. With `group_duplicates`, recordings that
+    share a segment with the same vector are one recording; so are those that have one name in the
+    file of folds.
     """
     paths = [to_path(path) for path in paths]
     tables = read_tables(paths)
     recordings = tables[0].recording
     table_name = table_corpus(paths[0]) or ""
     name = corpus or table_name or paths[0].absolute().parent.name or "corpus"
-    known = known or {}
-    known_corpus = known.get(name) or known.get(table_name)
+    known_corpora = known_corpora or {}
+    known_corpus = known_corpora.get(name) or known_corpora.get(table_name)
     if folds_dir is None:
         default = DEFAULT_FOLDS if known_corpus is None else known_corpus.folds
-        given = None if fold_file is None else read_folds(fold_file, tables[0])
+        fold = None if fold_file is None else read_folds(fold_file, tables[0])
         if group_duplicates:
             tables = group_tables(tables)
-        chosen_folds = choose_folds(tables[0], folds, given, fold_file, default=default)
+        chosen_folds = choose_folds(tables[0], folds, fold, fold_file, default=default)
     else:
         fold_file = folds_dir / FOLDS
         parts = [read_folds_dir(folds_dir, table) for table in tables]

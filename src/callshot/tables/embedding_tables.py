@@ -128,8 +128,8 @@ def content_checksum(frame: pl.DataFrame) -> str:
     """Return the SHA-256 of the content of a table, whatever its file looks like."""
     vectors = frame["embedding"].explode().to_numpy()
     digest = sha256(np.ascontiguousarray(vectors).data)
-    others = frame.drop("embedding")
-    digest.update(json.dumps(others.to_dict(as_series=False)).encode())
+    columns = frame.drop("embedding")
+    digest.update(json.dumps(columns.to_dict(as_series=False)).encode())
     return digest.hexdigest()
 
 

@@ -184,9 +184,9 @@ def _reject_ambiguous(recording: str, names: list[str]) -> dict[str, tuple[str, 
     rejects = {}
     exact = [name for name in names if _stem(name) == _stem(recording)]
     for name in names:
-        others = [other for other in exact + names if other != name]
-        if others and exact != [name]:
-            reason = f"the name of its recording also matches {others[0]!r}"
+        matches = [other for other in exact + names if other != name]
+        if matches and exact != [name]:
+            reason = f"the name of its recording also matches {matches[0]!r}"
             rejects[name] = ("", reason)
     return rejects
 

@@ -135,7 +135,7 @@ def make_results(
         ),
         span,
         tables,
-        others=_make_others(evaluation),
+        other_classifiers=_make_others(evaluation),
         baselines=_make_baselines(encoders),
         refinement=_make_refinement(encoders),
     )

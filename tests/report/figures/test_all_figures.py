@@ -90,9 +90,14 @@ def test_figures_without_data_are_not_drawn():
         "map",
     ]
     results = make_case(SMALLEST)
-    untrained = replace(results, others=None, refinement=results.refinement.clear())
+    untrained = replace(
+        results, other_classifiers=None, refinement=results.refinement.clear()
+    )
     assert plan_stems(untrained) == ["episode", "sweep", "classes", "confusion", "map"]
-    cosine = replace(untrained, others=results.others.select_classifiers(["cosine"]))
+    cosine = replace(
+        untrained,
+        other_classifiers=results.other_classifiers.select_classifiers(["cosine"]),
+    )
     assert set(plan_stems(cosine)) & set(TRAINED) == {"classifiers"}
 
 
@@ -137,14 +142,14 @@ def test_undefined_values_leave_gaps_in_every_figure():
         differences=erase(results.evaluation.differences, "wins", *summary),
     )
     others = replace(
-        results.others,
-        curve=erase(results.others.curve, *interval),
-        values=erase(results.others.values, "value"),
+        results.other_classifiers,
+        curve=erase(results.other_classifiers.curve, *interval),
+        values=erase(results.other_classifiers.values, "value"),
     )
     undefined = replace(
         results,
         evaluation=evaluation,
-        others=others,
+        other_classifiers=others,
         refinement=erase(results.refinement, "value"),
     )
     drawn = []

@@ -95,7 +95,9 @@ def test_training_is_drawn_on_the_same_draws_with_the_difference_and_crossovers_
     lower = figure.axes[4]
     key = {"encoder": "mfcc", "scoring": "all", "metric": "map", "spread": "shared"}
     centroid = curve_samples(results.evaluation.values, classifier="centroid", **key)
-    logistic = curve_samples(results.others.values, classifier="logistic", **key)
+    logistic = curve_samples(
+        results.other_classifiers.values, classifier="logistic", **key
+    )
     assert logistic.shape[1] == LOGISTIC_DRAWS
     same_draws = centroid[:, :LOGISTIC_DRAWS]
     assert same_draws.mean(axis=1).tolist() in line_values(upper)
@@ -138,7 +140,7 @@ def test_a_classifier_without_crossover_is_described_as_not_ahead():
 def test_other_classifiers_are_drawn_beside_the_centroid_which_is_first():
     results = make_case(SMALL)
     figure = draw_figure(SMALL, "classifiers")
-    curves = pl.concat([results.evaluation.curve, results.others.curve])
+    curves = pl.concat([results.evaluation.curve, results.other_classifiers.curve])
     points = curves.filter(encoder="mfcc", scoring="all", metric="map", spread="shared")
     lines = [
         values for values in line_values(figure.axes[1]) if len(values) == len(SHOTS)

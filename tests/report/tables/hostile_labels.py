@@ -86,7 +86,7 @@ def make_hostile_results() -> CorpusResults:
             crossovers=_make_crossovers(),
             differences=_make_differences(),
         ),
-        others=_make_others(evaluation),
+        other_classifiers=_make_others(evaluation),
         stats=replace(base.stats, kinds=formats, rates_hz=rates_hz),
         baselines=_make_baselines(),
     )

@@ -75,8 +75,11 @@ def test_undefined_means_are_missing_and_never_the_best(trained):
     is_cosine = pl.col("classifier") == "cosine"
     undefined = pl.lit([float("nan")] * 120)
     value = pl.when(is_cosine).then(undefined).otherwise("value").alias("value")
-    others = replace(trained.others, values=trained.others.values.with_columns(value))
-    for row in classifier_table(replace(trained, others=others)).rows:
+    others = replace(
+        trained.other_classifiers,
+        values=trained.other_classifiers.values.with_columns(value),
+    )
+    for row in classifier_table(replace(trained, other_classifiers=others)).rows:
         assert (row[1].text == "cosine") == (row[2].text == "–")
         assert row[2].underline == 0 or row[2].value > 0
 
@@ -96,8 +99,11 @@ def test_the_notes_give_descriptions_numbers_of_draws_and_crossovers(trained):
 
 def test_a_classifier_without_a_k_has_a_missing_cell_there(trained):
     is_shown = (pl.col("classifier") != "medoid") | (pl.col("k") < 5)
-    fewer = replace(trained.others, values=trained.others.values.filter(is_shown))
-    table = classifier_table(replace(trained, others=fewer), (1, 5))
+    fewer = replace(
+        trained.other_classifiers,
+        values=trained.other_classifiers.values.filter(is_shown),
+    )
+    table = classifier_table(replace(trained, other_classifiers=fewer), (1, 5))
     (row, _) = [row for row in table.rows if row[1].text == "medoid"]
     assert [cell.text == "–" for cell in row[2:]] == [False, True, False, True]
 
@@ -105,10 +111,10 @@ def test_a_classifier_without_a_k_has_a_missing_cell_there(trained):
 def test_without_the_spread_shared_the_other_one_is_shown():
     results = make_trained_results(make_tables(encoders=["one"]))
     evaluation = results.evaluation
-    others = results.others.select_classifiers(["cosine"])
+    others = results.other_classifiers.select_classifiers(["cosine"])
     others = replace(others, values=others.values.filter(spread="per-query"))
     alone = replace_frames(
-        replace(results, others=others),
+        replace(results, other_classifiers=others),
         curve=evaluation.curve.filter(spread="per-query"),
         values=evaluation.values.filter(spread="per-query"),
         crossovers=evaluation.crossovers.clear(),

@@ -185,9 +185,9 @@ def _draw_folds(ax: "Axes", example: ExampleEpisode) -> None:
 def _group_folds(example: ExampleEpisode) -> dict[str, list[int]]:
     """Return the folds of each column by its heading; beyond ten folds, the last share one."""
     common = len(example.rows[0].segments) - 1
-    others = [fold for fold in range(common) if fold != example.fold]
-    single = others[: MOST_FOLDS - 1]
-    rest = others[MOST_FOLDS - 1 :]
+    support_folds = [fold for fold in range(common) if fold != example.fold]
+    single = support_folds[: MOST_FOLDS - 1]
+    rest = support_folds[MOST_FOLDS - 1 :]
     columns = {}
     for fold in sorted([example.fold, *single]):
         columns[str(fold)] = [fold]

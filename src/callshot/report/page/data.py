@@ -145,8 +145,10 @@ def _all_lines(
     evaluation = results.evaluation
     lines = _make_lines(evaluation.curve, axes, shots)
     lines |= _make_lines(evaluation.per_class, [*axes, classes], shots)
-    if results.others is not None:
-        lines |= _make_lines(results.others.curve, [*axes, classifiers], shots, "c")
+    if results.other_classifiers is not None:
+        lines |= _make_lines(
+            results.other_classifiers.curve, [*axes, classifiers], shots, "c"
+        )
     return lines
 
 

@@ -114,9 +114,9 @@ def _picture(results: CorpusResults, summary: Summary) -> SvgPicture:
     curve = evaluation.curve.filter(
         scoring="all", metric=headline.metric, spread=main_spread(evaluation)
     )
-    others = [name for name in evaluation.encoders if name != summary.best]
+    other_encoders = [name for name in evaluation.encoders if name != summary.best]
     lines = []
-    for name in [*others[: MOST_LINES - 1], summary.best]:
+    for name in [*other_encoders[: MOST_LINES - 1], summary.best]:
         points = curve.filter(encoder=name).sort("k")
         colour = evaluation.encoders.index(name) % COLOURS
         lines.append(_line(points, colour, name == summary.best))

@@ -50,14 +50,14 @@ def write_cards(context: Context) -> list[Card]:
 
 
 def _choose_encoder(context: Context) -> tuple[str, str]:
-    best, *others = context.ranking(context.k)
+    best, *other_encoders = context.ranking(context.k)
     k = context.k
-    if not others:
+    if not other_encoders:
         mean = context.curve().filter(k=k)["mean"][0]
         return best, f"Only {best} was evaluated: mAP {mean:.2f} with {k}."
-    for row in context.difference_at(k, best, others[0]):
-        return _compare_best(row, best, others[0])
-    return best, f"With {k}, {best} is on average ahead of {others[0]}."
+    for row in context.difference_at(k, best, other_encoders[0]):
+        return _compare_best(row, best, other_encoders[0])
+    return best, f"With {k}, {best} is on average ahead of {other_encoders[0]}."
 
 
 def _compare_best(row: Point, best: str, other: str) -> tuple[str, str]:

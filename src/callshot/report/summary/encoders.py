@@ -77,8 +77,8 @@ def describe_accuracy(context: Context) -> Sentences:
 def describe_next_best(context: Context) -> Sentences:
     """Yield how far the best encoder is ahead of the next, and whether that is clear."""
     k = context.k
-    best, *others = context.ranking(k)
-    for other in others[:1]:
+    best, *other_encoders = context.ranking(k)
+    for other in other_encoders[:1]:
         for row in context.difference_at(k, best, other):
             examples = context.examples(k)
             wins = context.describe_wins(row)

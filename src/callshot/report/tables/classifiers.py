@@ -36,7 +36,7 @@ def classifier_table(
     The spread is the preferred one of those that all have. Means are over the draws that all
     classifiers have, so that luck favours none.
     """
-    if results.others is None or results.others.values.is_empty():
+    if results.other_classifiers is None or results.other_classifiers.values.is_empty():
         return None
     spread = common_spread(results)
     values = all_values(results).filter(IS_SHOWN, scoring="all", spread=spread)

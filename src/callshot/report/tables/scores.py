@@ -66,14 +66,14 @@ def reduced_table(
     return _make_table(results, sweep, "reduced", title, underlines)
 
 
-def shown_shots(evaluated: Iterable[int], wanted: Shots) -> list[int]:
-    """Return the shots that are wanted and evaluated, or all evaluated ones if there are none.
+def shown_shots(evaluated: Iterable[int], table_shots: Shots) -> list[int]:
+    """Return the evaluated shots of a table, or all evaluated ones if there are none.
 
     >>> shown_shots([1, 2, 3, 4, 7], (1, 2, 5)), shown_shots([7, 6, 7], (1, 2))
     ([1, 2], [6, 7])
     """
     shots = set(evaluated)
-    return sorted(shots & set(wanted)) or sorted(shots)
+    return sorted(shots & set(table_shots)) or sorted(shots)
 
 
 def shot_cell(k: int, star: int | None) -> Cell:
