@@ -20,7 +20,7 @@ from callshot.fewshot.protocol import Protocol
 from callshot.records import Progress
 from callshot.study.file_steps import DatasetChoice
 from callshot.study.steps import Input, Step, folder_name, optional
-from callshot.study.study_file import CorpusPart, Study
+from callshot.study.study_file import Study, StudyCorpus
 from callshot.study.train_baselines import (
     TrainingInputs,
     baseline_files,
@@ -54,7 +54,7 @@ class BaselinePlanner:
     """Makes the steps of the baselines of one corpus."""
 
     study: Study
-    corpus: CorpusPart
+    corpus: StudyCorpus
     segment: Step
     fold: Step
     device: str
@@ -140,14 +140,14 @@ class BaselinePlanner:
         return baseline_files(results)
 
 
-def dataset_choice(corpus: CorpusPart, fold: Step) -> DatasetChoice:
+def dataset_choice(corpus: StudyCorpus, fold: Step) -> DatasetChoice:
     """Return the choice of the folds that a step made, and of the categories of a corpus."""
     return DatasetChoice(
         folds_dir=fold.folder, categories=corpus.categories, corpus=corpus.name
     )
 
 
-def dataset_inputs(corpus: CorpusPart, fold: Step) -> list[Path]:
+def dataset_inputs(corpus: StudyCorpus, fold: Step) -> list[Path]:
     """Return the files of that choice."""
     folds = [fold.folder / FOLDS, fold.folder / FOLDS_INFO]
     return [*folds, *optional(corpus.categories)]

@@ -41,7 +41,7 @@ from callshot.study.file_steps import (
     segment_files,
 )
 from callshot.study.steps import Input, Step, digest, fingerprint, folder_name, optional
-from callshot.study.study_file import CorpusPart, EncoderPart, Study
+from callshot.study.study_file import Study, StudyCorpus, StudyEncoder
 from callshot.tables.embedding_tables import table_segments
 from callshot.tables.fold_files import FOLDS, FOLDS_INFO
 from callshot.tables.sequence_tables import sequences_path
@@ -59,7 +59,7 @@ REPORT_KEYS = "keys.json"  # of files of the report that may serve again
 class CorpusSteps:
     """The steps of one corpus."""
 
-    corpus: CorpusPart
+    corpus: StudyCorpus
     segment: Step
     fold: Step | None = None
     sequences: list[Step] = field(default_factory=list)
@@ -82,16 +82,16 @@ def plan(
     evaluates, change the time, not what has to run. The device is the study's where it is None.
     """
     planner = _Planner(study, device or study.device, threads, processes, cluster)
-    parts = [planner.corpus_steps(corpus) for corpus in study.corpora]
-    steps = _steps_of_kinds(parts, KINDS)
-    return [*steps, planner.report_step(parts)]
+    corpora = [planner.corpus_steps(corpus) for corpus in study.corpora]
+    steps = _steps_of_kinds(corpora, KINDS)
+    return [*steps, planner.report_step(corpora)]
 
 
-def _steps_of_kinds(parts: Sequence[CorpusSteps], kinds: Sequence[str]) -> list[Step]:
+def _steps_of_kinds(corpora: Sequence[CorpusSteps], kinds: Sequence[str]) -> list[Step]:
     """Return the steps of all corpora, one kind after the other."""
     steps = []
-    for kind, part in product(kinds, parts):
-        of_kind = getattr(part, kind)
+    for kind, corpus in product(kinds, corpora):
+        of_kind = getattr(corpus, kind)
         steps += of_kind if isinstance(of_kind, list) else [of_kind]
     return steps
 
@@ -106,7 +106,7 @@ class _Planner:
     processes: int = 1
     cluster: Cluster | None = None
 
-    def corpus_steps(self, corpus: CorpusPart) -> CorpusSteps:
+    def corpus_steps(self, corpus: StudyCorpus) -> CorpusSteps:
         steps = CorpusSteps(corpus, self.segment_step(corpus))
         for encoder in self.study.encoders:
             if "recurrent" in self.study.baselines.train:
@@ -126,7 +126,7 @@ class _Planner:
         steps.baselines = planner.steps(steps.embeds, steps.sequences)
         return steps
 
-    def segment_step(self, corpus: CorpusPart) -> Step:
+    def segment_step(self, corpus: StudyCorpus) -> Step:
         folder = self.study.work / "segment" / corpus.name
         annotation_options = corpus.annotation_options
         options = {
@@ -170,7 +170,7 @@ class _Planner:
             make=make,
         )
 
-    def embed_step(self, steps: CorpusSteps, encoder: EncoderPart, kind: str) -> Step:
+    def embed_step(self, steps: CorpusSteps, encoder: StudyEncoder, kind: str) -> Step:
         """Return the step of an encoder's vectors, or of its sequences.
 
         These are two steps: with sequences, some models give other last digits of vectors.
@@ -257,7 +257,7 @@ class _Planner:
             after=after,
         )
 
-    def evaluate_step(self, corpus: CorpusPart, embed: Step, fold: Step) -> Step:
+    def evaluate_step(self, corpus: StudyCorpus, embed: Step, fold: Step) -> Step:
         folder = self.study.work / "evaluate" / corpus.name / folder_name(embed.encoder)
         table = embed.folder / EMBEDDINGS
 
@@ -288,9 +288,9 @@ class _Planner:
             after=[embed, fold],
         )
 
-    def report_step(self, parts: Sequence[CorpusSteps]) -> Step:
+    def report_step(self, corpora: Sequence[CorpusSteps]) -> Step:
         study = self.study
-        folders = [self._corpus_folders(part) for part in parts]
+        folders = [self._corpus_folders(steps) for steps in corpora]
         report = ReportOptions(
             title=study.title,
             shots=study.shots,
@@ -314,12 +314,12 @@ class _Planner:
                 results = {
                     folder.corpus: read_corpus_results(folder) for folder in folders
                 }
-                audio = {part.corpus.name: _corpus_audio(part) for part in parts}
+                audio = {steps.corpus.name: _corpus_audio(steps) for steps in corpora}
                 return report_files(
                     results,
                     study.out,
                     report,
-                    _describe_study(study, parts),
+                    _describe_study(study, corpora),
                     audio=audio,
                     workers=workers,
                     keys=keys,
@@ -327,7 +327,7 @@ class _Planner:
                     progress=progress,
                 )
 
-        after = _steps_of_kinds(parts, ("segment", "embeds", *MEASURED))
+        after = _steps_of_kinds(corpora, ("segment", "embeds", *MEASURED))
         inputs: list[Input] = [
             partial(_results_digest, after),
             *optional(study.references),
@@ -360,16 +360,16 @@ class _Planner:
         )
 
 
-def _describe_study(study: Study, parts: Sequence[CorpusSteps]) -> dict[str, object]:
+def _describe_study(study: Study, corpora: Sequence[CorpusSteps]) -> dict[str, object]:
     """Return what a study was, and where its numbers came from."""
     segments = {}
-    for part in parts:
-        segments[part.corpus.name] = _read_json(part.segment.folder / SEGMENTS_INFO)
-    measured = _steps_of_kinds(parts, MEASURED)
+    for steps in corpora:
+        segments[steps.corpus.name] = _read_json(steps.segment.folder / SEGMENTS_INFO)
+    measured = _steps_of_kinds(corpora, MEASURED)
     return {
         "study": study.text,
         "title": study.title,
-        "encoders": {embed.encoder: embed.options for embed in parts[0].embeds},
+        "encoders": {embed.encoder: embed.options for embed in corpora[0].embeds},
         "licences": {
             encoder.title: encoder.joined_encoder.licence for encoder in study.encoders
         },

@@ -32,7 +32,7 @@ from callshot.report.write_report import certain_names
 from callshot.study.estimate import estimate_s
 from callshot.study.plan import plan
 from callshot.study.steps import Step
-from callshot.study.study_file import CorpusPart, Study
+from callshot.study.study_file import Study, StudyCorpus
 from callshot.tables.fold_files import read_categories, read_folds, read_references
 
 MIN_EXEMPLARS = 2  # of a class, for networks, which hold some out
@@ -156,7 +156,7 @@ def check_study(study: Study, steps: Sequence[Step], device: str | None = None) 
             raise type(error)(f"[corpus.{corpus.name}]: {message}") from None
 
 
-def _check_corpus(study: Study, corpus: CorpusPart) -> None:
+def _check_corpus(study: Study, corpus: StudyCorpus) -> None:
     inspection = _inspect(corpus)
     segments = inspection.segmentation.segments
     classes = inspection.classes
@@ -175,7 +175,7 @@ def _check_corpus(study: Study, corpus: CorpusPart) -> None:
 
 
 def _check_networks(
-    study: Study, corpus: CorpusPart, classes: Sequence[ClassCount]
+    study: Study, corpus: StudyCorpus, classes: Sequence[ClassCount]
 ) -> None:
     """Check that every class has enough exemplars for networks."""
     networks = [kind for kind in study.baselines.train if kind != "logistic"]
@@ -190,7 +190,7 @@ def _check_networks(
             )
 
 
-def _inspect(corpus: CorpusPart) -> Inspection:
+def _inspect(corpus: StudyCorpus) -> Inspection:
     """Return what a corpus holds, and check that it has segments and enough recordings."""
     inspection = inspect_corpus(
         corpus.audio,

@@ -54,7 +54,7 @@ SEGMENTATION_KEYS = (
 
 
 @dataclass(frozen=True)
-class CorpusPart:
+class StudyCorpus:
     """One corpus of a study: where it is, and how it is read, segmented and split into folds."""
 
     name: str
@@ -76,7 +76,7 @@ class CorpusPart:
 
 
 @dataclass(frozen=True)
-class EncoderPart:
+class StudyEncoder:
     """One encoder of a study, with its options; `title` is its name in results."""
 
     name: str
@@ -92,8 +92,8 @@ class Study:
     path: Path
     title: str
     out: Path
-    corpora: Sequence[CorpusPart]
-    encoders: Sequence[EncoderPart]
+    corpora: Sequence[StudyCorpus]
+    encoders: Sequence[StudyEncoder]
     protocol: Protocol
     store: Path | None = None
     references: Path | None = None
@@ -161,7 +161,7 @@ def _parse_study(path: Path, text: str, content: Table) -> Study:
         _parse_corpus(name, value, base, own_paths)
         for name, value in top.get("corpus", {}).items()
     ]
-    encoders: list[EncoderPart] = []
+    encoders: list[StudyEncoder] = []
     for number, value in enumerate(top.get("encoder", []), 1):
         encoders += _parse_encoders(number, value, base)
     _check_corpora(corpora)
@@ -210,7 +210,7 @@ def _check_spreads(baselines: BaselineOptions, protocol: Protocol) -> None:
 
 def _parse_corpus(
     name: str, content: Any, base: Path, own_paths: Sequence[Path]
-) -> CorpusPart:
+) -> StudyCorpus:
     """Parse a corpus; `own_paths` of the study are not part of any corpus."""
     where = f"[corpus.{name}]"
     section = read_section("corpus", content, where, base)
@@ -239,7 +239,7 @@ def _parse_corpus(
             follow_links=section.get("follow_links", False),
             exclude=[file for file in files if not _is_around(file, audio)],
         )
-    return CorpusPart(
+    return StudyCorpus(
         name=name,
         audio=audio,
         annotations=section.existing("annotations"),
@@ -294,7 +294,7 @@ def _parse_columns(section: Section) -> dict[str, str]:
     return columns
 
 
-def _parse_encoders(number: int, content: Any, base: Path) -> Iterator[EncoderPart]:
+def _parse_encoders(number: int, content: Any, base: Path) -> Iterator[StudyEncoder]:
     """Yield an encoder; where an option has a list of values, one for each of them."""
     where = f"[[encoder]] {number}"
     if not isinstance(content, dict) or not isinstance(content.get("name"), str):
@@ -310,7 +310,7 @@ def _parse_encoders(number: int, content: Any, base: Path) -> Iterator[EncoderPa
         choices = dict(zip(values, combination, strict=True))
         with name_errors(f"{where}:"):
             joined_encoder = find_joined_encoder(name, choices)
-            yield EncoderPart(
+            yield StudyEncoder(
                 name, choices, joined_encoder, title or joined_encoder.name
             )
 
@@ -340,7 +340,7 @@ def _choice_texts(value: Any) -> list[str]:
     return [str(value).lower() if isinstance(value, bool) else str(value)]
 
 
-def _check_corpora(corpora: Sequence[CorpusPart]) -> None:
+def _check_corpora(corpora: Sequence[StudyCorpus]) -> None:
     """Check that there is a corpus, and none twice."""
     if not corpora:
         raise OptionError("no corpus; add a table [corpus.NAME] with the key audio")
@@ -353,7 +353,7 @@ def _check_corpora(corpora: Sequence[CorpusPart]) -> None:
             )
 
 
-def _check_encoders(encoders: Sequence[EncoderPart]) -> None:
+def _check_encoders(encoders: Sequence[StudyEncoder]) -> None:
     """Check that there is an encoder, none twice, and that every one can run."""
     if not encoders:
         raise OptionError('no encoder; add [[encoder]] with name = "mfcc", for example')
@@ -373,7 +373,7 @@ def _check_encoders(encoders: Sequence[EncoderPart]) -> None:
 
 
 def _check_sequences(
-    encoders: Sequence[EncoderPart], baselines: BaselineOptions
+    encoders: Sequence[StudyEncoder], baselines: BaselineOptions
 ) -> None:
     """Check that every encoder has sequences, if a network is trained on them."""
     for encoder in encoders:

@@ -179,8 +179,8 @@ class Curves extends Panel {
   }
 
   classifierLines(encoderName, encoder) {
-    const chosen = [...this.state.classifiers].sort((a, b) => a - b);
-    return chosen.flatMap((classifier) => {
+    const classifiers = [...this.state.classifiers].sort((a, b) => a - b);
+    return classifiers.flatMap((classifier) => {
       const values = this.classifierValues(encoder, classifier);
       const name = `${this.corpus.classifiers[classifier]} on ${encoderName}`;
       const style = { colour: lineStyle(encoder).colour, dash: classifierDash(classifier), thin: true };
