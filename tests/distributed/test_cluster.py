@@ -1,5 +1,6 @@
 """The same jobs on a Dask cluster: the same bytes, and nothing lost where workers die."""
 
+import asyncio
 import os
 import signal
 import socket
@@ -319,6 +320,26 @@ def test_a_stopped_worker_keeps_no_other_from_working(tmp_path, cluster, monkeyp
         os.kill(stopped, signal.SIGCONT)
     outcomes += run
     assert sorted(outcome.number for outcome in outcomes) == list(range(60))
+
+
+def test_a_job_that_ends_early_does_not_cost_the_next_one_its_reports(
+    tmp_path, cluster, monkeypatch
+):
+    client = cluster.client
+    gather = client._gather_remote
+
+    async def gather_slowly(*arguments):
+        await asyncio.sleep(0.5)
+        return await gather(*arguments)
+
+    monkeypatch.setattr(client, "_gather_remote", gather_slowly)
+    run = JobRun(client, make_job(tmp_path, ["good"]), Usage())
+    while not run.questions:
+        run._send()
+        run._ask(run._wait())
+    time.sleep(0.1)  # the question is on its way
+    run._cancel()
+    assert run_job(cluster, tmp_path, ["good"]) == {"good": "GOOD"}
 
 
 def test_a_job_ends_when_the_last_worker_dies_with_reports(tmp_path, monkeypatch):

@@ -302,7 +302,6 @@ class JobRun:
                 yield from self._read_answer(question, asked.futures)
             elif asked.is_late and len(asked.futures) > 1:
                 del self.questions[question]
-                question.cancel()
                 for future in asked.futures:
                     self._ask([future])
 
@@ -421,8 +420,9 @@ class JobRun:
         return Outcome(number, reason=reason)
 
     def _cancel(self) -> None:
-        """Take back what the scheduler still has."""
-        for question in self.questions:
-            question.cancel()
+        """Take back what the scheduler still has.
+
+        Questions are not cancelled: Dask sends those of several tasks, also of other jobs, as one.
+        """
         for future in self.running:
             future.release()
