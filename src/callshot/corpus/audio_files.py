@@ -94,8 +94,13 @@ class FrameReader:
                 first = position + len(block)
                 yield position, block
             if first < last:
-                self._expect(first, last)
-                self._move_to(first, last)
+                if self._is_sequential:
+                    self._expect(first, last)
+                    self._move_to(first, last)
+                else:
+                    self._expect(first, first)  # a seek reads little, in some places
+                    self._move_to(first, last)
+                    self._expect(first, last)
             while first < last:
                 block = self._read_block(last)
                 yield first, block

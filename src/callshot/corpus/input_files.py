@@ -24,10 +24,16 @@ RECORDING = "recording"
 
 
 def describe_inputs(
-    segmentation: Segmentation, progress: Progress = no_progress
+    segmentation: Segmentation,
+    progress: Progress = no_progress,
+    *,
+    root: Path | None = None,
 ) -> list[dict[str, str]]:
-    """Return role, file and sha256 of every annotation file and of all recordings with segments."""
-    root = to_path(segmentation.audio)
+    """Return role, file and sha256 of every annotation file and of all recordings with segments.
+
+    `root` is the folder of the recordings, if it is open already.
+    """
+    root = root or to_path(segmentation.audio)
     roles = dict.fromkeys(_annotation_files(segmentation, root), ANNOTATIONS)
     recordings = sorted({segment.path for segment in segmentation.segments})
     roles |= dict.fromkeys(recordings, RECORDING)

@@ -24,6 +24,7 @@ from callshot.storage.range_reader import RangeReader
 from callshot.storage.remote_path import (
     RemotePath,
     is_remote,
+    know_files,
     why_not_writable_remote,
 )
 from callshot.storage.requests import hide_secrets, map_requests
@@ -35,6 +36,7 @@ __all__ = [
     "hide_secrets",
     "home",
     "is_remote",
+    "know_files",
     "local_copy",
     "map_requests",
     "staging_folder",

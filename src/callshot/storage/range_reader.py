@@ -1,8 +1,8 @@
 """A file behind a URL comes in; ranges of its bytes go out, few and large where it is read on.
 
 libsndfile reads 8 kB at a time, and each request takes a round trip. The first range is small,
-because a header is often all that is needed. While reads follow each other, each range is as long
-as what is expected to be read, and at least twice as long as the one before. The latest ranges stay
+because a header is often all that is needed. Each range is as long as what is expected to be read,
+and while reads follow each other at least twice as long as the one before. The latest ranges stay
 in memory: readers go back by a margin or a window. The start of the latest files stays in memory
 too: a recording is opened several times.
 """
@@ -150,8 +150,8 @@ class RangeReader(io.RawIOBase):
         if self._ranges:
             start, content = self._ranges[-1]
             follows = start + len(content) == self._position
-        step = max(2 * self._step, self._expected) if follows else FIRST_BYTES
-        self._step = min(step, MOST_BYTES)
+        least = 2 * self._step if follows else FIRST_BYTES
+        self._step = min(max(least, self._expected), MOST_BYTES)
         end = min(self._position + self._step, self.size)
         content = call_store(self.name, lambda: self._request(self._position, end))
         if len(content) != end - self._position:
@@ -187,6 +187,6 @@ def _keep_start(key: Start, content: bytes) -> None:
     if key[2] == UNKNOWN_VERSION:
         return
     with _starts_lock:
-        _starts[key] = content
+        _starts[key] = content[:FIRST_BYTES]
         if len(_starts) > STARTS_KEPT:
             _starts.popitem(last=False)

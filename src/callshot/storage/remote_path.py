@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from pathlib import Path, PurePath, PurePosixPath
-from typing import Any, NoReturn, TypeGuard
+from typing import Any, NoReturn, TypeGuard, cast
 
 from callshot.errors import CallshotError, printable
 from callshot.storage.range_reader import UNKNOWN_VERSION, RangeReader
-from callshot.storage.requests import call_store, hide_in_log
+from callshot.storage.requests import call_store, hide_in_log, map_requests
 
 Info = dict[str, Any]
 
@@ -188,6 +188,17 @@ class RemotePath(PurePosixPath):
             }
         return folder
 
+    def with_files(self, names: Iterable[str]) -> "RemotePath":
+        """Return a folder that knows some of its files, where that is safe; each is asked for once.
+
+        Those that cannot be asked for are not known: the error comes when they are opened.
+        """
+        if self.protocol not in S3:
+            return self
+        paths = [self / name for name in dict.fromkeys(names)]
+        answers = map_requests(_ask_for_file, paths, together=True)
+        return self.with_listing(path for path in answers if path is not None)
+
     def open_stream(self) -> Any:
         """Open a file to read ranges of it as they come, if it is still the one that is known."""
         store, place = self.find_store()
@@ -288,6 +299,15 @@ class RemotePath(PurePosixPath):
         return store, str(kind._strip_protocol(url))
 
 
+def _ask_for_file(path: RemotePath) -> RemotePath | None:
+    """Return a file with what the store says; None if it is none."""
+    try:
+        known = path.with_info()
+    except OSError:
+        return None
+    return known if known.is_file() else None
+
+
 def _restore(parts: tuple[str, ...], signatures: dict[str, str]) -> RemotePath:
     """Return a path that was sent from another process, whose signatures are known now."""
     add_signatures(signatures)
@@ -337,6 +357,16 @@ def is_safe_name(name: str) -> bool:
 def is_remote(path: PurePath) -> TypeGuard["RemotePath"]:
     """Return whether a path is behind a URL."""
     return isinstance(path, RemotePath)
+
+
+def know_files(folder: Path, names: Iterable[str]) -> Path:
+    """Return a folder that knows some of its files if it is behind a URL; another one as it is.
+
+    To be used within one command: what it knows may be old in the next one.
+    """
+    if not is_remote(folder):
+        return folder
+    return cast(Path, folder.with_files(names))
 
 
 def why_not_writable_remote(folder: RemotePath) -> str:

@@ -12,8 +12,10 @@ from callshot.detection.index.index_files import (
     RECORDINGS,
     IndexedRecording,
     IndexSettings,
+    list_files,
     read_indexed,
     recording_folder,
+    select_spans,
     write_indexed,
 )
 from callshot.detection.index.span_writer import SpanWriter, describe_recording
@@ -44,12 +46,17 @@ def ignore_audio(audio_s: float, embedded_s: float) -> None:
 
 @dataclass(frozen=True)
 class AddedRecording:
-    """A recording that the index has; `is_new` if it was added now, with notes about it."""
+    """A recording that the index has, with notes; `entry` is what was added now, if it was."""
 
     path: str
     duration_s: float
-    is_new: bool
     notes: Sequence[str]
+    entry: IndexedRecording | None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it was added now."""
+        return self.entry is not None
 
 
 @dataclass(frozen=True)
@@ -61,15 +68,15 @@ class IndexTarget:
     settings: IndexSettings
     grid: WindowGrid
 
-    def is_indexed(self, path: str, stamp: str) -> bool:
-        """Return whether the index has a recording as it is now.
+    def is_indexed(self, path: str, stamp: str, files: Sequence[Path]) -> bool:
+        """Return whether the index, which has `files` of a recording, has it as it is now.
 
         Raises
         ------
         InputError
             If the index has another recording of the same name, from another folder.
         """
-        known = read_indexed(self.out, path)
+        known = read_indexed(self.out, path, files)
         if known is None:
             return False
         if known.stamp == stamp:
@@ -101,32 +108,37 @@ class IndexTarget:
         try:
             with hold_lock(folder / LOCK, timeout_s=timeout_s):
                 stamp = find_stamp(self.root / path)
-                if self.is_indexed(path, stamp):  # by another process
-                    return self._describe(probe(self.root / path, path), model, False)
+                files = list_files(self.out, path)
+                if self.is_indexed(path, stamp, files):  # by another process
+                    return self._describe(probe(self.root / path, path), model)
                 remove_unfinished(folder)
-                return self._embed(path, folder, stamp, model, report)
+                earlier = select_spans(files)
+                return self._embed(path, earlier, stamp, model, report)
         except LockBusy:
             return None
 
     def _embed(
         self,
         path: str,
-        folder: Path,
+        earlier: Sequence[Path],
         stamp: str,
         model: WindowEncoder,
         report: ReportAudio,
     ) -> AddedRecording:
         """Embed the windows of a recording, and add it to the index."""
         file = self.root / path
+        folder = recording_folder(self.out, path)
         with RecordingAtSpeed(file, path, model.spec, self.settings.channel) as audio:
-            writer = SpanWriter(audio, folder, stamp, self.settings, self.grid)
+            writer = SpanWriter(
+                audio, folder, stamp, self.settings, self.grid, earlier
+            )
             for share, is_new in writer.write_spans(model):
                 audio_s = share * audio.recording.duration_s
                 report(audio_s, audio_s if is_new else 0.0)
         self.check_unchanged(path, stamp)
-        entry = self.make_entry(audio, stamp)
-        self.enter(replace(entry, spans=writer.spans), writer.earlier)
-        return self._describe(audio.recording, model, True)
+        entry = replace(self.make_entry(audio, stamp), spans=writer.spans)
+        self.enter(entry, earlier)
+        return self._describe(audio.recording, model, entry)
 
     def check_unchanged(self, path: str, stamp: str) -> None:
         """Raise InputError if a recording has changed since it had a stamp."""
@@ -162,12 +174,13 @@ class IndexTarget:
                 path.unlink(missing_ok=True)
 
     def _describe(
-        self, recording: Recording, model: WindowEncoder, is_new: bool
+        self,
+        recording: Recording,
+        model: WindowEncoder,
+        entry: IndexedRecording | None = None,
     ) -> AddedRecording:
         notes = describe_recording(recording, self.grid, model.spec.name)
-        return AddedRecording(
-            recording.path, recording.duration_s, is_new, tuple(notes)
-        )
+        return AddedRecording(recording.path, recording.duration_s, tuple(notes), entry)
 
 
 def find_candidates(index: Path) -> Callable[[str], bool]:

@@ -213,13 +213,23 @@ def open_index(folder: Path | str) -> Index:
     >>> index.recordings[0].clock
     '2026-03-14T05:30:00'
     """
-    folder = to_path(folder)
+    return read_index(to_path(folder), {})
+
+
+def read_index(folder: Path, known: Mapping[str, IndexedRecording]) -> Index:
+    """Open an index; entries that are `known`, by the path of the recording, are not read."""
     settings = read_settings(folder)
     recordings = []
     rejects = []
+    by_name = {recording_folder(Path(), path).name: path for path in known}
+
+    def find_entry(path: Path) -> IndexedRecording | InputError:
+        name = path.parent.name
+        return known[by_name[name]] if name in by_name else _read_recording(path)
+
     with explain_unreadable(folder):
         paths = sorted(folder.glob(f"{RECORDINGS}/*/{RECORDING}"))
-    records = map_requests(_read_recording, paths, together=is_remote(folder))
+    records = map_requests(find_entry, paths, together=is_remote(folder))
     for path, record in zip(paths, records, strict=True):
         if isinstance(record, InputError):
             rejects.append(Reject(str(path.relative_to(folder)), None, str(record)))
@@ -298,14 +308,25 @@ def span_paths(index: Path, recording: IndexedRecording) -> list[Path]:
     return [folder / name for name in recording.spans]
 
 
-def read_indexed(index: Path, path: str) -> IndexedRecording | None:
-    """Return a recording that is in an index with all its files, None if it is not."""
+def list_files(index: Path, path: str) -> list[Path]:
+    """Return the files that an index has of a recording; of a store, this is one request."""
     folder = recording_folder(index, path)
+    with explain_unreadable(folder):
+        return sorted(folder.glob("*"))
+
+
+def read_indexed(
+    index: Path, path: str, files: Sequence[Path]
+) -> IndexedRecording | None:
+    """Return a recording that is in an index with all its `files`, None if it is not."""
+    folder = recording_folder(index, path)
+    names = {file.name for file in files}
+    if RECORDING not in names:
+        return None
     try:
         recording = _make_recording(folder, read_record(folder / RECORDING))
     except InputError:  # made again
         return None
-    names = {path.name for path in find_spans(folder)}
     return recording if names.issuperset(recording.spans) else None
 
 
@@ -381,8 +402,12 @@ def find_span_damage(path: Path) -> str:
 def find_spans(folder: Path) -> list[Path]:
     """Return all files of windows in the folder of a recording."""
     with explain_unreadable(folder):
-        paths = sorted(folder.glob("*.npy"))
-    return [path for path in paths if SPAN_NAME.fullmatch(path.name) is not None]
+        return select_spans(sorted(folder.glob("*.npy")))
+
+
+def select_spans(files: Sequence[Path]) -> list[Path]:
+    """Return those files that are files of windows."""
+    return [path for path in files if SPAN_NAME.fullmatch(path.name) is not None]
 
 
 def select_whole_spans(

@@ -31,9 +31,11 @@ from callshot.detection.index.index_files import (
     RECORDINGS,
     REJECTS,
     Index,
+    IndexedRecording,
     IndexSettings,
     is_index,
-    open_index,
+    list_files,
+    read_index,
     read_settings,
     write_record,
 )
@@ -184,7 +186,7 @@ def index_recordings(
         run.run_on_cluster(cluster, spec, device)
     _write_rejects(out, run.rejects)
     check_settings(out, run.target.settings)  # a store has no lock for two that begin
-    index = open_index(out)
+    index = read_index(out, run.entries)
     if not index.recordings:
         raise InputError(
             f"{recordings}: no recording could be indexed (the first: {run.rejects[0].reason})"
@@ -248,6 +250,7 @@ class _IndexRun:
     target: IndexTarget
     progress: Progress
     added: list[str] = field(default_factory=list)
+    entries: dict[str, IndexedRecording] = field(default_factory=dict)  # not to be read
     reasons: dict[str, str] = field(default_factory=dict)  # of rejects, by path
     notes: list[str] = field(default_factory=list)
     start_s: float = field(default_factory=time.monotonic)
@@ -313,8 +316,10 @@ class _IndexRun:
         def measure_missing(path: str) -> Value | InputError | None:
             try:
                 stamp = find_stamp(self._file(path))
-                if may_have(path) and self.target.is_indexed(path, stamp):
-                    return None
+                if may_have(path):
+                    files = list_files(self.target.out, path)
+                    if self.target.is_indexed(path, stamp, files):
+                        return None
                 return measure(path)
             except InputError as error:
                 return error
@@ -375,6 +380,8 @@ class _IndexRun:
     def _note(self, recording: AddedRecording) -> None:
         self.added.append(recording.path)
         self.notes += recording.notes
+        if recording.entry is not None and is_remote(self.target.out):
+            self.entries[recording.path] = recording.entry
 
     def _report(self, total: float, amount: float, embedded_s: float) -> None:
         """Report progress by an amount of the total; some seconds of audio were embedded now."""

@@ -21,6 +21,7 @@ from callshot.detection.index.index_files import (
     LOCK,
     IndexedRecording,
     find_spans,
+    list_files,
     recording_folder,
 )
 from callshot.detection.index.span_writer import (
@@ -109,6 +110,7 @@ def write_files(target: IndexTarget, span: Span, model: WindowEncoder) -> Writte
             span.stamp,
             target.settings,
             target.grid,
+            find_spans(folder),
             numbers=span.numbers,
             lock=lock,
         )
@@ -127,11 +129,18 @@ def enter_recording(
     folder = recording_folder(target.out, entry.path)
     with hold_lock(folder / LOCK):
         target.check_unchanged(entry.path, entry.stamp)
-        is_new = not target.is_indexed(entry.path, entry.stamp)
+        files = list_files(target.out, entry.path)
+        is_new = not target.is_indexed(entry.path, entry.stamp, files)
         if is_new:  # otherwise another process added it
             remove_unfinished(folder)
-            target.enter(replace(entry, spans=names), recording.earlier)
-    return AddedRecording(entry.path, entry.duration_s, is_new, recording.notes)
+            entry = replace(entry, spans=names)
+            target.enter(entry, recording.earlier)
+    return AddedRecording(
+        entry.path,
+        entry.duration_s,
+        recording.notes,
+        entry if is_new else None,
+    )
 
 
 def _open_audio(target: IndexTarget, spec: EncoderSpec, path: str) -> RecordingAtSpeed:

@@ -5,7 +5,7 @@ Blocks are read while the model works. What was written before a crash is used a
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -14,7 +14,6 @@ import numpy as np
 from callshot.detection.index.index_files import (
     IndexSettings,
     Rows,
-    find_spans,
     select_whole_spans,
     write_span,
 )
@@ -37,8 +36,8 @@ BLOCKS_AHEAD = 2  # that wait for the model
 class SpanWriter:
     """Writes the windows of one recording; `starts` are their first samples.
 
-    `numbers` are the files to write, all of them by default. `lock` is held while a file is
-    written.
+    `earlier` are the files of windows that are there. `numbers` are the files to write, all of them
+    by default. `lock` is held while a file is written.
     """
 
     def __init__(
@@ -48,6 +47,7 @@ class SpanWriter:
         stamp: str,
         settings: IndexSettings,
         grid: WindowGrid,
+        earlier: Sequence[Path],
         *,
         numbers: range | None = None,
         lock: Callable[[], AbstractContextManager[None]] = nullcontext,
@@ -60,8 +60,7 @@ class SpanWriter:
         self.lock = lock
         self.starts = grid.find_starts(audio.samples)
         self.numbers = numbers or range(count_files(len(self.starts)))
-        self.earlier = find_spans(folder)
-        self.names = select_whole_spans(self.earlier, stamp, self.numbers)
+        self.names = select_whole_spans(earlier, stamp, self.numbers)
 
     @property
     def spans(self) -> list[str]:

@@ -79,11 +79,14 @@ def read_background(
     if calls.segmentation is None:
         return None
     checksums = {file: sha256 for _, file, sha256 in calls.inputs}
-    return read_annotated(calls.segmentation, grid, checksums)
+    return read_annotated(calls.segmentation, calls.audio.root, grid, checksums)
 
 
 def read_annotated(
-    segmentation: Segmentation, grid: WindowGrid, checksums: Mapping[str, str]
+    segmentation: Segmentation,
+    root: Path,
+    grid: WindowGrid,
+    checksums: Mapping[str, str],
 ) -> BackgroundAudio:
     """Return the annotated recordings, with all annotations on them.
 
@@ -95,7 +98,6 @@ def read_annotated(
     recordings = [
         recording for recording in segmentation.recordings if recording.path in calls_s
     ]
-    root = to_path(segmentation.audio)
     descriptions = []
     for recording in recordings:
         spans = tuple(sorted(calls_s[recording.path]))

@@ -15,7 +15,7 @@ from callshot.detection.models.model import SEGMENT, AudioSettings
 from callshot.errors import InputError, OptionError
 from callshot.files import explain_unreadable, sha256_file
 from callshot.records import Reject, Segment, Segmentation
-from callshot.storage import to_path
+from callshot.storage import know_files, to_path
 
 TABLE_SUFFIX = ".parquet"
 AUTO = "auto"
@@ -101,12 +101,14 @@ def read_calls(examples: Path, options: LearningOptions) -> Calls:
         channel_rule=segmentation.channel, source_rate_hz=options.source_rate_hz
     )
     rejects = [*result.rejects, *result.skipped_files]
-    audio = CallAudio(result.segments, to_path(result.audio), str(examples))
-    return Calls(audio, settings, rejects, _input_files(result), result)
+    paths = {segment.path for segment in result.segments} | result.annotated
+    root = know_files(to_path(result.audio), sorted(paths))
+    audio = CallAudio(result.segments, root, str(examples))
+    return Calls(audio, settings, rejects, _input_files(result, root), result)
 
 
-def _input_files(segmentation: Segmentation) -> Inputs:
-    entries = describe_inputs(segmentation)
+def _input_files(segmentation: Segmentation, root: Path) -> Inputs:
+    entries = describe_inputs(segmentation, root=root)
     return tuple(
         sorted((entry["role"], entry["file"], entry["sha256"]) for entry in entries)
     )
@@ -140,7 +142,8 @@ def read_call_table(path: Path, root: Path | None = None) -> CallAudio:
     if root is None and table.audio is None:
         raise OptionError(f"audio: {path} does not name the folder of the recordings")
     folder = to_path(table.audio or "") if root is None else root
-    return CallAudio(table, folder, str(path))
+    known = know_files(folder, (segment.path for segment in table))
+    return CallAudio(table, known, str(path))
 
 
 def segment_settings(audio: CallAudio) -> AudioSettings:
