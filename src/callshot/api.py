@@ -5,7 +5,6 @@ segment → embed → evaluate → compare, train_baselines; `callshot.pipeline.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import polars as pl
 
 from callshot.baselines.options import BaselineOptions, check_trainable
 from callshot.baselines.run import BaselineResults, TrainingContext, train_dataset
-from callshot.corpus import audio as corpus_audio
 from callshot.corpus.known_corpora import default_options, find_corpus
 from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.renaming import Renames, make_annotation_options
@@ -21,11 +19,11 @@ from callshot.corpus.segment_table import read_segments
 from callshot.corpus.segments import segment_corpus
 from callshot.detection.learning.embed_mixed_segments import (
     BackgroundMix,
-    embed_mixed_segments,
+    check_no_cluster,
+    embed_recorded_segments,
 )
 from callshot.detection.learning.mix_calls import SNRS_DB
-from callshot.encoders.embed import EmbedOptions, SegmentAudio
-from callshot.encoders.embed import embed as embed_with_encoder
+from callshot.encoders.embed import EmbedOptions
 from callshot.encoders.joined_encoder import check_title
 from callshot.encoders.spec import format_options
 from callshot.errors import OptionError, check_options
@@ -220,22 +218,13 @@ def embed(
     if audio is None:
         raise OptionError("audio: name the folder of the recordings")
     rows = segments.segments if isinstance(segments, Segmentation) else segments
-    root = to_path(audio)
-    load = partial(corpus_audio.load_audio, root, threads=threads)
-    if cluster is not None:  # workers have other folders, and a thread each
-        load = partial(corpus_audio.load_audio, root.absolute(), threads=1)
+    mix = None if site is None else BackgroundMix(to_path(site), snr_db)
+    check_no_cluster(mix, cluster)
     texts = format_options(encoder_options)
-    source = SegmentAudio(rows, root, load)
     options = EmbedOptions(texts, store, device, threads, cluster)
-    if site is not None and cluster is not None:
-        raise OptionError("cluster: cannot be combined with site; remove cluster")
-    if site is None:
-        table, _ = embed_with_encoder(source, encoder, options, progress=progress)
-    else:
-        mix = BackgroundMix(to_path(site), snr_db)
-        table, _ = embed_mixed_segments(
-            source, encoder, options, mix=mix, progress=progress
-        )
+    table, _ = embed_recorded_segments(
+        rows, to_path(audio), encoder, options, mix=mix, progress=progress
+    )
     return table if name is None else replace(table, encoder=name)
 
 

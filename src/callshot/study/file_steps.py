@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from callshot.corpus.annotations import AnnotationOptions, describe_annotation_options
-from callshot.corpus.audio import load_audio
 from callshot.corpus.input_files import describe_inputs
 from callshot.corpus.inspection import measure_corpus
 from callshot.corpus.known_corpora import CORPORA, Corpus, default_options
@@ -35,15 +34,13 @@ from callshot.corpus.segment_table import (
 from callshot.corpus.segments import segment_corpus
 from callshot.detection.learning.embed_mixed_segments import (
     BackgroundMix,
-    embed_mixed_segments,
+    check_no_cluster,
+    embed_recorded_segments,
 )
 from callshot.encoders.embed import (
     EmbedOptions,
-    SegmentAudio,
     check_store,
     default_store,
-    default_threads,
-    embed,
     make_table,
 )
 from callshot.encoders.joined_encoder import check_title
@@ -200,8 +197,7 @@ def embed_files(
         raise OptionError(
             "sequence: cannot be combined with --site; remove one of the two"
         )
-    if mix is not None and cluster is not None:
-        raise OptionError("cluster: cannot be combined with --site; remove --cluster")
+    check_no_cluster(mix, cluster, "--")
     source = to_path(source)
     out = to_path(out)
     check_new_table(out)
@@ -216,18 +212,17 @@ def embed_files(
     segments = read_segments(source)
     facts = segments.metadata
     root = to_path(facts.get("audio", "") if audio is None else audio)
-    load = partial(load_audio, root, threads=threads or default_threads())
-    if cluster is not None:  # workers have other folders, and a thread each
-        load = partial(load_audio, root.absolute(), threads=1)
-    audio_of_segments = SegmentAudio(segments, root, load, source)
-    options = EmbedOptions(choices, store, device, threads, cluster)
-    run: Callable[..., tuple[Embeddings, list[Reject]]] = embed
-    if mix is not None:
-        run = partial(embed_mixed_segments, mix=mix)
-    elif sequences:
-        write = partial(write_sequences, sequences_path(out))
-        run = partial(embed, write_sequences=write)
-    table, rejects = run(audio_of_segments, encoder, options, progress=progress)
+    write = partial(write_sequences, sequences_path(out)) if sequences else None
+    table, rejects = embed_recorded_segments(
+        segments,
+        root,
+        encoder,
+        EmbedOptions(choices, store, device, threads, cluster),
+        mix=mix,
+        source=source,
+        write_sequences=write,
+        progress=progress,
+    )
     if name is not None:
         table = replace(table, encoder=name)
     make_folder(out.absolute().parent)

@@ -129,9 +129,7 @@ class IndexTarget:
         file = self.root / path
         folder = recording_folder(self.out, path)
         with RecordingAtSpeed(file, path, model.spec, self.settings.channel) as audio:
-            writer = SpanWriter(
-                audio, folder, stamp, self.settings, self.grid, earlier
-            )
+            writer = SpanWriter(audio, folder, stamp, self.settings, self.grid, earlier)
             for share, is_new in writer.write_spans(model):
                 audio_s = share * audio.recording.duration_s
                 report(audio_s, audio_s if is_new else 0.0)

@@ -1,7 +1,8 @@
 """Segments and recordings of another site → vectors of the calls mixed into its background.
 
-Each call is mixed into background once at each signal-to-noise ratio, scaled as its
-segment is, and embedded; its vector is the mean.
+Each call is mixed into background once at each signal-to-noise ratio, scaled as its segment is, and
+embedded; its vector is the mean. Without recordings of another site, segments are embedded as they
+are.
 """
 
 from collections import Counter
@@ -20,9 +21,17 @@ from callshot.detection.learning.unlabelled_background import (
     find_background,
 )
 from callshot.encoders.batching import Loaded
-from callshot.encoders.embed import EmbedOptions, SegmentAudio, embed, segment_source
+from callshot.encoders.embed import (
+    EmbedOptions,
+    SegmentAudio,
+    Source,
+    WriteSequences,
+    embed,
+    segment_source,
+)
 from callshot.errors import InputError, OptionError, check_range
 from callshot.files import sha256_text
+from callshot.jobs import Cluster
 from callshot.records import (
     Embeddings,
     Progress,
@@ -30,6 +39,7 @@ from callshot.records import (
     Segment,
     no_progress,
 )
+from callshot.storage import know_files
 
 RATIOS_DB = (-30, 60)
 MIXED_NAME = "{}, at site"  # the name of an encoder on calls in background
@@ -81,6 +91,43 @@ class Copy:
         if self.call.peak_dbfs is not None:
             mixed = normalise_peak(mixed, self.call.peak_dbfs)
         return number, mixed
+
+
+def check_no_cluster(
+    mix: BackgroundMix | None, cluster: Cluster | None, prefix: str = ""
+) -> None:
+    """Raise OptionError if calls are to be mixed on a cluster; options begin with `prefix`."""
+    if mix is not None and cluster is not None:
+        raise OptionError(
+            f"cluster: cannot be combined with {prefix}site; remove {prefix}cluster"
+        )
+
+
+def embed_recorded_segments(
+    segments: Sequence[Segment],
+    root: Path,
+    encoder: str,
+    options: EmbedOptions,
+    *,
+    mix: BackgroundMix | None = None,
+    source: Source = "memory",
+    write_sequences: WriteSequences | None = None,
+    progress: Progress = no_progress,
+) -> tuple[Embeddings, list[Reject]]:
+    """Embed segments of the recordings under `root`, mixed into background if there is a `mix`.
+
+    `source`, `write_sequences` and what is returned are those of `embed`.
+    """
+    root = know_files(root, (segment.path for segment in segments))
+    load = partial(load_audio, root, threads=options.threads)
+    if options.cluster is not None:  # workers have other folders, and a thread each
+        load = partial(load_audio, root.absolute(), threads=1)
+    audio = SegmentAudio(segments, root, load, source)
+    if mix is not None:
+        return embed_mixed_segments(audio, encoder, options, mix=mix, progress=progress)
+    return embed(
+        audio, encoder, options, write_sequences=write_sequences, progress=progress
+    )
 
 
 def embed_mixed_segments(
