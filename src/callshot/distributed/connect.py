@@ -316,22 +316,27 @@ def _wait_for_workers(client: "Client", where: str) -> None:
 
 def check_workers(client: "Client", where: str) -> None:
     """Raise ClusterError if a worker has no callshot: it would die of a task without a word."""
-    from distributed import wait
-
     expected = f"callshot {__version__}"
-    ask = _make_question()
-    asked = {}
-    for address in list_workers(client):
-        asked[address] = client.submit(ask, workers=[address], pure=False)
-    with suppress(TimeoutError), client.as_current():  # one may be busy
-        wait(list(asked.values()), timeout=CONNECT_S)
-    for address, future in asked.items():
-        found = future.result() if future.status == "finished" else expected
+    for address, found in _ask_for_versions(client).items():
         if found != expected:
             raise ClusterError(
                 f"{where}: worker {address} has {found}, but the client has {expected}; "
                 "install the same version there"
             )
+
+
+def _ask_for_versions(client: "Client") -> dict[str, str]:
+    """Return the versions of all workers; none if one of them does not answer.
+
+    All are asked in one message, which a worker answers while it works on a task.
+    """
+    answer = client.run(_make_question(), on_error="ignore", asynchronous=True)
+    question = asyncio.run_coroutine_threadsafe(answer, client.loop.asyncio_loop)
+    try:
+        return dict(question.result(CONNECT_S))
+    except TimeoutError:
+        question.cancel()
+        return {}
 
 
 def _make_question() -> Callable[[], str]:
