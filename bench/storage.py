@@ -134,7 +134,7 @@ def _scan(model: Path, recordings: Path, out: Path):
 def _scan_bucket(name: str, latency_s: float, every: int, proxy: Proxy, size: int):
     """Scan from and to the bucket, with faults."""
     proxy.reset()
-    range_reader._starts.clear()  # nothing is known of the recordings
+    range_reader.forget_ranges()  # nothing is known of the recordings
     proxy.latency_s = latency_s
 
     def fault(method: str, path: str, number: int) -> str:

@@ -1,6 +1,5 @@
 """An S3 server with an empty bucket, and recordings in three formats."""
 
-from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ def bucket(
     monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(requests, "FIRST_WAIT_S", 0.001)
     monkeypatch.setattr(requests, "_failures", 0)
-    monkeypatch.setattr(range_reader, "_starts", OrderedDict())
+    range_reader.forget_ranges()
     server.reset()
     store = open_bucket(server)
     store.proxy = server

@@ -65,7 +65,7 @@ def test_learn_asks_once_for_what_a_recording_is(bucket: Any, tmp_path: Path) ->
     )
     audio = [method for method, path in asked if path.endswith(".wav")]
     assert audio.count("HEAD") == 4
-    assert audio.count("GET") <= 20 * 4
+    assert audio.count("GET") <= 2 * 4
 
 
 def test_learn_sees_a_recording_that_has_changed(bucket: Any, tmp_path: Path) -> None:

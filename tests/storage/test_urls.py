@@ -254,7 +254,7 @@ def remote_reader_sizes(first: int, most: int) -> tuple[int, int]:
 
     earlier = range_reader.FIRST_BYTES, range_reader.MOST_BYTES
     range_reader.FIRST_BYTES, range_reader.MOST_BYTES = first, most
-    range_reader._starts.clear()
+    range_reader.forget_ranges()
     return earlier
 
 

@@ -3,8 +3,9 @@
 libsndfile reads 8 kB at a time, and each request takes a round trip. The first range is small,
 because a header is often all that is needed. Each range is as long as what is expected to be read,
 and while reads follow each other at least twice as long as the one before. The latest ranges stay
-in memory: readers go back by a margin or a window. The start of the latest files stays in memory
-too: a recording is opened several times.
+in memory: readers go back by a margin or a window. The starts of files, and the latest ranges of
+small ones, stay in memory for other readers of the same version: a recording is opened several
+times.
 """
 
 import errno
@@ -19,14 +20,59 @@ from callshot.storage.requests import call_store
 FIRST_BYTES = 2**14
 MOST_BYTES = 2**22
 RANGES_KEPT = 3  # of a file
-STARTS_KEPT = 1024  # of files: 16 MB
+KEPT_STARTS = 2**24  # bytes
+KEPT_RANGES = 2**26  # bytes
+SMALL_BYTES = 2**23  # of a file whose ranges are kept
 
 UNKNOWN_VERSION = 0  # of a file, where a server names none
 
-Start = tuple[str, int, int]  # URL, size, version
+FileVersion = tuple[str, int, int]  # URL, size, version
 
-_starts: OrderedDict[Start, bytes] = OrderedDict()
-_starts_lock = threading.Lock()
+
+class RangeMemory:
+    """The ranges of the latest files, up to a number of bytes, for all threads."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._size = 0
+        self._ranges: OrderedDict[FileVersion, list[tuple[int, bytes]]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(self, file: FileVersion, position: int) -> bytes | None:
+        """Return what is known of a file from a position on, None if nothing is."""
+        with self._lock:
+            ranges = self._ranges.get(file, [])
+            for start, content in ranges:
+                if start <= position < start + len(content):
+                    self._ranges.move_to_end(file)
+                    return content[position - start :]
+        return None
+
+    def keep(self, file: FileVersion, position: int, content: bytes) -> None:
+        """Keep a range; forget the files that were not read for longest."""
+        with self._lock:
+            self._ranges.setdefault(file, []).append((position, content))
+            self._ranges.move_to_end(file)
+            self._size += len(content)
+            while self._size > self._most:
+                _, ranges = self._ranges.popitem(last=False)
+                self._size -= sum(len(content) for _, content in ranges)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._ranges.clear()
+            self._size = 0
+
+
+_starts = RangeMemory(KEPT_STARTS)
+_latest = RangeMemory(KEPT_RANGES)
+
+
+def forget_ranges() -> None:
+    """Forget what is in memory of files, as if nothing had been read."""
+    _starts.clear()
+    _latest.clear()
 
 
 class FileStatus(Protocol):
@@ -74,7 +120,7 @@ class RangeReader(io.RawIOBase):
         self._stream: Any = None
         status = self._path.stat()
         self.size = status.st_size
-        self._start = (self.name, status.st_size, status.st_mtime_ns)
+        self._version = (self.name, status.st_size, status.st_mtime_ns)
 
     def readable(self) -> bool:
         """Return True."""
@@ -143,7 +189,7 @@ class RangeReader(io.RawIOBase):
 
     def _load_range(self) -> bytes:
         """Return the range that begins at the position."""
-        known = _get_start(self._start) if self._position == 0 else None
+        known = self._find_known()
         if known is not None:
             return known
         follows = False
@@ -159,9 +205,25 @@ class RangeReader(io.RawIOBase):
                 errno.ESTALE, "the file became shorter while it was read", self.name
             )
         self._expected = max(0, self._expected - len(content))
-        if self._position == 0:
-            _keep_start(self._start, content)
+        self._keep(content)
         return content
+
+    def _find_known(self) -> bytes | None:
+        """Return what is in memory of the file at the position."""
+        for memory in (_latest, _starts):
+            content = memory.find(self._version, self._position)
+            if content is not None:
+                return content
+        return None
+
+    def _keep(self, content: bytes) -> None:
+        """Keep a range at the position for other readers of this version of the file."""
+        if self._version[2] == UNKNOWN_VERSION:
+            return
+        if self._position == 0:
+            _starts.keep(self._version, 0, content[:FIRST_BYTES])
+        if self.size <= SMALL_BYTES:
+            _latest.keep(self._version, self._position, content)
 
     def _request(self, start: int, end: int) -> bytes:
         """Ask for a range; after an error the next call asks with a new connection."""
@@ -173,20 +235,3 @@ class RangeReader(io.RawIOBase):
         except BaseException:
             self._stream = None
             raise
-
-
-def _get_start(key: Start) -> bytes | None:
-    with _starts_lock:
-        content = _starts.get(key)
-        if content is not None:
-            _starts.move_to_end(key)
-        return content
-
-
-def _keep_start(key: Start, content: bytes) -> None:
-    if key[2] == UNKNOWN_VERSION:
-        return
-    with _starts_lock:
-        _starts[key] = content[:FIRST_BYTES]
-        if len(_starts) > STARTS_KEPT:
-            _starts.popitem(last=False)
