@@ -38,12 +38,12 @@ def test_recall_is_what_leaving_one_recording_out_gives(model):
         best = int(np.argmax(scores))
         if scores[best] >= detector.thresholds[best]:
             found[example.label] += detector.classes[best] == example.label
-    assert expected.found.tolist() == [found[name] for name in model.classes]
-    assert expected.judged.tolist() == model.counts.tolist()
+    assert expected.hits.tolist() == [found[name] for name in model.classes]
+    assert expected.testable.tolist() == model.counts.tolist()
     assert expected.recall.max() > 0
 
 
-def test_a_class_of_one_recording_is_not_judged(model):
+def test_a_class_of_one_recording_is_not_tested(model):
     rows = [
         n
         for n, example in enumerate(model.examples)
@@ -56,7 +56,7 @@ def test_a_class_of_one_recording_is_not_judged(model):
     )
     expected = expect_recall(part, 60.0)
     hoot = part.classes.index("hoot")
-    assert expected.judged[hoot] == 0
+    assert expected.testable[hoot] == 0
     assert np.isnan(expected.recall[hoot])
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from callshot.detection.models.leave_one_out import (
     LabelledVectors,
     decide_by_others,
-    find_judged,
+    find_testable,
     gain_of_one_more,
     recall_by_class,
 )
@@ -48,22 +48,24 @@ def literal_decisions(data, without=None):
 @given(seed=st.integers(0, 10**6))
 def test_decisions_are_those_of_the_literal_rule(seed):
     data = make_data(seed)
-    judged = find_judged(data)
+    testable = find_testable(data)
     expected = np.array(literal_decisions(data))
     decided = decide_by_others(data).first
-    assert decided[judged].tolist() == expected[judged].tolist()
+    assert decided[testable].tolist() == expected[testable].tolist()
 
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("recordings", [2, 4, 12])
 def test_the_gain_of_one_more_is_that_of_the_literal_rule(seed, recordings):
     data = make_data(seed, recordings=recordings)
-    judged = find_judged(data)
+    testable = find_testable(data)
 
     def mean_recall(decided):
         shares = []
         for number in range(data.classes):
-            rows = [row for row in np.flatnonzero(data.label == number) if judged[row]]
+            rows = [
+                row for row in np.flatnonzero(data.label == number) if testable[row]
+            ]
             if rows:
                 shares.append(np.mean([decided[row] == number for row in rows]))
         return np.mean(shares)
@@ -80,16 +82,16 @@ def test_the_gain_of_one_more_is_that_of_the_literal_rule(seed, recordings):
         np.testing.assert_allclose(gains[number], factor * np.mean(losses), atol=1e-12)
 
 
-def test_a_class_of_one_recording_is_not_judged():
+def test_a_class_of_one_recording_is_not_tested():
     label = np.array([0, 0, 1, 1])
     data = LabelledVectors(np.eye(4), label, np.array([0, 0, 0, 1]), 2)
-    judged = find_judged(data)
-    assert judged.tolist() == [False, False, True, True]
-    recall = recall_by_class(data, judged, label)
+    testable = find_testable(data)
+    assert testable.tolist() == [False, False, True, True]
+    recall = recall_by_class(data, testable, label)
     assert np.isnan(recall[0])
     assert recall[1] == 1.0
 
 
-def test_without_a_second_recording_nothing_is_judged():
+def test_without_a_second_recording_nothing_is_tested():
     data = LabelledVectors(np.eye(4), np.array([0, 0, 0, 1]), np.zeros(4, int), 2)
     assert np.isnan(gain_of_one_more(data)).all()

@@ -56,7 +56,7 @@ def test_without_mistakes_none_is_listed():
 
 def test_the_most_similar_classes_come_first():
     pairs = similar_pairs(make_planted_model(wrong=False))
-    assert pairs.select("one", "other").row(0) == ("bark", "growl")
+    assert pairs.select("label", "other_label").row(0) == ("bark", "growl")
     assert pairs["distance"][0] < pairs["distance"][1]
 
 
@@ -78,7 +78,7 @@ def test_recall_leaves_out_the_recording_of_the_example():
         provenance=Provenance("none"),
     )
     table = class_table(model)
-    assert table["judged"].to_list() == [3, 3]
+    assert table["testable"].to_list() == [3, 3]
     # bark: 9.1 | mean of 9.2, 0.2 = 4.7, hoot 0.05 → right; 9.2 | 4.65, 3.03 → right;
     # 0.2 | 9.15, 9.0 → wrong. hoot: 0.0, 0.1 | 9.0, bark 9.15 → right; 9.0 | 0.05, 4.7 → wrong.
     assert table["recall"].to_list() == [2 / 3, 2 / 3]

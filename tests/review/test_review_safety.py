@@ -298,8 +298,8 @@ def test_names_with_markup_stay_text(tmp_path):
     name = "<script>alert(1)</script>.wav"
     row = {"recording": name, "start_s": 0.0, "end_s": 1.0, "label": "<img src=x>"}
     items = make_items(events_frame([row]))
-    assert items.place(0)["recording"] == name
-    assert items.place(0)["label"] == "<img src=x>"
+    assert items.describe(0)["recording"] == name
+    assert items.describe(0)["label"] == "<img src=x>"
 
 
 def test_other_hosts_are_known_by_address_only():

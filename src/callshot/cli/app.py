@@ -186,17 +186,17 @@ def silence_libraries() -> "Iterator[None]":
     """Drop what libraries in C print to standard error, as libmpg123 does; keep what we print."""
     sys.stderr.flush()
     try:
-        kept = os.dup(2)
+        descriptor = os.dup(2)
     except OSError:  # it is closed
         yield
         return
-    own = sys.stderr
-    with Path(os.devnull).open("wb") as null, os.fdopen(kept, "w") as stream:
+    stream_before = sys.stderr
+    with Path(os.devnull).open("wb") as null, os.fdopen(descriptor, "w") as stream:
         try:
-            if own is sys.__stderr__:
+            if stream_before is sys.__stderr__:
                 sys.stderr = stream
             os.dup2(null.fileno(), 2)
             yield
         finally:
-            os.dup2(kept, 2)
-            sys.stderr = own
+            os.dup2(descriptor, 2)
+            sys.stderr = stream_before

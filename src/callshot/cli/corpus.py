@@ -119,10 +119,10 @@ def segment(
             progress=progress,
         )
     if not quiet:
-        places = (
+        paths = (
             f"segments in {out / 'segments.parquet'}, rejects in {out / 'rejects.csv'}"
         )
-        show_segmentation(result, Console(), places)
+        show_segmentation(result, Console(), paths)
 
 
 def _segment_command(audio: Path, options: dict[str, object]) -> str:

@@ -245,8 +245,8 @@ def _learn_review(
 def print_rejects(rejects: "Sequence[Reject]") -> None:
     """Print what was left out, the first of many."""
     for reject in rejects[:MOST_REJECTS]:
-        place = reject.file if reject.row is None else f"{reject.file}, {reject.row}"
-        print(printable(f"left out: {place}: {reject.reason}"))
+        location = reject.file if reject.row is None else f"{reject.file}, {reject.row}"
+        print(printable(f"left out: {location}: {reject.reason}"))
     if len(rejects) > MOST_REJECTS:
         print(f"and {len(rejects) - MOST_REJECTS} more")
 

@@ -308,16 +308,16 @@ class _MoreFiles:
             return
         folder = open_recordings(self.recordings)
         if self.clips is not None:
-            place = out / "clips"
+            subfolder = out / "clips"
             result = write_clips(
-                table.events, folder, place, self.clips, progress=progress
+                table.events, folder, subfolder, self.clips, progress=progress
             )
             table.rejects.extend(result.rejects)
-            yield f"{len(result.clips)} clips in {place}"
+            yield f"{len(result.clips)} clips in {subfolder}"
         if self.activity:
-            place = out / "activity"
-            activity = write_activity(table.events, folder, place)
-            yield f"detections by day and hour in {place}"
+            subfolder = out / "activity"
+            activity = write_activity(table.events, folder, subfolder)
+            yield f"detections by day and hour in {subfolder}"
             if activity.undated:
                 yield f"note: {activity.undated} events have no clock time"
 

@@ -13,7 +13,7 @@ from callshot.errors import OptionError
 
 
 @dataclass
-class SiteChoices:
+class SoundscapeOptions:
     """What a synthetic site records; None is the default of `synthesise_soundscape`."""
 
     recordings: Annotated[
@@ -87,7 +87,7 @@ class SiteChoices:
         bool, typer.Option("--overlap", help="With --soundscape: let calls overlap.")
     ] = False
 
-    def given(self) -> dict[str, Any]:
+    def given_options(self) -> dict[str, Any]:
         """Return the options that were given."""
         options = asdict(self)
         if not self.overlap:
@@ -105,7 +105,7 @@ def synth(
             help="Folder for the corpus. It must be empty or not exist.",
         ),
     ],
-    site: SiteChoices,
+    soundscape_options: SoundscapeOptions,
     soundscape: Annotated[
         bool,
         typer.Option(
@@ -149,9 +149,9 @@ def synth(
             raise OptionError(
                 "scale: not with --soundscape; give --recordings and --calls-per-hour"
             )
-        _make_site(folder, site, options, quiet=quiet)
+        _make_soundscape(folder, soundscape_options, options, quiet=quiet)
         return
-    for name in site.given():
+    for name in soundscape_options.given_options():
         raise OptionError(f"{name}: only with --soundscape")
     _make_corpus(folder, {"scale": scale, **options}, quiet=quiet)
 
@@ -172,14 +172,18 @@ def _make_corpus(folder: Path, options: dict[str, Any], *, quiet: bool) -> None:
     )
 
 
-def _make_site(
-    folder: Path, site: SiteChoices, options: dict[str, Any], *, quiet: bool
+def _make_soundscape(
+    folder: Path,
+    soundscape_options: SoundscapeOptions,
+    options: dict[str, Any],
+    *,
+    quiet: bool,
 ) -> None:
     from callshot.corpus.synthetic.site import synthesise_soundscape
 
-    choices = site.given()
-    if site.snr_db is not None:
-        choices["snr_db"] = parse_numbers("snr_db", site.snr_db)
+    choices = soundscape_options.given_options()
+    if soundscape_options.snr_db is not None:
+        choices["snr_db"] = parse_numbers("snr_db", soundscape_options.snr_db)
     with run_with_progress("synthesising", quiet=quiet) as progress:
         summary = synthesise_soundscape(folder, **choices, **options, progress=progress)
     if quiet:

@@ -158,10 +158,10 @@ def read_corpus_annotations(
 def _no_annotations(path: Path, skipped_files: list[Reject]) -> InputError:
     if not skipped_files:
         return InputError(f"{path}: no annotations found; give them with --annotations")
-    first, *others = skipped_files
+    first, *further_files = skipped_files
     rest = ""
-    if others:
-        rest = f" (and {len(others)} more files)"
+    if further_files:
+        rest = f" (and {len(further_files)} more files)"
     return InputError(f"{first.file}: {first.reason}{rest}")
 
 
@@ -277,7 +277,7 @@ def _reject_namesakes(corpus_annotations: CorpusAnnotations) -> None:
     names = _find_names(corpus_annotations.annotations)
     root = corpus_annotations.library.root.absolute().name.casefold()
     guesses: dict[str, str | None] = {}
-    kept = []
+    certain_annotations = []
     for path, annotation in corpus_annotations.annotations:
         ignored = names[path].get(annotation.path, "")
         if ignored and ignored.rpartition("/")[2] != root:
@@ -288,8 +288,8 @@ def _reject_namesakes(corpus_annotations: CorpusAnnotations) -> None:
                 reject = annotation.reject(f"{annotation.path} {reason}")
                 corpus_annotations.rejects.append(reject)
                 continue
-        kept.append((path, annotation))
-    corpus_annotations.annotations = kept
+        certain_annotations.append((path, annotation))
+    corpus_annotations.annotations = certain_annotations
     if guesses:
         first = next(iter(guesses.values()))
         note = f"{len(guesses)} recordings were found by file name only, the first from {first}"
@@ -308,8 +308,10 @@ def _find_names(annotations: Iterable[RecordingAnnotation]) -> Names:
 
 def _find_other_name(names: dict[str | None, str], ignored: str) -> str | None:
     """Return the first name of a recording with other unmatched folders, None if there is none."""
-    others = [name for name, folders in names.items() if name and folders != ignored]
-    return min(others, default=None)
+    other_names = [
+        name for name, folders in names.items() if name and folders != ignored
+    ]
+    return min(other_names, default=None)
 
 
 def find_input_files(

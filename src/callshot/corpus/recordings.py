@@ -140,13 +140,13 @@ class Library:
         )
 
     def _choose(self, name: str, paths: Iterable[str]) -> str:
-        first, *others = sorted(set(paths))
-        exact = [path for path in (first, *others) if name.endswith(path)]
+        first, *further_paths = sorted(set(paths))
+        exact = [path for path in (first, *further_paths) if name.endswith(path)]
         if len(exact) == 1:
             return exact[0]
-        if others:
+        if further_paths:
             raise InputError(
-                f"{name} may mean {first} or {others[0]}; give its folder and suffix too"
+                f"{name} may mean {first} or {further_paths[0]}; give its folder and suffix too"
             )
         return first
 

@@ -144,9 +144,9 @@ def read_segments(path: Path) -> SegmentTable:
             raise InputError(
                 f"{path}: column path, row {row}: {cells['path']!r} leads outside the audio folder"
             )
-        own = {name: cells.pop(name) for name in SCHEMA}
-        own["labels"] = tuple(own["labels"])
-        segments.append(Segment(**own, extra=cells))
+        fields = {name: cells.pop(name) for name in SCHEMA}
+        fields["labels"] = tuple(fields["labels"])
+        segments.append(Segment(**fields, extra=cells))
     return SegmentTable(segments, metadata)
 
 

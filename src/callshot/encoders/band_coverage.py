@@ -152,11 +152,13 @@ def resolve_speeds(
     """Return an encoder with the speeds that are chosen for calls, in place of speed=auto."""
     specs: list[EncoderSpec] = []
     for spec in joined_encoder.specs:
-        chosen = [spec]
+        specs_at_speeds = [spec]
         if spec.auto_speed:
             speeds = choose_speeds(spec, spectra.middle_hz())
-            chosen = [replace(spec, speed=speed, auto_speed=False) for speed in speeds]
-        specs += [encoder for encoder in chosen if encoder not in specs]
+            specs_at_speeds = [
+                replace(spec, speed=speed, auto_speed=False) for speed in speeds
+            ]
+        specs += [encoder for encoder in specs_at_speeds if encoder not in specs]
     return JoinedEncoder(tuple(specs), joined_encoder.scale)
 
 

@@ -160,8 +160,8 @@ def embed(
     InputError
         If no segment could be embedded.
     """
-    asked = find_joined_encoder(encoder, options.encoder_options)
-    joined_encoder = replace_auto_speed(asked, audio)
+    requested_encoder = find_joined_encoder(encoder, options.encoder_options)
+    joined_encoder = replace_auto_speed(requested_encoder, audio)
     if write_sequences is not None and len(joined_encoder.specs) > 1:
         raise OptionError(
             f"{joined_encoder.name}: joined encoders have no sequence in common; "
@@ -182,10 +182,10 @@ def embed(
         )
         tables.append(table)
         rejects = {reject.row: reject for reject in rejected} | rejects
-    joined = join_tables(tables, asked.name, joined_encoder, options.device)
-    if joined_encoder != asked:
+    joined = join_tables(tables, requested_encoder.name, joined_encoder, options.device)
+    if joined_encoder != requested_encoder:
         note = (
-            f"{asked.name}: chosen from where the energy of the calls lies: "
+            f"{requested_encoder.name}: chosen from where the energy of the calls lies: "
             f"{joined_encoder.name}"
         )
         joined = replace(joined, note=note)
@@ -268,8 +268,8 @@ def embed_segments(
     """
     segments = audio.segments
     sources = _name_sources(audio)
-    known = store.find(sources)
-    keys = [known.get(source) for source in sources]
+    stored_keys = store.find(sources)
+    keys = [stored_keys.get(source) for source in sources]
     workers = Workers(encoder)
     run = EmbeddingRun(
         segments=segments,

@@ -78,8 +78,8 @@ def embed_on_cluster(
     progress: Progress,
 ) -> tuple[list[str | None], list[Reject]]:
     """Add the segments that the store does not have; return the key of each, and the rejects."""
-    known = store.find(sources)
-    keys = [known.get(source) for source in sources]
+    stored_keys = store.find(sources)
+    keys = [stored_keys.get(source) for source in sources]
     missing = {n: segments[n] for n, key in enumerate(keys) if key is None}
     name = work.spec.name
     total = max(1, len(segments))
@@ -119,7 +119,9 @@ def _run(
         common=work,
         items=items,
         names=[item[0].path for item in items],
-        sizes=[sum(one.end_s - one.start_s for one in item) for item in items],
+        sizes=[
+            sum(segment.end_s - segment.start_s for segment in item) for item in items
+        ],
         needs_gpu=work.device == "cuda",
     )
     for outcome in cluster.run(job):
@@ -170,7 +172,7 @@ def embed_on_worker(
     """Return what became of each segment of a recording; raise if none could be embedded."""
     loaded: Iterable[Loaded] = state.work.load(segments)
     pairs = zip(segments, loaded, strict=True)
-    results = [_embed(state, segment, one) for segment, one in pairs]
+    results = [_embed(state, segment, signal) for segment, signal in pairs]
     errors = [result for result in results if isinstance(result, InputError)]
     if len(errors) == len(results):
         raise errors[0]

@@ -51,11 +51,11 @@ class JoinedEncoder:
     def name(self) -> str:
         """The name in results, by which `find_joined_encoder` finds the same specs again."""
         groups = groupby(self.specs, key=_without_speed)
-        named = [(spec.name, _group_options([*specs])) for spec, specs in groups]
+        encoders = [(spec.name, _group_options([*specs])) for spec, specs in groups]
         if self.scale != default_scale(self.specs):
-            _, options = named[-1]
+            _, options = encoders[-1]
             options["scale"] = self.scale
-        return JOIN.join(format_encoder(*pair) for pair in named)
+        return JOIN.join(format_encoder(*pair) for pair in encoders)
 
     @property
     def may_join(self) -> bool:

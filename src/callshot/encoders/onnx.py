@@ -358,11 +358,11 @@ def _prune(onnx: Any, graph: Any, outputs: Sequence[str]) -> None:
             del graph.node[position]
         else:
             needed.update(_list_inputs(node))
-    known = {tensor.name: tensor for tensor in (*graph.value_info, *graph.output)}
+    tensors = {tensor.name: tensor for tensor in (*graph.value_info, *graph.output)}
     copies = []
     for name in outputs:
         tensor = onnx.ValueInfoProto()
-        tensor.CopyFrom(known.get(name, onnx.ValueInfoProto(name=name)))
+        tensor.CopyFrom(tensors.get(name, onnx.ValueInfoProto(name=name)))
         copies.append(tensor)
     del graph.output[:]
     graph.output.extend(copies)

@@ -63,8 +63,8 @@ class Decision:
 class _ReviewerState:
     """What one reviewer did: batches in effect, and those that were taken back."""
 
-    done: list[Batch] = field(default_factory=list)
-    undone: list[list[Batch]] = field(default_factory=list)
+    batches: list[Batch] = field(default_factory=list)
+    undone_batches: list[list[Batch]] = field(default_factory=list)
     status: NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))
 
 
@@ -118,11 +118,11 @@ class Decisions:
 
     def _add(self, entry: Entry) -> frozenset[int]:
         state = self._state(entry.reviewer)
-        state.undone.clear()
-        if state.done and state.done[-1][0].batch == entry.batch:
-            state.done[-1].append(entry)
+        state.undone_batches.clear()
+        if state.batches and state.batches[-1][0].batch == entry.batch:
+            state.batches[-1].append(entry)
         else:
-            state.done.append([entry])
+            state.batches.append([entry])
         if entry.action == SPLIT and entry.uuid not in self._parts:
             self._parts[entry.uuid] = self._split(entry)
         return self._set_active(entry, True)
@@ -174,33 +174,34 @@ class Decisions:
     def _undo(self, entry: Entry) -> frozenset[int]:
         state = self._state(entry.reviewer)
         group = [
-            state.done.pop() for _ in range(min(entry.body["count"], len(state.done)))
+            state.batches.pop()
+            for _ in range(min(entry.body["count"], len(state.batches)))
         ]
         touched: set[int] = set()
         for batch in group:
             for row in reversed(batch):
                 touched |= self._set_active(row, False)
         if group:
-            state.undone.append(group)
+            state.undone_batches.append(group)
         return frozenset(touched)
 
     def _redo(self, entry: Entry) -> frozenset[int]:
         state = self._state(entry.reviewer)
-        group = state.undone.pop() if state.undone else []
+        group = state.undone_batches.pop() if state.undone_batches else []
         touched: set[int] = set()
         for batch in reversed(group):
-            state.done.append(batch)
+            state.batches.append(batch)
             for row in batch:
                 touched |= self._set_active(row, True)
         return frozenset(touched)
 
     def can_undo(self, reviewer: str) -> bool:
         """Return whether a reviewer has a batch in effect."""
-        return bool(self._state(reviewer).done)
+        return bool(self._state(reviewer).batches)
 
     def can_redo(self, reviewer: str) -> bool:
         """Return whether a reviewer took something back and did nothing since."""
-        return bool(self._state(reviewer).undone)
+        return bool(self._state(reviewer).undone_batches)
 
     def _state(self, reviewer: str) -> _ReviewerState:
         state = self._states.setdefault(reviewer, _ReviewerState())

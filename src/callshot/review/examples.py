@@ -56,9 +56,9 @@ def list_examples(review: Review, item: int, reviewer: str) -> list[dict[str, An
     confirmed = review.list_confirmed(reviewer)
     classes = []
     for label in scores.find_best(row, MOST_CLASSES):
-        others = [other for other in confirmed.get(label, []) if other != row]
+        other_rows = [other for other in confirmed.get(label, []) if other != row]
         calls = _near_examples(scores, row, label)
-        calls += _near_calls(review, scores, row, others)
+        calls += _near_calls(review, scores, row, other_rows)
         calls.sort(key=_distance)
         classes.append({"label": label, "examples": calls[:MOST_EXAMPLES]})
     return classes
@@ -68,8 +68,8 @@ def _list_confirmed(review: Review, item: int, reviewer: str) -> dict[str, Any]:
     """Return confirmed calls of the label of an item, where there are no vectors."""
     label = review.items.name(int(review.items.label[item]))
     rows = review.list_confirmed(reviewer).get(str(label), [])
-    others = [row for row in rows if row != item][:MOST_EXAMPLES]
-    calls = [_describe_call(review, row, 0, None) for row in others]
+    other_rows = [row for row in rows if row != item][:MOST_EXAMPLES]
+    calls = [_describe_call(review, row, 0, None) for row in other_rows]
     return {"label": label, "examples": calls}
 
 
@@ -105,26 +105,26 @@ def _near_examples(scores: "Scores", row: int, label: str) -> list[dict[str, Any
 
 
 def _near_calls(
-    review: Review, scores: "Scores", row: int, others: list[int]
+    review: Review, scores: "Scores", row: int, other_rows: list[int]
 ) -> list[dict[str, Any]]:
     first = 0 if scores.model is None else len(scores.model.examples)
-    distances = scores.measure(row, scores.vectors[others])
-    pairs = zip(others, distances.tolist(), strict=True)
+    distances = scores.measure(row, scores.vectors[other_rows])
+    pairs = zip(other_rows, distances.tolist(), strict=True)
     return [_describe_call(review, item, first, distance) for item, distance in pairs]
 
 
 def _describe_call(
     review: Review, item: int, first: int, distance: float | None
 ) -> dict[str, Any]:
-    place = review.items.place(item)
+    span = review.items.describe(item)
     verdict = review.decisions.verdicts.get(item)
     if verdict is not None and verdict.start_s is not None:
-        place |= {"start_s": verdict.start_s, "end_s": verdict.end_s}
+        span |= {"start_s": verdict.start_s, "end_s": verdict.end_s}
     return {
         "example": first + item,
-        "recording": place["recording"],
-        "start_s": place["start_s"],
-        "end_s": place["end_s"],
+        "recording": span["recording"],
+        "start_s": span["start_s"],
+        "end_s": span["end_s"],
         "distance": distance,
         "confirmed": True,
     }

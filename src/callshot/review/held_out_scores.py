@@ -58,8 +58,8 @@ class HeldOutScores:
         sums, counts = self._sum_by_recording(vectors, self._label == column)
         rest = counts.sum() - counts[self._recording]
         rows = np.flatnonzero(rest > 0)
-        others = sums.sum(axis=0) - sums[self._recording[rows]]
-        means = others / rest[rows, None]
+        sums_of_others = sums.sum(axis=0) - sums[self._recording[rows]]
+        means = sums_of_others / rest[rows, None]
         distances[rows] = np.linalg.norm(vectors[rows] - means, axis=1)
         return distances
 

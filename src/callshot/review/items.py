@@ -102,7 +102,7 @@ class Items:
         self.runner_up = ranking.runner_up[self.row]
         self.runner_up_score = ranking.runner_up_score[self.row]
 
-    def place(self, item: int) -> dict[str, Any]:
+    def describe(self, item: int) -> dict[str, Any]:
         """Return where an item is and what it was called, as the journal keeps it."""
         return {
             "recording": self.recordings[self.recording[item]],
@@ -193,11 +193,11 @@ def rank_columns(
 
     `label` has the number of the label of each item in `labels`, −1 for none.
     """
-    places = [_find(name, columns) for name in labels]
-    own = np.array([*places, -1])[label]
-    rows = np.arange(len(own))
-    score = np.where(own >= 0, all_scores[rows, own], np.nan)
-    other, other_score = _find_best_other(all_scores, own)
+    column_of_label = [_find(name, columns) for name in labels]
+    own_column = np.array([*column_of_label, -1])[label]
+    rows = np.arange(len(own_column))
+    score = np.where(own_column >= 0, all_scores[rows, own_column], np.nan)
+    other, other_score = _find_best_other(all_scores, own_column)
     to_label = np.array([_find(name, labels) for name in columns])
     return Ranking(
         score.astype(np.float64),
@@ -217,13 +217,15 @@ def _find_nearest(distances: Any) -> FloatArray:
     return np.where(np.isfinite(nearest), nearest, np.nan).astype(np.float64)
 
 
-def _find_best_other(all_scores: Any, own: IntArray) -> tuple[IntArray, FloatArray]:
+def _find_best_other(
+    all_scores: Any, own_column: IntArray
+) -> tuple[IntArray, FloatArray]:
     """Return the best column of each item beside its own, and the score; NaN if there is none."""
-    rows = np.arange(len(own))
-    has_own = own >= 0
-    others = np.where(np.isnan(all_scores), -np.inf, all_scores)
-    others[rows[has_own], own[has_own]] = -np.inf
-    best = others.argmax(axis=1)
-    score = others[rows, best].astype(np.float64)
+    rows = np.arange(len(own_column))
+    has_own = own_column >= 0
+    other_scores = np.where(np.isnan(all_scores), -np.inf, all_scores)
+    other_scores[rows[has_own], own_column[has_own]] = -np.inf
+    best = other_scores.argmax(axis=1)
+    score = other_scores[rows, best].astype(np.float64)
     score[np.isneginf(score)] = np.nan
     return best, score

@@ -86,15 +86,15 @@ def check_uuid(request: Body) -> str:
 def check_same(entry: NewEntry, saved: Entry, reviewer: str) -> None:
     """Raise RequestError unless a row that was sent again says what was saved."""
     sent = [entry.action, reviewer, *map(entry.body.get, SAME)]
-    kept = [saved.action, saved.reviewer, *map(saved.body.get, SAME)]
-    if sent != kept:
+    saved_values = [saved.action, saved.reviewer, *map(saved.body.get, SAME)]
+    if sent != saved_values:
         raise RequestError(f"uuid {entry.uuid}: another decision has it", 409)
 
 
 def describe_place(item: int, items: Items) -> dict[str, Any]:
     """Return an item as the journal keeps it, so that the journal is enough to export calls."""
     return {
-        **items.place(item),
+        **items.describe(item),
         "item": item,
         "score": finite(items.score[item]),
         "clock": items.clock[items.row[item]],
@@ -135,17 +135,17 @@ def _check_split(request: Body, start_s: float, end_s: float) -> dict[str, float
 
 
 def _check_verdict(
-    request: Body, action: str, own: str | None, items: Items
+    request: Body, action: str, item_label: str | None, items: Items
 ) -> tuple[str, str | None]:
     """Return the action and its label: to confirm another label is to relabel, and so on."""
     if action not in (CONFIRM, RELABEL):
         return action, None
     label = request.get("label")
     if label is None and action == CONFIRM:
-        label = own
+        label = item_label
     if label is None or label not in items.labels:
         raise RequestError("label: expected a known label; add it first")
-    return (CONFIRM if label == own else RELABEL), label
+    return (CONFIRM if label == item_label else RELABEL), label
 
 
 def _is_number(value: Any) -> bool:

@@ -111,7 +111,7 @@ def list_calls(
     rejected: bool = False,
 ) -> Frame:
     """Return the calls that stand, by recording and time."""
-    places = {
+    item_rows = {
         entry.body["item"]: entry.body for entry in entries if "item" in entry.body
     }
     rows = []
@@ -120,7 +120,7 @@ def list_calls(
         if verdict is None or (verdict.call_label is None and not rejected):
             continue
         names = _list_reviewers(decisions, item, verdict, reviewer)
-        rows.append(_make_row(places[item], verdict, names))
+        rows.append(_make_row(item_rows[item], verdict, names))
     frame = pl.DataFrame(rows, schema={**EVENTS, **WHO})
     return frame.sort("recording", "start_s", "end_s", "label", maintain_order=True)
 
@@ -139,17 +139,17 @@ def _list_reviewers(
 
 
 def _make_row(
-    place: Mapping[str, Any], verdict: Decision, names: str
+    item_row: Mapping[str, Any], verdict: Decision, names: str
 ) -> dict[str, Any]:
     is_call = verdict.call_label is not None
     has_span = verdict.start_s is not None
     return {
-        "recording": place["recording"],
-        "start_s": verdict.start_s if has_span else place["start_s"],
-        "end_s": verdict.end_s if has_span else place["end_s"],
-        "label": verdict.call_label if is_call else place["label"],
-        "score": place.get("score"),
-        "clock": place.get("clock"),
+        "recording": item_row["recording"],
+        "start_s": verdict.start_s if has_span else item_row["start_s"],
+        "end_s": verdict.end_s if has_span else item_row["end_s"],
+        "label": verdict.call_label if is_call else item_row["label"],
+        "score": item_row.get("score"),
+        "clock": item_row.get("clock"),
         "confirmed": is_call,
         "reviewer": names,
         "reviewed_at": verdict.time,
@@ -195,13 +195,13 @@ def _pack(files: Mapping[str, bytes]) -> bytes:
 
 def find_model(results: ReviewResults, folder: Path) -> Path:
     """Return the model that a review is about; raise an error if it is not known or gone."""
-    named = results.facts.get("model")
-    if named is None:
+    model = results.facts.get("model")
+    if model is None:
         raise OptionError(
             f"add: {folder} is the review of {results.facts.get('kind')} without a model; name "
             f"one: callshot learn {folder} --add MODEL"
         )
-    path = Path(str(named))
+    path = Path(str(model))
     if not path.is_file():
         raise InputError(
             f"{path}: the model of the review {folder} is not there any more"
@@ -213,7 +213,7 @@ def split_by_root(results: ReviewResults) -> list[tuple[Path, Frame]]:
     """Return the calls of each folder of recordings."""
     parts = []
     for root in sorted(set(results.roots.values())):
-        names = [name for name, place in results.roots.items() if place == root]
+        names = [name for name, folder in results.roots.items() if folder == root]
         events = results.events.filter(pl.col("recording").is_in(names))
         if len(events) > 0:
             parts.append((root, events))

@@ -165,12 +165,12 @@ def _announce(
     access: "Access", options: ServerOptions, print_line: Callable[[str], None]
 ) -> None:
     """Print the address, and open the browser."""
-    shown = access.host
-    if shown in ("0.0.0.0", "::"):
-        shown = socket.gethostname()
-    if ":" in shown:
-        shown = f"[{shown}]"
-    address = f"http://{shown}:{access.port}/"
+    host = access.host
+    if host in ("0.0.0.0", "::"):
+        host = socket.gethostname()
+    if ":" in host:
+        host = f"[{host}]"
+    address = f"http://{host}:{access.port}/"
     print_line(f"review at {address}?token={access.token}")
     if options.host is not None:
         print_line(

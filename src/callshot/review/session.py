@@ -222,18 +222,18 @@ class Review:
 
     def _describe_item(self, item: int, reviewer: str) -> Answer:
         items = self.items
-        place = items.place(item)
+        row = items.describe(item)
         start_s, end_s = self.find_span(item, reviewer)
         parent = int(items.parent[item])
         return {
             "id": item,
-            "recording": place["recording"],
+            "recording": row["recording"],
             "start_s": start_s,
             "end_s": end_s,
-            "label": place["label"],
+            "label": row["label"],
             "clock": items.clock[items.row[item]],
-            "recording_duration_s": self.source.durations_s.get(place["recording"]),
-            "original": {name: place[name] for name in ("start_s", "end_s", "label")},
+            "recording_duration_s": self.source.durations_s.get(row["recording"]),
+            "original": {name: row[name] for name in ("start_s", "end_s", "label")},
             "parent": None if parent < 0 else parent,
             **self._describe_scores(item),
             **self._describe_decisions(item, reviewer),
@@ -250,10 +250,10 @@ class Review:
 
     def _describe_decisions(self, item: int, reviewer: str) -> Answer:
         """Return what this reviewer said of an item, and what others did unless it is blind."""
-        own = self.decisions.find(item, reviewer)
+        decision = self.decisions.find(item, reviewer)
         answer: Answer = {"decision": None, "others": [], "settled": None}
-        if own is not None:
-            answer["decision"] = own.to_json()
+        if decision is not None:
+            answer["decision"] = decision.to_json()
         if self.blind:
             return answer
         everybody = self.decisions.find_all(item)
@@ -269,9 +269,13 @@ class Review:
 
     def find_span(self, item: int, reviewer: str) -> tuple[float, float]:
         """Return the span of an item as a reviewer sees it."""
-        own = self.decisions.find(item, reviewer)
-        if own is not None and own.start_s is not None and own.end_s is not None:
-            return own.start_s, own.end_s
+        decision = self.decisions.find(item, reviewer)
+        if (
+            decision is not None
+            and decision.start_s is not None
+            and decision.end_s is not None
+        ):
+            return decision.start_s, decision.end_s
         return float(self.items.start_s[item]), float(self.items.end_s[item])
 
     def list_changes(self, after: int) -> Answer:
@@ -386,9 +390,9 @@ class Review:
         """Return how many items a reviewer decided, skipped, and has left."""
         status = self.decisions.status(reviewer)
         counts = count_status(status, self.items.is_active).tolist()
-        undecided, done, skipped = counts
+        undecided, decided, skipped = counts
         return {
-            "done": done,
+            "done": decided,
             "total": sum(counts),
             "undecided": undecided,
             "skipped": skipped,

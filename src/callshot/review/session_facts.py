@@ -67,8 +67,8 @@ def describe_session(review: Review, reviewer: str) -> dict[str, Any]:
 
 def _list_reviewers(review: Review, reviewer: str) -> list[str]:
     """Return by whom decisions can be shown."""
-    others = [] if review.blind else review.decisions.reviewers
-    return sorted({*others, reviewer})
+    reviewers = [] if review.blind else review.decisions.reviewers
+    return sorted({*reviewers, reviewer})
 
 
 def _find_range(scores: FloatArray) -> list[float] | None:
@@ -154,10 +154,10 @@ def _find_floor(review: Review, picture: Picture) -> float:
     """Return the level of the quieter part of some items, in steps of 5 dB."""
     levels = []
     for item in _sample_items(review):
-        place = review.items.place(item)
-        end_s = min(place["end_s"], place["start_s"] + 10.0)
+        row = review.items.describe(item)
+        end_s = min(row["end_s"], row["start_s"] + 10.0)
         try:
-            clip = review.source.files.read(place["recording"], place["start_s"], end_s)
+            clip = review.source.files.read(row["recording"], row["start_s"], end_s)
         except CallshotError:
             continue
         levels.append(np.quantile(make_levels(clip, picture), LEVEL_QUANTILE))
@@ -198,8 +198,8 @@ def _count_decisions(review: Review) -> list[dict[str, Any]]:
     is_active = review.items.is_active
     reviewers = []
     for name in decisions.reviewers:
-        _, done, skipped = count_status(decisions.status(name), is_active).tolist()
-        reviewers.append({"name": name, "decisions": done + skipped})
+        _, decided, skipped = count_status(decisions.status(name), is_active).tolist()
+        reviewers.append({"name": name, "decisions": decided + skipped})
     return reviewers
 
 

@@ -92,9 +92,11 @@ def compute_curve(
     why = find_obstacle(confirmed, recording)
     if why:
         return {"why": why}
-    kept = {name: rows for name, rows in confirmed.items() if len(rows) >= LEAST_CALLS}
+    rows_by_label = {
+        name: rows for name, rows in confirmed.items() if len(rows) >= LEAST_CALLS
+    }
     try:
-        points = _evaluate(kept, recording, vectors)
+        points = _evaluate(rows_by_label, recording, vectors)
     except CallshotError as error:
         return {"why": str(error)}
     if len(points) == 0:
@@ -104,25 +106,27 @@ def compute_curve(
         "map": points["mean"].to_list(),
         "low": points["p01"].to_list(),
         "high": points["p99"].to_list(),
-        "calls": sum(map(len, kept.values())),
+        "calls": sum(map(len, rows_by_label.values())),
     }
 
 
 def _evaluate(
-    kept: Mapping[str, Sequence[int]],
+    rows_by_label: Mapping[str, Sequence[int]],
     recording: NDArray[np.int64],
     vectors: NDArray[np.float32],
 ) -> Frame:
     """Return the points of the curve at which all labels have enough calls."""
     from callshot.api import evaluate
 
-    names = sorted(kept)
-    rows = [row for name in names for row in sorted(kept[name])]
-    recordings = [len({int(recording[row]) for row in kept[name]}) for name in names]
-    largest = max(len(kept[name]) for name in names) - 1
+    names = sorted(rows_by_label)
+    rows = [row for name in names for row in sorted(rows_by_label[name])]
+    recordings = [
+        len({int(recording[row]) for row in rows_by_label[name]}) for name in names
+    ]
+    largest = max(len(rows_by_label[name]) for name in names) - 1
     result = evaluate(
         np.asarray(vectors[rows]),
-        [name for name in names for _ in kept[name]],
+        [name for name in names for _ in rows_by_label[name]],
         groups=[str(recording[row]) for row in rows],
         shots=[k for k in SHOTS if k <= largest],
         spread="shared",

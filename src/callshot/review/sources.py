@@ -162,10 +162,12 @@ def _find_model(
         return options.model
     if ADAPTED_MODEL in facts["files"]:
         return folder / ADAPTED_MODEL
-    named = facts.get("model", {})
-    places = [Path(str(named.get("path", "")))]
-    places += [place / str(named.get("file")) for place in (folder.parent, Path())]
-    return next((place for place in places if place.is_file()), None)
+    recorded_model = facts.get("model", {})
+    paths = [Path(str(recorded_model.get("path", "")))]
+    paths += [
+        path / str(recorded_model.get("file")) for path in (folder.parent, Path())
+    ]
+    return next((path for path in paths if path.is_file()), None)
 
 
 def _check_model(path: Path, facts: Mapping[str, Any]) -> None:
@@ -245,10 +247,10 @@ def _find_index(
     """Return the index that was scanned, None if it is not there any more."""
     if options.index is not None:
         return open_index(options.index)
-    named = Path(str(facts.get("index", {}).get("folder", INDEX_FOLDER)))
-    for place in (folder / INDEX_FOLDER, named, folder.parent / named):
-        if is_index(place):
-            return open_index(place)
+    recorded_index = Path(str(facts.get("index", {}).get("folder", INDEX_FOLDER)))
+    for path in (folder / INDEX_FOLDER, recorded_index, folder.parent / recorded_index):
+        if is_index(path):
+            return open_index(path)
     return None
 
 

@@ -170,12 +170,12 @@ def _to_rows(
     return np.asarray(rows[::-1])
 
 
-def _interpolate(bins: FloatArray, place: FloatArray) -> FloatArray:
+def _interpolate(bins: FloatArray, position: FloatArray) -> FloatArray:
     """Return the power between two bins, at places that are counted in bins."""
-    place = np.clip(place, 0, len(bins) - 1)
-    below = np.floor(place).astype(int)
+    position = np.clip(position, 0, len(bins) - 1)
+    below = np.floor(position).astype(int)
     above = np.minimum(below + 1, len(bins) - 1)
-    share = (place - below)[:, None]
+    share = (position - below)[:, None]
     return np.asarray((1 - share) * bins[below] + share * bins[above])
 
 

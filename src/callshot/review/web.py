@@ -57,7 +57,7 @@ def make_app(review: Review, access: Access) -> Starlette:
     """Return the application of a review."""
     routes = Routes(review, access)
     sounds = SoundRoutes(review, access)
-    shown: dict[str, Any] = {
+    get_routes: dict[str, Any] = {
         "/": routes.page,
         "/assets/{name:path}": routes.asset,
         "/api/session": routes.session,
@@ -71,9 +71,17 @@ def make_app(review: Review, access: Access) -> Starlette:
         "/api/waveform": sounds.waveform,
         "/api/changes": routes.changes,
     }
-    done = ("decisions", "undo", "redo", "labels", "refresh", "settle", "reviewer")
-    table = [Route(path, answer) for path, answer in shown.items()]
-    table += [_post(f"/api/{name}", getattr(routes, name)) for name in done]
+    post_names = (
+        "decisions",
+        "undo",
+        "redo",
+        "labels",
+        "refresh",
+        "settle",
+        "reviewer",
+    )
+    table = [Route(path, answer) for path, answer in get_routes.items()]
+    table += [_post(f"/api/{name}", getattr(routes, name)) for name in post_names]
     guard = Middleware(Guard, access=access)
     return Starlette(routes=table, middleware=[guard], exception_handlers=HANDLERS)
 

@@ -72,8 +72,8 @@ def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
 
 def _find_columns(names: Sequence[str], options: AnnotationOptions) -> dict[str, int]:
     """Find callshot's columns: those that the user gave, then those with a known name."""
-    given = {name: [column] for name, column in options.columns.items()}
-    columns = find_columns(names, given)
+    user_columns = {name: [column] for name, column in options.columns.items()}
+    columns = find_columns(names, user_columns)
     for name, synonyms in SYNONYMS.items():
         if name not in columns:
             column = find_column(names, synonyms, columns.values())

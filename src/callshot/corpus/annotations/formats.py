@@ -159,12 +159,12 @@ def read_annotations(
             raise InputError(
                 f"{path}: line 1: {text}; give its format (--format), or its columns (--columns)"
             )
-        chosen, reason = recognised
+        reader, reason = recognised
     else:
-        chosen = find_format(format)
+        reader = find_format(format)
         reason = "asked for"
-    annotation_file = AnnotationFile(path, chosen.name, reason)
-    chosen.read(annotation_file, options)
+    annotation_file = AnnotationFile(path, reader.name, reason)
+    reader.read(annotation_file, options)
     return annotation_file
 
 

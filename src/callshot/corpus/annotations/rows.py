@@ -267,23 +267,27 @@ def normalize_name(name: str) -> str:
 
 
 def find_column(
-    names: Cells, wanted: Iterable[str], exclude: Collection[int] = ()
+    names: Cells, synonyms: Iterable[str], exclude: Collection[int] = ()
 ) -> int | None:
     """Return the index of the first wanted column, by exact or else by normalized name."""
     columns = {name: index for index, name in enumerate(names) if index not in exclude}
     normalized = {
         normalize_name(name): index for name, index in reversed(columns.items())
     }
-    for name in wanted:
+    for name in synonyms:
         column = columns.get(name, normalized.get(normalize_name(name)))
         if column is not None:
             return column
     return None
 
 
-def find_columns(names: Cells, wanted: Mapping[str, Iterable[str]]) -> dict[str, int]:
+def find_columns(
+    names: Cells, synonyms_by_key: Mapping[str, Iterable[str]]
+) -> dict[str, int]:
     """Find several columns, each by any of its names; missing ones are left out."""
-    columns = {key: find_column(names, synonyms) for key, synonyms in wanted.items()}
+    columns = {
+        key: find_column(names, synonyms) for key, synonyms in synonyms_by_key.items()
+    }
     return {key: column for key, column in columns.items() if column is not None}
 
 

@@ -115,8 +115,8 @@ def _describe_bad_lines(text: str, bad_lines: list[int]) -> Iterator[str]:
     if not bad_lines:
         return
     lines = split_lines(text)
-    others = sum(not line.isascii() for line in lines) - len(bad_lines)
-    if others > 0:
+    utf8_lines = sum(not line.isascii() for line in lines) - len(bad_lines)
+    if utf8_lines > 0:
         yield (
             f"{len(bad_lines)} lines are not UTF-8 like the others and are read as Windows-1252, "
             f"the first is line {bad_lines[0]}"

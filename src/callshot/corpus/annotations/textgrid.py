@@ -106,17 +106,20 @@ def read(annotation_file: AnnotationFile, options: AnnotationOptions) -> None:
     """Read the tiers that hold call types; labels on other tiers become extra cells."""
     text = read_text(annotation_file.path, annotation_file.notes)
     tiers = _parse(Tokens(annotation_file.path, text))
-    chosen = choose_tiers(annotation_file, tiers, options)
-    others = [tier for tier in tiers if tier not in chosen]
-    for tier in chosen:
+    call_tiers = choose_tiers(annotation_file, tiers, options)
+    other_tiers = [tier for tier in tiers if tier not in call_tiers]
+    for tier in call_tiers:
         extra: Extra = {}
-        if len(chosen) > 1:
+        if len(call_tiers) > 1:
             extra["tier"] = tier.name
-        _add_entries(annotation_file, tier, others, extra)
+        _add_entries(annotation_file, tier, other_tiers, extra)
 
 
 def _add_entries(
-    annotation_file: AnnotationFile, tier: Tier, others: Sequence[Tier], extra: Extra
+    annotation_file: AnnotationFile,
+    tier: Tier,
+    other_tiers: Sequence[Tier],
+    extra: Extra,
 ) -> None:
     """Add the entries of a tier, with the labels on other tiers that overlap them.
 
@@ -124,7 +127,7 @@ def _add_entries(
     too many overlaps.
     """
     ordered = []
-    for other in others:
+    for other in other_tiers:
         if tier.is_ordered and other.is_ordered:
             ordered.append(other)
         else:
@@ -189,10 +192,10 @@ def _parse_entry(tokens: Tokens, kind: str, description: str) -> Entry:
     return Entry(line, start_s, end_s, label)
 
 
-def _overlapping_labels(entry: Entry, others: Sequence[Entry]) -> list[str]:
-    first = bisect_left(others, True, key=partial(_ends_after, entry.start_s))
-    last = bisect_left(others, entry.end_s, key=attrgetter("start_s"))
-    labels = [other.label for other in others[first:last]]
+def _overlapping_labels(entry: Entry, other_entries: Sequence[Entry]) -> list[str]:
+    first = bisect_left(other_entries, True, key=partial(_ends_after, entry.start_s))
+    last = bisect_left(other_entries, entry.end_s, key=attrgetter("start_s"))
+    labels = [other.label for other in other_entries[first:last]]
     return list(filter(str.strip, labels))
 
 

@@ -73,30 +73,30 @@ def choose_tiers(
 ) -> list[Tier]:
     """Return the tiers to read; notes say which they are, and why."""
     if options.tiers:
-        chosen = _find_given(annotation_file, tiers, options.tiers)
+        call_tiers = _find_named_tiers(annotation_file, tiers, options.tiers)
         reason = ""
     else:
-        chosen, reason = _choose_by_content(annotation_file, tiers, options)
-    note = f"tiers read: {list_names([tier.name for tier in chosen])}{reason}"
-    if reason and len(chosen) < len(tiers):
-        others = [tier.name for tier in tiers if tier not in chosen]
-        note += f"; not {list_names(others)} (--tiers chooses others)"
+        call_tiers, reason = _choose_by_content(annotation_file, tiers, options)
+    note = f"tiers read: {list_names([tier.name for tier in call_tiers])}{reason}"
+    if reason and len(call_tiers) < len(tiers):
+        other_names = [tier.name for tier in tiers if tier not in call_tiers]
+        note += f"; not {list_names(other_names)} (--tiers chooses others)"
     annotation_file.notes.append(note)
-    return chosen
+    return call_tiers
 
 
-def _find_given(
-    annotation_file: AnnotationFile, tiers: list[Tier], given: Sequence[str]
+def _find_named_tiers(
+    annotation_file: AnnotationFile, tiers: list[Tier], tier_names: Sequence[str]
 ) -> list[Tier]:
     """Return the tiers that the user gave, at least one of which must exist."""
-    names = {name.casefold() for name in given}
-    chosen = [tier for tier in tiers if tier.name.casefold() in names]
-    if not chosen:
-        suggestion = suggest_name(given[0], [tier.name for tier in tiers])
+    names = {name.casefold() for name in tier_names}
+    call_tiers = [tier for tier in tiers if tier.name.casefold() in names]
+    if not call_tiers:
+        suggestion = suggest_name(tier_names[0], [tier.name for tier in tiers])
         raise InputError(
-            f"{annotation_file.path}: line 1: no tier {list_names(given)}; {suggestion}"
+            f"{annotation_file.path}: line 1: no tier {list_names(tier_names)}; {suggestion}"
         )
-    return chosen
+    return call_tiers
 
 
 def _choose_by_content(
@@ -104,20 +104,20 @@ def _choose_by_content(
 ) -> tuple[list[Tier], str]:
     """Return the tiers with call types, and how they are known."""
     if options.is_known_label is not None:
-        chosen = _vote(annotation_file, tiers, options.is_known_label)
-        if chosen:
-            return chosen, ""
+        call_tiers = _vote(annotation_file, tiers, options.is_known_label)
+        if call_tiers:
+            return call_tiers, ""
     intervals = [tier for tier in tiers if tier.kind == INTERVALS]
     if len(intervals) <= 1:
         return intervals or tiers, ""
     best = max(map(_rate_name, intervals))
-    named = [tier for tier in intervals if _rate_name(tier) == best]
-    if best > 0 and _is_one_group(named):
-        return named, ", by name"
+    best_named = [tier for tier in intervals if _rate_name(tier) == best]
+    if best > 0 and _is_one_group(best_named):
+        return best_named, ", by name"
     filled = [tier for tier in intervals if tier.entries]
     if len(filled) <= 1:
         return filled or intervals, ", the only one with labels"
-    candidates = filled if best == 0 else named
+    candidates = filled if best == 0 else best_named
     with_calls = [tier for tier in candidates if _has_calls(tier)]
     if not _is_one_group(with_calls):
         raise _unclear_choice(annotation_file, filled)
@@ -187,10 +187,10 @@ def _vote(
         annotation_file.notes.append("no tier has a known label")
         return []
     best = max(votes, key=votes.__getitem__)
-    chosen = [
+    call_tiers = [
         tier for tier in votes if tier is best or 2 * votes[tier] > len(tier.entries)
     ]
-    for tier in chosen:
+    for tier in call_tiers:
         labels = f"{votes[tier]} of the {len(tier.entries)} labels"
         annotation_file.notes.append(f"{labels} on tier {quote(tier.name)} are known")
-    return chosen
+    return call_tiers

@@ -123,19 +123,19 @@ def synthesise_soundscape(
     >>> summary.calls, summary.clips
     (2, 2)
     """
-    chosen = _make_options(start, snr_db, options)
+    site_options = _make_options(start, snr_db, options)
     if threads is not None and threads < 1:
         raise OptionError(f"threads: expected 1 or more, got {threads}")
     plans = {
-        "examples": plan_examples(chosen),
-        ".": plan_recordings(chosen),
+        "examples": plan_examples(site_options),
+        ".": plan_recordings(site_options),
     }
     summary = _summarise(plans["."], plans["examples"])
     folder = Path(folder)
-    readme = _format_readme(chosen, summary)
+    readme = _format_readme(site_options, summary)
     prepare_folder(folder, readme, FOLDERS)
     write_atomic(folder / "README.md", readme)
-    site = draw_site(chosen.seed, chosen.rate_hz)
+    site = draw_site(site_options.seed, site_options.rate_hz)
     with Pool(threads) as pool:
         _write_recordings(folder, site, plans, pool, progress)
     _write_clips(folder / "clips", site, plans["examples"])

@@ -94,12 +94,14 @@ def write_clips(
 
     Clips that an earlier run wrote there are replaced; other files are never touched.
     """
-    chosen = choose_events(complete_events(events), options.count, seed=options.seed)
+    clip_events = choose_events(
+        complete_events(events), options.count, seed=options.seed
+    )
     rows: list[Row] = []
     rejects: list[Reject] = []
 
     def make(folder: Path) -> list[str]:
-        for event, stem in _name_clips(chosen):
+        for event, stem in _name_clips(clip_events):
             path = recordings.find_file(event["recording"])
             try:
                 rows.append(_cut_clip(event, path, folder, stem, options))
@@ -107,7 +109,7 @@ def write_clips(
                 raise
             except CallshotError as error:
                 rejects.append(Reject(event["recording"], None, f"no clip: {error}"))
-            progress(1 / len(chosen), stem)
+            progress(1 / len(clip_events), stem)
         return _write_table(rows, folder)
 
     facts = {"version": __version__, "clips": options.count, "seed": options.seed}
@@ -133,11 +135,11 @@ def _to_frame(rows: list[Row]) -> Frame:
     return pl.DataFrame(rows, schema=dict(CLIPS))
 
 
-def _name_clips(chosen: Frame) -> Iterator[tuple[Row, str]]:
+def _name_clips(events: Frame) -> Iterator[tuple[Row, str]]:
     """Yield events and the paths of their clips: class, rank, recording and time, no suffix."""
-    labels = unique_values(chosen, "label")
+    labels = unique_values(events, "label")
     folders = dict(zip(labels, safe_names(labels, "class"), strict=True))
-    for event in chosen.iter_rows(named=True):
+    for event in events.iter_rows(named=True):
         stem = PurePosixPath(event["recording"]).stem
         safe = UNSAFE.sub("_", stem)[:LONGEST_STEM]
         name = f"{event['rank']:03d}_{safe}_{event['start_s']:.1f}s"

@@ -194,8 +194,8 @@ def _parse_cells(extra: Mapping[str, Cell]) -> Row:
     cells = {normalize_name(name): cell for name, cell in extra.items()}
     row: Row = {}
     for name, synonyms in NUMBERS.items():
-        known = [cells[synonym] for synonym in synonyms if synonym in cells]
-        row[name] = _parse_number(next(iter(known), None), name)
+        values = [cells[synonym] for synonym in synonyms if synonym in cells]
+        row[name] = _parse_number(next(iter(values), None), name)
     row["runner_up"] = cells.get("runnerup")
     row["clock"] = cells.get("clock")
     row["confirmed"] = _parse_verdict(cells.get("confirmed"))
@@ -222,9 +222,9 @@ def _read_parquet_rows(path: Path) -> AnnotationFile:
     frame = read_parquet(path)
     check_columns(path, frame.columns, REQUIRED)
     annotation_file = AnnotationFile(path, "parquet", "its suffix is .parquet")
-    wanted = [name for name in EVENTS if name in frame.columns]
+    columns = [name for name in EVENTS if name in frame.columns]
     try:
-        frame = frame.select([pl.col(name).cast(EVENTS[name]) for name in wanted])
+        frame = frame.select([pl.col(name).cast(EVENTS[name]) for name in columns])
     except pl.exceptions.PolarsError as error:
         reason = str(error).partition("\n")[0]
         raise InputError(
@@ -257,8 +257,8 @@ def events_frame(rows: Iterable[Row]) -> Frame:
 def complete_events(frame: Frame) -> Frame:
     """Return a frame of the user in the EVENTS schema; columns that it lacks are null."""
     check_columns("memory", frame.columns, REQUIRED)
-    wanted = [name for name in EVENTS if name in frame.columns]
-    rows = frame.select([pl.col(name).cast(EVENTS[name]) for name in wanted])
+    columns = [name for name in EVENTS if name in frame.columns]
+    rows = frame.select([pl.col(name).cast(EVENTS[name]) for name in columns])
     return events_frame(rows.iter_rows(named=True))
 
 

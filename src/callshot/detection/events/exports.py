@@ -263,8 +263,8 @@ def _shorten(stem: str) -> str:
     if len(encoded) <= LONGEST_STEM:
         return stem
     checksum = sha256_text(name)[:8]
-    kept = encoded[: LONGEST_STEM - 9].decode(errors="ignore")
-    return f"{parent}{slash}{kept}_{checksum}"
+    beginning = encoded[: LONGEST_STEM - 9].decode(errors="ignore")
+    return f"{parent}{slash}{beginning}_{checksum}"
 
 
 def _stem(name: str) -> str:

@@ -235,8 +235,8 @@ def measure_spectrogram(
 
     The window is so long that there are about 256 frequencies up to `top_hz`: long for low calls.
     """
-    wanted = 2 ** round(np.log2(2 * BINS * rate_hz / (2 * top_hz)))
-    size = int(max(SMALLEST_WINDOW, min(wanted, signal.size)))
+    ideal_size = 2 ** round(np.log2(2 * BINS * rate_hz / (2 * top_hz)))
+    size = int(max(SMALLEST_WINDOW, min(ideal_size, signal.size)))
     padded = np.pad(signal, (0, max(0, size - signal.size)))
     frequency_hz, time_s, power = scipy_signal.spectrogram(
         padded,

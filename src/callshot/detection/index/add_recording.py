@@ -76,12 +76,12 @@ class IndexTarget:
         InputError
             If the index has another recording of the same name, from another folder.
         """
-        known = read_indexed(self.out, path, files)
-        if known is None:
+        indexed_recording = read_indexed(self.out, path, files)
+        if indexed_recording is None:
             return False
-        if known.stamp == stamp:
+        if indexed_recording.stamp == stamp:
             return True
-        root = to_path(known.root)
+        root = to_path(indexed_recording.root)
         if root == self.root.absolute():
             return False
         with explain_unreadable(root / path):

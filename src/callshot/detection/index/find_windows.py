@@ -255,13 +255,13 @@ def _search(
         name: np.concatenate([block.rows[name] for block in blocks])
         for name in ("start_s", "end_s", "rms_dbfs")
     }
-    chosen = choose_apart(distances, rows["start_s"], rows["end_s"], most)
+    best_rows = choose_apart(distances, rows["start_s"], rows["end_s"], most)
     columns = {
-        "rank": np.zeros(len(chosen), np.int64),
-        "recording": [recording.path] * len(chosen),
-        "clock": [recording.clock] * len(chosen),
-        "distance": distances[chosen],
-        **{name: values[chosen] for name, values in rows.items()},
+        "rank": np.zeros(len(best_rows), np.int64),
+        "recording": [recording.path] * len(best_rows),
+        "clock": [recording.clock] * len(best_rows),
+        "distance": distances[best_rows],
+        **{name: values[best_rows] for name, values in rows.items()},
     }
     frame = pl.DataFrame(columns, schema_overrides=COLUMNS).select(*COLUMNS)
     return frame.with_columns(clock=_add_seconds(frame))
@@ -310,13 +310,13 @@ def choose_apart(
     >>> choose_apart(np.array([2.0, 1.0, 3.0]), start_s, start_s + 2, 5)
     array([1])
     """
-    chosen: list[int] = []
+    best_rows: list[int] = []
     is_free = np.ones(len(distances), bool)
     for row in np.argsort(distances, kind="stable").tolist():
-        if len(chosen) == most:
+        if len(best_rows) == most:
             break
         if is_free[row]:
-            chosen.append(row)
+            best_rows.append(row)
             overlaps = (start_s < end_s[row]) & (end_s > start_s[row])
             is_free &= ~overlaps
-    return np.array(chosen, np.int64)
+    return np.array(best_rows, np.int64)

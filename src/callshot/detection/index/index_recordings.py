@@ -220,20 +220,20 @@ def _make_index(folder: Path, settings: IndexSettings) -> None:
 
 def check_settings(folder: Path, settings: IndexSettings) -> None:
     """Check that an index has certain settings; name the first that differs."""
-    found = read_settings(folder)
+    earlier_settings = read_settings(folder)
     advice = "name another folder with --out, or give the options it was made with"
-    if found.fingerprint != settings.fingerprint:
-        names = find_differences(found.fingerprint, settings.fingerprint)
+    if earlier_settings.fingerprint != settings.fingerprint:
+        names = find_differences(earlier_settings.fingerprint, settings.fingerprint)
         raise InputError(
-            f"{folder}: is an index of {found.name}, not of {settings.name} "
+            f"{folder}: is an index of {earlier_settings.name}, not of {settings.name} "
             f"(they differ in {', '.join(names)}); {advice}"
         )
     for name in ("window_s", "hop_s", "channel", "dtype"):
-        wanted = getattr(settings, name)
-        actual = getattr(found, name)
-        if wanted != actual:
+        value = getattr(settings, name)
+        earlier_value = getattr(earlier_settings, name)
+        if value != earlier_value:
             raise InputError(
-                f"{folder}: is an index with {name} {actual}, not {wanted}; {advice}"
+                f"{folder}: is an index with {name} {earlier_value}, not {value}; {advice}"
             )
 
 
@@ -279,16 +279,16 @@ class _IndexRun:
         total = sum(sizes.values())
         self.start_s = time.monotonic()
         work = IndexWork(self.target, spec, device)
-        done = {}
+        outcomes = {}
         for ended in index_on_cluster(cluster, work, sizes):
             self._report(total, ended.size, ended.embedded_s)
             if ended.outcome is None:
                 continue
-            done[ended.path] = ended.outcome
+            outcomes[ended.path] = ended.outcome
             if not ended.outcome.reason:
                 cluster.add_audio(ended.outcome.value.duration_s)
         for path in sizes:
-            self._note_outcome(path, done[path])
+            self._note_outcome(path, outcomes[path])
 
     def _open(self, fingerprint: dict[str, Any]) -> None:
         """Make the index, or check that it is of the same encoder and windows."""

@@ -137,8 +137,8 @@ def group_notes(notes: Iterable[str]) -> list[str]:
         name, _, text = note.partition(": ")
         names.setdefault(text, []).append(name)
     grouped = []
-    for text, (first, *others) in names.items():
-        more = f" and {len(others)} more" if others else ""
+    for text, (first, *further_names) in names.items():
+        more = f" and {len(further_names)} more" if further_names else ""
         grouped.append(f"{first}{more}: {text}")
     return grouped
 

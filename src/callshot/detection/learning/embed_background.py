@@ -158,7 +158,7 @@ def embed_background(
         source = CallAudio(segments, audio.root, str(audio.root))
         pieces = Pieces(replace(spec, speed=1.0), segments, np.arange(len(segments)))
         rows, vectors, _ = embed_pieces(source, pieces, options, progress)
-        windows = {keys[row]: one for row, one in zip(rows, vectors, strict=True)}
+        windows = {keys[row]: vector for row, vector in zip(rows, vectors, strict=True)}
     return select_windows(
         sorted(audio.descriptions), windows, spec.dimension, grid.window_s, grid.hop_s
     )

@@ -174,10 +174,10 @@ def embed_pieces(
     audio = source.segment_audio(pieces.segments)
     with open_store(folder, encoder.fingerprint, sequences=False) as store:
         keys, rejects = embed_segments(audio, encoder, store, progress)
-        known = [key for key in keys if key is not None]
+        stored_keys = [key for key in keys if key is not None]
         vectors = np.zeros((0, spec.dimension), np.float32)
-        if known:
-            vectors = store.vectors(known)
+        if stored_keys:
+            vectors = store.vectors(stored_keys)
     rows = [row for row, key in enumerate(keys) if key is not None]
     return rows, vectors, rejects
 

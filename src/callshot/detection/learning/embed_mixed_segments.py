@@ -206,11 +206,15 @@ def load_copies(
     segments: Sequence[Segment],
 ) -> Iterator[Loaded]:
     """Yield the audio of copies in order."""
-    chosen = [copies[segment.segment] for segment in segments]
-    calls = load_audio(root, [copy.call for copy in chosen])
-    backgrounds = load_audio(background_root, [copy.background for copy in chosen])
+    segment_copies = [copies[segment.segment] for segment in segments]
+    calls = load_audio(root, [copy.call for copy in segment_copies])
+    backgrounds = load_audio(
+        background_root, [copy.background for copy in segment_copies]
+    )
     with closing(calls), closing(backgrounds):
-        for copy, call, background in zip(chosen, calls, backgrounds, strict=True):
+        for copy, call, background in zip(
+            segment_copies, calls, backgrounds, strict=True
+        ):
             yield copy.mix(call, background)
 
 
@@ -237,15 +241,15 @@ def average_copies(
     owner = [names[name] for name in table.segment]
     counts = Counter(owner)
     complete = {name for name in owner if counts[name] == copies}
-    kept = [row for row, name in enumerate(owner) if name in complete]
-    if not kept:
+    complete_rows = [row for row, name in enumerate(owner) if name in complete]
+    if not complete_rows:
         raise InputError(f"{table.source}: no segment could be embedded in background")
-    part = table.only({table.segment[row] for row in kept[::copies]})
-    vectors = table.vectors[kept].reshape(-1, copies, table.vectors.shape[1])
+    part = table.only({table.segment[row] for row in complete_rows[::copies]})
+    vectors = table.vectors[complete_rows].reshape(-1, copies, table.vectors.shape[1])
     return replace(
         part,
         encoder=MIXED_NAME.format(table.encoder),
-        segment=[owner[row] for row in kept[::copies]],
+        segment=[owner[row] for row in complete_rows[::copies]],
         vectors=vectors.mean(axis=1, dtype=np.float64).astype(vectors.dtype),
     )
 

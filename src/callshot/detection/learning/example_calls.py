@@ -60,9 +60,9 @@ class LearningOptions:
         names = ("window_s", "source_rate_hz")
         inherited = {name: getattr(settings, name) for name in names}
         inherited["channel"] = settings.channel_rule
-        given = {name: getattr(self, name) for name in inherited}
-        chosen = {name: value for name, value in given.items() if value is not None}
-        return replace(self, **inherited | chosen)
+        values = {name: getattr(self, name) for name in inherited}
+        changes = {name: value for name, value in values.items() if value is not None}
+        return replace(self, **inherited | changes)
 
 
 @dataclass(frozen=True)
@@ -116,13 +116,13 @@ def _input_files(segmentation: Segmentation, root: Path) -> Inputs:
 
 def _read_table(path: Path, options: LearningOptions) -> Calls:
     """Read the calls of a table of segments, which are embedded as they were cut."""
-    given: dict[str, object] = {
+    unused_options: dict[str, object] = {
         "--annotations": options.annotations,
         "--window": options.window_s,
         "--channel": options.channel,
         "--source-rate-hz": options.source_rate_hz,
     }
-    for name, value in given.items():
+    for name, value in unused_options.items():
         if value is not None:
             raise OptionError(
                 f"{name}: {path} is a table of segments, for which this option has no effect; "

@@ -208,14 +208,14 @@ def learn_examples(
 ) -> LearningResult:
     """Learn a model, or add examples to one; see `learn`."""
     earlier = None if add is None else load_model(add)
-    asked = find_joined_encoder(
+    requested_encoder = find_joined_encoder(
         _choose_encoder(encoder, earlier), embedding.encoder_options
     )
     if earlier is not None:
         options = options.on_top_of(earlier.settings)
     calls = read_calls(examples, options)
     joined_encoder = replace_auto_speed(
-        asked, calls.audio.segment_audio(calls.audio.calls)
+        requested_encoder, calls.audio.segment_audio(calls.audio.calls)
     )
     settings = _complete_settings(calls, joined_encoder, options)
     fingerprint = plain_fingerprint(joined_encoder, embedding.device)

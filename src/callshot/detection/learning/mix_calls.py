@@ -32,8 +32,8 @@ def mix_example(
 
     `name` alone decides which of the backgrounds are used, so the order of examples has no effect.
     """
-    chosen = choose_backgrounds(name, len(snrs_db), len(backgrounds))
-    pairs = zip(chosen, snrs_db, strict=True)
+    numbers = choose_backgrounds(name, len(snrs_db), len(backgrounds))
+    pairs = zip(numbers, snrs_db, strict=True)
     return [mix_call(call, backgrounds[n], snr_db, rate_hz) for n, snr_db in pairs]
 
 

@@ -63,9 +63,9 @@ def find_background(folder: Path, like: Segment) -> UnlabelledBackground:
             f"site: {folder}: {len(powers)} of {len(starts)} spans have sound that can be read; "
             "give recordings with background"
         )
-    chosen = choose_quieter(powers)
+    quieter = choose_quieter(powers)
     return UnlabelledBackground(
-        library.root, recordings, [starts[number] for number in chosen]
+        library.root, recordings, [starts[number] for number in quieter]
     )
 
 
@@ -103,8 +103,8 @@ def distribute_spans(
     lengths_s[lengths_s < length_s] = 0.0
     ends_s = np.cumsum(lengths_s)
     spans = []
-    for place in range(SPANS if lengths_s.any() else 0):
-        time_s = (place + 0.5) / SPANS * ends_s[-1]
+    for step in range(SPANS if lengths_s.any() else 0):
+        time_s = (step + 0.5) / SPANS * ends_s[-1]
         number = int(np.searchsorted(ends_s, time_s, side="right"))
         share = 1 - (ends_s[number] - time_s) / lengths_s[number]
         spans.append((number, float(share * (lengths_s[number] - length_s))))

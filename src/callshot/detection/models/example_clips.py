@@ -53,8 +53,10 @@ def choose_clips(labels: Sequence[str], locations: Sequence[str]) -> list[bool]:
     for row, (label, location) in enumerate(zip(labels, locations, strict=True)):
         key = int(streams.key(f"clip {location}"))
         ranked.setdefault(label, []).append((key, row))
-    kept = {row for rows in ranked.values() for _, row in sorted(rows)[:MOST_CLIPS]}
-    return [row in kept for row in range(len(labels))]
+    clip_rows = {
+        row for rows in ranked.values() for _, row in sorted(rows)[:MOST_CLIPS]
+    }
+    return [row in clip_rows for row in range(len(labels))]
 
 
 def bound_clips(
@@ -63,8 +65,8 @@ def bound_clips(
     """Return clips without those that are too many."""
     if clips is None:
         return None
-    kept = choose_clips(labels, locations)
-    pairs = zip(clips.samples, kept, strict=True)
+    has_clip = choose_clips(labels, locations)
+    pairs = zip(clips.samples, has_clip, strict=True)
     return Clips(clips.rate_hz, tuple(clip if keep else None for clip, keep in pairs))
 
 

@@ -20,17 +20,17 @@ MANY_CLASSES = 200
 
 @dataclass(frozen=True, eq=False)
 class ExpectedRecall:
-    """The detector of a model; of each class, how many examples were judged, and found."""
+    """The detector of a model; of each class, how many examples could be tested, and were found."""
 
     detector: Detector
-    judged: IntArray
-    found: IntArray
+    testable: IntArray
+    hits: IntArray
 
     @property
     def recall(self) -> FloatArray:
         """The share of calls of each class that are found and named right; NaN: unknown."""
-        recall = np.full(len(self.judged), np.nan)
-        np.divide(self.found, self.judged, out=recall, where=self.judged > 0)
+        recall = np.full(len(self.testable), np.nan)
+        np.divide(self.hits, self.testable, out=recall, where=self.testable > 0)
         return recall
 
 
@@ -43,21 +43,21 @@ def expect_recall(model: Model, false_alarms_per_h: float) -> ExpectedRecall:
         If no threshold can be found.
     """
     detector = make_detector(model, model.background, false_alarms_per_h)
-    judged = np.zeros(len(model.classes), np.int64)
-    found = np.zeros(len(model.classes), np.int64)
+    testable = np.zeros(len(model.classes), np.int64)
+    hit_counts = np.zeros(len(model.classes), np.int64)
     part = _number_parts(model)
     for number in range(part.max() + 1):
         inside = part == number
         if inside.all():
             continue
         try:
-            others = _make_detector_of(model, ~inside, false_alarms_per_h)
+            other_detector = _make_detector_of(model, ~inside, false_alarms_per_h)
         except InputError:  # a class of one example, and no background
             continue
-        numbers, hits = _judge(model, inside, others)
-        judged += np.bincount(numbers, minlength=len(judged))
-        found += np.bincount(numbers[hits], minlength=len(judged))
-    return ExpectedRecall(detector, judged, found)
+        numbers, hits = _test_examples(model, inside, other_detector)
+        testable += np.bincount(numbers, minlength=len(testable))
+        hit_counts += np.bincount(numbers[hits], minlength=len(testable))
+    return ExpectedRecall(detector, testable, hit_counts)
 
 
 def _number_parts(model: Model) -> IntArray:
@@ -76,18 +76,18 @@ def _make_detector_of(
     return make_detector(part, model.background, false_alarms_per_h)
 
 
-def _judge(
+def _test_examples(
     model: Model, rows: np.ndarray, detector: Detector
 ) -> tuple[IntArray, np.ndarray]:
     """Return the classes of those examples that the detector knows, and which it finds."""
-    known = np.isin(np.array(model.classes)[model.label], detector.classes)
-    judged = np.flatnonzero(rows & known)
-    if len(judged) == 0:
-        return model.label[judged], np.zeros(0, bool)
-    scores = detector.score(model.vectors[judged])
+    has_class = np.isin(np.array(model.classes)[model.label], detector.classes)
+    testable = np.flatnonzero(rows & has_class)
+    if len(testable) == 0:
+        return model.label[testable], np.zeros(0, bool)
+    scores = detector.score(model.vectors[testable])
     best = scores.argmax(axis=1)
     best_scores = scores[np.arange(len(best)), best]
     reached = best_scores >= detector.thresholds[best]
     names = np.array(detector.classes)[best]
-    is_right = names == np.array(model.classes)[model.label[judged]]
-    return model.label[judged], reached & is_right
+    is_right = names == np.array(model.classes)[model.label[testable]]
+    return model.label[testable], reached & is_right

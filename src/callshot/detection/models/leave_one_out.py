@@ -1,7 +1,7 @@
 """Example vectors → how well other examples of other recordings would have named them.
 
 Every example is named by the class means of all examples in other recordings. An example of a class
-that no other recording has cannot be judged.
+that no other recording has cannot be tested.
 """
 
 from collections.abc import Iterable
@@ -100,7 +100,7 @@ def _rows_by_recording(recording: IntArray) -> Iterable[IntArray]:
     return np.split(order, starts)
 
 
-def find_judged(data: LabelledVectors) -> np.ndarray:
+def find_testable(data: LabelledVectors) -> np.ndarray:
     """Return whether another recording has the class of each example."""
     pairs = np.unique(np.column_stack([data.label, data.recording]), axis=0)
     recordings = np.bincount(pairs[:, 0], minlength=data.classes)
@@ -108,11 +108,11 @@ def find_judged(data: LabelledVectors) -> np.ndarray:
 
 
 def recall_by_class(
-    data: LabelledVectors, judged: np.ndarray, decided: IntArray
+    data: LabelledVectors, testable: np.ndarray, decided: IntArray
 ) -> FloatArray:
-    """Return the share of the judged examples of each class that are named right; NaN: none."""
-    total = np.bincount(data.label[judged], minlength=data.classes).astype(float)
-    right = judged & (decided == data.label)
+    """Return the share of the testable examples of each class that are named right; NaN: none."""
+    total = np.bincount(data.label[testable], minlength=data.classes).astype(float)
+    right = testable & (decided == data.label)
     hits = np.bincount(data.label[right], minlength=data.classes)
     recall = np.full(data.classes, np.nan)
     np.divide(hits, total, out=recall, where=total > 0)
@@ -124,13 +124,13 @@ def gain_of_one_more(data: LabelledVectors) -> FloatArray:
 
     The loss is measured when one of the k examples of a class is left out, for up to 20 of them.
     What k examples give behaves as a − b/k, so the next one adds (k − 1)/(k + 1) of that loss. NaN
-    for classes with fewer than three examples, or if no class can be judged.
+    for classes with fewer than three examples, or if no class can be tested.
     """
-    judged = find_judged(data)
+    testable = find_testable(data)
     gains = np.full(data.classes, np.nan)
-    if not judged.any():
+    if not testable.any():
         return gains
-    weight = _weigh_examples(data, judged)
+    weight = _weigh_examples(data, testable)
     decisions = decide_by_others(data)
     is_right = decisions.first == data.label
     for number in range(data.classes):
@@ -151,11 +151,11 @@ def _choose_left_out(rows: IntArray) -> IntArray:
     return rows[np.unique(chosen).astype(np.int64)]
 
 
-def _weigh_examples(data: LabelledVectors, judged: np.ndarray) -> FloatArray:
+def _weigh_examples(data: LabelledVectors, testable: np.ndarray) -> FloatArray:
     """Return what each example adds to the mean recall of all classes if it is named right."""
-    total = np.bincount(data.label[judged], minlength=data.classes)
+    total = np.bincount(data.label[testable], minlength=data.classes)
     weight = 1 / (np.maximum(total, 1) * np.count_nonzero(total))
-    return np.asarray(np.where(judged, weight[data.label], 0.0))
+    return np.asarray(np.where(testable, weight[data.label], 0.0))
 
 
 def _decide_without(

@@ -134,5 +134,5 @@ def build_clips(facts: dict[str, Any], arrays: Arrays) -> Clips | None:
     if samples.dtype != np.int16 or len(length) != examples or not is_whole:
         raise ValueError(f"clips: {len(samples)} samples for {len(length)} examples")
     parts = np.split(samples, np.cumsum(length)[:-1])
-    kept = tuple(clip if len(clip) > 0 else None for clip in parts)
-    return Clips(int(facts["clip_rate_hz"]), kept)
+    clips = tuple(clip if len(clip) > 0 else None for clip in parts)
+    return Clips(int(facts["clip_rate_hz"]), clips)

@@ -10,7 +10,7 @@ from callshot.detection.models.expected_recall import ExpectedRecall, expect_rec
 from callshot.detection.models.leave_one_out import (
     LabelledVectors,
     decide_by_others,
-    find_judged,
+    find_testable,
     gain_of_one_more,
     recall_by_class,
 )
@@ -26,8 +26,8 @@ DOUBTFUL_FROM = 1.5  # times that median, if another class is nearer
 LEAST_GAIN = 0.0005  # of recall that is shown
 MOST_LISTED = 8  # doubtful examples, pairs or names
 PAIRS = {
-    "one": pl.String,
-    "other": pl.String,
+    "label": pl.String,
+    "other_label": pl.String,
     "distance": pl.Float64,
     "ratio": pl.Float64,
 }
@@ -54,19 +54,19 @@ def labelled_vectors(model: Model) -> LabelledVectors:
 def class_table(model: Model) -> pl.DataFrame:
     """Return a row per class: examples, recordings, recall by other recordings, one more example.
 
-    `judged` examples have their class in another recording; `recall` is the share of them that the
-    examples of other recordings name right; `one_more` is what one more example of the class would
-    add to the mean recall of all classes.
+    `testable` examples have their class in another recording; `recall` is the share of them that
+    the examples of other recordings name right; `one_more` is what one more example of the class
+    would add to the mean recall of all classes.
     """
     data = labelled_vectors(model)
-    judged = find_judged(data)
-    recall = recall_by_class(data, judged, decide_by_others(data).first)
+    testable = find_testable(data)
+    recall = recall_by_class(data, testable, decide_by_others(data).first)
     pairs = np.unique(np.column_stack([data.label, data.recording]), axis=0)
     columns = {
         "label": list(model.classes),
         "examples": model.counts,
         "recordings": np.bincount(pairs[:, 0], minlength=data.classes),
-        "judged": np.bincount(data.label[judged], minlength=data.classes),
+        "testable": np.bincount(data.label[testable], minlength=data.classes),
         "recall": recall,
         "one_more": gain_of_one_more(data),
     }
@@ -87,13 +87,13 @@ def similar_pairs(model: Model) -> pl.DataFrame:
     np.divide(distance, np.sqrt(mean_within), out=ratio, where=mean_within > 0)
     names = pl.Series(model.classes, dtype=pl.String)
     columns = {
-        "one": names.gather(first),
-        "other": names.gather(second),
+        "label": names.gather(first),
+        "other_label": names.gather(second),
         "distance": distance,
         "ratio": ratio,
     }
     frame = pl.DataFrame(columns, PAIRS).with_columns(pl.col("ratio").fill_nan(None))
-    return frame.sort("ratio", "distance", "one", "other", nulls_last=True)
+    return frame.sort("ratio", "distance", "label", "other_label", nulls_last=True)
 
 
 def _mean_squares(model: Model) -> FloatArray:
@@ -149,9 +149,9 @@ def describe_model(model: Model) -> Iterator[str]:
     if len(pairs) > 0:
         yield ""
         yield "most similar (distance of the means / typical distance from a mean):"
-    for one, other, distance, ratio in pairs.head(MOST_LISTED).iter_rows():
+    for label, other_label, distance, ratio in pairs.head(MOST_LISTED).iter_rows():
         measure = f"{distance:.3g}" if ratio is None else f"{ratio:.2f}"
-        yield f"  {one} – {other}: {measure}"
+        yield f"  {label} – {other_label}: {measure}"
     yield ""
     yield from _describe_doubts(doubtful_examples(model))
     yield from describe_limits(model)
@@ -192,13 +192,13 @@ def _class_cells(
     label: str,
     examples: int,
     recordings: int,
-    judged: int,
+    testable: int,
     recall: float | None,
     one_more: float | None,
 ) -> Cells:
     right = "–"
     if recall is not None:
-        right = f"{round(recall * judged)} of {judged}"
+        right = f"{round(recall * testable)} of {testable}"
     gain = "–"
     if one_more is not None:
         gain = f"+{100 * one_more:.1f} points" if one_more > LEAST_GAIN else "none"
@@ -215,7 +215,7 @@ def describe_thresholds(model: Model) -> Iterator[str]:
     detector = expected.detector
     yield f"thresholds at {DEFAULT_AIM:g} false alarm per hour and label, from {detector.origin}:"
     yield from _align(_threshold_cells(model, expected))
-    recalls = expected.recall[expected.judged > 0]
+    recalls = expected.recall[expected.testable > 0]
     if len(recalls) > 0:
         yield (
             f"expected recall at these thresholds: {recalls.mean():.0%} on average over "
@@ -226,8 +226,8 @@ def describe_thresholds(model: Model) -> Iterator[str]:
 def _threshold_cells(model: Model, expected: ExpectedRecall) -> list[tuple[str, ...]]:
     rows = [("label", "threshold", "found")]
     for number, label in enumerate(model.classes):
-        judged = expected.judged[number]
-        found = "–" if judged == 0 else f"{expected.found[number]} of {judged}"
+        testable = expected.testable[number]
+        found = "–" if testable == 0 else f"{expected.hits[number]} of {testable}"
         threshold = f"{expected.detector.thresholds[number]:.3g}"
         rows.append((label, threshold, found))
     return list(rows)

@@ -120,9 +120,9 @@ def _find_runner_up(scores: FloatArray, best: IntArray) -> tuple[IntArray, Float
     count, classes = scores.shape
     if classes < 2:
         return np.full(count, -1), np.full(count, np.nan)
-    others = scores.copy()
-    others[np.arange(count), best] = -np.inf
-    return _take_best(others)
+    other_scores = scores.copy()
+    other_scores[np.arange(count), best] = -np.inf
+    return _take_best(other_scores)
 
 
 def _measure_distances(

@@ -237,10 +237,10 @@ class _ScanRun:
         report = _make_report(source, progress)
         scanned = (source.index, source.recordings, self.detector)
         if indexing.cluster is None:
-            found = find_active_windows(*scanned, threads=indexing.threads)
+            active_windows = find_active_windows(*scanned, threads=indexing.threads)
         else:
-            found = find_on_cluster(indexing.cluster, *scanned)
-        for recording, windows in found:
+            active_windows = find_on_cluster(indexing.cluster, *scanned)
+        for recording, windows in active_windows:
             if isinstance(windows, InputError):
                 self.rejects.append(Reject(recording.path, None, str(windows)))
             else:

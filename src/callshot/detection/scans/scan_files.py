@@ -66,7 +66,7 @@ class ScanOutput:
             if name not in FORMATS:
                 raise OptionError(f"to: {name!r}: {suggest_name(name, FORMATS)}")
 
-    def check_place(self, recordings: Path, out: Path) -> None:
+    def check_folder(self, recordings: Path, out: Path) -> None:
         """Raise OptionError if clips would be among the recordings of the next scan."""
         is_inside = is_remote(out) == is_remote(recordings)
         is_inside = is_inside and out.resolve().is_relative_to(recordings.resolve())
@@ -83,25 +83,25 @@ def scan_files(
     out: Path,
     options: ScanOptions,
     indexing: IndexingOptions,
-    wanted: ScanOutput,
+    scan_output: ScanOutput,
     progress: Progress = no_progress,
 ) -> ScanResult:
     """Scan recordings or an index with a model, and write what was found."""
     model_path, recordings, out = map(to_path, (model_path, recordings, out))
-    wanted.check_place(recordings, out)
+    scan_output.check_folder(recordings, out)
     names = (*TABLES.values(), REJECTS)
     with open_output_folder(out, names, PROVENANCE) as output:
-        if wanted.clips is not None:
+        if scan_output.clips is not None:
             check_clips_folder(out / CLIPS_FOLDER)
         model = load_model(model_path)
-        found = scan_recordings(
+        scanned = scan_recordings(
             model, recordings, out / INDEX_FOLDER, options, indexing, progress
         )
-        rejects = [*found.rejects, *_write_clips(found, out, wanted.clips)]
-        result = replace(found, rejects=rejects)
+        rejects = [*scanned.rejects, *_write_clips(scanned, out, scan_output.clips)]
+        result = replace(scanned, rejects=rejects)
 
         def make_files(folder: Path) -> list[str]:
-            return _write_events(result, folder, wanted)
+            return _write_events(result, folder, scan_output)
 
         output.write(make_files, describe_scan(result, model_path))
     return result
@@ -135,13 +135,13 @@ def _find_changed(result: ScanResult) -> list[Reject]:
     return rejects
 
 
-def _write_events(result: ScanResult, folder: Path, wanted: ScanOutput) -> list[str]:
+def _write_events(result: ScanResult, folder: Path, output: ScanOutput) -> list[str]:
     """Write all files to a folder; return their names."""
     recordings = list_recordings(result)
     names = []
     for format in TABLES:
         names += write_files(result.events, format, folder, recordings)
-    for name in wanted.formats:
+    for name in output.formats:
         for format in FORMATS[name]:
             files = write_files(result.events, format, folder / format, recordings)
             names += [f"{format}/{file}" for file in files]

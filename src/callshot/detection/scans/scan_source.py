@@ -212,11 +212,11 @@ class _IndexFirst:
         follow_links = self.options.follow_links
         library = find_recordings(self.recordings, follow_links=follow_links)
         rejected = {reject.file for reject in result.rejects}
-        wanted = set(library.paths) - rejected
+        readable_paths = set(library.paths) - rejected
         scanned = [
             recording
             for recording in result.index.recordings
-            if recording.path in wanted
+            if recording.path in readable_paths
         ]
         if not scanned:
             reason = result.rejects[0].reason

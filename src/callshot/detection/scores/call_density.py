@@ -89,8 +89,8 @@ def _estimate_class(
     if len(scores) == 0:
         raise InputError(f"reviewed: no detection is labelled {label!r}")
     parts = _fill_bins(quantile_edges(scores, bins), scores, verdicts)
-    others = parts.reviewed - parts.confirmed
-    shares = stats.beta(parts.confirmed + PRIOR, others + PRIOR)
+    rejected = parts.reviewed - parts.confirmed
+    shares = stats.beta(parts.confirmed + PRIOR, rejected + PRIOR)
     low, high = shares.ppf(np.array(INTERVAL)[:, None] / 100)
     rows = parts.columns(shares.mean(), low, high)
     uniform = _uniform_samples(label, len(parts.detections), seed)

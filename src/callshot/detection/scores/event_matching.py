@@ -31,12 +31,12 @@ def match_events(
     [-1, 0]
     """
     partners = find_partners(detections_s, annotations_s, min_iou)
-    chosen: dict[int, int] = {}
+    partner_by_detection: dict[int, int] = {}
     owner: dict[int, int] = {}
     for detection in range(len(detections_s)):
-        _add_detection(detection, partners, chosen, owner)
+        _add_detection(detection, partners, partner_by_detection, owner)
     matches = np.full(len(detections_s), UNMATCHED, np.int64)
-    for detection, annotation in chosen.items():
+    for detection, annotation in partner_by_detection.items():
         matches[detection] = annotation
     return matches
 
@@ -76,7 +76,10 @@ def interval_iou(span_s: FloatArray, others_s: FloatArray) -> FloatArray:
 
 
 def _add_detection(
-    detection: int, partners: Partners, chosen: dict[int, int], owner: dict[int, int]
+    detection: int,
+    partners: Partners,
+    partner_by_detection: dict[int, int],
+    owner: dict[int, int],
 ) -> None:
     """Give a detection a partner, if earlier ones can keep one; the shortest way of moving them."""
     reached_from: dict[int, int] = {}
@@ -88,7 +91,7 @@ def _add_detection(
                 continue
             reached_from[annotation] = current
             if annotation not in owner:
-                _move_partners(annotation, reached_from, chosen, owner)
+                _move_partners(annotation, reached_from, partner_by_detection, owner)
                 return
             waiting.append(owner[annotation])
 
@@ -96,14 +99,14 @@ def _add_detection(
 def _move_partners(
     annotation: int,
     reached_from: dict[int, int],
-    chosen: dict[int, int],
+    partner_by_detection: dict[int, int],
     owner: dict[int, int],
 ) -> None:
     """Give a free annotation to the detection that reached it, and so on, back to the new one."""
     free: int | None = annotation
     while free is not None:
         detection = reached_from[free]
-        previous = chosen.get(detection)
-        chosen[detection] = free
+        previous = partner_by_detection.get(detection)
+        partner_by_detection[detection] = free
         owner[free] = detection
         free = previous

@@ -53,12 +53,12 @@ class RankedDetections:
         """Return the detections with at least this score."""
         if threshold is None:
             return self
-        kept = self.score >= threshold
+        is_above = self.score >= threshold
         return RankedDetections(
             label=self.label,
-            score=self.score[kept],
-            is_correct=self.is_correct[kept],
-            recording=self.recording[kept],
+            score=self.score[is_above],
+            is_correct=self.is_correct[is_above],
+            recording=self.recording[is_above],
             annotated=self.annotated,
             hours=self.hours,
         )
@@ -329,10 +329,12 @@ def rank_windows(task: Task, label: str, window_s: float) -> RankedDetections:
     keys = ["recording", "window"]
     best = touched.group_by(keys, maintain_order=True).agg(pl.col("score").max())
     positive = annotated.select(keys).unique()
-    others = unknown.select(keys).unique().join(positive, on=keys, how="anti")
+    unknown_windows = unknown.select(keys).unique().join(positive, on=keys, how="anti")
     marked = positive.with_columns(is_correct=pl.lit(True))
-    known = best.join(others, on=keys, how="anti", maintain_order="left")
-    joined = known.join(marked, on=keys, how="left", maintain_order="left")
+    judgeable_windows = best.join(
+        unknown_windows, on=keys, how="anti", maintain_order="left"
+    )
+    joined = judgeable_windows.join(marked, on=keys, how="left", maintain_order="left")
     detections = joined.with_columns(pl.col("is_correct").fill_null(False))
     counts = dict(positive["recording"].value_counts().iter_rows())
     per_recording = [counts.get(name, 0) for name in task.recordings]

@@ -276,7 +276,7 @@ def _score(task: Task, source: _Input, options: ScoreOptions) -> dict[str, Frame
     _check_scores(task.detections, options)
     source.notes += _describe_task(task)
     matched = [rank_events(task, label) for label in labels]
-    ranked = {"events": [one for one, _ in matched]}
+    ranked = {"events": [detections for detections, _ in matched]}
     if task.durations_s:
         windows = [rank_windows(task, label, options.window_s) for label in labels]
         ranked["windows"] = windows

@@ -78,7 +78,7 @@ def find_damage(shard: Path) -> str:
     OSError if it cannot be read at all, unless that is the fault of the disk.
     """
     try:
-        found = sha256_file(shard)
+        actual = sha256_file(shard)
     except OSError as error:
         if error.errno == errno.EIO:
             return error_reason(error)
@@ -86,7 +86,7 @@ def find_damage(shard: Path) -> str:
     checksum = CHECKSUM.search(shard.name)
     if checksum is None:
         return _find_damaged_rows(shard)
-    if found != checksum[1]:
+    if actual != checksum[1]:
         return "its content differs from the checksum in its name"
     return ""
 

@@ -219,13 +219,13 @@ def _byte_progress(progress: Progress, weight: Weight) -> "ByteProgress":
     """Turn bytes so far into shares; none counts twice, also if a download starts again."""
     reported = 0.0
 
-    def count_bytes(done: int, total: int | None) -> None:
+    def count_bytes(received: int, total: int | None) -> None:
         nonlocal reported
         total = total or weight.size
         if not total:
-            progress(0.0, f"{weight.file}: {done / 1e6:.1f} MB")
+            progress(0.0, f"{weight.file}: {received / 1e6:.1f} MB")
             return
-        share = max(min(done / total, 1.0) - reported, 0.0)
+        share = max(min(received / total, 1.0) - reported, 0.0)
         reported += share
         progress(share, f"{weight.file}: {reported:.0%}")
 
