@@ -197,9 +197,9 @@ def test_a_spectrogram_has_a_tone_at_its_frequency_and_time() -> None:
     time_s = np.arange(4 * rate_hz) / rate_hz
     tone = np.sin(2 * np.pi * 300 * time_s).astype(np.float32)
     tone[: 2 * rate_hz] = 0
-    for top_hz in (4000.0, 500.0):
-        frequency_hz, times_s, level_db = measure_spectrogram(tone, rate_hz, top_hz)
-        assert frequency_hz[-1] <= top_hz
+    for max_hz in (4000.0, 500.0):
+        frequency_hz, times_s, level_db = measure_spectrogram(tone, rate_hz, max_hz)
+        assert frequency_hz[-1] <= max_hz
         assert 200 < len(frequency_hz) < 400
         strongest, late = np.unravel_index(level_db.argmax(), level_db.shape)
         step_hz = frequency_hz[1]
@@ -228,7 +228,7 @@ def test_silence_and_very_short_clips_have_a_picture(size: int) -> None:
     [
         ({"count": 0}, "clips: expected 1 or more, got 0"),
         ({"count": 1, "margin_s": -1}, "margin_s: expected 0 to 60 s, got -1"),
-        ({"count": 1, "top_hz": 0}, "top_hz: expected more than 0 Hz, got 0"),
+        ({"count": 1, "max_hz": 0}, "max_hz: expected more than 0 Hz, got 0"),
     ],
 )
 def test_options_out_of_range_are_one_line(
@@ -249,7 +249,7 @@ def test_convert_cuts_clips(
     assert "clips: give the folder of the recordings (--recordings)" in (
         capsys.readouterr().err
     )
-    run(*command, "--recordings", folder.library.root, "--top-hz", 100)
+    run(*command, "--recordings", folder.library.root, "--max-hz", 100)
     assert "3 clips in" in capsys.readouterr().out
     # The table of clips is no second file of events.
     assert len(read_events(tmp_path / "out", folder).events) == 9

@@ -82,7 +82,7 @@ class EventOptions:
             show_default="no clips",
         ),
     ] = None
-    top_hz: Annotated[
+    max_hz: Annotated[
         float | None,
         typer.Option(
             metavar="HZ",
@@ -109,7 +109,7 @@ class EventOptions:
 
         clips = None
         if self.clips is not None:
-            clips = ClipOptions(self.clips, top_hz=self.top_hz, seed=self.seed)
+            clips = ClipOptions(self.clips, max_hz=self.max_hz, seed=self.seed)
         return ScanOutput(parse_names(self.to), clips)
 
 

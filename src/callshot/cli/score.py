@@ -204,7 +204,7 @@ def convert(
             show_default="no clips",
         ),
     ] = None,
-    top_hz: Annotated[
+    max_hz: Annotated[
         float | None,
         typer.Option(
             metavar="HZ",
@@ -243,7 +243,7 @@ def convert(
     )
     more = _MoreFiles(recordings, activity)
     if clips is not None:
-        more.clips = ClipOptions(clips, top_hz=top_hz, seed=seed)
+        more.clips = ClipOptions(clips, max_hz=max_hz, seed=seed)
     more.check()
     with run_with_progress("converting", quiet=quiet) as progress:
         table, files = _convert(events, to, out, recordings, annotation_options)

@@ -53,14 +53,14 @@ class ClipOptions:
 
     count    of each class, for each of three reasons: the best, the most uncertain, a sample
     margin_s audio before and after the event
-    top_hz   the highest frequency in pictures; None is all that the recording has
+    max_hz   the highest frequency in pictures; None is all that the recording has
     channel  first, mean, or the number of a channel from 1
     seed     of the sample
     """
 
     count: int
     margin_s: float = 1.0
-    top_hz: float | None = None
+    max_hz: float | None = None
     channel: str = "mean"
     seed: int = 0
 
@@ -69,8 +69,8 @@ class ClipOptions:
             raise OptionError(f"clips: expected 1 or more, got {self.count}")
         if not 0 <= self.margin_s <= 60:
             raise OptionError(f"margin_s: expected 0 to 60 s, got {self.margin_s}")
-        if self.top_hz is not None and not 0 < self.top_hz < 1e7:
-            raise OptionError(f"top_hz: expected more than 0 Hz, got {self.top_hz}")
+        if self.max_hz is not None and not 0 < self.max_hz < 1e7:
+            raise OptionError(f"max_hz: expected more than 0 Hz, got {self.max_hz}")
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def _cut_clip(
     row["clip_end_s"] = start_s + signal.size / rate_hz
     audio = io.BytesIO()  # libsndfile has errors of its own on a full disk
     soundfile.write(audio, signal, rate_hz, SUBTYPE, format=suffix)
-    picture = draw_spectrogram(signal, rate_hz, start_s, event, options.top_hz)
+    picture = draw_spectrogram(signal, rate_hz, start_s, event, options.max_hz)
     make_folder((folder / stem).parent)
     (folder / row["clip"]).write_bytes(audio.getbuffer())
     (folder / row["picture"]).write_bytes(picture)

@@ -209,19 +209,19 @@ def draw_spectrogram(
     rate_hz: int,
     start_s: float,
     event: Mapping[str, Any],
-    top_hz: float | None = None,
+    max_hz: float | None = None,
 ) -> bytes:
     """Return the picture of samples from a time of the recording on, with the event in them."""
     highest_hz = rate_hz / 2
-    top_hz = highest_hz if top_hz is None else min(top_hz, highest_hz)
-    frequency_hz, time_s, level_db = measure_spectrogram(signal, rate_hz, top_hz)
+    max_hz = highest_hz if max_hz is None else min(max_hz, highest_hz)
+    frequency_hz, time_s, level_db = measure_spectrogram(signal, rate_hz, max_hz)
     content = io.BytesIO()
     with open_figure() as figure:
         figure.set_size_inches(*SIZE_IN)
         ax = figure.subplots()
         _draw_levels(ax, start_s + time_s, frequency_hz, level_db)
         ax.set_xlim(start_s, start_s + signal.size / rate_hz)
-        ax.set_ylim(0, top_hz)
+        ax.set_ylim(0, max_hz)
         _mark_event(ax, event)
         metadata = {"Software": CREATOR}
         figure.savefig(content, format="png", dpi=DPI, metadata=metadata)
@@ -229,13 +229,13 @@ def draw_spectrogram(
 
 
 def measure_spectrogram(
-    signal: Signal, rate_hz: int, top_hz: float
+    signal: Signal, rate_hz: int, max_hz: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return frequencies in Hz, times in s, and levels in dB (frequencies, times).
 
-    The window is so long that there are about 256 frequencies up to `top_hz`: long for low calls.
+    The window is so long that there are about 256 frequencies up to `max_hz`: long for low calls.
     """
-    ideal_size = 2 ** round(np.log2(2 * BINS * rate_hz / (2 * top_hz)))
+    ideal_size = 2 ** round(np.log2(2 * BINS * rate_hz / (2 * max_hz)))
     size = int(max(SMALLEST_WINDOW, min(ideal_size, signal.size)))
     padded = np.pad(signal, (0, max(0, size - signal.size)))
     frequency_hz, time_s, power = scipy_signal.spectrogram(
@@ -246,7 +246,7 @@ def measure_spectrogram(
         noverlap=int(OVERLAP * size),
         detrend=False,
     )
-    is_shown = frequency_hz <= top_hz
+    is_shown = frequency_hz <= max_hz
     level_db = 10 * np.log10(power[is_shown] + QUIET)
     return frequency_hz[is_shown], time_s, level_db
 
