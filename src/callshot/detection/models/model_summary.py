@@ -7,7 +7,7 @@ import polars as pl
 from scipy.spatial.distance import cdist, pdist
 
 from callshot.detection.models.expected_recall import ExpectedRecall, expect_recall
-from callshot.detection.models.leave_one_out import (
+from callshot.detection.models.leave_one_recording_out import (
     LabelledVectors,
     decide_by_others,
     find_testable,
@@ -109,21 +109,21 @@ def doubtful_examples(model: Model) -> pl.DataFrame:
     An example is doubtful if it is three times as far from the other examples of its class as the
     median of that class; or 1.5 times, if the mean of another class is nearer (`nearer_to`).
     """
-    own = model.distances
+    own_distance = model.distances
     nearest, distance = _nearest_other_class(model)
     classes = range(len(model.classes))
-    medians = [np.median(own[model.label == number]) for number in classes]
+    medians = [np.median(own_distance[model.label == number]) for number in classes]
     rows = []
     for row, example in enumerate(model.examples):
         nearer_to = None
         limit = FAR
-        excess = own[row] - distance[row]
+        excess = own_distance[row] - distance[row]
         if excess > 0:
             nearer_to = model.classes[nearest[row]]
             limit = DOUBTFUL_FROM
-        if own[row] > limit * medians[model.label[row]]:
+        if own_distance[row] > limit * medians[model.label[row]]:
             location = (example.path, example.start_s, example.end_s, example.label)
-            rows.append((*location, nearer_to, own[row], excess))
+            rows.append((*location, nearer_to, own_distance[row], excess))
     frame = pl.DataFrame(rows, DOUBTFUL | {"excess": pl.Float64}, orient="row")
     ordered = frame.sort("excess", "path", "start_s", descending=[True, False, False])
     return ordered.drop("excess")
@@ -227,9 +227,9 @@ def _threshold_cells(model: Model, expected: ExpectedRecall) -> list[tuple[str, 
     rows = [("label", "threshold", "found")]
     for number, label in enumerate(model.classes):
         testable = expected.testable[number]
-        found = "–" if testable == 0 else f"{expected.hits[number]} of {testable}"
+        found_share = "–" if testable == 0 else f"{expected.hits[number]} of {testable}"
         threshold = f"{expected.detector.thresholds[number]:.3g}"
-        rows.append((label, threshold, found))
+        rows.append((label, threshold, found_share))
     return list(rows)
 
 

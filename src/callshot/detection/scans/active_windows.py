@@ -76,10 +76,10 @@ def decide(rows: Rows, detector: Detector) -> ActiveWindows:
     active = _find_calls(scores, detector, is_silent)
     label, score = _take_best(scores[active])
     runner_up, runner_up_score = _find_runner_up(scores[active], label)
-    chosen = rows[["start_s", "end_s"]][active]
+    active_rows = rows[["start_s", "end_s"]][active]
     return ActiveWindows(
-        start_s=chosen["start_s"],
-        end_s=chosen["end_s"],
+        start_s=active_rows["start_s"],
+        end_s=active_rows["end_s"],
         label=label,
         score=score,
         distance=_measure_distances(vectors[active], label, detector),

@@ -65,8 +65,8 @@ def merge_windows(
     """Return the events of a recording, in order of time."""
     events = []
     for run in _find_runs(windows, spacing):
-        kept = _drop_parts_of_calls(run, windows)
-        calls = _join_same_class(kept)
+        stretches = _drop_parts_of_calls(run, windows)
+        calls = _join_same_class(stretches)
         events += [_make_event(call, windows, spacing, duration_s) for call in calls]
     return events
 
@@ -96,14 +96,14 @@ def _drop_parts_of_calls(
     run: Sequence[_Stretch], windows: ActiveWindows
 ) -> list[_Stretch]:
     """Return the stretches of a run that are calls of their own, in order of time."""
-    kept: list[_Stretch] = []
+    own_calls: list[_Stretch] = []
     for stretch in sorted(run, key=lambda item: -item.score):
-        position = bisect(kept, stretch.first, key=lambda item: item.first)
-        before = kept[position - 1] if position > 0 else None
-        after = kept[position] if position < len(kept) else None
+        position = bisect(own_calls, stretch.first, key=lambda item: item.first)
+        before = own_calls[position - 1] if position > 0 else None
+        after = own_calls[position] if position < len(own_calls) else None
         if not _is_covered(stretch, before, after, windows):
-            kept.insert(position, stretch)
-    return kept
+            own_calls.insert(position, stretch)
+    return own_calls
 
 
 def _is_covered(
@@ -122,10 +122,10 @@ def _is_covered(
     return bool(touches.all())
 
 
-def _join_same_class(kept: Sequence[_Stretch]) -> list[_Stretch]:
+def _join_same_class(stretches: Sequence[_Stretch]) -> list[_Stretch]:
     """Return stretches, with those of the same class that follow each other as one."""
     joined: list[_Stretch] = []
-    for stretch in kept:
+    for stretch in stretches:
         if not joined or joined[-1].label != stretch.label:
             joined.append(stretch)
             continue

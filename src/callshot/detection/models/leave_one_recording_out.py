@@ -52,17 +52,17 @@ def decide_by_others(data: LabelledVectors) -> Decisions:
     """Return what examples of other recordings decide about each example."""
     count = len(data.vectors)
     sums = _sum_by_class(data.vectors, data.label, data.classes)
-    chosen = np.zeros((count, 2), np.int64)
+    best_classes = np.zeros((count, 2), np.int64)
     values = np.full((count, 2), -np.inf)
     for rows in _rows_by_recording(data.recording):
         evidence = _evidence_of_others(data, rows, sums)
         for rank in (0, 1):
             best = evidence.argmax(axis=1)
-            here = np.arange(len(rows))
-            chosen[rows, rank] = best
-            values[rows, rank] = evidence[here, best]
-            evidence[here, best] = -np.inf
-    return Decisions(chosen[:, 0], chosen[:, 1], values)
+            numbers = np.arange(len(rows))
+            best_classes[rows, rank] = best
+            values[rows, rank] = evidence[numbers, best]
+            evidence[numbers, best] = -np.inf
+    return Decisions(best_classes[:, 0], best_classes[:, 1], values)
 
 
 def _evidence_of_others(
@@ -147,8 +147,8 @@ def gain_of_one_more(data: LabelledVectors) -> FloatArray:
 
 def _choose_left_out(rows: IntArray) -> IntArray:
     """Return some of the rows, spread evenly."""
-    chosen = np.linspace(0, len(rows) - 1, MOST_LEFT_OUT).round()
-    return rows[np.unique(chosen).astype(np.int64)]
+    positions = np.linspace(0, len(rows) - 1, MOST_LEFT_OUT).round()
+    return rows[np.unique(positions).astype(np.int64)]
 
 
 def _weigh_examples(data: LabelledVectors, testable: np.ndarray) -> FloatArray:
@@ -165,12 +165,12 @@ def _decide_without(
 
     The evidence for the other classes stays as it was.
     """
-    others, best = decisions.best_other(number)
+    other_class, best = decisions.best_other(number)
     evidence = _evidence_without(data, number, left_out)
     is_tied = evidence == best[:, None]
-    comes_first = (number < others)[:, None]
+    comes_first = (number < other_class)[:, None]
     wins = (evidence > best[:, None]) | (is_tied & comes_first)
-    decided = np.where(wins, number, others[:, None])
+    decided = np.where(wins, number, other_class[:, None])
     # An example never supports a class in its own recording: nothing changes there.
     same = data.recording[:, None] == data.recording[left_out]
     decided = np.where(same, decisions.first[:, None], decided)
@@ -186,11 +186,11 @@ def _evidence_without(
     evidence = measure_evidence(data.vectors, sums / (len(rows) - 1))
     groups = data.recording[rows]
     for recording in np.unique(groups):
-        here = rows[groups == recording]
-        there = data.recording == recording
-        remaining = len(rows) - len(here) - 1
-        evidence[there] = -np.inf
+        recording_rows = rows[groups == recording]
+        in_recording = data.recording == recording
+        remaining = len(rows) - len(recording_rows) - 1
+        evidence[in_recording] = -np.inf
         if remaining > 0:
-            means = (sums - data.vectors[here].sum(axis=0)) / remaining
-            evidence[there] = measure_evidence(data.vectors[there], means)
+            means = (sums - data.vectors[recording_rows].sum(axis=0)) / remaining
+            evidence[in_recording] = measure_evidence(data.vectors[in_recording], means)
     return evidence
