@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import callshot
 from callshot.cli import app
-from callshot.distributed import connect, job_workers, worker
+from callshot.distributed import connect, job_workers, task_reports, worker
 from callshot.distributed import run_job as run_job_module
 from callshot.distributed.connect import find_scheduler
 from callshot.distributed.run_job import JobRun, Usage
@@ -305,7 +305,7 @@ def test_a_worker_with_other_weights_ends_the_job(
 
 
 def test_a_stopped_worker_keeps_no_other_from_working(tmp_path, cluster, monkeypatch):
-    monkeypatch.setattr(run_job_module, "ANSWER_S", 0.5)
+    monkeypatch.setattr(task_reports, "ANSWER_S", 0.5)
     monkeypatch.setattr(run_job_module, "TASK_S", 0.1)
     items = [f"process {number}" for number in range(60)]
     run = cluster.run(make_job(tmp_path, items))
@@ -334,9 +334,9 @@ def test_a_job_that_ends_early_does_not_cost_the_next_one_its_reports(
 
     monkeypatch.setattr(client, "_gather_remote", gather_slowly)
     run = JobRun(client, make_job(tmp_path, ["good"]), Usage())
-    while not run.questions:
+    while not run.reports.questions:
         run._send()
-        run._ask(run._wait())
+        run._ask_for_reports()
     time.sleep(0.1)  # the question is on its way
     run._cancel()
     assert run_job(cluster, tmp_path, ["good"]) == {"good": "GOOD"}

@@ -7,13 +7,10 @@ is left out. An item that fails is tried again on another worker, and so are the
 that could not open what the job needs.
 """
 
-import asyncio
-import queue
 import time
 import uuid
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future as Question
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +20,7 @@ from callshot.distributed.job_workers import (
     ignore_missing,
     lost_message,
 )
+from callshot.distributed.task_reports import TaskReports
 from callshot.distributed.worker import (
     DONE,
     LATER,
@@ -51,10 +49,8 @@ MOST_TRIES = 2  # of an item that fails, on different workers
 MOST_WRITES = 3  # tries to write a result, on different workers
 SHARED_DEATHS = 2  # of workers that had the item among others, before it is tried alone
 LONE_DEATHS = 3  # of workers that had nothing but the item, before it is left out
-POLL_S = 0.5
 COLLECT_S = 0.0005  # for each worker, between the end of a task and the questions
 LATER_S = 1.0  # between looks at items that other processes work on
-ANSWER_S = 5.0  # for the reports of several tasks; then each is asked for alone
 
 
 @dataclass
@@ -79,22 +75,6 @@ class _Batch:
     workers: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """Tasks that ended, and when their reports were asked for."""
-
-    futures: Sequence["Future"]
-    start_s: float
-
-    @property
-    def is_late(self) -> bool:
-        """Whether the answer should have come by now."""
-        return time.monotonic() - self.start_s > ANSWER_S
-
-
-Reports = Mapping[str, TaskReport]  # by the key of a task
-
-
 @dataclass
 class JobRun:
     """The items of a job that wait, those with the scheduler, and those under suspicion."""
@@ -109,8 +89,6 @@ class JobRun:
     suspects: deque[int] = field(default_factory=deque)
     later: list[int] = field(default_factory=list)
     running: dict["Future", _Batch] = field(default_factory=dict)
-    ended: "queue.SimpleQueue[Future | None]" = field(default_factory=queue.SimpleQueue)
-    questions: dict[Question[Reports], "_Asked"] = field(default_factory=dict)
     tries: Counter[int] = field(default_factory=Counter)
     deaths: Counter[int] = field(default_factory=Counter)
     lone_deaths: Counter[int] = field(default_factory=Counter)
@@ -125,6 +103,7 @@ class JobRun:
     def __post_init__(self) -> None:
         self.unsent.extend(range(len(self.job.items)))
         self.size_left = sum(self.job.sizes)
+        self.reports = TaskReports(self.client)
         self.workers = JobWorkers(self.client, self.job, self.restore)
         self.work = Work.of_job(self.job, uuid.uuid4().hex, self.threads)
 
@@ -132,9 +111,9 @@ class JobRun:
         """Yield what became of each item; cancel the rest if the caller stops."""
         try:
             while self._send():
-                self._ask(self._wait())
-                for future, report in self._collect():
-                    yield from self._finish(future, report)
+                self._ask_for_reports()
+                for future, report in self.reports.collect():
+                    yield from self._receive(future, report)
         finally:
             self._cancel()
 
@@ -157,7 +136,8 @@ class JobRun:
         if self.workers.all_pause:
             return
         most = TASKS_PER_WORKER * max(1, len(self.workers.ready))
-        room = most - len(self.running) + self._count_unanswered()
+        # Tasks on workers that do not answer leave room for others.
+        room = most - len(self.running) + self.reports.count_late()
         if len(self.running) == 1 and next(iter(self.running.values())).is_alone:
             return
         while room > 0 and (self.waiting or self.unsent):
@@ -171,11 +151,6 @@ class JobRun:
             time.sleep(LATER_S)
             yield from (_Batch([number]) for number in self.later)
             self.later = []
-
-    def _count_unanswered(self) -> int:
-        """Return how many tasks ended on workers that do not answer: others have room for more."""
-        late = [asked for asked in self.questions.values() if asked.is_late]
-        return sum(len(asked.futures) for asked in late)
 
     def _next_batch(self) -> _Batch:
         if self.waiting:
@@ -223,7 +198,7 @@ class JobRun:
         )
         for future, batch in zip(futures, batches, strict=True):
             self.running[future] = batch
-            future.add_done_callback(self.ended.put)
+            self.reports.watch(future)
 
     def _list_items(self, batch: _Batch) -> TaskItems:
         items = [self.job.items[number] for number in batch.numbers]
@@ -257,69 +232,22 @@ class JobRun:
 
     # Receiving
 
-    def _wait(self) -> list["Future"]:
-        """Return tasks that ended, after a while or when a question was answered perhaps none."""
-        try:
-            ended = [self.ended.get(timeout=POLL_S)]
-        except queue.Empty:
-            check_alive(self.client)
-            return []
-        time.sleep(COLLECT_S * len(self.workers.addresses))
-        while not self.ended.empty():
-            ended.append(self.ended.get())
-        return [future for future in ended if future in self.running]
+    def _ask_for_reports(self) -> None:
+        """Ask for the reports of tasks that ended, after a while perhaps of none."""
+        collect_s = COLLECT_S * len(self.workers.addresses)
+        ended = self.reports.wait(collect_s)
+        self.reports.ask([future for future in ended if future in self.running])
 
-    def _ask(self, futures: Sequence["Future"]) -> None:
-        """Ask for the reports of tasks that ended, without waiting for the answer.
-
-        They are asked for together: each question goes to the worker by way of the scheduler. If a
-        worker died in the meantime, its tasks have not ended any more: Dask runs them again.
-        """
-        ready = {}
-        for future in futures:
-            if future.done():
-                ready[future.key] = future
-            else:
-                future.add_done_callback(self.ended.put)
-        if not ready:
+    def _receive(
+        self, future: "Future", report: TaskReport | None
+    ) -> Iterator[Outcome]:
+        """Finish a task, unless it was taken back, or its worker died and it runs again."""
+        if future not in self.running:
             return
-        answer = self.client.gather(ready, errors="skip", asynchronous=True)
-        question = asyncio.run_coroutine_threadsafe(
-            answer, self.client.loop.asyncio_loop
-        )
-        self.questions[question] = _Asked(list(ready.values()), time.monotonic())
-        question.add_done_callback(lambda _: self.ended.put(None))
-
-    def _collect(self) -> Iterator[tuple["Future", TaskReport | None]]:
-        """Yield tasks with the reports that came: None for one that failed.
-
-        A worker that is stopped does not answer. Of several tasks, each is then asked for alone, so
-        that no other waits for it.
-        """
-        for question, asked in list(self.questions.items()):
-            if question.done():
-                del self.questions[question]
-                yield from self._read_answer(question, asked.futures)
-            elif asked.is_late and len(asked.futures) > 1:
-                del self.questions[question]
-                for future in asked.futures:
-                    self._ask([future])
-
-    def _read_answer(
-        self, question: Question[Reports], futures: Sequence["Future"]
-    ) -> Iterator[tuple["Future", TaskReport | None]]:
-        try:
-            reports = question.result()
-        except Exception as error:
-            raise ClusterError(lost_message(self.client)) from error
-        for future in futures:
-            report = reports.get(future.key)
-            if future not in self.running:
-                continue
-            if report is None and not future.done():
-                future.add_done_callback(self.ended.put)
-            else:
-                yield future, report
+        if report is None and not future.done():
+            self.reports.watch(future)
+        else:
+            yield from self._finish(future, report)
 
     def _finish(self, future: "Future", report: TaskReport | None) -> Iterator[Outcome]:
         from distributed import KilledWorker
@@ -420,9 +348,6 @@ class JobRun:
         return Outcome(number, reason=reason)
 
     def _cancel(self) -> None:
-        """Take back what the scheduler still has.
-
-        Questions are not cancelled: Dask sends those of several tasks, also of other jobs, as one.
-        """
+        """Take back what the scheduler still has."""
         for future in self.running:
             future.release()
