@@ -149,8 +149,8 @@ def read_corpus_annotations(
     has_folders = any("/" in name for name in library.paths)
     if annotations is not None or format != "auto" or not has_folders:
         raise _no_annotations(path, corpus_annotations.skipped_files)
-    why = "no annotation files, and recordings in folders"
-    by_folder = _label_by_folder(library, why)
+    origin = "no annotation files, and recordings in folders"
+    by_folder = _label_by_folder(library, origin)
     by_folder.skipped_files += corpus_annotations.skipped_files
     return by_folder
 
@@ -165,7 +165,7 @@ def _no_annotations(path: Path, skipped_files: list[Reject]) -> InputError:
     return InputError(f"{first.file}: {first.reason}{rest}")
 
 
-def _label_by_folder(library: Library, why: str) -> CorpusAnnotations:
+def _label_by_folder(library: Library, origin: str) -> CorpusAnnotations:
     """Label each whole recording with the name of its folder."""
     corpus_annotations = CorpusAnnotations(library)
     folders = set()
@@ -187,7 +187,7 @@ def _label_by_folder(library: Library, why: str) -> CorpusAnnotations:
         else:
             reason = "not in a folder that could be its label"
             corpus_annotations.rejects.append(Reject(file, None, reason))
-    corpus_annotations.recognised[FOLDERS, why] = len(folders)
+    corpus_annotations.recognised[FOLDERS, origin] = len(folders)
     return corpus_annotations
 
 

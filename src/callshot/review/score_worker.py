@@ -25,14 +25,15 @@ class ScoreWorker:
     """Opens the model and its vectors, then updates scores whenever confirmed calls change.
 
     scores  None until they are open
-    why     there are none, where there are none
+    why_no_scores
+            the reason, where there are none
     """
 
     def __init__(
         self, load: "Callable[[], Scores]", update: "Callable[[Scores], None]"
     ) -> None:
         self.scores: Scores | None = None
-        self.why = "the vectors of the detections are being read"
+        self.why_no_scores = "the vectors of the detections are being read"
         self.took_s = 0.0
         self._load = load
         self._update = update
@@ -71,12 +72,12 @@ class ScoreWorker:
         try:
             self.scores = self._load()
         except (CallshotError, MemoryError, OSError) as error:
-            self.why = f"scores do not follow the decisions: {error}"
+            self.why_no_scores = f"scores do not follow the decisions: {error}"
             with self._condition:
                 self._stops = True
                 self._condition.notify_all()
             return
-        self.why = ""
+        self.why_no_scores = ""
         while (request := self._next_request()) is not None:
             with threadpool_limits(1):  # the other cores serve the page
                 begin_s = time.perf_counter()

@@ -104,7 +104,9 @@ class Review:
     @property
     def why_no_scores(self) -> str:
         """Why scores do not follow the decisions; empty if they do."""
-        return self.source.why if self.worker is None else self.worker.why
+        if self.worker is None:
+            return self.source.why_no_scores
+        return self.worker.why_no_scores
 
     def check_visible(self, reviewer: str, whose: str | None) -> None:
         """Raise RequestError if a reviewer asks for what others decided in a blind review."""

@@ -102,7 +102,9 @@ def _describe_orders(review: Review) -> list[dict[str, Any]]:
     orders = []
     for name, title in ORDERS.items():
         available = has_scores or name not in NEED_SCORES
-        why = None if available else review.source.why or "there are no scores"
+        why = (
+            None if available else review.source.why_no_scores or "there are no scores"
+        )
         orders.append(
             {"name": name, "title": title, "available": available, "why": why}
         )

@@ -55,7 +55,7 @@ class Source:
     thresholds   score that a detection of a label must reach, where it is known
     durations_s  of recordings, where they are known
     load_scores  opens what new scores are computed from, given the folder of the review; None if
-                 there is nothing, and `why`
+                 there is nothing, for the reason `why_no_scores`
     facts        about the source, for the journal
     """
 
@@ -66,7 +66,7 @@ class Source:
     thresholds: Mapping[str, float] = field(default_factory=dict)
     durations_s: Mapping[str, float] = field(default_factory=dict)
     load_scores: "Callable[[Path], ModelScores | HeldOutScores] | None" = None
-    why: str = ""
+    why_no_scores: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -103,7 +103,7 @@ def _open_scan(folder: Path, options: SourceOptions) -> Source:
         }
     items = make_items(events)
     model = _find_model(folder, facts, options)
-    load, why = _plan_scores(items, index, model, facts)
+    load, why_no_scores = _plan_scores(items, index, model, facts)
     return Source(
         kind=SCAN,
         title=folder.absolute().name,
@@ -112,7 +112,7 @@ def _open_scan(folder: Path, options: SourceOptions) -> Source:
         thresholds=_find_thresholds(facts),
         durations_s=durations,
         load_scores=load,
-        why=why,
+        why_no_scores=why_no_scores,
         facts=_describe_source(folder, roots, model),
     )
 
@@ -302,17 +302,22 @@ def _open_segments(
     files = RecordingFiles(roots, table[0].channel_rule, table[0].source_rate_hz)
     items = make_items(_segment_events(table, files))
     scores = None
-    why = "segments have no scores; review a study, or what callshot scan found, to see some"
+    why_no_scores = (
+        "segments have no scores; review a study, or what callshot scan found, "
+        "to see some"
+    )
     if embeddings is not None:
         scores = _score_segments(table, items, embeddings)
-        why = "" if scores is not None else f"{embeddings}: not of these segments"
+        why_no_scores = (
+            "" if scores is not None else f"{embeddings}: not of these segments"
+        )
     return Source(
         SEGMENTS_KIND,
         path.absolute().parent.name,
         items,
         files,
         load_scores=None if scores is None else lambda folder: scores,
-        why=why,
+        why_no_scores=why_no_scores,
         facts=_describe_source(path, roots),
     )
 

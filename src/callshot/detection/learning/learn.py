@@ -265,21 +265,21 @@ def _share_of_calls(calls: Calls, background: BackgroundAudio | None) -> float:
 
 
 def _make_result(
-    model: Model, earlier: Model | None, calls: Calls, embedded: EmbeddedCalls
+    model: Model, earlier: Model | None, calls: Calls, embedded_calls: EmbeddedCalls
 ) -> LearningResult:
     """Return a model, merged with an earlier one, and what became of the examples."""
     new = len(model.examples)
     if earlier is not None:
         model = merge_models(earlier, model)
         new = len(model.examples) - len(earlier.examples)
-    rejects = [*calls.rejects, *embedded.rejects]
-    notes = [*embedded.notes, *_describe_background(model)]
+    rejects = [*calls.rejects, *embedded_calls.rejects]
+    notes = [*embedded_calls.notes, *_describe_background(model)]
     return LearningResult(model, new, rejects, notes)
 
 
 def _read_clips(
     calls: Calls,
-    embedded: EmbeddedCalls,
+    embedded_calls: EmbeddedCalls,
     joined_encoder: JoinedEncoder,
     settings: AudioSettings,
 ) -> Clips | None:
@@ -287,7 +287,7 @@ def _read_clips(
     if settings.source == SEGMENT or len(joined_encoder.specs) > 1:
         return None
     grid = find_grid(joined_encoder.specs[0], settings)
-    return read_clips(calls.audio, embedded.calls, grid, settings)
+    return read_clips(calls.audio, embedded_calls.calls, grid, settings)
 
 
 def _describe_background(model: Model) -> list[str]:
@@ -337,8 +337,8 @@ def _complete_settings(
     return replace(calls.settings, window_s=window_s)
 
 
-def _make_examples(embedded: EmbeddedCalls) -> list[Example]:
-    pairs = zip(embedded.calls, embedded.windows, strict=True)
+def _make_examples(embedded_calls: EmbeddedCalls) -> list[Example]:
+    pairs = zip(embedded_calls.calls, embedded_calls.windows, strict=True)
     return [
         Example(
             call.label, call.recording, call.path, call.start_s, call.end_s, windows

@@ -39,7 +39,7 @@ class UnlabelledBackground:
         return make_span(path, start_s, end_s, call.rate_hz, call.channel_rule)
 
 
-def find_background(folder: Path, like: Segment) -> UnlabelledBackground:
+def find_background(folder: Path, segment: Segment) -> UnlabelledBackground:
     """Return the quieter half of spans; audio is read as that of a segment."""
     library = find_recordings(folder)
     readable, errors = probe_recordings(library, None, no_progress)
@@ -57,7 +57,7 @@ def find_background(folder: Path, like: Segment) -> UnlabelledBackground:
         (paths[number], start_s)
         for number, start_s in distribute_spans(durations_s, SPAN_S)
     ]
-    powers = measure_spans(library.root, starts, like)
+    powers = measure_spans(library.root, starts, segment)
     if len(powers) < FEWEST_SPANS:
         raise InputError(
             f"site: {folder}: {len(powers)} of {len(starts)} spans have sound that can be read; "
@@ -70,11 +70,13 @@ def find_background(folder: Path, like: Segment) -> UnlabelledBackground:
 
 
 def measure_spans(
-    root: Path, starts: Sequence[tuple[str, float]], like: Segment
+    root: Path, starts: Sequence[tuple[str, float]], segment: Segment
 ) -> dict[int, float]:
     """Return the mean power of the spans that can be read and are not silent, by number."""
     spans = [
-        make_span(path, start_s, start_s + SPAN_S, like.rate_hz, like.channel_rule)
+        make_span(
+            path, start_s, start_s + SPAN_S, segment.rate_hz, segment.channel_rule
+        )
         for path, start_s in starts
     ]
     powers = {}

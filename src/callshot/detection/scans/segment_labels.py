@@ -119,18 +119,18 @@ def score_vectors(model: Model, vectors: Any) -> FloatArray:
 
 
 def _make_frame(
-    model: Model, embedded: EmbeddedCalls, scores: FloatArray
+    model: Model, embedded_calls: EmbeddedCalls, scores: FloatArray
 ) -> pl.DataFrame:
     order = np.argsort(-scores, axis=1, kind="stable")
     best = order[:, 0]
     second = order[:, 1]
     rows = np.arange(len(scores))
-    calls = embedded.calls
+    calls = embedded_calls.calls
     columns: dict[str, Any] = {
         name: [getattr(call, name) for call in calls]
         for name in ("segment", "recording", "path", "start_s", "end_s")
     }
-    distance = np.linalg.norm(embedded.vectors - model.means[best], axis=1)
+    distance = np.linalg.norm(embedded_calls.vectors - model.means[best], axis=1)
     columns |= {
         "label": [model.classes[n] for n in best],
         "score": scores[rows, best],
