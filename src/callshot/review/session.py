@@ -272,13 +272,9 @@ class Review:
     def find_span(self, item: int, reviewer: str) -> tuple[float, float]:
         """Return the span of an item as a reviewer sees it."""
         decision = self.decisions.find(item, reviewer)
-        if (
-            decision is not None
-            and decision.start_s is not None
-            and decision.end_s is not None
-        ):
-            return decision.start_s, decision.end_s
-        return float(self.items.start_s[item]), float(self.items.end_s[item])
+        if decision is None or decision.start_s is None or decision.end_s is None:
+            return float(self.items.start_s[item]), float(self.items.end_s[item])
+        return decision.start_s, decision.end_s
 
     def list_changes(self, after: int) -> Answer:
         """Return what changed after a row of the journal."""
