@@ -15,10 +15,13 @@ from callshot.detection.index.index_files import (
     list_files,
     read_indexed,
     recording_folder,
-    select_spans,
     write_indexed,
 )
-from callshot.detection.index.span_writer import SpanWriter, describe_recording
+from callshot.detection.index.span_writer import (
+    SpanWriter,
+    describe_recording,
+    select_spans,
+)
 from callshot.detection.index.windows import (
     RecordingAtSpeed,
     WindowEncoder,

@@ -397,28 +397,3 @@ def find_span_damage(path: Path) -> str:
     if match is None or checksum != match[3]:
         return "its content differs from the checksum in its name"
     return ""
-
-
-def find_spans(folder: Path) -> list[Path]:
-    """Return all files of windows in the folder of a recording."""
-    with explain_unreadable(folder):
-        return select_spans(sorted(folder.glob("*.npy")))
-
-
-def select_spans(files: Sequence[Path]) -> list[Path]:
-    """Return those files that are files of windows."""
-    return [path for path in files if SPAN_NAME.fullmatch(path.name) is not None]
-
-
-def select_whole_spans(
-    paths: Sequence[Path], stamp: str, numbers: range
-) -> dict[int, str]:
-    """Return those whole files of windows of one state of a recording that have certain numbers."""
-    spans = {}
-    for path in paths:
-        match = SPAN_NAME.fullmatch(path.name)
-        if match is None or match[1] != stamp or int(match[2]) not in numbers:
-            continue
-        if not find_span_damage(path):
-            spans[int(match[2])] = path.name
-    return spans

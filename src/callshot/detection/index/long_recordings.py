@@ -20,7 +20,6 @@ from callshot.detection.index.add_recording import (
 from callshot.detection.index.index_files import (
     LOCK,
     IndexedRecording,
-    find_spans,
     list_files,
     recording_folder,
 )
@@ -28,6 +27,7 @@ from callshot.detection.index.span_writer import (
     SpanWriter,
     count_files,
     describe_recording,
+    find_spans,
 )
 from callshot.detection.index.windows import RecordingAtSpeed, WindowEncoder
 from callshot.encoders.spec import EncoderSpec

@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from callshot.detection.index.index_files import (
+    SPAN_NAME,
     IndexSettings,
     Rows,
-    select_whole_spans,
+    find_span_damage,
     write_span,
 )
 from callshot.detection.index.windows import (
@@ -27,6 +28,7 @@ from callshot.detection.index.windows import (
     split_range,
 )
 from callshot.errors import InputError
+from callshot.files import explain_unreadable
 from callshot.records import IntArray, Recording
 
 SPAN_WINDOWS = 1024  # in a file
@@ -171,3 +173,28 @@ def describe_recording(
             f"{recording.path}: at {recording.rate_hz:g} Hz it has nothing above {top_hz:g} Hz, "
             f"and {encoder} uses up to {needed_hz:g} Hz"
         )
+
+
+def find_spans(folder: Path) -> list[Path]:
+    """Return all files of windows in the folder of a recording."""
+    with explain_unreadable(folder):
+        return select_spans(sorted(folder.glob("*.npy")))
+
+
+def select_spans(files: Sequence[Path]) -> list[Path]:
+    """Return those files that are files of windows."""
+    return [path for path in files if SPAN_NAME.fullmatch(path.name) is not None]
+
+
+def select_whole_spans(
+    paths: Sequence[Path], stamp: str, numbers: range
+) -> dict[int, str]:
+    """Return those whole files of windows of one state of a recording that have certain numbers."""
+    spans = {}
+    for path in paths:
+        match = SPAN_NAME.fullmatch(path.name)
+        if match is None or match[1] != stamp or int(match[2]) not in numbers:
+            continue
+        if not find_span_damage(path):
+            spans[int(match[2])] = path.name
+    return spans
