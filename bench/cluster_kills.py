@@ -6,6 +6,7 @@ and is compared, byte by byte, with an index that was made without a cluster.
 
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -177,6 +178,8 @@ def run(
     seconds = f"{time.monotonic() - start_s:.0f}"
     if process.returncode:
         print(text[-1000:], file=sys.stderr)
+    counted = re.search(r"([\d,]+) recordings added", text)
+    row["added"] = counted[1] if counted else "none"
     return {**row, "seconds": seconds, **describe(out, plain)}
 
 
@@ -208,7 +211,7 @@ def main() -> None:
     )
     start_s = time.monotonic()
     out, first = lose_scheduler(audio, folder)
-    row = {"what": "scheduler killed", "times": 1, "exit": first}
+    row = {"what": "scheduler killed", "times": 1, "exit": first, "added": ""}
     seconds = f"{time.monotonic() - start_s:.0f}"
     rows.append({**row, "seconds": seconds, **describe(out, plain)})
     site = folder / "site"

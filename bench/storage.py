@@ -21,7 +21,8 @@ from callshot.detection.learning.learn import learn
 from callshot.detection.models.model_file import write_model
 from callshot.detection.scans.scan_files import ScanOutput, scan_files
 from callshot.detection.scans.scan_source import IndexingOptions, ScanOptions
-from callshot.storage import range_reader, to_path
+from callshot.storage import home, range_reader, to_path
+from callshot.storage.local_copies import COPIES
 from stores import (
     BUCKET,
     Proxy,
@@ -90,7 +91,7 @@ def _compare(given, folder, proxy):
         store = open_bucket(proxy)
         upload(store, local, f"{BUCKET}/in")
         store.put_file(str(model), f"{BUCKET}/model.npz")
-        row = _scan_bucket(name, latency_s, every, proxy, size)
+        row = _scan_bucket(name, latency_s, every, proxy, size, given.recordings)
         row["same files"] = _is_same(store, folder / "out")
         rows.append(row)
     return rows
@@ -131,10 +132,13 @@ def _scan(model: Path, recordings: Path, out: Path):
     )
 
 
-def _scan_bucket(name: str, latency_s: float, every: int, proxy: Proxy, size: int):
+def _scan_bucket(
+    name: str, latency_s: float, every: int, proxy: Proxy, size: int, recordings: int
+):
     """Scan from and to the bucket, with faults."""
     proxy.reset()
     range_reader.forget_ranges()  # nothing is known of the recordings
+    shutil.rmtree(home() / COPIES, ignore_errors=True)  # nor of the windows
     proxy.latency_s = latency_s
 
     def fault(method: str, path: str, number: int) -> str:
@@ -148,6 +152,7 @@ def _scan_bucket(name: str, latency_s: float, every: int, proxy: Proxy, size: in
     elapsed_s = time.monotonic() - start_s
     row = _row(name, elapsed_s, proxy.sent, size)
     row |= {"requests": proxy.requests, "failed": proxy.failed}
+    row["for each"] = proxy.requests / recordings
     row["rejects"] = len(result.rejects)
     proxy.reset()
     return row
