@@ -266,9 +266,11 @@ def test_a_worker_with_another_version_ends_the_job(tmp_path, cluster, monkeypat
         run_job(cluster, tmp_path, ["good"])
 
 
-def test_a_worker_without_callshot_is_named_when_the_cluster_is_opened(
-    tmp_path, cluster
+def test_a_worker_without_callshot_is_named_though_another_does_not_answer(
+    tmp_path, cluster, monkeypatch
 ):
+    monkeypatch.setattr(connect, "CONNECT_S", 5.0)
+    stopped = next(iter(cluster.client.run(os.getpid).values()))
     (tmp_path / "callshot").mkdir()
     (tmp_path / "callshot/__init__.py").write_text("raise ImportError")
     address = cluster.client.scheduler.address
@@ -282,12 +284,14 @@ def test_a_worker_without_callshot_is_named_when_the_cluster_is_opened(
     ) as process:
         try:
             cluster.client.wait_for_workers(3, timeout=60)
+            os.kill(stopped, signal.SIGSTOP)
             with (
                 pytest.raises(ClusterError, match=message),
                 callshot.open_cluster(address),
             ):
                 pass
         finally:
+            os.kill(stopped, signal.SIGCONT)
             process.terminate()
 
 

@@ -1,5 +1,6 @@
 """What a bucket is asked for: few requests, and results that are complete after a second run."""
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from callshot import index_recordings, learn
 from callshot.errors import OutputError
 from callshot.report.output_folder import open_output_folder
 from callshot.storage import RangeReader, to_path
+from callshot.storage.range_reader import RangeMemory, forget_ranges
 from sounds import record
 from stores import BUCKET, upload
 
@@ -101,6 +103,54 @@ def test_a_range_is_as_long_as_what_is_expected(
         while stream.tell() < 500_000:
             stream.read(8000)
     assert ranges == [200_000]
+
+
+class StoredBytes:
+    """A file of 100 bytes in a store, whose version stays the same when it is written again."""
+
+    st_size = 100
+    st_mtime_ns = 1
+
+    def __init__(self, byte: bytes, *, is_exact: bool) -> None:
+        self.byte = byte
+        self.is_exact = is_exact
+
+    def __str__(self) -> str:
+        return "https://server/x.wav"
+
+    def stat(self) -> "StoredBytes":
+        return self
+
+    def with_info(self) -> "StoredBytes":
+        return self
+
+    def has_exact_version(self) -> bool:
+        return self.is_exact
+
+    def open_stream(self) -> io.BytesIO:
+        return io.BytesIO(self.byte * 100)
+
+
+@pytest.mark.parametrize(("is_exact", "expected"), [(True, b"a"), (False, b"b")])
+def test_ranges_are_kept_only_where_every_change_gives_another_version(
+    is_exact: bool, expected: bytes
+) -> None:
+    forget_ranges()
+    for byte in (b"a", b"b"):
+        reader = RangeReader(StoredBytes(byte, is_exact=is_exact))
+        reader.seek(50)
+        last = reader.read(1)
+    forget_ranges()
+    assert last == expected
+
+
+def test_a_range_that_several_threads_asked_for_is_kept_once() -> None:
+    memory = RangeMemory(100)
+    memory.keep(("x", 60, 1), 0, bytes(40))
+    for _ in range(3):
+        memory.keep(("y", 60, 1), 0, bytes(50))
+        memory.keep(("y", 60, 1), 10, bytes(40))
+    assert memory.find(("x", 60, 1), 0) == bytes(40)
 
 
 def write_results(

@@ -47,3 +47,6 @@ def _print_usage(usage: "Usage") -> None:
         table.add_column(name, justify="right")
     table.add_row(*cells.values())
     Console(stderr=True).print(table)
+    for address, reason in usage.given_up.items():
+        line = f"worker {address} did nothing: it could not begin ({reason})"
+        print(printable(line), file=sys.stderr)

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,6 +23,7 @@ from callshot.distributed.job_workers import (
     ignore_missing,
     list_gpu_workers,
     list_workers,
+    lost_message,
 )
 from callshot.distributed.run_job import JobRun, Usage
 from callshot.encoders.embed import default_threads
@@ -326,17 +327,31 @@ def check_workers(client: "Client", where: str) -> None:
 
 
 def _ask_for_versions(client: "Client") -> dict[str, str]:
-    """Return the versions of all workers; none if one of them does not answer.
-
-    All are asked in one message, which a worker answers while it works on a task.
-    """
-    answer = client.run(_make_question(), on_error="ignore", asynchronous=True)
-    question = asyncio.run_coroutine_threadsafe(answer, client.loop.asyncio_loop)
+    """Return the versions of the workers that answer; one that works on a task does, too."""
+    answers = _ask_each(client, list_workers(client))
+    loop = client.loop.asyncio_loop
     try:
-        return dict(question.result(CONNECT_S))
-    except TimeoutError:
-        question.cancel()
+        return asyncio.run_coroutine_threadsafe(answers, loop).result()
+    except OSError as error:
+        raise ClusterError(lost_message(client)) from error
+
+
+async def _ask_each(client: "Client", addresses: Sequence[str]) -> dict[str, str]:
+    find_version = _make_question()
+    options = {"on_error": "ignore", "asynchronous": True}
+    questions = []
+    for address in addresses:
+        answer = client.run(find_version, workers=[address], **options)
+        questions.append(asyncio.ensure_future(answer))
+    if not questions:  # the last worker has left
         return {}
+    answered, late = await asyncio.wait(questions, timeout=CONNECT_S)
+    for question in late:
+        question.cancel()
+    versions: dict[str, str] = {}
+    for question in answered:
+        versions |= question.result()
+    return versions
 
 
 def _make_question() -> Callable[[], str]:

@@ -28,10 +28,11 @@ def ignore_missing() -> None:
 
 @dataclass
 class FailedOpenings:
-    """How often a worker could not open what a job needs, and until when it gets no task."""
+    """How often a worker could not open what a job needs, why, and until when it gets no task."""
 
     count: int = 0
     end_s: float = 0.0
+    reason: str = ""
 
     @property
     def is_last(self) -> bool:
@@ -43,9 +44,10 @@ class FailedOpenings:
         """Whether the worker gets no task now."""
         return self.is_last or time.monotonic() < self.end_s
 
-    def add(self) -> None:
-        """Count a failure; one of a task that was sent before the pause is none."""
-        if self.is_pausing:
+    def add(self, reason: str, sent_s: float) -> None:
+        """Count a failure, but not that of a task that was sent before the end of the pause."""
+        self.reason = reason
+        if self.is_last or sent_s < self.end_s:
             return
         self.end_s = time.monotonic() + PAUSE_S * 2**self.count
         self.count += 1
@@ -73,18 +75,28 @@ class JobWorkers:
         if time.monotonic() - self.counted_s < COUNT_S:
             return False
         self.restore()
-        self.addresses = list_workers(self.client)
-        if self.job.needs_gpu:
-            self.addresses = list_gpu_workers(self.client)
+        list_them = list_gpu_workers if self.job.needs_gpu else list_workers
+        self.addresses = list_them(self.client)
+        for address in self.failed.keys() - set(self.addresses):
+            del self.failed[address]
         self.counted_s = time.monotonic()
         if not self._all_failed:
             self.seen_s = self.counted_s
         elif self.counted_s - self.seen_s > NO_WORKERS_S:
-            raise ClusterError(
-                f"{self.job.kind}: the cluster has had no workers for {NO_WORKERS_S:g} s; "
-                "start some, and run the command again"
-            )
+            raise ClusterError(f"{self.job.kind}: {self._describe_missing()}")
         return True
+
+    def _describe_missing(self) -> str:
+        """Return why no worker can have tasks."""
+        if self.failed:
+            address, failed = next(iter(self.failed.items()))
+            waited = f"no other worker came in {NO_WORKERS_S:g} s"
+            return f"worker {address}: {failed.reason}; {waited}"
+        kind = "workers with a GPU" if self.job.needs_gpu else "workers"
+        return (
+            f"the cluster has had no {kind} for {NO_WORKERS_S:g} s; start some, and run the "
+            "command again"
+        )
 
     @property
     def ready(self) -> list[str]:
@@ -105,8 +117,7 @@ class JobWorkers:
     @property
     def _all_failed(self) -> bool:
         """Whether no worker gets tasks any more, or there is none."""
-        lasting = {one for one, failed in self.failed.items() if failed.is_last}
-        return lasting.issuperset(self.addresses)
+        return self.given_up.keys() >= set(self.addresses)
 
     @property
     def _pausing(self) -> set[str]:
@@ -116,9 +127,20 @@ class JobWorkers:
         """Forget the failures of a worker, which has opened what the job needs."""
         self.failed.pop(address, None)
 
-    def note_failed(self, address: str, reason: str) -> None:
-        """Count that a worker failed to open what the job needs; raise if all did, too often."""
-        self.failed.setdefault(address, FailedOpenings()).add()
+    @property
+    def given_up(self) -> dict[str, str]:
+        """The workers that get no task any more, with the reasons."""
+        failed = self.failed.items()
+        return {
+            address: openings.reason for address, openings in failed if openings.is_last
+        }
+
+    def note_failed(self, address: str, reason: str, sent_s: float) -> None:
+        """Count that a worker failed to open what the job needs; raise if all did, too often.
+
+        `sent_s` is when its task was sent.
+        """
+        self.failed.setdefault(address, FailedOpenings()).add(reason, sent_s)
         if address in self.addresses and self._all_failed:
             raise ClusterError(
                 f"{self.job.kind}: worker {address}: {reason}; every worker failed like this, "
@@ -137,8 +159,13 @@ def list_workers(client: "Client") -> list[str]:
 
 def list_gpu_workers(client: "Client") -> list[str]:
     """Return the addresses of the workers that announce a GPU."""
-    workers = client.scheduler_info()["workers"]
-    return [one for one, facts in workers.items() if GPU in facts["resources"]]
+    check_alive(client)
+    try:  # what scheduler_info returns may be without workers
+        identity = client.sync(client.scheduler.identity, n_workers=-1)
+    except Exception as error:
+        raise ClusterError(lost_message(client)) from error
+    workers = identity["workers"].items()
+    return [address for address, facts in workers if GPU in facts["resources"]]
 
 
 def check_alive(client: "Client") -> None:

@@ -64,15 +64,21 @@ class Usage:
     cpu_s: float = 0.0
     wall_s: float = 0.0
     bytes_read: int = 0
+    given_up: dict[str, str] = field(default_factory=dict)  # workers, and why
 
 
 @dataclass(frozen=True)
 class _Batch:
-    """Items that are one task; `workers` are those that should have it, all if there are none."""
+    """Items that are one task.
+
+    workers  those that should have it, all if there are none
+    sent_s   when it was sent
+    """
 
     numbers: Sequence[int]
     is_alone: bool = False
     workers: Sequence[str] = ()
+    sent_s: float = 0.0
 
 
 @dataclass
@@ -126,7 +132,8 @@ class JobRun:
         together: dict[tuple[str, ...], list[_Batch]] = {}
         for batch in self._choose_batches():
             workers = tuple(self._choose_workers(batch))
-            together.setdefault(workers, []).append(replace(batch, workers=workers))
+            sent = replace(batch, workers=workers, sent_s=time.monotonic())
+            together.setdefault(workers, []).append(sent)
         for workers, batches in together.items():
             self._submit(batches, workers)
         unsent = self.waiting or self.unsent or self.suspects or self.later
@@ -274,7 +281,8 @@ class JobRun:
 
     def _send_elsewhere(self, batch: _Batch, error: OpeningFailed) -> None:
         """Send the items of a worker that could not begin with them again, to others if it can."""
-        self.workers.note_failed(error.worker, error.reason)
+        self.workers.note_failed(error.worker, error.reason, batch.sent_s)
+        self.usage.given_up |= self.workers.given_up
         if batch.is_alone:
             self.suspects.extendleft(batch.numbers)
         else:

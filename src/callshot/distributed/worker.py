@@ -173,6 +173,8 @@ def _may_pass(error: Exception) -> bool:
 
 def _describe_error(error: Exception) -> str:
     reason = error_reason(error)
+    if not isinstance(error, OSError | CallshotError | WorkerUnfit):
+        return f"{type(error).__name__}: {reason}"
     file = getattr(error, "filename", None)
     return f"{file}: {reason}" if file else reason
 

@@ -3,9 +3,9 @@
 libsndfile reads 8 kB at a time, and each request takes a round trip. The first range is small,
 because a header is often all that is needed. Each range is as long as what is expected to be read,
 and while reads follow each other at least twice as long as the one before. The latest ranges stay
-in memory: readers go back by a margin or a window. The starts of files, and the latest ranges of
-small ones, stay in memory for other readers of the same version: a recording is opened several
-times.
+in memory: readers go back by a margin or a window. The starts of files stay in memory for other
+readers of the same version, since a recording is opened several times; so do the latest ranges of
+small files in a store whose versions are exact.
 """
 
 import errno
@@ -50,9 +50,15 @@ class RangeMemory:
 
     def keep(self, file: FileVersion, position: int, content: bytes) -> None:
         """Keep a range; forget the files that were not read for longest."""
+        end = position + len(content)
         with self._lock:
-            self._ranges.setdefault(file, []).append((position, content))
+            ranges = self._ranges.setdefault(file, [])
             self._ranges.move_to_end(file)
+            if any(
+                start <= position and end <= start + len(kept) for start, kept in ranges
+            ):
+                return  # another thread was faster
+            ranges.append((position, content))
             self._size += len(content)
             while self._size > self._most:
                 _, ranges = self._ranges.popitem(last=False)
@@ -95,6 +101,9 @@ class StoredFile(Protocol):
 
     def with_info(self) -> "StoredFile":
         """Return the file with what the store says now, which is not asked for again."""
+
+    def has_exact_version(self) -> bool:
+        """Return whether every change gives another version."""
 
     def open_stream(self) -> Any:
         """Open the file to read ranges of it."""
@@ -222,7 +231,7 @@ class RangeReader(io.RawIOBase):
             return
         if self._position == 0:
             _starts.keep(self._version, 0, content[:FIRST_BYTES])
-        if self.size <= SMALL_BYTES:
+        if self.size <= SMALL_BYTES and self._path.has_exact_version():
             _latest.keep(self._version, self._position, content)
 
     def _request(self, start: int, end: int) -> bytes:

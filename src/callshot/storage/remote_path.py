@@ -25,11 +25,14 @@ WEB = ("http", "https")
 S3 = ("s3", "s3a")
 # What changes when a file does, as the stores name it; the first that is there counts.
 # fmt: off
-VERSION_KEYS = (
+CONTENT_KEYS = (
     "ETag", "etag", "md5Hash", "md5", "content_md5", "Content-MD5", "Digest", "generation",
+)
+TIME_KEYS = (
     "LastModified", "last_modified", "Last-Modified", "updated", "mtime", "modified", "created",
 )
 # fmt: on
+VERSION_KEYS = CONTENT_KEYS + TIME_KEYS
 CONNECT_S = 10.0  # to a web server
 ANSWER_S = 30.0  # without a byte of an answer
 NO_URL = "expected a path on this machine, got a URL"
@@ -147,6 +150,16 @@ class RemotePath(PurePosixPath):
             return RemoteStatus(size, UNKNOWN_VERSION, stat.S_IFREG)
         digest = sha256(str(version).encode()).digest()
         return RemoteStatus(size, int.from_bytes(digest[:7], "big"), stat.S_IFREG)
+
+    def has_exact_version(self) -> bool:
+        """Return whether every change gives another version.
+
+        A time may be in whole seconds, and web servers make an ETag of it.
+        """
+        if self.protocol in WEB:
+            return False
+        info = self.info()
+        return any(info.get(key) for key in CONTENT_KEYS)
 
     def info(self) -> Info:
         """Return what the store says about a file or folder; of a listed file, what it said."""
