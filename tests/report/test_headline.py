@@ -143,7 +143,7 @@ def test_without_baselines_the_card_says_how_to_measure_it():
 
 
 def test_the_card_of_call_types_names_the_one_that_stands_out():
-    rows = [class_budget("roar", 0.01), class_budget("bark", 0.02, named=True)]
+    rows = [class_budget("roar", 0.01), class_budget("bark", 0.02, recommended=True)]
     card = write_summary(make({"mfcc": RISING}, budget=rows)).cards[2]
     assert card.answer == "bark"
     assert "0.020 of AP (98 % interval: 0.010 to 0.030)" in card.text
@@ -156,7 +156,7 @@ def test_no_sentence_has_more_than_25_words(spread):
         "perch": (0.2, 0.3, 0.4, 0.5, 0.58, 0.8),
         "random": [0.2] * 6,
     }
-    rows = [class_budget("roar", 0.01), class_budget("bark", 0.02, named=True)]
+    rows = [class_budget("roar", 0.01), class_budget("bark", 0.02, recommended=True)]
     baselines = [
         baseline(0.54),
         baseline(0.7, "end-to-end", "AERD", ""),
