@@ -139,7 +139,7 @@ def describe(
             key = {"metric": metric, "spread": "total", "k": k, "scoring": "all"}
             transfer = result.curve.filter(encoder=name, **key)["mean"][0]
             own = result.within_target.curve.filter(**key)["mean"][0]
-            cost = result.transfer_cost.filter(one=name, **key).row(0, named=True)
+            cost = result.transfer_difference.filter(one=name, **key).row(0, named=True)
             plain.setdefault(metric, cost["mean"])
             row[title] = f"{transfer:.2f}"
             row[f"{title} within target"] = f"{own:.2f}"

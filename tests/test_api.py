@@ -283,7 +283,7 @@ def test_queries_of_another_corpus_have_the_difference_beside_the_curves() -> No
     assert isinstance(result, callshot.TransferEvaluation)
     assert result.encoders == ["X", "X, centred"]
     assert result.corpus == "north"
-    assert set(result.transfer_cost["other"]) == {"examples of north"}
+    assert set(result.transfer_difference["other"]) == {"examples of north"}
     assert result.queries == 40
     alone = callshot.evaluate(*target[:2], groups=GROUPS, **FEW)
     assert result.within_target.folds.fold.tolist() == alone.folds.fold.tolist()

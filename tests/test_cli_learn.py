@@ -35,8 +35,8 @@ def test_learn_model_scan_and_export_work_one_after_the_other(
     shown = run("learn", site, "--add", model, "--out", model)
     assert "18 examples (0 new) of 3 labels" in shown.out
     shown = run("model", model)
-    assert "named right" in shown.out
-    assert "expected recall: 100% on average over 3 labels" in shown.out
+    assert "gain of one more example" in shown.out
+    assert "expected accuracy: 100% on average over 3 labels" in shown.out
     segments = tmp_path / "segments"
     run("segment", site, "--min-length-s", "0.1", "--out", segments, "--quiet")
     labels = tmp_path / "labels"

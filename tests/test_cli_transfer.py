@@ -70,9 +70,9 @@ def test_every_file_says_where_examples_and_queries_are_from(
     assert (
         set(values.select("source_corpus", "target_corpus").unique().rows()) == CORPORA
     )
-    transfer_cost = rows(out / "differences.csv")
-    assert {row["other"] for row in transfer_cost} == {"examples of target"}
-    assert {row["k"] for row in transfer_cost} == {"1", "2", "4"}
+    transfer_difference = rows(out / "differences.csv")
+    assert {row["other"] for row in transfer_difference} == {"examples of target"}
+    assert {row["k"] for row in transfer_difference} == {"1", "2", "4"}
     text = capsys.readouterr().out
     first = text.splitlines()[0]
     assert first.startswith(

@@ -64,7 +64,7 @@ def test_the_summary_shows_thresholds_and_their_origin(model):
     text = "\n".join(describe_model(model))
     assert "thresholds at 1 false alarm per hour and label, from " in text
     assert "extrapolated beyond the highest score" in text
-    assert "expected recall at these thresholds: " in text
+    assert "expected recall of a scan at these thresholds: " in text
     without = replace(model, background=None)
     text = "\n".join(describe_model(without))
     assert "from distances of the examples" in text

@@ -178,9 +178,9 @@ def test_a_class_is_named_if_it_gains_in_98_and_most_in_90_percent_of_samples():
     frame, label = recommend({"roar": mostly(0.02, 0.9, 0.005), "bark": bark})
     assert label == "roar"
     row = frame.row(0, named=True)
-    assert (row["p_gain"], row["p_largest_gain"]) == (1.0, 0.9)
+    assert (row["prob_gain"], row["prob_largest_gain"]) == (1.0, 0.9)
     assert (row["next_gain_p01"], row["next_gain_p99"]) == (0.005, 0.02)
-    assert frame["p_largest_gain"].to_list() == [0.9, 0.1]
+    assert frame["prob_largest_gain"].to_list() == [0.9, 0.1]
     assert frame["recommended"].to_list() == [True, False]
     assert recommend({"roar": mostly(0.02, 0.89, 0.005), "bark": bark})[1] is None
     assert recommend({"roar": mostly(0.02, 0.98, 0.0), "bark": bark})[1] == "roar"
@@ -189,7 +189,7 @@ def test_a_class_is_named_if_it_gains_in_98_and_most_in_90_percent_of_samples():
 
 def test_equal_gains_are_not_the_largest():
     frame, label = recommend({"roar": np.full(200, 0.02), "bark": np.full(200, 0.02)})
-    assert frame["p_largest_gain"].to_list() == [0.0, 0.0]
+    assert frame["prob_largest_gain"].to_list() == [0.0, 0.0]
     assert label is None
 
 
@@ -201,7 +201,7 @@ def test_no_class_is_named_with_few_samples_without_another_or_for_a_small_gain(
     unknown = large | {"bark": np.full(200, math.nan)}
     frame, label = recommend(unknown)
     assert label is None
-    assert frame["p_largest_gain"].is_nan().all()
+    assert frame["prob_largest_gain"].is_nan().all()
     assert recommend(large, means={1: 0.2, 2: 0.201, 3: 0.202})[1] is None
 
 
@@ -238,7 +238,7 @@ def test_noise_names_a_class_in_at_most_one_of_30_corpora():
         table = noise_corpus(seed, classes, calls)
         budgets.append(evaluate_tables([table], protocol).budget)
     assert sum(frame["recommended"].any() for frame in budgets) <= 1
-    compared = sum(frame["p_largest_gain"].is_not_nan().any() for frame in budgets)
+    compared = sum(frame["prob_largest_gain"].is_not_nan().any() for frame in budgets)
     assert compared >= 20
 
 
@@ -302,14 +302,14 @@ def test_every_encoder_and_eligible_class_of_a_real_evaluation_has_its_row():
     judged = [
         "next_gain_p01",
         "next_gain_p99",
-        "p_gain",
-        "p_largest_gain",
+        "prob_gain",
+        "prob_largest_gain",
         "recommended",
     ]
     means = label_budget(result.per_class, result.classes)
     assert result.budget.drop(judged).equals(means.drop(judged))
     is_compared = result.budget["next_gain"].is_not_nan()
-    assert result.budget["p_largest_gain"].is_not_nan().equals(is_compared)
+    assert result.budget["prob_largest_gain"].is_not_nan().equals(is_compared)
     assert is_compared.sum() >= 2
     eligible = {c.label: c for c in result.classes if c.eligible}
     assert found.keys() == eligible.keys()

@@ -110,7 +110,7 @@ def test_all_is_the_whole_library_without_the_site():
     golden = twin.values(protocol, "shared", max(sizes))[:, 0]
     assert value_matrix(last)[0] == pytest.approx(golden, abs=1e-12)
     within_target = value_matrix(result.within_target.values.filter(metric="map"))[-1]
-    cost = result.transfer_cost.filter(metric="map")["mean"][-1]
+    cost = result.transfer_difference.filter(metric="map")["mean"][-1]
     assert cost == pytest.approx(float((golden - within_target).mean()), abs=1e-12)
     (sentence,) = describe_transfer(evaluate_transfer(source, target, only_all))
     assert sentence.startswith(f"With {max(sizes)} examples")
@@ -129,7 +129,10 @@ def test_where_the_site_has_no_row_for_all_there_is_no_difference():
     protocol = replace(SHARED, shots=(1, max(pools)), whole_pool=True)
     result = evaluate_transfer(source, target, protocol)
     assert result.curve.filter(metric="map").height == 3
-    assert result.transfer_cost.filter(metric="map")["k"].to_list() == [1, max(pools)]
+    assert result.transfer_difference.filter(metric="map")["k"].to_list() == [
+        1,
+        max(pools),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +152,7 @@ def test_classifiers_are_fitted_to_the_library_alone(classifier, transform):
     samples = value_matrix(result.values.filter(classifier=classifier, metric="map"))
     expected = value_matrix(golden.values.filter(metric="map"))
     np.testing.assert_allclose(samples, expected, atol=1e-9)
-    names = result.transfer_cost["one"].unique(maintain_order=True).to_list()
+    names = result.transfer_difference["one"].unique(maintain_order=True).to_list()
     assert names == ["test", f"test, {classifier}"]
 
 
@@ -180,7 +183,7 @@ def test_the_difference_is_that_of_samples_on_the_same_queries():
     key = {"metric": "map", "spread": "total", "scoring": "all", "k": 2}
     transfer = value_matrix(result.values.filter(**key))
     within_target = value_matrix(result.within_target.values.filter(**key))
-    row = result.transfer_cost.filter(**key).row(0, named=True)
+    row = result.transfer_difference.filter(**key).row(0, named=True)
     assert row["one"] == "test"
     assert row["other"] == "examples of target"
     assert row["mean"] == pytest.approx(
@@ -221,7 +224,7 @@ def test_several_tables_of_the_library_have_a_curve_each_against_one_of_the_site
     assert result.encoders == ["test", "test at site"]
     assert result.within_target.encoders == ["test"]
     assert (
-        result.transfer_cost["one"].unique(maintain_order=True).to_list()
+        result.transfer_difference["one"].unique(maintain_order=True).to_list()
         == result.encoders
     )
     pairs = result.differences.select("one", "other").unique().rows()

@@ -449,9 +449,9 @@ def test_budgets_of_earlier_versions_are_read(tmp_path):
     path = tmp_path / "budget.csv"
     write_frame(evaluation.budget, path)
     header, rows = path.read_text(encoding="utf-8").split("\n", 1)
-    assert header.endswith("p_gain,p_largest_gain,recommended")
+    assert header.endswith("prob_gain,prob_largest_gain,recommended")
     header = header.replace(
-        "p_gain,p_largest_gain,recommended", "gains,gains_most,named"
+        "prob_gain,prob_largest_gain,recommended", "gains,gains_most,named"
     )
     path.write_text(f"{header}\n{rows}", encoding="utf-8")
     assert read_frame(path, BUDGET).equals(evaluation.budget)

@@ -141,7 +141,7 @@ class ComparisonOptions:
         int | None,
         typer.Option(
             metavar="N",
-            help="Number that starts the random choices. The same seed gives the same results.",
+            help="Random seed. The same seed gives the same results.",
             show_default="0, or the seed of --against",
         ),
     ] = None

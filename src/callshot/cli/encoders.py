@@ -65,8 +65,8 @@ def embed(
             "--encoder",
             "-e",
             metavar="NAME",
-            help="Name of the encoder. callshot encoders shows all names. A+B joins the vectors of "
-            "two encoders.",
+            help="Name of the encoder. callshot encoders shows all names. A+B concatenates the "
+            "vectors of two encoders.",
         ),
     ],
     out: OutTable,
@@ -328,7 +328,7 @@ def coverage(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Folder for band-coverage.csv, band-coverage.pdf and band-coverage.png.",
+            help="Folder for band-coverage.csv, .json, .pdf and .png.",
             show_default="the folder of SEGMENTS",
         ),
     ] = None,
@@ -338,7 +338,7 @@ def coverage(
 
     Speeding calls up or slowing them down (speed) moves their frequencies. Use this command before
     embed to choose an encoder and a speed. Rows marked auto are those that --set speed=auto would
-    choose. Frequencies are those of the recordings.
+    choose. Frequencies are in Hz of the original recordings, before the change of speed.
 
     Example: callshot encoders coverage segments/segments.parquet
     """

@@ -42,10 +42,10 @@ class TransferOptions:
     queries: Annotated[
         list[Path] | None,
         typer.Option(
-            metavar="TABLE",
-            help="Table with the queries; the examples come from TABLE. Measures how well "
-            "examples from another site or recorder work. Both tables must have the same encoder. "
-            "Can be repeated, once for each TABLE.",
+            metavar="TARGET",
+            help="Measure a transfer: the examples come from TABLE (the source, for example "
+            "another site or recorder), the queries from this table (the target). Both must have "
+            "the same encoder. Can be repeated, once for each TABLE.",
             show_default=False,
         ),
     ] = None
@@ -102,7 +102,7 @@ def evaluate(
 ) -> None:
     """Measure how well calls are classified with k examples per class, without training.
 
-    One call after the other is the query: k examples of every class are drawn at random (the
+    Each call in turn is the query: k examples of every class are drawn at random (the
     support set), and the query gets the class whose mean embedding is nearest. This is repeated
     with many support sets. The recordings are divided into folds, so that a query and its examples
     never come from the same recording. Results are mean average precision (mAP), AUROC, accuracy

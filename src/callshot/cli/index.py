@@ -92,10 +92,11 @@ def index(
 ) -> None:
     """Make an index of recordings: the embeddings of all their windows, for find and scan.
 
-    The index has for each window the recording, start and end in seconds of the recording, sound
-    level, and date and time if the name or the header of the file has them. After a crash, or when
-    there are new recordings, run the command again: only what is missing is embedded. Several
-    processes can work on one index. A recording that cannot be read is left out and reported.
+    The index has for each window the recording, start and end in seconds of the recording, the RMS
+    level in dBFS, and date and time if the name or the header of the file has them. After a crash,
+    or when there are new recordings, run the command again: only what is missing is embedded.
+    Several processes can work on one index. A recording that cannot be read is left out and
+    reported.
 
     Example: callshot index recordings --encoder birdnet-v2.4 --out index
     """

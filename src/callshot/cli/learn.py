@@ -93,8 +93,9 @@ class ExampleOptions:
         typer.Option(
             metavar="auto|none|DIR",
             help="Sound without calls, to set thresholds for scan. auto: the parts of the "
-            "annotated recordings that have no annotation. none: no thresholds. DIR: a folder of "
-            "recordings without calls.",
+            "annotated recordings that have no annotation. none: no background; scan then sets "
+            "thresholds from the recordings that it scans, or, if these are too short, from the "
+            "examples. DIR: a folder of recordings without calls.",
         ),
     ] = "auto"
     site: Annotated[

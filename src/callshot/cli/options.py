@@ -69,7 +69,7 @@ Seed = Annotated[
     int,
     typer.Option(
         metavar="N",
-        help="Number that starts the random choices. The same seed gives the same results.",
+        help="Random seed. The same seed gives the same results.",
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
@@ -135,7 +135,7 @@ MinLength = Annotated[
     float | None,
     typer.Option(
         metavar="S",
-        help="Shortest call, in seconds, without the collar. Shorter calls are left out.",
+        help="Shortest call, in seconds, as annotated. Shorter calls are left out.",
         show_default="1, or the value of a known corpus",
     ),
 ]

@@ -59,9 +59,10 @@ class EventOptions:
         str,
         typer.Option(
             metavar="auto|always|none",
-            help="Which examples of the model are mixed into background sound of these recordings, "
-            "so that they sound as they would there. auto: those from clips. always: all. none: no "
-            "examples.",
+            help="Whether to mix the model's examples into background sound of these recordings "
+            "(at most 20 examples per label), and to set the thresholds from these recordings. "
+            "auto: only if the model has no background of its own, for example one learned from "
+            "clips. always: for any model. none: use the model as it is.",
         ),
     ] = "auto"
     to: Annotated[
@@ -69,7 +70,8 @@ class EventOptions:
         typer.Option(
             metavar="NAMES",
             help="Programs for which tables of the events are written: raven, audacity, "
-            "kaleidoscope; separated by commas.",
+            "kaleidoscope; separated by commas. With raven, raven-all has one table of all "
+            "recordings.",
         ),
     ] = "raven"
     clips: Annotated[
@@ -86,7 +88,8 @@ class EventOptions:
         float | None,
         typer.Option(
             metavar="HZ",
-            help="Highest frequency in the spectrograms.",
+            help="With --clips: upper limit of the frequency axis in the spectrograms. Does not "
+            "change what is detected.",
             show_default="half the sample rate",
         ),
     ] = None

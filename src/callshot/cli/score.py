@@ -131,7 +131,7 @@ def score(
         typer.Option(
             metavar="FILE",
             help="Table of some of the detections, with a column confirmed (yes or no). Estimates "
-            "how many of all detections are calls.",
+            "the precision: how many of all detections are calls.",
         ),
     ] = None,
     columns: Columns = None,
@@ -208,7 +208,7 @@ def convert(
         float | None,
         typer.Option(
             metavar="HZ",
-            help="Highest frequency in the spectrograms.",
+            help="With --clips: upper limit of the frequency axis in the spectrograms.",
             show_default="half the sample rate",
         ),
     ] = None,

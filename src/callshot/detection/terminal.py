@@ -151,7 +151,7 @@ def _show_strongest(events: Frame, console: Console) -> None:
 def _describe(result: ScanResult) -> Iterator[str]:
     yield (
         f"{len(result.events):,} events in {result.hours:.2f} h of {len(result.recordings):,} "
-        f"recordings; {result.active:,} of {result.windows:,} windows have a call"
+        f"recordings; {result.active:,} of {result.windows:,} windows have a detection"
     )
     yield (
         f"aim: {result.options.false_alarms:g} false alarms per hour and class; "

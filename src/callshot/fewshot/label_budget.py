@@ -29,7 +29,7 @@ LATER_HALF = 0.5  # curves are fitted to the shots from this share of the last o
 MIN_P_GAIN = 0.98  # share of samples in which a recommended class gains
 MIN_P_LARGEST_GAIN = 0.9  # and in which it gains more than every other class
 NOT_COMPARED = dict.fromkeys(
-    ("next_gain_p01", "next_gain_p99", "p_gain", "p_largest_gain"), np.nan
+    ("next_gain_p01", "next_gain_p99", "prob_gain", "prob_largest_gain"), np.nan
 )
 
 REACHES = 0.98  # share of samples that reach the target from where it is called clear
@@ -183,7 +183,7 @@ def recommended_class(budget: pl.DataFrame) -> Row | None:
 
 def has_gains(budget: pl.DataFrame) -> bool:
     """Return whether classes were compared, so that one could have been recommended."""
-    return bool(budget["p_largest_gain"].is_not_nan().any())
+    return bool(budget["prob_largest_gain"].is_not_nan().any())
 
 
 def saturation(curve: pl.DataFrame, within: float = WITHIN) -> int | None:
@@ -246,16 +246,16 @@ def _summarise_gain(gain: FloatArray, largest_other: FloatArray) -> Row:
     return {
         "next_gain_p01": low,
         "next_gain_p99": high,
-        "p_gain": np.mean(gain > 0),
-        "p_largest_gain": np.mean(gain > largest_other),
+        "prob_gain": np.mean(gain > 0),
+        "prob_largest_gain": np.mean(gain > largest_other),
     }
 
 
 def _is_recommended(row: Row) -> bool:
     """Return whether a class is recommended: it gains, most of all, and enough to matter."""
     return bool(
-        row["p_gain"] >= MIN_P_GAIN
-        and row["p_largest_gain"] >= MIN_P_LARGEST_GAIN
+        row["prob_gain"] >= MIN_P_GAIN
+        and row["prob_largest_gain"] >= MIN_P_LARGEST_GAIN
         and row["double_gain"] >= WITHIN
     )
 

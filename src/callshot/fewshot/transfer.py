@@ -113,10 +113,10 @@ def _make_result(
     )
     results["notes"] = _join_notes([*notes, *transfer.notes], within)
     reference = Protocol(**transfer.settings).reference
-    transfer_cost = compare_with_target(
+    transfer_difference = compare_with_target(
         transfer, within_target, task.encoder_pairs, reference
     )
-    results["differences"] = pl.concat([transfer_cost, transfer.differences])
+    results["differences"] = pl.concat([transfer_difference, transfer.differences])
     return TransferEvaluation(
         **results,
         source_corpus=task.source.corpus,

@@ -214,7 +214,7 @@ class Evaluation:
 class TransferEvaluation(Evaluation):
     """The k-shot curve with examples from a source corpus and queries from a target corpus.
 
-    Its frames are those of the transfer; `differences` also has `transfer_cost`.
+    Its frames are those of the transfer; `differences` also has `transfer_difference`.
 
     Attributes
     ----------
@@ -234,8 +234,8 @@ class TransferEvaluation(Evaluation):
     encoder_pairs: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     @property
-    def transfer_cost(self) -> Frame:
-        """What the transfer costs: its curves minus those within the target."""
+    def transfer_difference(self) -> Frame:
+        """Curves of the transfer minus those within the target: below 0 if it is worse."""
         return self.differences.filter(other=TARGET_EXAMPLES.format(self.corpus))
 
     def evaluations(self) -> list[tuple[str, Evaluation]]:

@@ -152,8 +152,8 @@ DUPLICATES: Schema = {
 # What more exemplars are worth to a class. `value` is the mean at `k`, the last complete shot. A
 # curve a − b/k gives the gain of one exemplar more, of twice as many, and the limit a; `error` is
 # its RMSE. In the samples of `total`: the interval of `next_gain`, the share in which it is above
-# 0 (`p_gain`), and in which it is larger than that of every other class (`p_largest_gain`). A class
-# is `recommended` for more exemplars if it stands out.
+# 0 (`prob_gain`), and in which it is larger than that of every other class (`prob_largest_gain`).
+# A class is `recommended` for more exemplars if it stands out.
 BUDGET: Schema = {
     "corpus": pl.String,
     "encoder": pl.String,
@@ -168,8 +168,8 @@ BUDGET: Schema = {
     "error": pl.Float64,
     "next_gain_p01": pl.Float64,
     "next_gain_p99": pl.Float64,
-    "p_gain": pl.Float64,
-    "p_largest_gain": pl.Float64,
+    "prob_gain": pl.Float64,
+    "prob_largest_gain": pl.Float64,
     "recommended": pl.Boolean,
 }
 # How many exemplars per class reach a target: by the mean, and in 98 % of samples; null where no

@@ -59,8 +59,8 @@ RESULT_FRAMES: dict[str, Schema] = {
 VALUES_FILE = "values.parquet"
 # Columns of earlier versions.
 OLD_NAMES = {
-    "gains": "p_gain",
-    "gains_most": "p_largest_gain",
+    "gains": "prob_gain",
+    "gains_most": "prob_largest_gain",
     "named": "recommended",
 }
 LATER_FILES = ("sensitivity.csv", "sensitivity_means.csv")  # older results have none

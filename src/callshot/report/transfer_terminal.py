@@ -1,4 +1,4 @@
-"""A transfer → what a terminal shows: the cost in sentences, a table per encoder, notes."""
+"""A transfer → what a terminal shows: the difference in sentences, a table per encoder, notes."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,7 @@ HEADINGS = ("transfer", "within target", "within source")  # of the curves
 
 
 def show_transfer(result: TransferEvaluation, console: Console) -> None:
-    """Print the cost of the transfer, the curves, and the notes."""
+    """Print the difference from the target's own examples, the curves, and the notes."""
     print_lines(console, describe_transfer(result), "bold")
     spread = preferred_spread(result.spreads)
     for encoder in result.encoders:
@@ -34,28 +34,30 @@ def show_transfer(result: TransferEvaluation, console: Console) -> None:
 
 
 def describe_transfer(result: TransferEvaluation) -> Iterator[str]:
-    """Yield a sentence for each encoder: the score, and the cost of the transfer."""
+    """Yield a sentence for each encoder: the score, and its difference from the target's own."""
     k = sentence_shots(result)
     spread = preferred_spread(result.spreads)
     examples = "1 example" if k == 1 else f"{k} examples"
     for encoder in result.encoders:
         transfer, within_target, *_ = result.list_curves(encoder).values()
         score = _mean(transfer, "map", spread, k)
-        cost = _describe_cost(_costs(result, encoder, spread), result.corpus, k)
+        difference = _describe_difference(
+            _differences(result, encoder, spread), result.corpus, k
+        )
         right = _mean(transfer, "accuracy", spread, k)
         own_right = _mean(within_target, "accuracy", spread, k)
         begin = "With" if len(result.encoders) == 1 else f"{encoder}: with"
         yield (
             f"{begin} {examples} per call type from {result.source_corpus}, mAP on "
-            f"{result.corpus} is {score:.2f}, {cost}; {100 * right:.0f} % of the calls "
-            f"get the right name, against {100 * own_right:.0f} %."
+            f"{result.corpus} is {score:.2f}, {difference}; {100 * right:.0f} % of the calls "
+            f"get the right name, {100 * own_right:.0f} % with examples of {result.corpus}."
         )
 
 
 def sentence_shots(result: TransferEvaluation) -> int:
     """Return the k of the sentences: 5, or the nearest that both curves have in full."""
     last = min(result.complete_shots, result.within_target.complete_shots)
-    shots = sorted(set(result.transfer_cost["k"]))
+    shots = sorted(set(result.transfer_difference["k"]))
     complete = [k for k in shots if k <= last] or shots[:1]
     return int(min(complete, key=lambda k: abs(k - USUAL_SHOTS)))
 
@@ -67,16 +69,16 @@ def _mean(curve: Frame, metric: str, spread: str, k: int) -> float:
     return float((points if at_k.is_empty() else at_k)["mean"][-1])
 
 
-def _costs(result: TransferEvaluation, encoder: str, spread: str) -> Frame:
+def _differences(result: TransferEvaluation, encoder: str, spread: str) -> Frame:
     """Return the differences of mAP that an encoder's table shows."""
-    return result.transfer_cost.filter(
+    return result.transfer_difference.filter(
         one=encoder, metric="map", scoring="all", spread=spread
     )
 
 
-def _describe_cost(costs: Frame, target: str, k: int) -> str:
-    mean, low, high = costs.filter(k=k).select("mean", "p01", "p99").row(0)
-    interval = f"98 % of samples: {low:+.2f} to {high:+.2f}"
+def _describe_difference(differences: Frame, target: str, k: int) -> str:
+    mean, low, high = differences.filter(k=k).select("mean", "p01", "p99").row(0)
+    interval = f"98 % interval of the difference: {low:+.2f} to {high:+.2f}"
     if round(abs(mean), 2) == 0:
         return f"the same as with examples of {target} itself ({interval})"
     word = "lower" if mean < 0 else "higher"
@@ -91,14 +93,14 @@ def _show_curves(
     for name, curve in result.list_curves(encoder).items():
         curves[name] = curve.filter(scoring="all", spread=spread)
     transfer, within_target, *_ = curves.values()
-    costs = _costs(result, encoder, spread)
+    differences = _differences(result, encoder, spread)
     headings = HEADINGS[: len(curves)]
     table = make_table("k", *headings, "difference", "right names")
-    for k in choose_shots(sorted(set(costs["k"]))):
+    for k in choose_shots(sorted(set(differences["k"]))):
         cells = [_format_mean(rows, "map", k) for rows in curves.values()]
         cells[0] += _format_interval(transfer.filter(metric="map", k=k))
-        cost = costs.filter(k=k)
-        difference = f"{cost['mean'][0]:+.2f}{_format_interval(cost, '+')}"
+        at_k = differences.filter(k=k)
+        difference = f"{at_k['mean'][0]:+.2f}{_format_interval(at_k, '+')}"
         right = [
             _format_mean(rows, "accuracy", k) for rows in (transfer, within_target)
         ]

@@ -56,8 +56,8 @@ def check_unscaled(joined_encoder: JoinedEncoder) -> None:
     """Raise OptionError for joined encoders of different units, whose scale depends on a split."""
     if joined_encoder.scaled_dimensions:
         raise OptionError(
-            f"{joined_encoder.name}: a model does not scale joined encoders; use one encoder, "
-            "or --set scale=none"
+            f"{joined_encoder.name}: a model does not scale joined encoders; use one encoder, or "
+            "--set scale=none to concatenate their vectors as they are"
         )
 
 

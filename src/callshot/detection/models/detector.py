@@ -355,7 +355,10 @@ def _tail_threshold(falling: FloatArray, allowed: float) -> float:
 
 
 def _make_detector_of_examples(model: Model) -> Detector:
-    origin = "distances of the examples from the mean of the others of their label"
+    origin = (
+        "distances of the examples from the mean of the others of their label, which say nothing "
+        "about false alarms"
+    )
     thresholds = _thresholds_of_examples(model)
     no_bias = np.zeros(len(model.classes))
     return Detector(

@@ -174,17 +174,17 @@ def _describe_input(model: Model) -> Iterator[str]:
 
 
 def _describe_classes(table: pl.DataFrame) -> Iterator[str]:
-    """Yield a table of the classes, and the recall to expect."""
-    rows = [("label", "examples", "recordings", "named right", "one more example")]
+    """Yield a table of the classes, and the balanced accuracy to expect."""
+    rows = [("label", "examples", "recordings", "correct", "gain of one more example")]
     rows += [_class_cells(**row) for row in table.iter_rows(named=True)]
     yield from _align(rows)
     recalls = table["recall"].drop_nulls().to_numpy()
     if len(recalls) == 0:
-        yield "expected recall: unknown; it needs labels with examples in two recordings"
+        yield "expected accuracy: unknown; it needs labels with examples in two recordings"
         return
     yield (
-        f"expected recall: {recalls.mean():.0%} on average over {len(recalls)} labels "
-        "(each example named by those of other recordings)"
+        f"expected accuracy: {recalls.mean():.0%} on average over {len(recalls)} labels "
+        "(each example classified by those of other recordings)"
     )
 
 
@@ -218,13 +218,13 @@ def describe_thresholds(model: Model) -> Iterator[str]:
     recalls = expected.recall[expected.testable > 0]
     if len(recalls) > 0:
         yield (
-            f"expected recall at these thresholds: {recalls.mean():.0%} on average over "
+            f"expected recall of a scan at these thresholds: {recalls.mean():.0%} on average over "
             f"{len(recalls)} labels (each example searched with those of other recordings)"
         )
 
 
 def _threshold_cells(model: Model, expected: ExpectedRecall) -> list[tuple[str, ...]]:
-    rows = [("label", "threshold", "found")]
+    rows = [("label", "threshold", "detected")]
     for number, label in enumerate(model.classes):
         testable = expected.testable[number]
         found_share = "–" if testable == 0 else f"{expected.hits[number]} of {testable}"

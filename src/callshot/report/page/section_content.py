@@ -24,10 +24,11 @@ MOST_REJECTS = 200
 MOST_ITEMS = 100  # of a list in the provenance, for example of recordings
 NOTHING_LEFT_OUT = "Nothing was left out, and there are no warnings."
 BUDGET_NOTE = (
-    "What one more exemplar is worth to a class, by a curve a − b/k fitted to its own points; at "
+    "What one more example is worth to a class, by a curve a − b/k fitted to its own points; at "
     "each step every class gets one more. The longer the bar, the more the next label helps. The "
-    "curve is fitted again in every sample of the spread total; a class is recommended if it gains "
-    "in 98 % of them, and gains most in 90 %."
+    "curve is fitted again in every sample of the spread total; more labels are "
+    "recommended for a class that gains in 98 % of them, gains most in 90 %, and would gain at "
+    "least 0.01 from twice as many."
 )
 
 
@@ -137,11 +138,11 @@ def _describe_class(row: dict[str, Any]) -> Iterator[str]:
         return
     yield f"twice as many: {format_change(row['double_gain'])}"
     yield f"the curve levels off at {format_number(row['limit'])}"
-    if isfinite(row["p_largest_gain"]):
+    if isfinite(row["prob_largest_gain"]):
         low = format_change(row["next_gain_p01"], 4)
         high = format_change(row["next_gain_p99"], 4)
         yield f"98 % interval of the gain: {low} to {high}"
-        yield f"gains most in {100 * row['p_largest_gain']:.0f} % of samples"
+        yield f"gains most in {100 * row['prob_largest_gain']:.0f} % of samples"
 
 
 def show_left_out(results: CorpusResults, name: str) -> Markup:
