@@ -26,10 +26,10 @@ def test_a_decision_is_saved_only_when_the_server_has_answered_yes(visit):
         expect(page.locator("#verdict")).to_have_text("yes · saved")
         expect(page.locator("#saved")).to_have_text("All saved")
         assert seen.item(number)["decision"]["action"] == "confirm"
-        page.unroute("**/api/decisions")
         page.keyboard.press("PageDown")
         seen.settle()
         refusal = {"status": 409, "json": {"error": "this call is settled"}}
+        # The latest route counts; without any in between, a request could pass.
         page.route("**/api/decisions", lambda route: route.fulfill(**refusal))
         page.keyboard.press("y")
         expect(page.locator("#notes")).to_have_text("Not saved: this call is settled")
