@@ -92,7 +92,7 @@ def kill_workers(process: subprocess.Popen[str], out: Path, count: int) -> int:
         if workers:
             rng.choice(workers).kill()
             killed += 1
-        time.sleep(rng.uniform(0.2, 2.5))
+        time.sleep(rng.uniform(0.2, 1.2))
     return killed
 
 
