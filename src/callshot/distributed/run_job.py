@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from callshot.distributed.job_workers import (
+    GPU,
     JobWorkers,
     check_alive,
     ignore_missing,
@@ -98,9 +99,7 @@ class JobRun:
     tries: Counter[int] = field(default_factory=Counter)
     deaths: Counter[int] = field(default_factory=Counter)
     lone_deaths: Counter[int] = field(default_factory=Counter)
-    failed_on: dict[int, str] = field(
-        default_factory=dict
-    )  # the worker of the last try
+    failed_on: dict[int, str] = field(default_factory=dict)  # worker of the last try
     left_out: set[str] = field(default_factory=set)  # names of items
     sent: int = 0
     size_done: float = 0.0
@@ -190,7 +189,7 @@ class JobRun:
             may_be_others = not self.workers.some_pause
             options = {"workers": list(workers), "allow_other_workers": may_be_others}
         if self.job.needs_gpu:
-            options["resources"] = {"GPU": 1}
+            options["resources"] = {GPU: 1}
         name = f"{self.job.kind}-{self.work.job_id}"
         numbers = range(self.sent, self.sent + len(batches))
         self.sent += len(batches)

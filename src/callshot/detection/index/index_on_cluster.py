@@ -78,9 +78,8 @@ class _SpansOfRecording:
         names: list[str] = []
         for first in sorted(self.ended):
             ended = self.ended[first]
-            if (
-                ended.reason
-            ):  # the first in time, as if the recording were read in one go
+            # The first in time counts, as if the recording were read in one go.
+            if ended.reason:
                 return Outcome(outcome.number, reason=ended.reason)
             names += ended.value.names
         try:
