@@ -13,6 +13,7 @@ import polars as pl
 from callshot.baselines.options import BaselineOptions, check_trainable
 from callshot.baselines.run import BaselineResults, TrainingContext, train_dataset
 from callshot.corpus.known_corpora import default_options, find_corpus
+from callshot.corpus.mixing import SNRS_DB
 from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.renaming import Renames, make_annotation_options
 from callshot.corpus.segment_table import read_segments
@@ -22,7 +23,6 @@ from callshot.detection.learning.embed_mixed_segments import (
     check_no_cluster,
     embed_recorded_segments,
 )
-from callshot.detection.learning.mix_calls import SNRS_DB
 from callshot.encoders.embed import EmbedOptions
 from callshot.encoders.joined_encoder import check_title
 from callshot.encoders.spec import format_options
@@ -38,12 +38,12 @@ from callshot.records import (
     Evaluation,
     Folds,
     Progress,
-    Segment,
     Segmentation,
     no_progress,
     reference_classifier,
 )
 from callshot.records.frames import unique_values
+from callshot.spans import Spans
 from callshot.storage import to_path
 from callshot.tables.arrays import (
     Data,
@@ -55,7 +55,7 @@ from callshot.tables.arrays import (
 )
 from callshot.tables.dataset import group_tables
 
-Segments = Segmentation | Sequence[Segment] | Path | str
+Segments = Segmentation | Spans | Path | str
 
 
 def segment(
@@ -124,7 +124,7 @@ def segment(
     >>> folder = Path(tempfile.mkdtemp())
     >>> soundfile.write(folder / "a.wav", np.full(64000, 0.5), 16000)
     >>> _ = (folder / "a.txt").write_text("0.5\\t2.0\\trumble\\n")
-    >>> [one.label for one in segment(folder, collar_s=0.25).segments]
+    >>> segment(folder, collar_s=0.25).segments["label"]
     ['rumble']
     """
     known_corpus = None if corpus is None else find_corpus(corpus)
@@ -168,7 +168,7 @@ def embed(
 
     Parameters
     ----------
-    segments : Segmentation, sequence of Segment, or path
+    segments : Segmentation, Spans, or path
         The result of `segment` or `read_segments`, or the path of a segments.parquet.
     encoder : str
         Name of an encoder, such as "birdnet-v2.4"; `list_encoders` lists them.
@@ -177,7 +177,7 @@ def embed(
     name : str, optional
         Name of the encoder in results; its own, with options that are not the defaults, if None.
     audio : path, optional
-        Folder of the recordings; needed for a sequence of segments that does not name it.
+        Folder of the recordings, where it is not the one that the segments name.
     site : path, optional
         Recordings of another site. Each segment is mixed into background of the site once at each
         ratio of `snr_db`, and its vector is the mean.
@@ -214,16 +214,15 @@ def embed(
         check_title(name, "name")
     if isinstance(segments, Path | str):
         segments = read_segments(to_path(segments))
-    audio = audio or getattr(segments, "audio", None)
-    if audio is None:
-        raise OptionError("audio: name the folder of the recordings")
-    rows = segments.segments if isinstance(segments, Segmentation) else segments
+    spans = segments.segments if isinstance(segments, Segmentation) else segments
+    if audio is not None:
+        spans = replace(spans, root=to_path(audio))
     mix = None if site is None else BackgroundMix(to_path(site), snr_db)
     check_no_cluster(mix, cluster)
     texts = format_options(encoder_options)
     options = EmbedOptions(texts, store, device, threads, cluster)
     table, _ = embed_recorded_segments(
-        rows, to_path(audio), encoder, options, mix=mix, progress=progress
+        spans, encoder, options, mix=mix, progress=progress
     )
     return table if name is None else replace(table, encoder=name)
 

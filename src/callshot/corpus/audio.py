@@ -1,4 +1,4 @@
-"""Audio of segments: a span of a recording comes in, one channel at a given rate goes out.
+"""Audio of spans of recordings, as one channel at a given rate.
 
 Samples are float32, those of the file scaled to ±1 (16 bit: divided by 32768), and never clipped.
 At the rate of the file they are not changed; `reader` describes how they are resampled. Long
@@ -20,11 +20,12 @@ from callshot.corpus.options import PEAKS_DBFS
 from callshot.corpus.reader import Reader
 from callshot.errors import CallshotError, InputError, OptionError, check_range
 from callshot.pools import Check, Pool
-from callshot.records import Recording, Segment
+from callshot.records import Recording
+from callshot.spans import Row, Spans
 
 SignalOrError = Signal | InputError
 LoadedAudio = Generator[tuple[int, SignalOrError], None, None]
-Batch = tuple[range, int]  # indices of segments, and about how many samples they have
+Batch = tuple[range, int]  # rows of spans, and about how many samples they have
 Pending = deque[tuple[Batch, Future[list[SignalOrError]]]]
 
 # fmt: off
@@ -34,7 +35,7 @@ SUFFIXES = frozenset((
 ))
 # fmt: on
 MAX_PENDING_SAMPLES = 2**24
-MAX_BATCH = 8  # segments; handing over single short ones costs about 5 %
+MAX_BATCH = 8  # spans; handing over single short ones costs about 5 %
 
 
 def probe(
@@ -91,58 +92,51 @@ def normalise_peak(signal: Signal, peak_dbfs: float) -> Signal:
     return (signal * precision(gain)).astype(np.float32, copy=False)
 
 
-def read_segment(reader: Reader, segment: Segment) -> Signal:
-    """Return the audio of a segment with its collar, as its columns ask.
+def read_span(reader: Reader, span: Row) -> Signal:
+    """Return the audio of a row of spans, with its collar, as its columns ask.
 
     >>> import soundfile, tempfile
     >>> path = Path(tempfile.mkdtemp()) / "a.wav"
     >>> soundfile.write(path, np.full(32000, 0.5), 16000)
-    >>> call = Segment(
-    ...     "a#0", "a", "a.wav", 0.1, 1.1, 0.25, "rumble", ("rumble",), 16000, "first", -3.0
-    ... )
+    >>> call = {"start_s": 0.1, "end_s": 1.1, "collar_s": 0.25, "rate_hz": 16000,
+    ...         "channel_rule": "first", "peak_dbfs": -3.0}
     >>> with open_recording(path) as reader:
-    ...     audio = read_segment(reader, call)
+    ...     audio = read_span(reader, call)
     >>> len(audio) / 16000, round(float(audio.max()), 5)
     (1.35, 0.70795)
     """
     signal = reader.read(
-        segment.start_s - segment.collar_s,
-        segment.end_s + segment.collar_s,
-        rate_hz=segment.rate_hz,
-        channel_rule=segment.channel_rule,
+        span["start_s"] - span["collar_s"],
+        span["end_s"] + span["collar_s"],
+        rate_hz=span["rate_hz"],
+        channel_rule=span["channel_rule"],
     )
-    if segment.peak_dbfs is None:
+    if span["peak_dbfs"] is None:
         return signal
-    return normalise_peak(signal, segment.peak_dbfs)
+    return normalise_peak(signal, span["peak_dbfs"])
 
 
 def load_audio(
-    root: Path,
-    segments: Sequence[Segment],
-    *,
-    threads: int | None = None,
-    ahead: int = 32,
+    spans: Spans, *, threads: int | None = None, ahead: int = 32
 ) -> LoadedAudio:
-    """Load the audio of segments in their order, in parallel.
+    """Load the audio of spans in their order, in parallel.
 
-    Order segments by recording: each thread keeps one file open until it needs another. Memory does
-    not grow with the number of segments. Closing the generator stops the threads.
+    Order spans by recording: each thread keeps one file open until it needs another. Memory does
+    not grow with the number of spans. Closing the generator stops the threads.
 
     Parameters
     ----------
-    root
-        Folder of the recordings; the file of a segment is `root / segment.path`.
-    segments
-        Segments to load, as `read_segments` returns them.
+    spans
+        Spans to load, as `read_segments` returns them; the file of a span is `root / path`.
     threads
         Number of threads; all processors by default.
     ahead
-        How many segments may wait to be taken; fewer wait if they are long.
+        How many spans may wait to be taken; fewer wait if they are long.
 
     Returns
     -------
     generator of (int, array or InputError)
-        The index of each segment with its audio as float32, or the error that prevented loading it.
+        The row of each span with its audio as float32, or the error that prevented loading it.
 
     Raises
     ------
@@ -154,36 +148,33 @@ def load_audio(
     >>> import soundfile, tempfile
     >>> root = Path(tempfile.mkdtemp())
     >>> soundfile.write(root / "a.wav", np.full(32000, 0.5), 16000)
-    >>> call = Segment(
-    ...     "a#0", "a", "a.wav", 0.5, 1.5, 0.0, "rumble", ("rumble",), 16000, "mean", None
-    ... )
-    >>> for index, audio in load_audio(root, [call]):
-    ...     print(index, audio.shape)
+    >>> call = {"recording": "a.wav", "start_s": 0.5, "end_s": 1.5, "rate_hz": 16000}
+    >>> for row, audio in load_audio(Spans.from_rows([call], root=root)):
+    ...     print(row, audio.shape)
     0 (16000,)
     """
     if threads is None:
         threads = os.cpu_count() or 1
     if threads < 1 or ahead < 1:
         raise OptionError(
-            f"expected at least 1 thread and 1 segment ahead, got {threads} and {ahead}"
+            f"expected at least 1 thread and 1 span ahead, got {threads} and {ahead}"
         )
-    return _load_ahead(root, segments, threads, ahead)
+    return _load_ahead(spans, threads, ahead)
 
 
-def _load_ahead(
-    root: Path, segments: Sequence[Segment], threads: int, ahead: int
-) -> LoadedAudio:
+def _load_ahead(spans: Spans, threads: int, ahead: int) -> LoadedAudio:
     pending: Pending = deque()
-    recordings = _OpenRecordings(root)
+    recordings = _OpenRecordings(spans.root)
+    rows = list(spans.rows())
     batch_size = max(1, min(MAX_BATCH, ahead // (2 * threads)))
     with Pool(threads, thread_name_prefix="callshot-audio") as pool:
-        for batch in _make_batches(segments, batch_size):
+        for batch in _make_batches(rows, batch_size):
             while _is_full(pending, batch, ahead):
                 yield from _take_first(pending)
             indices, _ = batch
             future = pool.submit(
                 recordings.read,
-                segments[indices.start : indices.stop],
+                rows[indices.start : indices.stop],
                 pool.check_stopped,
             )
             pending.append((batch, future))
@@ -194,12 +185,12 @@ def _load_ahead(
 
 def _is_full(pending: Pending, batch: Batch, ahead: int) -> bool:
     """Return whether a batch must wait until another one is taken."""
-    segments = len(batch[0])
+    spans = len(batch[0])
     samples = batch[1]
     for (indices, size), _ in pending:
-        segments += len(indices)
+        spans += len(indices)
         samples += size
-    return len(pending) > 0 and (segments > ahead or samples > MAX_PENDING_SAMPLES)
+    return len(pending) > 0 and (spans > ahead or samples > MAX_PENDING_SAMPLES)
 
 
 def _take_first(pending: Pending) -> Iterator[tuple[int, SignalOrError]]:
@@ -207,26 +198,26 @@ def _take_first(pending: Pending) -> Iterator[tuple[int, SignalOrError]]:
     return zip(indices, future.result(), strict=True)
 
 
-def _make_batches(segments: Sequence[Segment], batch_size: int) -> Iterator[Batch]:
-    """Yield runs of segments for a thread to read: a few short ones, or a long one."""
+def _make_batches(spans: Sequence[Row], batch_size: int) -> Iterator[Batch]:
+    """Yield runs of spans for a thread to read: a few short ones, or a long one."""
     first = 0
     samples = 0
-    for index, segment in enumerate(segments):
-        more = _estimate_samples(segment)
+    for index, span in enumerate(spans):
+        more = _estimate_samples(span)
         is_long = samples + more > MAX_PENDING_SAMPLES // 16
         if index > first and (index - first >= batch_size or is_long):
             yield range(first, index), samples
             first = index
             samples = 0
         samples += more
-    if first < len(segments):
-        yield range(first, len(segments)), samples
+    if first < len(spans):
+        yield range(first, len(spans)), samples
 
 
-def _estimate_samples(segment: Segment) -> int:
-    """Return about how many samples a segment has, 0 if its times are not finite."""
-    length_s = segment.end_s - segment.start_s + 2 * segment.collar_s
-    samples = length_s * segment.rate_hz
+def _estimate_samples(span: Row) -> int:
+    """Return about how many samples a span has, 0 if its times are not finite."""
+    length_s = span["end_s"] - span["start_s"] + 2 * span["collar_s"]
+    samples = length_s * span["rate_hz"]
     if not math.isfinite(samples):
         return 0
     return int(samples)
@@ -239,31 +230,31 @@ class _OpenRecordings:
         self._root = root
         self._readers: dict[int, tuple[tuple[str, float | None], Reader]] = {}
 
-    def read(self, segments: Sequence[Segment], check: Check) -> list[SignalOrError]:
-        """Return the audio of each segment, or the error."""
+    def read(self, spans: Sequence[Row], check: Check) -> list[SignalOrError]:
+        """Return the audio of each span, or the error."""
         signals = []
-        for segment in segments:
+        for span in spans:
             check()
-            signals.append(self._read(segment))
+            signals.append(self._read(span))
         return signals
 
-    def _read(self, segment: Segment) -> SignalOrError:
+    def _read(self, span: Row) -> SignalOrError:
         try:
-            return read_segment(self._find_reader(segment), segment)
+            return read_span(self._find_reader(span), span)
         except CallshotError as error:
             # A new error: the traceback of the one raised keeps arrays alive.
             return InputError(str(error))
 
-    def _find_reader(self, segment: Segment) -> Reader:
+    def _find_reader(self, span: Row) -> Reader:
         thread = threading.get_ident()
-        key = (segment.path, segment.source_rate_hz)
+        key = (span["path"], span["source_rate_hz"])
         if thread in self._readers:
             open_key, reader = self._readers[thread]
             if open_key == key:
                 return reader
             del self._readers[thread]
             reader.close()
-        reader = open_recording(self._root / segment.path, *key)
+        reader = open_recording(self._root / span["path"], *key)
         self._readers[thread] = (key, reader)
         return reader
 

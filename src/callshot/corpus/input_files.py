@@ -10,10 +10,8 @@ from typing import Any
 
 from callshot.files import explain_unreadable, sha256_file
 from callshot.records import (
-    Annotation,
     Finding,
     Progress,
-    Reject,
     Segmentation,
     no_progress,
 )
@@ -35,7 +33,7 @@ def describe_inputs(
     """
     root = root or to_path(segmentation.audio)
     roles = dict.fromkeys(_annotation_files(segmentation, root), ANNOTATIONS)
-    recordings = sorted({segment.path for segment in segmentation.segments})
+    recordings = sorted(set(segmentation.segments.paths))
     roles |= dict.fromkeys(recordings, RECORDING)
     inputs = []
     for file, role in roles.items():
@@ -55,9 +53,12 @@ def _find_input(root: Path, file: str) -> Path:
 
 
 def _annotation_files(segmentation: Segmentation, root: Path) -> list[str]:
-    annotations = [call.annotation for call in segmentation.calls]
-    rows: list[Annotation | Reject] = [*annotations, *segmentation.rejects]
-    names = {row.file for row in rows if row.row is not None}
+    calls = segmentation.calls
+    rows = [
+        *zip(calls["annotation_file"], calls["annotation_row"], strict=True),
+        *((reject.file, reject.row) for reject in segmentation.rejects),
+    ]
+    names = {file for file, row in rows if row is not None}
     files = []
     for name in names:
         path: PurePath = to_path(name).absolute()

@@ -31,11 +31,11 @@ from callshot.records import (
     Folds,
     Inspection,
     Progress,
-    Segment,
     Segmentation,
     given_folds,
     no_progress,
 )
+from callshot.spans import Spans
 
 MAX_FOLDS = 10
 
@@ -71,12 +71,13 @@ def inspect_corpus(
     )
     min_length_s = None
     if shorten:
-        min_length_s = suggest_minimum(segmentation.calls, options.min_length_s)
+        lengths_s = segmentation.calls.durations_s
+        min_length_s = suggest_minimum(lengths_s, options.min_length_s)
     if folds is None:
         folds = DEFAULT_FOLDS if corpus is None else corpus.folds
     assignment = _choose_folds(segmentation.segments, folds)
-    label = [segment.label for segment in segmentation.segments]
-    recording = [segment.recording for segment in segmentation.segments]
+    label = segmentation.segments["label"]
+    recording = segmentation.segments["recording"]
     classes = []
     if assignment is not None:
         classes = count_classes(label, assignment, recording)
@@ -90,10 +91,10 @@ def inspect_corpus(
     )
 
 
-def _choose_folds(segments: Sequence[Segment], folds: int) -> Folds | None:
+def _choose_folds(segments: Spans, folds: int) -> Folds | None:
     """Return the folds in the annotations, or new ones; None if there are too few recordings."""
-    label = [segment.label for segment in segments]
-    recording = [segment.recording for segment in segments]
+    label = segments["label"]
+    recording = segments["recording"]
     annotated = given_folds(segments)
     if annotated is not None:
         return check_folds(recording, annotated)
@@ -154,13 +155,13 @@ def measure_corpus(
         rates_hz=tuple(sorted(rates_hz)),
         channels=tuple(sorted(channels)),
         kinds=tuple(sorted(kinds)),
-        labels=len({call.label for call in segmentation.calls}),
+        labels=len(set(segmentation.calls["label"])),
         min_length_s=options.min_length_s,
         collar_s=options.collar_s,
         recordings=measure_durations(r.duration_s for r in recordings),
         annotated=measure_durations(r.duration_s for r in annotated),
-        calls=measure_durations(call.duration_s for call in segmentation.calls),
-        segments=measure_durations(s.end_s - s.start_s for s in segmentation.segments),
+        calls=measure_durations(segmentation.calls.durations_s.tolist()),
+        segments=measure_durations(segmentation.segments.durations_s.tolist()),
     )
 
 

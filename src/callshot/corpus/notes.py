@@ -2,39 +2,37 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from callshot.corpus.known_corpora import Corpus
 from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.recordings import Recordings
 from callshot.errors import InputError
-from callshot.records import Call, Reject, Segment, Segmentation
+from callshot.records import Reject, Segmentation
+from callshot.spans import Spans
 
 ROUND_MINIMA_S = [step * 10.0**power for power in range(-3, 3) for step in (1, 2, 5)]
 
 
-def suggest_minimum(calls: Sequence[Call], min_length_s: float) -> float | None:
+def suggest_minimum(lengths_s: Iterable[float], min_length_s: float) -> float | None:
     """Return a round minimum that keeps 95 % of the calls, if the given one drops more than half.
 
-    >>> from callshot.records import Annotation
-    >>> row = Annotation(None, 0, 1, "roar", "a.txt", 1)
-    >>> calls = [Call("a", "a", 0, s, "roar", row) for s in (0.05, 0.06, 0.07, 1.5)]
-    >>> suggest_minimum(calls, 1.0)
+    >>> suggest_minimum([0.05, 0.06, 0.07, 1.5], 1.0)
     0.05
-    >>> suggest_minimum(calls[2:], 1.0) is None
+    >>> suggest_minimum([0.07, 1.5], 1.0) is None
     True
     """
-    durations_s = sorted(call.duration_s for call in calls)
+    durations_s = sorted(lengths_s)
     short = sum(duration_s < min_length_s for duration_s in durations_s)
-    if short * 2 <= len(calls):
+    if short * 2 <= len(durations_s):
         return None
-    limit_s = durations_s[len(calls) // 20]
+    limit_s = durations_s[len(durations_s) // 20]
     return max((step for step in ROUND_MINIMA_S if step <= limit_s), default=0.0)
 
 
 def check_any_segments(segmentation: Segmentation) -> None:
     """Raise InputError with the most frequent reason if no annotation became a segment."""
-    if segmentation.segments:
+    if len(segmentation.segments) > 0:
         return
     reasons = ["no annotation became a segment"]
     groups = group_rejects(segmentation.rejects or segmentation.skipped_files)
@@ -90,19 +88,19 @@ def merge_notes(notes: Mapping[str, int]) -> list[str]:
 
 
 def describe_doubts(
-    calls: Sequence[Call],
+    calls: Spans,
     options: SegmentationOptions,
     recordings: Recordings,
     corpus: Corpus | None,
 ) -> Iterator[str]:
     """Describe what may be a mistake: short calls, labels that look alike, truncated recordings."""
-    min_length_s = suggest_minimum(calls, options.min_length_s)
+    min_length_s = suggest_minimum(calls.durations_s, options.min_length_s)
     if min_length_s is not None:
         yield (
             f"most calls are shorter than {options.min_length_s:g} s; "
             f"--min-length-s {min_length_s:g} would keep nearly all"
         )
-    counts = Counter(call.label for call in calls)
+    counts = Counter(calls["label"])
     yield from _describe_spellings(counts)
     yield from _describe_truncated(recordings)
     if corpus is not None:
@@ -139,12 +137,13 @@ def _describe_unknown(labels: Counter[str], corpus: Corpus) -> Iterator[str]:
         yield f"labels that are not in the list of {corpus.name} are kept: {names}"
 
 
-def describe_folds(segments: Sequence[Segment]) -> Iterator[str]:
+def describe_folds(segments: Spans) -> Iterator[str]:
     """Describe the segments without a fold, if others have one."""
-    folds = [segment.extra.get("fold") for segment in segments]
-    empty = folds.count(None)
-    if 0 < empty < len(folds):
-        yield f"{empty} of {len(folds)} segments have no fold: they are in the common fold"
+    if "fold" not in segments.frame.columns:
+        return
+    empty = segments.frame["fold"].null_count()
+    if 0 < empty < len(segments):
+        yield f"{empty} of {len(segments)} segments have no fold: they are in the common fold"
 
 
 def describe_peaks(peaks: Sequence[float], segments: int) -> Iterator[str]:

@@ -5,7 +5,7 @@ own name, with `_annotated` added if SCHEMA has that name. The metadata of the f
 `corpus`, its number of `folds` and the folder of `audio`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -14,10 +14,11 @@ import polars as pl
 
 from callshot.errors import InputError
 from callshot.files import error_reason
-from callshot.records import Reject, Segment, Segmentation
+from callshot.records import Reject, Segmentation
 from callshot.records.csv_cells import restore_frame, write_csv
 from callshot.records.parquet import describe_parquet, read_parquet, write_parquet
-from callshot.storage import local_copy
+from callshot.spans import Spans
+from callshot.storage import local_copy, to_path
 
 SEGMENTS = "segments.parquet"
 REJECTS = "rejects.csv"
@@ -62,60 +63,31 @@ def write_segmentation(
         write_categories(categories, folder / CATEGORIES)
         names.append(CATEGORIES)
     if segmentation.duplicates:
-        rows = [
-            (group, segment.segment, segment.recording, segment.label)
-            for group, segment in segmentation.duplicates
-        ]
-        write_duplicates(rows, folder / DUPLICATES)
+        write_duplicates(segmentation.duplicates, folder / DUPLICATES)
         names.append(DUPLICATES)
     return names
 
 
 def write_segment_table(
-    segments: Sequence[Segment], path: Path, metadata: Mapping[str, str] | None = None
+    segments: Spans, path: Path, metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write segments as Parquet."""
-    columns = {
-        name: [getattr(segment, name) for segment in segments] for name in SCHEMA
-    }
-    frame = pl.DataFrame(columns, SCHEMA, strict=False)
-    rows = [dict(segment.extra) for segment in segments]
-    extra = pl.DataFrame(rows, infer_schema_length=None, strict=False)
-    extra = extra.with_columns(pl.col(pl.Null).cast(pl.String))
-    for column in extra:
-        name = column.name
-        while name in frame.columns:
-            name += "_annotated"
-        frame = frame.with_columns(column.alias(name))
-    write_parquet(frame, path, metadata=dict(metadata or {}))
+    """Write segments as Parquet, with all their columns."""
+    write_parquet(segments.frame, path, metadata=dict(metadata or {}))
 
 
-class SegmentTable(list[Segment]):
-    """The segments of a file, and its `metadata`: `audio`, `corpus` and `folds`, where known."""
-
-    def __init__(self, segments: Iterable[Segment], metadata: dict[str, str]) -> None:
-        super().__init__(segments)
-        self.metadata = metadata
-
-    @property
-    def audio(self) -> str | None:
-        """The folder of the recordings."""
-        return self.metadata.get("audio")
-
-
-def read_segments(path: Path) -> SegmentTable:
+def read_segments(path: Path | str) -> Spans:
     """Read a table of segments.
 
     Parameters
     ----------
-    path
+    path : path
         The `segments.parquet` that `callshot segment` wrote.
 
     Returns
     -------
-    SegmentTable
-        A list of segments, one for each row, which `embed` takes. Its `metadata` is what the file
-        says about itself: `audio` (the folder of the recordings), `corpus`, `folds`.
+    Spans
+        A row for each segment, which `embed` takes. Its `metadata` is what the file says about
+        itself: `audio` (the folder of the recordings), `corpus`, `folds`.
 
     Raises
     ------
@@ -126,40 +98,27 @@ def read_segments(path: Path) -> SegmentTable:
     --------
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "segments.parquet"
-    >>> call = Segment(
-    ...     "x.wav", "x.wav", "x.wav", 0.0, 2.5, 0.25, "roar", ("roar",), 16000, "first", -3.0
-    ... )
-    >>> write_segment_table([call], path, {"corpus": "mine"})
+    >>> call = {"segment": "x", "recording": "x.wav", "path": "x.wav", "start_s": 0.0, "end_s": 2.5,
+    ...         "label": "roar", "labels": ["roar"], "collar_s": 0.25, "rate_hz": 16000,
+    ...         "channel_rule": "first", "peak_dbfs": -3.0, "source_rate_hz": None}
+    >>> write_segment_table(Spans.from_rows([call]), path, {"corpus": "mine"})
     >>> segments = read_segments(path)
-    >>> segments == [call], segments.metadata["corpus"]
-    (True, 'mine')
+    >>> segments["label"], segments.metadata["corpus"]
+    (['roar'], 'mine')
     """
-    frame = _rename_earlier(read_parquet(path))
+    path = to_path(path)
+    frame = read_parquet(path)
     metadata = describe_parquet(path).metadata
     _check_columns(path, frame)
     metadata.pop("ARROW:schema", None)
-    segments = []
-    for row, cells in enumerate(frame.iter_rows(named=True), start=1):
-        if not _is_inside(cells["path"]):
+    for row, name in enumerate(frame["path"], start=1):
+        if not _is_inside(name):
             raise InputError(
-                f"{path}: column path, row {row}: {cells['path']!r} leads outside the audio folder"
+                f"{path}: column path, row {row}: {name!r} leads outside the audio folder"
             )
-        fields = {name: cells.pop(name) for name in SCHEMA}
-        fields["labels"] = tuple(fields["labels"])
-        segments.append(Segment(**fields, extra=cells))
-    return SegmentTable(segments, metadata)
-
-
-def _rename_earlier(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return a table with the names of today: `peak_dbfs` was called `level_dbfs`.
-
-    Extra columns of annotations, which may have either name, come after those of SCHEMA.
-    """
-    names = [name for name in frame.columns if name in ("level_dbfs", "peak_dbfs")]
-    if names[:1] != ["level_dbfs"]:
-        return frame
-    frame = frame.rename({"peak_dbfs": "peak_dbfs_annotated"}, strict=False)
-    return frame.rename({"level_dbfs": "peak_dbfs"})
+    known = {name: pl.col(name).cast(dtype) for name, dtype in SCHEMA.items()}
+    root = to_path(metadata.get("audio", ""))
+    return Spans(frame.with_columns(**known), root, metadata, str(path))
 
 
 def _check_columns(path: Path, frame: pl.DataFrame) -> None:

@@ -1,25 +1,24 @@
-"""Recordings and annotations → segments, and a reject for each annotation that became none.
+"""Cut recordings into segments by their annotations: section 1 of the method.
 
-    calls = make_calls(…)            annotations in seconds, on recordings that can be read
-    cuts = cut_segments(…)           segments that are long enough, with all overlapping labels
-    check_audio(…)                   segments whose audio cannot be read become rejects too
-
-`segment_corpus` does all of it. Section 1 of the method.
+Every annotation becomes a segment or a reject. `make_calls` matches annotations with recordings,
+`cut_segments` keeps the calls that are long enough, with all labels that overlap them, and
+`check_audio` rejects segments whose audio cannot be read.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import polars as pl
 
 from callshot.corpus.annotations import AnnotationOptions
 from callshot.corpus.audio import load_audio
-from callshot.corpus.calls import Spelling, make_calls
 from callshot.corpus.corpus_annotations import (
     RecordingAnnotation,
     read_corpus_annotations,
@@ -43,14 +42,11 @@ from callshot.corpus.recordings import (
 from callshot.corpus.renaming import Renaming
 from callshot.errors import InputError
 from callshot.records import (
-    Call,
+    Annotation,
     Progress,
     Recording,
     Reject,
-    Segment,
     Segmentation,
-    Span,
-    name_segments,
     no_progress,
     scale_progress,
 )
@@ -59,12 +55,38 @@ from callshot.records.duplicates import (
     describe_duplicates,
     find_duplicates,
 )
+from callshot.spans import Spans, name_spans
 from callshot.storage import to_path
 
-Cut = tuple[Segment, Call]
+Spelling = Callable[[str], str]
 Labels = tuple[str, ...]
 
 ROUNDING_S = 1e-9
+OVERSHOOT_S = 0.1  # a call may end this much after its recording
+CALL_COLUMNS = (
+    "path",
+    "recording",
+    "start_s",
+    "end_s",
+    "label",
+    "is_whole",
+    "annotation_file",
+    "annotation_row",
+)
+SEGMENT_COLUMNS = (
+    "segment",
+    "recording",
+    "path",
+    "start_s",
+    "end_s",
+    "collar_s",
+    "label",
+    "labels",
+    "rate_hz",
+    "channel_rule",
+    "peak_dbfs",
+    "source_rate_hz",
+)
 
 
 def segment_corpus(
@@ -109,12 +131,11 @@ def segment_corpus(
     rate_hz = options.source_rate_hz
     recordings, errors = probe_recordings(library, rate_hz, step_progress)
     calls, impossible = make_calls(
-        corpus_annotations.annotations, recordings, errors, spell
+        corpus_annotations.annotations, recordings, errors, spell, library.root
     )
     if shorten:
         options = _shorten_minimum(options, calls)
-    cuts, short = cut_segments(calls, options, recordings)
-    segments = [segment for segment, _ in cuts]
+    segments, short = cut_segments(calls, options, recordings)
     doubts = describe_doubts(calls, options, recordings, corpus)
     unused_errors = _unused_errors(library, errors, corpus_annotations.annotations)
     segmentation = Segmentation(
@@ -126,7 +147,7 @@ def segment_corpus(
         annotation_count=len(corpus_annotations.annotations)
         + len(corpus_annotations.rejects),
         calls=calls,
-        segments=segments,
+        segments=segments.without(*CALL_COLUMNS[-3:]),
         rejects=_sort_rejects([*corpus_annotations.rejects, *impossible, *short]),
         skipped_files=[
             *library.rejects,
@@ -144,7 +165,7 @@ def segment_corpus(
     if not check:
         return segmentation
     audio_progress = scale_progress(progress, 1 - 2 * share)
-    return check_audio(segmentation, cuts, threads, audio_progress)
+    return check_audio(segmentation, segments, threads, audio_progress)
 
 
 def _spell(rename: Renaming, corpus: Corpus, label: str) -> str:
@@ -184,67 +205,191 @@ def _unused_errors(
             yield Reject(str(library.root / path), None, reason)
 
 
-def _shorten_minimum(
-    options: SegmentationOptions, calls: Sequence[Call]
-) -> SegmentationOptions:
+def _shorten_minimum(options: SegmentationOptions, calls: Spans) -> SegmentationOptions:
     """Return options with a shorter minimum length if the given one drops more than half."""
-    min_length_s = suggest_minimum(calls, options.min_length_s)
+    min_length_s = suggest_minimum(calls.durations_s, options.min_length_s)
     if min_length_s is None:
         return options
     return replace(options, min_length_s=min_length_s)
 
 
+def make_calls(
+    annotations: Sequence[RecordingAnnotation],
+    recordings: Recordings,
+    errors: Errors,
+    spell: Spelling,
+    root: Path,
+) -> tuple[Spans, list[Reject]]:
+    """Turn annotations into calls: spans in seconds on recordings that can be read.
+
+    Annotations beyond the end of a recording, on an unreadable one, and duplicates are rejects.
+    Calls are sorted by path, start, end and label; they keep all cells of their annotations.
+    """
+    rows = []
+    rejects = []
+    first_rows: dict[tuple[object, ...], Annotation] = {}
+    groups = _find_groups(annotations)
+    for path, annotation in annotations:
+        try:
+            if path in errors:
+                raise errors[path]
+            group = groups.get(path, path)
+            row = _make_call(annotation, recordings[path], group, spell)
+            _check_unique(row, annotation, first_rows)
+            rows.append(row)
+        except InputError as error:
+            rejects.append(annotation.reject(error))
+    rows.sort(key=lambda row: (row["path"], row["start_s"], row["end_s"], row["label"]))
+    return Spans.from_rows(rows, CALL_COLUMNS, root=root, source=str(root)), rejects
+
+
+def _find_groups(annotations: Iterable[RecordingAnnotation]) -> dict[str, str]:
+    """Return the recording that each file belongs to, if one is given: the one most rows name."""
+    counts = Counter[tuple[str, str]]()
+    for path, annotation in annotations:
+        if annotation.recording is not None:
+            counts[path, annotation.recording] += 1
+    groups: dict[str, str] = {}
+    for path, name in sorted(sorted(counts), key=counts.__getitem__, reverse=True):
+        groups.setdefault(path, name)
+    return groups
+
+
+def _make_call(
+    annotation: Annotation, recording: Recording, group: str, spell: Spelling
+) -> dict[str, Any]:
+    start_s, end_s = _find_span(annotation, recording)
+    if annotation.recording not in (None, group):
+        raise InputError(
+            f"{recording.path} is in recording {annotation.recording!r} here "
+            f"but in {group!r} elsewhere"
+        )
+    label = spell(annotation.label)
+    row: dict[str, Any] = {
+        "path": recording.path,
+        "recording": group,
+        "start_s": start_s,
+        "end_s": end_s,
+        "label": label,
+        "is_whole": annotation.end_s is None,
+        "annotation_file": annotation.file,
+        "annotation_row": annotation.row,
+    }
+    cells = dict(annotation.extra)
+    if annotation.label != label:
+        cells["label_written"] = annotation.label
+    for name, value in cells.items():
+        while name in row or name in SEGMENT_COLUMNS:
+            name += "_annotated"
+        row[name] = value
+    return row
+
+
+def _find_span(annotation: Annotation, recording: Recording) -> tuple[float, float]:
+    """Return start and end in seconds; raise InputError if the recording ends before."""
+    unit = recording.rate_hz if annotation.in_frames else 1.0
+    length_s = recording.duration_s
+    start_s = annotation.start_s / unit
+    end_s = length_s
+    if annotation.end_s is not None:
+        end_s = annotation.end_s / unit
+    is_beyond = start_s >= length_s or end_s > length_s + OVERSHOOT_S
+    if recording.missing_s > 0 and (is_beyond or annotation.end_s is None):
+        announced_s = length_s + recording.missing_s
+        raise InputError(
+            f"{recording.path} is cut short: its header announces {announced_s:.6g} s, "
+            f"but it has {length_s:.6g} s"
+        )
+    if is_beyond:
+        raise InputError(
+            f"{start_s:.6g} to {end_s:.6g} s is beyond the end of {recording.path}, "
+            f"which is {length_s:.6g} s long (if it is time-expanded, see --source-rate-hz)"
+        )
+    return start_s, end_s
+
+
+def _check_unique(
+    row: Mapping[str, Any],
+    annotation: Annotation,
+    first_rows: dict[tuple[object, ...], Annotation],
+) -> None:
+    start_s = round(row["start_s"], 6)
+    end_s = round(row["end_s"], 6)
+    key = (row["path"], start_s, end_s, row["label"])
+    first = first_rows.setdefault(key, annotation)
+    if first is not annotation:
+        position = first.file
+        if first.row is not None:
+            position += f", row {first.row}"
+        raise InputError(f"the same span and label as {position}")
+
+
 def cut_segments(
-    calls: Sequence[Call], options: SegmentationOptions, recordings: Recordings
-) -> tuple[list[Cut], list[Reject]]:
+    calls: Spans, options: SegmentationOptions, recordings: Recordings
+) -> tuple[Spans, list[Reject]]:
     """Make a segment of every call that is long enough. `calls` are sorted by path and start.
 
     The label of a segment is that of its own call, which covers its centre. Its labels are those of
     all calls that overlap it, also of short ones.
     """
-    long = []
+    lengths_s = calls.durations_s
+    if options.with_collar:
+        start_s = np.maximum(calls.frame["start_s"].to_numpy() - options.collar_s, 0.0)
+        last_s = [recordings[path].duration_s for path in calls.paths]
+        end_s = calls.frame["end_s"].to_numpy() + options.collar_s
+        lengths_s = np.minimum(end_s, last_s) - start_s
+    is_long = lengths_s >= options.min_length_s - ROUNDING_S
     rejects = []
-    for call, labels in zip(calls, overlapping_labels(calls), strict=True):
-        length_s = _measure_call(call, options, recordings[call.path])
-        if length_s >= options.min_length_s - ROUNDING_S:
-            long.append((call, labels))
-        else:
-            reason = f"shorter than {options.min_length_s:g} s: {length_s:.6g} s"
-            rejects.append(call.annotation.reject(reason))
-    names = name_segments([_span(call) for call, _ in long])
-    cuts = []
-    for name, (call, labels) in zip(names, long, strict=True):
-        segment = _make_segment(name, call, labels, options)
-        cuts.append((segment, call))
-    return cuts, rejects
+    for row in np.flatnonzero(~is_long).tolist():
+        reason = f"shorter than {options.min_length_s:g} s: {lengths_s[row]:.6g} s"
+        rejects.append(_reject(calls, row, reason))
+    labels = pl.Series("labels", overlapping_labels(calls), pl.List(pl.String))
+    long = replace(calls, frame=calls.frame.with_columns(labels)).take(
+        np.flatnonzero(is_long)
+    )
+    segments = long.with_columns(
+        segment=name_spans(long.frame, long["is_whole"]),
+        collar_s=options.collar_s,
+        rate_hz=options.rate_hz,
+        channel_rule=options.channel,
+        peak_dbfs=options.peak_dbfs,
+        source_rate_hz=options.source_rate_hz,
+    )
+    names = dict.fromkeys([*SEGMENT_COLUMNS, *segments.frame.columns])
+    return replace(segments, frame=segments.frame.select(list(names))), rejects
 
 
-def _span(call: Call) -> Span:
-    if call.annotation.end_s is None:
-        return call.path, call.start_s, None, call.label
-    return call.path, call.start_s, call.end_s, call.label
+def _reject(calls: Spans, row: int, reason: object) -> Reject:
+    """Return the reject of the annotation that a call or segment comes from."""
+    cells = calls.frame.row(row, named=True)
+    return Reject(cells["annotation_file"], cells["annotation_row"], str(reason))
 
 
-def overlapping_labels(calls: Sequence[Call]) -> list[Labels]:
+def overlapping_labels(calls: Spans) -> list[Labels]:
     """Return the labels of all calls that overlap each call by more than 0 s, with its own.
 
-    >>> from callshot.records import Annotation
-    >>> row = Annotation(None, 0, 1, "", "a.txt", 1)
-    >>> spans = [(0, 2, "roar"), (1, 3, "rumble"), (3, 4, "blow")]
-    >>> overlapping_labels([Call("a", "a", start, end, label, row) for start, end, label in spans])
+    `calls` are sorted by path.
+
+    >>> times = [(0, 2, "roar"), (1, 3, "rumble"), (3, 4, "blow")]
+    >>> rows = [{"recording": "a", "start_s": a, "end_s": b, "label": c} for a, b, c in times]
+    >>> overlapping_labels(Spans.from_rows(rows))
     [('roar', 'rumble'), ('roar', 'rumble'), ('blow',)]
     """
+    path = np.array(calls.paths, object)
+    start_s = calls.frame["start_s"].to_numpy()
+    end_s = calls.frame["end_s"].to_numpy()
+    label = np.array(calls["label"], object)
+    edges = np.flatnonzero(path[1:] != path[:-1]) + 1
     labels: list[Labels] = []
-    for _, group in groupby(calls, key=lambda call: call.path):
-        labels += _overlapping_labels_of_recording(list(group))
+    for rows in np.split(np.arange(len(path)), edges):
+        labels += _labels_of_recording(start_s[rows], end_s[rows], label[rows])
     return labels
 
 
-def _overlapping_labels_of_recording(calls: Sequence[Call]) -> Iterator[Labels]:
-    """A label overlaps a call if more of its calls start before the end than end by the start."""
-    start_s = np.array([call.start_s for call in calls])
-    end_s = np.array([call.end_s for call in calls])
-    label = np.array([call.label for call in calls], object)
+def _labels_of_recording(start_s: Any, end_s: Any, label: Any) -> Iterator[Labels]:
+    """Interval stabbing: a label overlaps if more of its calls start before `end` than end before
+    `start`.
+    """
     labels = [{name} for name in label]
     for name in set(label):
         has_name = label == name
@@ -257,42 +402,9 @@ def _overlapping_labels_of_recording(calls: Sequence[Call]) -> Iterator[Labels]:
     return (tuple(sorted(names)) for names in labels)
 
 
-def _measure_call(
-    call: Call, options: SegmentationOptions, recording: Recording
-) -> float:
-    """Return the length that counts: that of the annotation, or of the audio with its collar."""
-    if not options.with_collar:
-        return call.duration_s
-    end_s = min(call.end_s + options.collar_s, recording.duration_s)
-    return end_s - max(call.start_s - options.collar_s, 0.0)
-
-
-def _make_segment(
-    name: str, call: Call, labels: Labels, options: SegmentationOptions
-) -> Segment:
-    extra = dict(call.annotation.extra)
-    if call.annotation.label != call.label:
-        extra["label_written"] = call.annotation.label
-    return Segment(
-        segment=name,
-        recording=call.recording,
-        path=call.path,
-        start_s=call.start_s,
-        end_s=call.end_s,
-        collar_s=options.collar_s,
-        label=call.label,
-        labels=labels,
-        rate_hz=options.rate_hz,
-        channel_rule=options.channel,
-        peak_dbfs=options.peak_dbfs,
-        source_rate_hz=options.source_rate_hz,
-        extra=extra,
-    )
-
-
 def check_audio(
     segmentation: Segmentation,
-    cuts: Sequence[Cut],
+    segments: Spans,
     threads: int | None,
     progress: Progress,
 ) -> Segmentation:
@@ -304,27 +416,25 @@ def check_audio(
     checksums = []
     rejects = [*segmentation.rejects]
     peaks = []
-    segments = [replace(segment, peak_dbfs=None) for segment, _ in cuts]
-    loaded = load_audio(to_path(segmentation.audio), segments, threads=threads)
-    with closing(loaded) as signals:
-        for (segment, call), (_, signal) in zip(cuts, signals, strict=True):
-            progress(1 / len(cuts), "reading segments")
+    unscaled = segments.with_columns(peak_dbfs=None)
+    with closing(load_audio(unscaled, threads=threads)) as signals:
+        for row, signal in signals:
+            progress(1 / len(segments), "reading segments")
             if isinstance(signal, InputError):
-                rejects.append(call.annotation.reject(signal))
+                rejects.append(_reject(segments, row, signal))
             else:
-                readable.append(segment)
+                readable.append(row)
                 peaks.append(float(np.abs(signal).max()))
                 checksums.append(hashlib.sha256(signal.tobytes()).digest())
-    groups = find_duplicates(checksums, [segment.recording for segment in readable])
-    names = [segment.segment for segment in readable]
-    duplicates = describe_duplicates(groups, names, "audio")
-    numbered = zip(groups.tolist(), readable, strict=True)
+    kept = segmentation.segments.take(readable)
+    groups = find_duplicates(checksums, kept["recording"])
+    notes = describe_duplicates(groups, kept["segment"], "audio")
+    columns = (kept["segment"], kept["recording"], kept["label"])
+    numbered = zip(groups.tolist(), *columns, strict=True)
     return replace(
         segmentation,
-        segments=readable,
+        segments=kept,
         rejects=_sort_rejects(rejects),
-        notes=[*segmentation.notes, *describe_peaks(peaks, len(cuts)), *duplicates],
-        duplicates=[
-            (group, segment) for group, segment in numbered if group != NO_GROUP
-        ],
+        notes=[*segmentation.notes, *describe_peaks(peaks, len(segments)), *notes],
+        duplicates=[row for row in numbered if row[0] != NO_GROUP],
     )

@@ -11,24 +11,25 @@
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from callshot.encoders.batching import Loaded
+from callshot.corpus.mixing import load_spans
 from callshot.encoders.joined_encoder import JoinedEncoder
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.validation import Float32Array
 from callshot.encoders.windows import find_spans
 from callshot.errors import InputError, OptionError
-from callshot.records import FloatArray, Segment
+from callshot.records import FloatArray
+from callshot.spans import Spans
 
 LOWEST_HZ = 5.0  # below it is wind, and the offset of a recorder
 FFT_SAMPLES = 4096
 BINS_PER_OCTAVE = 6
 EDGES_HZ = LOWEST_HZ * 2 ** (np.arange(17 * BINS_PER_OCTAVE + 1) / BINS_PER_OCTAVE)
-MOST_SEGMENTS = 500  # that a speed is chosen from
+MAX_SPANS = 500  # that a speed is chosen from
 FASTEST_OCTAVE = 6  # a speed of 64
 
 
@@ -70,21 +71,21 @@ class CallSpectra:
         return float(max(0.0, below[1] - below[0]))
 
 
-def measure_spectra(
-    segments: Sequence[Segment], loaded: Iterable[Loaded]
-) -> CallSpectra:
-    """Return the spectra of the segments that can be read."""
+def measure_spectra(spans: Spans, threads: int | None = None) -> CallSpectra:
+    """Return the spectra of the spans that can be read."""
     powers = []
     durations_s = []
     labels = []
     errors = []
-    for segment, (_, signal) in zip(segments, loaded, strict=True):
+    rates_hz = spans["rate_hz"]
+    all_labels = spans["label"]
+    for row, signal in load_spans(spans, threads=threads):
         if isinstance(signal, InputError):
             errors.append(signal)
             continue
-        powers.append(call_spectrum(signal, segment.rate_hz))
-        durations_s.append(len(signal) / segment.rate_hz)
-        labels.append(segment.label)
+        powers.append(call_spectrum(signal, rates_hz[row]))
+        durations_s.append(len(signal) / rates_hz[row])
+        labels.append(all_labels[row])
     if not powers:
         raise InputError(f"segments: none could be read (the first: {errors[0]})")
     return CallSpectra(np.stack(powers), np.array(durations_s), labels)
@@ -139,11 +140,10 @@ def choose_speeds(spec: EncoderSpec, middle_hz: float) -> list[float]:
     return sorted({2.0**octave, 2.0**nearer})
 
 
-def sample_segments(segments: Sequence[Segment]) -> Sequence[Segment]:
-    """Return some hundred segments, at equal steps; all of them if there are no more."""
-    count = min(len(segments), MOST_SEGMENTS)
-    rows = np.linspace(0, len(segments) - 1, count).round().astype(int)
-    return [segments[row] for row in rows]
+def sample_spans(spans: Spans) -> Spans:
+    """Return some hundred spans, at equal steps; all of them if there are no more."""
+    count = min(len(spans), MAX_SPANS)
+    return spans.take(np.linspace(0, len(spans) - 1, count).round().astype(int))
 
 
 def resolve_speeds(

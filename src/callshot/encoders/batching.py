@@ -1,22 +1,21 @@
 """Segments come in; their audio goes out, prepared ahead for the model, and the size of a batch."""
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 
+from callshot.corpus.mixing import load_spans
 from callshot.encoders.encode import Encoder, PreparedSegment
 from callshot.encoders.store.store import audio_key
 from callshot.encoders.validation import Float32Array
 from callshot.errors import InputError
 from callshot.pools import Pool
-from callshot.records import Segment
+from callshot.spans import Spans
 
 Loaded = tuple[int, Float32Array | InputError]
 """The position of a segment, and its audio or the error."""
-LoadAudio = Callable[[Sequence[Segment]], Iterable[Loaded]]
-"""Yields the audio of each segment in order."""
 Prepared = Future[tuple[str, PreparedSegment]]
 """The key of a segment's audio, and what the model gets."""
 
@@ -28,15 +27,16 @@ MOST_AHEAD_SAMPLES = 2**24  # of these segments together, at the model's rate
 
 
 def prepare_ahead(
-    encoder: Encoder, segments: Sequence[Segment], load: LoadAudio
+    encoder: Encoder, spans: Spans, threads: int | None
 ) -> Generator[Prepared, None, None]:
-    """Yield the prepared audio of each segment in order; a thread works ahead."""
+    """Yield the prepared audio of each span in order; a thread works ahead."""
     samples_per_s = encoder.spec.rate_hz / encoder.spec.speed
-    most = _count_ahead(segments, samples_per_s)
-    stream = map(partial(prepare_segment, encoder), segments, load(segments))
+    most = _count_ahead(spans, samples_per_s)
+    loaded = load_spans(spans, threads=threads)
+    stream = map(partial(prepare_segment, encoder), spans["rate_hz"], loaded)
     waiting = deque[Prepared]()
     with Pool(1, thread_name_prefix="callshot-windows") as pool:
-        for _ in segments:
+        for _ in range(len(spans)):
             waiting.append(pool.submit(next, stream))
             if len(waiting) > most:
                 yield waiting.popleft()
@@ -44,21 +44,21 @@ def prepare_ahead(
 
 
 def prepare_segment(
-    encoder: Encoder, segment: Segment, loaded: Loaded
+    encoder: Encoder, rate_hz: int, loaded: Loaded
 ) -> tuple[str, PreparedSegment]:
     """Return the key of a segment's audio, and what the model gets."""
     _, signal = loaded
     if isinstance(signal, InputError):
         raise signal
-    key = f"{audio_key(signal)}@{segment.rate_hz}"
-    return key, encoder.prepare(signal, segment.rate_hz)
+    key = f"{audio_key(signal)}@{rate_hz}"
+    return key, encoder.prepare(signal, rate_hz)
 
 
-def _count_ahead(segments: Sequence[Segment], samples_per_s: float) -> int:
-    """Return how many segments may wait for the model: few, if one is long."""
+def _count_ahead(spans: Spans, samples_per_s: float) -> int:
+    """Return how many spans may wait for the model: few, if one is long."""
     longest_s = 1.0
-    for segment in segments:
-        duration_s = segment.end_s - segment.start_s + 2 * segment.collar_s
+    for row in spans.rows():
+        duration_s = row["end_s"] - row["start_s"] + 2 * row["collar_s"]
         longest_s = max(longest_s, duration_s)
     return min(MOST_AHEAD, int(MOST_AHEAD_SAMPLES / (longest_s * samples_per_s)) + 1)
 

@@ -1,8 +1,8 @@
-"""Segments and an encoder come in; the store is filled, and a table of embeddings goes out.
+"""Embed spans of recordings with an encoder, through a store that keeps every vector.
 
 Only audio that the store does not have is read and encoded. Reading, resampling and cutting windows
-run ahead in threads while the model works, by default on all cores. A segment that cannot be read
-is a reject, and the run continues; everything that was encoded before a crash is in the store.
+run ahead in threads while the model works, by default on all cores. A span that cannot be read is a
+reject, and the run continues; everything that was encoded before a crash is in the store.
 """
 
 import os
@@ -11,19 +11,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 
+from callshot.corpus.mixing import BACKGROUND, MIXED
 from callshot.encoders.band_coverage import (
     measure_spectra,
     resolve_speeds,
-    sample_segments,
+    sample_spans,
 )
-from callshot.encoders.batching import (
-    LoadAudio,
-    describe_speed,
-    prepare_ahead,
-)
+from callshot.encoders.batching import describe_speed, prepare_ahead
 from callshot.encoders.catalogue import display_name
 from callshot.encoders.embed_on_cluster import (
     EmbedWork,
@@ -31,10 +27,7 @@ from callshot.encoders.embed_on_cluster import (
     spec_fingerprint,
 )
 from callshot.encoders.embedding_run import EmbeddingRun
-from callshot.encoders.encode import (
-    Encoder,
-    open_encoder,
-)
+from callshot.encoders.encode import Encoder, open_encoder
 from callshot.encoders.joined_encoder import (
     JoinedEncoder,
     find_joined_encoder,
@@ -51,20 +44,19 @@ from callshot.records import (
     Embeddings,
     Progress,
     Reject,
-    Segment,
     given_folds,
     no_progress,
 )
-from callshot.storage import home
+from callshot.spans import Row, Spans
+from callshot.storage import home, to_path
 
-Source = Path | str
 WriteSequences = Callable[[Sequence[str], Iterator[Float32Array]], object]
-"""Called with the names of segments and their sequences."""
+"""Called with the names of spans and their sequences."""
 
 EmbedMissing = Callable[[Store, Progress], tuple[list[str | None], list[Reject]]]
-"""Adds what is missing to a store; returns the key of each segment, and the rejects."""
+"""Adds what is missing to a store; returns the key of each span, and the rejects."""
 
-AUDIO_OPTIONS = attrgetter(
+AUDIO_COLUMNS = (
     "start_s",
     "end_s",
     "collar_s",
@@ -73,36 +65,6 @@ AUDIO_OPTIONS = attrgetter(
     "peak_dbfs",
     "source_rate_hz",
 )
-
-
-def segment_source(root: Path, segment: Segment) -> str:
-    """Name where a segment's audio comes from: file, size, time, span, and how it is read."""
-    path = root / segment.path
-    try:
-        status = path.stat()
-        identity = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-    except OSError:
-        identity = (-1, -1, -1)
-    parts = (str(path.absolute()), *identity, *AUDIO_OPTIONS(segment))
-    return sha256_text(repr(parts))[:32]
-
-
-@dataclass(frozen=True)
-class SegmentAudio:
-    """Segments, and how to read their audio.
-
-    segments     for example of `read_segments`
-    root         folder of the recordings
-    load         reads the audio of segments, as `callshot.corpus.audio.load_audio` does
-    source       name of the segments in error messages
-    name_source  names where the audio of a segment comes from, for the store
-    """
-
-    segments: Sequence[Segment]
-    root: Path
-    load: LoadAudio
-    source: Source = "memory"
-    name_source: Callable[[Path, Segment], str] = segment_source
 
 
 @dataclass(frozen=True)
@@ -127,41 +89,79 @@ class EmbedOptions:
 DEFAULTS = EmbedOptions()
 
 
+def name_sources(spans: Spans) -> list[str]:
+    """Name where the audio of each span comes from: file, size, time, span, how it is read."""
+    files: dict[str, tuple[object, ...]] = {}
+    background = to_path(spans.metadata.get(BACKGROUND, ""))
+    sources = []
+    for row in spans.rows():
+        source = _name_source(spans.root, row["path"], row, files)
+        if MIXED in row:
+            noise = {
+                "start_s": row["background_start_s"],
+                "end_s": row["background_end_s"],
+                "collar_s": 0.0,
+                "rate_hz": row["rate_hz"],
+                "channel_rule": row["channel_rule"],
+                "peak_dbfs": None,
+                "source_rate_hz": None,
+            }
+            other = _name_source(background, row["background_path"], noise, files)
+            source = sha256_text(repr((source, other, row[MIXED])))[:32]
+        sources.append(source)
+    return sources
+
+
+def _name_source(
+    root: Path, name: str, row: Row, files: dict[str, tuple[object, ...]]
+) -> str:
+    path = root / name
+    absolute = str(path.absolute())
+    if absolute not in files:
+        try:
+            status = path.stat()
+            files[absolute] = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        except OSError:
+            files[absolute] = (-1, -1, -1)
+    parts = (absolute, *files[absolute], *(row[name] for name in AUDIO_COLUMNS))
+    return sha256_text(repr(parts))[:32]
+
+
 def embed(
-    audio: SegmentAudio,
+    spans: Spans,
     encoder: str,
     options: EmbedOptions = DEFAULTS,
     *,
     write_sequences: WriteSequences | None = None,
     progress: Progress = no_progress,
 ) -> tuple[Embeddings, list[Reject]]:
-    """Embed segments with an encoder of the catalogue; vectors in the store are not made again.
+    """Embed spans with an encoder of the catalogue; vectors in the store are not made again.
 
     Parameters
     ----------
-    audio
-        The segments, and how to read their audio.
+    spans
+        Spans of recordings, such as those of `read_segments`.
     encoder
         Name of an encoder, such as "birdnet-v2.4", or of several joined; `encoders()` lists them.
     options
         How the encoder is opened, and where its vectors are kept.
     write_sequences
-        Called with the names of the segments and the sequence of each one.
+        Called with the names of the spans and the sequence of each one.
     progress
         Called with each share of the work.
 
     Returns
     -------
     tuple
-        The vectors, one row per embedded segment; the other segments, with the reasons.
+        The vectors, one row per embedded span; the other spans, with the reasons.
 
     Raises
     ------
     InputError
-        If no segment could be embedded.
+        If no span could be embedded.
     """
     requested_encoder = find_joined_encoder(encoder, options.encoder_options)
-    joined_encoder = replace_auto_speed(requested_encoder, audio)
+    joined_encoder = replace_auto_speed(requested_encoder, spans)
     if write_sequences is not None and len(joined_encoder.specs) > 1:
         raise OptionError(
             f"{joined_encoder.name}: joined encoders have no sequence in common; "
@@ -172,7 +172,7 @@ def embed(
     for spec in joined_encoder.specs:
         device = joined_encoder.device(spec, options.device)
         table, rejected = embed_spec(
-            audio,
+            spans,
             spec,
             replace(options, device=device),
             write_sequences=write_sequences,
@@ -192,30 +192,25 @@ def embed(
     return joined, [rejects[row] for row in sorted(rejects, key=lambda row: row or 0)]
 
 
-def replace_auto_speed(
-    joined_encoder: JoinedEncoder, audio: SegmentAudio
-) -> JoinedEncoder:
-    """Return an encoder with numbers in place of speed=auto, chosen from some of the segments."""
+def replace_auto_speed(joined_encoder: JoinedEncoder, spans: Spans) -> JoinedEncoder:
+    """Return an encoder with numbers in place of speed=auto, chosen from some of the spans."""
     if not any(spec.auto_speed for spec in joined_encoder.specs):
         return joined_encoder
-    segments = sample_segments(audio.segments)
-    return resolve_speeds(
-        joined_encoder, measure_spectra(segments, audio.load(segments))
-    )
+    return resolve_speeds(joined_encoder, measure_spectra(sample_spans(spans)))
 
 
 def embed_spec(
-    audio: SegmentAudio,
+    spans: Spans,
     spec: EncoderSpec,
     options: EmbedOptions = DEFAULTS,
     *,
     write_sequences: WriteSequences | None = None,
     progress: Progress = no_progress,
 ) -> tuple[Embeddings, list[Reject]]:
-    """Embed segments with one encoder at one speed; see `embed`."""
-    check_segments(spec, audio.segments, audio.source)
+    """Embed spans with one encoder at one speed; see `embed`."""
+    check_rates(spec, spans)
     sequences = write_sequences is not None
-    fingerprint, embed_missing = _choose_encoding(audio, spec, options, sequences)
+    fingerprint, embed_missing = _choose_encoding(spans, spec, options, sequences)
     folder = default_store() if options.store is None else options.store
     with open_store(folder, fingerprint, sequences=sequences) as store:
         all_keys, rejects = embed_missing(store, progress)
@@ -223,75 +218,74 @@ def embed_spec(
         if not keys:
             reason = f" (the first: {rejects[0].reason})" if rejects else ""
             raise InputError(
-                f"{audio.source}: no segment could be embedded from {audio.root}{reason}"
+                f"{spans.source}: no segment could be embedded from {spans.root}{reason}"
             )
-        pairs = zip(audio.segments, all_keys, strict=True)
-        embedded = [segment for segment, key in pairs if key is not None]
+        rows = [row for row, key in enumerate(all_keys) if key is not None]
         vectors = store.vectors(keys)
-        table = make_table(display_name(spec), embedded, vectors, audio.source)
+        table = make_table(display_name(spec), spans.take(rows), vectors)
         if write_sequences is not None:
             write_sequences(table.segment, store.sequences(keys))
     return table, rejects
 
 
 def _choose_encoding(
-    audio: SegmentAudio, spec: EncoderSpec, options: EmbedOptions, sequences: bool
+    spans: Spans, spec: EncoderSpec, options: EmbedOptions, sequences: bool
 ) -> tuple[Mapping[str, object], EmbedMissing]:
-    """Return the fingerprint of an encoder, and what embeds segments: a model here, or workers."""
+    """Return the fingerprint of an encoder, and what embeds spans: a model here, or workers."""
     if options.cluster is not None:
         fingerprint = spec_fingerprint(spec, options.device, sequences=sequences)
-        work = EmbedWork(audio.load, spec, fingerprint, options.device, sequences)
-        sources = _name_sources(audio)
+        work = EmbedWork(spec, fingerprint, options.device, sequences)
+        sources = name_sources(spans)
         return fingerprint, partial(
-            embed_on_cluster, options.cluster, work, audio.segments, sources
+            embed_on_cluster, options.cluster, work, spans, sources
         )
     threads = options.threads or default_threads()
     opened = open_encoder(
         spec, device=options.device, threads=threads, sequences=sequences
     )
-    return opened.fingerprint, partial(embed_segments, audio, opened)
+    return opened.fingerprint, partial(
+        embed_spans, spans, opened, threads=options.threads
+    )
 
 
-def _name_sources(audio: SegmentAudio) -> list[str]:
-    return [audio.name_source(audio.root, segment) for segment in audio.segments]
-
-
-def embed_segments(
-    audio: SegmentAudio,
+def embed_spans(
+    spans: Spans,
     encoder: Encoder,
     store: Store,
     progress: Progress = no_progress,
+    *,
+    threads: int | None = None,
 ) -> tuple[list[str | None], list[Reject]]:
-    """Encode the segments that the store does not have, and add them to it.
+    """Encode the spans that the store does not have, and add them to it.
 
-    Return the key of each segment, None for rejects, and the rejects.
+    Return the key of each span, None for rejects, and the rejects. `threads` read audio.
     """
-    segments = audio.segments
-    sources = _name_sources(audio)
+    sources = name_sources(spans)
     stored_keys = store.find(sources)
     keys = [stored_keys.get(source) for source in sources]
     workers = Workers(encoder)
     run = EmbeddingRun(
-        segments=segments,
+        paths=spans.paths,
         sources=sources,
         keys=keys,
         encoder=encoder,
         store=store,
         workers=workers,
     )
+    durations_s = spans.durations_s
     missing = [n for n, key in enumerate(keys) if key is None]
     if encoder.batches_segments:  # those of one length one after another
-        missing.sort(key=lambda n: (segments[n].end_s - segments[n].start_s, n))
+        missing.sort(key=lambda n: (durations_s[n], n))
     name = encoder.spec.name
-    total = max(1, len(segments))
+    total = max(1, len(spans))
     progress((total - len(missing)) / total, f"{name}: found in the store")
     start_s = time.monotonic()
     audio_s = 0.0
-    prepared = prepare_ahead(encoder, [segments[n] for n in missing], audio.load)
+    prepared = prepare_ahead(encoder, spans.take(missing), threads)
     with workers, closing(prepared), run.flush_on_error():
         for count, (n, future) in enumerate(zip(missing, prepared, strict=True), 1):
             run.add(n, future)
-            audio_s += segments[n].end_s - segments[n].start_s
+            audio_s += durations_s[n]
             speed = describe_speed(count, audio_s, time.monotonic() - start_s)
             progress(1 / total, f"{name}: {speed}")
         run.finish()
@@ -321,33 +315,26 @@ def check_store(folder: Path) -> None:
         )
 
 
-def check_segments(
-    spec: EncoderSpec, segments: Sequence[Segment], source: Source
-) -> None:
-    """Check the rate of segments, before any audio is read."""
-    for segment in segments:
-        if not spec.takes_rate(segment.rate_hz):
+def check_rates(spec: EncoderSpec, spans: Spans) -> None:
+    """Check the rate of spans, before any audio is read."""
+    for row, rate_hz in enumerate(spans["rate_hz"]):
+        if not spec.takes_rate(rate_hz):
             raise InputError(
-                f"{source}: {spec.name} needs segments at {spec.rate_hz} Hz, but "
-                f"{segment.segment} is at {segment.rate_hz}; "
+                f"{spans.source}: {spec.name} needs segments at {spec.rate_hz} Hz, but "
+                f"row {row + 1} ({spans.paths[row]}) is at {rate_hz}; "
                 f"cut the segments again with --rate-hz {spec.rate_hz}"
             )
 
 
-def make_table(
-    encoder: str,
-    segments: Sequence[Segment],
-    vectors: Float32Array,
-    source: Source,
-) -> Embeddings:
-    """Return vectors as a table, with the names and labels of their segments."""
+def make_table(encoder: str, spans: Spans, vectors: Float32Array) -> Embeddings:
+    """Return vectors as a table, with the names and labels of their spans."""
     return Embeddings(
         encoder=encoder,
         vectors=vectors,
-        segment=[segment.segment for segment in segments],
-        recording=[segment.recording for segment in segments],
-        label=[segment.label for segment in segments],
-        labels=[segment.labels for segment in segments],
-        fold=given_folds(segments),
-        source=str(source),
+        segment=spans["segment"],
+        recording=spans["recording"],
+        label=spans["label"],
+        labels=[tuple(labels) for labels in spans["labels"]],
+        fold=given_folds(spans),
+        source=spans.source,
     )

@@ -1,18 +1,14 @@
 """The segments of a table as a job: workers give back their vectors, and the client stores them."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
 
-from callshot.encoders.batching import (
-    LoadAudio,
-    Loaded,
-    describe_speed,
-    prepare_segment,
-)
+from callshot.corpus.mixing import load_spans
+from callshot.encoders.batching import Loaded, describe_speed, prepare_segment
 from callshot.encoders.encode import (
     Encoder,
     check_runs_on,
@@ -26,16 +22,16 @@ from callshot.encoders.validation import Float32Array
 from callshot.encoders.workers import Workers
 from callshot.errors import InputError
 from callshot.jobs import Cluster, Job
-from callshot.records import Progress, Reject, Segment
+from callshot.records import Progress, Reject
+from callshot.spans import Spans
 
-MOST_SEGMENTS = 32  # of one recording, in an item
+MAX_SPANS = 32  # of one recording, in an item
 
 
 @dataclass(frozen=True)
 class EmbedWork:
-    """What a worker has to know: how to read audio, and the encoder as the client found it."""
+    """What a worker has to know: the encoder as the client found it."""
 
-    load: LoadAudio
     spec: EncoderSpec
     fingerprint: Mapping[str, object]
     device: str
@@ -72,7 +68,7 @@ def spec_fingerprint(
 def embed_on_cluster(
     cluster: Cluster,
     work: EmbedWork,
-    segments: Sequence[Segment],
+    spans: Spans,
     sources: Sequence[str],
     store: Store,
     progress: Progress,
@@ -80,20 +76,22 @@ def embed_on_cluster(
     """Add the segments that the store does not have; return the key of each, and the rejects."""
     stored_keys = store.find(sources)
     keys = [stored_keys.get(source) for source in sources]
-    missing = {n: segments[n] for n, key in enumerate(keys) if key is None}
+    missing = [n for n, key in enumerate(keys) if key is None]
     name = work.spec.name
-    total = max(1, len(segments))
+    total = max(1, len(spans))
+    paths = spans.paths
+    durations_s = spans.durations_s
     progress((total - len(missing)) / total, f"{name}: found in the store")
     rejects = []
     start_s = time.monotonic()
     audio_s = 0.0
-    for count, (n, result) in enumerate(_run(cluster, work, missing), 1):
+    for count, (n, result) in enumerate(_run(cluster, work, spans, missing), 1):
         if isinstance(result, InputError):
-            rejects.append(Reject(segments[n].path, n + 1, str(result)))
+            rejects.append(Reject(paths[n], n + 1, str(result)))
         else:
             keys[n] = result.key
             _store_result(store, sources[n], result)
-        audio_s += segments[n].end_s - segments[n].start_s
+        audio_s += durations_s[n]
         speed = describe_speed(count, audio_s, time.monotonic() - start_s)
         progress(1 / total, f"{name}: {speed}")
     store.flush()
@@ -107,42 +105,39 @@ def _store_result(store: Store, source: str, result: EmbeddedSegment) -> None:
 
 
 def _run(
-    cluster: Cluster, work: EmbedWork, segments: Mapping[int, Segment]
+    cluster: Cluster, work: EmbedWork, spans: Spans, missing: Sequence[int]
 ) -> Iterator[tuple[int, EmbeddedSegment | InputError]]:
-    """Yield the number of each segment, with what a worker made of it or the reason."""
-    groups = list(_group_by_recording(segments))
-    items = [[segments[n] for n in group] for group in groups]
+    """Yield the row of each span, with what a worker made of it or the reason."""
+    paths = spans.paths
+    durations_s = spans.durations_s
+    groups = list(_group_by_recording(missing, paths))
+    there = replace(spans, root=spans.root.absolute())  # workers have other folders
     job = Job(
         kind="embed",
         prepare=open_encoder_on_worker,
         function=embed_on_worker,
         common=work,
-        items=items,
-        names=[item[0].path for item in items],
-        sizes=[
-            sum(segment.end_s - segment.start_s for segment in item) for item in items
-        ],
+        items=[there.take(group) for group in groups],
+        names=[paths[group[0]] for group in groups],
+        sizes=[float(durations_s[group].sum()) for group in groups],
         needs_gpu=work.device == "cuda",
     )
     for outcome in cluster.run(job):
         group = groups[outcome.number]
         results = outcome.value or [InputError(outcome.reason)] * len(group)
         for n, result in zip(group, results, strict=True):
-            segment = segments[n]
-            cluster.add_audio(segment.end_s - segment.start_s)
+            cluster.add_audio(durations_s[n])
             yield n, result
 
 
-def _group_by_recording(segments: Mapping[int, Segment]) -> Iterator[list[int]]:
-    """Yield the numbers of segments that are read together."""
-
-    def find_path(n: int) -> str:
-        return segments[n].path
-
-    for _, group in groupby(sorted(segments, key=find_path), find_path):
+def _group_by_recording(
+    rows: Sequence[int], paths: Sequence[str]
+) -> Iterator[list[int]]:
+    """Yield the rows of spans that are read together."""
+    for _, group in groupby(sorted(rows, key=paths.__getitem__), paths.__getitem__):
         numbers = list(group)
-        for start in range(0, len(numbers), MOST_SEGMENTS):
-            yield numbers[start : start + MOST_SEGMENTS]
+        for start in range(0, len(numbers), MAX_SPANS):
+            yield numbers[start : start + MAX_SPANS]
 
 
 def check_fingerprint_of_client(
@@ -167,12 +162,11 @@ def open_encoder_on_worker(work: EmbedWork, threads: int) -> _OpenEncoder:
 
 
 def embed_on_worker(
-    state: _OpenEncoder, segments: Sequence[Segment]
+    state: _OpenEncoder, spans: Spans
 ) -> list[EmbeddedSegment | InputError]:
-    """Return what became of each segment of a recording; raise if none could be embedded."""
-    loaded: Iterable[Loaded] = state.work.load(segments)
-    pairs = zip(segments, loaded, strict=True)
-    results = [_embed(state, segment, signal) for segment, signal in pairs]
+    """Return what became of each span of a recording; raise if none could be embedded."""
+    pairs = zip(spans["rate_hz"], load_spans(spans, threads=1), strict=True)
+    results = [_embed(state, rate_hz, loaded) for rate_hz, loaded in pairs]
     errors = [result for result in results if isinstance(result, InputError)]
     if len(errors) == len(results):
         raise errors[0]
@@ -180,10 +174,10 @@ def embed_on_worker(
 
 
 def _embed(
-    state: _OpenEncoder, segment: Segment, loaded: Loaded
+    state: _OpenEncoder, rate_hz: int, loaded: Loaded
 ) -> EmbeddedSegment | InputError:
     try:
-        key, item = prepare_segment(state.encoder, segment, loaded)
+        key, item = prepare_segment(state.encoder, rate_hz, loaded)
         output = state.workers.submit(item)()
     except InputError as error:
         return error

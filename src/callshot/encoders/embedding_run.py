@@ -11,7 +11,7 @@ from callshot.encoders.store.store import Store
 from callshot.encoders.validation import Float32Array
 from callshot.encoders.workers import Output, Workers
 from callshot.errors import InputError, OutputError
-from callshot.records import Reject, Segment
+from callshot.records import Reject
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class _Running:
 class EmbeddingRun:
     """The keys and rejects of the segments so far, and the audio that the model works on."""
 
-    segments: Sequence[Segment]
+    paths: Sequence[str]
     sources: Sequence[str]
     keys: list[str | None]
     encoder: Encoder
@@ -101,5 +101,4 @@ class EmbeddingRun:
 
     def reject(self, n: int, error: InputError) -> None:
         """Count a segment among the rejects."""
-        path = self.segments[n].path
-        self.rejects.append(Reject(path, n + 1, str(error)))
+        self.rejects.append(Reject(self.paths[n], n + 1, str(error)))

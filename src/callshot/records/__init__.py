@@ -2,8 +2,6 @@
 
 Recording          one audio file
 Annotation         a label on a span of a recording, as an annotation file has it
-Call               an annotation matched to its recording
-Segment            a span that carries one label, and how to read its audio
 Reject             a row or a file that was left out, and why
 Segmentation       all of these, for a corpus
 Embeddings         the vectors of one encoder, one per segment
@@ -32,14 +30,10 @@ from callshot.records.evaluation import (
 from callshot.records.fold_numbers import given_folds, number_folds
 from callshot.records.recordings import (
     Annotation,
-    Call,
     Cell,
     Recording,
     Reject,
-    Segment,
     Segmentation,
-    Span,
-    name_segments,
 )
 from callshot.records.terms import (
     BASELINE_KINDS,
@@ -69,7 +63,6 @@ __all__ = [
     "SPREADS",
     "STATES",
     "Annotation",
-    "Call",
     "Cell",
     "ClassCount",
     "CorpusResults",
@@ -87,12 +80,9 @@ __all__ = [
     "Progress",
     "Recording",
     "Reject",
-    "Segment",
     "Segmentation",
-    "Span",
     "TransferEvaluation",
     "given_folds",
-    "name_segments",
     "no_progress",
     "number_folds",
     "reference_classifier",

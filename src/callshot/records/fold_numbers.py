@@ -4,13 +4,13 @@ A fold is any integer or any name; −1 and an empty cell are the common fold.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.records.recordings import Segment
 from callshot.records.terms import COMMON_FOLD
+from callshot.spans import Spans
 
 IntArray = NDArray[np.int64]
 
@@ -37,9 +37,11 @@ def number_folds(names: Iterable[object]) -> list[int]:
     return [numbers.get(text, COMMON_FOLD) for text in texts]
 
 
-def given_folds(segments: Sequence[Segment]) -> IntArray | None:
+def given_folds(segments: Spans) -> IntArray | None:
     """Return the folds that came with the annotations of segments; None if there are none."""
-    folds = [segment.extra.get("fold") for segment in segments]
+    if "fold" not in segments.frame.columns:
+        return None
+    folds = segments["fold"]
     if all(fold is None for fold in folds):
         return None
     return np.array(number_folds(folds), np.int64)

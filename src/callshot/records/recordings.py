@@ -1,14 +1,12 @@
 """Recordings, their annotations, and the segments that are cut from them."""
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+from callshot.spans import Spans
 
 Cell = str | int | float | None
 """A value in a column of the annotations that callshot copies but does not use."""
-
-Span = tuple[str, float, float | None, str]
-"""Path, start, end (None: the whole recording) and label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,84 +64,6 @@ class Annotation:
         return Reject(self.file, self.row, str(reason))
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """An annotation in seconds on a recording that exists, its label as the corpus spells it.
-
-    `recording` is the group that its file is in, or the path of the file.
-    """
-
-    path: str
-    recording: str
-    start_s: float
-    end_s: float
-    label: str
-    annotation: Annotation
-
-    @property
-    def duration_s(self) -> float:
-        """Its length in seconds, without collar."""
-        return self.end_s - self.start_s
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """A labelled span of a recording, and how to read its audio. A row of `segments.parquet`.
-
-    `label` is the label at its centre, `labels` are all that overlap it. `start_s` and `end_s` are
-    those of the annotation; the audio has `collar_s` more on both sides, inside the recording. It
-    is reduced to one channel by `channel_rule`, read at `rate_hz`, and its peak is set to
-    `peak_dbfs` unless that is None. `source_rate_hz`, if given, replaces the rate in the header.
-    """
-
-    segment: str
-    recording: str
-    path: str
-    start_s: float
-    end_s: float
-    collar_s: float
-    label: str
-    labels: tuple[str, ...]
-    rate_hz: int
-    channel_rule: str
-    peak_dbfs: float | None
-    source_rate_hz: float | None = None
-    extra: Mapping[str, Cell] = field(default_factory=dict)
-
-
-def name_segments(spans: Sequence[Span]) -> Iterator[str]:
-    """Yield unique names for segments: path and times, or only the path of a whole recording.
-
-    If two are the same, their labels and a number are added.
-
-    >>> spans = [("x.wav", 0.0, 1.5, "a"), ("x.wav", 0.0, 1.5, "b"), ("y.wav", 0.0, None, "a")]
-    >>> list(name_segments(spans))
-    ['x.wav@0-1.5 a', 'x.wav@0-1.5 b', 'y.wav']
-    """
-    names = [_name_span(*span) for span in spans]
-    counts = Counter(names)
-    used: set[str] = set()
-    for name, (*_, label) in zip(names, spans, strict=True):
-        stem = f"{name} {label}" if counts[name] > 1 else name
-        unique = stem
-        number = 1
-        while unique in used:
-            number += 1
-            unique = f"{stem} #{number}"
-        used.add(unique)
-        yield unique
-
-
-def _name_span(path: str, start_s: float, end_s: float | None, _: str) -> str:
-    if end_s is None:
-        return path
-    return f"{path}@{_format_time(start_s)}-{_format_time(end_s)}"
-
-
-def _format_time(seconds: float) -> str:
-    return f"{seconds:.6f}".rstrip("0").rstrip(".")
-
-
 @dataclass(frozen=True)
 class Segmentation:
     """What became of the annotations of a corpus: each is a segment or a reject.
@@ -151,20 +71,20 @@ class Segmentation:
     `calls` are all annotations on a recording, also those too short for a segment. `sources` are
     formats, how each was recognised, and how many files. `skipped_files` are files left out.
     `audio` is the folder that the paths of segments are relative to. `duplicates` are the segments
-    whose audio is also in another recording, each with the number of its group.
+    whose audio is also in another recording: group, segment, recording and label.
     """
 
     recordings: Sequence[Recording]
     annotated: frozenset[str]
     sources: Sequence[tuple[str, str, int]]
     annotation_count: int
-    calls: Sequence[Call]
-    segments: Sequence[Segment]
+    calls: Spans
+    segments: Spans
     rejects: Sequence[Reject]
     skipped_files: Sequence[Reject]
     notes: Sequence[str]
     audio: str = ""
-    duplicates: Sequence[tuple[int, Segment]] = ()
+    duplicates: Sequence[tuple[int, str, str, str]] = ()
 
     def __repr__(self) -> str:
         return (

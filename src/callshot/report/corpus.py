@@ -14,17 +14,16 @@ from callshot.corpus.inspection import measure_durations
 from callshot.corpus.notes import group_rejects
 from callshot.errors import printable
 from callshot.records import (
-    Call,
     ClassCount,
     DurationStats,
     Folds,
     Inspection,
     Recording,
     Reject,
-    Segment,
     Segmentation,
 )
 from callshot.report.terminal import make_table, print_lines
+from callshot.spans import Spans
 
 Classes = Sequence[ClassCount]
 Rejects = Sequence[Reject]
@@ -139,8 +138,10 @@ def _show_durations(segmentation: Segmentation, console: Console) -> None:
     table = make_table("", "number", *DURATIONS)
     _add_durations(table, "recordings", _measure(segmentation.recordings))
     _add_durations(table, "annotated recordings", _measure(annotated))
-    _add_durations(table, "annotated calls", _measure(segmentation.calls))
-    _add_durations(table, "segments", _measure_segments(segmentation.segments))
+    calls_s = segmentation.calls.durations_s.tolist()
+    segments_s = segmentation.segments.durations_s.tolist()
+    _add_durations(table, "annotated calls", measure_durations(calls_s))
+    _add_durations(table, "segments", measure_durations(segments_s))
     _print_table(table, console)
 
 
@@ -148,12 +149,8 @@ def _add_durations(table: Table, name: str, durations: DurationStats) -> None:
     table.add_row(name, str(durations.count), *_format_durations(durations))
 
 
-def _measure(items: Sequence[Recording] | Sequence[Call]) -> DurationStats:
-    return measure_durations(item.duration_s for item in items)
-
-
-def _measure_segments(segments: Sequence[Segment]) -> DurationStats:
-    return measure_durations(segment.end_s - segment.start_s for segment in segments)
+def _measure(recordings: Sequence[Recording]) -> DurationStats:
+    return measure_durations(recording.duration_s for recording in recordings)
 
 
 def _format_durations(durations: DurationStats) -> list[str]:
@@ -203,15 +200,16 @@ def _show_labels(
     _show_rest(console, len(labels) - MOST_LABELS, "and {} more labels")
 
 
-def _count_labels(
-    segmentation: Segmentation,
-) -> list[tuple[str, int, list[Segment]]]:
+def _count_labels(segmentation: Segmentation) -> list[tuple[str, int, Spans]]:
     """Return each label with its number of calls and its segments, most segments first."""
-    calls = Counter(sorted(call.label for call in segmentation.calls))
-    segments = defaultdict(list)
-    for segment in segmentation.segments:
-        segments[segment.label].append(segment)
-    labels = [(label, count, segments[label]) for label, count in calls.most_common()]
+    calls = Counter(sorted(segmentation.calls["label"]))
+    rows = defaultdict(list)
+    for row, label in enumerate(segmentation.segments["label"]):
+        rows[label].append(row)
+    labels = [
+        (label, count, segmentation.segments.take(rows[label]))
+        for label, count in calls.most_common()
+    ]
     return sorted(labels, key=lambda row: -len(row[2]))
 
 
@@ -235,11 +233,11 @@ def _choose_columns(console: Console, classes: Classes) -> list[str]:
     return columns
 
 
-def _segment_cells(segments: Sequence[Segment], most: int) -> dict[str, str]:
+def _segment_cells(segments: Spans, most: int) -> dict[str, str]:
     """Return the cells, by column, that describe the segments of a label."""
     bar_length = round(BAR_LENGTH * len(segments) / max(most, 1))
-    recordings = {segment.recording for segment in segments}
-    durations = _format_durations(_measure_segments(segments))
+    recordings = set(segments["recording"])
+    durations = _format_durations(measure_durations(segments.durations_s.tolist()))
     cells = dict(zip(DURATIONS, durations, strict=True))
     cells[""] = "━" * bar_length
     cells["segments"] = str(len(segments))

@@ -17,8 +17,9 @@ import numpy as np
 from callshot.corpus.audio import load_audio
 from callshot.errors import CallshotError
 from callshot.files import make_folder, sha256_text, write_atomic
-from callshot.records import FloatArray, Segment
+from callshot.records import FloatArray
 from callshot.report.reuse import content_key
+from callshot.spans import Spans
 
 LONGEST_S = 3.0  # of a sound
 SHORT_CALL_S = 0.5  # a shorter call is played with some sound around it
@@ -39,14 +40,6 @@ QUIETEST = 1e-12  # of power
 
 
 @dataclass(frozen=True)
-class CorpusAudio:
-    """Where the recordings of a corpus are, and its segments by name."""
-
-    root: Path
-    segments: Sequence[Segment]
-
-
-@dataclass(frozen=True)
 class Clip:
     """A call to play and see; `fast` is the sound sped up by `speed`, if it is low."""
 
@@ -59,7 +52,7 @@ class Clip:
 
 
 def make_clips(
-    audio: CorpusAudio,
+    segments: Spans,
     names: Sequence[str],
     most_bytes: float = MOST_BYTES,
     store: Path | None = None,
@@ -70,20 +63,15 @@ def make_clips(
     time, which are taken if neither segments nor recordings changed.
     """
     names_once = dict.fromkeys(names)
-    segments = {
-        segment.segment: segment
-        for segment in audio.segments
-        if segment.segment in names_once
-    }
-    ordered = sorted(
-        segments.values(), key=lambda segment: (segment.path, segment.start_s)
+    named = segments.only(names_once)
+    ordered = replace(
+        named, frame=named.frame.sort("path", "start_s", maintain_order=True)
     )
-    key = content_key(
-        ordered, [_file_facts(audio.root / segment.path) for segment in ordered]
-    )
+    files = [_file_facts(segments.root / path) for path in ordered.paths]
+    key = content_key(list(ordered.rows()), files)
     clips = _read_clips(store, key)
     if clips is None:
-        clips = dict(_load_clips(audio.root, ordered))
+        clips = dict(_load_clips(ordered))
         _write_clips(store, key, clips)
     return _limit_size(clips, list(names_once), most_bytes)
 
@@ -133,21 +121,18 @@ def _write_clips(store: Path | None, key: str, clips: Mapping[str, Clip]) -> Non
     write_atomic(store, json.dumps({"key": keys, "clips": facts}))
 
 
-def _load_clips(root: Path, segments: Sequence[Segment]) -> Iterator[tuple[str, Clip]]:
-    spans = [_widen(segment) for segment in segments]
-    for index, signal in load_audio(root, spans):
+def _load_clips(segments: Spans) -> Iterator[tuple[str, Clip]]:
+    """Yield the clip of each segment: not too long, and with something around a short call."""
+    end_s = np.minimum(segments["end_s"], np.array(segments["start_s"]) + LONGEST_S)
+    collar_s = np.array(segments["collar_s"])
+    is_short = end_s - np.array(segments["start_s"]) < SHORT_CALL_S
+    collar_s[is_short] = np.maximum(collar_s[is_short], AROUND_S)
+    spans = segments.with_columns(end_s=end_s, collar_s=collar_s)
+    names = segments["segment"]
+    rates_hz = segments["rate_hz"]
+    for row, signal in load_audio(spans):
         if not isinstance(signal, CallshotError) and len(signal):
-            rate_hz = spans[index].rate_hz
-            yield segments[index].segment, make_clip(np.asarray(signal, float), rate_hz)
-
-
-def _widen(segment: Segment) -> Segment:
-    """Return the span to play: not too long, and with something around a short call."""
-    end_s = min(segment.end_s, segment.start_s + LONGEST_S)
-    collar_s = segment.collar_s
-    if end_s - segment.start_s < SHORT_CALL_S:
-        collar_s = max(collar_s, AROUND_S)
-    return replace(segment, end_s=end_s, collar_s=collar_s)
+            yield names[row], make_clip(np.asarray(signal, float), rates_hz[row])
 
 
 def make_clip(signal: FloatArray, rate_hz: int) -> Clip:

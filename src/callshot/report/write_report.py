@@ -34,9 +34,10 @@ from callshot.report.results import (
     write_values,
 )
 from callshot.report.reuse import EarlierFiles, content_key
-from callshot.report.sounds import MOST_BYTES, CorpusAudio, make_clips
+from callshot.report.sounds import MOST_BYTES, make_clips
 from callshot.report.summary import Summary
 from callshot.report.tables.write_tables import DOCUMENT, build_tables, write_tables
+from callshot.spans import Spans
 
 PAGE = "report.html"
 ALWAYS_WRITTEN = ("differences.csv",)
@@ -106,7 +107,7 @@ def write_report(
     options: ReportOptions,
     summaries: Mapping[str, Summary],
     provenance: Mapping[str, Any],
-    audio: Mapping[str, CorpusAudio] | None = None,
+    segments: Mapping[str, Spans] | None = None,
     workers: Executor | None = None,
     earlier: EarlierFiles | None = None,
     progress: Progress = no_progress,
@@ -127,7 +128,7 @@ def write_report(
     ]
     tables = write_tables(every, folder / "tables", **options.of_tables)
     names += [f"tables/{name}" for name in tables]
-    calls = _find_calls(every, options, audio or {}, earlier)
+    calls = _find_calls(every, options, segments or {}, earlier)
     progress(0.3, "numbers and sounds")
     figures = _finish_figures(drawings, progress)
     for paths in figures.values():
@@ -181,7 +182,7 @@ def _draw(
 def _find_calls(
     all_results: Sequence[CorpusResults],
     options: ReportOptions,
-    audio: Mapping[str, CorpusAudio],
+    segments: Mapping[str, Spans],
     earlier: EarlierFiles,
 ) -> dict[str, CorpusCalls]:
     """Return the calls of corpora, with sounds of some where there is audio."""
@@ -189,10 +190,10 @@ def _find_calls(
     every = {}
     for results in all_results:
         calls = find_calls(results)
-        if options.sounds and results.corpus in audio:
+        if options.sounds and results.corpus in segments:
             names = choose_sounds(calls, results)
             store = earlier.beside(f"sounds-{results.corpus}.json")
-            clips = make_clips(audio[results.corpus], names, share, store)
+            clips = make_clips(segments[results.corpus], names, share, store)
             calls = replace(calls, clips=clips)
         every[results.corpus] = calls
     return every

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from callshot.corpus.segment_table import SEGMENTS, SegmentTable, read_segments
+from callshot.corpus.segment_table import SEGMENTS, read_segments
 from callshot.detection.events.events import events_frame
 from callshot.detection.index.clock import find_clock_time, shift_clock
 from callshot.detection.index.index_files import Index, is_index, open_index
 from callshot.errors import InputError
 from callshot.files import WORK_FOLDER, explain_unreadable, sha256_file
-from callshot.records import Segment
 from callshot.records.frames import EVENTS
 from callshot.records.parquet import read_parquet
 from callshot.review.held_out_scores import HeldOutScores
 from callshot.review.items import Items, make_items
 from callshot.review.sound import RecordingFiles
+from callshot.spans import Spans
 from callshot.storage import check_no_url
 from callshot.tables.embedding_tables import read_table
 
@@ -297,9 +297,11 @@ def _open_segments(
     table = read_segments(path)
     if not table:
         raise InputError(f"{path}: the table has no segments")
-    table.sort(key=_place)
+    by_place = table.frame.sort("path", "start_s", "end_s", "label")
+    table = replace(table, frame=by_place)
     roots = _find_segment_roots(table, options)
-    files = RecordingFiles(roots, table[0].channel_rule, table[0].source_rate_hz)
+    first = next(table.rows())
+    files = RecordingFiles(roots, first["channel_rule"], first["source_rate_hz"])
     items = make_items(_segment_events(table, files))
     scores = None
     why_no_scores = (
@@ -322,29 +324,26 @@ def _open_segments(
     )
 
 
-def _place(segment: Segment) -> tuple[str, float, float, str]:
-    return segment.path, segment.start_s, segment.end_s, segment.label
-
-
-def _find_segment_roots(table: SegmentTable, options: SourceOptions) -> dict[str, Path]:
+def _find_segment_roots(table: Spans, options: SourceOptions) -> dict[str, Path]:
     """Return the folder of each recording of a table, nothing if it is not known."""
     root = options.recordings
-    if root is None and table.audio is not None:
-        root = Path(table.audio)
-    names = sorted({segment.path for segment in table})
+    if root is None and "audio" in table.metadata:
+        root = table.root
+    names = sorted(set(table.paths))
     return {} if root is None else dict.fromkeys(names, root)
 
 
 def _score_segments(
-    table: SegmentTable, items: Items, embeddings: Path
+    table: Spans, items: Items, embeddings: Path
 ) -> HeldOutScores | None:
     """Give segments their first scores; None unless all of them have a vector."""
     embedded = read_table(embeddings)
     rows = {name: row for row, name in enumerate(embedded.segment)}
-    if any(segment.segment not in rows for segment in table):
+    names = table["segment"]
+    if any(name not in rows for name in names):
         return None
-    vectors = embedded.vectors[[rows[segment.segment] for segment in table]]
-    groups = np.unique([segment.recording for segment in table], return_inverse=True)[1]
+    vectors = embedded.vectors[[rows[name] for name in names]]
+    groups = np.unique(table["recording"], return_inverse=True)[1]
     scores = HeldOutScores(
         np.asarray(vectors, np.float32), items.labels, items.label, groups
     )
@@ -352,20 +351,18 @@ def _score_segments(
     return scores
 
 
-def _segment_events(table: SegmentTable, files: RecordingFiles) -> pl.DataFrame:
+def _segment_events(table: Spans, files: RecordingFiles) -> pl.DataFrame:
     """Return segments as rows of the EVENTS schema."""
-    clocks = {
-        name: _find_clock(files, name) for name in {segment.path for segment in table}
-    }
+    clocks = {name: _find_clock(files, name) for name in set(table.paths)}
     rows = [
         {
-            "recording": segment.path,
-            "start_s": segment.start_s,
-            "end_s": segment.end_s,
-            "label": segment.label,
-            "clock": shift_clock(clocks[segment.path], segment.start_s),
+            "recording": row["path"],
+            "start_s": row["start_s"],
+            "end_s": row["end_s"],
+            "label": row["label"],
+            "clock": shift_clock(clocks[row["path"]], row["start_s"]),
         }
-        for segment in table
+        for row in table.rows()
     ]
     return events_frame(rows)
 

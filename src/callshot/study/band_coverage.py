@@ -4,27 +4,27 @@ Recordings are read at their own rate, so that energy which the segments no long
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from callshot.corpus.audio import load_audio, probe
+from callshot.corpus.audio import probe
 from callshot.corpus.segment_table import read_segments
 from callshot.encoders.band_coverage import (
     CallSpectra,
     choose_speeds,
     count_windows,
     measure_spectra,
-    sample_segments,
+    sample_spans,
 )
 from callshot.encoders.catalogue import list_specs
 from callshot.encoders.joined_encoder import find_joined_encoder
 from callshot.encoders.spec import EncoderSpec
 from callshot.errors import CallshotError
-from callshot.records import Segment
-from callshot.storage import to_path
+from callshot.spans import Spans
 
 WORTH_A_NOTE = 0.01  # a share of the energy
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
@@ -82,13 +82,14 @@ def measure_coverage(
 ) -> BandCoverage:
     """Measure calls, and what encoders get of them; by default all encoders with a known band."""
     segments = read_segments(source)
-    root = to_path(segments.audio or "") if audio is None else audio
-    sample = sample_segments(segments)
-    rates_hz = _recording_rates(root, sample)
-    at_own_rate = [_at_rate(segment, rates_hz) for segment in sample]
-    loaded = load_audio(root, at_own_rate, threads=threads)
-    spectra = measure_spectra(at_own_rate, loaded)
-    rate_hz = min(segment.rate_hz for segment in segments)
+    if audio is not None:
+        segments = replace(segments, root=audio)
+    sample = sample_spans(segments)
+    rates_hz = _recording_rates(sample)
+    pairs = zip(sample.paths, sample["rate_hz"], strict=True)
+    own_rates_hz = [rates_hz.get(path, rate_hz) for path, rate_hz in pairs]
+    spectra = measure_spectra(sample.with_columns(rate_hz=own_rates_hz), threads)
+    rate_hz = min(segments["rate_hz"])
     rows: list[Mapping[str, object]] = []
     for spec in _choose_encoders(encoders):
         rows += _coverage_rows(spec, speeds, spectra, rate_hz)
@@ -106,23 +107,15 @@ def _choose_encoders(names: Sequence[str]) -> list[EncoderSpec]:
     return specs or [spec for spec in list_specs() if spec.band_hz is not None]
 
 
-def _recording_rates(root: Path, segments: Sequence[Segment]) -> dict[str, int]:
+def _recording_rates(spans: Spans) -> dict[str, int]:
     """Return the rate of every recording that can be read, rounded to whole Hz."""
     rates_hz: dict[str, int] = {}
-    for segment in segments:
-        if segment.path in rates_hz:
-            continue
-        try:
-            path = root / segment.path
-            recording = probe(path, segment.path, segment.source_rate_hz)
-            rates_hz[segment.path] = round(recording.rate_hz)
-        except CallshotError:  # a reject, which reading reports
-            continue
+    sources = dict(zip(spans.paths, spans["source_rate_hz"], strict=True))
+    for path, source_rate_hz in sources.items():
+        with suppress(CallshotError):  # a reject, which reading reports
+            recording = probe(spans.root / path, path, source_rate_hz)
+            rates_hz[path] = round(recording.rate_hz)
     return rates_hz
-
-
-def _at_rate(segment: Segment, rates_hz: Mapping[str, int]) -> Segment:
-    return replace(segment, rate_hz=rates_hz.get(segment.path, segment.rate_hz))
 
 
 def _coverage_rows(

@@ -127,8 +127,8 @@ def _query_durations(evaluation: Evaluation, path: Path) -> list[float]:
     for segment, label, fold in zip(*columns, strict=True):
         if label in eligible and fold >= 0:
             queries.add(segment)
-    rows = [row for row in read_segments(path) if row.segment in queries]
-    return [row.end_s - row.start_s for row in rows]
+    durations_s: list[float] = read_segments(path).only(queries).durations_s.tolist()
+    return durations_s
 
 
 def _read_rejects(folders: CorpusFolders) -> list[Reject]:

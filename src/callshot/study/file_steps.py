@@ -81,9 +81,9 @@ from callshot.report.provenance import (
 )
 from callshot.report.results import PROVENANCE, open_results, write_folds, write_results
 from callshot.report.reuse import EarlierFiles
-from callshot.report.sounds import CorpusAudio
 from callshot.report.summary import write_summary
 from callshot.report.write_report import ReportOptions, write_report
+from callshot.spans import Spans
 from callshot.storage import to_path
 from callshot.tables.dataset import read_dataset
 from callshot.tables.embedding_tables import (
@@ -210,16 +210,14 @@ def embed_files(
     if out.absolute() == source.absolute():
         raise OptionError(f"{out}: this is the table of segments; choose another name")
     segments = read_segments(source)
-    facts = segments.metadata
-    root = to_path(facts.get("audio", "") if audio is None else audio)
+    if audio is not None:
+        segments = replace(segments, root=to_path(audio))
     write = partial(write_sequences, sequences_path(out)) if sequences else None
     table, rejects = embed_recorded_segments(
         segments,
-        root,
         encoder,
         EmbedOptions(choices, store, device, threads, cluster),
         mix=mix,
-        source=source,
         write_sequences=write,
         progress=progress,
     )
@@ -229,7 +227,7 @@ def embed_files(
     _write_beside(rejects, write_rejects, out.with_suffix(REJECTS_SUFFIX))
     duplicates = _list_duplicates(table)
     _write_beside(duplicates, write_duplicates, out.with_suffix(DUPLICATES_SUFFIX))
-    write_table(table, out, corpus=facts.get("corpus"))
+    write_table(table, out, corpus=segments.metadata.get("corpus"))
     return table, rejects
 
 
@@ -281,7 +279,7 @@ def fold_files(
     with open_output_folder(out, (FOLDS,), FOLDS_INFO) as output:
         segments = read_segments(source)
         vectors = np.zeros((len(segments), 1), np.float32)
-        whole = make_table("segments", segments, vectors, source)
+        whole = make_table("segments", segments, vectors)
         names = frozenset(whole.segment)
         shared = whole.only(names.intersection(*map(table_segments, tables)))
         fold = None if file is None else read_folds(file, shared)
@@ -361,7 +359,7 @@ def report_files(
     options: ReportOptions,
     facts: Mapping[str, Any],
     *,
-    audio: Mapping[str, CorpusAudio] | None = None,
+    segments: Mapping[str, Spans] | None = None,
     workers: Executor | None = None,
     keys: Path | None = None,
     owner: str = "",
@@ -369,8 +367,9 @@ def report_files(
 ) -> list[str]:
     """Write the tables, figures and page of a study, and all its numbers; return the file names.
 
-    With `audio`, the page has sounds of some calls. `workers` draw figures beside this process.
-    The file `keys` lists which files of the earlier report did not change; they are not made again.
+    With the `segments` of corpora, the page has sounds of some calls. `workers` draw figures beside
+    this process. The file `keys` lists which files of the earlier report did not change; they are
+    not made again.
     """
     earlier = EarlierFiles(out, keys)
     with open_output_folder(out, (), PROVENANCE, owner=owner) as output:
@@ -388,7 +387,7 @@ def report_files(
                 options,
                 summaries,
                 provenance,
-                audio,
+                segments,
                 workers,
                 earlier,
                 progress,

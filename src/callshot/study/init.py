@@ -102,7 +102,7 @@ def write_study(
         title = source.corpus.title
     calls = len(segmentation.segments)
     recordings = len(segmentation.recordings)
-    types = len({segment.label for segment in segmentation.segments})
+    types = len(set(segmentation.segments["label"]))
     lines = [
         f"# A study of {calls} calls of {types} types in {recordings} recordings.",
         f"# Run it:               callshot run {path.name}",
@@ -204,7 +204,7 @@ def _minimum_line(inspection: Inspection) -> str:
     if inspection.min_length_s is None:
         return "min_length_s = 1.0              # shorter calls are left out, as in the paper"
     calls = inspection.segmentation.calls
-    short = sum(call.end_s - call.start_s < PAPER_MINIMUM_S for call in calls)
+    short = int((calls.durations_s < PAPER_MINIMUM_S).sum())
     reason = (
         f"the paper's 1 s would reject {short} of {len(calls)} calls; set from the data"
     )
@@ -219,7 +219,7 @@ def _fold_lines(inspection: Inspection) -> list[str]:
     most = max(inspection.possible.values(), default=0)
     usual = inspection.possible.get(DEFAULT_FOLDS, 0)
     if most < 2:
-        labels = len({segment.label for segment in segments})
+        labels = len(set(segments["label"]))
         raise InputError(
             f"only {most} of {labels} call types are in two recordings or more, and an evaluation "
             "needs two such call types: label more recordings"

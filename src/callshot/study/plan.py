@@ -8,7 +8,7 @@ Each corpus has its own steps; the report is of all.
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -23,8 +23,8 @@ from callshot.jobs import Cluster
 from callshot.records import Progress
 from callshot.report.figures.drawing import open_workers
 from callshot.report.results import PROVENANCE, RESULT_FILES
-from callshot.report.sounds import CorpusAudio
 from callshot.report.write_report import ReportOptions
+from callshot.spans import Spans
 from callshot.study.baseline_steps import (
     EMBEDDINGS,
     BaselinePlanner,
@@ -314,13 +314,15 @@ class _Planner:
                 results = {
                     folder.corpus: read_corpus_results(folder) for folder in folders
                 }
-                audio = {steps.corpus.name: _corpus_audio(steps) for steps in corpora}
+                segments = {
+                    steps.corpus.name: _read_corpus_segments(steps) for steps in corpora
+                }
                 return report_files(
                     results,
                     study.out,
                     report,
                     _describe_study(study, corpora),
-                    audio=audio,
+                    segments=segments,
                     workers=workers,
                     keys=keys,
                     owner=study.owner,
@@ -378,9 +380,9 @@ def _describe_study(study: Study, corpora: Sequence[CorpusSteps]) -> dict[str, o
     }
 
 
-def _corpus_audio(steps: CorpusSteps) -> CorpusAudio:
+def _read_corpus_segments(steps: CorpusSteps) -> Spans:
     segments = read_segments(steps.segment.folder / SEGMENTS)
-    return CorpusAudio(audio_root(steps.corpus.audio), segments)
+    return replace(segments, root=audio_root(steps.corpus.audio))
 
 
 def _read_json(path: Path) -> object:
@@ -392,7 +394,7 @@ def _recordings_digest(source: Path, audio: Path) -> str:
     if not source.exists():
         return "nothing"
     root = audio_root(audio)
-    paths = sorted({segment.path for segment in read_segments(source)})
+    paths = sorted(set(read_segments(source).paths))
     return digest([(path, fingerprint(root / path)) for path in paths])
 
 

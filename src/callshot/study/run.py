@@ -5,7 +5,7 @@ A run that was interrupted or killed resumes. A second run of the same study sto
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,6 @@ from callshot.baselines.options import check_trainable
 from callshot.corpus.inspection import inspect_corpus
 from callshot.corpus.notes import check_any_segments
 from callshot.encoders.embed import (
-    check_segments,
     check_store,
     default_store,
     make_table,
@@ -161,10 +160,11 @@ def _check_corpus(study: Study, corpus: StudyCorpus) -> None:
     segments = inspection.segmentation.segments
     classes = inspection.classes
     vectors = np.zeros((len(segments), 1), np.float32)
-    table = make_table("segments", segments, vectors, corpus.audio)
+    segments = replace(segments, source=str(corpus.audio))
+    table = make_table("segments", segments, vectors)
     for encoder in study.encoders:
         for spec in encoder.joined_encoder.specs:
-            check_segments(spec, segments, corpus.audio)
+            check_rates(spec, segments)
     if corpus.categories is not None:
         read_categories(corpus.categories, table)
     if corpus.fold_file is not None:
@@ -205,7 +205,7 @@ def _inspect(corpus: StudyCorpus) -> Inspection:
     segmentation = inspection.segmentation
     check_any_segments(segmentation)
     if inspection.folds is None and corpus.fold_file is None:
-        count = len({segment.recording for segment in segmentation.segments})
+        count = len(set(segmentation.segments["recording"]))
         advice = f"set folds = {count}" if count > 1 else "at least two are needed"
         raise InputError(
             f"{count} recordings with calls are too few for the folds; {advice}"

@@ -45,7 +45,6 @@ from callshot.report.results import (
     write_evaluation,
     write_frame,
 )
-from callshot.storage import to_path
 from callshot.study.file_steps import DatasetChoice
 from callshot.study.steps import optional
 from callshot.tables.sequence_tables import read_sequences, sequences_path
@@ -240,24 +239,22 @@ def _read_signals(
     if inputs.segments is None:
         raise OptionError("end-to-end needs audio; pass --segments")
     table = read_segments(inputs.segments)
-    by_name = {segment.segment: segment for segment in table}
-    audio_segments = []
+    names = set(table["segment"])
     for name in encoder_data.segments:
-        if name not in by_name:
+        if name not in names:
             raise InputError(
                 f"{inputs.segments}: has no segment {name!r}, which {encoder_data.table.source} has"
             )
-        audio_segments.append(replace(by_name[name], rate_hz=AUDIO_RATE_HZ))
-    root = inputs.audio or to_path(table.metadata.get("audio", ""))
-    by_recording = sorted(
-        audio_segments, key=lambda segment: (segment.path, segment.start_s)
-    )
+    rows = table.only(encoder_data.segments).with_columns(rate_hz=AUDIO_RATE_HZ)
+    frame = rows.frame.sort("path", "start_s")
+    by_recording = replace(rows, frame=frame, root=inputs.audio or table.root)
+    paths = by_recording.paths
+    names_in_order = by_recording["segment"]
     signals: dict[str, Signal] = {}
-    for row, signal in load_audio(root, by_recording, threads=threads):
-        segment = by_recording[row]
+    for row, signal in load_audio(by_recording, threads=threads):
         if isinstance(signal, InputError):
-            raise InputError(f"{segment.path}: its audio cannot be read ({signal})")
-        signals[segment.segment] = signal
+            raise InputError(f"{paths[row]}: its audio cannot be read ({signal})")
+        signals[names_in_order[row]] = signal
     return [signals[name] for name in encoder_data.segments]
 
 

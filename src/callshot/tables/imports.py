@@ -20,7 +20,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from callshot.errors import InputError, OptionError
-from callshot.records import Embeddings, FloatArray, Reject, name_segments
+from callshot.records import Embeddings, FloatArray, Reject
 from callshot.records.columns import (
     check_columns,
     check_rows,
@@ -29,6 +29,7 @@ from callshot.records.columns import (
     text_column,
 )
 from callshot.records.parquet import describe_parquet, read_parquet
+from callshot.spans import name_spans
 from callshot.tables.birdnet_analyzer import TEXT_SUFFIX, read_analyzer
 from callshot.tables.embedding_tables import explain_read_errors
 from callshot.tables.hoplite import find_hoplite, read_hoplite
@@ -202,11 +203,15 @@ def _pool_rows(
 
 
 def _name_spans(spans: Sequence[Span]) -> list[str]:
-    fields = []
-    for span in spans:
-        end_s = span.end_s if np.isfinite(span.end_s) else None
-        fields.append((span.path, span.start_s, end_s, span.label))
-    return list(name_segments(fields))
+    frame = pl.DataFrame(
+        {
+            "path": [span.path for span in spans],
+            "start_s": [span.start_s for span in spans],
+            "end_s": [span.end_s for span in spans],
+            "label": [span.label for span in spans],
+        }
+    )
+    return name_spans(frame, ~np.isfinite(frame["end_s"].to_numpy()))
 
 
 def _label_spans(spans: Sequence[Span]) -> list[list[str]]:

@@ -8,11 +8,8 @@ import numpy as np
 
 from callshot.corpus.recordings import find_recordings, probe_recordings
 from callshot.detection.index.windows import WindowGrid
-from callshot.detection.learning.call_windows import find_grid
-from callshot.detection.learning.embed_calls import Pieces, embed_pieces
+from callshot.detection.learning.embed_calls import embed_pieces, find_grid
 from callshot.detection.learning.example_calls import AUTO, NONE, Calls, LearningOptions
-from callshot.detection.learning.recording_checks import CallAudio
-from callshot.detection.learning.unlabelled_background import make_span
 from callshot.detection.models.background import (
     ANNOTATED,
     MOST_WINDOWS,
@@ -34,10 +31,10 @@ from callshot.records import (
     FloatArray,
     Progress,
     Recording,
-    Segment,
     Segmentation,
     no_progress,
 )
+from callshot.spans import Spans
 from callshot.storage import to_path
 
 
@@ -79,7 +76,7 @@ def read_background(
     if calls.segmentation is None:
         return None
     checksums = {file: sha256 for _, file, sha256 in calls.inputs}
-    return read_annotated(calls.segmentation, calls.audio.root, grid, checksums)
+    return read_annotated(calls.segmentation, calls.spans.root, grid, checksums)
 
 
 def read_annotated(
@@ -93,8 +90,10 @@ def read_annotated(
     `checksums` are sha256 by path, as far as they are known.
     """
     calls_s: dict[str, set[Span]] = {path: set() for path in segmentation.annotated}
-    for call in segmentation.calls:
-        calls_s.setdefault(call.path, set()).add((call.start_s, call.end_s))
+    for path, *span in segmentation.calls.frame.select(
+        "path", "start_s", "end_s"
+    ).iter_rows():
+        calls_s.setdefault(path, set()).add((span[0], span[1]))
     recordings = [
         recording for recording in segmentation.recordings if recording.path in calls_s
     ]
@@ -152,12 +151,11 @@ def embed_background(
     spec = joined_encoder.specs[0]
     options = replace(options, device=joined_encoder.device(spec, options.device))
     grid = find_grid(spec, settings)
-    segments, keys = _cut_windows(audio, grid, settings)
+    spans, keys = _cut_windows(audio, grid, settings)
     windows: Windows = {}
-    if segments:
-        source = CallAudio(segments, audio.root, str(audio.root))
-        pieces = Pieces(replace(spec, speed=1.0), segments, np.arange(len(segments)))
-        rows, vectors, _ = embed_pieces(source, pieces, options, progress)
+    if len(spans) > 0:
+        plain_spec = replace(spec, speed=1.0)  # windows are cut at the speed already
+        rows, vectors, _ = embed_pieces(spans, plain_spec, options, progress)
         windows = {keys[row]: vector for row, vector in zip(rows, vectors, strict=True)}
     return select_windows(
         sorted(audio.descriptions), windows, spec.dimension, grid.window_s, grid.hop_s
@@ -166,10 +164,13 @@ def embed_background(
 
 def _cut_windows(
     audio: BackgroundAudio, grid: WindowGrid, settings: AudioSettings
-) -> tuple[list[Segment], list[tuple[str, float]]]:
-    """Return the windows that may be background, with the recording and start of each."""
+) -> tuple[Spans, list[tuple[str, float]]]:
+    """Return the windows that may be background, with the recording and start of each.
+
+    They are spans of the recordings at the encoder's speed.
+    """
     total = sum(description.windows for description in audio.descriptions)
-    segments = []
+    rows = []
     keys = []
     for recording, description in zip(
         audio.recordings, audio.descriptions, strict=True
@@ -177,21 +178,16 @@ def _cut_windows(
         start_s = _find_starts(recording, grid)
         keep = find_kept(description, start_s, grid.window_s, total)
         for time_s in start_s[keep].tolist():
-            segments.append(_make_segment(recording, time_s, grid, settings))
+            start = grid.to_samples(time_s)
+            row = {
+                "recording": recording.path,
+                "start_s": start / grid.rate_hz,
+                "end_s": (start + grid.window) / grid.rate_hz,
+                "source_rate_hz": recording.rate_hz * grid.speed,
+            }
+            rows.append(row)
             keys.append((description.sha256, time_s))
-    return segments, keys
-
-
-def _make_segment(
-    recording: Recording, start_s: float, grid: WindowGrid, settings: AudioSettings
-) -> Segment:
-    """Return a window as a segment of the recording at the encoder's speed."""
-    start = grid.to_samples(start_s)
-    span = make_span(
-        recording.path,
-        start / grid.rate_hz,
-        (start + grid.window) / grid.rate_hz,
-        grid.rate_hz,
-        settings.channel_rule,
-    )
-    return replace(span, source_rate_hz=recording.rate_hz * grid.speed)
+    spans = Spans.from_rows(rows, root=audio.root, source=str(audio.root))
+    return spans.with_columns(
+        rate_hz=grid.rate_hz, channel_rule=settings.channel_rule
+    ), keys

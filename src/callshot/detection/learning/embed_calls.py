@@ -1,30 +1,27 @@
-"""Calls and an encoder → one vector per call, and a reject for each call that has none.
+"""Embed labelled calls: one vector per call, and a reject for each call that has none.
 
-Calls are segments: those of a table, embedded as they are, or spans of recordings, embedded in
-windows of the recording (`AudioSettings.source`).
+Calls of a table of segments are embedded as they were cut. Calls in recordings are embedded in
+windows of the recording, as an index has them (`AudioSettings.source`). A call that fits into a
+window gets one, with the call in its middle and the recording around it; at the ends of a recording
+it is moved inside. A longer call gets windows side by side, all inside the call, which overlap as
+little as possible. Nothing is padded, unless the recording is shorter than a window.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from callshot.detection.learning.call_windows import cut_windows, find_grid
-from callshot.detection.learning.recording_checks import (
-    CallAudio,
-    Errors,
-    Headers,
-    describe_recordings,
-    find_silence,
-    read_headers,
-)
+from callshot.corpus.audio import load_audio, probe
+from callshot.detection.index.windows import WindowGrid, make_grid
 from callshot.detection.models.model import SEGMENT, AudioSettings, Vectors
 from callshot.encoders.embed import (
     EmbedOptions,
-    check_segments,
+    check_rates,
     default_store,
     default_threads,
-    embed_segments,
+    embed_spans,
 )
 from callshot.encoders.encode import open_encoder
 from callshot.encoders.joined_encoder import JoinedEncoder
@@ -34,20 +31,32 @@ from callshot.errors import InputError, OptionError
 from callshot.records import (
     IntArray,
     Progress,
+    Recording,
     Reject,
-    Segment,
     no_progress,
     scale_progress,
 )
+from callshot.spans import Spans
+
+Headers = dict[str, Recording]
+Errors = dict[int, InputError]
+"""By the row of the call."""
+
+ROUNDING_S = 1e-9
+MIN_RATE_HZ = 10
+HEARD_SHARE = 0.75  # of the highest frequency of an encoder that recordings should hold
+OWNER = "call_row"  # a column of windows: the row of their call
 
 
 @dataclass(frozen=True)
 class EmbeddedCalls:
-    """The calls that have a vector, the vectors, the number of windows of each, and the rest."""
+    """The calls that have a vector, the vectors, the other calls, and notes on recordings.
 
-    calls: Sequence[Segment]
+    The column `windows` of `calls` is the number of windows that a vector is the mean of.
+    """
+
+    calls: Spans
     vectors: Vectors
-    windows: Sequence[int]
     rejects: Sequence[Reject]
     notes: Sequence[str]
 
@@ -62,7 +71,7 @@ def check_unscaled(joined_encoder: JoinedEncoder) -> None:
 
 
 def embed_calls(
-    audio: CallAudio,
+    calls: Spans,
     joined_encoder: JoinedEncoder,
     settings: AudioSettings,
     options: EmbedOptions,
@@ -72,108 +81,155 @@ def embed_calls(
 ) -> EmbeddedCalls:
     """Return the vector of each call; long calls get the mean of their windows."""
     check_unscaled(joined_encoder)
-    headers, errors = read_headers(audio, settings)
+    headers, errors = read_headers(calls, settings)
     if refuse_silence:
-        errors |= find_silence(audio, settings, headers)
+        errors |= find_silence(calls, settings, headers)
     columns = []
-    windows = np.zeros(len(audio.calls), np.int64)
+    windows = np.zeros(len(calls), np.int64)
     spec_progress = scale_progress(progress, 1 / len(joined_encoder.specs))
     for spec in joined_encoder.specs:
         device = joined_encoder.device(spec, options.device)
-        pieces = cut_calls(audio, headers, errors, spec, settings)
-        run = _ViewRun(audio, pieces, replace(options, device=device), errors)
-        columns.append(run.embed(spec_progress))
-        windows = np.maximum(windows, np.bincount(pieces.row, minlength=len(windows)))
-    rejects = _make_rejects(audio, errors)
-    keep = [row for row in range(len(audio.calls)) if row not in errors]
+        pieces = _cut_pieces(calls, headers, errors, spec, settings)
+        if settings.source != SEGMENT:  # windows are cut at the speed already
+            spec = replace(spec, speed=1.0)
+        rows, vectors, rejects = embed_pieces(
+            pieces, spec, replace(options, device=device), spec_progress
+        )
+        owner = np.array(pieces[OWNER], np.int64)
+        for reject in rejects:
+            assert reject.row is not None  # it is a piece, not a file
+            errors.setdefault(int(owner[reject.row - 1]), InputError(reject.reason))
+        columns.append(_average(vectors, owner[rows], len(calls)))
+        windows = np.maximum(windows, np.bincount(owner, minlength=len(calls)))
+    rejects = [
+        Reject(calls.paths[row], row + 1, str(errors[row])) for row in sorted(errors)
+    ]
+    keep = [row for row in range(len(calls)) if row not in errors]
     if not keep:
         raise InputError(
-            f"{audio.source}: no call could be embedded (the first: {rejects[0].reason})"
+            f"{calls.source}: no call could be embedded (the first: {rejects[0].reason})"
         )
-    calls = [audio.calls[row] for row in keep]
-    return EmbeddedCalls(
-        calls,
-        np.concatenate(columns, axis=1)[keep],
-        windows[keep].tolist(),
-        rejects,
-        _describe(calls, headers, joined_encoder, settings),
-    )
+    kept = calls.take(keep).with_columns(windows=windows[keep])
+    notes: list[str] = []
+    if settings.source != SEGMENT:
+        recordings = [headers[path] for path in sorted(set(kept.paths))]
+        for spec in joined_encoder.specs:
+            notes += describe_recordings(recordings, spec, settings)
+    return EmbeddedCalls(kept, np.concatenate(columns, axis=1)[keep], rejects, notes)
 
 
-@dataclass(frozen=True)
-class Pieces:
-    """The pieces of audio that an encoder gets, and the row of the call of each."""
+def _average(vectors: Vectors, owner: IntArray, count: int) -> Vectors:
+    """Return the mean of the vectors of each call, in float64; zeros where there is none."""
+    sums = np.zeros((count, vectors.shape[1]))
+    np.add.at(sums, owner, vectors)
+    counts = np.bincount(owner, minlength=count)
+    return (sums / np.maximum(counts, 1)[:, None]).astype(np.float32)
 
-    spec: EncoderSpec
-    segments: Sequence[Segment]
-    row: IntArray
 
-
-def cut_calls(
-    audio: CallAudio,
+def _cut_pieces(
+    calls: Spans,
     headers: Headers,
     errors: Errors,
     spec: EncoderSpec,
     settings: AudioSettings,
-) -> Pieces:
+) -> Spans:
     """Return the pieces of all calls without an error: whole segments, or windows."""
-    rows = [row for row in range(len(audio.calls)) if row not in errors]
+    rows = [row for row in range(len(calls)) if row not in errors]
+    readable = calls.take(rows).with_columns(**{OWNER: np.array(rows, np.int64)})
     if settings.source == SEGMENT:
-        calls = [audio.calls[row] for row in rows]
-        return Pieces(spec, calls, np.array(rows, int))
-    grid = find_grid(spec, settings)
-    segments: list[Segment] = []
-    owner: list[int] = []
-    for row in rows:
-        call = audio.calls[row]
-        windows = cut_windows(call, headers[call.path], grid, settings)
-        segments += windows
-        owner += [row] * len(windows)
-    plain_spec = replace(spec, speed=1.0)  # windows are cut at the speed already
-    return Pieces(plain_spec, segments, np.array(owner, int))
+        return readable
+    return cut_windows(readable, headers, find_grid(spec, settings), settings)
 
 
-@dataclass(frozen=True)
-class _ViewRun:
-    """One encoder at one speed on pieces of audio; adds to `errors`."""
+def cut_windows(
+    calls: Spans, headers: Headers, grid: WindowGrid, settings: AudioSettings
+) -> Spans:
+    """Return the windows of calls as spans of recordings at the encoder's speed.
 
-    audio: CallAudio
-    pieces: Pieces
-    options: EmbedOptions
-    errors: Errors
+    Their times are those at that speed, in whole samples, so that they are resampled once.
+    """
+    rows = []
+    for call in read_as(calls, grid.rate_hz, settings).rows():
+        recording = headers[call["path"]]
+        duration_s = recording.duration_s
+        last_start = max(0, grid.to_samples(duration_s) - grid.window)
+        call["source_rate_hz"] = recording.rate_hz * grid.speed
+        for start_s in place_windows(
+            call["start_s"], call["end_s"], grid.window_s, duration_s
+        ):
+            start = min(grid.to_samples(start_s), last_start)
+            times = {
+                "start_s": start / grid.rate_hz,
+                "end_s": (start + grid.window) / grid.rate_hz,
+            }
+            rows.append(call | times)
+    return Spans.from_rows(
+        rows, calls.frame.columns, root=calls.root, source=calls.source
+    )
 
-    def embed(self, progress: Progress) -> Vectors:
-        """Return the mean of the vectors of each call, in float64; zeros where there is none."""
-        rows, vectors, rejects = embed_pieces(
-            self.audio, self.pieces, self.options, progress
-        )
-        self._add_errors(rejects)
-        owner = self.pieces.row[rows]
-        count = len(self.audio.calls)
-        sums = np.zeros((count, self.pieces.spec.dimension))
-        np.add.at(sums, owner, vectors)
-        counts = np.bincount(owner, minlength=count)
-        return (sums / np.maximum(counts, 1)[:, None]).astype(np.float32)
 
-    def _add_errors(self, rejects: Sequence[Reject]) -> None:
-        for reject in rejects:
-            assert reject.row is not None  # it is a piece, not a file
-            row = int(self.pieces.row[reject.row - 1])
-            self.errors.setdefault(row, InputError(reject.reason))
+def place_windows(
+    start_s: float, end_s: float, window_s: float, duration_s: float
+) -> list[float]:
+    """Return where the windows of a call begin, in seconds.
+
+    >>> place_windows(4.0, 5.0, window_s=3.0, duration_s=60.0)
+    [3.0]
+    >>> place_windows(0.5, 1.0, window_s=3.0, duration_s=60.0)
+    [0.0]
+    >>> place_windows(10.0, 17.0, window_s=3.0, duration_s=60.0)
+    [10.0, 12.0, 14.0]
+    """
+    length_s = end_s - start_s
+    last_start_s = max(0.0, duration_s - window_s)
+    if length_s <= window_s + ROUNDING_S:
+        centred_s = (start_s + end_s - window_s) / 2
+        starts_s = np.array([centred_s])
+    else:
+        count = math.ceil((length_s - ROUNDING_S) / window_s)
+        starts_s = np.linspace(start_s, end_s - window_s, count)
+    inside_s: list[float] = np.clip(starts_s, 0.0, last_start_s).tolist()
+    return inside_s
+
+
+def find_grid(spec: EncoderSpec, settings: AudioSettings) -> WindowGrid:
+    """Return the windows of an encoder: its own, or those of the settings."""
+    if spec.windowing is None:
+        return make_grid(spec, settings.window_s)
+    return make_grid(spec)
+
+
+def read_as(
+    calls: Spans, rate_hz: int | Sequence[int], settings: AudioSettings
+) -> Spans:
+    """Return calls that are read at a rate, without a collar, at the level of the recording."""
+    return calls.with_columns(
+        collar_s=0.0,
+        rate_hz=rate_hz,
+        channel_rule=settings.channel_rule,
+        peak_dbfs=None,
+        source_rate_hz=settings.source_rate_hz,
+    )
+
+
+def default_window_s(calls: Spans) -> float:
+    """Return the length of a window for encoders without one: the median length of calls.
+
+    It is rounded to 0.01 s, and at least that.
+    """
+    return max(0.01, round(float(np.median(calls.durations_s)), 2))
 
 
 def embed_pieces(
-    source: CallAudio, pieces: Pieces, options: EmbedOptions, progress: Progress
+    pieces: Spans, spec: EncoderSpec, options: EmbedOptions, progress: Progress
 ) -> tuple[list[int], Vectors, list[Reject]]:
     """Return which pieces have a vector, the vectors, and a reject for each other piece."""
-    spec = pieces.spec
-    check_segments(spec, pieces.segments, source.source)
+    check_rates(spec, pieces)
     threads = options.threads or default_threads()
     encoder = open_encoder(spec, device=options.device, threads=threads)
     folder = default_store() if options.store is None else options.store
-    audio = source.segment_audio(pieces.segments)
     with open_store(folder, encoder.fingerprint, sequences=False) as store:
-        keys, rejects = embed_segments(audio, encoder, store, progress)
+        keys, rejects = embed_spans(pieces, encoder, store, progress)
         stored_keys = [key for key in keys if key is not None]
         vectors = np.zeros((0, spec.dimension), np.float32)
         if stored_keys:
@@ -182,22 +238,70 @@ def embed_pieces(
     return rows, vectors, rejects
 
 
-def _make_rejects(audio: CallAudio, errors: Errors) -> list[Reject]:
-    rows = sorted(errors)
-    return [Reject(audio.calls[row].path, row + 1, str(errors[row])) for row in rows]
+def read_headers(calls: Spans, settings: AudioSettings) -> tuple[Headers, Errors]:
+    """Read the header of each recording once; return headers, and errors by row of call."""
+    headers: Headers = {}
+    failed: dict[str, InputError] = {}
+    for path in dict.fromkeys(calls.paths):
+        try:
+            headers[path] = probe(calls.root / path, path, settings.source_rate_hz)
+        except InputError as error:
+            failed[path] = error
+    errors = {}
+    for row, path in enumerate(calls.paths):
+        if path in failed:
+            errors[row] = failed[path]
+    return headers, errors
 
 
-def _describe(
-    calls: Sequence[Segment],
-    headers: Headers,
-    joined_encoder: JoinedEncoder,
-    settings: AudioSettings,
-) -> list[str]:
-    """Return notes on the recordings of calls, if windows come from these."""
-    notes: list[str] = []
-    if settings.source == SEGMENT:
-        return notes
-    recordings = [headers[path] for path in sorted({call.path for call in calls})]
-    for spec in joined_encoder.specs:
-        notes += describe_recordings(recordings, spec, settings)
-    return notes
+def find_silence(calls: Spans, settings: AudioSettings, headers: Headers) -> Errors:
+    """Return an error for each call without any sound, and for each that cannot be read."""
+    rows = [row for row, path in enumerate(calls.paths) if path in headers]
+    readable = calls.take(rows)
+    rates_hz = [
+        max(MIN_RATE_HZ, round(headers[path].rate_hz)) for path in readable.paths
+    ]
+    spans = read_as(readable, rates_hz, settings)
+    errors: Errors = {}
+    for n, signal in load_audio(spans):
+        if isinstance(signal, InputError):
+            errors[rows[n]] = signal
+        elif signal.min() == signal.max():
+            call = spans.frame.row(n, named=True)
+            errors[rows[n]] = InputError(
+                f"{spans.paths[n]}: silent from {call['start_s']:.2f} to {call['end_s']:.2f} s; "
+                "correct the times, or leave the example out"
+            )
+    return errors
+
+
+def describe_recordings(
+    recordings: Sequence[Recording], spec: EncoderSpec, settings: AudioSettings
+) -> Iterator[str]:
+    """Yield notes on recordings that are shorter than a window or lack part of the band."""
+    window_s = find_grid(spec, settings).window_s
+    short = [recording for recording in recordings if recording.duration_s < window_s]
+    if short:
+        treatment = "used whole" if spec.windowing is None else "padded"
+        yield (
+            f"{_count(short)} shorter than the window of {window_s:.3g} s of {spec.name} "
+            f"(first: {short[0].path}): {treatment}"
+        )
+    if spec.band_hz is None:
+        return
+    low_hz, high_hz = spec.band_hz
+    needed_hz = HEARD_SHARE * high_hz / spec.speed
+    narrow = [
+        recording for recording in recordings if recording.rate_hz / 2 < needed_hz
+    ]
+    if narrow:
+        rate_hz = narrow[0].rate_hz
+        yield (
+            f"{_count(narrow)} with nothing above {rate_hz / 2:g} Hz, as sampled at {rate_hz:g} Hz "
+            f"(first: {narrow[0].path}); {spec.name} uses {low_hz / spec.speed:g} to "
+            f"{high_hz / spec.speed:g} Hz"
+        )
+
+
+def _count(recordings: Sequence[Recording]) -> str:
+    return "1 recording" if len(recordings) == 1 else f"{len(recordings)} recordings"

@@ -10,11 +10,11 @@ from callshot.corpus.notes import check_any_segments
 from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.segment_table import read_segments
 from callshot.corpus.segments import segment_corpus
-from callshot.detection.learning.recording_checks import CallAudio
 from callshot.detection.models.model import SEGMENT, AudioSettings
 from callshot.errors import InputError, OptionError
 from callshot.files import explain_unreadable, sha256_file
-from callshot.records import Reject, Segment, Segmentation
+from callshot.records import Reject, Segmentation
+from callshot.spans import Row, Spans
 from callshot.storage import know_files, to_path
 
 TABLE_SUFFIX = ".parquet"
@@ -72,7 +72,7 @@ class Calls:
     `segmentation` has all annotations, also those that are no examples; None for a table.
     """
 
-    audio: CallAudio
+    spans: Spans
     settings: AudioSettings
     rejects: Sequence[Reject]
     inputs: Inputs
@@ -101,10 +101,10 @@ def read_calls(examples: Path, options: LearningOptions) -> Calls:
         channel_rule=segmentation.channel, source_rate_hz=options.source_rate_hz
     )
     rejects = [*result.rejects, *result.skipped_files]
-    paths = {segment.path for segment in result.segments} | result.annotated
+    paths = {*result.segments.paths, *result.annotated}
     root = know_files(to_path(result.audio), sorted(paths))
-    audio = CallAudio(result.segments, root, str(examples))
-    return Calls(audio, settings, rejects, _input_files(result, root), result)
+    spans = replace(result.segments, root=root, source=str(examples))
+    return Calls(spans, settings, rejects, _input_files(result, root), result)
 
 
 def _input_files(segmentation: Segmentation, root: Path) -> Inputs:
@@ -128,43 +128,42 @@ def _read_table(path: Path, options: LearningOptions) -> Calls:
                 f"{name}: {path} is a table of segments, for which this option has no effect; "
                 f"remove {name}"
             )
-    audio = read_call_table(path)
+    spans = read_call_table(path)
     with explain_unreadable(path):
         inputs = (("segments", path.name, sha256_file(path)),)
-    return Calls(audio, segment_settings(audio), (), inputs)
+    return Calls(spans, segment_settings(spans), (), inputs)
 
 
-def read_call_table(path: Path, root: Path | None = None) -> CallAudio:
+def read_call_table(path: Path, root: Path | None = None) -> Spans:
     """Read a table of segments; `root` is the folder of the recordings, if it has moved."""
     table = read_segments(path)
     if not table:
         raise InputError(f"{path}: the table has no segments")
-    if root is None and table.audio is None:
+    if root is None and "audio" not in table.metadata:
         raise OptionError(f"audio: {path} does not name the folder of the recordings")
-    folder = to_path(table.audio or "") if root is None else root
-    known = know_files(folder, (segment.path for segment in table))
-    return CallAudio(table, known, str(path))
+    folder = table.root if root is None else root
+    return replace(table, root=know_files(folder, table.paths))
 
 
-def segment_settings(audio: CallAudio) -> AudioSettings:
+def segment_settings(spans: Spans) -> AudioSettings:
     """Return how the segments of a table were cut, which must be the same for all of them."""
-    settings = [_cut_settings(call) for call in audio.calls]
+    settings = [_cut_settings(row) for row in spans.rows()]
     for row, other in enumerate(settings, start=1):
         if other != settings[0]:
             raise InputError(
-                f"{audio.source}: row {row}: expected segments cut as in row 1, got another "
+                f"{spans.source}: row {row}: expected segments cut as in row 1, got another "
                 "rate_hz, collar_s, peak_dbfs, channel_rule or source_rate_hz"
             )
     return settings[0]
 
 
-def _cut_settings(call: Segment) -> AudioSettings:
+def _cut_settings(call: Row) -> AudioSettings:
     return AudioSettings(
         source=SEGMENT,
         window_s=None,
-        channel_rule=call.channel_rule,
-        source_rate_hz=call.source_rate_hz,
-        rate_hz=call.rate_hz,
-        collar_s=call.collar_s,
-        peak_dbfs=call.peak_dbfs,
+        channel_rule=call["channel_rule"],
+        source_rate_hz=call["source_rate_hz"],
+        rate_hz=call["rate_hz"],
+        collar_s=call["collar_s"],
+        peak_dbfs=call["peak_dbfs"],
     )

@@ -7,7 +7,6 @@ from typing import Any
 
 from callshot.corpus.renaming import Renames, make_annotation_options
 from callshot.detection.index.windows import plain_json
-from callshot.detection.learning.call_windows import default_window_s, find_grid
 from callshot.detection.learning.embed_background import (
     BackgroundAudio,
     embed_background,
@@ -16,7 +15,9 @@ from callshot.detection.learning.embed_background import (
 from callshot.detection.learning.embed_calls import (
     EmbeddedCalls,
     check_unscaled,
+    default_window_s,
     embed_calls,
+    find_grid,
 )
 from callshot.detection.learning.example_calls import Calls, LearningOptions, read_calls
 from callshot.detection.learning.mix_examples import embed_mixed_examples, read_clips
@@ -214,9 +215,7 @@ def learn_examples(
     if earlier is not None:
         options = options.on_top_of(earlier.settings)
     calls = read_calls(examples, options)
-    joined_encoder = replace_auto_speed(
-        requested_encoder, calls.audio.segment_audio(calls.audio.calls)
-    )
+    joined_encoder = replace_auto_speed(requested_encoder, calls.spans)
     settings = _complete_settings(calls, joined_encoder, options)
     fingerprint = plain_fingerprint(joined_encoder, embedding.device)
     if earlier is not None:
@@ -225,7 +224,7 @@ def learn_examples(
     audio = read_background(calls, joined_encoder, settings, options)
     share = _share_of_calls(calls, audio)
     embedded = embed_calls(
-        calls.audio,
+        calls.spans,
         joined_encoder,
         settings,
         embedding,
@@ -236,7 +235,7 @@ def learn_examples(
     if audio is not None:
         rest = scale_progress(progress, 1 - share)
         background = embed_background(audio, joined_encoder, settings, embedding, rest)
-    clips = _read_clips(calls, embedded, joined_encoder, settings)
+    clips = _read_clips(embedded, joined_encoder, settings)
     new_examples = _make_examples(embedded)
     vectors = embedded.vectors
     if options.site is not None:
@@ -258,7 +257,7 @@ def learn_examples(
 
 def _share_of_calls(calls: Calls, background: BackgroundAudio | None) -> float:
     """Return how much of the embedding is that of the calls."""
-    count = len(calls.audio.calls)
+    count = len(calls.spans)
     if background is None:
         return 1.0
     return count / (count + background.windows)
@@ -278,7 +277,6 @@ def _make_result(
 
 
 def _read_clips(
-    calls: Calls,
     embedded_calls: EmbeddedCalls,
     joined_encoder: JoinedEncoder,
     settings: AudioSettings,
@@ -287,7 +285,7 @@ def _read_clips(
     if settings.source == SEGMENT or len(joined_encoder.specs) > 1:
         return None
     grid = find_grid(joined_encoder.specs[0], settings)
-    return read_clips(calls.audio, embedded_calls.calls, grid, settings)
+    return read_clips(embedded_calls.calls, grid, settings)
 
 
 def _describe_background(model: Model) -> list[str]:
@@ -333,15 +331,11 @@ def _complete_settings(
             )
         return calls.settings
     if window_s is None:
-        window_s = default_window_s(calls.audio.calls)
+        window_s = default_window_s(calls.spans)
     return replace(calls.settings, window_s=window_s)
 
 
 def _make_examples(embedded_calls: EmbeddedCalls) -> list[Example]:
-    pairs = zip(embedded_calls.calls, embedded_calls.windows, strict=True)
-    return [
-        Example(
-            call.label, call.recording, call.path, call.start_s, call.end_s, windows
-        )
-        for call, windows in pairs
-    ]
+    names = ("label", "recording", "path", "start_s", "end_s", "windows")
+    columns = embedded_calls.calls.frame.select(names)
+    return [Example(*row) for row in columns.iter_rows()]

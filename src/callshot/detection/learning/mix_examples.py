@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from callshot.corpus.audio import load_audio, probe
+from callshot.corpus.mixing import choose_quieter, distribute_spans, mix_example
 from callshot.corpus.recordings import find_recordings
 from callshot.detection.index.index_files import Index, IndexedRecording, Rows
 from callshot.detection.index.windows import (
@@ -22,13 +23,7 @@ from callshot.detection.index.windows import (
     WindowGrid,
     measure_levels,
 )
-from callshot.detection.learning.call_windows import find_grid, read_as
-from callshot.detection.learning.mix_calls import mix_example
-from callshot.detection.learning.recording_checks import CallAudio, read_headers
-from callshot.detection.learning.unlabelled_background import (
-    choose_quieter,
-    distribute_spans,
-)
+from callshot.detection.learning.embed_calls import find_grid, read_as, read_headers
 from callshot.detection.models.background import (
     MOST_WINDOWS,
     UNLABELLED,
@@ -48,7 +43,7 @@ from callshot.encoders.joined_encoder import JoinedEncoder
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.validation import Float32Array
 from callshot.errors import InputError, OptionError
-from callshot.records import Segment
+from callshot.spans import Spans
 
 LEAST_WINDOWS = 100
 
@@ -61,40 +56,26 @@ class BackgroundFile:
     path: str
 
 
-def read_clips(
-    audio: CallAudio,
-    calls: Sequence[Segment],
-    grid: WindowGrid,
-    settings: AudioSettings,
-) -> Clips:
+def read_clips(calls: Spans, grid: WindowGrid, settings: AudioSettings) -> Clips:
     """Return the plain audio of calls, at the rate of the encoder and at its speed."""
-    headers, _ = read_headers(audio, settings)
-    segments = []
-    for call in calls:
-        effective_rate_hz = headers[call.path].rate_hz * grid.speed
-        segments.append(_cut_call(call, effective_rate_hz, grid, settings))
+    headers, _ = read_headers(calls, settings)
+    rows = []
+    for call in read_as(calls, grid.rate_hz, settings).rows():
+        # The middle of the call, as a span of the recording at the encoder's speed.
+        excess_s = max(0.0, call["end_s"] - call["start_s"] - LONGEST_S)
+        start = grid.to_samples(call["start_s"] + excess_s / 2)
+        end = max(start + 1, grid.to_samples(call["end_s"] - excess_s / 2))
+        call["start_s"] = start / grid.rate_hz
+        call["end_s"] = end / grid.rate_hz
+        call["source_rate_hz"] = headers[call["path"]].rate_hz * grid.speed
+        rows.append(call)
     samples: list[Pcm | None] = []
-    for _, signal in load_audio(audio.root, segments):
+    for _, signal in load_audio(Spans.from_rows(rows, root=calls.root)):
         if isinstance(signal, InputError):
             samples.append(None)
         else:
             samples.append(to_pcm(signal))
     return Clips(grid.rate_hz, tuple(samples))
-
-
-def _cut_call(
-    call: Segment, effective_rate_hz: float, grid: WindowGrid, settings: AudioSettings
-) -> Segment:
-    """Return the middle of a call as a segment of the recording at the encoder's speed."""
-    excess_s = max(0.0, call.end_s - call.start_s - LONGEST_S)
-    start = grid.to_samples(call.start_s + excess_s / 2)
-    end = max(start + 1, grid.to_samples(call.end_s - excess_s / 2))
-    return replace(
-        read_as(call, grid.rate_hz, settings),
-        start_s=start / grid.rate_hz,
-        end_s=end / grid.rate_hz,
-        source_rate_hz=effective_rate_hz,
-    )
 
 
 def read_quiet_windows(

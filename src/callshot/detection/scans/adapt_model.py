@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from callshot.detection.index.windows import WindowEncoder, find_spec
-from callshot.detection.learning.call_windows import find_grid
+from callshot.detection.learning.embed_calls import find_grid
 from callshot.detection.learning.mix_examples import (
     BackgroundFile,
     adapt_examples,

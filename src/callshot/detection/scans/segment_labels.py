@@ -127,7 +127,7 @@ def _make_frame(
     rows = np.arange(len(scores))
     calls = embedded_calls.calls
     columns: dict[str, Any] = {
-        name: [getattr(call, name) for call in calls]
+        name: calls[name]
         for name in ("segment", "recording", "path", "start_s", "end_s")
     }
     distance = np.linalg.norm(embedded_calls.vectors - model.means[best], axis=1)
@@ -137,7 +137,7 @@ def _make_frame(
         "runner_up": [model.classes[n] for n in second],
         "runner_up_score": scores[rows, second],
         "distance": distance,
-        "annotated": [call.label for call in calls],
+        "annotated": calls["label"],
     }
     return pl.DataFrame(columns, SEGMENT_LABELS)
 

@@ -1,0 +1,290 @@
+"""Calls mixed into background of other recordings, on the way from files to an encoder.
+
+Mixed spans have the columns `background_path`, `background_start_s`, `background_end_s` and
+`snr_db`; the folder of the background is in their metadata. `load_spans` reads spans of both kinds.
+
+The signal-to-noise ratio is a ratio of powers while the call lasts, in the band that has 90 % of
+the call's energy (its 5 % and 95 % frequencies), at least a third of an octave wide. So wind below
+a call does not count against it.
+
+Where no annotations say what is background, it is the quieter half of 256 spans that are spread
+evenly over all recordings, without silent ones.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+from scipy import fft
+
+from callshot.corpus.audio import LoadedAudio, load_audio, normalise_peak
+from callshot.corpus.audio_files import Signal
+from callshot.corpus.recordings import find_recordings, probe_recordings
+from callshot.errors import InputError
+from callshot.fewshot.kernels import streams
+from callshot.records import FloatArray, no_progress
+from callshot.spans import Spans
+from callshot.storage import to_path
+
+BACKGROUND = "background"  # in the metadata: the folder of the background
+MIXED = "snr_db"  # a column that only mixed spans have
+SPANS = 256  # from which the quieter half is taken
+SPAN_S = 2.0
+MIN_SPANS = 8
+
+SNRS_DB = (0.0, 5.0, 10.0, 15.0)  # each example is mixed into background once at each
+ENERGY_SHARES = (0.05, 0.95)
+NARROWEST = 2 ** (1 / 6)  # from the centre of a band to its edges: a third of an octave
+FADE_S = 0.01  # avoids clicks at the ends of a call
+
+
+def mix_example(
+    call: Signal,
+    backgrounds: Sequence[Signal],
+    name: str,
+    rate_hz: int,
+    snrs_db: Sequence[float] = SNRS_DB,
+) -> list[Signal]:
+    """Return a call mixed into background once for each signal-to-noise ratio.
+
+    `name` alone decides which of the backgrounds are used, so the order of examples has no effect.
+    """
+    numbers = choose_backgrounds(name, len(snrs_db), len(backgrounds))
+    pairs = zip(numbers, snrs_db, strict=True)
+    return [mix_call(call, backgrounds[n], snr_db, rate_hz) for n, snr_db in pairs]
+
+
+def choose_backgrounds(name: str, count: int, backgrounds: int) -> list[int]:
+    """Return `count` numbers below `backgrounds`, different ones while there are enough.
+
+    >>> choose_backgrounds("a.wav at 1.00 s", 3, 100)
+    [37, 34, 83]
+    """
+    key = int(streams.make_stream(0, "site", streams.key(name)))
+    order = np.random.Generator(np.random.Philox(key)).permutation(backgrounds)
+    return np.resize(order, count).tolist()
+
+
+def mix_call(call: Signal, background: Signal, snr_db: float, rate_hz: int) -> Signal:
+    """Return the background with a call in its middle, at a signal-to-noise ratio.
+
+    The level is that of the background. A background that is shorter than the call is repeated. If
+    it is silent in the band of the call, the call keeps its level.
+
+    >>> tone = np.sin(np.arange(800) / 2).astype(np.float32)
+    >>> noise = np.random.default_rng(0).normal(0, 0.1, 1600).astype(np.float32)
+    >>> mixed = mix_call(tone, noise, snr_db=20, rate_hz=8000)
+    >>> bool((mixed[:400] == noise[:400]).all()), mixed.shape
+    (True, (1600,))
+    """
+    window = np.resize(background, max(len(call), len(background)))
+    start = (len(window) - len(call)) // 2
+    covered = slice(start, start + len(call))
+    gain = find_gain(call, window[covered], snr_db, rate_hz)
+    mixed = window.astype(np.float32)
+    mixed[covered] += np.float32(gain) * fade_ends(call, rate_hz)
+    return mixed
+
+
+def find_gain(call: Signal, noise: Signal, snr_db: float, rate_hz: int) -> float:
+    """Return the factor for a call that gives a signal-to-noise ratio in its band."""
+    energy = _spectrum(call)
+    band = find_band(energy, rate_hz / len(call))
+    call_energy = energy[band].sum()
+    noise_energy = _spectrum(noise)[band].sum()
+    if call_energy == 0:
+        raise InputError(
+            "a silent example cannot be mixed into the background of a site"
+        )
+    if noise_energy == 0:
+        return 1.0
+    ratio = 10 ** (snr_db / 10)
+    return float(np.sqrt(ratio * noise_energy / call_energy))
+
+
+def _spectrum(signal: Signal) -> FloatArray:
+    """Return the energy at each frequency; the mean of the signal does not count."""
+    amplitudes = fft.rfft(signal.astype(np.float64))
+    energy = np.abs(amplitudes) ** 2
+    energy[0] = 0.0
+    return np.asarray(energy)
+
+
+def find_band(energy: FloatArray, step_hz: float) -> slice:
+    """Return the bins that have 90 % of the energy, at least a third of an octave.
+
+    >>> energy = np.zeros(1000)
+    >>> energy[500] = 1.0
+    >>> find_band(energy, step_hz=1.0)
+    slice(445, 563, None)
+    """
+    cumulative = np.cumsum(energy)
+    limits = np.array(ENERGY_SHARES) * cumulative[-1]
+    low, high = np.searchsorted(cumulative, limits)
+    low_hz = max(int(low), 1) * step_hz
+    high_hz = max(int(high), 1) * step_hz
+    centre_hz = np.sqrt(low_hz * high_hz)
+    first = min(low_hz, centre_hz / NARROWEST) / step_hz
+    last = max(high_hz, centre_hz * NARROWEST) / step_hz
+    return slice(int(first), int(np.ceil(last)) + 1)
+
+
+def fade_ends(call: Signal, rate_hz: int) -> Signal:
+    """Return a call that rises from silence and ends in it, each within 10 ms."""
+    length = min(round(FADE_S * rate_hz), len(call) // 2)
+    rising = (np.arange(length) + 0.5) / max(length, 1)
+    faded = call.astype(np.float32)
+    faded[:length] *= rising
+    faded[len(call) - length :] *= rising[::-1]
+    return faded
+
+
+def load_spans(
+    spans: Spans, *, threads: int | None = None, ahead: int = 32
+) -> LoadedAudio:
+    """Load the audio of spans in order, as `load_audio` does; mix those that ask for it."""
+    if MIXED in spans.frame.columns:
+        return _load_mixed(spans, threads)
+    return load_audio(spans, threads=threads, ahead=ahead)
+
+
+def _load_mixed(spans: Spans, threads: int | None) -> LoadedAudio:
+    calls = load_audio(spans, threads=threads)
+    backgrounds = load_audio(background_spans(spans), threads=threads)
+    with closing(calls), closing(backgrounds):
+        for span, (row, call), (_, noise) in zip(
+            spans.rows(), calls, backgrounds, strict=True
+        ):
+            if isinstance(call, InputError) or isinstance(noise, InputError):
+                yield row, call if isinstance(call, InputError) else noise
+                continue
+            try:
+                mixed = mix_call(call, noise, span[MIXED], span["rate_hz"])
+            except InputError as error:
+                yield row, error
+                continue
+            if span["peak_dbfs"] is not None:
+                mixed = normalise_peak(mixed, span["peak_dbfs"])
+            yield row, mixed
+
+
+def background_spans(spans: Spans) -> Spans:
+    """Return the background that spans are mixed into, at the level of its recordings."""
+    frame = spans.frame.select("rate_hz", "channel_rule").with_columns(
+        recording=spans.frame["background_path"],
+        start_s=spans.frame["background_start_s"],
+        end_s=spans.frame["background_end_s"],
+    )
+    return Spans(frame, to_path(spans.metadata[BACKGROUND]))
+
+
+def mix_spans(spans: Spans, folder: Path, snrs_db: Sequence[float]) -> Spans:
+    """Return each span once for each ratio, one after the other, in background of a folder.
+
+    Their column `segment` is unique; `mixed_from` is the row of the span. Which background a span
+    gets depends on its name alone.
+    """
+    quiet, durations_s = find_quiet_spans(folder, spans)
+    starts = list(zip(quiet.paths, quiet["start_s"], strict=True))
+    rows = []
+    for number, span in enumerate(spans.rows()):
+        length_s = span["end_s"] - span["start_s"] + 2 * span["collar_s"]
+        chosen = choose_backgrounds(span["segment"], len(snrs_db), len(quiet))
+        for background, snr_db in zip(chosen, snrs_db, strict=True):
+            path, start_s = starts[background]
+            last_s = durations_s[path]
+            begin_s = max(0.0, min(start_s, last_s - length_s))
+            mix = {
+                "segment": f"{span['segment']} at {snr_db!r} dB",
+                "background_path": path,
+                "background_start_s": begin_s,
+                "background_end_s": min(begin_s + length_s, last_s),
+                MIXED: float(snr_db),
+                "mixed_from": number,
+            }
+            rows.append(span | mix)
+    metadata = {**spans.metadata, BACKGROUND: str(quiet.root)}
+    return Spans.from_rows(
+        rows, root=spans.root, metadata=metadata, source=spans.source
+    )
+
+
+def find_quiet_spans(folder: Path, like: Spans) -> tuple[Spans, dict[str, float]]:
+    """Return the quieter half of spans of a folder, and the lengths of its recordings.
+
+    Audio is read as that of the first span of `like`.
+    """
+    library = find_recordings(folder)
+    readable, errors = probe_recordings(library, None, no_progress)
+    durations_s = {
+        path: recording.duration_s
+        for path, recording in readable.items()
+        if recording.duration_s >= SPAN_S
+    }
+    if not durations_s:
+        reason = next(iter(errors.values()), f"no recording of at least {SPAN_S:g} s")
+        raise InputError(f"--site: {folder}: {reason}")
+    paths = sorted(durations_s)
+    starts = distribute_spans([durations_s[path] for path in paths], SPAN_S)
+    rows = [
+        {"recording": paths[number], "start_s": start_s, "end_s": start_s + SPAN_S}
+        for number, start_s in starts
+    ]
+    first = next(like.rows())
+    spans = Spans.from_rows(rows, root=library.root).with_columns(
+        rate_hz=first["rate_hz"], channel_rule=first["channel_rule"]
+    )
+    powers = _measure_powers(spans)
+    if len(powers) < MIN_SPANS:
+        raise InputError(
+            f"--site: {folder}: {len(powers)} of {len(spans)} spans have sound that can be read; "
+            "give recordings with background"
+        )
+    return spans.take(choose_quieter(powers)), durations_s
+
+
+def _measure_powers(spans: Spans) -> dict[int, float]:
+    """Return the mean power of the spans that can be read and are not silent, by row."""
+    powers = {}
+    with closing(load_audio(spans)) as signals:
+        for row, signal in signals:
+            if not isinstance(signal, InputError) and signal.any():
+                powers[row] = float(np.mean(np.square(signal, dtype=np.float64)))
+    return powers
+
+
+def distribute_spans(
+    durations_s: Sequence[float], length_s: float
+) -> list[tuple[int, float]]:
+    """Return the number of a recording and the start of each of 256 spans.
+
+    Recordings have spans by their lengths, none if they are shorter than a span. The spans of short
+    recordings overlap.
+
+    >>> spans = distribute_spans([60.0, 0.5, 180.0], 1.0)
+    >>> [number for number, _ in spans].count(0)
+    64
+    >>> spans[0]
+    (0, 0.4609375)
+    """
+    lengths_s = np.array(durations_s, np.float64)
+    lengths_s[lengths_s < length_s] = 0.0
+    ends_s = np.cumsum(lengths_s)
+    spans = []
+    for step in range(SPANS if lengths_s.any() else 0):
+        time_s = (step + 0.5) / SPANS * ends_s[-1]
+        number = int(np.searchsorted(ends_s, time_s, side="right"))
+        share = 1 - (ends_s[number] - time_s) / lengths_s[number]
+        spans.append((number, float(share * (lengths_s[number] - length_s))))
+    return spans
+
+
+def choose_quieter(powers: Mapping[int, float]) -> list[int]:
+    """Return the quieter half of spans, by number, in order.
+
+    >>> choose_quieter({0: 3.0, 4: 1.0, 7: 2.0})
+    [4, 7]
+    """
+    ranked = sorted(powers, key=lambda number: powers[number])
+    return sorted(ranked[: (len(powers) + 1) // 2])
