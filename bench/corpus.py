@@ -20,14 +20,14 @@ import soundfile
 
 from callshot.corpus.audio import load_audio
 from callshot.errors import InputError
-from callshot.records import Segment
+from callshot.spans import Spans
 from table import parser, show
 
 RATE_HZ = 16000
 COLLAR_S = 0.25
 PARTS = 10
 
-Reader = Callable[[Path, list[Segment]], None]
+Reader = Callable[[Path, Spans], None]
 
 
 def write_recording(path: Path, hours: float, rate_hz: int) -> None:
@@ -44,7 +44,7 @@ def write_recording(path: Path, hours: float, rate_hz: int) -> None:
             file.write(minute.astype(np.float32))
 
 
-def make_segments(path: Path, count: int) -> list[Segment]:
+def make_segments(path: Path, count: int) -> Spans:
     """Return random segments of a recording, in random order."""
     rng = np.random.default_rng(1)
     duration_s = soundfile.info(path).duration
@@ -53,41 +53,30 @@ def make_segments(path: Path, count: int) -> list[Segment]:
     end_s = start_s + length_s
     segments = []
     for n in range(count):
-        segment = Segment(
-            segment=f"s{n}",
-            recording=path.stem,
-            path=path.name,
-            start_s=float(start_s[n]),
-            end_s=float(end_s[n]),
-            collar_s=COLLAR_S,
-            label="call",
-            labels=("call",),
-            rate_hz=RATE_HZ,
-            channel_rule="first",
-            peak_dbfs=None,
-        )
-        segments.append(segment)
-    return segments
+        times = {"start_s": float(start_s[n]), "end_s": float(end_s[n])}
+        segments.append({"recording": path.name, **times})
+    spans = Spans.from_rows(segments, root=path.parent)
+    return spans.with_columns(collar_s=COLLAR_S, rate_hz=RATE_HZ)
 
 
-def load_with_librosa(path: Path, segments: list[Segment]) -> None:
+def load_with_librosa(path: Path, segments: Spans) -> None:
     """Load each segment with librosa."""
     import librosa
 
-    for segment in segments:
+    for segment in segments.rows():
         librosa.load(
             path,
             sr=RATE_HZ,
-            offset=segment.start_s - COLLAR_S,
-            duration=segment.end_s - segment.start_s + 2 * COLLAR_S,
+            offset=segment["start_s"] - COLLAR_S,
+            duration=segment["end_s"] - segment["start_s"] + 2 * COLLAR_S,
         )
 
 
 def load_with_callshot(threads: int) -> Reader:
     """Return a reader that loads segments with callshot."""
 
-    def load(path: Path, segments: list[Segment]) -> None:
-        for _, audio in load_audio(path.parent, segments, threads=threads):
+    def load(path: Path, segments: Spans) -> None:
+        for _, audio in load_audio(segments, threads=threads):
             if isinstance(audio, InputError):
                 raise audio
 
@@ -101,22 +90,20 @@ READERS: dict[str, Reader] = {
 }
 
 
-def time_readers(
-    path: Path, segments: list[Segment], rounds: int
-) -> dict[str, np.ndarray]:
+def time_readers(path: Path, segments: Spans, rounds: int) -> dict[str, np.ndarray]:
     """Return seconds and seconds of processor of each reader, which take turns on each tenth.
 
     Of each tenth the median round counts; first calls are not counted.
     """
     times = {name: np.zeros((PARTS, rounds, 2)) for name in READERS}
     for load in READERS.values():
-        load(path, segments[:20])
+        load(path, segments.take(range(20)))
     for n in range(rounds):
         for part in range(PARTS):
             for name, load in READERS.items():
                 start_s = time.perf_counter()
                 start_cpu_s = time.process_time()
-                load(path, segments[part::PARTS])
+                load(path, segments.take(range(part, len(segments), PARTS)))
                 times[name][part, n, 0] = time.perf_counter() - start_s
                 times[name][part, n, 1] = time.process_time() - start_cpu_s
     return {

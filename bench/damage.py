@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -28,13 +28,13 @@ from table import parser, show
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from callshot.corpus.audio import load_audio
-from callshot.encoders.embed import EmbedOptions, SegmentAudio, embed
+from callshot.encoders.embed import EmbedOptions, embed
 from callshot.encoders.store import shards
 from callshot.encoders.store import store as stores
 from callshot.encoders.store.store import Store, open_store
 from callshot.errors import CallshotError
-from callshot.records import Embeddings, Segment
+from callshot.records import Embeddings
+from callshot.spans import Spans
 from callshot.study.file_steps import DatasetChoice
 from callshot.tables.embedding_tables import write_table
 from mutations import mutate
@@ -101,22 +101,25 @@ def read_damaged_store(folder: Path, number: int) -> str:
     return "noticed" if notes == 1 and len(present) == 40 else "not noticed"
 
 
-def make_segments(folder: Path) -> SegmentAudio:
+def make_segments(folder: Path) -> Spans:
     """Write a recording of twelve tones, and return its segments."""
     time_s = np.arange(12 * RATE_HZ) / RATE_HZ
     pitch_hz = 100.0 * (1 + np.floor(time_s))
     sf.write(folder / "a.wav", 0.3 * np.sin(2 * np.pi * pitch_hz * time_s), RATE_HZ)
     segments = []
     for start in range(12):
-        span = (start + 0.0, start + 1.0)
         label = f"tone {start % 3}"
-        facts = (0.0, label, (label,), RATE_HZ, "first", None)
-        segments.append(Segment(f"s{start}", "a.wav", "a.wav", *span, *facts))
-
-    def load(segments: list[Segment]) -> Iterator[object]:
-        return load_audio(folder, segments)
-
-    return SegmentAudio(segments, folder, load)
+        segment = {
+            "segment": f"s{start}",
+            "recording": "a.wav",
+            "start_s": start + 0.0,
+            "end_s": start + 1.0,
+            "label": label,
+            "labels": [label],
+            "rate_hz": RATE_HZ,
+        }
+        segments.append(segment)
+    return Spans.from_rows(segments, root=folder)
 
 
 def embed_with_damage(folder: Path, number: int) -> str:

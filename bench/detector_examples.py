@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from callshot.corpus.mixing import mix_example
 from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.segments import segment_corpus
 from callshot.detection.index.index_files import open_index
@@ -17,8 +18,7 @@ from callshot.detection.index.windows import (
     find_spec,
     make_grid,
 )
-from callshot.detection.learning.call_windows import place_windows
-from callshot.detection.learning.mix_calls import mix_example
+from callshot.detection.learning.embed_calls import place_windows
 from callshot.detection.learning.mix_examples import (
     BackgroundFile,
     read_quiet_windows,
@@ -82,8 +82,7 @@ def read_calls(recordings: Path, annotations: Path | None) -> pl.DataFrame:
         options=SegmentationOptions(min_length_s=0.0),
         check=False,
     )
-    rows = [(one.path, one.start_s, one.end_s, one.label) for one in found.segments]
-    return pl.DataFrame(rows, ["path", "start_s", "end_s", "label"], orient="row")
+    return found.segments.frame.select("path", "start_s", "end_s", "label")
 
 
 class Embedder:

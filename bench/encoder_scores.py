@@ -1,27 +1,15 @@
 """Tables of embeddings of one corpus → rows of a benchmark: mAP, and paired differences."""
 
 from collections.abc import Sequence
-from functools import partial
-from pathlib import Path
 
 import polars as pl
 
-from callshot.corpus.audio import load_audio
-from callshot.corpus.segment_table import read_segments
-from callshot.encoders.embed import SegmentAudio
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.protocol import Protocol
 from callshot.records import Embeddings, Evaluation
 
 SHOTS = (1, 5, 20)
 TableRow = dict[str, object]
-
-
-def read_audio(path: Path) -> SegmentAudio:
-    """Return the segments of a file, and how to read their audio."""
-    segments = read_segments(path)
-    root = Path(segments.audio or "")
-    return SegmentAudio(segments, root, partial(load_audio, root), path)
 
 
 def compare_tables(

@@ -18,6 +18,7 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 import argparse
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -102,15 +103,15 @@ def measure_front_end() -> Row:
 
 def measure_corpus(arguments: argparse.Namespace) -> Row:
     """Train on a corpus and score it."""
-    segments = read_segments(arguments.segments)
-    signals = [signal for _, signal in load_audio(arguments.audio, segments, threads=2)]
-    labels = [segment.label for segment in segments]
-    recordings = [segment.recording for segment in segments]
+    segments = replace(read_segments(arguments.segments), root=arguments.audio)
+    signals = [signal for _, signal in load_audio(segments, threads=2)]
+    labels = segments["label"]
+    recordings = segments["recording"]
     names = sorted(set(labels))
     fold = make_folds(labels, recordings, arguments.folds).fold
     targets = np.zeros((len(segments), len(names)), np.bool_)
-    for row, segment in enumerate(segments):
-        targets[row] = [name in (segment.labels or (segment.label,)) for name in names]
+    for row, all_labels in enumerate(segments["labels"]):
+        targets[row] = [name in all_labels for name in names]
     start = time.perf_counter()
 
     def print_progress(share: float, what: str) -> None:

@@ -24,15 +24,14 @@ import torch
 import transformers
 from safetensors.torch import save_file
 
-from callshot.corpus.audio import load_audio
 from callshot.encoders.batching import Batching
 from callshot.encoders.catalogue import find_encoder
-from callshot.encoders.embed import SegmentAudio, embed_segments
+from callshot.encoders.embed import embed_spans
 from callshot.encoders.encode import GPU_WORKERS, Encoder, PreparedSegment
 from callshot.encoders.hubert import RATE_HZ, open_hubert_torch
 from callshot.encoders.store.store import open_store
 from callshot.encoders.workers import Workers
-from callshot.records import Segment
+from callshot.spans import Spans
 from table import parser, show
 
 LENGTHS_S = (1, 5, 20, 44)
@@ -136,16 +135,13 @@ def measure_embed(single: Encoder, encoder: Encoder, folder: Path) -> dict[str, 
     for n in range(CLIPS):
         name = f"{n}.wav"
         soundfile.write(folder / name, make_noise(RATE_HZ * 5, n), RATE_HZ)
-        span = (0.0, 5.0, 0.0)
-        segments.append(
-            Segment(name, name, name, *span, "call", ("call",), RATE_HZ, "first", None)
-        )
-    audio = SegmentAudio(segments, folder, partial(load_audio, folder))
+        segments.append({"recording": name, "start_s": 0.0, "end_s": 5.0})
+    spans = Spans.from_rows(segments, root=folder).with_columns(rate_hz=RATE_HZ)
 
     def embed(encoder: Encoder, store: str) -> float:
         start_s = time.perf_counter()
         with open_store(folder / store, encoder.fingerprint) as opened:
-            embed_segments(audio, encoder, opened)
+            embed_spans(spans, encoder, opened)
         return time.perf_counter() - start_s
 
     embed(single, "warm")

@@ -16,12 +16,13 @@ from pathlib import Path
 
 import numpy as np
 
+from callshot.corpus.audio import load_audio
+from callshot.corpus.segment_table import read_segments
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.embed import (
-    SegmentAudio,
     default_store,
     default_threads,
-    embed_segments,
+    embed_spans,
     make_table,
 )
 from callshot.encoders.encode import Encoder, open_encoder
@@ -30,23 +31,24 @@ from callshot.encoders.pooling import POOLINGS
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.store.store import open_store
 from callshot.records import Embeddings
-from encoder_scores import compare_tables, read_audio
+from callshot.spans import Spans
+from encoder_scores import compare_tables
 from table import parser, show
 
 Outputs = list[np.ndarray]
 
 
-def run_model(audio: SegmentAudio, encoder: Encoder, folder: Path) -> Outputs:
+def run_model(audio: Spans, encoder: Encoder, folder: Path) -> Outputs:
     """Return the windows or frames of all segments, from the store if it has them."""
     with open_store(folder, encoder.fingerprint, sequences=True) as store:
-        keys, rejects = embed_segments(audio, encoder, store)
+        keys, rejects = embed_spans(audio, encoder, store)
         if rejects:
             raise SystemExit(f"{audio.source}: {rejects[0].reason}")
         return list(store.sequences([key for key in keys if key is not None]))
 
 
 def pool_vectors(
-    audio: SegmentAudio, spec: EncoderSpec, folder: Path
+    audio: Spans, spec: EncoderSpec, folder: Path
 ) -> dict[str, np.ndarray]:
     """Return the vectors of an encoder, pooled in every way."""
     encoder = open_encoder(spec, threads=default_threads(), sequences=True)
@@ -56,11 +58,11 @@ def pool_vectors(
         for pooling in POOLINGS
     }
     vectors: dict[str, Outputs] = {pooling: [] for pooling in POOLINGS}
-    for segment, (_, signal), output in zip(
-        audio.segments, audio.load(audio.segments), outputs, strict=True
+    for rate_hz, (_, signal), output in zip(
+        audio["rate_hz"], load_audio(audio), outputs, strict=True
     ):
         # Only `energy` needs the energies of windows; the windows are the same.
-        prepared = encoders["energy"].prepare(signal, segment.rate_hz)
+        prepared = encoders["energy"].prepare(signal, rate_hz)
         for pooling in POOLINGS:
             vectors[pooling].append(encoders[pooling].pool(prepared, output))
     return {pooling: np.stack(pooled) for pooling, pooled in vectors.items()}
@@ -70,7 +72,7 @@ def pool_tables(
     path: Path, encoder: str, speeds: list[str], folder: Path
 ) -> Iterator[Embeddings]:
     """Yield the tables of a corpus: for each speed, alone or joined, one for each pooling."""
-    audio = read_audio(path)
+    audio = read_segments(path)
 
     @cache
     def find_vectors(speed: str) -> dict[str, np.ndarray]:
@@ -89,7 +91,7 @@ def pool_tables(
             name = find_joined_encoder(
                 encoder, {"speed": speed, "pooling": pooling}
             ).name
-            yield make_table(name, audio.segments, vectors, audio.source)
+            yield make_table(name, audio, vectors)
 
 
 def main() -> None:

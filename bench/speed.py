@@ -12,17 +12,18 @@ are paired, over the first speed, with their 98 % interval in `total`.
 import argparse
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
-from callshot.corpus.audio import load_audio
+import numpy as np
+
 from callshot.corpus.options import SegmentationOptions
+from callshot.corpus.segment_table import read_segments
 from callshot.corpus.segments import segment_corpus
 from callshot.corpus.synthetic.corpus import make_corpus
-from callshot.encoders.embed import EmbedOptions, SegmentAudio, default_store, embed
-from callshot.records import Embeddings, Segment
-from encoder_scores import TableRow, compare_tables, read_audio
+from callshot.encoders.embed import EmbedOptions, default_store, embed
+from callshot.records import Embeddings
+from callshot.spans import Spans
+from encoder_scores import TableRow, compare_tables
 from table import parser, show
 
 SHIFTS = {0.125: 1, 0.25: 2, 0.5: 3, 2: 4, 4: 5, 8: 6}  # factor: seed
@@ -31,19 +32,7 @@ TYPES = 8  # the commonest call types, of about ten calls each
 RATE_HZ = 16000
 
 
-def shift_segment(segment: Segment, factor: float) -> Segment:
-    """Return a segment whose recording is so many times faster."""
-    rate_hz = round(RATE_HZ * factor)
-    return replace(
-        segment,
-        start_s=segment.start_s / factor,
-        end_s=segment.end_s / factor,
-        rate_hz=rate_hz,
-        source_rate_hz=float(rate_hz),
-    )
-
-
-def make_shifted(folder: Path, seed: int, factor: float) -> SegmentAudio:
+def make_shifted(folder: Path, seed: int, factor: float) -> Spans:
     """Make a synthetic corpus, unless it is there, and return its segments, shifted."""
     corpus = folder / f"syn{seed}"
     if not corpus.exists():
@@ -51,24 +40,30 @@ def make_shifted(folder: Path, seed: int, factor: float) -> SegmentAudio:
     root = corpus / "recordings"
     options = SegmentationOptions(min_length_s=0.3)
     segments = segment_corpus(root, corpus / "raven", options=options).segments
-    counts = Counter(segment.label for segment in segments)
-    common = [label for label, _ in counts.most_common(TYPES)]
-    shifted = [shift_segment(one, factor) for one in segments if one.label in common]
-    return SegmentAudio(shifted, root, partial(load_audio, root))
+    labels = segments["label"]
+    common = [label for label, _ in Counter(labels).most_common(TYPES)]
+    kept = segments.take([row for row, label in enumerate(labels) if label in common])
+    rate_hz = round(RATE_HZ * factor)  # as if the recording were so many times faster
+    return kept.with_columns(
+        start_s=np.array(kept["start_s"]) / factor,
+        end_s=np.array(kept["end_s"]) / factor,
+        rate_hz=rate_hz,
+        source_rate_hz=float(rate_hz),
+    )
 
 
 def list_corpora(
     paths: Sequence[Path], shifts: Sequence[float], folder: Path
-) -> Iterator[tuple[str, SegmentAudio]]:
+) -> Iterator[tuple[str, Spans]]:
     """Yield the name and the audio of each corpus: files, then shifted corpora."""
     for path in paths:
-        yield path.parent.name, read_audio(path)
+        yield path.parent.name, read_segments(path)
     for factor in shifts:
         yield f"shifted {factor:g}", make_shifted(folder, SHIFTS[factor], factor)
 
 
 def embed_speeds(
-    name: str, audio: SegmentAudio, options: argparse.Namespace
+    name: str, audio: Spans, options: argparse.Namespace
 ) -> Iterator[Embeddings]:
     """Yield the vectors of a corpus at each speed; print what `auto` chose."""
     for speed in options.speeds.split(","):

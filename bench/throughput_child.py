@@ -3,7 +3,7 @@
     python bench/throughput_child.py WAY ENCODER FOLDER SEGMENTS CORES
 
 After each line on standard input it prints its windows and CPU seconds as JSON. WAY is bare (models
-alone, one for each core), read (no model) or embed; the last one also with an older callshot.
+alone, one for each core), read (no model) or embed.
 """
 
 import json
@@ -12,17 +12,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 from callshot.corpus.audio import load_audio
 from callshot.encoders.catalogue import find_encoder
-from callshot.encoders.embed import SegmentAudio, default_threads, embed_segments
+from callshot.encoders.embed import default_threads, embed_spans
 from callshot.encoders.encode import open_encoder
 from callshot.encoders.store.store import open_store
-from callshot.records import Segment
+from callshot.spans import Spans
 
 RATE_HZ = 16000
 LENGTH_S = 5.0
@@ -30,28 +29,18 @@ RECORDINGS = 4
 RECORDING_S = 180.0
 
 
-def list_segments(count: int) -> list[Segment]:
+def list_segments(count: int, folder: Path) -> Spans:
     """Return segments of `RECORDINGS` recordings, at equal distances."""
     each = -(-count // RECORDINGS)
     step_s = (RECORDING_S - LENGTH_S) / each
     segments = []
     for n in range(count):
         recording, place = divmod(n, each)
-        segment = Segment(
-            segment=f"{n}",
-            recording=f"{recording}",
-            path=f"{recording}.flac",
-            start_s=place * step_s,
-            end_s=place * step_s + LENGTH_S,
-            collar_s=0.0,
-            label="a",
-            labels=("a",),
-            rate_hz=RATE_HZ,
-            channel_rule="first",
-            peak_dbfs=-3.0,
-        )
-        segments.append(segment)
-    return segments
+        start_s = place * step_s
+        times = {"start_s": start_s, "end_s": start_s + LENGTH_S}
+        segments.append({"recording": f"{recording}.flac", **times})
+    spans = Spans.from_rows(segments, root=folder)
+    return spans.with_columns(rate_hz=RATE_HZ, peak_dbfs=-3.0)
 
 
 class Way:
@@ -59,9 +48,9 @@ class Way:
 
     def __init__(self, encoder: str, folder: Path, count: int) -> None:
         self.folder = folder
-        self.segments = list_segments(count)
+        self.segments = list_segments(count, folder)
         self.encoder = open_encoder(find_encoder(encoder), threads=default_threads())
-        self.prepared = list(map(self.prepare, load_audio(folder, self.segments)))
+        self.prepared = list(map(self.prepare, load_audio(self.segments)))
         self.windows = sum(segment.windows for segment in self.prepared)
 
     def prepare(self, loaded: tuple[int, Any]) -> Any:
@@ -86,18 +75,16 @@ class Way:
     def read(self) -> None:
         """Read and prepare all segments, without the model."""
         threads = len(os.sched_getaffinity(0))
-        for loaded in load_audio(self.folder, self.segments, threads=threads):
+        for loaded in load_audio(self.segments, threads=threads):
             self.prepare(loaded)
 
     def embed(self) -> None:
         """Embed all segments from their recordings into an empty store."""
-        load = partial(load_audio, self.folder)
-        audio = SegmentAudio(self.segments, self.folder, load)
         with (
             tempfile.TemporaryDirectory(dir=self.folder) as store,
             open_store(Path(store), self.encoder.fingerprint) as opened,
         ):
-            embed_segments(audio, self.encoder, opened)
+            embed_spans(self.segments, self.encoder, opened)
 
 
 def answer(run: Callable[[], object], windows: int) -> None:

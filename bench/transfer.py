@@ -13,7 +13,6 @@ are means of the spread total at --k; `won back` is the share of the cost that m
 import shutil
 import sys
 import tempfile
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,15 +20,15 @@ import soundfile
 from scipy import fft
 
 import callshot
-from callshot.corpus.audio import load_audio
+from callshot.corpus.mixing import SNRS_DB
 from callshot.corpus.synthetic import make_corpus
 from callshot.detection.learning.embed_mixed_segments import (
     BackgroundMix,
-    embed_mixed_segments,
+    embed_recorded_segments,
 )
-from callshot.detection.learning.mix_calls import SNRS_DB
-from callshot.encoders.embed import EmbedOptions, SegmentAudio
+from callshot.encoders.embed import EmbedOptions
 from callshot.records import Segmentation, TransferEvaluation
+from callshot.spans import Spans
 from table import parser, show
 
 CHANGES = {
@@ -106,20 +105,15 @@ def change_corpus(corpus: Path, folder: Path, change: str) -> Path:
 
 def frequent_labels(segmentation: Segmentation) -> set[str]:
     """Return the labels with enough calls."""
-    labels = [one.label for one in segmentation.segments]
+    labels = segmentation.segments["label"]
     return {name for name in labels if labels.count(name) >= FEWEST_CALLS}
 
 
-def segment_audio(segmentation: Segmentation, labels: set[str]) -> SegmentAudio:
+def select_segments(segmentation: Segmentation, labels: set[str]) -> Spans:
     """Return the segments with some labels."""
-    root = Path(segmentation.audio)
-    segments = [one for one in segmentation.segments if one.label in labels]
-    return SegmentAudio(segments, root, partial(load_audio, root), str(root))
-
-
-def embed(audio: SegmentAudio, encoder: str, store: Path) -> callshot.Embeddings:
-    """Embed segments as they are."""
-    return callshot.embed(audio.segments, encoder, audio=audio.root, store=store)
+    segments = segmentation.segments
+    rows = [row for row, label in enumerate(segments["label"]) if label in labels]
+    return segments.take(rows)
 
 
 def describe(
@@ -153,21 +147,21 @@ def describe(
 
 
 def measure(
-    source: SegmentAudio,
-    target: SegmentAudio,
+    source: Spans,
+    target: Spans,
     encoder: str,
     store: Path,
     shots: str,
     snr_db: tuple[float, ...] = SNRS_DB,
 ) -> TransferEvaluation:
     """Evaluate examples of the source on the target, as they are and in its background."""
-    plain = embed(source, encoder, store)
+    plain = callshot.embed(source, encoder, store=store)
     options = EmbedOptions(store=store)
     mix = BackgroundMix(target.root, snr_db)
-    mixed, _ = embed_mixed_segments(source, encoder, options, mix=mix)
+    mixed, _ = embed_recorded_segments(source, encoder, options, mix=mix)
     result = callshot.evaluate(
         [plain, mixed],
-        queries=embed(target, encoder, store),
+        queries=callshot.embed(target, encoder, store=store),
         centre=True,
         shots=shots,
         spread="total",
@@ -202,8 +196,8 @@ def main() -> None:
                 for place in places.values()
             )
             labels = frequent_labels(clips) & frequent_labels(calls)
-            source = segment_audio(clips, labels)
-            target = segment_audio(calls, labels)
+            source = select_segments(clips, labels)
+            target = select_segments(calls, labels)
             for encoder in options.encoders.split(","):
                 store = folder / "store"
                 shots = f"1,{options.k}"
@@ -212,7 +206,7 @@ def main() -> None:
                 print(encoder, change, rows[-len(MATCHING) :], file=sys.stderr)
     title = (
         f"bench/transfer: {changed} changed, {len(labels)} call types, "
-        f"{len(source.segments)} calls in the source, {len(target.segments)} in the target, "
+        f"{len(source)} calls in the source, {len(target)} in the target, "
         f"k = {options.k}"
     )
     show(title, rows, options.json)

@@ -6,6 +6,7 @@ write the table. Segments that cannot be read are printed and left out.
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,23 +19,25 @@ from callshot.encoders.mfcc import MfccOptions, compute_mean_mfcc
 def main(source: Path, target: Path, audio: Path | None = None) -> None:
     """Read segments, embed them, and write the table."""
     segments = read_segments(source)
-    folder = Path(segments.metadata["audio"]) if audio is None else audio
+    if audio is not None:
+        segments = replace(segments, root=audio)
+    names = segments["segment"]
+    rates_hz = segments["rate_hz"]
     embedded = []
     vectors = []
-    for n, signal in load_audio(folder, segments):
-        segment = segments[n]
+    for row, signal in load_audio(segments):
         if isinstance(signal, Exception):
-            print(f"left out: {segment.segment}: {signal}", file=sys.stderr)
+            print(f"left out: {names[row]}: {signal}", file=sys.stderr)
             continue
-        options = MfccOptions(rate_hz=segment.rate_hz)
-        embedded.append(segment)
+        options = MfccOptions(rate_hz=rates_hz[row])
+        embedded.append(row)
         vectors.append(compute_mean_mfcc(signal, options))
     if not embedded:
         sys.exit(
-            f"{source}: no segment could be read in {folder}; "
+            f"{source}: no segment could be read in {segments.root}; "
             "if the recordings were moved, name their folder with --audio"
         )
-    table = make_table("mfcc", embedded, np.array(vectors), source)
+    table = make_table("mfcc", segments.take(embedded), np.array(vectors))
     write_table(table, target, corpus=segments.metadata.get("corpus"))
     print(
         f"{len(table)} vectors in {target}; next: callshot evaluate {target} --out results"

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -214,7 +215,7 @@ def test_hubert_is_embedded_with_weights_for_torch_exported_once(
     model = open_hubert_torch(
         home / "weights" / "hubert-base-l2" / "model.safetensors", 2, device="cpu"
     )
-    for n, signal in load_audio(tmp_path / "audio", cut):
+    for n, signal in load_audio(replace(cut, root=tmp_path / "audio")):
         assert np.abs(model(signal).mean(axis=0) - table.vectors[n]).max() <= 1e-5
 
 

@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Iterable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,11 +21,11 @@ from callshot.corpus.audio import (
     normalise_peak,
     open_recording,
     probe,
-    read_segment,
+    read_span,
 )
 from callshot.corpus.options import check_channel_rule
 from callshot.errors import InputError, OptionError
-from callshot.records import Segment
+from rows_of_spans import Row, make_row, make_spans
 from sounds import Signal, noise, truncate, write_audio, write_float_wav
 
 RATES_HZ = (8000, 11025, 22050, 32000, 44100, 48000, 96000, 192000, 250000, 384000)
@@ -58,17 +57,13 @@ def reference(
     return mono[max(0, round(start_s * rate_hz)) : min(length, round(end_s * rate_hz))]
 
 
-def segment(path: str, start_s: float, end_s: float, **other: object) -> Segment:
-    plain = Segment(
-        "s", path, path, start_s, end_s, 0.0, "call", ("call",), 16000, "first", None
-    )
-    return replace(plain, **other)  # type: ignore[arg-type]
+segment = make_row
 
 
 def read_all(
-    root: Path, segments: list[Segment], **options: int
+    root: Path, segments: list[Row], **options: int
 ) -> list[Signal | InputError]:
-    output = list(load_audio(root, segments, **options))
+    output = list(load_audio(make_spans(segments, root), **options))
     assert [index for index, _ in output] == list(range(len(segments)))
     return [signal for _, signal in output]
 
@@ -414,15 +409,13 @@ def test_a_segment_has_its_collar_clipped_to_the_recording(tmp_path: Path) -> No
             (0.5, 1.0, 4000, 20000),
             (1.0, 1.9, 12000, 32000),
         ):
-            output = read_segment(
-                reader, segment("a.wav", start_s, end_s, collar_s=0.25)
-            )
+            output = read_span(reader, segment("a.wav", start_s, end_s, collar_s=0.25))
             assert np.array_equal(output, signal[first:last, 0])
-        loud = read_segment(reader, segment("a.wav", 0, 1, peak_dbfs=-6.0))
+        loud = read_span(reader, segment("a.wav", 0, 1, peak_dbfs=-6.0))
         assert np.abs(loud).max() == pytest.approx(10**-0.3)
 
 
-def write_corpus(root: Path) -> list[Segment]:
+def write_corpus(root: Path) -> list[Row]:
     """Return segments of good files of many kinds, and of bad ones."""
     write_audio(root / "a.flac", noise(16000 * 20)[:, 0])
     write_audio(root / "b.wav", noise(44100 * 5, 2), 44100)
@@ -470,13 +463,12 @@ def test_loading_many_segments_equals_reading_each_alone(tmp_path: Path) -> None
     )
 
 
-def read_alone(root: Path, segment: Segment) -> Signal | str:
+def read_alone(root: Path, segment: Row) -> Signal | str:
     """Read one segment from a file opened for it, or return the text of the error."""
     try:
-        with open_recording(
-            root / segment.path, segment.path, segment.source_rate_hz
-        ) as reader:
-            return read_segment(reader, segment)
+        path = segment["path"]
+        with open_recording(root / path, path, segment["source_rate_hz"]) as reader:
+            return read_span(reader, segment)
     except (InputError, OptionError) as error:
         return str(error)
 
@@ -508,7 +500,7 @@ def test_closing_early_stops_the_threads_and_closes_the_files(tmp_path: Path) ->
     segments = write_corpus(tmp_path)
     descriptors = Path("/proc/self/fd")
     open_before = len(list(descriptors.iterdir())) if descriptors.exists() else 0
-    with closing(load_audio(tmp_path, segments, threads=3)) as output:
+    with closing(load_audio(make_spans(segments, tmp_path), threads=3)) as output:
         assert next(output)[0] == 0
         assert audio_threads() > 0
     assert audio_threads() == 0
@@ -526,16 +518,20 @@ def test_reading_ahead_stops_at_its_limits(
     def count_and_call(*arguments: object) -> Signal:
         nonlocal count
         count += 1
-        return read_segment(*arguments)  # type: ignore[arg-type]
+        return read_span(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(audio, "read_segment", count_and_call)
-    with closing(load_audio(tmp_path, segments, threads=2, ahead=5)) as output:
+    monkeypatch.setattr(audio, "read_span", count_and_call)
+    with closing(
+        load_audio(make_spans(segments, tmp_path), threads=2, ahead=5)
+    ) as output:
         next(output)
         time.sleep(0.1)
         assert count <= 6
     count = 0
     monkeypatch.setattr(audio, "MAX_PENDING_SAMPLES", 50_000)
-    with closing(load_audio(tmp_path, segments, threads=2, ahead=500)) as output:
+    with closing(
+        load_audio(make_spans(segments, tmp_path), threads=2, ahead=500)
+    ) as output:
         next(output)
         time.sleep(0.1)
         assert count <= 3
@@ -565,7 +561,7 @@ def test_an_impossible_number_of_threads_is_an_error_at_once(
     tmp_path: Path, options: dict[str, int]
 ) -> None:
     with pytest.raises(OptionError, match="at least 1 thread"):
-        load_audio(tmp_path, [], **options)
+        load_audio(make_spans([], tmp_path), **options)
 
 
 def test_real_clips_are_read_whole() -> None:

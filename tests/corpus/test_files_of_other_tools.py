@@ -8,6 +8,7 @@ import pytest
 from callshot.corpus.inspection import inspect_corpus
 from callshot.records import Segmentation
 from files_of_other_tools import ASCII, CALLS, FILES, File
+from rows_of_spans import list_rows
 from sounds import record
 from test_cli import run
 
@@ -34,7 +35,7 @@ def test_every_file_is_read_without_options(
     make: Callable[[str], File], segmentation: Segmentation
 ) -> None:
     path = f"{make.__name__}.wav"
-    segments = [one for one in segmentation.segments if one.path == path]
+    segments = [one for one in list_rows(segmentation.segments) if one.path == path]
     calls = ASCII if make.__name__ == "excel_csv_macintosh" else CALLS
     assert [(one.start_s, one.end_s, one.label) for one in segments] == list(calls)
 

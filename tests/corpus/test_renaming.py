@@ -55,8 +55,8 @@ def test_calls_are_renamed_left_out_or_kept_as_they_are(tmp_path: Path) -> None:
     result = segment_corpus(
         tmp_path, annotation_options=make_annotation_options(rename=path), check=False
     )
-    assert [one.label for one in result.segments] == ["rumble", "roar", "rumble"]
-    assert result.segments[0].extra["label_written"] == " Rmbl"
+    assert result.segments["label"] == ["rumble", "roar", "rumble"]
+    assert result.segments["label_written"][0] == " Rmbl"
     assert [one.reason for one in result.rejects] == [
         "left out: label 'wind' has no new label in --rename"
     ]

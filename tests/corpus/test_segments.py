@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from paper_shapes import ELEPHANT_VOICES, LDC, spread_over_folds
 
 from callshot.corpus.annotations import AnnotationOptions
-from callshot.corpus.audio import load_audio, open_recording, read_segment
+from callshot.corpus.audio import load_audio, open_recording, read_span
 from callshot.corpus.known_corpora import CORPORA
 from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.segments import overlapping_labels, segment_corpus
 from callshot.errors import InputError
 from callshot.fewshot.folds import check_folds, complete_shots, count_classes
-from callshot.records import Annotation, Call, Segmentation
+from callshot.records import Segmentation
+from rows_of_spans import list_rows, make_row, make_spans
 from sounds import BAD_KINDS, record, record_badly
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -50,8 +51,9 @@ def reasons(result: Segmentation) -> list[str]:
 
 
 def audio_of(folder: Path, result: Segmentation, n: int = 0) -> np.ndarray:
-    with open_recording(folder / result.segments[n].path) as reader:
-        return read_segment(reader, result.segments[n])
+    row = list(result.segments.rows())[n]
+    with open_recording(folder / row["path"]) as reader:
+        return read_span(reader, row)
 
 
 def test_a_call_of_at_least_a_second_is_a_segment_and_a_shorter_one_a_reject(tmp_path):
@@ -61,7 +63,7 @@ def test_a_call_of_at_least_a_second_is_a_segment_and_a_shorter_one_a_reject(tmp
         ("x.wav", 3, 3.999, "roar"),
         ("x.wav", 5.1, 6.1, "blow"),
     )
-    assert [(s.start_s, s.end_s, s.label) for s in result.segments] == [
+    assert [(s.start_s, s.end_s, s.label) for s in list_rows(result.segments)] == [
         (1, 2, "roar"),
         (5.1, 6.1, "blow"),
     ]
@@ -106,7 +108,7 @@ def test_the_collar_adds_no_labels(tmp_path):
         ("x.wav", 3.1, 5, "blow"),
         options=SegmentationOptions(collar_s=0.25),
     )
-    assert [s.labels for s in result.segments] == [("roar",), ("blow",)]
+    assert [s.labels for s in list_rows(result.segments)] == [("roar",), ("blow",)]
 
 
 def test_a_segment_has_the_label_of_its_call_and_the_labels_of_all_that_overlap_it(
@@ -120,7 +122,7 @@ def test_a_segment_has_the_label_of_its_call_and_the_labels_of_all_that_overlap_
         ("x.wav", 0.5, 0.9, "bark"),  # too short for a segment, and yet it overlaps one
     ]
     result = segment_rows(tmp_path, *rows)
-    assert {s.label: s.labels for s in result.segments} == {
+    assert {s.label: s.labels for s in list_rows(result.segments)} == {
         "rumble": ("bark", "roar", "rumble", "trumpet"),
         "roar": ("roar", "rumble"),
         "trumpet": ("rumble", "trumpet"),
@@ -161,7 +163,7 @@ def test_the_channel_rule_selects_one_of_two_channels_or_their_mean(tmp_path):
             ("x.wav", 1, 3, "roar"),
             options=SegmentationOptions(channel=rule, rate_hz=8000, peak_dbfs=None),
         )
-        assert result.segments[0].channel_rule == rule
+        assert result.segments["channel_rule"][0] == rule
         np.testing.assert_allclose(audio_of(tmp_path, result), expected, atol=1e-7)
 
 
@@ -191,7 +193,7 @@ def test_impossible_times_are_rejects_with_a_reason(tmp_path, start, end, reason
     result = segment_rows(
         tmp_path, ("x.wav", start, end, "roar"), ("x.wav", 1, 3, "blow")
     )
-    assert [s.label for s in result.segments] == ["blow"]
+    assert [s.label for s in list_rows(result.segments)] == ["blow"]
     assert reason in reasons(result)[0]
 
 
@@ -201,7 +203,7 @@ def test_a_call_that_ends_a_little_late_keeps_its_time_and_is_read_to_the_end(tm
         ("x.wav", 8.95, 10.05, "roar"),
         options=SegmentationOptions(rate_hz=8000),
     )
-    assert result.segments[0].end_s == 10.05
+    assert result.segments["end_s"][0] == 10.05
     assert len(audio_of(tmp_path, result)) == round(1.05 * 8000)
 
 
@@ -232,10 +234,10 @@ def test_overlapping_calls_in_a_sequential_file_equal_those_read_alone(
     record(tmp_path / f"x{suffix}", seconds=20, rate=16000)
     rows = [(f"x{suffix}", n * 0.7, n * 0.7 + 1.5, f"call {n}") for n in range(20)]
     result = segment_corpus(tmp_path, annotate(tmp_path, *rows))
-    loaded = dict(load_audio(tmp_path, result.segments, threads=1))
-    for n, segment in enumerate(result.segments):
+    loaded = dict(load_audio(result.segments, threads=1))
+    for n, segment in enumerate(list_rows(result.segments)):
         with open_recording(tmp_path / segment.path) as reader:
-            np.testing.assert_array_equal(loaded[n], read_segment(reader, segment))
+            np.testing.assert_array_equal(loaded[n], read_span(reader, segment))
 
 
 def test_a_duplicate_row_is_a_reject(tmp_path):
@@ -245,7 +247,10 @@ def test_a_duplicate_row_is_a_reject(tmp_path):
         ("x.wav", 1, 3, "blow"),
         ("x.wav", 1.0, 3.0, "roar"),
     )
-    assert [s.segment for s in result.segments] == ["x.wav@1-3 blow", "x.wav@1-3 roar"]
+    assert [s.segment for s in list_rows(result.segments)] == [
+        "x.wav@1-3 blow",
+        "x.wav@1-3 roar",
+    ]
     assert reasons(result)[0].endswith("calls.csv, row 1")
 
 
@@ -256,7 +261,7 @@ def test_a_file_in_two_recordings_is_a_reject(tmp_path):
         "path,recording,start_s,end_s,label\nx.wav,a,1,3,roar\nx.wav,b,4,6,roar\n"
     )
     result = segment_corpus(tmp_path, table)
-    assert [s.recording for s in result.segments] == ["a"]
+    assert [s.recording for s in list_rows(result.segments)] == ["a"]
     assert "in recording 'b' here but in 'a'" in reasons(result)[0]
 
 
@@ -273,7 +278,7 @@ def test_a_file_belongs_to_the_recording_that_most_rows_name_in_any_order(tmp_pa
             "\n".join(["path,recording,start_s,end_s,label", *order])
         )
         result = segment_corpus(tmp_path, tmp_path / "calls.csv")
-        assert [(s.start_s, s.recording) for s in result.segments] == [
+        assert [(s.start_s, s.recording) for s in list_rows(result.segments)] == [
             (1, "b"),
             (4, "b"),
             (8, "b"),
@@ -289,7 +294,7 @@ def test_names_with_other_folders_are_rejects_if_another_name_fits_better(tmp_pa
         ("x.wav", 6, 8, "d"),
     ]
     result = segment_corpus(tmp_path / "site1", annotate(tmp_path, *rows))
-    assert [s.label for s in result.segments] == ["a", "d"]
+    assert [s.label for s in list_rows(result.segments)] == ["a", "d"]
     assert all(
         "may be another recording than x.wav" in reason for reason in reasons(result)
     )
@@ -312,7 +317,7 @@ def test_names_of_segments_are_unique_to_microseconds(tmp_path):
     ]
     rows += [("x.wav", 1.000001, 3, "c"), ("x.wav", 1.000002, 3, "c")]
     result = segment_corpus(tmp_path, annotate(tmp_path, *rows))
-    names = [s.segment for s in result.segments]
+    names = [s.segment for s in list_rows(result.segments)]
     assert len(set(names)) == len(names) == 6
     assert "x.wav@1.000001-3" in names
 
@@ -327,7 +332,7 @@ def test_two_spellings_of_a_call_are_duplicates_in_a_known_corpus(tmp_path):
         ("x.wav", 2, 4, "B2"),
     )
     result = segment_corpus(tmp_path, table, corpus=CORPORA["ldc2010s05"])
-    assert sorted(s.label for s in result.segments) == ["b1", "b2", "roar"]
+    assert sorted(s.label for s in list_rows(result.segments)) == ["b1", "b2", "roar"]
 
 
 def test_annotation_files_behind_links_that_lead_outside_are_not_read(tmp_path):
@@ -337,7 +342,7 @@ def test_annotation_files_behind_links_that_lead_outside_are_not_read(tmp_path):
     (tmp_path / "secret.txt").write_text("0\t1.5\tsecret\n")
     (tmp_path / "audio" / "x.txt").symlink_to(tmp_path / "secret.txt")
     result = segment_corpus(tmp_path / "audio")
-    assert [s.label for s in result.segments] == ["roar"]
+    assert [s.label for s in list_rows(result.segments)] == ["roar"]
     assert "leads outside" in result.skipped_files[0].reason
 
 
@@ -352,12 +357,10 @@ def test_skipped_files_are_reported_for_every_source(tmp_path):
 
 
 def test_thousands_of_calls_that_all_overlap_have_all_labels(tmp_path):
-    note = Annotation(None, 0, 1, "", "file", 1)
     calls = [
-        Call("a", "a", n / 1000, 100 + n, f"label {n % 20}", note)
-        for n in range(20_000)
+        make_row("a", n / 1000, 100 + n, label=f"label {n % 20}") for n in range(20_000)
     ]
-    assert set(overlapping_labels(calls)) == {
+    assert set(overlapping_labels(make_spans(calls))) == {
         tuple(sorted(f"label {n}" for n in range(20)))
     }
 
@@ -368,7 +371,7 @@ def test_bad_audio_is_a_reject_and_other_recordings_are_segmented(tmp_path, kind
     result = segment_rows(
         tmp_path, ("bad.wav", 0.5, 2.5, "roar"), ("x.wav", 1, 3, "blow")
     )
-    assert [s.label for s in result.segments] == ["blow"]
+    assert [s.label for s in list_rows(result.segments)] == ["blow"]
     assert result.annotation_count == 2
     assert "bad.wav" in reasons(result)[0]
 
@@ -392,7 +395,7 @@ def test_audio_that_is_deleted_after_its_header_was_read_is_a_reject(
     result = segment_rows(
         tmp_path, ("gone.wav", 1, 3, "roar"), ("x.wav", 1, 3, "blow"), progress=vanish
     )
-    assert [s.label for s in result.segments] == ["blow"]
+    assert [s.label for s in list_rows(result.segments)] == ["blow"]
     assert "gone.wav" in reasons(result)[0]
 
 
@@ -405,7 +408,7 @@ def test_a_path_in_annotations_cannot_leave_the_folder(tmp_path):
         (str(tmp_path / "secret.wav"), 1, 3, "roar"),
         ("x.wav", 1, 3, "blow"),
     )
-    assert [s.path for s in result.segments] == ["x.wav"]
+    assert [s.path for s in list_rows(result.segments)] == ["x.wav"]
     assert all("no recording" in reason for reason in reasons(result))
 
 
@@ -413,7 +416,7 @@ def test_annotations_in_frames_are_converted_by_the_rate_of_the_recording(tmp_pa
     record(tmp_path / "x.wav", seconds=10)
     (tmp_path / "x.phn").write_text("8000 24000 roar\n24000 32000 blow\n")
     result = segment_corpus(tmp_path)
-    assert [(s.start_s, s.end_s, s.label) for s in result.segments] == [
+    assert [(s.start_s, s.end_s, s.label) for s in list_rows(result.segments)] == [
         (1, 3, "roar"),
         (3, 4, "blow"),
     ]
@@ -428,7 +431,7 @@ def test_a_time_expanded_recording_is_read_at_its_true_rate(tmp_path):
         ),
     )
     assert result.recordings[0].duration_s == 1
-    assert result.segments[0].source_rate_hz == 80000
+    assert result.segments["source_rate_hz"][0] == 80000
     late = segment_rows(
         tmp_path,
         ("x.wav", 1, 5, "bat"),
@@ -444,14 +447,14 @@ def test_a_recording_with_an_empty_table_is_annotated_without_calls(tmp_path):
     )
     result = segment_corpus(tmp_path)
     assert result.annotated == {"quiet.wav"}
-    assert (result.annotation_count, result.segments, result.rejects) == (0, [], [])
+    assert (result.annotation_count, len(result.segments), result.rejects) == (0, 0, [])
 
 
 def test_folders_named_by_label_make_a_segment_of_each_recording(tmp_path):
     for name in ("roar/a.wav", "roar/b.wav", "old/blow/a.wav", "loose.wav"):
         record(tmp_path / name)
     result = segment_corpus(tmp_path)
-    assert [(s.segment, s.label) for s in result.segments] == [
+    assert [(s.segment, s.label) for s in list_rows(result.segments)] == [
         ("old/blow/a.wav", "blow"),
         ("roar/a.wav", "roar"),
         ("roar/b.wav", "roar"),
@@ -505,7 +508,7 @@ def test_outputs_of_callshot_are_not_read_as_annotations(tmp_path):
         json.dumps({"files": {"folds.csv": digest}})
     )
     result = segment_corpus(tmp_path)
-    assert [s.label for s in result.segments] == ["roar"]
+    assert [s.label for s in list_rows(result.segments)] == ["roar"]
     assert not result.skipped_files
 
 
@@ -537,7 +540,7 @@ def test_the_same_file_name_in_another_folder_is_another_recording(tmp_path):
         (tmp_path / "tables" / site).mkdir(parents=True)
         (tmp_path / "tables" / site / "REC_0.txt").write_text(f"1\t3\t{site}\n")
     result = segment_corpus(tmp_path / "audio", tmp_path / "tables")
-    assert [s.label for s in result.segments] == ["siteA"]
+    assert [s.label for s in list_rows(result.segments)] == ["siteA"]
     assert (
         "siteA/REC_0.wav has the same name but is in another folder"
         in reasons(result)[0]
@@ -554,7 +557,7 @@ def test_a_single_recording_is_annotated_by_the_file_of_its_name(tmp_path):
         record(tmp_path / f"n{n}.wav")
         (tmp_path / f"n{n}.txt").write_text(f"0\t1.5\tcall {n}\n")
     result = segment_corpus(tmp_path / "n1.wav")
-    assert [s.label for s in result.segments] == ["call 1"]
+    assert [s.label for s in list_rows(result.segments)] == ["call 1"]
     assert (result.annotation_count, result.skipped_files) == (1, [])
 
 
@@ -566,12 +569,12 @@ def test_spaces_around_labels_are_dropped_and_similar_labels_are_noted(tmp_path)
         ("x.wav", 6, 8, "roar"),
     ]
     result = segment_rows(tmp_path, *rows)
-    assert Counter(s.label for s in result.segments) == {
+    assert Counter(s.label for s in list_rows(result.segments)) == {
         "rumble": 2,
         "Rumble": 1,
         "roar": 1,
     }
-    assert result.segments[1].extra["label_written"] == " rumble "
+    assert result.segments["label_written"][1] == " rumble "
     assert (
         "2 labels differ only in spelling and are kept apart: 'Rumble', 'rumble'"
         in result.notes
@@ -589,7 +592,7 @@ def test_a_truncated_recording_is_noted_and_read_up_to_its_end(tmp_path):
     whole = record(tmp_path / "x.wav", seconds=10).read_bytes()
     (tmp_path / "x.wav").write_bytes(whole[: len(whole) // 2])
     result = segment_rows(tmp_path, ("x.wav", 1, 3, "roar"), ("x.wav", 7, 9, "blow"))
-    assert [s.label for s in result.segments] == ["roar"]
+    assert [s.label for s in list_rows(result.segments)] == ["roar"]
     assert (
         "1 recordings are shorter than their headers announce, the first is x.wav, by 5.0 s"
         in result.notes
@@ -618,7 +621,7 @@ def test_other_columns_and_folds_are_kept(tmp_path):
     table.write_text(
         "recording,start_s,end_s,label,caller,fold\nx.wav,1,3,roar,Echo,4\nx.wav,3,5,blow,,4\n"
     )
-    first, second = segment_corpus(tmp_path, table).segments
+    first, second = list_rows(segment_corpus(tmp_path, table).segments)
     assert first.extra == {"caller": "Echo", "fold": 4}
     assert second.extra == {"caller": None, "fold": 4}
 
@@ -661,12 +664,16 @@ def test_ldc_has_its_own_tier_channel_and_collar(tmp_path):
         textgrid(tiers, 10.0), encoding="utf-16"
     )
     result = segment_corpus(tmp_path, corpus=CORPORA["ldc2010s05"])
-    assert [s.label for s in result.segments] == ["growl", "longroar-rumble", "squelch"]
-    assert {(s.channel_rule, s.collar_s, s.path) for s in result.segments} == {
-        ("first", 0.25, "disc1/R01.wav")
-    }
-    assert result.segments[0].extra["tier speech"] == "elephants at the tank"
-    assert result.segments[0].extra["label_written"] == "Growl?"
+    assert [s.label for s in list_rows(result.segments)] == [
+        "growl",
+        "longroar-rumble",
+        "squelch",
+    ]
+    assert {
+        (s.channel_rule, s.collar_s, s.path) for s in list_rows(result.segments)
+    } == {("first", 0.25, "disc1/R01.wav")}
+    assert result.segments["tier speech"][0] == "elephants at the tank"
+    assert result.segments["label_written"][0] == "Growl?"
     assert (
         "labels that are not in the list of ldc2010s05 are kept: 'squelch' (1)"
         in result.notes
@@ -683,12 +690,14 @@ def test_elephant_voices_has_labels_from_folders_or_a_sheet_in_one_spelling(tmp_
     ):
         record(tmp_path / name, rate=16000, channels=2)
     result = segment_corpus(tmp_path, corpus=corpus)
-    assert Counter(s.label for s in result.segments) == {
+    assert Counter(s.label for s in list_rows(result.segments)) == {
         "oestrous rumble": 2,
         "lets-go rumble": 1,
         "sad rumble": 1,
     }
-    assert {(s.channel_rule, s.collar_s) for s in result.segments} == {("mean", 0.0)}
+    assert {(s.channel_rule, s.collar_s) for s in list_rows(result.segments)} == {
+        ("mean", 0.0)
+    }
     assert (
         "labels that are not in the list of elephant-voices are kept: 'sad rumble' (1)"
         in result.notes
@@ -699,7 +708,7 @@ def test_elephant_voices_has_labels_from_folders_or_a_sheet_in_one_spelling(tmp_
         "1,70_file_1,0.5,2.5,Estrous rumble\n2,71.wav,1,1.5,X\n"
     )
     result = segment_corpus(tmp_path, sheet, corpus=corpus)
-    assert [(s.path, s.start_s, s.label) for s in result.segments] == [
+    assert [(s.path, s.start_s, s.label) for s in list_rows(result.segments)] == [
         ("estrous-rumble/70_file_1.mp3", 0.5, "oestrous rumble")
     ]
 
@@ -808,7 +817,7 @@ def test_every_annotation_is_a_segment_or_a_reject(library, rows):
     assert result.annotation_count == sum(
         any(cell != "" for cell in row) for row in rows
     )
-    assert len({s.segment for s in result.segments}) == len(result.segments)
+    assert len({s.segment for s in list_rows(result.segments)}) == len(result.segments)
     assert all(reject.row is not None and reject.reason for reject in result.rejects)
 
 
@@ -823,14 +832,11 @@ def test_every_annotation_is_a_segment_or_a_reject(library, rows):
     )
 )
 def test_overlapping_labels_equal_a_comparison_of_all_pairs(spans):
-    note = Annotation(None, 0, 1, "", "file", 1)
-    calls = sorted(
-        (
-            Call(path, path, start, start + n, label, note)
-            for path, start, n, label in spans
-        ),
-        key=lambda c: (c.path, c.start_s, c.end_s, c.label),
-    )
+    rows = [
+        make_row(path, start, start + n, label=label)
+        for path, start, n, label in sorted(spans)
+    ]
+    calls = list_rows(make_spans(rows))
     expected = [
         tuple(
             sorted(
@@ -844,7 +850,7 @@ def test_overlapping_labels_equal_a_comparison_of_all_pairs(spans):
         )
         for c in calls
     ]
-    assert overlapping_labels(calls) == expected
+    assert overlapping_labels(make_spans(rows)) == expected
 
 
 @pytest.mark.skipif(
@@ -853,7 +859,7 @@ def test_overlapping_labels_equal_a_comparison_of_all_pairs(spans):
 def test_the_real_elephants_become_241_segments_by_sheet_and_by_folder():
     for format in ("auto", "folders"):
         result = segment_corpus(SHARED / "elephants", format=format)
-        assert Counter(s.label for s in result.segments) == {
+        assert Counter(s.label for s in list_rows(result.segments)) == {
             "rumble": 91,
             "roar": 81,
             "trumpet": 69,
@@ -863,7 +869,9 @@ def test_the_real_elephants_become_241_segments_by_sheet_and_by_folder():
         len(
             {
                 s.recording
-                for s in segment_corpus(SHARED / "elephants", check=False).segments
+                for s in list_rows(
+                    segment_corpus(SHARED / "elephants", check=False).segments
+                )
             }
         )
         == 203

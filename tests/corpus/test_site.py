@@ -224,7 +224,9 @@ def test_score_reads_the_annotations(folder: Path) -> None:
 def test_examples_are_in_other_recordings_and_again_as_clips(folder: Path) -> None:
     examples = segment(folder / "examples/recordings", folder / "examples/raven")
     clips = segment(folder / "clips", format="folders")
-    counts = [Counter(one.label for one in part.segments) for part in (examples, clips)]
+    counts = [
+        Counter(label for label in part.segments["label"]) for part in (examples, clips)
+    ]
     assert counts[0] == counts[1] == dict.fromkeys(SiteOptions(**SMALL).labels, 2)
     names = {path.name for path in (folder / "recordings").iterdir()}
     assert not names & {

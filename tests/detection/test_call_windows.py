@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callshot.corpus.audio import load_audio, probe
-from callshot.detection.learning.call_windows import (
+from callshot.detection.learning.embed_calls import (
     cut_windows,
     default_window_s,
     find_grid,
@@ -19,15 +19,19 @@ from callshot.detection.models.model import AudioSettings
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.encode import Encoder
 from callshot.errors import OptionError
-from callshot.records import Recording, Segment
+from callshot.records import Recording
+from rows_of_spans import list_rows, make_row, make_spans
 
 SETTINGS = AudioSettings(window_s=1.0)
 
 
 def make_call(start_s, end_s, path="a.wav"):
-    return Segment(
-        "one", path, path, start_s, end_s, 0.0, "hoot", ("hoot",), 16000, "mean", -3.0
-    )
+    return make_row(path, start_s, end_s, label="hoot", peak_dbfs=-3.0)
+
+
+def cut(call, recording, grid, settings, root=None):
+    headers = {recording.path: recording}
+    return cut_windows(make_spans([call], root), headers, grid, settings)
 
 
 @given(
@@ -66,10 +70,11 @@ def test_a_window_is_full_at_every_speed(tmp_path, speed):
     settings = AudioSettings()
     grid = find_grid(spec, settings)
     assert grid.window_s == pytest.approx(3.0 * float(speed))
-    [window] = cut_windows(make_call(15.0, 15.2), recording, grid, settings)
+    spans = cut(make_call(15.0, 15.2), recording, grid, settings, tmp_path)
+    [window] = list_rows(spans)
     centre_s = (window.start_s + window.end_s) / 2 * float(speed)
     assert centre_s == pytest.approx(15.1, abs=1e-4 * float(speed))
-    [(_, signal)] = load_audio(tmp_path, [window])
+    [(_, signal)] = load_audio(spans)
     plain_spec = replace(spec, speed=1.0)
     prepared = Encoder(plain_spec, None, {}).prepare(signal, window.rate_hz)
     assert prepared.share.tolist() == [1.0]
@@ -79,7 +84,7 @@ def test_a_window_is_full_at_every_speed(tmp_path, speed):
 def test_windows_of_a_long_call_hold_only_the_call():
     recording = Recording("a.wav", 16000 * 60, 16000, 1, "WAV")
     grid = find_grid(find_encoder("mfcc"), SETTINGS)
-    windows = cut_windows(make_call(10.0, 12.5), recording, grid, SETTINGS)
+    windows = list_rows(cut(make_call(10.0, 12.5), recording, grid, SETTINGS))
     assert [one.start_s for one in windows] == [10.0, 10.75, 11.5]
     assert [one.end_s for one in windows] == [11.0, 11.75, 12.5]
     assert {one.peak_dbfs for one in windows} == {None}
@@ -92,4 +97,4 @@ def test_an_encoder_without_a_window_asks_for_one():
 
 def test_the_default_window_is_the_median_of_the_calls():
     calls = [make_call(0, 0.4), make_call(0, 1.0), make_call(0, 9.0)]
-    assert default_window_s(calls) == 1.0
+    assert default_window_s(make_spans(calls)) == 1.0

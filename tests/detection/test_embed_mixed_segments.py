@@ -1,7 +1,6 @@
 """Calls are embedded as they would sound in the background of a site."""
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,37 +9,39 @@ import soundfile
 
 import callshot
 from callshot.corpus.audio import load_audio, normalise_peak
+from callshot.corpus.mixing import (
+    SNRS_DB,
+    SPAN_S,
+    background_spans,
+    choose_backgrounds,
+    find_quiet_spans,
+    load_spans,
+    mix_call,
+    mix_spans,
+)
 from callshot.detection.learning.embed_mixed_segments import (
     BackgroundMix,
-    embed_mixed_segments,
-    load_copies,
-    plan_copies,
+    embed_recorded_segments,
 )
-from callshot.detection.learning.mix_calls import SNRS_DB, choose_backgrounds, mix_call
-from callshot.detection.learning.unlabelled_background import SPAN_S, find_background
 from callshot.encoders.catalogue import find_encoder
-from callshot.encoders.embed import EmbedOptions, SegmentAudio, embed
+from callshot.encoders.embed import EmbedOptions, embed
 from callshot.encoders.encode import open_encoder
 from callshot.errors import InputError, OptionError
-from callshot.records import Segment
+from callshot.spans import concat_spans
+from rows_of_spans import list_rows, make_row, make_spans
 from sounds import record, record_badly
 
 RATE_HZ = 16000
 
 
 def make_segment(name, start_s=0.5, end_s=1.75, peak_dbfs=-3.0):
-    return Segment(
-        f"{name}@{start_s}",
-        name,
+    return make_row(
         name,
         start_s,
         end_s,
-        0.0,
-        "roar",
-        ("roar",),
-        RATE_HZ,
-        "mean",
-        peak_dbfs,
+        segment=f"{name}@{start_s}",
+        channel_rule="mean",
+        peak_dbfs=peak_dbfs,
     )
 
 
@@ -54,7 +55,7 @@ def calls(tmp_path):
         make_segment("b.wav"),
     ]
     root = tmp_path / "calls"
-    return SegmentAudio(segments, root, partial(load_audio, root), "calls")
+    return replace(make_spans(segments, root), source="calls")
 
 
 @pytest.fixture
@@ -74,32 +75,34 @@ def options(tmp_path):
 
 
 def embed_mfcc(calls, site, folder):
-    return embed_mixed_segments(calls, "mfcc", options(folder), mix=BackgroundMix(site))
+    return embed_recorded_segments(
+        calls, "mfcc", options(folder), mix=BackgroundMix(site)
+    )
 
 
 def test_the_python_function_lays_segments_into_a_site(calls, site, tmp_path):
     expected, _ = embed_mfcc(calls, site, tmp_path)
-    table = callshot.embed(
-        calls.segments, "mfcc", audio=calls.root, site=site, store=tmp_path / "other"
-    )
+    table = callshot.embed(calls, "mfcc", site=site, store=tmp_path / "other")
     np.testing.assert_array_equal(table.vectors, expected.vectors)
     assert table.encoder == "mfcc, at site"
     with pytest.raises(OptionError, match="snr_db"):
-        callshot.embed(calls.segments, "mfcc", audio=calls.root, site=site, snr_db=[])
+        callshot.embed(calls, "mfcc", site=site, snr_db=[])
 
 
-def literal_vector(calls, site, segment):
+def literal_vector(calls, site, row):
     """The mean vector of the call in four backgrounds, one after the other."""
-    background = find_background(site, segment)
-    numbers = choose_backgrounds(segment.segment, len(SNRS_DB), len(background.spans))
+    segment = list_rows(calls)[row]
+    quiet, _ = find_quiet_spans(site, calls)
+    places = list(zip(quiet.paths, quiet["start_s"], strict=True))
+    numbers = choose_backgrounds(segment.segment, len(SNRS_DB), len(quiet))
     encoder = open_encoder(find_encoder("mfcc"))
     vectors = []
     for number, snr_db in zip(numbers, SNRS_DB, strict=True):
-        path, start_s = background.spans[number]
+        path, start_s = places[number]
         samples, _ = soundfile.read(site / path, dtype="float32")
         first = round(start_s * RATE_HZ)
         length = round((segment.end_s - segment.start_s) * RATE_HZ)
-        ((_, call),) = load_audio(calls.root, [segment])
+        ((_, call),) = load_audio(calls.take([row]))
         mixed = mix_call(call, samples[first : first + length], snr_db, RATE_HZ)
         prepared = encoder.prepare(normalise_peak(mixed, -3.0), RATE_HZ)
         (output,) = encoder.encode([prepared])
@@ -110,28 +113,24 @@ def literal_vector(calls, site, segment):
 def test_a_vector_is_the_mean_of_the_call_in_several_backgrounds(calls, site, tmp_path):
     table, rejects = embed_mfcc(calls, site, tmp_path)
     assert rejects == []
-    assert list(table.segment) == [one.segment for one in calls.segments]
-    for segment, vector in zip(calls.segments, table.vectors, strict=True):
-        golden = literal_vector(calls, site, segment)
+    assert list(table.segment) == calls["segment"]
+    for row, vector in enumerate(table.vectors):
+        golden = literal_vector(calls, site, row)
         np.testing.assert_allclose(vector, golden, rtol=1e-3, atol=1e-3)
 
 
 def test_background_is_quiet_and_as_long_as_the_call(calls, site):
-    background = find_background(site, calls.segments[0])
-    assert len(background.spans) == 128
-    assert max(start_s for _, start_s in background.spans) < 30 - SPAN_S / 2
-    for number in range(len(background.spans)):
-        span = background.cut(number, calls.segments[0])
-        assert span.end_s - span.start_s == pytest.approx(1.25)
+    quiet, _ = find_quiet_spans(site, calls)
+    assert len(quiet) == 128
+    assert max(quiet["start_s"]) < 30 - SPAN_S / 2
+    background = background_spans(mix_spans(calls, site, SNRS_DB))
+    assert background.durations_s == pytest.approx(np.full(12, 1.25))
 
 
 def test_levels_are_those_of_the_segments(calls, site):
-    background = find_background(site, calls.segments[0])
     for peak_dbfs, peak in ((-3.0, 0.70795), (None, 0.2)):
-        segment = replace(calls.segments[0], peak_dbfs=peak_dbfs)
-        copies = plan_copies([segment], background, (0.0,))
-        named = [replace(segment, segment=name) for name in copies]
-        ((_, signal),) = load_copies(copies, calls.root, site, named)
+        segment = calls.take([0]).with_columns(peak_dbfs=peak_dbfs)
+        ((_, signal),) = load_spans(mix_spans(segment, site, (0.0,)))
         found = float(np.abs(signal).max())
         if peak_dbfs is None:
             assert found < peak
@@ -141,23 +140,26 @@ def test_levels_are_those_of_the_segments(calls, site):
 
 def test_the_order_of_segments_changes_nothing(calls, site, tmp_path):
     table, _ = embed_mfcc(calls, site, tmp_path)
-    turned = replace(calls, segments=calls.segments[::-1])
+    turned = calls.take([2, 1, 0])
     other, _ = embed_mfcc(turned, site, tmp_path / "b")
     assert np.array_equal(table.vectors, other.vectors[::-1])
 
 
-def test_the_store_keeps_calls_and_their_copies_apart(calls, site, tmp_path):
+def test_the_store_keeps_calls_and_their_copies_apart(
+    calls, site, tmp_path, monkeypatch
+):
     plain, _ = embed(calls, "mfcc", options(tmp_path))
     moved, _ = embed_mfcc(calls, site, tmp_path)
     again, _ = embed(calls, "mfcc", options(tmp_path))
     assert np.array_equal(plain.vectors, again.vectors)
     assert not np.allclose(plain.vectors, moved.vectors, atol=0.1)
 
-    def fail(segments):
-        raise AssertionError("everything is in the store")
+    def fail(spans, **options):
+        assert not spans, "everything is in the store"
+        return ()
 
-    known = replace(calls, load=fail)
-    repeated, _ = embed_mfcc(known, site, tmp_path)
+    monkeypatch.setattr("callshot.encoders.batching.load_spans", fail)
+    repeated, _ = embed_mfcc(calls, site, tmp_path)
     assert np.array_equal(moved.vectors, repeated.vectors)
 
 
@@ -171,16 +173,17 @@ def test_name_note_and_fingerprint_say_what_the_table_is(calls, site, tmp_path):
 
 def test_a_call_that_cannot_be_read_is_one_reject(calls, site, tmp_path):
     record_badly(calls.root / "c.wav", "text")
-    segments = [*calls.segments[:1], make_segment("c.wav"), *calls.segments[1:]]
-    table, (reject,) = embed_mfcc(replace(calls, segments=segments), site, tmp_path)
+    bad = make_spans([make_segment("c.wav")])
+    segments = concat_spans([calls.take([0]), bad, calls.take([1, 2])])
+    table, (reject,) = embed_mfcc(segments, site, tmp_path)
     assert len(table) == 3
     assert (reject.file, reject.row) == ("c.wav", 2)
 
 
 def test_a_silent_call_is_a_reject(calls, site, tmp_path):
     soundfile.write(calls.root / "d.wav", np.zeros(3 * RATE_HZ), RATE_HZ)
-    segments = [*calls.segments, make_segment("d.wav")]
-    _, (reject,) = embed_mfcc(replace(calls, segments=segments), site, tmp_path)
+    segments = concat_spans([calls, make_spans([make_segment("d.wav")])])
+    _, (reject,) = embed_mfcc(segments, site, tmp_path)
     assert "a silent example cannot be mixed into the background" in reject.reason
 
 

@@ -15,6 +15,7 @@ from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.encode import open_encoder
 from callshot.errors import InputError, OptionError
 from field_recordings import write_site
+from rows_of_spans import list_rows
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +150,7 @@ def test_examples_of_a_segment_table_are_embedded_as_they_were_cut(
     write_segment_table(segmentation.segments, path, {"audio": segmentation.audio})
     model = learn(path, "mfcc", store=store).model
     table = callshot.embed(segmentation, "mfcc", store=store)
-    places = {one.segment: one for one in segmentation.segments}
+    places = {one.segment: one for one in list_rows(segmentation.segments)}
     by_place = {
         (places[name].path, places[name].start_s): vector
         for name, vector in zip(table.segment, table.vectors, strict=True)

@@ -7,9 +7,9 @@ import pytest
 import soundfile as sf
 
 import callshot
+from callshot.corpus.mixing import mix_example
 from callshot.detection.index.windows import WindowEncoder, find_spec, make_grid
 from callshot.detection.learning.learn import learn
-from callshot.detection.learning.mix_calls import mix_example
 from callshot.detection.learning.mix_examples import (
     BackgroundFile,
     read_quiet_windows,

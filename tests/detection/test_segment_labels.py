@@ -40,7 +40,7 @@ def study(tmp_path_factory):
 def write_part(study, name, keep):
     folder, segmentation, _, _ = study
     path = folder / name
-    segments = [one for one in segmentation.segments if one.segment in keep]
+    segments = segmentation.segments.only(keep)
     write_segment_table(segments, path, {"audio": segmentation.audio})
     return path
 

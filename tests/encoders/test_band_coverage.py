@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -11,23 +10,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callshot.api import evaluate
-from callshot.corpus.audio import load_audio
 from callshot.encoders.band_coverage import (
     EDGES_HZ,
-    MOST_SEGMENTS,
+    MAX_SPANS,
     CallSpectra,
     call_spectrum,
     choose_speeds,
     count_windows,
     measure_spectra,
-    sample_segments,
+    sample_spans,
 )
 from callshot.encoders.catalogue import ENCODERS, find_encoder
-from callshot.encoders.embed import EmbedOptions, SegmentAudio, embed
+from callshot.encoders.embed import EmbedOptions, embed
 from callshot.encoders.encode import open_encoder
 from callshot.errors import InputError, OptionError
-from callshot.records import Segment
 from callshot.tables.embedding_tables import read_table, write_table
+from rows_of_spans import make_row, make_spans
 
 RATE_HZ = 16000
 
@@ -44,8 +42,7 @@ def make_spectra(*signals, rate_hz=RATE_HZ):
 
 
 def make_segment(path, end_s=1.0):
-    times = (0.0, end_s, 0.0)
-    return Segment(path, path, path, *times, "a", ("a",), RATE_HZ, "mean", -3.0)
+    return make_row(path, 0.0, end_s, label="a", rate_hz=RATE_HZ, peak_dbfs=-3.0)
 
 
 @pytest.mark.parametrize("hz", [40, 440, 5000])
@@ -127,11 +124,12 @@ def test_an_encoder_without_a_band_needs_a_number():
 
 
 def test_speeds_are_chosen_from_segments_at_equal_steps():
-    segments = list(range(4 * MOST_SEGMENTS))
-    chosen = sample_segments(segments)
-    assert (len(chosen), chosen[0], chosen[-1]) == (MOST_SEGMENTS, 0, segments[-1])
+    count = 4 * MAX_SPANS
+    spans = make_spans([make_row("a.wav", n, n + 1) for n in range(count)])
+    chosen = sample_spans(spans)["start_s"]
+    assert (len(chosen), chosen[0], chosen[-1]) == (MAX_SPANS, 0, count - 1)
     assert set(np.diff(chosen)) <= {4, 5}
-    assert list(sample_segments(segments[:3])) == [0, 1, 2]
+    assert sample_spans(spans.take([0, 1, 2]))["start_s"] == [0, 1, 2]
 
 
 def write_tones(folder, hz, count=6):
@@ -140,7 +138,7 @@ def write_tones(folder, hz, count=6):
         name = f"{n}.wav"
         soundfile.write(folder / name, 0.5 * make_tone(hz * (1 + n / 50)), RATE_HZ)
         segments.append(make_segment(name))
-    return SegmentAudio(segments, folder, partial(load_audio, folder))
+    return make_spans(segments, folder)
 
 
 @pytest.mark.parametrize(("hz", "speeds"), [(50, "2+4"), (900, "1"), (5000, "0.5+1")])

@@ -25,41 +25,21 @@ from callshot.encoders.batching import Batching
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.embed import (
     EmbedOptions,
-    SegmentAudio,
     embed,
-    embed_segments,
+    embed_spans,
     make_table,
-    segment_source,
+    name_sources,
 )
 from callshot.encoders.encode import Encoder, PreparedSegment, open_encoder
 from callshot.encoders.store.store import open_store
 from callshot.errors import InputError, OptionError, OutputError
-from callshot.records import Segment
 from callshot.study.file_steps import embed_files, segment_files
 from callshot.tables.embedding_tables import table_corpus
+from rows_of_spans import make_row, make_spans
 from sounds import record, record_badly
 from test_cli import run
 
-
-def make_segment(
-    path: str, start_s: float = 0.0, end_s: float = 1.0, **more: object
-) -> Segment:
-    name = f"{path}@{start_s}-{end_s}"
-    return Segment(
-        name,
-        path,
-        path,
-        start_s,
-        end_s,
-        0.0,
-        "roar",
-        ("roar",),
-        16000,
-        "mean",
-        -3.0,
-        None,
-        more,
-    )  # type: ignore[arg-type]
+make_segment = partial(make_row, channel_rule="mean", peak_dbfs=-3.0)
 
 
 class CountingEncoder:
@@ -80,9 +60,8 @@ class CountingEncoder:
 
 def embed_folder(folder, segments, encoder, store="store"):
     with open_store(folder / store, encoder.fingerprint) as opened:
-        load = partial(load_audio, folder, threads=2)
-        audio = SegmentAudio(segments, folder, load)
-        keys, rejects = embed_segments(audio, encoder, opened)
+        spans = make_spans(segments, folder)
+        keys, rejects = embed_spans(spans, encoder, opened, threads=2)
         return keys, rejects, opened.vectors([key for key in keys if key is not None])
 
 
@@ -137,7 +116,7 @@ def test_a_run_after_a_partial_run_gives_the_vectors_of_a_full_run(library):
     assert keys == fresh[0]
     np.testing.assert_array_equal(vectors, fresh[2])
     for segment, vector in zip(segments, vectors, strict=True):
-        _, signal = next(iter(load_audio(library, [segment])))
+        _, signal = next(iter(load_audio(make_spans([segment], library))))
         np.testing.assert_array_equal(
             vector, encoder.encode([PreparedSegment(signal)])[0][0]
         )
@@ -160,7 +139,7 @@ def test_every_way_of_reading_a_segment_has_its_own_vector(library, change):
     encoder = CountingEncoder().encoder
     keys = (
         embed_folder(library, [plain], encoder)[0]
-        + embed_folder(library, [replace(plain, **change)], encoder)[0]
+        + embed_folder(library, [plain | change], encoder)[0]
     )
     assert keys[0] != keys[1]
 
@@ -171,8 +150,8 @@ def test_the_same_samples_at_another_rate_are_different_audio(library):
         lambda windows: np.repeat(windows[:, :1], 1024, axis=1),
         {"encoder": "fake"},
     )
-    slow = replace(make_segment("r0.wav", 0, 1), peak_dbfs=None)
-    fast = replace(slow, rate_hz=48000, source_rate_hz=48000.0, end_s=1 / 3)
+    slow = make_segment("r0.wav", 0, 1) | {"peak_dbfs": None}
+    fast = slow | {"rate_hz": 48000, "source_rate_hz": 48000.0, "end_s": 1 / 3}
     keys = embed_folder(library, [slow, fast], encoder)[0]
     assert keys[0].partition("@")[0] == keys[1].partition("@")[0]
     assert keys[0] != keys[1]
@@ -189,10 +168,10 @@ def test_a_segment_on_which_the_model_fails_is_a_reject(library, name):
 
     record(library / "loud.wav", seconds=4, rate=16000)
     segments = [
-        replace(make_segment(f"r{n % 3}.wav", n / 20, n / 20 + 1), peak_dbfs=-20.0)
+        make_segment(f"r{n % 3}.wav", n / 20, n / 20 + 1) | {"peak_dbfs": -20.0}
         for n in range(20)
     ]
-    segments.insert(7, replace(make_segment("loud.wav"), peak_dbfs=0.0))
+    segments.insert(7, make_segment("loud.wav") | {"peak_dbfs": 0.0})
     keys, rejects, vectors = embed_folder(
         library, segments, Encoder(spec, model, {"encoder": name})
     )
@@ -201,19 +180,20 @@ def test_a_segment_on_which_the_model_fails_is_a_reject(library, name):
     assert len(vectors) == 20
 
 
-def test_a_copy_of_known_audio_is_read_only_once(library):
+def test_a_copy_of_known_audio_is_read_only_once(library, monkeypatch):
     (library / "copy.wav").write_bytes((library / "r0.wav").read_bytes())
     encoder = CountingEncoder().encoder
     embed_folder(library, [make_segment("r0.wav")], encoder)
     embed_folder(library, [make_segment("copy.wav")], encoder)
 
-    def fail_to_load(segments):
-        assert not segments, "read again"
+    def fail_to_load(spans, **options):
+        assert not spans, "read again"
         return ()
 
+    monkeypatch.setattr("callshot.encoders.batching.load_spans", fail_to_load)
     with open_store(library / "store", encoder.fingerprint) as store:
-        copy = SegmentAudio([make_segment("copy.wav")], library, fail_to_load)
-        embed_segments(copy, encoder, store)
+        copy = make_spans([make_segment("copy.wav")], library)
+        embed_spans(copy, encoder, store)
 
 
 def test_a_changed_file_is_encoded_again(library):
@@ -264,9 +244,8 @@ def make_watched_encoder(before_model):
 
 def embed_many(library, encoder, count=12):
     segments = [make_segment(f"r{n % 3}.wav", n / 10, n / 10 + 1) for n in range(count)]
-    audio = SegmentAudio(segments, library, partial(load_audio, library))
     with open_store(library / "store", encoder.fingerprint) as store:
-        embed_segments(audio, encoder, store)
+        embed_spans(make_spans(segments, library), encoder, store)
 
 
 def test_windows_are_prepared_while_the_model_works(library):
@@ -335,8 +314,8 @@ def test_progress_adds_up_to_one_and_shows_the_pace(library):
     segments = [make_segment(f"r{n}.wav") for n in range(3)]
     embed_folder(library, segments[:1], encoder)
     with open_store(library / "store", encoder.fingerprint) as store:
-        embed_segments(
-            SegmentAudio(segments, library, partial(load_audio, library)),
+        embed_spans(
+            make_spans(segments, library),
             encoder,
             store,
             lambda share, text: calls.append((share, text)),
@@ -372,7 +351,7 @@ def test_embed_returns_a_table_in_the_order_of_the_segments_and_the_rejects(libr
         sequences.update(zip(names, arrays, strict=True))
 
     table, rejects = embed(
-        SegmentAudio(segments, library, partial(load_audio, library)),
+        make_spans(segments, library),
         "mfcc",
         EmbedOptions({"coefficients": "13"}, library / "store"),
         write_sequences=write_sequences,
@@ -386,8 +365,7 @@ def test_embed_returns_a_table_in_the_order_of_the_segments_and_the_rejects(libr
 
 
 def test_embed_without_any_readable_segment_is_an_error(library):
-    load = partial(load_audio, library)
-    audio = SegmentAudio([make_segment("missing.wav")], library, load)
+    audio = make_spans([make_segment("missing.wav")], library)
     with pytest.raises(
         InputError, match=r"memory: no segment could be embedded .*missing\.wav"
     ):
@@ -396,7 +374,7 @@ def test_embed_without_any_readable_segment_is_an_error(library):
 
 def test_segments_without_a_fold_are_in_the_common_fold(library):
     two = [make_segment("r0.wav", fold=0), make_segment("r1.wav", fold=1)]
-    table = make_table("mfcc", two, np.zeros((2, 3), np.float32), library)
+    table = make_table("mfcc", make_spans(two), np.zeros((2, 3), np.float32))
     assert table.fold is not None
     assert table.fold.tolist() == [0, 1]
     part = [make_segment("r0.wav", fold="north"), make_segment("r1.wav")]
@@ -780,9 +758,7 @@ def test_a_full_disk_is_an_error_and_the_next_run_resumes(
         rf"callshot: {re.escape(str(disk))}/store/\S+: {message}", error
     )
     assert not out.exists()
-    sources = [
-        segment_source(tmp_path, segment) for segment in read_segments(segment_table)
-    ]
+    sources = name_sources(replace(read_segments(segment_table), root=tmp_path))
     with open_store(disk / "store", CountingEncoder().encoder.fingerprint) as store:
         keys = store.find(sources)
         assert np.isfinite(store.vectors(list(keys.values()))).all()

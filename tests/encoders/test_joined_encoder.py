@@ -1,15 +1,13 @@
 """Encoders are joined: their vectors stand side by side, and are scaled by a stated rule."""
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from callshot.api import evaluate
-from callshot.corpus.audio import load_audio
-from callshot.encoders.embed import EmbedOptions, SegmentAudio, embed
+from callshot.encoders.embed import EmbedOptions, embed
 from callshot.encoders.joined_encoder import (
     find_joined_encoder,
     join_tables,
@@ -21,8 +19,10 @@ from callshot.fewshot.classifiers import CENTROID, equalise_encoders
 from callshot.fewshot.engine import transform_split
 from callshot.fewshot.episodes import plan_episodes
 from callshot.fewshot.folds import choose_folds, count_classes
-from callshot.records import Embeddings, Segment
+from callshot.records import Embeddings
+from callshot.spans import concat_spans
 from callshot.tables.embedding_tables import read_table, write_table
+from rows_of_spans import make_row, make_spans
 from sounds import record, record_badly
 
 NAMES = [
@@ -116,9 +116,7 @@ def test_every_view_and_the_scale_are_in_the_fingerprint():
 
 
 def make_segment(path, start_s=0.0, end_s=1.0):
-    name = f"{path}@{start_s}-{end_s}"
-    times = (start_s, end_s, 0.0)
-    return Segment(name, path, path, *times, "roar", ("roar",), 16000, "mean", -3.0)
+    return make_row(path, start_s, end_s, channel_rule="mean", peak_dbfs=-3.0)
 
 
 @pytest.fixture
@@ -130,7 +128,7 @@ def audio(tmp_path):
         for n in range(3)
         for start in (0.0, 1.0)
     ]
-    return SegmentAudio(segments, tmp_path, partial(load_audio, tmp_path))
+    return make_spans(segments, tmp_path)
 
 
 def embed_as(audio, name, **choices):
@@ -166,12 +164,17 @@ def test_joined_views_are_not_computed_again(audio, monkeypatch):
 def test_a_segment_that_one_view_rejects_is_left_out_once(audio):
     record_badly(audio.root / "bad.wav", "text")
     short = make_segment("r0.wav", 0.0, 0.001)
-    segments = [make_segment("bad.wav"), *audio.segments, short]
-    all_audio = replace(audio, segments=segments)
+    root = audio.root
+    parts = [
+        make_spans([make_segment("bad.wav")], root),
+        audio,
+        make_spans([short], root),
+    ]
+    all_audio = concat_spans(parts)
     # Without padding, MFCC needs 400 samples: at speed 0.1, 16 samples are 160
     joined, rejects = embed_as(all_audio, "mfcc[padding=none,speed=0.1]+random")
     assert [reject.row for reject in rejects] == [1, 8]
-    assert joined.segment == tuple(one.segment for one in audio.segments)
+    assert joined.segment == tuple(audio["segment"])
 
 
 def test_views_without_a_common_segment_are_an_error():

@@ -2,23 +2,21 @@
 
 import threading
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
 
 import standins
-from callshot.corpus.audio import load_audio
 from callshot.encoders import catalogue, workers
 from callshot.encoders.batching import Batching
 from callshot.encoders.catalogue import find_encoder
-from callshot.encoders.embed import SegmentAudio, default_threads, embed_segments
+from callshot.encoders.embed import default_threads, embed_spans
 from callshot.encoders.encode import Encoder, PreparedSegment, open_encoder
 from callshot.encoders.install import import_weights
 from callshot.encoders.store.store import open_store
 from callshot.encoders.workers import Workers
 from callshot.errors import InputError
-from callshot.records import Segment
+from rows_of_spans import make_row, make_spans
 from sounds import record
 
 PERCH = find_encoder("perch-v2")
@@ -170,13 +168,8 @@ def library(tmp_path):
     for n, seconds in enumerate(lengths):
         record(tmp_path / f"r{n}.wav", seconds=seconds, rate=16000, seed=n)
         name = f"r{n}.wav"
-        labels = ("roar",)
-        segments.append(
-            Segment(
-                name, name, name, 0.0, seconds, 0.0, "roar", labels, 16000, "first", -3
-            )
-        )
-    return tmp_path, segments
+        segments.append(make_row(name, 0.0, seconds, peak_dbfs=-3.0))
+    return tmp_path, make_spans(segments, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["perch-v2", "hubert-base-l2", "mfcc"])
@@ -196,9 +189,7 @@ def test_the_store_has_the_same_bytes_for_any_number_of_threads(
         assert encoder.workers == threads
         place = folder / f"store-{threads}"
         with open_store(place, encoder.fingerprint) as store:
-            load = partial(load_audio, folder, threads=2)
-            audio = SegmentAudio(segments, folder, load)
-            keys, rejects = embed_segments(audio, encoder, store)
+            keys, rejects = embed_spans(segments, encoder, store, threads=2)
             contents.append((keys, store.vectors(keys).tobytes()))
         assert rejects == []
     assert contents[0] == contents[1] == contents[2]

@@ -8,38 +8,15 @@ import pytest
 from rich.console import Console
 
 from callshot.records import (
-    Annotation,
-    Call,
     ClassCount,
     Folds,
     Inspection,
     Recording,
     Reject,
-    Segment,
     Segmentation,
 )
 from callshot.report.corpus import show_inspection, show_segmentation
-
-
-def make_call(path: str, start_s: float, end_s: float, label: str) -> Call:
-    annotation = Annotation(path, start_s, end_s, label, "calls.csv", 1)
-    return Call(path, path, start_s, end_s, label, annotation)
-
-
-def make_segment(call: Call) -> Segment:
-    return Segment(
-        segment=f"{call.path}@{call.start_s}",
-        recording=call.path,
-        path=call.path,
-        start_s=call.start_s,
-        end_s=call.end_s,
-        collar_s=0.0,
-        label=call.label,
-        labels=(call.label,),
-        rate_hz=16000,
-        channel_rule="mean",
-        peak_dbfs=-3,
-    )
+from rows_of_spans import make_row, make_spans
 
 
 def make_segmentation(labels: list[str], **changes: object) -> Segmentation:
@@ -48,7 +25,7 @@ def make_segmentation(labels: list[str], **changes: object) -> Segmentation:
     for number, label in enumerate(labels):
         start_s = 10.0 * number
         calls.append(
-            make_call(f"r{number % 2}.wav", start_s, start_s + 1 + number, label)
+            make_row(f"r{number % 2}.wav", start_s, start_s + 1 + number, label=label)
         )
     recordings = [
         Recording(f"r{number}.wav", 16000 * 60 * (number + 1), 16000, 2, "FLAC PCM_16")
@@ -59,8 +36,8 @@ def make_segmentation(labels: list[str], **changes: object) -> Segmentation:
         annotated=frozenset({"r0.wav", "r1.wav"}),
         sources=[("raven", "its header has Selection", 2)],
         annotation_count=len(calls),
-        calls=calls,
-        segments=[make_segment(call) for call in calls],
+        calls=make_spans(calls),
+        segments=make_spans(calls),
         rejects=[],
         skipped_files=[],
         notes=[],

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import soundfile
 
-from callshot.records import Segment
 from callshot.report import sounds
 from callshot.report.call_scores import pick_calls, rank_confused, score_calls
 from callshot.report.calls import choose_sounds, find_calls, place_calls
 from callshot.report.page.call_data import call_data
-from callshot.report.sounds import CorpusAudio, make_clip, make_clips
+from callshot.report.sounds import make_clip, make_clips
+from callshot.spans import Spans
 from corpus_results import make_corpus_results, make_tables
+from rows_of_spans import make_row, make_spans
 
 RATE_HZ = 16000
 LABELS = ("rumble", "roar", "trumpet")
@@ -67,26 +68,14 @@ def test_other_rates_become_one_that_every_browser_plays():
     assert loudest_hz(clip.sound) == pytest.approx(3000, rel=0.02)
 
 
-def make_audio(folder, count: int = 4) -> CorpusAudio:
+def make_audio(folder, count: int = 4) -> Spans:
     signal = np.concatenate([tone(300 + 100 * number) for number in range(count)])
     soundfile.write(folder / "a.wav", signal, RATE_HZ)
     segments = [
-        Segment(
-            f"a@{number}",
-            "a",
-            "a.wav",
-            number,
-            number + 1,
-            0.0,
-            "x",
-            ("x",),
-            RATE_HZ,
-            "mean",
-            None,
-        )
+        make_row("a.wav", number, number + 1, segment=f"a@{number}", rate_hz=RATE_HZ)
         for number in range(count)
     ]
-    return CorpusAudio(folder, segments)
+    return make_spans(segments, folder)
 
 
 def test_clips_are_those_of_the_segments(tmp_path):
@@ -128,7 +117,7 @@ def test_clips_of_the_last_time_are_used_until_something_changes(tmp_path, monke
     store.write_text(store.read_text().replace('"seconds": ', '"seconds": 1'))
     assert make_clips(audio, ["a@0", "a@1"], store=store) == first
     assert len(made) == 6
-    path = audio.root / audio.segments[0].path
+    path = audio.root / audio.paths[0]
     os.utime(path, ns=(1, 1))
     make_clips(audio, ["a@0", "a@1"], store=store)
     assert len(made) == 8

@@ -8,18 +8,19 @@ import pytest
 import soundfile
 
 from callshot.fewshot.protocol import Protocol
-from callshot.records import Embeddings, Segment
+from callshot.records import Embeddings
 from callshot.records.frames import BASELINES, CROSSOVERS, REFINEMENT
 from callshot.report.results import read_frame
-from callshot.report.sounds import CorpusAudio
 from callshot.report.summary import write_summary
 from callshot.report.write_report import ReportOptions, write_numbers, write_report
+from callshot.spans import Spans
 from corpus_results import (
     make_baselines,
     make_corpus_results,
     make_tables,
     make_trained_results,
 )
+from rows_of_spans import make_row, make_spans
 
 CLASSIFIERS = [
     "centroid",
@@ -88,7 +89,7 @@ LARGEST_BYTES = 5_000_000
 LONG_S = 3.0
 
 
-def write_noise(folder: Path, table: Embeddings) -> CorpusAudio:
+def write_noise(folder: Path, table: Embeddings) -> Spans:
     """Return a recording of noise, which compresses worst, with a long call per segment."""
     rate_hz = 16000
     rng = np.random.default_rng(0)
@@ -98,21 +99,11 @@ def write_noise(folder: Path, table: Embeddings) -> CorpusAudio:
     for number, (name, label) in enumerate(
         zip(table.segment, table.label, strict=True)
     ):
-        segment = Segment(
-            segment=name,
-            recording="noise",
-            path="noise.wav",
-            start_s=number * LONG_S,
-            end_s=(number + 1) * LONG_S,
-            collar_s=0.0,
-            label=label,
-            labels=(label,),
-            rate_hz=rate_hz,
-            channel_rule="mean",
-            peak_dbfs=None,
+        start_s = number * LONG_S
+        segments.append(
+            make_row("noise.wav", start_s, start_s + LONG_S, segment=name, label=label)
         )
-        segments.append(segment)
-    return CorpusAudio(folder, segments)
+    return make_spans(segments, folder)
 
 
 def test_a_report_with_sounds_of_12_call_types_and_2_encoders_has_at_most_5_mb(

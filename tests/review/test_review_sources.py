@@ -10,12 +10,13 @@ from typer.testing import CliRunner
 from callshot.cli import app
 from callshot.corpus.segment_table import write_segment_table
 from callshot.errors import InputError, OptionError, OutputError
-from callshot.records import Embeddings, Segment
+from callshot.records import Embeddings
 from callshot.review import server
 from callshot.review.held_out_scores import HeldOutScores
 from callshot.review.server import ServerOptions, listen, open_review
 from callshot.review.sources import SourceOptions, open_source
 from callshot.tables.embedding_tables import write_table
+from rows_of_spans import make_row, make_spans
 from served_review import serve
 
 NONE = SourceOptions()
@@ -35,21 +36,9 @@ def make_segments(folder, count=12):
         label = ("hoot", "bark")[(n + (n == 5)) % 2]
         start_s = n % 4 * 0.9
         segments.append(
-            Segment(
-                f"s{n}",
-                name,
-                name,
-                start_s,
-                start_s + 0.5,
-                0.0,
-                label,
-                (label,),
-                16000,
-                "first",
-                None,
-            )
+            make_row(name, start_s, start_s + 0.5, segment=f"s{n}", label=label)
         )
-    return segments
+    return make_spans(segments)
 
 
 @pytest.fixture

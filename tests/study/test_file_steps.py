@@ -12,75 +12,61 @@ from callshot.corpus.segment_table import write_segment_table
 from callshot.errors import InputError
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.folds import make_folds
-from callshot.records import Segment
+from callshot.spans import Spans
 from callshot.study.file_steps import DatasetChoice, evaluate_files, fold_files
+from rows_of_spans import make_row, make_spans
 
 SMALL = Protocol(shots=(1, 2), draws=4, bootstraps=16, shared_draws=8, total_samples=8)
 
 
 @pytest.fixture
-def segments() -> list[Segment]:
+def segments() -> Spans:
     """Two roars and a rumble in each of six recordings."""
     segments = []
     for recording in (f"r{n}.wav" for n in range(6)):
         for position, label in enumerate(("roar", "rumble", "roar")):
             start_s = 2.0 * position
-            segment = Segment(
-                segment=f"{recording}@{start_s}",
-                path=recording,
-                recording=recording,
-                start_s=start_s,
-                end_s=start_s + 1.5,
-                collar_s=0.0,
-                label=label,
-                labels=(label,),
-                rate_hz=16000,
-                channel_rule="mean",
-                peak_dbfs=-3.0,
-            )
-            segments.append(segment)
-    return segments
+            segments.append(make_row(recording, start_s, start_s + 1.5, label=label))
+    return make_spans(segments)
 
 
 @pytest.fixture
-def source(segments: list[Segment], tmp_path: Path) -> Path:
+def source(segments: Spans, tmp_path: Path) -> Path:
     """The table of the segments."""
     path = tmp_path / "segments.parquet"
     write_segment_table(segments, path)
     return path
 
 
-def make_table(
-    segments: list[Segment], encoder: str, vectors: np.ndarray
-) -> Embeddings:
+def make_table(segments: Spans, encoder: str, vectors: np.ndarray) -> Embeddings:
     return Embeddings(
         encoder,
         vectors,
-        [segment.segment for segment in segments],
-        [segment.recording for segment in segments],
-        [segment.label for segment in segments],
-        [segment.labels for segment in segments],
+        segments["segment"],
+        segments["recording"],
+        segments["label"],
+        [tuple(labels) for labels in segments["labels"]],
     )
 
 
-def write_random_table(segments: list[Segment], path: Path, seed: int) -> Path:
+def write_random_table(segments: Spans, path: Path, seed: int) -> Path:
     vectors = np.random.default_rng(seed).normal(size=(len(segments), 4))
     write_table(make_table(segments, path.stem, vectors), path)
     return path
 
 
 def test_folds_have_the_segments_of_every_table_and_name_the_missing_ones(
-    segments: list[Segment], source: Path, tmp_path: Path
+    segments: Spans, source: Path, tmp_path: Path
 ) -> None:
     tables = [
-        write_random_table(segments[1:], tmp_path / "a.parquet", seed=0),
-        write_random_table(segments[:-1], tmp_path / "b.parquet", seed=1),
+        write_random_table(segments.take(range(1, 18)), tmp_path / "a.parquet", seed=0),
+        write_random_table(segments.take(range(17)), tmp_path / "b.parquet", seed=1),
     ]
     fold_files(source, tmp_path / "folds", tables, count=3)
     folds = pl.read_csv(tmp_path / "folds" / "folds.csv")
-    assert folds["segment"].to_list() == [segment.segment for segment in segments[1:-1]]
+    assert folds["segment"].to_list() == segments["segment"][1:-1]
     facts = json.loads((tmp_path / "folds" / "folds.json").read_text())
-    assert facts["missing"] == [segments[0].segment, segments[-1].segment]
+    assert facts["missing"] == [segments["segment"][0], segments["segment"][-1]]
     choice = DatasetChoice(folds_dir=tmp_path / "folds")
     result = evaluate_files(
         tables[:1], tmp_path / "a", SMALL, choice=choice, figure=False
@@ -90,7 +76,7 @@ def test_folds_have_the_segments_of_every_table_and_name_the_missing_ones(
 
 
 def test_folds_from_a_step_give_the_same_results_as_folds_built_for_the_evaluation(
-    segments: list[Segment], source: Path, tmp_path: Path
+    segments: Spans, source: Path, tmp_path: Path
 ) -> None:
     table = write_random_table(segments, tmp_path / "a.parquet", seed=0)
     fold_files(source, tmp_path / "folds", [table], count=3)
@@ -111,17 +97,17 @@ def test_folds_from_a_step_give_the_same_results_as_folds_built_for_the_evaluati
 
 
 def test_segments_without_an_eligible_class_are_an_error_and_nothing_is_written(
-    segments: list[Segment], tmp_path: Path
+    segments: Spans, tmp_path: Path
 ) -> None:
     source = tmp_path / "segments.parquet"
-    write_segment_table(segments[:6], source)
+    write_segment_table(segments.take(range(6)), source)
     with pytest.raises(InputError, match="no eligible class: at least two"):
         fold_files(source, tmp_path / "folds", [], count=3)
     assert not (tmp_path / "folds").exists()
 
 
 def test_a_selection_of_segments_keeps_their_order_vectors_and_folds(
-    segments: list[Segment],
+    segments: Spans,
 ) -> None:
     plain = make_table(segments, "e", np.arange(36.0).reshape(18, 2))
     table = Embeddings(

@@ -14,6 +14,7 @@ from callshot.baselines.options import check_trainable
 from callshot.corpus.inspection import inspect_corpus
 from callshot.corpus.notes import check_any_segments
 from callshot.encoders.embed import (
+    check_rates,
     check_store,
     default_store,
     make_table,

@@ -1,6 +1,6 @@
 """A model and other recordings → the model with its examples mixed into their background.
 
-Background without labels is found as in `unlabelled_background`, in windows of the encoder.
+Background without labels is found as in `callshot.corpus.mixing`, in windows of the encoder.
 """
 
 from collections.abc import Iterator, Sequence

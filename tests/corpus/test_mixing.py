@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from callshot.detection.learning.mix_calls import (
+from callshot.corpus.mixing import (
     choose_backgrounds,
     find_band,
     mix_call,
