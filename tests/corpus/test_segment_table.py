@@ -201,4 +201,4 @@ def test_evaluate_reads_the_categories_that_segment_writes(tmp_path):
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_is_an_error_of_the_system():
     with pytest.raises(OSError, match="No space left on device"):
-        write_segment_table([ROAR], Path("/dev/full"))
+        write_rows([ROAR], Path("/dev/full"))

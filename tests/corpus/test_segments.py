@@ -76,9 +76,8 @@ def test_the_length_is_measured_without_the_collar_unless_asked(tmp_path):
     assert not segment_rows(
         tmp_path, *rows, options=SegmentationOptions(collar_s=0.25)
     ).segments
-    (segment,) = segment_rows(
-        tmp_path, *rows, options=SegmentationOptions(collar_s=0.25, with_collar=True)
-    ).segments
+    options = SegmentationOptions(collar_s=0.25, with_collar=True)
+    (segment,) = list_rows(segment_rows(tmp_path, *rows, options=options).segments)
     assert (segment.start_s, segment.end_s, segment.collar_s) == (3, 3.6, 0.25)
 
 
@@ -235,8 +234,8 @@ def test_overlapping_calls_in_a_sequential_file_equal_those_read_alone(
     rows = [(f"x{suffix}", n * 0.7, n * 0.7 + 1.5, f"call {n}") for n in range(20)]
     result = segment_corpus(tmp_path, annotate(tmp_path, *rows))
     loaded = dict(load_audio(result.segments, threads=1))
-    for n, segment in enumerate(list_rows(result.segments)):
-        with open_recording(tmp_path / segment.path) as reader:
+    for n, segment in enumerate(result.segments.rows()):
+        with open_recording(tmp_path / segment["path"]) as reader:
             np.testing.assert_array_equal(loaded[n], read_span(reader, segment))
 
 
@@ -622,8 +621,8 @@ def test_other_columns_and_folds_are_kept(tmp_path):
         "recording,start_s,end_s,label,caller,fold\nx.wav,1,3,roar,Echo,4\nx.wav,3,5,blow,,4\n"
     )
     first, second = list_rows(segment_corpus(tmp_path, table).segments)
-    assert first.extra == {"caller": "Echo", "fold": 4}
-    assert second.extra == {"caller": None, "fold": 4}
+    assert (first.caller, first.fold) == ("Echo", 4)
+    assert (second.caller, second.fold) == (None, 4)
 
 
 # Corpora
@@ -761,10 +760,8 @@ def test_a_manifest_with_the_counts_of_the_paper_gives_its_numbers_of_segments_a
         annotated - long,
     )
     segments = result.segments
-    folds = check_folds(
-        [s.recording for s in segments], np.array([s.extra["fold"] for s in segments])
-    )
-    counts = count_classes([s.label for s in segments], folds)
+    folds = check_folds(segments["recording"], np.array(segments["fold"]))
+    counts = count_classes(segments["label"], folds)
     eligible = [c for c in counts if c.eligible]
     queries = sum(sum(c.per_fold) for c in eligible)
     assert (
@@ -906,7 +903,7 @@ def test_audio_that_is_in_two_recordings_is_noted_and_listed(tmp_path):
         ("z.wav", 1, 3, "roar"),
     ]
     result = segment_rows(tmp_path, *rows)
-    listed = [(group, one.segment) for group, one in result.duplicates]
+    listed = [row[:2] for row in result.duplicates]
     assert listed == [(0, "copy.wav@1-3"), (0, "x.wav@1-3")]
     (note,) = [note for note in result.notes if "same audio" in note]
     assert note.startswith("2 segments have the same audio as a segment of another")

@@ -209,7 +209,7 @@ def make_site(folder: Path, kind: str) -> Path:
 )
 def test_a_site_without_background_is_one_clear_line(kind, message, calls, tmp_path):
     folder = make_site(tmp_path / kind, kind)
-    with pytest.raises(InputError, match=f"^site: .*{message}"):
+    with pytest.raises(InputError, match=f"^--site: .*{message}"):
         embed_mfcc(calls, folder, tmp_path)
 
 

@@ -378,7 +378,7 @@ def test_segments_without_a_fold_are_in_the_common_fold(library):
     assert table.fold is not None
     assert table.fold.tolist() == [0, 1]
     part = [make_segment("r0.wav", fold="north"), make_segment("r1.wav")]
-    table = make_table("mfcc", part, np.zeros((2, 3), np.float32), library)
+    table = make_table("mfcc", make_spans(part), np.zeros((2, 3), np.float32))
     assert table.fold is not None
     assert table.fold.tolist() == [0, -1]
 

@@ -74,7 +74,7 @@ def test_durations_are_those_of_the_tables_in_the_paper():
 
 
 def test_a_label_without_segments_is_listed():
-    text = show(make_segmentation(["roar"], segments=[]))
+    text = show(make_segmentation(["roar"], segments=make_spans([])))
     assert find_row(text, "roar") == ["roar", "1", "0", "0"]
 
 
