@@ -21,11 +21,8 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from callshot.detection.index.index_files import Index, IndexedRecording, Rows
-from callshot.detection.models.detector import (
-    LEAST_WINDOWS,
-    choose_background,
-    scale_to_background,
-)
+from callshot.detection.models.background_spread import scale_to_background
+from callshot.detection.models.detector import LEAST_WINDOWS, choose_background
 from callshot.detection.models.model import Model
 from callshot.errors import InputError
 from callshot.fewshot.classifiers import shrink_covariance
@@ -57,12 +54,12 @@ class BackgroundMetric:
         return scale_to_background(solved, difference, self.centre)
 
 
-def make_metric(model: Model, aim_per_h: float) -> BackgroundMetric | None:
-    """Return what a scan of this aim knows of a model's background; None if it has none."""
+def make_metric(model: Model) -> BackgroundMetric | None:
+    """Return what a scan knows of a model's background; None if it has none."""
     background = model.background
     if background is None or len(background.vectors) < LEAST_WINDOWS:
         return None
-    keep = choose_background(model, background, aim_per_h)
+    keep = choose_background(model, background)
     rows = np.asarray(background.vectors[keep], np.float64)
     centre = rows.mean(axis=0)
     return BackgroundMetric(centre, cho_factor(shrink_covariance(rows - centre)))

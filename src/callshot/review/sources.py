@@ -140,14 +140,11 @@ def _plan_scores(
 
     def load(folder: Path) -> "ModelScores":
         from callshot.detection.models.model_file import load_model
-        from callshot.detection.scans.scan import find_window_aim
         from callshot.review.model_scores import ModelScores, make_metric, open_vectors
 
         _check_model(model, facts)
         learned = load_model(model)
-        false_alarms = float(facts["aim_per_hour"])
-        aim = find_window_aim(false_alarms, index, learned.background)
-        metric = make_metric(learned, aim)
+        metric = make_metric(learned)
         vectors = open_vectors(folder, items, index, learned, metric)
         return ModelScores(learned, vectors, metric)
 

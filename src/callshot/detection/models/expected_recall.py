@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from callshot.detection.models.detector import Detector, make_detector
+from callshot.detection.models.detector import Detector, find_spreads, make_detector
 from callshot.detection.models.model import Model
 from callshot.errors import InputError
 from callshot.records import FloatArray, IntArray
@@ -42,7 +42,8 @@ def expect_recall(model: Model, false_alarms_per_h: float) -> ExpectedRecall:
     InputError
         If no threshold can be found.
     """
-    detector = make_detector(model, model.background, false_alarms_per_h)
+    spreads = find_spreads(model.background)
+    detector = make_detector(model, model.background, false_alarms_per_h, spreads)
     testable = np.zeros(len(model.classes), np.int64)
     hit_counts = np.zeros(len(model.classes), np.int64)
     part = _number_parts(model)
@@ -51,7 +52,10 @@ def expect_recall(model: Model, false_alarms_per_h: float) -> ExpectedRecall:
         if inside.all():
             continue
         try:
-            other_detector = _make_detector_of(model, ~inside, false_alarms_per_h)
+            others = _select_examples(model, ~inside)
+            other_detector = make_detector(
+                others, model.background, false_alarms_per_h, spreads
+            )
         except InputError:  # a class of one example, and no background
             continue
         numbers, hits = _test_examples(model, inside, other_detector)
@@ -68,12 +72,9 @@ def _number_parts(model: Model) -> IntArray:
     return np.array([numbers[example.recording] for example in model.examples])
 
 
-def _make_detector_of(
-    model: Model, rows: np.ndarray, false_alarms_per_h: float
-) -> Detector:
+def _select_examples(model: Model, rows: np.ndarray) -> Model:
     examples = [model.examples[row] for row in np.flatnonzero(rows)]
-    part = replace(model, examples=tuple(examples), vectors=model.vectors[rows])
-    return make_detector(part, model.background, false_alarms_per_h)
+    return replace(model, examples=tuple(examples), vectors=model.vectors[rows])
 
 
 def _test_examples(
