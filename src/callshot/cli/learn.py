@@ -176,12 +176,15 @@ def learn(
 
 def _print_result(result: "LearningResult", out: Path) -> None:
     """Print what became of the examples."""
-    from callshot.detection.models.model_summary import describe_limits
+    from callshot.detection.models.model_summary import (
+        describe_limits,
+        describe_low_recall,
+    )
 
     print_rejects(result.rejects)
-    for note in [*result.notes, *describe_limits(result.model)]:
-        print(printable(f"note: {note}"))
     model = result.model
+    for note in [*result.notes, *describe_low_recall(model), *describe_limits(model)]:
+        print(printable(f"note: {note}"))
     print(
         printable(
             f"{len(model.examples)} examples ({result.new} new) of {len(model.classes)} labels "

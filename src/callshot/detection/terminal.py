@@ -7,6 +7,8 @@ from rich.console import Console
 from rich.text import Text
 
 from callshot.corpus.notes import group_rejects
+from callshot.detection.models.background import WITHOUT_CALLS
+from callshot.detection.models.detector import HIGHEST_AIM
 from callshot.detection.scans.scan import ScanResult
 from callshot.detection.scans.scan_files import FORMATS, INDEX_FOLDER, TABLES
 from callshot.detection.scores.score import DetectionScores
@@ -162,8 +164,7 @@ def _describe(result: ScanResult) -> Iterator[str]:
 def _describe_next(result: ScanResult, out: Path) -> Iterator[str]:
     table = out / TABLES["csv"]
     if result.events.is_empty():
-        aim = 10 * result.options.false_alarms
-        yield f"nothing was found; --false-alarms {aim:g}/h lowers the thresholds"
+        yield from _describe_nothing(result)
     else:
         yield "; ".join([f"events in {table}", *_describe_formats(out)])
         yield f"next, to listen and correct: callshot review {out}"
@@ -173,6 +174,26 @@ def _describe_next(result: ScanResult, out: Path) -> Iterator[str]:
             f"next time in seconds: callshot scan MODEL {result.index.folder} --out DIR "
             "(another model or aim; --clips 5 to listen)"
         )
+
+
+def _describe_nothing(result: ScanResult) -> Iterator[str]:
+    """Yield what to do if nothing was found, what helps most first."""
+    model = result.adapted_model or result.model
+    background = model.background
+    more = "what helps most is background"
+    if background is not None and WITHOUT_CALLS in background.origins:
+        more = "what helps most is more background"
+    yield (
+        f"nothing was found; {more}, recordings or minutes of these places without calls: "
+        "callshot learn EXAMPLES --background DIR"
+    )
+    yield (
+        "without thresholds, the windows most similar to one call, the best first: "
+        f"callshot find EXAMPLE.wav@START-END {result.index.folder}"
+    )
+    aim = min(10 * result.options.false_alarms, HIGHEST_AIM)
+    if aim > result.options.false_alarms:
+        yield f"--false-alarms {aim:g}/h lowers the thresholds"
 
 
 def _describe_formats(out: Path) -> Iterator[str]:

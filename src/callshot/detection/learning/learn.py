@@ -37,6 +37,7 @@ from callshot.detection.models.model_file import (
     load_model,
     write_model,
 )
+from callshot.detection.models.model_summary import describe_few_windows
 from callshot.encoders.embed import EmbedOptions, replace_auto_speed
 from callshot.encoders.joined_encoder import (
     JoinedEncoder,
@@ -291,10 +292,10 @@ def _read_clips(
 
 
 def _describe_background(model: Model) -> list[str]:
-    """Return a note if thresholds cannot come from background."""
+    """Return a note if thresholds cannot come from background, or rest on little of it."""
     background = model.background
     if background is not None and len(background.vectors) > 0:
-        return []
+        return list(describe_few_windows(model))
     if model.settings.source == SEGMENT:
         return []
     return [

@@ -33,9 +33,21 @@ class ExpectedRecall:
         np.divide(self.hits, self.testable, out=recall, where=self.testable > 0)
         return recall
 
+    def share_of_examples(self, model: Model) -> FloatArray:
+        """Return the share of examples of each class that reach its threshold; calls do so less."""
+        label = model.label
+        scores = self.detector.score(model.vectors)[np.arange(len(label)), label]
+        reached = scores >= self.detector.thresholds[label]
+        return np.asarray(np.bincount(label, reached) / model.counts)
 
-def expect_recall(model: Model, false_alarms_per_h: float) -> ExpectedRecall:
+
+def expect_recall(
+    model: Model, false_alarms_per_h: float, most_parts: int = MOST_PARTS
+) -> ExpectedRecall:
     """Return the detector of a model, and how many examples of other recordings it finds.
+
+    Recordings are left out in at most `most_parts` parts: fewer take less time, and are more
+    pessimistic.
 
     Raises
     ------
@@ -46,7 +58,7 @@ def expect_recall(model: Model, false_alarms_per_h: float) -> ExpectedRecall:
     detector = make_detector(model, model.background, false_alarms_per_h, spreads)
     testable = np.zeros(len(model.classes), np.int64)
     hit_counts = np.zeros(len(model.classes), np.int64)
-    part = _number_parts(model)
+    part = _number_parts(model, most_parts)
     for number in range(part.max() + 1):
         inside = part == number
         if inside.all():
@@ -64,10 +76,10 @@ def expect_recall(model: Model, false_alarms_per_h: float) -> ExpectedRecall:
     return ExpectedRecall(detector, testable, hit_counts)
 
 
-def _number_parts(model: Model) -> IntArray:
+def _number_parts(model: Model, most_parts: int) -> IntArray:
     """Return the number of the part in which each example is left out."""
     names = sorted({example.recording for example in model.examples})
-    parts = FEW_PARTS if len(model.classes) > MANY_CLASSES else MOST_PARTS
+    parts = FEW_PARTS if len(model.classes) > MANY_CLASSES else most_parts
     numbers = {name: n % parts for n, name in enumerate(names)}
     return np.array([numbers[example.recording] for example in model.examples])
 

@@ -6,7 +6,11 @@ import numpy as np
 import polars as pl
 from scipy.spatial.distance import cdist, pdist
 
-from callshot.detection.models.expected_recall import ExpectedRecall, expect_recall
+from callshot.detection.models.expected_recall import (
+    FEW_PARTS,
+    ExpectedRecall,
+    expect_recall,
+)
 from callshot.detection.models.leave_one_recording_out import (
     LabelledVectors,
     decide_by_others,
@@ -25,6 +29,12 @@ FAR = 3.0  # times the median distance of a class
 DOUBTFUL_FROM = 1.5  # times that median, if another class is nearer
 LEAST_GAIN = 0.0005  # of recall that is shown
 MOST_LISTED = 8  # doubtful examples, pairs or names
+FEW_WINDOWS = 100  # of background
+LOW_RECALL = 0.1
+MORE_BACKGROUND = (
+    "give recordings or minutes without calls, of the places to scan, "
+    "with learn --background DIR"
+)
 PAIRS = {
     "label": pl.String,
     "other_label": pl.String,
@@ -141,7 +151,7 @@ def describe_model(model: Model) -> Iterator[str]:
     """Yield the lines of `callshot model`."""
     yield from _describe_input(model)
     yield ""
-    yield from _describe_classes(class_table(model))
+    yield from _describe_classes(class_table(model), has_clips=_has_clips(model))
     if model.settings.source != SEGMENT:
         yield ""
         yield from describe_thresholds(model)
@@ -173,18 +183,36 @@ def _describe_input(model: Model) -> Iterator[str]:
     yield f"licence of the weights: {model.provenance.licence}"
 
 
-def _describe_classes(table: pl.DataFrame) -> Iterator[str]:
-    """Yield a table of the classes, and the balanced accuracy to expect."""
+def _has_clips(model: Model) -> bool:
+    """Return whether all examples begin where their files do: they were cut out by somebody."""
+    return all(example.start_s == 0 for example in model.examples)
+
+
+def _describe_classes(table: pl.DataFrame, *, has_clips: bool) -> Iterator[str]:
+    """Yield a table of the classes, and the balanced accuracy to expect.
+
+    With one class there is nothing to confuse it with, so no share of correct names is shown.
+    """
     rows = [("label", "examples", "recordings", "correct", "gain of one more example")]
     rows += [_class_cells(**row) for row in table.iter_rows(named=True)]
+    if len(table) == 1:
+        yield from _align([cells[:3] for cells in rows])
+        return
     yield from _align(rows)
     recalls = table["recall"].drop_nulls().to_numpy()
     if len(recalls) == 0:
         yield "expected accuracy: unknown; it needs labels with examples in two recordings"
         return
+    share = f"{recalls.mean():.0%} on average over {len(recalls)} labels"
+    if has_clips:
+        yield (
+            "expected accuracy: not known for calls in recordings, because the examples are clips; "
+            f"of clips like these: {share} (each classified by those of other recordings)"
+        )
+        return
     yield (
-        f"expected accuracy: {recalls.mean():.0%} on average over {len(recalls)} labels "
-        "(each example classified by those of other recordings)"
+        f"expected accuracy: {share} (each example classified by those of other recordings); it "
+        "holds for calls in recordings like these"
     )
 
 
@@ -221,6 +249,53 @@ def describe_thresholds(model: Model) -> Iterator[str]:
             f"expected recall of a scan at these thresholds: {recalls.mean():.0%} on average over "
             f"{len(recalls)} labels (each example searched with those of other recordings)"
         )
+    yield from describe_few_windows(model)
+    yield from _describe_low_recall(model, expected)
+
+
+def describe_few_windows(model: Model) -> Iterator[str]:
+    """Yield a line if thresholds rest on little background."""
+    background = model.background
+    if background is None or not 0 < len(background.vectors) < FEW_WINDOWS:
+        return
+    count = len(background.vectors)
+    seconds = count * background.hop_s
+    yield (
+        f"thresholds rest on {count} windows of background ({seconds:.0f} s): that is little, and "
+        f"they are uncertain; {MORE_BACKGROUND}"
+    )
+
+
+def describe_low_recall(model: Model) -> Iterator[str]:
+    """Yield a line if a scan at the default aim would hardly find calls, by a quick estimate."""
+    background = model.background
+    if background is None or len(background.vectors) == 0:
+        return
+    try:
+        expected = expect_recall(model, DEFAULT_AIM, FEW_PARTS)
+    except InputError:  # no threshold can be found, which scan and model say
+        return
+    yield from _describe_low_recall(model, expected)
+
+
+def _describe_low_recall(model: Model, expected: ExpectedRecall) -> Iterator[str]:
+    if expected.detector.weights is None:  # a scan sets other thresholds, where it can
+        return
+    recall = expected.recall
+    own_recall = expected.share_of_examples(model)
+    recall = np.where(np.isnan(recall), own_recall, recall)
+    labels = [
+        label
+        for label, share in zip(model.classes, recall, strict=True)
+        if share < LOW_RECALL
+    ]
+    if not labels:
+        return
+    yield (
+        f"a scan would find hardly any call of {join_names(labels)}: at {DEFAULT_AIM:g} false "
+        f"alarm per hour, thresholds are above nearly all examples; {MORE_BACKGROUND}; "
+        "callshot find lists the windows most similar to a call, without thresholds"
+    )
 
 
 def _threshold_cells(model: Model, expected: ExpectedRecall) -> list[tuple[str, ...]]:

@@ -32,6 +32,7 @@ from callshot.version import __version__
 LABELS_CSV = "labels.csv"
 LABELS = "labels.parquet"
 PROVENANCE = "scan.json"
+UNLIKE = 1.5  # times the median distance of examples
 SEGMENT_LABELS: dict[str, Any] = {
     "segment": pl.String,
     "recording": pl.String,
@@ -88,7 +89,28 @@ def label_segments(
     )
     scores = score_vectors(model, embedded.vectors)
     frame = _make_frame(model, embedded, scores)
-    return LabelledSegments(frame, scores, embedded.rejects, embedded.notes)
+    notes = [*embedded.notes, *_describe_distance(model, frame["distance"].to_numpy())]
+    return LabelledSegments(frame, scores, embedded.rejects, notes)
+
+
+def _describe_distance(model: Model, distance: FloatArray) -> list[str]:
+    """Return a note if segments are so unlike the examples that these do not tell what to expect.
+
+    Clips of clear calls are such examples for calls in noise: they name each other well.
+    """
+    own_distance = model.distances[~np.isnan(model.distances)]
+    if len(own_distance) == 0:
+        return []
+    typical = float(np.median(own_distance))
+    ratio = float(np.median(distance)) / max(typical, np.finfo(np.float64).tiny)
+    if ratio <= UNLIKE:
+        return []
+    return [
+        f"the segments are {ratio:.1f} times as far from the class means as the examples of "
+        f"{model.source} are: they were recorded in another way, so the expected accuracy of "
+        "callshot model does not hold here, and is not known; examples from the recordings of the "
+        "segments help (callshot learn --add)"
+    ]
 
 
 def check_classes(model: Model) -> None:
