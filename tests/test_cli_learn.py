@@ -200,3 +200,29 @@ def test_what_clips_say_of_each_other_is_not_promised_for_calls_in_noise(
     assert "is not known" in shown.out
     shown = run("scan", own, "--segments", table, "--out", tmp_path / "by-own")
     assert "is not known" not in shown.out
+@pytest.mark.parametrize("quiet", [[], ["--quiet"]])
+def test_the_last_line_says_how_much_was_left_out_and_why(tmp_path, quiet, run):
+    site = write_site(tmp_path / "site")
+    (site / "bad.mp3").write_bytes(b"no audio " * 99)
+    index = tmp_path / "index"
+    table = next(site.glob("*.txt"))
+    (site / "bad.txt").write_text(table.read_text())
+    segments = tmp_path / "segments"
+    model = tmp_path / "model.npz"
+    to_segments = ("--min-length-s", "0.1", "--out", segments)
+    to_store = ("--store", tmp_path / "store")
+    for words in (
+        ("index", site, "-e", "mfcc", "--window", "1", "--out", index),
+        ("segment", site, *to_segments),
+        ("learn", site, "-e", "mfcc", "--out", model, *to_store),
+        ("scan", model, site, "--out", tmp_path / "scan"),
+    ):
+        shown = run(*words, *quiet)
+        last = shown.err.splitlines()[-1]
+        assert last.startswith("left out: ")
+        assert "libsndfile cannot read it as audio" in last
+        assert bool(quiet) == (not shown.out)
+    (site / "bad.mp3").unlink()
+    (site / "bad.txt").unlink()
+    shown = run("segment", site, *to_segments, *quiet)
+    assert "left out" not in shown.err

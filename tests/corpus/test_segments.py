@@ -214,15 +214,29 @@ def test_a_collar_beyond_the_recording_does_not_count_as_length(tmp_path):
     )
 
 
-def test_a_truncated_clip_is_a_reject(tmp_path):
+def test_a_truncated_clip_is_used_as_far_as_it_goes_with_a_note(tmp_path):
     whole = record(tmp_path / "roar" / "x.wav", seconds=5).read_bytes()
     (tmp_path / "roar" / "x.wav").write_bytes(whole[: len(whole) // 2])
     result = segment_corpus(tmp_path)
-    assert not result.segments
-    assert (
-        "roar/x.wav is cut short: its header announces 5 s, but it has 2.4"
-        in reasons(result)[0]
-    )
+    assert 2.4 < result.segments[0].end_s < 2.6
+    assert [note for note in result.notes if "cut short" in note] == [
+        "roar/x.wav: used 2.5 of 5.0 s: the file is cut short or damaged after 2.50 s; "
+        "copy it again"
+    ]
+
+
+def test_calls_on_a_truncated_recording_are_shortened_or_rejected(tmp_path):
+    path = record(tmp_path / "x.wav", seconds=10)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    rows = [("x.wav", 1, 3, "roar"), ("x.wav", 3, 6, "roar"), ("x.wav", 7, 9, "roar")]
+    result = segment_corpus(tmp_path, annotate(tmp_path, *rows))
+    assert [segment.end_s for segment in result.segments] == [
+        3,
+        pytest.approx(5, abs=0.01),
+    ]
+    assert len(result.rejects) == 1
+    assert "beyond the end" in reasons(result)[0]
+    assert "cut short" in reasons(result)[0]
 
 
 @pytest.mark.parametrize("suffix", [".mp3", ".ogg"])
@@ -590,10 +604,7 @@ def test_a_truncated_recording_is_noted_and_read_up_to_its_end(tmp_path):
     (tmp_path / "x.wav").write_bytes(whole[: len(whole) // 2])
     result = segment_rows(tmp_path, ("x.wav", 1, 3, "roar"), ("x.wav", 7, 9, "blow"))
     assert [s.label for s in result.segments] == ["roar"]
-    assert (
-        "1 recordings are shorter than their headers announce, the first is x.wav, by 5.0 s"
-        in result.notes
-    )
+    assert [note for note in result.notes if "used 5.0 of 10.0 s" in note]
 
 
 def test_without_any_annotations_the_error_says_what_to_do(tmp_path):

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import wraps
 from pathlib import Path
@@ -14,9 +14,10 @@ from typer.core import TyperCommand, TyperGroup
 from callshot.errors import CallshotError, printable
 
 if TYPE_CHECKING:
-    from callshot.records import Progress
+    from callshot.records import Progress, Reject
 
 CommandFunction = Callable[..., Any]
+MAX_REASONS = 3  # in the line about what was left out
 
 
 class Command(TyperCommand):
@@ -164,6 +165,26 @@ def _callshot(
     ] = False,
 ) -> None:
     pass
+
+
+def report_left_out(rejects: "Sequence[Reject]", unit: str, file: Path | str) -> None:
+    """Print, also with --quiet, how many recordings or rows were left out, and why.
+
+    A command calls this last. `file` lists all of them.
+    """
+    from callshot.corpus.notes import group_rejects
+
+    if not rejects:
+        return
+    sys.stdout.flush()
+    groups = group_rejects(rejects)
+    reasons = [f"{len(group)}: {group[0].reason}" for group in groups[:MAX_REASONS]]
+    if len(groups) > MAX_REASONS:
+        reasons.append(f"and {len(groups) - MAX_REASONS} more reasons")
+    line = f"left out: {len(rejects):,} {unit} ({'; '.join(reasons)})"
+    if file:
+        line += f"; all are in {file}"
+    print(printable(line), file=sys.stderr)
 
 
 @contextmanager

@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callshot.cli.app import OTHER, STEPS, Program, app, run_with_progress
+from callshot.cli.app import (
+    OTHER,
+    STEPS,
+    Program,
+    app,
+    report_left_out,
+    run_with_progress,
+)
 from callshot.cli.cluster import use_cluster
 from callshot.cli.options import (
     ClusterName,
@@ -157,6 +164,7 @@ def embed(
         )
     if not quiet:
         _print_embedded(table, rejects, out)
+    report_left_out(rejects, "segments", out.with_suffix(".rejects.csv"))
 
 
 def _print_embedded(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callshot.cli.app import FIELD, app, run_with_progress
+from callshot.cli.app import FIELD, app, report_left_out, run_with_progress
 from callshot.cli.cluster import use_cluster
 from callshot.cli.encoders import Choices
 from callshot.cli.options import (
@@ -100,6 +100,7 @@ def index(
 
     Example: callshot index recordings --encoder birdnet-v2.4 --out index
     """
+    from callshot.detection.index.index_files import REJECTS
     from callshot.detection.index.index_recordings import index_recordings
 
     out = to_path(out)
@@ -124,6 +125,7 @@ def index(
         )
     if not quiet:
         _print_result(result, out)
+    report_left_out(result.rejects, "recordings", out / REJECTS)
 
 
 def _print_result(result: "IndexResult", out: Path) -> None:
@@ -218,6 +220,7 @@ def find(
         rejects = [f"left out: {reject.reason}" for reject in result.rejects]
         _print_first(rejects, f"more; callshot verify {index} lists them")
         _show_windows(result.windows)
+    report_left_out(result.rejects, "recordings", "")
 
 
 def _show_windows(windows: "pl.DataFrame") -> None:

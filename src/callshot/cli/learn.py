@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from callshot.cli.app import FIELD, app, run_with_progress
+from callshot.cli.app import FIELD, app, report_left_out, run_with_progress
 from callshot.cli.encoders import MOST_REJECTS, Choices
 from callshot.cli.option_groups import with_groups
 from callshot.cli.options import (
@@ -172,6 +172,7 @@ def learn(
             result = learn_files(examples, out, name, options, embedding, **more)
     if not quiet:
         _print_result(result, out)
+    report_left_out(result.rejects, "examples", "")
 
 
 def _print_result(result: "LearningResult", out: Path) -> None:

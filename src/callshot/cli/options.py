@@ -72,7 +72,10 @@ Seed = Annotated[
         help="Random seed. The same seed gives the same results.",
     ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+Quiet = Annotated[
+    bool,
+    typer.Option("--quiet", "-q", help="Print only errors, and how much was left out."),
+]
 Threads = Annotated[
     int | None,
     typer.Option(

@@ -105,7 +105,7 @@ def read_segment(reader: Reader, segment: Segment) -> Signal:
     >>> len(audio) / 16000, round(float(audio.max()), 5)
     (1.35, 0.70795)
     """
-    signal = reader.read(
+    signal = reader.read_decodable(
         segment.start_s - segment.collar_s,
         segment.end_s + segment.collar_s,
         rate_hz=segment.rate_hz,

@@ -22,7 +22,7 @@ def make_calls(
 ) -> tuple[list[Call], list[Reject]]:
     """Turn annotations into calls in seconds.
 
-    Annotations beyond the end of a recording, on an unreadable one, and duplicates are rejects.
+    Annotations beyond the end of a recording or on an unreadable one, and duplicates, are rejects.
     """
     calls = []
     rejects = []
@@ -68,24 +68,27 @@ def _make_call(
 
 
 def _find_span(annotation: Annotation, recording: Recording) -> tuple[float, float]:
-    """Return start and end in seconds; raise InputError if the recording ends before."""
+    """Return start and end in seconds; raise InputError if the recording ends before.
+
+    A span that reaches beyond the decodable end of a recording is shortened to it, if its header
+    announces more or has no exact length.
+    """
     unit = recording.rate_hz if annotation.in_frames else 1.0
     length_s = recording.duration_s
     start_s = annotation.start_s / unit
     end_s = length_s
     if annotation.end_s is not None:
         end_s = annotation.end_s / unit
-    is_beyond = start_s >= length_s or end_s > length_s + OVERSHOOT_S
-    if recording.missing_s > 0 and (is_beyond or annotation.end_s is None):
-        announced_s = length_s + recording.missing_s
-        raise InputError(
-            f"{recording.path} is cut short: its header announces {announced_s:.6g} s, "
-            f"but it has {length_s:.6g} s"
-        )
-    if is_beyond:
+    announced_s = recording.announced_s or 0.0
+    if start_s < length_s < end_s <= announced_s + OVERSHOOT_S:
+        end_s = length_s
+    if start_s >= length_s or end_s > length_s + OVERSHOOT_S:
+        hint = recording.describe_length()
+        if not hint:
+            hint = "if it is time-expanded, see --source-rate-hz"
         raise InputError(
             f"{start_s:.6g} to {end_s:.6g} s is beyond the end of {recording.path}, "
-            f"which is {length_s:.6g} s long (if it is time-expanded, see --source-rate-hz)"
+            f"which is {length_s:.6g} s long ({hint})"
         )
     return start_s, end_s
 

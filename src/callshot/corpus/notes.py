@@ -95,7 +95,7 @@ def describe_doubts(
     recordings: Recordings,
     corpus: Corpus | None,
 ) -> Iterator[str]:
-    """Describe what may be a mistake: short calls, labels that look alike, truncated recordings."""
+    """Describe what may be a mistake: short calls, labels that look alike, wrong headers."""
     min_length_s = suggest_minimum(calls, options.min_length_s)
     if min_length_s is not None:
         yield (
@@ -104,7 +104,7 @@ def describe_doubts(
         )
     counts = Counter(call.label for call in calls)
     yield from _describe_spellings(counts)
-    yield from _describe_truncated(recordings)
+    yield from _describe_lengths(recordings)
     if corpus is not None:
         yield from _describe_unknown(counts, corpus)
 
@@ -120,13 +120,10 @@ def _describe_spellings(labels: Mapping[str, int]) -> Iterator[str]:
             yield f"{len(group)} labels differ only in spelling and are kept apart: {names}"
 
 
-def _describe_truncated(recordings: Recordings) -> Iterator[str]:
-    cut = [recording for recording in recordings.values() if recording.missing_s > 0]
-    if cut:
-        yield (
-            f"{len(cut)} recordings are shorter than their headers announce, "
-            f"the first is {cut[0].path}, by {cut[0].missing_s:.1f} s"
-        )
+def _describe_lengths(recordings: Recordings) -> Iterator[str]:
+    for recording in recordings.values():
+        if note := recording.describe_length():
+            yield f"{recording.path}: {note}"
 
 
 def _describe_unknown(labels: Counter[str], corpus: Corpus) -> Iterator[str]:

@@ -210,6 +210,10 @@ def cut_segments(
             long.append((call, labels))
         else:
             reason = f"shorter than {options.min_length_s:g} s: {length_s:.6g} s"
+            recording = recordings[call.path]
+            note = recording.describe_length()
+            if note and call.end_s >= recording.duration_s:
+                reason += f" ({call.path}: {note})"
             rejects.append(call.annotation.reject(reason))
     names = name_segments([_span(call) for call, _ in long])
     cuts = []

@@ -8,7 +8,8 @@
 
 The JSON files contain the SHA-256 of their content, the others have it in their names. A file is
 written whole and never changed. `recording.json` is written last: a recording without it is not
-finished. STAMP stands for the size and the time of the audio file.
+finished. STAMP stands for the size and the time of the audio file, and of a damaged one for where
+the damage begins.
 """
 
 import io

@@ -78,7 +78,10 @@ def _silence_error(call: Segment) -> InputError:
 def describe_recordings(
     recordings: Sequence[Recording], spec: EncoderSpec, settings: AudioSettings
 ) -> Iterator[str]:
-    """Yield notes on recordings that are shorter than a window or lack part of the band."""
+    """Yield notes on recordings: wrong headers, shorter than a window, part of the band missing."""
+    for recording in recordings:
+        if note := recording.describe_length():
+            yield f"{recording.path}: {note}"
     window_s = find_grid(spec, settings).window_s
     short = [recording for recording in recordings if recording.duration_s < window_s]
     if short:
