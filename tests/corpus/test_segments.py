@@ -572,10 +572,11 @@ def test_spaces_around_labels_are_dropped_and_similar_labels_are_noted(tmp_path)
         "roar": 1,
     }
     assert result.segments[1].extra["label_written"] == " rumble "
-    assert (
-        "2 labels differ only in spelling and are kept apart: 'Rumble', 'rumble'"
-        in result.notes
-    )
+    note = next(note for note in result.notes if "differ only" in note)
+    assert "'Rumble' (1 call)" in note
+    assert "'rumble' (2 calls)" in note
+    assert "case" in note
+    assert "--rename" in note
 
 
 def test_a_note_suggests_a_minimum_if_most_calls_are_too_short(tmp_path):

@@ -196,7 +196,8 @@ class AnnotationFileOptions:
         str | None,
         typer.Option(
             metavar="TEXT",
-            help="Label of all rows in files that have no column of labels.",
+            help="Label of the rows that have none: their label is empty, or the file has no "
+            "column of labels.",
         ),
     ] = None
     rename: Annotated[

@@ -19,7 +19,7 @@ from callshot.cli.options import (
     Shots,
     Threads,
 )
-from callshot.errors import OptionError, printable
+from callshot.errors import OptionError, count_text, printable
 from callshot.files import check_writable
 
 if TYPE_CHECKING:
@@ -90,9 +90,11 @@ def init(
     )
     write_study(out, inspection, corpus_source, shots)
     if not quiet:
-        calls = len(inspection.segmentation.segments)
-        recordings = len(inspection.segmentation.recordings)
-        print(f"{out}: a study of {calls} calls in {recordings} recordings")
+        calls = count_text(len(inspection.segmentation.segments), "call")
+        recordings = count_text(len(inspection.segmentation.recordings), "recording")
+        for note in inspection.segmentation.notes:
+            print(printable(f"note: {note}"))
+        print(f"{out}: a study of {calls} in {recordings}")
         print(f"next: callshot run {out}")
 
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from callshot.corpus.known_corpora import Corpus
 from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.recordings import Recordings
-from callshot.errors import InputError
+from callshot.errors import InputError, count_text
 from callshot.records import Call, Reject, Segment, Segmentation
 
+COUNTED_NOTE = re.compile(r"([0-9,]+) (row|line|label)s?\b(.*)", re.DOTALL)
 ROUND_MINIMA_S = [step * 10.0**power for power in range(-3, 3) for step in (1, 2, 5)]
 
 
@@ -70,19 +71,21 @@ def _general_reason(reason: str) -> str:
 def merge_notes(notes: Mapping[str, int]) -> list[str]:
     """Merge notes of several files that differ only in the count they begin with.
 
-    >>> merge_notes({"3 rows are empty": 2, "1 rows are empty": 1, "read as Latin-1": 1})
-    ['7 rows are empty (3 files)', 'read as Latin-1']
+    >>> merge_notes({"3 rows left out": 2, "1 row left out": 1, "read as Latin-1": 1})
+    ['7 rows left out (3 files)', 'read as Latin-1']
     """
-    totals = Counter[str]()
-    files = Counter[str]()
+    totals = Counter[tuple[str, str]]()
+    files = Counter[tuple[str, str]]()
     for note, count in notes.items():
-        text = note.lstrip("0123456789")
-        number = note.removesuffix(text)
-        totals[text] += int(number or 0) * count
-        files[text] += count
+        match = COUNTED_NOTE.fullmatch(note)
+        number, noun, text = match.groups() if match else ("0", "", note)
+        totals[noun, text] += int(number.replace(",", "")) * count
+        files[noun, text] += count
     merged = []
-    for text, count in files.items():
-        note = f"{totals[text] or ''}{text}"
+    for (noun, text), count in files.items():
+        note = text
+        if noun:
+            note = count_text(totals[noun, text], noun) + text
         if count > 1:
             note += f" ({count} files)"
         merged.append(note)
@@ -116,8 +119,22 @@ def _describe_spellings(labels: Mapping[str, int]) -> Iterator[str]:
         spellings[letters or label].append(label)
     for group in spellings.values():
         if len(group) > 1:
-            names = ", ".join(map(repr, group))
-            yield f"{len(group)} labels differ only in spelling and are kept apart: {names}"
+            *first, last = [
+                f"{label!r} ({count_text(labels[label], 'call')})" for label in group
+            ]
+            yield (
+                f"labels {', '.join(first)} and {last} differ only in "
+                f"{_find_difference(group)} and are kept apart; --rename joins them"
+            )
+
+
+def _find_difference(labels: Sequence[str]) -> str:
+    """Return in what labels with the same letters differ."""
+    if len({label.casefold() for label in labels}) == 1:
+        return "case"
+    if len({"".join(label.split()) for label in labels}) == 1:
+        return "spacing"
+    return "case, spacing or punctuation"
 
 
 def _describe_truncated(recordings: Recordings) -> Iterator[str]:

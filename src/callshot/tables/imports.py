@@ -364,7 +364,8 @@ def _read_spans(rows: SpanRows) -> list[Span]:
 
 def _read_labels(rows: SpanRows) -> list[str]:
     """Return the label of each row; it may be empty."""
-    return text_column(rows.path, rows.frame["label"]).fill_null("").to_list()
+    labels = text_column(rows.path, rows.frame["label"]).fill_null("")
+    return [label.strip() for label in labels]
 
 
 def _read_seconds(path: Path, column: pl.Series) -> FloatArray:
