@@ -135,8 +135,9 @@ MinLength = Annotated[
     float | None,
     typer.Option(
         metavar="S",
-        help="Shortest call, in seconds, as annotated. Shorter calls are left out.",
-        show_default="1, or the value of a known corpus",
+        help="Shortest call, in seconds, as annotated. Shorter calls are left out. The paper's is "
+        "1.",
+        show_default="0, or 1 for a known corpus",
     ),
 ]
 SourceRate = Annotated[

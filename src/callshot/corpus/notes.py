@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from callshot.corpus.known_corpora import Corpus
-from callshot.corpus.options import SegmentationOptions
+from callshot.corpus.options import PAPER_MINIMUM_S, SegmentationOptions
 from callshot.corpus.recordings import Recordings
 from callshot.errors import InputError, count_text
 from callshot.records import Call, Reject, Segment, Segmentation
@@ -31,6 +31,18 @@ def suggest_minimum(calls: Sequence[Call], min_length_s: float) -> float | None:
         return None
     limit_s = durations_s[len(calls) // 20]
     return max((step for step in ROUND_MINIMA_S if step <= limit_s), default=0.0)
+
+
+def describe_minimum(segmentation: Segmentation) -> str:
+    """Describe the minimum length of a segmentation, and what the paper's would leave out."""
+    if segmentation.min_length_s > 0:
+        return f"minimum length: {segmentation.min_length_s:g} s (--min-length-s)"
+    calls = segmentation.calls
+    short = sum(call.duration_s < PAPER_MINIMUM_S for call in calls)
+    return (
+        f"minimum length: none; --min-length-s {PAPER_MINIMUM_S:g}, the paper's, drops "
+        f"{short:,} of {count_text(len(calls), 'call')}"
+    )
 
 
 def check_any_segments(segmentation: Segmentation) -> None:

@@ -151,7 +151,8 @@ class Segmentation:
     `calls` are all annotations on a recording, also those too short for a segment. `sources` are
     formats, how each was recognised, and how many files. `skipped_files` are files left out.
     `audio` is the folder that the paths of segments are relative to. `duplicates` are the segments
-    whose audio is also in another recording, each with the number of its group.
+    whose audio is also in another recording, each with the number of its group. Calls shorter than
+    `min_length_s` are rejects.
     """
 
     recordings: Sequence[Recording]
@@ -165,6 +166,7 @@ class Segmentation:
     notes: Sequence[str]
     audio: str = ""
     duplicates: Sequence[tuple[int, Segment]] = ()
+    min_length_s: float = 0.0
 
     def __repr__(self) -> str:
         return (

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from callshot.corpus.inspection import measure_durations
-from callshot.corpus.notes import group_rejects
+from callshot.corpus.notes import describe_minimum, group_rejects
 from callshot.errors import printable
 from callshot.records import (
     Call,
@@ -53,12 +53,6 @@ def show_inspection(
 ) -> None:
     """Print what a folder has, how its files pair, and what the protocol could do with it."""
     segmentation = inspection.segmentation
-    if inspection.min_length_s is not None:
-        note = (
-            "most calls are shorter than the paper's 1 s: "
-            f"these tables are with --min-length-s {inspection.min_length_s:g}"
-        )
-        print_lines(console, [note], style="yellow")
     _show_audio(segmentation, console)
     _show_corpus(segmentation, console, inspection.classes)
     print_lines(console, _describe_folds(inspection), style="bold")
@@ -109,6 +103,7 @@ def _show_sources(segmentation: Segmentation, console: Console) -> None:
         line = f"annotations: {name} in {_plural(count, noun)}, as {reason}"
         print_lines(console, [line])
     print_lines(console, [_describe_counts(segmentation)], style="bold")
+    print_lines(console, [describe_minimum(segmentation)])
 
 
 def _describe_counts(segmentation: Segmentation) -> str:

@@ -200,7 +200,6 @@ def _inspect(corpus: StudyCorpus) -> Inspection:
         annotation_options=corpus.annotation_options,
         corpus=corpus.known_corpus,
         folds=corpus.folds,
-        shorten=False,
     )
     segmentation = inspection.segmentation
     check_any_segments(segmentation)
