@@ -677,8 +677,7 @@ def test_the_command_prints_what_it_did(tmp_path, audio):
     assert lines[1] == (
         "2 windows of 1 recordings (0.00 h) in i; 1 recordings added, 1 left out"
     )
-    assert "h of audio per hour" in process.stderr
-    assert " s left" in process.stderr
+    assert process.stderr == ""
     assert json.loads((tmp_path / "i" / "index.json").read_text())["encoder"] == "mfcc"
 
 
