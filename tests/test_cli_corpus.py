@@ -275,7 +275,7 @@ def test_labels_are_renamed_and_times_have_the_given_unit(tmp_path, capsys):
     assert described["options"]["rename"] == {"Rmbl": "rumble"}
     assert described["options"]["time_unit"] == "ms"
     run("segment", tmp_path, "--out", tmp_path / "no", "--time-unit", "h", code=2)
-    assert "time_unit: expected one of s, ms, got 'h'" in capsys.readouterr().err
+    assert "--time-unit: expected one of s, ms, got 'h'" in capsys.readouterr().err
 
 
 def test_one_recording_says_where_its_folder_is(herd, tmp_path):
@@ -401,7 +401,7 @@ def test_inspect_tells_folds_eligible_labels_and_the_next_command(herd, capsys):
         ),
         (
             ["segment", "HERD", "--out", "OUT", "--collar-s", "-1"],
-            "collar_s: expected 0 to",
+            "--collar-s: expected 0 to",
         ),
         (["segment", "HERD", "--out", "OUT", "--channel", "left"], "left"),
         (["segment", "HERD", "--out", "HERD/r0.wav"], "r0.wav"),

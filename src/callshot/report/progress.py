@@ -72,6 +72,7 @@ class LineProgress:
         self._done = 0.0
 
     def __call__(self, share: float, name: str) -> None:
+        """Add a share of the work."""
         with self._lock:
             self._done += share
             now_s = self._clock()
