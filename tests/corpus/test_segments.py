@@ -185,7 +185,7 @@ def test_a_call_on_a_missing_channel_is_a_reject(tmp_path):
         tmp_path, ("x.wav", 1, 3, "roar"), options=SegmentationOptions(channel="2")
     )
     assert not result.segments
-    assert "expected a channel 2, got 1 channels" in reasons(result)[0]
+    assert "expected a channel 2, got 1 channel" in reasons(result)[0]
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ def test_names_with_other_folders_are_rejects_if_another_name_fits_better(tmp_pa
     )
     single = segment_corpus(tmp_path / "site1", annotate(tmp_path, rows[1]))
     assert (
-        "1 recordings were found by file name only, the first from site2/x.wav"
+        "1 recording found by file name only, the first from site2/x.wav"
         in single.notes
     )
     assert not segment_corpus(tmp_path / "site1", annotate(tmp_path, rows[0])).notes
@@ -608,7 +608,7 @@ def test_a_truncated_recording_is_noted_and_read_up_to_its_end(tmp_path):
     result = segment_rows(tmp_path, ("x.wav", 1, 3, "roar"), ("x.wav", 7, 9, "blow"))
     assert [s.label for s in result.segments] == ["roar"]
     assert (
-        "1 recordings are shorter than their headers announce, the first is x.wav, by 5.0 s"
+        "1 recording shorter than announced in the header, the first is x.wav, by 5.0 s"
         in result.notes
     )
 

@@ -57,8 +57,10 @@ def check_any_segments(segmentation: Segmentation) -> None:
         position = first.file
         if first.row is not None:
             position += f", row {first.row}"
+        verb = "is" if len(groups[0]) == 1 else "are"
         reasons.append(
-            f"{len(groups[0])} of {total} rejects are like {position}: {first.reason}"
+            f"{len(groups[0]):,} of {count_text(total, 'reject')} {verb} like {position}: "
+            f"{first.reason}"
         )
     else:
         reasons.append("the annotation files have no calls")
@@ -153,7 +155,7 @@ def _describe_truncated(recordings: Recordings) -> Iterator[str]:
     cut = [recording for recording in recordings.values() if recording.missing_s > 0]
     if cut:
         yield (
-            f"{len(cut)} recordings are shorter than their headers announce, "
+            f"{count_text(len(cut), 'recording')} shorter than announced in the header, "
             f"the first is {cut[0].path}, by {cut[0].missing_s:.1f} s"
         )
 
@@ -173,7 +175,7 @@ def describe_folds(segments: Sequence[Segment]) -> Iterator[str]:
     folds = [segment.extra.get("fold") for segment in segments]
     empty = folds.count(None)
     if 0 < empty < len(folds):
-        yield f"{empty} of {len(folds)} segments have no fold: they are in the common fold"
+        yield f"{empty} of {len(folds)} segments without a fold: in the common fold"
 
 
 def describe_peaks(peaks: Sequence[float], segments: int) -> Iterator[str]:
@@ -181,6 +183,11 @@ def describe_peaks(peaks: Sequence[float], segments: int) -> Iterator[str]:
     silent = sum(peak == 0 for peak in peaks)
     clipped = sum(peak >= 1 for peak in peaks)
     if silent:
-        yield f"{silent} of {segments} segments are silent"
+        verb = "is" if silent == 1 else "are"
+        yield f"{silent:,} of {count_text(segments, 'segment')} {verb} silent"
     if clipped:
-        yield f"{clipped} of {segments} segments reach full scale and may be clipped"
+        verb = "reaches" if clipped == 1 else "reach"
+        yield (
+            f"{clipped:,} of {count_text(segments, 'segment')} {verb} full scale and may be "
+            "clipped"
+        )

@@ -40,7 +40,7 @@ from callshot.corpus.recordings import (
     probe_recordings,
 )
 from callshot.corpus.renaming import Renaming
-from callshot.errors import InputError
+from callshot.errors import InputError, count_text
 from callshot.records import (
     Call,
     Progress,
@@ -154,7 +154,8 @@ def _check_recordings(library: Library) -> None:
     reason = "expected a folder with audio files"
     for reject in library.rejects[:1]:
         count = len(library.rejects)
-        reason = f"the first of {count} files left out: {reject.file}: {reject.reason}"
+        files = count_text(count, "file")
+        reason = f"the first of {files} left out: {reject.file}: {reject.reason}"
     raise InputError(f"{library.root}: no recordings found; {reason}")
 
 

@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from callshot.errors import count_text
+
 Cell = str | int | float | None
 """A value in a column of the annotations that callshot copies but does not use."""
 
@@ -170,6 +172,7 @@ class Segmentation:
 
     def __repr__(self) -> str:
         return (
-            f"Segmentation({len(self.segments)} segments of {len(self.recordings)} recordings, "
-            f"{len(self.rejects)} rejects)"
+            f"Segmentation({count_text(len(self.segments), 'segment')} of "
+            f"{count_text(len(self.recordings), 'recording')}, "
+            f"{count_text(len(self.rejects), 'reject')})"
         )

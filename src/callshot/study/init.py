@@ -100,11 +100,11 @@ def write_study(
     if source.corpus is not None:
         name = source.corpus.name
         title = source.corpus.title
-    calls = len(segmentation.segments)
-    recordings = len(segmentation.recordings)
-    types = len({segment.label for segment in segmentation.segments})
+    calls = count_text(len(segmentation.segments), "call")
+    recordings = count_text(len(segmentation.recordings), "recording")
+    types = count_text(len({one.label for one in segmentation.segments}), "type")
     lines = [
-        f"# A study of {calls} calls of {types} types in {recordings} recordings.",
+        f"# A study of {calls} of {types} in {recordings}.",
         f"# Run it:               callshot run {path.name}",
         f"# See what would run:   callshot run {path.name} --dry-run",
         "",
@@ -221,8 +221,10 @@ def _fold_lines(inspection: Inspection) -> list[str]:
     usual = inspection.possible.get(DEFAULT_FOLDS, 0)
     if most < 2:
         labels = len({segment.label for segment in segments})
+        call_types = count_text(labels, "call type")
+        verb = "is" if most == 1 else "are"
         raise InputError(
-            f"only {most} of {labels} call types are in two recordings or more, and an evaluation "
+            f"only {most} of {call_types} {verb} in two recordings or more, and an evaluation "
             "needs two such call types: label more recordings"
         )
     if usual >= 2:

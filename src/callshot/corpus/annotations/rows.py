@@ -377,7 +377,7 @@ class Table:
         width = len(self.names)
         if len(cells) < width or any(cells[width:]):
             raise RowError(
-                f"expected {width} fields as in the header, got {len(cells)}"
+                f"expected {count_text(width, 'field')} as in the header, got {len(cells)}"
             )
         return self.select(cells)
 

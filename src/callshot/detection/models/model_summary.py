@@ -15,7 +15,7 @@ from callshot.detection.models.leave_one_recording_out import (
     recall_by_class,
 )
 from callshot.detection.models.model import SEGMENT, Example, Model
-from callshot.errors import InputError, join_names
+from callshot.errors import InputError, count_text, join_names
 from callshot.records import FloatArray, IntArray
 
 Cells = tuple[str, str, str, str, str]
@@ -161,7 +161,8 @@ def _describe_input(model: Model) -> Iterator[str]:
     settings = model.settings
     examples = len(model.examples)
     yield (
-        f"{model.source}: {examples} examples of {len(model.classes)} labels, "
+        f"{model.source}: {count_text(examples, 'example')} of "
+        f"{count_text(len(model.classes), 'label')}, "
         f"{model.encoder}, {model.vectors.shape[1]} dimensions"
     )
     windows = "windows of the recordings, around the calls"
@@ -183,7 +184,8 @@ def _describe_classes(table: pl.DataFrame) -> Iterator[str]:
         yield "expected accuracy: unknown; it needs labels with examples in two recordings"
         return
     yield (
-        f"expected accuracy: {recalls.mean():.0%} on average over {len(recalls)} labels "
+        f"expected accuracy: {recalls.mean():.0%} on average over "
+        f"{count_text(len(recalls), 'label')} "
         "(each example classified by those of other recordings)"
     )
 
@@ -213,13 +215,15 @@ def describe_thresholds(model: Model) -> Iterator[str]:
         yield f"thresholds: {str(error).removeprefix(f'{model.source}: ')}"
         return
     detector = expected.detector
-    yield f"thresholds at {DEFAULT_AIM:g} false alarm per hour and label, from {detector.origin}:"
+    aim = count_text(DEFAULT_AIM, "false alarm")
+    yield f"thresholds at {aim} per hour and label, from {detector.origin}:"
     yield from _align(_threshold_cells(model, expected))
     recalls = expected.recall[expected.testable > 0]
     if len(recalls) > 0:
         yield (
             f"expected recall of a scan at these thresholds: {recalls.mean():.0%} on average over "
-            f"{len(recalls)} labels (each example searched with those of other recordings)"
+            f"{count_text(len(recalls), 'label')} (each example searched with those of other "
+            "recordings)"
         )
 
 
