@@ -128,7 +128,7 @@ def test_long_lists_of_reasons_files_labels_and_notes_are_cut_and_the_rest_is_co
     text = show(segmentation)
     assert "and 3 more reasons" in text
     assert "left out: 5 files" in text
-    assert "  and 2 more" in text
+    assert "and 2 more files" in text
     assert "and 10 more labels" in text
     assert "and 2 more notes" in text
 
