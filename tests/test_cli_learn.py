@@ -49,7 +49,7 @@ def test_learn_model_scan_and_export_work_one_after_the_other(
     shown = run("scan", model, site, "--out", found, "--to", "raven,audacity")
     assert "next: callshot score" in shown.out
     assert "callshot review" in shown.out
-    assert "aim: 1 false alarms per hour and class" in shown.out
+    assert "aim: 1 false alarm per hour and class" in shown.out
     events = pl.read_csv(found / "events.csv")
     assert set(events["label"]) <= {"hoot", "bark", "trill"}
     again = tmp_path / "again"
@@ -62,9 +62,9 @@ def test_learn_model_scan_and_export_work_one_after_the_other(
 
 def test_bad_input_is_one_line(tmp_path, site, run):
     shown = run("learn", site, "--encoder", "mfcc", "--out", tmp_path / "m.txt", code=2)
-    assert shown.err.startswith("callshot: out: expected a name that ends in .npz")
+    assert shown.err.startswith("callshot: --out: expected a name that ends in .npz")
     shown = run("learn", site, "--out", tmp_path / "m.npz", code=2)
-    assert shown.err.startswith("callshot: encoder: name one")
+    assert shown.err.startswith("callshot: --encoder: name one")
     shown = run("model", site / "a.wav", code=2)
     assert "expected a model of callshot learn" in shown.err
     assert shown.err.count("\n") == 1
@@ -73,7 +73,7 @@ def test_bad_input_is_one_line(tmp_path, site, run):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--false-alarms", "0"), "false_alarms: expected more than 0"),
+        (("--false-alarms", "0"), "--false-alarms: expected more than 0"),
         (("--to", "ravn"), "to: 'ravn': did you mean raven?"),
         (("--gap", "-1"), "gap: expected 0 or more seconds, got -1"),
         (("--segments", "s.parquet"), "segments: expected either RECORDINGS"),
@@ -106,7 +106,7 @@ def test_scan_lays_clips_into_the_site_unless_told_otherwise(
     run("learn", clips, "--encoder", "mfcc", "--out", model)
     site = calls / "noise.wav"
     shown = run("scan", model, site, "--out", tmp_path / "auto")
-    assert "4 examples were mixed into background" in shown.out
+    assert "4 examples mixed into background" in shown.out
     index = tmp_path / "auto" / "index"
     shown = run("scan", model, index, "--adapt", "none", "--out", tmp_path / "plain")
     assert "mixed into" not in shown.out

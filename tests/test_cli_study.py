@@ -119,7 +119,7 @@ def test_a_second_run_names_the_steps_that_are_already_done(
         (
             "folds = 3",
             "folds = 7",
-            r"\[corpus.here\]: 6 recordings with calls are too few",
+            r"\[corpus.here\]: 6 recordings with calls: too few",
         ),
     ],
 )

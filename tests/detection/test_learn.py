@@ -254,3 +254,17 @@ def test_the_classifier_of_a_file_names_the_examples(tmp_path, model):
     loaded = load_model(path)
     labels = [example.label for example in loaded.examples]
     assert loaded.classifier.predict(model.vectors).tolist() == labels
+
+
+def test_labels_that_look_alike_and_filled_labels_are_noted(site, tmp_path, store):
+    folder = tmp_path / "site"
+    folder.mkdir()
+    shutil.copy(site / "a.wav", folder)
+    rows = ["a.wav,0,1,Bark", "a.wav,2,3,bark ", "a.wav,4,5,bark", "a.wav,6,7,"]
+    table = "\n".join(["path,start_s,end_s,label", *rows, ""])
+    (folder / "calls.csv").write_text(table)
+    result = learn(folder, "mfcc", window_s=1.0, store=store, label="hoot")
+    assert result.model.classes == ("Bark", "bark", "hoot")
+    notes = "\n".join(result.notes)
+    assert "'Bark' (1 call) and 'bark' (2 calls)" in notes
+    assert "1 row without a label" in notes

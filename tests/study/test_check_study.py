@@ -132,6 +132,6 @@ def test_a_corpus_without_readable_audio_is_an_error_with_the_reason(
 
 def test_fewer_recordings_than_folds_are_an_error(tmp_path: Path) -> None:
     study = make_study(tmp_path, recordings=2)
-    message = r"\[corpus.here\]: 2 recordings with calls are too few .*set folds = 2"
+    message = r"\[corpus.here\]: 2 recordings with calls: too few .*set folds = 2"
     with pytest.raises(InputError, match=message):
         run_steps(study)

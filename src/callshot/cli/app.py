@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from callshot.cli.option_errors import name_options
 from callshot.errors import CallshotError, printable
 
 if TYPE_CHECKING:
@@ -21,7 +22,20 @@ MAX_REASONS = 3  # in the line about what was left out
 
 
 class Command(TyperCommand):
-    """A command whose --help has the default in the text of each option."""
+    """A command whose --help has the default in the text of each option.
+
+    Its errors name options as they are typed.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the options and arguments; some are checked here."""
+        with name_options(ctx):
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        with name_options(ctx):
+            return super().invoke(ctx)
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options and arguments, as --help shows them."""

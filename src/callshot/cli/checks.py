@@ -9,7 +9,7 @@ import typer
 
 from callshot.cli.app import OTHER, app, run_with_progress
 from callshot.cli.options import Quiet
-from callshot.errors import printable
+from callshot.errors import count_text, printable
 
 if TYPE_CHECKING:
     from callshot.records import Finding
@@ -98,7 +98,8 @@ def doctor() -> None:
         states.append(check.state)
     problems = states.count(PROBLEM)
     notes = states.count(NOTE)
-    print(f"{len(states)} checks: {problems} problems, {notes} notes")
+    counts = f"{count_text(problems, 'problem')}, {count_text(notes, 'note')}"
+    print(f"{count_text(len(states), 'check')}: {counts}")
     if problems:
         raise typer.Exit(1)
 

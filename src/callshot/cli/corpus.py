@@ -61,13 +61,10 @@ def inspect(
             annotation_options=source.annotation_options(),
             corpus=corpus,
             folds=folds,
-            shorten=min_length_s is None,
             progress=progress,
         )
     next_step = ""
     if inspection.segmentation.segments:
-        if inspection.min_length_s is not None:
-            min_length_s = inspection.min_length_s
         lengths = {"min_length_s": min_length_s, "source_rate_hz": source_rate_hz}
         next_step = _segment_command(audio, asdict(source) | lengths)
     show_inspection(inspection, Console(), next_step)

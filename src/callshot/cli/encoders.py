@@ -23,7 +23,7 @@ from callshot.cli.options import (
     parse_names,
     parse_pairs,
 )
-from callshot.errors import OptionError, printable
+from callshot.errors import OptionError, count_text, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -180,8 +180,8 @@ def _print_embedded(
     if len(rejects) > MOST_REJECTS:
         more = len(rejects) - MOST_REJECTS
         print(f"and {more} more, in {out.with_suffix('.rejects.csv')}")
-    total = len(table) + len(rejects)
-    print(f"{len(table)} of {total} segments embedded in {out}")
+    segments = count_text(len(table) + len(rejects), "segment")
+    print(f"{len(table):,} of {segments} embedded in {out}")
     duplicates = out.with_suffix(".duplicates.csv")
     groups = find_equal_vectors(table)
     for note in describe_duplicates(groups, table.segment, "vector"):

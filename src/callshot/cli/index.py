@@ -16,7 +16,7 @@ from callshot.cli.options import (
     Threads,
     parse_pairs,
 )
-from callshot.errors import printable
+from callshot.errors import count_text, printable
 from callshot.storage import to_path
 
 if TYPE_CHECKING:
@@ -139,8 +139,9 @@ def _print_result(result: "IndexResult", out: Path) -> None:
     seconds = sum(recording.duration_s for recording in recordings)
     hours = seconds / 3600
     print(
-        f"{len(result.index):,} windows of {len(recordings):,} recordings ({hours:.2f} h) "
-        f"in {out}; {len(result.added):,} recordings added, {len(result.rejects):,} left out"
+        f"{count_text(len(result.index), 'window')} of "
+        f"{count_text(len(recordings), 'recording')} ({hours:.2f} h) in {out}; "
+        f"{count_text(len(result.added), 'recording')} added, {len(result.rejects):,} left out"
     )
     print(printable(f"next: callshot find EXAMPLE.wav@START-END {out}"))
 

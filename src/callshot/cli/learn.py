@@ -17,7 +17,7 @@ from callshot.cli.options import (
     Threads,
     parse_pairs,
 )
-from callshot.errors import OptionError, printable
+from callshot.errors import OptionError, count_text, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -188,7 +188,8 @@ def _print_result(result: "LearningResult", out: Path) -> None:
         print(printable(f"note: {note}"))
     print(
         printable(
-            f"{len(model.examples)} examples ({result.new} new) of {len(model.classes)} labels "
+            f"{count_text(len(model.examples), 'example')} ({result.new} new) of "
+            f"{count_text(len(model.classes), 'label')} "
             f"in {out}; licence of the weights: {model.provenance.licence}"
         )
     )

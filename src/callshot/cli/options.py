@@ -138,8 +138,9 @@ MinLength = Annotated[
     float | None,
     typer.Option(
         metavar="S",
-        help="Shortest call, in seconds, as annotated. Shorter calls are left out.",
-        show_default="1, or the value of a known corpus",
+        help="Shortest call, in seconds, as annotated. Shorter calls are left out. The paper's is "
+        "1.",
+        show_default="0, or 1 for a known corpus",
     ),
 ]
 SourceRate = Annotated[
@@ -199,7 +200,8 @@ class AnnotationFileOptions:
         str | None,
         typer.Option(
             metavar="TEXT",
-            help="Label of all rows in files that have no column of labels.",
+            help="Label of the rows that have none: their label is empty, or the file has no "
+            "column of labels.",
         ),
     ] = None
     rename: Annotated[

@@ -19,7 +19,7 @@ from callshot.cli.options import (
     parse_names,
     parse_pairs,
 )
-from callshot.errors import OptionError, printable
+from callshot.errors import OptionError, count_text, printable
 
 if TYPE_CHECKING:
     from callshot.detection.scans.scan_files import ScanOutput
@@ -235,5 +235,6 @@ def _name_segments(
         print_rejects(result.rejects)
         for note in result.notes:
             print(printable(f"note: {note}"))
-        print(f"{len(result.frame)} segments labelled, in {out / 'labels.csv'}")
+        segment_count = count_text(len(result.frame), "segment")
+        print(f"{segment_count} labelled, in {out / 'labels.csv'}")
     report_left_out(result.rejects, "segments", "")

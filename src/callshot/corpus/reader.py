@@ -20,7 +20,7 @@ import soxr
 
 from callshot.corpus.audio_files import DamagedAudio, FrameReader, Signal
 from callshot.corpus.options import RATES_HZ, check_channel_rule
-from callshot.errors import check_range
+from callshot.errors import check_range, count_text
 
 MARGIN = 256  # periods of the lower rate
 GRID = 4096  # samples among which we look for one that coincides with a frame
@@ -83,7 +83,8 @@ class Reader(FrameReader):
         number = 1 if rule == "first" else int(rule)
         channels = self.recording.channels
         if number > channels:
-            raise self.error(f"expected a channel {number}, got {channels} channels")
+            count = count_text(channels, "channel")
+            raise self.error(f"expected a channel {number}, got {count}")
         return number - 1
 
     def _find_samples(

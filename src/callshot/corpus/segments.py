@@ -30,7 +30,6 @@ from callshot.corpus.notes import (
     describe_folds,
     describe_peaks,
     merge_notes,
-    suggest_minimum,
 )
 from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.recordings import (
@@ -41,7 +40,7 @@ from callshot.corpus.recordings import (
     probe_recordings,
 )
 from callshot.corpus.renaming import Renaming
-from callshot.errors import InputError
+from callshot.errors import InputError, count_text
 from callshot.records import (
     Call,
     Progress,
@@ -76,7 +75,6 @@ def segment_corpus(
     annotation_options: AnnotationOptions | None = None,
     corpus: Corpus | None = None,
     check: bool = True,
-    shorten: bool = False,
     threads: int | None = None,
     progress: Progress = no_progress,
 ) -> Segmentation:
@@ -84,8 +82,7 @@ def segment_corpus(
 
     Each annotation becomes a segment or a reject with a reason; nothing is dropped in silence. The
     parameters are those of `callshot.segment`. Without `check`, audio is not read, and unreadable
-    segments are found later. `shorten` uses a shorter minimum length if the given one rejects more
-    than half of the calls.
+    segments are found later.
     """
     options = options or default_options(corpus)
     annotation_options = annotation_options or AnnotationOptions()
@@ -111,8 +108,6 @@ def segment_corpus(
     calls, impossible = make_calls(
         corpus_annotations.annotations, recordings, errors, spell
     )
-    if shorten:
-        options = _shorten_minimum(options, calls)
     cuts, short = cut_segments(calls, options, recordings)
     segments = [segment for segment, _ in cuts]
     doubts = describe_doubts(calls, options, recordings, corpus)
@@ -140,6 +135,7 @@ def segment_corpus(
             *describe_folds(segments),
         ],
         audio=str(library.root.absolute()),
+        min_length_s=options.min_length_s,
     )
     if not check:
         return segmentation
@@ -158,7 +154,8 @@ def _check_recordings(library: Library) -> None:
     reason = "expected a folder with audio files"
     for reject in library.rejects[:1]:
         count = len(library.rejects)
-        reason = f"the first of {count} files left out: {reject.file}: {reject.reason}"
+        files = count_text(count, "file")
+        reason = f"the first of {files} left out: {reject.file}: {reject.reason}"
     raise InputError(f"{library.root}: no recordings found; {reason}")
 
 
@@ -182,16 +179,6 @@ def _unused_errors(
         if path not in annotated:
             reason = str(error).removeprefix(f"{path}: ")
             yield Reject(str(library.root / path), None, reason)
-
-
-def _shorten_minimum(
-    options: SegmentationOptions, calls: Sequence[Call]
-) -> SegmentationOptions:
-    """Return options with a shorter minimum length if the given one drops more than half."""
-    min_length_s = suggest_minimum(calls, options.min_length_s)
-    if min_length_s is None:
-        return options
-    return replace(options, min_length_s=min_length_s)
 
 
 def cut_segments(

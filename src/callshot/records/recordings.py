@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from callshot.errors import count_text
+
 Cell = str | int | float | None
 """A value in a column of the annotations that callshot copies but does not use."""
 
@@ -176,7 +178,8 @@ class Segmentation:
     `calls` are all annotations on a recording, also those too short for a segment. `sources` are
     formats, how each was recognised, and how many files. `skipped_files` are files left out.
     `audio` is the folder that the paths of segments are relative to. `duplicates` are the segments
-    whose audio is also in another recording, each with the number of its group.
+    whose audio is also in another recording, each with the number of its group. Calls shorter than
+    `min_length_s` are rejects.
     """
 
     recordings: Sequence[Recording]
@@ -190,9 +193,11 @@ class Segmentation:
     notes: Sequence[str]
     audio: str = ""
     duplicates: Sequence[tuple[int, Segment]] = ()
+    min_length_s: float = 0.0
 
     def __repr__(self) -> str:
         return (
-            f"Segmentation({len(self.segments)} segments of {len(self.recordings)} recordings, "
-            f"{len(self.rejects)} rejects)"
+            f"Segmentation({count_text(len(self.segments), 'segment')} of "
+            f"{count_text(len(self.recordings), 'recording')}, "
+            f"{count_text(len(self.rejects), 'reject')})"
         )

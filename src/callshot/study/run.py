@@ -19,7 +19,7 @@ from callshot.encoders.embed import (
     default_store,
     make_table,
 )
-from callshot.errors import InputError, OptionError, OutputError
+from callshot.errors import InputError, OptionError, OutputError, count_text
 from callshot.fewshot.device import check_device, network_device
 from callshot.fewshot.folds import check_folds, count_classes, evaluated_classes
 from callshot.fewshot.sweep_on_cluster import choose_sweep_device
@@ -200,7 +200,6 @@ def _inspect(corpus: StudyCorpus) -> Inspection:
         annotation_options=corpus.annotation_options,
         corpus=corpus.known_corpus,
         folds=corpus.folds,
-        shorten=False,
     )
     segmentation = inspection.segmentation
     check_any_segments(segmentation)
@@ -208,7 +207,7 @@ def _inspect(corpus: StudyCorpus) -> Inspection:
         count = len({segment.recording for segment in segmentation.segments})
         advice = f"set folds = {count}" if count > 1 else "at least two are needed"
         raise InputError(
-            f"{count} recordings with calls are too few for the folds; {advice}"
+            f"{count_text(count, 'recording')} with calls: too few for the folds; {advice}"
         )
     return inspection
 

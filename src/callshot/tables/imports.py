@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from callshot.errors import InputError, OptionError
+from callshot.errors import InputError, OptionError, count_text
 from callshot.records import Embeddings, FloatArray, Reject, name_segments
 from callshot.records.columns import (
     check_columns,
@@ -126,7 +126,8 @@ def _import_arrays(source: Path, segments: Path | None) -> ImportedRows:
     if rows.frame.height != len(vectors):
         raise InputError(
             f"{source}: expected a row for each vector, in the same order, "
-            f"got {len(vectors)} vectors and {rows.frame.height} rows in {rows.path}"
+            f"got {count_text(len(vectors), 'vector')} and "
+            f"{count_text(rows.frame.height, 'row')} in {rows.path}"
         )
     return rows, list(vectors), []
 
@@ -137,9 +138,8 @@ def _import_hoplite(source: Path, segments: Path | None) -> ImportedRows:
     if segments is not None:
         notes = list(database.notes)
         if spans:
-            notes.append(
-                f"{len(spans)} annotations of the database are ignored: {segments} is used"
-            )
+            count = count_text(len(spans), "annotation")
+            notes.append(f"{count} of the database ignored: {segments} is used")
         return _pool_file(segments, database.readers, notes)
     if not spans:
         raise InputError(
@@ -228,7 +228,8 @@ def _build_table(
     vectors, rejects = _split_outcomes(rows, labels, outcomes)
     if not vectors:
         raise InputError(
-            f"{source}: no vector has a label; the first of {len(rejects)} reasons: "
+            f"{source}: no vector has a label; the first of "
+            f"{count_text(len(rejects), 'reason')}: "
             f"{rejects[0].reason}"
         )
     # The columns are checked together, also of rows that are left out: these get a label.
@@ -364,7 +365,8 @@ def _read_spans(rows: SpanRows) -> list[Span]:
 
 def _read_labels(rows: SpanRows) -> list[str]:
     """Return the label of each row; it may be empty."""
-    return text_column(rows.path, rows.frame["label"]).fill_null("").to_list()
+    labels = text_column(rows.path, rows.frame["label"]).fill_null("")
+    return [label.strip() for label in labels]
 
 
 def _read_seconds(path: Path, column: pl.Series) -> FloatArray:

@@ -119,7 +119,7 @@ def read_events(
         )
     errors = dict(recordings.errors)
     calls, rejects = make_calls(
-        corpus_annotations.annotations, dict(recordings.recordings), errors, str
+        corpus_annotations.annotations, dict(recordings.recordings), errors, str.strip
     )
     rejects = [*corpus_annotations.rejects, *corpus_annotations.skipped_files, *rejects]
     rows: list[Row] = []
@@ -186,7 +186,7 @@ def _add_row(
         rejects.append(annotation.reject(error))
         return
     row = {"recording": recording, "start_s": start_s, "end_s": end_s}
-    rows.append({**row, "label": annotation.label, **cells})
+    rows.append({**row, "label": annotation.label.strip(), **cells})
 
 
 def _parse_cells(extra: Mapping[str, Cell]) -> Row:

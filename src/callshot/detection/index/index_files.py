@@ -26,7 +26,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from callshot.encoders.catalogue import format_encoder
-from callshot.errors import InputError
+from callshot.errors import InputError, count_text
 from callshot.files import (
     error_reason,
     explain_unreadable,
@@ -147,7 +147,8 @@ class Index:
     def __repr__(self) -> str:
         damaged = f", {len(self.rejects)} damaged" if self.rejects else ""
         return (
-            f"Index({len(self)} windows of {len(self.recordings)} recordings{damaged}, "
+            f"Index({count_text(len(self), 'window')} of "
+            f"{count_text(len(self.recordings), 'recording')}{damaged}, "
             f"{self.settings.name})"
         )
 

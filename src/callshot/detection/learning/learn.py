@@ -275,6 +275,8 @@ def _make_result(
         new = len(model.examples) - len(earlier.examples)
     rejects = [*calls.rejects, *embedded_calls.rejects]
     notes = [*embedded_calls.notes, *_describe_background(model)]
+    if calls.segmentation is not None:
+        notes = [*calls.segmentation.notes, *notes]
     return LearningResult(model, new, rejects, notes)
 
 

@@ -10,7 +10,7 @@ from callshot.detection.learning.call_windows import find_grid, read_as
 from callshot.detection.models.model import AudioSettings
 from callshot.encoders.embed import SegmentAudio
 from callshot.encoders.spec import EncoderSpec
-from callshot.errors import InputError
+from callshot.errors import InputError, count_text
 from callshot.records import Recording, Segment
 
 Headers = dict[str, Recording]
@@ -112,4 +112,4 @@ def _describe_band(
 
 
 def _count(recordings: Sequence[Recording]) -> str:
-    return "1 recording" if len(recordings) == 1 else f"{len(recordings)} recordings"
+    return count_text(len(recordings), "recording")

@@ -19,7 +19,7 @@ from callshot.detection.models.leave_one_recording_out import (
     recall_by_class,
 )
 from callshot.detection.models.model import SEGMENT, Example, Model
-from callshot.errors import InputError, join_names
+from callshot.errors import InputError, count_text, join_names
 from callshot.records import FloatArray, IntArray
 
 Cells = tuple[str, str, str, str, str]
@@ -171,7 +171,8 @@ def _describe_input(model: Model) -> Iterator[str]:
     settings = model.settings
     examples = len(model.examples)
     yield (
-        f"{model.source}: {examples} examples of {len(model.classes)} labels, "
+        f"{model.source}: {count_text(examples, 'example')} of "
+        f"{count_text(len(model.classes), 'label')}, "
         f"{model.encoder}, {model.vectors.shape[1]} dimensions"
     )
     windows = "windows of the recordings, around the calls"
@@ -203,7 +204,8 @@ def _describe_classes(table: pl.DataFrame, *, has_clips: bool) -> Iterator[str]:
     if len(recalls) == 0:
         yield "expected accuracy: unknown; it needs labels with examples in two recordings"
         return
-    share = f"{recalls.mean():.0%} on average over {len(recalls)} labels"
+    labels = count_text(len(recalls), "label")
+    share = f"{recalls.mean():.0%} on average over {labels}"
     if has_clips:
         yield (
             "expected accuracy: not known for calls in recordings, because the examples are clips; "
@@ -241,13 +243,15 @@ def describe_thresholds(model: Model) -> Iterator[str]:
         yield f"thresholds: {str(error).removeprefix(f'{model.source}: ')}"
         return
     detector = expected.detector
-    yield f"thresholds at {DEFAULT_AIM:g} false alarm per hour and label, from {detector.origin}:"
+    aim = count_text(DEFAULT_AIM, "false alarm")
+    yield f"thresholds at {aim} per hour and label, from {detector.origin}:"
     yield from _align(_threshold_cells(model, expected))
     recalls = expected.recall[expected.testable > 0]
     if len(recalls) > 0:
         yield (
             f"expected recall of a scan at these thresholds: {recalls.mean():.0%} on average over "
-            f"{len(recalls)} labels (each example searched with those of other recordings)"
+            f"{count_text(len(recalls), 'label')} (each example searched with those of other "
+            "recordings)"
         )
     yield from describe_few_windows(model)
     yield from _describe_low_recall(model, expected)
@@ -261,7 +265,7 @@ def describe_few_windows(model: Model) -> Iterator[str]:
     count = len(background.vectors)
     seconds = count * background.hop_s
     yield (
-        f"thresholds rest on {count} windows of background ({seconds:.0f} s): that is little, and "
+        f"thresholds rest on {count_text(count, 'window')} of background ({seconds:.0f} s): that is little, and "
         f"they are uncertain; {MORE_BACKGROUND}"
     )
 

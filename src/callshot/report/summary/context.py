@@ -12,6 +12,7 @@ from typing import Any
 
 import polars as pl
 
+from callshot.errors import count_text
 from callshot.fewshot.crossover import first_lasting
 from callshot.fewshot.differences import MIN_SAMPLES, ROUNDING
 from callshot.fewshot.permutation import LARGEST_P
@@ -139,7 +140,7 @@ class Context:
 
     def examples(self, k: int) -> str:
         """Return k in words, and whether some call types have fewer."""
-        text = "1 example" if k == 1 else f"{k} examples"
+        text = count_text(k, "example")
         if k > self.evaluation.complete_shots:
             text = f"up to {text}"
         return f"{text} per call type"

@@ -10,6 +10,7 @@ from math import floor, isfinite, nan
 import numpy as np
 import polars as pl
 
+from callshot.errors import count_text
 from callshot.fewshot.differences import MIN_SAMPLES
 from callshot.fewshot.label_budget import REACHES, labels_for_target
 from callshot.records.frames import Frame, value_matrix
@@ -184,9 +185,8 @@ def _describe_rarest(context: Context, points: Frame) -> list[str]:
     k = rarest.complete_to_k
     if k >= points["k"][-1]:
         return []
-    return [
-        f"More than {k} of each cannot be tested: '{rarest.label}' has {rarest.exemplars} examples."
-    ]
+    examples = count_text(rarest.exemplars, "example")
+    return [f"More than {k} of each cannot be tested: '{rarest.label}' has {examples}."]
 
 
 def _describe_interval(context: Context, metric: str, point: Point) -> list[str]:
