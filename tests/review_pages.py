@@ -1,6 +1,5 @@
 """A small scan to review, and a server of it in a process of its own."""
 
-import json
 import os
 import re
 import signal
@@ -16,6 +15,7 @@ import soundfile
 
 from callshot.detection.events.events import events_frame
 from callshot.files import sha256_file
+from callshot.report.provenance_file import format_provenance
 
 RATE_HZ = 4000
 DURATION_S = 60.0
@@ -62,7 +62,7 @@ def _write_scan(scan: Path, audio: Path, rows: list[dict[str, object]]) -> Path:
         "aim_per_hour": 1.0,
         "index": {"channel": "first"},
     }
-    (scan / "scan.json").write_text(json.dumps(facts))
+    (scan / "scan.json").write_bytes(format_provenance(facts))
     return scan
 
 
