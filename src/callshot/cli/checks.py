@@ -21,8 +21,8 @@ def verify(
         Path | None,
         typer.Argument(
             metavar="STUDY|RESULTS|REVIEW|STORE|INDEX|TABLE",
-            help="Study file, folder of results or of a review, stored embeddings, index or table to "
-            "check.",
+            help="Study file, folder of results or of a review, stored embeddings, index or "
+            "table to check.",
             show_default="study.toml in this folder, or the stored embeddings of the user",
         ),
     ] = None,

@@ -49,18 +49,12 @@ def read_intact_provenance(path: Path) -> dict[str, Any]:
     """Return the content of a provenance file; raise InputError if it is not as it was written."""
     with explain_unreadable(path):
         content = path.read_bytes()
-    provenance = None
     if is_intact(content):
-        with suppress(ValueError, RecursionError):
+        with suppress(ValueError, LookupError, TypeError, RecursionError):
             provenance = json.loads(content)
-    is_provenance = isinstance(provenance, dict) and isinstance(
-        provenance.get("files"), dict
-    )
-    if not is_provenance:
-        raise InputError(
-            f"{path}: {DAMAGED}, or not from callshot; make the results again"
-        )
-    return dict(provenance)
+            if isinstance(provenance["files"], dict):
+                return dict(provenance)
+    raise InputError(f"{path}: {DAMAGED}, or not from callshot; make the results again")
 
 
 def check_result(path: Path, provenance_names: Iterable[str]) -> None:
