@@ -551,7 +551,7 @@ def test_a_killed_scan_goes_on_to_the_same_bytes(
 def test_results_are_verified_with_their_index(field, tmp_path):
     run_scan(field, field / "site", tmp_path / "out")
     states = {one.state for one in verify_path(tmp_path / "out")}
-    assert states == {"ok", "unverified"}
+    assert states == {"ok"}
     (tmp_path / "out" / "events.csv").write_text("edited")
     next((tmp_path / "out" / "index").rglob("*.npy")).write_bytes(b"")
     (tmp_path / "out" / "mine.txt").write_text("mine")

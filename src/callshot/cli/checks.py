@@ -20,8 +20,9 @@ def verify(
     path: Annotated[
         Path | None,
         typer.Argument(
-            metavar="STUDY|RESULTS|STORE|INDEX|TABLE",
-            help="Study file, folder of results, stored embeddings, index or table to check.",
+            metavar="STUDY|RESULTS|REVIEW|STORE|INDEX|TABLE",
+            help="Study file, folder of results or of a review, stored embeddings, index or "
+            "table to check.",
             show_default="study.toml in this folder, or the stored embeddings of the user",
         ),
     ] = None,

@@ -1,6 +1,6 @@
 """Commands for models: learn, model, export."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -43,7 +43,7 @@ class EncoderOptions:
             "-e",
             metavar="NAME",
             help="Name of the encoder. callshot encoders shows all names.",
-            show_default="the encoder of the model, if there is a model",
+            show_default="the encoder of the model or the review, if it has one",
         ),
     ] = None
     choices: Choices = None
@@ -133,7 +133,8 @@ def learn(
         typer.Option(
             metavar="MODEL|REVIEW",
             help="Model to which the examples are added. Or, without EXAMPLES, a folder of "
-            "callshot review: its confirmed calls are added to the model that made the detections.",
+            "callshot review: its confirmed calls are added to the model that made the detections. "
+            "EXAMPLES alone, also a folder of callshot review, make a new model.",
         ),
     ] = None,
     quiet: Quiet = False,
@@ -201,7 +202,8 @@ def _find_review(
 ) -> tuple[Path | None, Path | None]:
     """Return the review that examples come from, None if from no review, and the model to add to.
 
-    `learn --add REVIEW` adds to the model of the review, `learn REVIEW --add MODEL` to another one.
+    `learn REVIEW` makes a model of the calls of a review, `learn REVIEW --add MODEL` adds them to a
+    model, and `learn --add REVIEW` to the model of the review, for which the review stands.
     """
     from callshot.review.journal import is_review
 
@@ -211,15 +213,10 @@ def _find_review(
                 "add: a review is added to its own model; remove EXAMPLES, or run learn once for "
                 "the review and once for EXAMPLES"
             )
-        return add, None
+        return add, add
     if examples is None:
         raise OptionError("add: expected EXAMPLES, or the folder of a review in --add")
     if is_review(examples):
-        if add is None:
-            raise OptionError(
-                f"add: name a model to which the calls of {examples} are added, or use --add "
-                f"{examples} for the model of the review"
-            )
         return examples, add
     return None, add
 
@@ -234,17 +231,30 @@ def _learn_review(
     add: Path | None,
     progress: "Progress",
 ) -> "LearningResult":
-    """Learn from a review, which has annotations and settings of its own."""
+    """Learn from a review, which has annotations of its own, and settings if it has a model."""
     from callshot.detection.learning.example_calls import LearningOptions
     from callshot.review.learn_review import learn_review_files
 
-    if options != LearningOptions(annotation_options=options.annotation_options):
+    if add is not None and options != LearningOptions(
+        annotation_options=options.annotation_options
+    ):
         raise OptionError(
             "add: calls of a review are read with the settings of its model; remove the options of "
             "annotations and audio"
         )
+    if options.annotations is not None:
+        raise OptionError(
+            f"annotations: {review} is a review, whose calls are the annotations; remove "
+            "--annotations"
+        )
     return learn_review_files(
-        review, out, encoder, embedding, add=add, progress=progress
+        review,
+        out,
+        encoder,
+        embedding,
+        add=add,
+        options=replace(options, annotation_options=None),
+        progress=progress,
     )
 
 

@@ -273,7 +273,7 @@ def _convert(
     if not is_review(events):
         return convert_files(events, to, out, recordings, annotation_options)
     results, files = convert_review(events, to, out, recordings)
-    notes = []
+    notes = [f"note: {note}" for note in results.notes]
     if results.conflicts:
         calls = count_text(results.conflicts, "call")
         notes.append(f"note: {calls} left out, because reviewers disagree")

@@ -262,10 +262,10 @@ def describe_few_windows(model: Model) -> Iterator[str]:
     background = model.background
     if background is None or not 0 < len(background.vectors) < FEW_WINDOWS:
         return
-    count = len(background.vectors)
-    seconds = count * background.hop_s
+    windows = count_text(len(background.vectors), "window")
+    seconds = len(background.vectors) * background.hop_s
     yield (
-        f"thresholds rest on {count_text(count, 'window')} of background ({seconds:.0f} s): that is little, and "
+        f"thresholds rest on {windows} of background ({seconds:.0f} s): that is little, and "
         f"they are uncertain; {MORE_BACKGROUND}"
     )
 

@@ -12,6 +12,7 @@ from callshot.corpus.segment_table import REJECTS, write_rejects
 from callshot.detection.learning.embed_calls import EmbeddedCalls, embed_calls
 from callshot.detection.learning.example_calls import read_call_table, segment_settings
 from callshot.detection.learning.learn import plain_fingerprint
+from callshot.detection.learning.recording_checks import CallAudio
 from callshot.detection.models.model import (
     SEGMENT,
     Model,
@@ -53,12 +54,14 @@ class LabelledSegments:
     """A row per segment with the columns of SEGMENT_LABELS, and what was left out.
 
     `scores` are the log-odds of all classes, segments × classes, in the order of `model.classes`.
+    `audio` has the segments as they were given, and the folder of their recordings.
     """
 
     frame: pl.DataFrame
     scores: FloatArray
     rejects: Sequence[Reject]
     notes: Sequence[str]
+    audio: CallAudio
 
 
 def label_segments(
@@ -90,7 +93,7 @@ def label_segments(
     scores = score_vectors(model, embedded.vectors)
     frame = _make_frame(model, embedded, scores)
     notes = [*embedded.notes, *_describe_distance(model, frame["distance"].to_numpy())]
-    return LabelledSegments(frame, scores, embedded.rejects, notes)
+    return LabelledSegments(frame, scores, embedded.rejects, notes, calls)
 
 
 def _describe_distance(model: Model, distance: FloatArray) -> list[str]:
@@ -188,10 +191,17 @@ def scan_segment_files(
             write_rejects(result.rejects, folder / REJECTS)
             return names
 
+        first = result.audio.calls[0]
         facts = {
             "callshot": __version__,
-            "model": describe_file(model_path, encoder=model.encoder),
+            "model": {
+                **describe_file(model_path, encoder=model.encoder),
+                "path": str(model_path.absolute()),
+            },
             "segments": describe_file(segments),
+            "folders": [str(result.audio.root.absolute())],
+            "channel": first.channel_rule,
+            "source_rate_hz": first.source_rate_hz,
             "licence": model.provenance.licence,
             "labels": len(result.frame),
             "rejects": len(result.rejects),
