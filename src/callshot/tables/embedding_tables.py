@@ -41,6 +41,7 @@ from callshot.records.columns import (
     select_columns,
 )
 from callshot.records.csv_cells import restore_frame
+from callshot.records.npz import open_npz
 from callshot.records.parquet import describe_parquet, read_parquet, write_parquet
 from callshot.storage import to_path
 
@@ -269,7 +270,7 @@ def check_repeated(path: Path, header: Sequence[str], names: Sequence[str]) -> N
 @contextmanager
 def _open_npz(path: Path) -> Iterator[Any]:
     with path.open("rb") as stream, warnings.catch_warnings(action="ignore"):
-        yield np.lib.npyio.NpzFile(stream, allow_pickle=False)
+        yield open_npz(stream, path)
 
 
 def _read_npz(path: Path) -> pl.DataFrame:
