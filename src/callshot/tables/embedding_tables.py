@@ -125,6 +125,18 @@ def write_table(
         write_parquet(frame, temporary, metadata=metadata)
 
 
+def stored_checksum(path: Path) -> str:
+    """Return a text that is the same for tables with the same vectors; nothing if there is none.
+
+    It is the checksum that `write_table` wrote, with the dimensions of joined encoders, which
+    decide the scale of vectors.
+    """
+    with explain_read_errors(path):
+        metadata = describe_parquet(path).metadata
+    checksum = metadata.get(CHECKSUM, "")
+    return f"{checksum} {metadata.get('views', '')}" if checksum else ""
+
+
 def content_checksum(frame: pl.DataFrame) -> str:
     """Return the SHA-256 of the content of a table, whatever its file looks like."""
     vectors = frame["embedding"].explode().to_numpy()
