@@ -7,6 +7,7 @@ from callshot.corpus.segment_table import read_rejects
 from callshot.errors import count_text
 from callshot.records import BASELINE_KINDS, METRIC_NAMES
 from callshot.study.baseline_steps import PUBLISHED
+from callshot.study.equal_encoders import describe_equal_encoders, is_measured
 from callshot.study.file_steps import SEGMENTS_INFO
 from callshot.study.steps import Step
 from callshot.study.train_baselines import read_baselines
@@ -15,6 +16,8 @@ from callshot.tables.fold_files import FOLDS_INFO
 
 def describe_outcome(step: Step) -> list[str]:
     """Return a line on the outcome of a step, then notes; nothing where there is nothing to say."""
+    if not is_measured(step.folder):
+        return describe_equal_encoders([step.folder])
     if step.kind == "segment":
         return _describe_segments(step)
     if step.kind == "embed":

@@ -10,6 +10,7 @@ label, start_s and end_s (without them a row is a whole recording), and optional
 and fold, as in a table.
 """
 
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from callshot.records.columns import (
     table_columns,
     text_column,
 )
+from callshot.records.npz import open_npz
 from callshot.records.parquet import describe_parquet, read_parquet
 from callshot.tables.birdnet_analyzer import TEXT_SUFFIX, read_analyzer
 from callshot.tables.embedding_tables import explain_read_errors
@@ -280,9 +282,12 @@ def _stack_vectors(source: Path, rows: SpanRows, vectors: dict[int, Vector]) -> 
 def _read_array(path: Path) -> Vector:
     """Read a matrix of finite numbers; float16 becomes float32."""
     with explain_read_errors(path), path.open("rb") as stream:
-        matrix: Any = np.load(stream, allow_pickle=False)
-        if not isinstance(matrix, np.ndarray):
-            matrix = _only_matrix(path, matrix)
+        matrix: Any
+        if zipfile.is_zipfile(stream):
+            matrix = _only_matrix(path, open_npz(stream, path))
+        else:
+            stream.seek(0)
+            matrix = np.load(stream, allow_pickle=False)
     if matrix.dtype.kind not in "fiu" or matrix.ndim != 2 or 0 in matrix.shape:
         raise InputError(
             f"{path}: expected numbers, segments × dimensions, "

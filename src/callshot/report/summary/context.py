@@ -12,7 +12,6 @@ from typing import Any
 
 import polars as pl
 
-from callshot.errors import count_text
 from callshot.fewshot.crossover import first_lasting
 from callshot.fewshot.differences import MIN_SAMPLES, ROUNDING
 from callshot.fewshot.permutation import LARGEST_P
@@ -140,10 +139,12 @@ class Context:
 
     def examples(self, k: int) -> str:
         """Return k in words, and whether some call types have fewer."""
-        text = count_text(k, "example")
-        if k > self.evaluation.complete_shots:
-            text = f"up to {text}"
-        return f"{text} per call type"
+        noun = "example" if k == 1 else "examples"
+        return f"{self.number(k)} {noun} per call type"
+
+    def number(self, k: int) -> str:
+        """Return k as a number, and whether some call types have fewer."""
+        return str(k) if k <= self.evaluation.complete_shots else f"up to {k}"
 
     def describe_wins(self, difference: Point) -> str:
         """Return in how many samples a difference is above 0, or nothing if that is not known."""
