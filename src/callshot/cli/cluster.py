@@ -24,7 +24,9 @@ def use_cluster(
 
     with open_cluster(where, threads=threads) as cluster:
         if not quiet:
-            line = f"cluster: {cluster.workers} workers; dashboard: {cluster.dashboard}"
+            line = f"cluster: {cluster.workers} workers"
+            if cluster.dashboard:
+                line = f"{line}; dashboard: {cluster.dashboard}"
             print(printable(line), file=sys.stderr)
         yield cluster
     if not quiet:
