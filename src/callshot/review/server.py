@@ -17,7 +17,14 @@ from threading import Timer
 from typing import TYPE_CHECKING
 
 from callshot.errors import InputError, OptionError, OutputError
-from callshot.files import LockBusy, atomic_path, error_reason, hold_lock, make_folder
+from callshot.files import (
+    LockBusy,
+    atomic_path,
+    check_own_folder,
+    error_reason,
+    hold_lock,
+    make_folder,
+)
 from callshot.review.journal import JOURNAL, open_journal
 from callshot.review.session import Review
 from callshot.review.session_facts import describe_learning
@@ -56,8 +63,9 @@ def open_review(
     path: Path, sources: SourceOptions, options: ServerOptions, out: Path | None = None
 ) -> Iterator[Review]:
     """Open what is to be reviewed and its journal; one process at a time has it."""
-    source = open_source(path, sources)
     folder = out or default_folder(path)
+    check_own_folder(folder)
+    source = open_source(path, sources)
     make_folder(folder)
     facts = {
         **source.facts,
