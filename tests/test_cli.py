@@ -603,7 +603,7 @@ def test_a_file_of_the_users_with_one_of_our_names_is_not_touched(
     out.mkdir()
     (out / "curve.csv").write_text("mine")
     run("evaluate", table, "--out", out, *FEW, code=2)
-    assert "curve.csv exists and was not written by callshot" in capsys.readouterr().err
+    assert "curve.csv, not written by callshot" in capsys.readouterr().err
     assert (out / "curve.csv").read_text() == "mine"
     assert [p.name for p in out.iterdir()] == ["curve.csv"]
 
@@ -674,6 +674,17 @@ def test_kernels_of_a_package_that_cannot_be_written_are_kept_in_our_own_folder(
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     run("--version")
     assert os.environ.pop("NUMBA_CACHE_DIR") == str(tmp_path / "numba")
+
+
+def test_kernels_of_another_user_are_not_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path))
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    (tmp_path / "numba").mkdir(mode=0o777)
+    owner = (tmp_path / "numba").stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    run("--version")
+    assert "NUMBA_CACHE_DIR" not in os.environ
 
 
 @pytest.mark.parametrize(

@@ -200,6 +200,8 @@ def test_what_clips_say_of_each_other_is_not_promised_for_calls_in_noise(
     assert "is not known" in shown.out
     shown = run("scan", own, "--segments", table, "--out", tmp_path / "by-own")
     assert "is not known" not in shown.out
+
+
 @pytest.mark.parametrize("quiet", [[], ["--quiet"]])
 def test_the_last_line_says_how_much_was_left_out_and_why(tmp_path, quiet, run):
     site = write_site(tmp_path / "site")

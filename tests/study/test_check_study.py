@@ -68,6 +68,7 @@ def test_a_file_of_others_among_the_results_is_an_error_before_the_first_step(
     foreign = tmp_path / "results" / name
     foreign.parent.mkdir(parents=True)
     foreign.write_text("mine")
+    (tmp_path / "results" / "scan.json").write_text('{"files": {}}')  # of callshot scan
     message = f"{name} exists and was not written by callshot"
     with pytest.raises(OutputError, match=message):
         run_steps(study)

@@ -213,9 +213,12 @@ def test_a_changed_label_is_noticed_when_the_results_are_around_the_recordings(
     tmp_path: Path,
 ) -> None:
     study = make_study(tmp_path)
-    replace_text(study, 'out = "results"', 'out = "."')
     run_steps(study)
-    replace_text(tmp_path / "recordings" / "r0.txt", "roar", "rumble")
+    recordings = tmp_path / "results" / "recordings"
+    shutil.move(tmp_path / "recordings", recordings)
+    replace_text(study, 'audio = "recordings"', 'audio = "results/recordings"')
+    run_steps(study)
+    replace_text(recordings / "r0.txt", "roar", "rumble")
     assert "segment here" in run_steps(study)
 
 

@@ -148,7 +148,24 @@ def _set_kernel_cache() -> None:
     if not os.access(Path(__file__).parents[1] / "fewshot" / "kernels", os.W_OK):
         from callshot.storage import home
 
-        os.environ.setdefault("NUMBA_CACHE_DIR", str(home() / "numba"))
+        folder = home() / "numba"
+        if _make_private(folder):
+            os.environ.setdefault("NUMBA_CACHE_DIR", str(folder))
+
+
+def _make_private(folder: Path) -> bool:
+    """Make a folder into which nobody else can write; return whether it is one.
+
+    Several users may share $CALLSHOT_HOME, and numba runs what it finds in its folder.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if folder.is_symlink():
+            return False
+        folder.chmod(0o700)  # only its owner may do that
+    except OSError:
+        return False
+    return sys.platform == "win32" or folder.stat().st_uid == os.geteuid()
 
 
 def _fail(message: str) -> NoReturn:

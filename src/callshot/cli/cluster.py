@@ -24,8 +24,9 @@ def use_cluster(
 
     with open_cluster(where, threads=threads) as cluster:
         if not quiet:
-            workers = count_text(cluster.workers, "worker")
-            line = f"cluster: {workers}; dashboard: {cluster.dashboard}"
+            line = f"cluster: {count_text(cluster.workers, 'worker')}"
+            if cluster.dashboard:
+                line = f"{line}; dashboard: {cluster.dashboard}"
             print(printable(line), file=sys.stderr)
         yield cluster
     if not quiet:

@@ -353,6 +353,7 @@ def coverage(
     from rich.console import Console
 
     from callshot.encoders.band_coverage import EDGES_HZ
+    from callshot.files import check_own_folder
     from callshot.report.band_coverage import (
         open_coverage,
         show_coverage,
@@ -361,6 +362,8 @@ def coverage(
     from callshot.study.band_coverage import measure_coverage
 
     numbers = parse_speeds(speeds)
+    if out is not None:
+        check_own_folder(out)
     with open_coverage(segments.parent if out is None else out) as output:
         result = measure_coverage(
             segments, names or (), numbers, audio=audio, threads=threads

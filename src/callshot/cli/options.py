@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from callshot.errors import OptionError, check_range
-from callshot.files import check_results_folder
+from callshot.files import check_own_folder, check_results_folder
 
 if TYPE_CHECKING:
     from callshot.corpus.annotations import AnnotationOptions
@@ -42,7 +42,9 @@ Audio = Annotated[
 
 def check_out(name: Path) -> Path:
     """Check a folder for results."""
-    return check_results_folder("" if name == NO_NAME else str(name))
+    folder = check_results_folder("" if name == NO_NAME else str(name))
+    check_own_folder(folder)
+    return folder
 
 
 def parse_out(text: str) -> Path:
@@ -58,7 +60,7 @@ Out = Annotated[
         metavar="DIR",
         parser=parse_out,
         callback=check_out,
-        help="Folder for the results. It is made if it does not exist.",
+        help="Folder for the results: a new one, an empty one, or one with results of callshot.",
     ),
 ]
 OutTable = Annotated[

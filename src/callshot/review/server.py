@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.files import (
     LockBusy,
+    check_own_folder,
     error_reason,
     hold_lock,
     make_folder,
@@ -57,8 +58,9 @@ def open_review(
     path: Path, sources: SourceOptions, options: ServerOptions, out: Path | None = None
 ) -> Iterator[Review]:
     """Open what is to be reviewed and its journal; one process at a time has it."""
-    source = open_source(path, sources)
     folder = out or default_folder(path)
+    check_own_folder(folder)
+    source = open_source(path, sources)
     make_folder(folder)
     facts = {
         **source.facts,

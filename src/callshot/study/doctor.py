@@ -46,7 +46,7 @@ REQUIRED = (
 EXTRAS = {
     **PACKAGES,
     "annotations": ("crowsetta",),
-    "cluster": ("distributed",),
+    "cluster": ("distributed", "cryptography"),
     "review": ("starlette", "uvicorn"),
     "storage": ("fsspec", "s3fs"),
 }

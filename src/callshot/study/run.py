@@ -23,7 +23,7 @@ from callshot.errors import InputError, OptionError, OutputError, count_text
 from callshot.fewshot.device import check_device, network_device
 from callshot.fewshot.folds import check_folds, count_classes, evaluated_classes
 from callshot.fewshot.sweep_on_cluster import choose_sweep_device
-from callshot.files import LockBusy, hold_lock
+from callshot.files import LockBusy, check_own_folder, hold_lock
 from callshot.jobs import Cluster
 from callshot.records import ClassCount, Inspection, Progress, no_progress
 from callshot.report.output_folder import open_output_folder
@@ -139,6 +139,7 @@ def check_study(study: Study, steps: Sequence[Step], device: str | None = None) 
     check_trainable(study.baselines, network_device(device))
     check_store(study.store or default_store())
     names = certain_names(study.corpus_names)
+    check_own_folder(study.out)
     with open_output_folder(study.out, names, PROVENANCE, owner=study.owner):
         pass
     if study.references is not None:
