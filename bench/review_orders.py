@@ -130,8 +130,7 @@ def make_trial(site: Site, folder: Path, seed: int) -> Trial:
     usual = find_window_aim(site.usual_per_h, index, model.background)
     detector = make_detector(model, model.background, usual)
     items = make_items(events)
-    loose = find_window_aim(site.loose_per_h, index, model.background)
-    metric = make_metric(model, loose)
+    metric = make_metric(model)
     review = folder / f"review-{seed}"
     review.mkdir()
     half = set(names[::2])

@@ -192,7 +192,9 @@ def main() -> None:
             places = {part: folder / part for part in ("source", "target")}
             places[changed] = change_corpus(folder / changed, folder / change, change)
             clips, calls = (
-                callshot.segment(place / "recordings", place / "raven")
+                callshot.segment(
+                    place / "recordings", place / "raven", min_length_s=1.0
+                )
                 for place in places.values()
             )
             labels = frequent_labels(clips) & frequent_labels(calls)

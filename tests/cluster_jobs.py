@@ -4,13 +4,42 @@ import errno
 import os
 import signal
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from callshot.detection.index.long_recordings import Span
 from callshot.errors import InputError, OutputError
 from callshot.files import explain_unreadable
 from callshot.jobs import Job, Outcome, TryLater
+
+TLS = "distributed.comm.tls"
+
+
+def list_certificates(security) -> dict[str, str]:
+    """Return settings of Dask with which others can connect to a local cluster."""
+    settings = {f"{TLS}.ca-file": security.tls_ca_file}
+    for role in ("client", "worker"):
+        settings[f"{TLS}.{role}.cert"] = getattr(security, f"tls_{role}_cert")
+        settings[f"{TLS}.{role}.key"] = getattr(security, f"tls_{role}_key")
+    return settings
+
+
+def name_variables(settings: dict[str, str]) -> dict[str, str]:
+    """Return settings of Dask as variables of the environment."""
+    variables = {}
+    for name, value in settings.items():
+        words = name.replace(".", "__").replace("-", "_")
+        variables[f"DASK_{words.upper()}"] = value
+    return variables
+
+
+@contextmanager
+def use_certificate(security):
+    """Have Dask use the certificate of a local cluster in this process."""
+    import dask
+
+    with dask.config.set(list_certificates(security)):
+        yield
 
 
 def make_job(folder: Path, items: list[str], **changes) -> Job:

@@ -1,6 +1,5 @@
 """A small scan to review, and a server of it in a process of its own."""
 
-import json
 import os
 import re
 import signal
@@ -16,6 +15,7 @@ import soundfile
 
 from callshot.detection.events.events import events_frame
 from callshot.files import sha256_file
+from callshot.report.provenance_file import format_provenance
 
 RATE_HZ = 4000
 DURATION_S = 60.0
@@ -25,6 +25,8 @@ FILES = (HOSTILE_FILE, "second_20260301_170000.wav")
 LABELS = ("rumble", "trumpet", HOSTILE)
 TONES_HZ = {"rumble": 30, "trumpet": 400, HOSTILE: 120}
 CALLS_PER_FILE = 12
+UNEVEN_S = 4.0  # length of a recording
+UNEVEN = {"at_start.wav": 0.0, "at_end.wav": 3.0}  # where the sound is
 START_LIMIT_S = 60
 
 
@@ -33,7 +35,24 @@ def make_scan(folder: Path) -> Path:
     audio = folder / "audio"
     audio.mkdir(parents=True)
     rows = [row for name in FILES for row in _write_recording(audio, name)]
-    scan = folder / "scan"
+    return _write_scan(folder / "scan", audio, rows)
+
+
+def make_uneven_scan(folder: Path) -> Path:
+    """Write a scan of two calls: the first is loud at its start, the second at its end."""
+    audio = folder / "audio"
+    audio.mkdir(parents=True)
+    rows = []
+    for score, (name, start_s) in zip((0.9, 0.8), UNEVEN.items(), strict=True):
+        signal_ = np.zeros(round(UNEVEN_S * RATE_HZ))
+        _add_call(signal_, 400, start_s, UNEVEN_S / 4)
+        soundfile.write(audio / name, signal_, RATE_HZ)
+        place = {"recording": name, "start_s": 0.0, "end_s": UNEVEN_S}
+        rows.append({**place, "label": LABELS[0], "score": score})
+    return _write_scan(folder / "scan", audio, rows)
+
+
+def _write_scan(scan: Path, audio: Path, rows: list[dict[str, object]]) -> Path:
     scan.mkdir()
     events_frame(rows).write_parquet(scan / "events.parquet")
     facts = {
@@ -43,7 +62,7 @@ def make_scan(folder: Path) -> Path:
         "aim_per_hour": 1.0,
         "index": {"channel": "first"},
     }
-    (scan / "scan.json").write_text(json.dumps(facts))
+    (scan / "scan.json").write_bytes(format_provenance(facts))
     return scan
 
 

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -18,8 +20,10 @@ from typer.testing import CliRunner
 from callshot import cli
 from callshot.interrupts import MESSAGE
 from callshot.records import METRICS, SPREADS
+from callshot.records.frames import DIFFERENCES
 from callshot.tables.embedding_tables import write_table
 from corpora import random_corpus
+from corpus_results import make_tables
 
 FEW = [
     "--shots",
@@ -123,6 +127,62 @@ def test_evaluate_writes_every_file_with_its_columns(table, tmp_path, capsys):
     assert provenance["protocol"]["seed"] == 0
     assert provenance["inputs"][0]["file"] == "mfcc.parquet"
     assert "herd" in capsys.readouterr().out
+
+
+def write_two(folder: Path, separation: float) -> list[Path]:
+    """Write tables of two encoders; 0 gives the second one the vectors of the first."""
+    tables = make_tables(encoders={"good": 2.0, "other": separation})
+    if not separation:
+        tables[1] = replace(tables[0], encoder="other")
+    paths = []
+    for table in tables:
+        path = folder / f"{table.encoder}.parquet"
+        write_table(table, path)
+        paths.append(path)
+    return paths
+
+
+MANY = ["--shots", "1-3", "--draws", "4", "--bootstraps", "101", "--no-figure"]
+MANY += ["--shared-draws", "101", "--total-samples", "101", "--permutations", "0"]
+
+
+def test_evaluate_compares_two_tables_and_says_which_is_better(tmp_path, capsys):
+    out = tmp_path / "out"
+    run("evaluate", *write_two(tmp_path, 0.2), "--out", out, *MANY)
+    shown = capsys.readouterr().out
+    assert "good is clearly better than other: mAP is 0." in shown
+    differences = pl.read_csv(out / "differences.csv")
+    assert differences.columns == list(DIFFERENCES)
+    assert set(differences.select("one", "other").iter_rows()) == {("good", "other")}
+    provenance = json.loads((out / "provenance.json").read_text())
+    assert "differences.csv" in provenance["files"]
+    curve = pl.read_csv(out / "curve.csv")
+    means = [
+        curve.filter(encoder=name, metric="map", spread="total", k=3)["mean"][0]
+        for name in ("good", "other")
+    ]
+    row = differences.filter(scoring="all", metric="map", spread="total", k=3)
+    assert row["mean"][0] == pytest.approx(means[0] - means[1])
+    run("evaluate", tmp_path / "good.parquet", "--out", out, *MANY)
+    assert not (out / "differences.csv").exists()  # of the earlier evaluation
+
+
+def test_evaluate_says_that_a_small_difference_is_not_clear(tmp_path, capsys):
+    run("evaluate", *write_two(tmp_path, 2.0), "--out", tmp_path / "out", *MANY)
+    assert "it is not clear whether" in capsys.readouterr().out
+
+
+def test_evaluate_measures_tables_with_the_same_vectors_once(tmp_path, capsys):
+    out = tmp_path / "out"
+    run("evaluate", *write_two(tmp_path, 0.0), "--out", out, *MANY)
+    shown = capsys.readouterr().out
+    assert "other gives the same vectors as good" in shown
+    assert set(pl.read_csv(out / "curve.csv")["encoder"]) == {"good"}
+    assert not (out / "differences.csv").exists()
+    tables = [tmp_path / f"{name}.parquet" for name in ("good", "other")]
+    run("baselines", *tables, "--against", out, "--out", tmp_path / "trained")
+    trained = pl.read_csv(tmp_path / "trained" / "baselines.csv")
+    assert set(trained["encoder"]) == {"good"}
 
 
 def test_evaluate_says_how_many_labels_a_target_needs(table, tmp_path, capsys):
@@ -543,7 +603,7 @@ def test_a_file_of_the_users_with_one_of_our_names_is_not_touched(
     out.mkdir()
     (out / "curve.csv").write_text("mine")
     run("evaluate", table, "--out", out, *FEW, code=2)
-    assert "curve.csv exists and was not written by callshot" in capsys.readouterr().err
+    assert "curve.csv, not written by callshot" in capsys.readouterr().err
     assert (out / "curve.csv").read_text() == "mine"
     assert [p.name for p in out.iterdir()] == ["curve.csv"]
 
@@ -614,6 +674,17 @@ def test_kernels_of_a_package_that_cannot_be_written_are_kept_in_our_own_folder(
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     run("--version")
     assert os.environ.pop("NUMBA_CACHE_DIR") == str(tmp_path / "numba")
+
+
+def test_kernels_of_another_user_are_not_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path))
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    (tmp_path / "numba").mkdir(mode=0o777)
+    owner = (tmp_path / "numba").stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    run("--version")
+    assert "NUMBA_CACHE_DIR" not in os.environ
 
 
 @pytest.mark.parametrize(

@@ -337,4 +337,4 @@ def test_calls_in_the_background_of_a_site_are_compared_with_the_site(
     run(*words, tmp_path / "no.parquet", *sequence, code=2)
     assert "sequence: cannot be combined with --site" in capsys.readouterr().err
     run(*words, tmp_path / "no.parquet", "--snr-db", "5", code=2)
-    assert "snr_db: needs --site" in capsys.readouterr().err
+    assert "--snr-db: needs --site" in capsys.readouterr().err

@@ -49,7 +49,7 @@ def test_learn_model_scan_and_export_work_one_after_the_other(
     shown = run("scan", model, site, "--out", found, "--to", "raven,audacity")
     assert "next: callshot score" in shown.out
     assert "callshot review" in shown.out
-    assert "aim: 1 false alarms per hour and class" in shown.out
+    assert "aim: 1 false alarm per hour and class" in shown.out
     events = pl.read_csv(found / "events.csv")
     assert set(events["label"]) <= {"hoot", "bark", "trill"}
     again = tmp_path / "again"
@@ -62,9 +62,9 @@ def test_learn_model_scan_and_export_work_one_after_the_other(
 
 def test_bad_input_is_one_line(tmp_path, site, run):
     shown = run("learn", site, "--encoder", "mfcc", "--out", tmp_path / "m.txt", code=2)
-    assert shown.err.startswith("callshot: out: expected a name that ends in .npz")
+    assert shown.err.startswith("callshot: --out: expected a name that ends in .npz")
     shown = run("learn", site, "--out", tmp_path / "m.npz", code=2)
-    assert shown.err.startswith("callshot: encoder: name one")
+    assert shown.err.startswith("callshot: --encoder: name one")
     shown = run("model", site / "a.wav", code=2)
     assert "expected a model of callshot learn" in shown.err
     assert shown.err.count("\n") == 1
@@ -73,7 +73,7 @@ def test_bad_input_is_one_line(tmp_path, site, run):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--false-alarms", "0"), "false_alarms: expected more than 0"),
+        (("--false-alarms", "0"), "--false-alarms: expected more than 0"),
         (("--to", "ravn"), "to: 'ravn': did you mean raven?"),
         (("--gap", "-1"), "gap: expected 0 or more seconds, got -1"),
         (("--segments", "s.parquet"), "segments: expected either RECORDINGS"),
@@ -106,7 +106,7 @@ def test_scan_lays_clips_into_the_site_unless_told_otherwise(
     run("learn", clips, "--encoder", "mfcc", "--out", model)
     site = calls / "noise.wav"
     shown = run("scan", model, site, "--out", tmp_path / "auto")
-    assert "4 examples were mixed into background" in shown.out
+    assert "4 examples mixed into background" in shown.out
     index = tmp_path / "auto" / "index"
     shown = run("scan", model, index, "--adapt", "none", "--out", tmp_path / "plain")
     assert "mixed into" not in shown.out
@@ -114,3 +114,117 @@ def test_scan_lays_clips_into_the_site_unless_told_otherwise(
     shown = run("learn", clips, "--encoder", "mfcc", "--site", site, "--out", model)
     shown = run("scan", model, index, "--out", tmp_path / "learned")
     assert "windows without labels" in shown.out
+
+
+def write_noise(path, seconds, seed=0):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    noise = np.random.default_rng(seed).normal(0, 0.01, int(seconds * 16000))
+    sf.write(path, noise, 16000)
+
+
+def test_learn_says_at_once_when_background_is_little(tmp_path, site, monkeypatch, run):
+    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
+    words = ("learn", site, "-e", "mfcc", "--window", "0.5", "-o", tmp_path / "m.npz")
+    write_noise(tmp_path / "short" / "a.wav", 8.5)
+    shown = run(*words, "--background", tmp_path / "short")
+    assert "thresholds rest on 17 windows" in shown.out
+    assert "--background" in shown.out
+    write_noise(tmp_path / "long" / "a.wav", 120)
+    shown = run(*words, "--background", tmp_path / "long")
+    assert "thresholds rest on" not in shown.out
+    assert "hardly any call" not in shown.out
+
+
+def test_learn_and_model_say_when_hardly_any_call_would_be_found(
+    tmp_path, site, monkeypatch, run
+):
+    """The background has the calls of the examples, so thresholds are above these."""
+    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
+    model = tmp_path / "m.npz"
+    like_calls = write_site(tmp_path / "like", tuple("abcdef"), calls=4, seed=3)
+    words = ("learn", site, "-e", "mfcc", "--window", "0.5", "-o", model)
+    shown = run(*words, "--background", like_calls)
+    assert "hardly any call of bark, hoot, trill" in shown.out
+    assert "callshot find" in shown.out
+    assert "hardly any call of bark, hoot, trill" in run("model", model).out
+
+
+def test_a_scan_that_finds_nothing_advises_background_before_a_looser_aim(
+    tmp_path, site, monkeypatch, run
+):
+    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
+    model = tmp_path / "m.npz"
+    run("learn", site, "-e", "mfcc", "--window", "0.5", "-o", model)
+    write_noise(tmp_path / "new" / "a.wav", 20, seed=5)
+    shown = run("scan", model, tmp_path / "new", "--out", tmp_path / "out")
+    text = " ".join(shown.out.split())
+    assert "nothing was found" in text
+    background = text.index("learn EXAMPLES --background")
+    ranked = text.index("callshot find")
+    looser = text.index("--false-alarms 10/h")
+    assert background < ranked < looser
+
+
+def test_a_model_of_one_class_has_no_accuracy(tmp_path, monkeypatch, run):
+    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
+    site = write_site(tmp_path / "site", labels=("hoot",), calls=4)
+    model = tmp_path / "m.npz"
+    run("learn", site, "-e", "mfcc", "--window", "0.5", "-o", model)
+    shown = run("model", model)
+    assert "hoot" in shown.out
+    assert "accuracy" not in shown.out
+    assert "correct" not in shown.out
+    assert "expected recall" in shown.out
+
+
+def test_what_clips_say_of_each_other_is_not_promised_for_calls_in_noise(
+    tmp_path, site, monkeypatch, run
+):
+    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
+    rng = np.random.default_rng(0)
+    for label in ("hoot", "bark", "trill"):
+        (tmp_path / "clips" / label).mkdir(parents=True)
+        for n in range(4):
+            signal = rng.normal(0, 1e-6, 8000)
+            add_tone(signal, label, 0.0, 0.5, 16000, rng)
+            sf.write(tmp_path / "clips" / label / f"{n}.wav", signal, 16000, "FLOAT")
+    segments = tmp_path / "segments"
+    run("segment", site, "--min-length-s", "0.1", "--out", segments, "--quiet")
+    table = segments / "segments.parquet"
+    clips, own = tmp_path / "clips.npz", tmp_path / "own.npz"
+    run("learn", tmp_path / "clips", "-e", "mfcc", "--window", "0.5", "-o", clips)
+    run("learn", site, "-e", "mfcc", "--window", "0.5", "-o", own)
+    assert "expected accuracy: not known" in run("model", clips).out
+    assert "expected accuracy: 100%" in run("model", own).out
+    shown = run("scan", clips, "--segments", table, "--out", tmp_path / "by-clips")
+    assert "is not known" in shown.out
+    shown = run("scan", own, "--segments", table, "--out", tmp_path / "by-own")
+    assert "is not known" not in shown.out
+
+
+@pytest.mark.parametrize("quiet", [[], ["--quiet"]])
+def test_the_last_line_says_how_much_was_left_out_and_why(tmp_path, quiet, run):
+    site = write_site(tmp_path / "site")
+    (site / "bad.mp3").write_bytes(b"no audio " * 99)
+    index = tmp_path / "index"
+    table = next(site.glob("*.txt"))
+    (site / "bad.txt").write_text(table.read_text())
+    segments = tmp_path / "segments"
+    model = tmp_path / "model.npz"
+    to_segments = ("--min-length-s", "0.1", "--out", segments)
+    to_store = ("--store", tmp_path / "store")
+    for words in (
+        ("index", site, "-e", "mfcc", "--window", "1", "--out", index),
+        ("segment", site, *to_segments),
+        ("learn", site, "-e", "mfcc", "--out", model, *to_store),
+        ("scan", model, site, "--out", tmp_path / "scan"),
+    ):
+        shown = run(*words, *quiet)
+        last = shown.err.splitlines()[-1]
+        assert last.startswith("left out: ")
+        assert "libsndfile cannot read it as audio" in last
+        assert bool(quiet) == (not shown.out)
+    (site / "bad.mp3").unlink()
+    (site / "bad.txt").unlink()
+    shown = run("segment", site, *to_segments, *quiet)
+    assert "left out" not in shown.err

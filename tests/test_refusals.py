@@ -3,6 +3,16 @@
 import numpy as np
 import pytest
 
+from callshot.detection.events import activity, clips, exports
+from callshot.detection.scans import scan_files, segment_labels
+from callshot.detection.scores import score_files
+from callshot.errors import OutputError
+from callshot.files import WORK_FOLDER, check_own_folder
+from callshot.report import band_coverage, results
+from callshot.report.output_folder import open_output_folder
+from callshot.study import file_steps
+from callshot.tables import fold_files
+from studies import make_corpus, replace_text, write_study
 from test_cli import run
 
 FILE = {
@@ -28,7 +38,7 @@ FOLDER = {
         "evaluate missing.parquet --queries missing.parquet --out OUT",
         "curve.csv",
     ),
-    "score": ("score missing.csv --out OUT", "scores.csv"),
+    "score": ("score missing.csv missing --out OUT", "scores.csv"),
     "convert": ("convert missing.csv --to csv --out OUT", "export.json"),
     "convert --clips": (
         "convert missing.csv --to csv --recordings missing --clips 1 --out OUT",
@@ -98,12 +108,119 @@ def test_files_of_others_beside_a_table_are_not_replaced(suffix, tmp_path, capsy
 
 
 def test_a_file_of_others_among_clips_is_found_before_the_scan(tmp_path, capsys):
+    write_results(tmp_path / "out", scan_files.PROVENANCE)
     mine = tmp_path / "out" / "clips" / "clips.csv"
     mine.parent.mkdir(parents=True)
     mine.write_text("mine")
     try_command("scan missing.npz missing --clips 3 --out OUT", tmp_path / "out")
     assert "clips.csv exists and was not written by callshot" in capsys.readouterr().err
     assert mine.read_text() == "mine"
+
+
+# Folders of others
+
+
+COMMANDS = {name: words for name, (words, _) in FOLDER.items()}
+COMMANDS["review"] = "review missing --out OUT"
+RESULTS = [name for name in COMMANDS if not name.startswith("synth")]
+
+
+def list_tree(folder):
+    paths = sorted(path.relative_to(folder) for path in folder.rglob("*"))
+    return [path for path in paths if path.parts[0] != WORK_FOLDER]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("place", ["..", "../out", "../out/deep/.."])
+def test_a_folder_with_files_of_others_is_refused(
+    name, place, tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "work").mkdir()
+    (tmp_path / "out/deep").mkdir(parents=True)
+    (tmp_path / "out/notes.txt").write_text("mine")
+    (tmp_path / "out/provenance.json").write_text('{"who": "another program"}')
+    monkeypatch.chdir(tmp_path / "work")
+    before = list_tree(tmp_path)
+    try_command(COMMANDS[name], place)
+    said = capsys.readouterr().err
+    assert said.startswith(f"callshot: {place}: ")
+    assert "new folder" in said
+    assert len(said.splitlines()) == 1
+    assert list_tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_an_empty_folder_takes_results(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/.DS_Store").write_text("of a program that shows folders")
+    try_command(COMMANDS[name], "out")
+    assert "missing" in capsys.readouterr().err  # the input
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_a_folder_with_results_takes_more(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_results(tmp_path / "out", "band-coverage.json")
+    (tmp_path / "out/notes.txt").write_text("mine")
+    try_command(COMMANDS[name], "out")
+    assert "missing" in capsys.readouterr().err  # the input
+    assert (tmp_path / "out/notes.txt").read_text() == "mine"
+
+
+def write_results(folder, provenance):
+    with open_output_folder(folder, [], provenance) as output:
+
+        def make(staging):
+            (staging / "result.txt").write_text("a result")
+            return ["result.txt"]
+
+        output.write(make, {})
+
+
+@pytest.mark.parametrize(
+    "provenance",
+    [
+        results.PROVENANCE,
+        score_files.PROVENANCE,
+        scan_files.PROVENANCE,
+        segment_labels.PROVENANCE,
+        activity.PROVENANCE,
+        clips.PROVENANCE,
+        band_coverage.PROVENANCE,
+        exports.MANIFEST,
+        file_steps.SEGMENTS_INFO,
+        fold_files.FOLDS_INFO,
+    ],
+)
+def test_results_of_every_kind_are_known_by_their_provenance(provenance, tmp_path):
+    write_results(tmp_path, provenance)
+    check_own_folder(tmp_path)
+    (tmp_path / provenance).unlink()
+    with pytest.raises(OutputError, match=r"has result\.txt, not written by callshot"):
+        check_own_folder(tmp_path)
+
+
+def test_a_folder_that_a_killed_run_left_takes_its_results(tmp_path):
+    (tmp_path / ".callshot-unfinished").mkdir()
+    (tmp_path / ".callshot-sweeps").mkdir()
+    (tmp_path / ".lock").touch()
+    (tmp_path / ".index.12-0123abcd.part.json").touch()
+    (tmp_path / "networks").mkdir()
+    (tmp_path / "networks/recurrent-0123456789abcdef.safetensors").touch()
+    (tmp_path / "index").mkdir()
+    (tmp_path / "index/index.json").write_text('{"fingerprint": {}}')
+    check_own_folder(tmp_path)
+
+
+def test_a_study_is_not_run_into_a_folder_of_others(tmp_path, capsys):
+    make_corpus(tmp_path / "recordings", recordings=3)
+    study = write_study(tmp_path / "study.toml")
+    replace_text(study, 'out = "results"', 'out = "."')
+    before = list_tree(tmp_path)
+    run("run", study, code=2)
+    assert "name a new folder" in capsys.readouterr().err
+    assert list_tree(tmp_path) == before
 
 
 def test_an_array_of_others_is_not_replaced_by_a_model(tmp_path, capsys):

@@ -91,7 +91,7 @@ def segment(
     tiers : sequence of str
         The TextGrid tiers that hold calls.
     label : str, optional
-        The label of rows in files without a label column.
+        The label of the rows that have none.
     rename : path or mapping, optional
         New labels by old ones, or a CSV file with label,new_label; calls whose new label is empty
         are left out.

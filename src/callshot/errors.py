@@ -91,6 +91,28 @@ def join_names(names: Sequence[str], most: int = 8) -> str:
     return f"{text} and {more} more" if more > 0 else text
 
 
+def count_text(count: float, noun: str, plural: str = "") -> str:
+    """Return a count with its noun, in the singular or in the plural.
+
+    >>> count_text(1, "file"), count_text(1200, "false alarm"), count_text(0, "query")
+    ('1 file', '1,200 false alarms', '0 queries')
+    >>> count_text(0.5, "class"), count_text(2, "row or file", "rows or files")
+    ('0.5 classes', '2 rows or files')
+    """
+    number = f"{count:g}" if isinstance(count, float) else f"{count:,}"
+    if count == 1:
+        return f"{number} {noun}"
+    return f"{number} {plural or _make_plural(noun)}"
+
+
+def _make_plural(noun: str) -> str:
+    if noun.endswith(("s", "x", "ch", "sh")):
+        return f"{noun}es"
+    if noun.endswith("y") and noun[-2:-1] not in "aeiou":
+        return f"{noun[:-1]}ies"
+    return f"{noun}s"
+
+
 def quote_names(names: Iterable[str]) -> str:
     """Return names in quotes; of many, the first ones and how many more there are."""
     return join_names([repr(name) for name in names])

@@ -8,6 +8,7 @@ first, and uploaded whole.
 import errno
 import glob
 import hashlib
+import json
 import os
 import re
 import secrets
@@ -41,6 +42,22 @@ PART_SUFFIX = ".part"
 WORK_FOLDER = ".callshot"  # beside a study file: the results of its steps
 PART_NAME = re.compile(r"\.(\d+)-[0-9a-f]{8}\.part(\.[^.]*)?")
 STEM_LENGTH = 40  # of temporary names, so that none is too long for the file system
+OWN_PREFIX = ".callshot"  # of hidden files and folders in results
+LOCK_NAME = ".lock"
+NETWORKS = "networks"  # in results: networks whose training may have been interrupted
+NETWORK_NAME = re.compile(r"-[0-9a-f]{16}\.safetensors")
+LITTER = (".DS_Store", "Thumbs.db", "desktop.ini")  # of programs that show folders
+# The files by which a folder of results is known, and what those in JSON have.
+MARKERS = {
+    "provenance.json": "files",
+    "segments.json": "files",
+    "folds.json": "files",
+    "scan.json": "files",
+    "export.json": "files",
+    "band-coverage.json": "files",
+    "index.json": "fingerprint",
+    "review.sqlite": "",
+}
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -393,6 +410,57 @@ def check_results_folder(name: str) -> Path:
     if problem:
         raise OptionError(f"out: {name} {problem}; choose another folder")
     return path
+
+
+def check_own_folder(folder: Path) -> None:
+    """Check, before any work, that a folder for results is new, empty, or has results already.
+
+    So results never end up among files of somebody else. Unfinished results count, as a killed run
+    leaves them. A store has no folders.
+
+    Raises
+    ------
+    OutputError
+        If there are files, and none by which results of callshot are known.
+    """
+    if is_remote(folder):
+        return
+    try:
+        entries = sorted(folder.iterdir())
+    except (OSError, ValueError):  # it does not exist, or others say what is wrong
+        return
+    if _has_marker(folder):
+        return
+    strangers = [path.name for path in entries if not _is_own_entry(path)]
+    if strangers:
+        more = f" and {len(strangers) - 1} more" if strangers[1:] else ""
+        raise OutputError(
+            f"{folder}: has {strangers[0]}{more}, not written by callshot; "
+            "name a new folder"
+        )
+
+
+def _is_own_entry(path: Path) -> bool:
+    """Return whether a file or folder may be in a folder that has no finished results yet."""
+    name = path.name
+    if name.startswith(OWN_PREFIX) or name in (LOCK_NAME, *LITTER):
+        return True
+    if name == NETWORKS and path.is_dir():
+        return all(NETWORK_NAME.search(network.name) for network in path.iterdir())
+    return PART_NAME.search(name) is not None or _has_marker(path)
+
+
+def _has_marker(folder: Path) -> bool:
+    """Return whether callshot wrote results to a folder."""
+    return any(_is_marker(folder / name, key) for name, key in MARKERS.items())
+
+
+def _is_marker(path: Path, key: str) -> bool:
+    with suppress(OSError, ValueError, RecursionError):
+        if not path.is_file():
+            return False
+        return not key or key in json.loads(path.read_bytes())
+    return False
 
 
 @contextmanager

@@ -211,14 +211,20 @@ def test_a_truncated_file_is_read_up_to_its_end(
     with open_recording(tmp_path / f"a.{format_name}") as reader:
         whole = reader.read(0, 10, rate_hz=16000)
     with open_recording(truncate(tmp_path / f"a.{format_name}", 0.6), "a") as reader:
+        frames = reader.recording.frames
+        assert 5.5 * 16000 < frames <= 6.1 * 16000
+        assert reader.recording.announced_s == pytest.approx(10, abs=0.01)
+        assert "of 10.0 s" in reader.recording.describe_length()
         for _ in range(2):
             assert np.array_equal(reader.read(2, 4, rate_hz=16000), whole[32000:64000])
-            for start_s, end_s in ((5.0, 7.0), (8.0, 9.0), (0.0, 10.0)):
-                with pytest.raises(
-                    InputError,
-                    match=r"^a: cannot read .*cut short or damaged after [56]\.\d",
-                ):
-                    reader.read(start_s, end_s, rate_hz=16000)
+            rest = reader.read(5, 7, rate_hz=16000)
+            if (
+                format_name != "mp3"
+            ):  # the last block of a cut MP3 file decodes otherwise
+                assert np.array_equal(rest, whole[80000:frames])
+            assert len(reader.read(0, 10, rate_hz=16000)) == frames
+            with pytest.raises(InputError, match=r"^a: nothing to read .*cut short"):
+                reader.read(8, 9, rate_hz=16000)
             assert np.array_equal(reader.read(4, 5, rate_hz=16000), whole[64000:80000])
 
 

@@ -49,21 +49,15 @@ def test_inspection_counts_the_labels_that_folds_would_evaluate_and_writes_nothi
     assert inspection.complete_shots == 4
     assert inspection.folds is not None
     assert inspection.folds.count == 5
-    assert inspection.min_length_s is None
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_a_shorter_minimum_is_tried_if_most_calls_are_short(tmp_path):
+def test_short_calls_are_inspected_unless_a_minimum_is_given(tmp_path):
     write_corpus(tmp_path, 5, {"peep": 5}, length_s=0.06)
     inspection = inspect_corpus(tmp_path)
-    assert inspection.min_length_s == 0.05
     assert len(inspection.segmentation.segments) == 5
-    assert (
-        inspect_corpus(
-            tmp_path, options=SegmentationOptions(min_length_s=0.01)
-        ).min_length_s
-        is None
-    )
+    options = SegmentationOptions(min_length_s=0.1)
+    assert not inspect_corpus(tmp_path, options=options).segmentation.segments
 
 
 def test_folds_in_the_annotations_are_used(tmp_path):

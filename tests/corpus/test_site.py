@@ -304,7 +304,7 @@ def test_the_command_makes_the_same_files(
         (["--minutes", 5], "minutes: only with --soundscape"),
         (["--overlap"], "overlap: only with --soundscape"),
         (["--soundscape", "--scale", 2], "scale: not with --soundscape"),
-        (["--soundscape", "--snr-db", "low"], "snr_db: expected numbers"),
+        (["--soundscape", "--snr-db", "low"], "--snr-db: expected numbers"),
     ],
 )
 def test_options_of_the_other_kind_of_corpus_are_refused(

@@ -222,7 +222,7 @@ def test_convert_writes_table_and_picture(
     run(*command, code=2)
     assert "activity: give the folder of the recordings" in capsys.readouterr().err
     run(*command, "--recordings", recordings)
-    assert "note: 1 events have no clock time" in capsys.readouterr().out
+    assert "note: 1 event without clock time" in capsys.readouterr().out
     out = tmp_path / "out" / "activity"
     assert sorted(path.name for path in out.iterdir()) == [
         "activity.csv",

@@ -98,3 +98,15 @@ def test_names_that_fit_two_recordings_are_kept() -> None:
     events = make_events().head(1)
     renamed = rename_recordings(events, ["1/a.wav", "2/a.wav"])
     assert renamed["recording"].to_list() == ["a.wav"]
+
+
+@pytest.mark.parametrize("has_folder", [True, False])
+def test_space_around_a_label_is_not_part_of_it(
+    tmp_path: Path, has_folder: bool
+) -> None:
+    header = "recording,start_s,end_s,label"
+    path = write(tmp_path / "d.csv", header, "a.wav,0,1,roar", "a.wav,2,3,roar ")
+    folder = None
+    if has_folder:
+        folder = open_recordings(make_recordings(tmp_path / "audio"))
+    assert read_events(path, folder).events["label"].to_list() == ["roar", "roar"]

@@ -157,7 +157,7 @@ def test_a_damaged_entry_of_a_recording_is_a_reject(folder, tmp_path):
     out = shutil.copytree(folder / "index", tmp_path / "index")
     entry = span_paths(out, callshot.open_index(out).recordings[0])[0].parent
     damage(entry / "recording.json")
-    assert "1 recordings, 1 damaged" in repr(callshot.open_index(out))
+    assert "1 recording, 1 damaged" in repr(callshot.open_index(out))
     found = find_windows(f"{folder}/b.wav@9-10", out)
     assert found.windows["recording"].unique().to_list() == ["b.wav"]
     assert found.rejects[0].file == f"recordings/{entry.name}/recording.json"

@@ -191,7 +191,7 @@ def test_a_recording_shorter_than_a_window_is_noted(tmp_path, store):
 def test_recordings_at_8_khz_are_noted(tmp_path, store):
     site = write_site(tmp_path / "site", ("a",), rate_hz=8000)
     result = learn(site, "mfcc", window_s=1.0, store=store)
-    [note] = result.notes
+    note, _ = result.notes  # the other: that there is little background
     assert note == (
         "1 recording with nothing above 4000 Hz, as sampled at 8000 Hz (first: a.wav); "
         "mfcc uses 100 to 8000 Hz"
@@ -255,3 +255,17 @@ def test_the_classifier_of_a_file_names_the_examples(tmp_path, model):
     loaded = load_model(path)
     labels = [example.label for example in loaded.examples]
     assert loaded.classifier.predict(model.vectors).tolist() == labels
+
+
+def test_labels_that_look_alike_and_filled_labels_are_noted(site, tmp_path, store):
+    folder = tmp_path / "site"
+    folder.mkdir()
+    shutil.copy(site / "a.wav", folder)
+    rows = ["a.wav,0,1,Bark", "a.wav,2,3,bark ", "a.wav,4,5,bark", "a.wav,6,7,"]
+    table = "\n".join(["path,start_s,end_s,label", *rows, ""])
+    (folder / "calls.csv").write_text(table)
+    result = learn(folder, "mfcc", window_s=1.0, store=store, label="hoot")
+    assert result.model.classes == ("Bark", "bark", "hoot")
+    notes = "\n".join(result.notes)
+    assert "'Bark' (1 call) and 'bark' (2 calls)" in notes
+    assert "1 row without a label" in notes

@@ -140,7 +140,7 @@ def test_labels_that_never_meet_are_noted() -> None:
 
 
 def test_a_recording_of_unknown_length_is_an_error() -> None:
-    with pytest.raises(InputError, match=r"silent\.wav: not among the 1 recordings"):
+    with pytest.raises(InputError, match=r"silent\.wav: not among the 1 recording "):
         callshot.score_detections(
             DETECTIONS.tail(1), ANNOTATIONS.head(2), recordings={"a.wav": 3600.0}
         )

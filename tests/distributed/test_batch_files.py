@@ -28,6 +28,14 @@ shift
 env -i "$@" & env -i "$@" & trap 'kill $(jobs -p)' TERM; wait
 """
 
+# Tries first what another user could do: the address is known, the certificate is not.
+CALLSHOT = """#!/bin/bash
+ls -ld .callshot-cluster-* .callshot-cluster-*/key.pem | cut -c1-10 >modes
+env -u DASK_CONFIG PROGRAM "$@" >stranger 2>&1
+[ $? = 2 ] || exit 9
+exec PROGRAM "$@"
+"""
+
 
 @pytest.mark.parametrize(
     ("system", "name", "text"), [("slurm", "srun", SRUN), ("pbs", "pbsdsh", PBSDSH)]
@@ -45,9 +53,11 @@ def test_a_batch_file_starts_a_scheduler_workers_and_the_command(
     assert result.exit_code == 0, result.output
     programs = tmp_path / "bin"
     programs.mkdir()
-    (programs / name).write_text(text)
-    (programs / name).chmod(0o755)
     own = Path(sys.executable).parent
+    callshot_program = CALLSHOT.replace("PROGRAM", str(own / "callshot"))
+    for program, content in [(name, text), ("callshot", callshot_program)]:
+        (programs / program).write_text(content)
+        (programs / program).chmod(0o755)
     path = os.pathsep.join([str(programs), str(own), os.environ["PATH"]])
     process = subprocess.run(
         ["bash", "job.sh"],
@@ -62,6 +72,8 @@ def test_a_batch_file_starts_a_scheduler_workers_and_the_command(
     assert "3 recordings added" in process.stdout
     assert len(callshot.open_index(tmp_path / "index").recordings) == 3
     assert not list(tmp_path.glob(".callshot-cluster-*"))
+    assert (tmp_path / "modes").read_text().split() == ["drwx------", "-rw-------"]
+    assert "no scheduler answers" in (tmp_path / "stranger").read_text()
 
 
 def test_a_gpu_is_asked_for_and_announced():

@@ -27,9 +27,12 @@ from cluster_jobs import (
     fail_to_open,
     fail_to_open_once,
     fail_to_read,
+    list_certificates,
     list_files,
     make_job,
+    name_variables,
     open_slowly,
+    use_certificate,
 )
 from sounds import record
 
@@ -217,7 +220,7 @@ def test_a_task_does_not_wait_for_workers_that_are_gone(tmp_path, monkeypatch):
 
 
 def test_a_worker_without_weights_ends_the_job_with_its_address(tmp_path, cluster):
-    message = r"test: worker tcp://127.0.0.1:\d+: no weights for birdnet; run callshot"
+    message = r"test: worker tls://127.0.0.1:\d+: no weights for birdnet; run callshot"
     with pytest.raises(ClusterError, match=message):
         run_job(cluster, tmp_path, ["good"], prepare=fail_to_open)
 
@@ -250,7 +253,7 @@ def test_storage_that_fails_on_all_workers_ends_the_job(
     tmp_path, cluster, short_pauses
 ):
     message = (
-        r"test: worker tcp://127.0.0.1:\d+: s3://b/index.json: cannot be read \(the storage "
+        r"test: worker tls://127.0.0.1:\d+: s3://b/index.json: cannot be read \(the storage "
         r"failed: 503\); every worker failed like this, 3 times$"
     )
     with pytest.raises(ClusterError, match=message):
@@ -261,7 +264,7 @@ def test_storage_that_fails_on_all_workers_ends_the_job(
 def test_a_worker_with_another_version_ends_the_job(tmp_path, cluster, monkeypatch):
     versions = worker.find_versions() | {"callshot": "0.0.1"}
     monkeypatch.setattr(worker, "find_versions", lambda: versions)
-    message = r"worker tcp.*: has callshot .*, but the client has 0.0.1; install the"
+    message = r"worker tls.*: has callshot .*, but the client has 0.0.1; install the"
     with pytest.raises(ClusterError, match=message):
         run_job(cluster, tmp_path, ["good"])
 
@@ -275,10 +278,11 @@ def test_a_worker_without_callshot_is_named_though_another_does_not_answer(
     (tmp_path / "callshot/__init__.py").write_text("raise ImportError")
     address = cluster.client.scheduler.address
     words = ["worker", address, "--nthreads", "1", "--no-nanny", "--no-dashboard"]
-    message = r"worker tcp://\S+ has no callshot, but the client has callshot \d"
+    certificates = name_variables(list_certificates(cluster.client.security))
+    message = r"worker tls://\S+ has no callshot, but the client has callshot \d"
     with subprocess.Popen(
         [sys.executable, "-m", "dask", *words],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        env={**os.environ, **certificates, "PYTHONPATH": str(tmp_path)},
         stderr=subprocess.DEVNULL,
         cwd=tmp_path,
     ) as process:
@@ -287,6 +291,7 @@ def test_a_worker_without_callshot_is_named_though_another_does_not_answer(
             os.kill(stopped, signal.SIGSTOP)
             with (
                 pytest.raises(ClusterError, match=message),
+                use_certificate(cluster.client.security),
                 callshot.open_cluster(address),
             ):
                 pass
@@ -387,9 +392,10 @@ def test_only_workers_that_announce_a_gpu_get_its_tasks(tmp_path, cluster):
     words = ["worker", address, "--resources", "GPU=1", "--nthreads", "1"]
     command = [sys.executable, "-m", "dask", *words, "--no-nanny", "--no-dashboard"]
     paths = os.pathsep.join(path for path in sys.path if path)
+    certificates = name_variables(list_certificates(cluster.client.security))
     with subprocess.Popen(
         command,
-        env={**os.environ, "PYTHONPATH": paths},
+        env={**os.environ, **certificates, "PYTHONPATH": paths},
         stderr=subprocess.DEVNULL,
     ) as process:
         try:
@@ -482,12 +488,19 @@ def test_another_program_behind_the_address_is_one_line(monkeypatch):
 def test_the_address_of_a_worker_is_one_line(cluster):
     address = next(iter(cluster.client.nthreads()))
     message = r"no scheduler answers \(it is a Worker of Dask\); start one, or give"
-    with pytest.raises(ClusterError, match=message), callshot.open_cluster(address):
+    with (
+        pytest.raises(ClusterError, match=message),
+        use_certificate(cluster.client.security),
+        callshot.open_cluster(address),
+    ):
         pass
 
 
 def test_a_scheduler_that_runs_is_found_by_its_address(tmp_path, cluster):
-    with callshot.open_cluster(cluster.client.scheduler.address) as opened:
+    with (
+        use_certificate(cluster.client.security),
+        callshot.open_cluster(cluster.client.scheduler.address) as opened,
+    ):
         assert run_job(opened, tmp_path, ["good"]) == {"good": "GOOD"}
 
 
@@ -541,6 +554,6 @@ def test_ctrl_c_leaves_no_process_behind(tmp_path):
     lines = process.communicate(timeout=20)[1].splitlines()
     assert process.returncode == -signal.SIGINT
     assert lines[-1].startswith("callshot: interrupted;")
-    assert len(lines) == 2  # the first has the address of the dashboard
+    assert len(lines) == 2  # the first has the number of workers
     psutil.wait_procs(children, timeout=10)
     assert not [child for child in children if child.is_running()]

@@ -163,8 +163,10 @@ def test_a_bad_recording_has_the_outcome_of_one_that_is_read_in_one_go(
     assert result.index.recordings == plain.index.recordings
     hours = sum(one.duration_s for one in result.index.recordings)
     assert cluster.audio_s == pytest.approx(hours)
-    if name == "a.flac":
-        assert [reject.file for reject in result.rejects] == ["a.flac"]
+    assert list_files(tmp_path / "spans") == list_files(tmp_path / "plain")
+    assert result.rejects == []
+    is_whole = (name, kind) == ("a.wav", "damaged")
+    assert any("of 20.0 s" in note for note in result.notes) != is_whole
 
 
 def test_samples_that_are_not_finite_reject_the_recording_once(tmp_path):
@@ -351,11 +353,11 @@ def test_a_worker_that_is_killed_within_a_long_recording_loses_nothing(
             progress=lambda share, _: shares.append(share),
         )
     assert len(killed) == 1
-    assert result.added == plain.added == ["long.flac", "short.wav"]
-    assert result.rejects == plain.rejects
-    assert [reject.file for reject in result.rejects] == ["bad.flac"]
-    assert cluster.usage.failures == 1
-    assert cluster.usage.audio_s == pytest.approx(62.0)
+    assert result.added == plain.added == ["bad.flac", "long.flac", "short.wav"]
+    assert result.rejects == plain.rejects == []
+    assert cluster.usage.failures == 0
+    bad_s = result.index.recordings[0].duration_s
+    assert cluster.usage.audio_s == pytest.approx(62.0 + bad_s)
     assert sum(shares) == pytest.approx(1)
     assert len(shares) > 10
     bad = recording_folder(

@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -77,12 +77,14 @@ def test_every_number_is_that_of_the_literal_twin(data, shots, samples):
 
 @settings(max_examples=15, deadline=None)
 @given(corpora(), st.sampled_from(["distinct", "replacement"]), st.integers(0, 3))
-def test_an_encoder_less_itself_is_exactly_nothing_in_every_spread(
+def test_an_encoder_less_its_mirror_image_is_exactly_nothing_in_every_spread(
     table, sampler, seed
 ):
+    assume(table.vectors.any())  # equal vectors are evaluated once
+    mirrored = dataclasses.replace(table, encoder="again", vectors=-table.vectors)
     protocol = dataclasses.replace(FEW, shots=(1, 3), sampler=sampler, seed=seed)
     result = evaluate_tables(
-        [table, dataclasses.replace(table, encoder="again")],
+        [table, mirrored],
         protocol,
         folds=folds_of(table),
     )

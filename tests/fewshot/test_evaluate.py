@@ -76,11 +76,23 @@ def test_where_every_query_of_a_fold_is_positive_auroc_is_left_out_and_counted()
     assert result.curve["mean"].is_finite().all()
 
 
+def test_tables_with_the_same_vectors_are_evaluated_once_and_a_note_names_both():
+    table = random_corpus(3, classes=3, size=3, integers=False)
+    other = dataclasses.replace(table, encoder="other", vectors=-table.vectors)
+    twin = dataclasses.replace(table, encoder="twin")
+    again = dataclasses.replace(table, encoder="again")
+    result = evaluate_tables([table, other, twin, again], FEW)
+    assert result.encoders == ["test", "other"]
+    named = [note for note in result.notes if "same vectors as test" in note]
+    assert [note.split()[0] for note in named] == ["twin", "again"]
+    assert result.curve.equals(evaluate_tables([table, other], FEW).curve)
+
+
 def test_progress_adds_up_to_one():
     shares = []
     table = random_corpus(3, classes=3, size=3)
     evaluate_tables(
-        [table, dataclasses.replace(table, encoder="other")],
+        [table, dataclasses.replace(table, encoder="other", vectors=-table.vectors)],
         FEW,
         progress=lambda share, what: shares.append(share),
     )

@@ -326,7 +326,7 @@ def test_a_fold_without_auroc_is_left_out_and_a_corpus_without_has_no_rows():
 def test_the_reference_classifier_alone_is_tested():
     table = random_corpus(3, classes=3, size=3, integers=False)
     protocol = dataclasses.replace(FEW, classifiers=("medoid", "centroid"))
-    other = dataclasses.replace(table, encoder="other")
+    other = dataclasses.replace(table, encoder="other", vectors=-table.vectors)
     tests = evaluate_tables([table, other], protocol).chance_test
     assert set(tests["classifier"]) == {"centroid"}
     assert tests["encoder"].unique(maintain_order=True).to_list() == ["test", "other"]

@@ -105,7 +105,7 @@ def test_long_lists_of_reasons_files_labels_and_notes_are_cut_and_the_rest_is_co
     text = show(segmentation)
     assert "and 3 more reasons" in text
     assert "left out: 5 files" in text
-    assert "  and 2 more" in text
+    assert "and 2 more files" in text
     assert "and 10 more labels" in text
     assert "and 2 more notes" in text
 
@@ -133,15 +133,15 @@ def test_an_inspection_shows_what_the_folds_allow(labels):
     ]
     folds = Folds(np.array([0]), 5, "built", "optimum proved")
     segmentation = make_segmentation(labels)
-    text = show(Inspection(segmentation, 0.05, {2: 2, 3: 1}, folds, counts, 7))
+    text = show(Inspection(segmentation, {2: 2, 3: 1}, folds, counts, 7))
     assert "audio: 3 FLAC PCM_16 at 16000 Hz, 2 channels" in text
     assert "2: 2, 3: 1" in text
-    assert "--min-length-s 0.05" in text
+    assert "minimum length: none" in text
     assert "with 5 folds (optimum proved): 1 of 2 labels can be evaluated" in text
     assert "9 queries and up to k* = 7 examples" in text
     assert ("yes, to k = 7" in text) == bool(labels)
 
 
 def test_an_inspection_says_if_there_are_too_few_recordings():
-    inspection = Inspection(make_segmentation([]), None, {}, None, [], 0)
+    inspection = Inspection(make_segmentation([]), {}, None, [], 0)
     assert "too few recordings for folds" in show(inspection)

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from callshot.errors import InputError
+from callshot.fewshot.differences import compare_encoders
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.protocol import Protocol
 from callshot.records import ClassCount, Embeddings, Evaluation, Folds
@@ -490,14 +491,16 @@ def test_merged_evaluations_equal_a_joint_one_to_the_byte(tmp_path):
     tables = [
         one,
         replace(one, encoder="other", vectors=one.vectors[:, ::-1] ** 3),
-        replace(one, encoder="third"),
+        replace(one, encoder="third", vectors=-one.vectors),
     ]
     write_with_provenance(tmp_path / "together", evaluate_few(tables))
     for table in tables:
         write_with_provenance(tmp_path / table.encoder, evaluate_few([table]))
     merged = merge_results([read_results(tmp_path / table.encoder) for table in tables])
     assert_same(merged, evaluate_few(tables))
-    write_with_provenance(tmp_path / "merged", merged)
+    differences = compare_encoders(merged.values, merged.complete_shots)
+    compared = replace(merged, differences=differences)
+    write_with_provenance(tmp_path / "merged", compared)
     assert contents(tmp_path / "merged") == contents(tmp_path / "together")
     assert_same(merge_results([merged]), merged)
 

@@ -1,5 +1,7 @@
+import base64
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,18 +9,24 @@ import polars as pl
 import pytest
 import soundfile
 
-from callshot.fewshot.protocol import Protocol
 from callshot.records import Embeddings
 from callshot.records.frames import BASELINES, CROSSOVERS, REFINEMENT
 from callshot.report.results import read_frame
 from callshot.report.summary import write_summary
-from callshot.report.write_report import ReportOptions, write_numbers, write_report
+from callshot.report.write_report import (
+    CAPTIONS,
+    ReportOptions,
+    write_numbers,
+    write_report,
+)
 from callshot.spans import Spans
 from corpus_results import (
+    SMALL,
     make_baselines,
     make_corpus_results,
     make_tables,
     make_trained_results,
+    replace_frames,
 )
 from rows_of_spans import make_row, make_spans
 
@@ -85,6 +93,42 @@ def test_without_baselines_there_are_no_files_for_them(tmp_path):
     assert set(pl.read_csv(tmp_path / "corpus/curve.csv")["classifier"]) == {"centroid"}
 
 
+def describe_report() -> ReportOptions:
+    return ReportOptions(
+        title="Noise",
+        shots=(1, 5),
+        confusion=(1, 5),
+        spread="per-query",
+        protocol=SMALL,
+        commands=["callshot run study.toml"],
+    )
+
+
+def test_every_figure_that_is_drawn_is_on_the_page_once(trained, tmp_path):
+    repeated = replace(SMALL, seeds=2, repeat_folds=2, total_samples=100)
+    crossed = make_corpus_results(protocol=repeated).evaluation
+    frames = {
+        "sensitivity": crossed.sensitivity,
+        "sensitivity_means": crossed.sensitivity_means,
+    }
+    categories = {"rumble": "low", "roar": "low", "trumpet": "high"}
+    with_categories = make_corpus_results(make_tables(seed=1), categories=categories)
+    all_results = {
+        "corpus": replace_frames(trained, **frames),
+        "other": replace_frames(with_categories, corpus="other"),
+    }
+    summaries = {name: write_summary(one) for name, one in all_results.items()}
+    write_report(tmp_path, all_results, describe_report(), summaries, {})
+    page = (tmp_path / "report.html").read_text()
+    figures = sorted(tmp_path.glob("*/figures/*.png"))
+    kinds = {path.stem.partition("-")[0] for path in figures}
+    assert kinds == set(CAPTIONS)
+    for path in figures:
+        image = base64.b64encode(path.read_bytes()).decode()
+        assert page.count(image) == 1, path
+    assert page.count('class="picture"') == len(figures)
+
+
 LARGEST_BYTES = 5_000_000
 LONG_S = 3.0
 
@@ -112,14 +156,7 @@ def test_a_report_with_sounds_of_12_call_types_and_2_encoders_has_at_most_5_mb(
     tables = make_tables([f"call type {number}" for number in range(12)], each=1)
     results = make_corpus_results(tables)
     audio = {"corpus": write_noise(tmp_path, tables[0])}
-    options = ReportOptions(
-        title="Noise",
-        shots=(1, 5),
-        confusion=(1, 5),
-        spread="per-query",
-        protocol=Protocol(),
-        commands=["callshot run study.toml"],
-    )
+    options = describe_report()
     out = tmp_path / "out"
     summaries = {"corpus": write_summary(results)}
     names = write_report(out, {"corpus": results}, options, summaries, {}, audio)

@@ -112,7 +112,10 @@ def test_a_review_is_converted_and_learned_from_by_commands(reviewed, scan, tmp_
     [
         (("learn", "--out", "x.npz"), "expected EXAMPLES"),
         (("learn", "x", "--add", "{review}", "--out", "x.npz"), "remove EXAMPLES"),
-        (("learn", "{review}", "--out", "x.npz"), "name a model"),
+        (
+            ("learn", "{review}", "--out", "x.npz", "--annotations", "x.csv"),
+            "remove --annotations",
+        ),
         (
             ("learn", "--add", "{review}", "--out", "x.npz", "--window", "1"),
             "remove the options",

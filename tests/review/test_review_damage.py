@@ -11,33 +11,37 @@ import pytest
 
 import served_review
 from callshot.errors import InputError
+from callshot.files import sha256_file
+from callshot.report.provenance_file import format_provenance
 from callshot.review import server
-from callshot.review.server import ServerOptions, read_address, write_address
+from callshot.review.address_file import read_address, write_address
+from callshot.review.journal import JOURNAL
+from callshot.review.server import ServerOptions
 from callshot.review.sources import SourceOptions, open_source
 from callshot.review.web_safety import Access
 from served_review import TOKEN, serve
 
 
 def remove(folder):
-    for path in folder.glob("review.sqlite*"):
-        path.unlink()
+    (folder / JOURNAL).unlink()
 
 
-def remove_latest(folder):
-    (folder / "review.sqlite-wal").unlink()
+def add_line(folder):
+    with (folder / JOURNAL).open("ab") as stream:
+        stream.write(b"{}\n")
 
 
 def cut(folder):
-    os.truncate(folder / "review.sqlite", 0)
+    os.truncate(folder / JOURNAL, 0)
 
 
 def put_copy(folder):
-    shutil.copy(folder / "review.sqlite", folder / "copy")
-    (folder / "copy").replace(folder / "review.sqlite")
+    shutil.copy(folder / JOURNAL, folder / "copy")
+    (folder / "copy").replace(folder / JOURNAL)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="open files cannot be removed")
-@pytest.mark.parametrize("harm", [remove, remove_latest, cut, put_copy])
+@pytest.mark.parametrize("harm", [remove, add_line, cut, put_copy])
 def test_nothing_is_called_saved_after_the_journal_was_removed(scan, tmp_path, harm):
     folder = tmp_path / "review"
     with serve(scan, folder) as (client, review):
@@ -121,6 +125,9 @@ def test_events_that_are_no_spans_are_refused(scan, tmp_path, harm):
         for name, value in harm.items()
     ]
     events.with_columns(changes).write_parquet(folder / "events.parquet")
+    facts = json.loads((folder / "scan.json").read_text())
+    facts["files"]["events.parquet"] = sha256_file(folder / "events.parquet")
+    (folder / "scan.json").write_bytes(format_provenance(facts))
     with pytest.raises(InputError, match="row 2: expected a recording"):
         open_source(folder, SourceOptions())
 
@@ -130,7 +137,7 @@ def test_thresholds_that_are_no_numbers_are_left_out(scan, tmp_path):
     shutil.copytree(scan, folder)
     facts = json.loads((folder / "scan.json").read_text())
     facts["classes"][0]["threshold"] = float("nan")
-    (folder / "scan.json").write_text(json.dumps(facts))
+    (folder / "scan.json").write_bytes(format_provenance(facts))
     with serve(folder, tmp_path / "review") as (client, _):
         assert client.get("/api/progress")["classes"][0]["threshold"] is None
 

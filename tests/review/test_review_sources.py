@@ -1,6 +1,7 @@
+import errno
 import json
+import os
 import shutil
-import sqlite3
 
 import numpy as np
 import pytest
@@ -9,10 +10,15 @@ from typer.testing import CliRunner
 
 from callshot.cli import app
 from callshot.corpus.segment_table import write_segment_table
+from callshot.detection.models.model_file import load_model
+from callshot.detection.scans.segment_labels import scan_segment_files
+from callshot.encoders.embed import EmbedOptions
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.records import Embeddings
+from callshot.report.provenance_file import format_provenance
 from callshot.review import server
 from callshot.review.held_out_scores import HeldOutScores
+from callshot.review.journal import read_journal
 from callshot.review.server import ServerOptions, listen, open_review
 from callshot.review.sources import SourceOptions, open_source
 from callshot.tables.embedding_tables import write_table
@@ -134,6 +140,9 @@ def test_a_folder_that_is_nothing_to_review_is_one_line(tmp_path, scan):
     with pytest.raises(InputError, match=r"expected the folder of callshot scan"):
         open_source(tmp_path / "absent.parquet", NONE)
     (tmp_path / "scan.json").write_text("[]")
+    with pytest.raises(InputError, match="not from callshot"):
+        open_source(tmp_path, NONE)
+    (tmp_path / "scan.json").write_bytes(format_provenance({"files": {}}))
     with pytest.raises(InputError, match="expected the facts of a scan"):
         open_source(tmp_path, NONE)
     (tmp_path / "scan.json").write_text((scan / "scan.json").read_text())
@@ -163,7 +172,7 @@ def test_a_review_without_the_model_says_what_to_give(scan, tmp_path):
     shutil.copytree(scan, copy)
     facts = json.loads((copy / "scan.json").read_text())
     facts["model"] |= {"path": "/nowhere/calls.npz", "file": "gone.npz"}
-    (copy / "scan.json").write_text(json.dumps(facts))
+    (copy / "scan.json").write_bytes(format_provenance(facts))
     with serve(copy) as (client, _):
         assert "--model" in client.get("/api/session")["why_no_refresh"]
         client.decide(0, "confirm")
@@ -203,7 +212,7 @@ def test_a_foreign_or_damaged_journal_is_one_line_and_stays_as_it_is(
     scan, tmp_path, content
 ):
     folder = tmp_path / "review"
-    path = folder / "review.sqlite"
+    path = folder / "decisions.jsonl"
     with serve(scan, folder) as (client, _):
         for item in range(50):
             client.decide(item % 20, "skip")
@@ -211,12 +220,12 @@ def test_a_foreign_or_damaged_journal_is_one_line_and_stays_as_it_is(
         whole = path.read_bytes()
         content = whole[:4096] + b"\xff" * 4096 + whole[8192:]
     elif content == "other":
-        path.unlink()
-        sqlite3.connect(path).execute("CREATE TABLE mine (x)").connection.close()
-        content = path.read_bytes()
+        content = format_provenance({"mine": 1})
     path.write_bytes(content)
     with (
-        pytest.raises((InputError, OutputError), match=r"review\.sqlite: ") as caught,
+        pytest.raises(
+            (InputError, OutputError), match=r"decisions\.jsonl: line"
+        ) as caught,
         serve(scan, folder),
     ):
         pass
@@ -224,11 +233,22 @@ def test_a_foreign_or_damaged_journal_is_one_line_and_stays_as_it_is(
     assert path.read_bytes() == content
 
 
-def test_a_full_disk_is_told_to_the_page_and_nothing_is_saved(scan, tmp_path):
+def test_a_full_disk_is_told_to_the_page_and_nothing_is_saved(
+    scan, tmp_path, monkeypatch
+):
     with serve(scan, tmp_path / "review") as (client, review):
-        connection = review.journal._connection
-        pages = connection.execute("PRAGMA page_count").fetchone()[0]
-        connection.execute(f"PRAGMA max_page_count = {pages}")
+        room = 2000
+        write = os.write
+
+        def write_to_full_disk(descriptor, content):
+            nonlocal room
+            if room == 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            written = write(descriptor, content[:room])
+            room -= written
+            return written
+
+        monkeypatch.setattr("callshot.review.journal.os.write", write_to_full_disk)
         errors = []
         for item in range(20):
             status, _, content = client.ask(
@@ -245,12 +265,13 @@ def test_a_full_disk_is_told_to_the_page_and_nothing_is_saved(scan, tmp_path):
                 errors.append(json.loads(content)["error"])
         assert errors
         assert "nothing was saved" in errors[0]
-        assert "full" in errors[0]
+        assert os.strerror(errno.ENOSPC) in errors[0]
         saved = review.seq
         assert client.get("/api/progress")["done"] == saved
-        connection.execute("PRAGMA max_page_count = 100000")
+        monkeypatch.undo()
         client.decide(19, "confirm")
         assert review.seq == saved + 1
+    assert len(read_journal(tmp_path / "review").entries) == saved + 1
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(scan, tmp_path, monkeypatch):
@@ -347,12 +368,66 @@ def test_filters_show_what_they_say(scan, tmp_path):
         assert client.get("/api/queue?order=time&state=all&reviewer=ada")["ids"] == [3]
 
 
-def test_the_next_command_after_a_review_of_segments_works(scan, study, tmp_path):
-    model = str(scan.parent / "calls.npz")
-    with serve(study, tmp_path / "review") as (client, _):
+def find_table(study):
+    return study / ".callshot" / "study" / "segment" / "site" / "segments.parquet"
+
+
+def learn(*words):
+    return CliRunner().invoke(app, ["learn", *(str(word) for word in words)])
+
+
+@pytest.mark.parametrize("kind", ["study", "segments"])
+def test_the_next_command_after_a_review_of_segments_works(study, tmp_path, kind):
+    path = study if kind == "study" else find_table(study)
+    with serve(path, tmp_path / "review") as (client, _):
         client.decide(0, "confirm")
-        words = client.get("/api/session")["learn_command"].split()[1:]
-    out = str(tmp_path / "better.npz")
-    given = {"MODEL": model, "better.npz": out}
-    result = CliRunner().invoke(app, [given.get(word, word) for word in words])
+        words = client.get("/api/session")["learn_command"].split()[2:]
+    assert ("--encoder" in words) == (kind == "segments")
+    out = tmp_path / "calls.npz"
+    given = {"NAME": "mfcc", "calls.npz": out}
+    result = learn(*(given.get(word, word) for word in words))
     assert result.exit_code == 0, result.output
+    model = load_model(out)
+    assert model.encoder == "mfcc"
+    assert len(model.examples) == 1
+
+
+def test_a_review_whose_encoder_is_unknown_asks_for_it(study, tmp_path):
+    with serve(find_table(study), tmp_path / "review") as (client, _):
+        client.decide(0, "confirm")
+    result = learn(tmp_path / "review", "--out", tmp_path / "calls.npz")
+    assert isinstance(result.exception, OptionError)
+    assert "--encoder NAME" in str(result.exception)
+    result = learn("--add", tmp_path / "review", "--out", tmp_path / "calls.npz")
+    assert isinstance(result.exception, OptionError)
+    assert f"callshot learn {tmp_path / 'review'}" in str(result.exception)
+
+
+def test_a_review_of_a_scan_makes_a_model_of_its_calls_alone(scan, tmp_path):
+    with serve(scan, tmp_path / "review") as (client, _):
+        for item in range(3):
+            client.decide(item, "confirm")
+    out = tmp_path / "calls.npz"
+    result = learn(tmp_path / "review", "--out", out, "--store", tmp_path / "store")
+    assert result.exit_code == 0, result.exception
+    model = load_model(out)
+    earlier = load_model(scan.parent / "calls.npz")
+    assert len(model.examples) == 3
+    assert (model.encoder, model.settings) == (earlier.encoder, earlier.settings)
+
+
+def test_segments_that_a_scan_labelled_are_reviewed_and_learned(study, scan, tmp_path):
+    table = find_table(study)
+    model = scan.parent / "calls.npz"
+    folder = tmp_path / "labels"
+    scan_segment_files(model, table, folder, EmbedOptions(store=tmp_path / "store"))
+    with serve(folder, tmp_path / "review") as (client, review):
+        assert client.get("/api/session")["kind"] == "segments"
+        assert np.isfinite(review.items.score).all()
+        assert client.ask("GET", "/api/sound?item=0")[0] == 200
+        client.decide(0, "confirm")
+    out = tmp_path / "calls.npz"
+    assert learn(tmp_path / "review", "--out", out).exit_code == 0
+    assert len(load_model(out).examples) == 1
+    assert learn("--add", tmp_path / "review", "--out", out).exit_code == 0
+    assert len(load_model(out).examples) == len(load_model(model).examples) + 1

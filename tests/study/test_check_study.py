@@ -68,6 +68,7 @@ def test_a_file_of_others_among_the_results_is_an_error_before_the_first_step(
     foreign = tmp_path / "results" / name
     foreign.parent.mkdir(parents=True)
     foreign.write_text("mine")
+    (tmp_path / "results" / "scan.json").write_text('{"files": {}}')  # of callshot scan
     message = f"{name} exists and was not written by callshot"
     with pytest.raises(OutputError, match=message):
         run_steps(study)
@@ -132,6 +133,6 @@ def test_a_corpus_without_readable_audio_is_an_error_with_the_reason(
 
 def test_fewer_recordings_than_folds_are_an_error(tmp_path: Path) -> None:
     study = make_study(tmp_path, recordings=2)
-    message = r"\[corpus.here\]: 2 recordings with calls are too few .*set folds = 2"
+    message = r"\[corpus.here\]: 2 recordings with calls: too few .*set folds = 2"
     with pytest.raises(InputError, match=message):
         run_steps(study)

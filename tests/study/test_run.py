@@ -213,9 +213,12 @@ def test_a_changed_label_is_noticed_when_the_results_are_around_the_recordings(
     tmp_path: Path,
 ) -> None:
     study = make_study(tmp_path)
-    replace_text(study, 'out = "results"', 'out = "."')
     run_steps(study)
-    replace_text(tmp_path / "recordings" / "r0.txt", "roar", "rumble")
+    recordings = tmp_path / "results" / "recordings"
+    shutil.move(tmp_path / "recordings", recordings)
+    replace_text(study, 'audio = "recordings"', 'audio = "results/recordings"')
+    run_steps(study)
+    replace_text(recordings / "r0.txt", "roar", "rumble")
     assert "segment here" in run_steps(study)
 
 
@@ -425,3 +428,26 @@ def test_recordings_with_the_same_audio_are_kept_together_if_the_study_says_so(
         "r0.wav",
         "r8.wav",
     ]
+
+
+def test_encoders_with_the_same_vectors_are_measured_once_and_both_are_named(tmp_path):
+    make_corpus(tmp_path / "recordings")
+    study = write_study(tmp_path / "study.toml")
+    with study.open("a", encoding="utf-8") as file:
+        file.write('\n[[encoder]]\nname = "mfcc"\ntitle = "twin"\n')
+        file.write('\n[baselines]\ntrain = ["logistic"]\nper_k = true\ndraws = 5\n')
+    run_steps(study)
+    results = tmp_path / "results"
+    for name in ("curve.csv", "baselines.csv"):
+        encoders = set(pl.read_csv(results / "here" / name)["encoder"])
+        assert encoders == {"mfcc", "random"}
+    differences = pl.read_csv(results / "here" / "differences.csv")
+    assert "twin" not in {*differences["one"], *differences["other"]}
+    note = "twin gives the same vectors as mfcc: both are measured once, as mfcc"
+    assert note in (results / "report.html").read_text(encoding="utf-8")
+    assert run_steps(study) == []
+    replace_text(study, 'title = "twin"', 'title = "twin"\ncoefficients = 13')
+    run_steps(study)
+    encoders = set(pl.read_csv(results / "here" / "curve.csv")["encoder"])
+    assert encoders == {"mfcc", "random", "twin"}
+    assert note not in (results / "report.html").read_text(encoding="utf-8")

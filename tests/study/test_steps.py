@@ -177,4 +177,4 @@ def test_the_summary_of_segments_reads_results_of_earlier_versions(
     facts = {"segments": 3, "rejects": 1, key: 2, "notes": []}
     (tmp_path / "segments.json").write_text(json.dumps(facts))
     step = Step("segment", "corpus", "", tmp_path, {}, [], lambda progress: [])
-    assert describe_outcome(step) == ["3 segments, 1 rejects and 2 whole files"]
+    assert describe_outcome(step) == ["3 segments, 1 reject and 2 whole files"]

@@ -106,7 +106,7 @@ def test_every_key_reaches_its_field(folder: Path) -> None:
         folder / "categories.csv",
     )
     assert two.segmentation.peak_dbfs is None
-    assert two.segmentation.min_length_s == 1.0
+    assert two.segmentation.min_length_s == 0.0
     assert [encoder.title for encoder in content.encoders] == [
         "mfcc",
         "mfcc[n_fft=512]",

@@ -669,7 +669,47 @@ def test_a_npz_file_that_python_2_wrote_is_read_without_a_warning(
 def test_a_npz_header_that_asks_for_absurd_memory_is_an_error(
     tmp_path: Path, shape: str
 ) -> None:
-    check_error(with_header(tmp_path, shape), r"cannot be read \(")
+    refusals = r"cannot be read \(|arrays would take"
+    check_error(with_header(tmp_path, shape), refusals)
+
+
+def test_a_npz_file_that_would_fill_the_memory_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "bomb.npz"
+    rows = 40_000
+    names = np.array([f"{row}" for row in range(rows)])
+    np.savez_compressed(
+        path,
+        embedding=np.zeros((rows, 600), np.float32),
+        recording=names,
+        label=names,
+    )
+    assert path.stat().st_size < 2**20
+
+    def read_nothing(*_: Any) -> None:
+        raise AssertionError("an array was read")
+
+    monkeypatch.setattr(np.lib.npyio.NpzFile, "__getitem__", read_nothing)
+    check_error(path, r"its arrays would take 9\d,\d\d\d,\d\d\d;")
+
+
+def test_a_npz_header_that_announces_more_than_the_file_can_hold_is_refused(
+    tmp_path: Path,
+) -> None:
+    path = with_header(tmp_path, "(4, 100000000)")
+    check_error(path, r"its arrays would take 3,200,\d\d\d,\d\d\d;")
+
+
+def test_a_compressed_npz_file_of_real_sizes_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "sparse.npz"
+    rows = 2000
+    vectors = np.zeros((rows, 1024), np.float32)
+    vectors[:, ::16] = np.random.default_rng(1).random((rows, 64), np.float32)
+    names = np.array(["a/long/path/to/a/recording.wav"] * rows)
+    np.savez_compressed(path, embedding=vectors, recording=names, label=names)
+    assert path.stat().st_size < vectors.nbytes / 10
+    assert np.array_equal(read_table(path).vectors, vectors)
 
 
 def test_a_csv_that_is_not_utf8_is_an_error(tmp_path: Path) -> None:

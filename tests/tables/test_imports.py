@@ -131,7 +131,7 @@ def test_rows_without_a_label_are_rejects_and_the_rest_keeps_its_place(
 
 def test_an_array_that_does_not_fit_its_rows_is_an_error(tmp_path: Path) -> None:
     check_error(
-        r"x\.npy: .*4 vectors and 1 rows in .*x\.csv",
+        r"x\.npy: .*4 vectors and 1 row in .*x\.csv",
         arrays(tmp_path, rows="recording,label\na,x\n"),
     )
     nan = VECTORS.copy()
@@ -263,7 +263,7 @@ def test_the_vector_of_a_span_is_the_plain_mean_of_its_windows() -> None:
     assert isinstance(exact, np.ndarray)
     assert exact.tolist() == [2.0, 3.0]
     assert none == "no window overlaps it"
-    assert note == "1 of 1 recordings are labelled; 2 of their 3 windows are used"
+    assert note == "labelled: 1 of 1 recording; used: 2 of their 3 windows"
 
 
 @given(
@@ -356,9 +356,7 @@ def test_text_files_of_a_folder_are_joined_with_spans(tmp_path: Path) -> None:
         (3, "no window overlaps it"),
         (4, "no windows of its recording"),
     ]
-    assert result.notes == [
-        "1 of 2 recordings are labelled; 2 of their 3 windows are used"
-    ]
+    assert result.notes == ["labelled: 1 of 2 recordings; used: 2 of their 3 windows"]
 
 
 def test_all_file_formats_of_the_analyzer_give_the_same_vectors(tmp_path: Path) -> None:
@@ -637,16 +635,14 @@ def test_annotations_of_a_database_become_segments(tmp_path: Path) -> None:
     assert [(reject.row, reject.reason) for reject in result.rejects] == [
         (4, "the same span and label are there already")
     ]
-    assert result.notes[0] == "2 negative or uncertain annotations are ignored"
+    assert result.notes[0] == "2 negative or uncertain annotations ignored"
 
 
 def test_a_file_of_spans_replaces_the_annotations_with_a_note(tmp_path: Path) -> None:
     spans = spans_csv(tmp_path, "recording,start_s,end_s,label\nx.wav,0,6,rumble\n")
     result = load(new_database(tmp_path / "db") / "hoplite.sqlite", spans)
     assert result.table.vectors.tolist() == [[1.5, 0.75]]
-    assert any(
-        "4 annotations of the database are ignored" in note for note in result.notes
-    )
+    assert any("4 annotations of the database ignored" in note for note in result.notes)
 
 
 def test_reading_a_database_changes_no_file(tmp_path: Path) -> None:
@@ -737,7 +733,7 @@ def test_windows_without_a_vector_are_counted_and_their_labels_rejected(
     assert [(reject.row, reject.reason) for reject in result.rejects] == [
         (2, "no windows of its recording")
     ]
-    assert "4 windows have no vector in usearch.index" in result.notes
+    assert "4 windows without a vector in usearch.index" in result.notes
 
 
 def test_indexes_of_single_precision_are_read_and_other_types_are_errors(

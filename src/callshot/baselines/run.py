@@ -34,7 +34,7 @@ from callshot.baselines.logistic_per_k import sweep_logistic
 from callshot.baselines.options import CHOSEN_CELL, PAPER_CELL, BaselineOptions
 from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.crossover import find_crossovers
-from callshot.fewshot.dataset import Dataset, EncoderDataset
+from callshot.fewshot.dataset import Dataset, EncoderDataset, equal_tables
 from callshot.fewshot.device import (
     Gpu,
     choose_device,
@@ -134,6 +134,8 @@ def train_dataset(
 ) -> BaselineResults:
     """Train every baseline of the options on every encoder; those that read audio once.
 
+    Encoders with the vectors of an earlier one are left out.
+
     Parameters
     ----------
     dataset : Dataset
@@ -151,11 +153,15 @@ def train_dataset(
     -------
     BaselineResults
     """
+    equal = equal_tables(dataset.tables)
     encoders = list(dataset.per_encoder())
     context = context or TrainingContext(protocol.seed)
-    context = context.for_share(1 / _count_tasks(options, len(encoders)))
+    distinct = len(encoders) - len(equal)
+    context = context.for_share(1 / _count_tasks(options, distinct))
     results: list[BaselineResults] = []
     for number, encoder_data in enumerate(encoders):
+        if number in equal:
+            continue
         frames = sequences[number] if "recurrent" in options.train else ()
         results += _train_encoder(encoder_data, options, protocol, frames, context)
     if "end-to-end" in options.train:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import wraps
 from pathlib import Path
@@ -11,16 +11,31 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from callshot.cli.option_errors import name_options
 from callshot.errors import CallshotError, printable
 
 if TYPE_CHECKING:
-    from callshot.records import Progress
+    from callshot.records import Progress, Reject
 
 CommandFunction = Callable[..., Any]
+MAX_REASONS = 3  # in the line about what was left out
 
 
 class Command(TyperCommand):
-    """A command whose --help has the default in the text of each option."""
+    """A command whose --help has the default in the text of each option.
+
+    Its errors name options as they are typed.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the options and arguments; some are checked here."""
+        with name_options(ctx):
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        with name_options(ctx):
+            return super().invoke(ctx)
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options and arguments, as --help shows them."""
@@ -133,7 +148,24 @@ def _set_kernel_cache() -> None:
     if not os.access(Path(__file__).parents[1] / "fewshot" / "kernels", os.W_OK):
         from callshot.storage import home
 
-        os.environ.setdefault("NUMBA_CACHE_DIR", str(home() / "numba"))
+        folder = home() / "numba"
+        if _make_private(folder):
+            os.environ.setdefault("NUMBA_CACHE_DIR", str(folder))
+
+
+def _make_private(folder: Path) -> bool:
+    """Make a folder into which nobody else can write; return whether it is one.
+
+    Several users may share $CALLSHOT_HOME, and numba runs what it finds in its folder.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if folder.is_symlink():
+            return False
+        folder.chmod(0o700)  # only its owner may do that
+    except OSError:
+        return False
+    return sys.platform == "win32" or folder.stat().st_uid == os.geteuid()
 
 
 def _fail(message: str) -> NoReturn:
@@ -164,6 +196,26 @@ def _callshot(
     ] = False,
 ) -> None:
     pass
+
+
+def report_left_out(rejects: "Sequence[Reject]", unit: str, file: Path | str) -> None:
+    """Print, also with --quiet, how many recordings or rows were left out, and why.
+
+    A command calls this last. `file` lists all of them.
+    """
+    from callshot.corpus.notes import group_rejects
+
+    if not rejects:
+        return
+    sys.stdout.flush()
+    groups = group_rejects(rejects)
+    reasons = [f"{len(group)}: {group[0].reason}" for group in groups[:MAX_REASONS]]
+    if len(groups) > MAX_REASONS:
+        reasons.append(f"and {len(groups) - MAX_REASONS} more reasons")
+    line = f"left out: {len(rejects):,} {unit} ({'; '.join(reasons)})"
+    if file:
+        line += f"; all are in {file}"
+    print(printable(line), file=sys.stderr)
 
 
 @contextmanager

@@ -216,12 +216,13 @@ def baselines(
     from rich.console import Console
 
     from callshot.baselines.run import TrainingContext
+    from callshot.files import NETWORKS
     from callshot.report.baselines import show_baselines, show_crossovers
     from callshot.study.train_baselines import TrainingInputs, train_baseline_files
 
     options = training.baselines()
     protocol = comparison.protocol()
-    folder = inputs.keep or out / "networks"
+    folder = inputs.keep or out / NETWORKS
     with run_with_progress(quiet=quiet) as progress:
         results = train_baseline_files(
             tables,

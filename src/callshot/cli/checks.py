@@ -9,7 +9,7 @@ import typer
 
 from callshot.cli.app import OTHER, app, run_with_progress
 from callshot.cli.options import Quiet
-from callshot.errors import printable
+from callshot.errors import count_text, printable
 
 if TYPE_CHECKING:
     from callshot.records import Finding
@@ -20,8 +20,9 @@ def verify(
     path: Annotated[
         Path | None,
         typer.Argument(
-            metavar="STUDY|RESULTS|STORE|INDEX|TABLE",
-            help="Study file, folder of results, stored embeddings, index or table to check.",
+            metavar="STUDY|RESULTS|REVIEW|STORE|INDEX|TABLE",
+            help="Study file, folder of results or of a review, stored embeddings, index or "
+            "table to check.",
             show_default="study.toml in this folder, or the stored embeddings of the user",
         ),
     ] = None,
@@ -98,7 +99,8 @@ def doctor() -> None:
         states.append(check.state)
     problems = states.count(PROBLEM)
     notes = states.count(NOTE)
-    print(f"{len(states)} checks: {problems} problems, {notes} notes")
+    counts = f"{count_text(problems, 'problem')}, {count_text(notes, 'note')}"
+    print(f"{count_text(len(states), 'check')}: {counts}")
     if problems:
         raise typer.Exit(1)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from callshot.errors import printable
+from callshot.errors import count_text, printable
 
 if TYPE_CHECKING:
     from callshot.distributed import DaskCluster
@@ -24,7 +24,9 @@ def use_cluster(
 
     with open_cluster(where, threads=threads) as cluster:
         if not quiet:
-            line = f"cluster: {cluster.workers} workers; dashboard: {cluster.dashboard}"
+            line = f"cluster: {count_text(cluster.workers, 'worker')}"
+            if cluster.dashboard:
+                line = f"{line}; dashboard: {cluster.dashboard}"
             print(printable(line), file=sys.stderr)
         yield cluster
     if not quiet:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from callshot.cli.app import STEPS, app, run_with_progress
+from callshot.cli.app import STEPS, app, report_left_out, run_with_progress
 from callshot.cli.option_groups import with_groups
 from callshot.cli.options import (
     Audio,
@@ -61,16 +61,14 @@ def inspect(
             annotation_options=source.annotation_options(),
             corpus=corpus,
             folds=folds,
-            shorten=min_length_s is None,
             progress=progress,
         )
     next_step = ""
     if inspection.segmentation.segments:
-        if inspection.min_length_s is not None:
-            min_length_s = inspection.min_length_s
         lengths = {"min_length_s": min_length_s, "source_rate_hz": source_rate_hz}
         next_step = _segment_command(audio, asdict(source) | lengths)
     show_inspection(inspection, Console(), next_step)
+    report_left_out(inspection.segmentation.skipped_files, "files", "")
     check_any_segments(inspection.segmentation)
 
 
@@ -123,6 +121,8 @@ def segment(
             f"segments in {out / 'segments.parquet'}, rejects in {out / 'rejects.csv'}"
         )
         show_segmentation(result, Console(), paths)
+    left_out = [*result.skipped_files, *result.rejects]
+    report_left_out(left_out, "files and annotations", out / "rejects.csv")
 
 
 def _segment_command(audio: Path, options: dict[str, object]) -> str:

@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callshot.cli.app import OTHER, STEPS, Program, app, run_with_progress
+from callshot.cli.app import (
+    OTHER,
+    STEPS,
+    Program,
+    app,
+    report_left_out,
+    run_with_progress,
+)
 from callshot.cli.cluster import use_cluster
 from callshot.cli.options import (
     ClusterName,
@@ -16,7 +23,7 @@ from callshot.cli.options import (
     parse_names,
     parse_pairs,
 )
-from callshot.errors import OptionError, printable
+from callshot.errors import OptionError, count_text, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -157,6 +164,7 @@ def embed(
         )
     if not quiet:
         _print_embedded(table, rejects, out)
+    report_left_out(rejects, "segments", out.with_suffix(".rejects.csv"))
 
 
 def _print_embedded(
@@ -172,8 +180,8 @@ def _print_embedded(
     if len(rejects) > MOST_REJECTS:
         more = len(rejects) - MOST_REJECTS
         print(f"and {more} more, in {out.with_suffix('.rejects.csv')}")
-    total = len(table) + len(rejects)
-    print(f"{len(table)} of {total} segments embedded in {out}")
+    segments = count_text(len(table) + len(rejects), "segment")
+    print(f"{len(table):,} of {segments} embedded in {out}")
     duplicates = out.with_suffix(".duplicates.csv")
     groups = find_equal_vectors(table)
     for note in describe_duplicates(groups, table.segment, "vector"):
@@ -345,6 +353,7 @@ def coverage(
     from rich.console import Console
 
     from callshot.encoders.band_coverage import EDGES_HZ
+    from callshot.files import check_own_folder
     from callshot.report.band_coverage import (
         open_coverage,
         show_coverage,
@@ -353,6 +362,8 @@ def coverage(
     from callshot.study.band_coverage import measure_coverage
 
     numbers = parse_speeds(speeds)
+    if out is not None:
+        check_own_folder(out)
     with open_coverage(segments.parent if out is None else out) as output:
         result = measure_coverage(
             segments, names or (), numbers, audio=audio, threads=threads

@@ -110,7 +110,9 @@ def evaluate(
 
     Writes to DIR: curve.csv, per_class.csv, confusion.csv, classes.csv, folds.csv, ties.csv,
     chance_test.csv, partitions.csv, sensitivity.csv, sensitivity_means.csv, budget.csv, all samples
-    (Parquet) and provenance.json. An interrupted run leaves earlier results unchanged.
+    (Parquet) and provenance.json. With several tables also differences.csv, every pair of encoders
+    compared on the same draws; the last lines say which is better, or that it is not clear. Tables
+    with the same vectors are evaluated once. An interrupted run leaves earlier results unchanged.
 
     With --queries, the examples come from TABLE and the queries from another table. The results
     also contain the curves within each of the two tables, and differences.csv compares them.

@@ -8,7 +8,7 @@ import typer
 
 from callshot.cli.app import OTHER, app, run_with_progress
 from callshot.cli.options import OutTable, Quiet
-from callshot.errors import printable
+from callshot.errors import count_text, printable
 
 if TYPE_CHECKING:
     from callshot.records import Reject
@@ -79,8 +79,9 @@ def import_table(
         return
     for line in [*imported.notes, *_count_rejects(imported.rejects)]:
         print(printable(line))
-    dimensions = imported.table.vectors.shape[1]
-    print(f"{len(imported.table)} segments of {dimensions} dimensions in {out}")
+    segment_count = count_text(len(imported.table), "segment")
+    dimensions = count_text(imported.table.vectors.shape[1], "dimension")
+    print(f"{segment_count} of {dimensions} in {out}")
     print(f"next: callshot evaluate {out} --out results")
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callshot.cli.app import FIELD, app, run_with_progress
+from callshot.cli.app import FIELD, app, report_left_out, run_with_progress
 from callshot.cli.cluster import use_cluster
 from callshot.cli.encoders import Choices
 from callshot.cli.options import (
@@ -16,7 +16,7 @@ from callshot.cli.options import (
     Threads,
     parse_pairs,
 )
-from callshot.errors import printable
+from callshot.errors import count_text, printable
 from callshot.storage import to_path
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ def index(
 
     Example: callshot index recordings --encoder birdnet-v2.4 --out index
     """
+    from callshot.detection.index.index_files import REJECTS
     from callshot.detection.index.index_recordings import index_recordings
 
     out = to_path(out)
@@ -124,6 +125,7 @@ def index(
         )
     if not quiet:
         _print_result(result, out)
+    report_left_out(result.rejects, "recordings", out / REJECTS)
 
 
 def _print_result(result: "IndexResult", out: Path) -> None:
@@ -137,8 +139,9 @@ def _print_result(result: "IndexResult", out: Path) -> None:
     seconds = sum(recording.duration_s for recording in recordings)
     hours = seconds / 3600
     print(
-        f"{len(result.index):,} windows of {len(recordings):,} recordings ({hours:.2f} h) "
-        f"in {out}; {len(result.added):,} recordings added, {len(result.rejects):,} left out"
+        f"{count_text(len(result.index), 'window')} of "
+        f"{count_text(len(recordings), 'recording')} ({hours:.2f} h) in {out}; "
+        f"{count_text(len(result.added), 'recording')} added, {len(result.rejects):,} left out"
     )
     print(printable(f"next: callshot find EXAMPLE.wav@START-END {out}"))
 
@@ -218,6 +221,7 @@ def find(
         rejects = [f"left out: {reject.reason}" for reject in result.rejects]
         _print_first(rejects, f"more; callshot verify {index} lists them")
         _show_windows(result.windows)
+    report_left_out(result.rejects, "recordings", "")
 
 
 def _show_windows(windows: "pl.DataFrame") -> None:

@@ -1,12 +1,12 @@
 """Commands for models: learn, model, export."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from callshot.cli.app import FIELD, app, run_with_progress
+from callshot.cli.app import FIELD, app, report_left_out, run_with_progress
 from callshot.cli.encoders import MOST_REJECTS, Choices
 from callshot.cli.option_groups import with_groups
 from callshot.cli.options import (
@@ -17,7 +17,7 @@ from callshot.cli.options import (
     Threads,
     parse_pairs,
 )
-from callshot.errors import OptionError, printable
+from callshot.errors import OptionError, count_text, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +43,7 @@ class EncoderOptions:
             "-e",
             metavar="NAME",
             help="Name of the encoder. callshot encoders shows all names.",
-            show_default="the encoder of the model, if there is a model",
+            show_default="the encoder of the model or the review, if it has one",
         ),
     ] = None
     choices: Choices = None
@@ -133,7 +133,8 @@ def learn(
         typer.Option(
             metavar="MODEL|REVIEW",
             help="Model to which the examples are added. Or, without EXAMPLES, a folder of "
-            "callshot review: its confirmed calls are added to the model that made the detections.",
+            "callshot review: its confirmed calls are added to the model that made the detections. "
+            "EXAMPLES alone, also a folder of callshot review, make a new model.",
         ),
     ] = None,
     quiet: Quiet = False,
@@ -172,19 +173,24 @@ def learn(
             result = learn_files(examples, out, name, options, embedding, **more)
     if not quiet:
         _print_result(result, out)
+    report_left_out(result.rejects, "examples", "")
 
 
 def _print_result(result: "LearningResult", out: Path) -> None:
     """Print what became of the examples."""
-    from callshot.detection.models.model_summary import describe_limits
+    from callshot.detection.models.model_summary import (
+        describe_limits,
+        describe_low_recall,
+    )
 
     print_rejects(result.rejects)
-    for note in [*result.notes, *describe_limits(result.model)]:
-        print(printable(f"note: {note}"))
     model = result.model
+    for note in [*result.notes, *describe_low_recall(model), *describe_limits(model)]:
+        print(printable(f"note: {note}"))
     print(
         printable(
-            f"{len(model.examples)} examples ({result.new} new) of {len(model.classes)} labels "
+            f"{count_text(len(model.examples), 'example')} ({result.new} new) of "
+            f"{count_text(len(model.classes), 'label')} "
             f"in {out}; licence of the weights: {model.provenance.licence}"
         )
     )
@@ -196,7 +202,8 @@ def _find_review(
 ) -> tuple[Path | None, Path | None]:
     """Return the review that examples come from, None if from no review, and the model to add to.
 
-    `learn --add REVIEW` adds to the model of the review, `learn REVIEW --add MODEL` to another one.
+    `learn REVIEW` makes a model of the calls of a review, `learn REVIEW --add MODEL` adds them to a
+    model, and `learn --add REVIEW` to the model of the review, for which the review stands.
     """
     from callshot.review.journal import is_review
 
@@ -206,15 +213,10 @@ def _find_review(
                 "add: a review is added to its own model; remove EXAMPLES, or run learn once for "
                 "the review and once for EXAMPLES"
             )
-        return add, None
+        return add, add
     if examples is None:
         raise OptionError("add: expected EXAMPLES, or the folder of a review in --add")
     if is_review(examples):
-        if add is None:
-            raise OptionError(
-                f"add: name a model to which the calls of {examples} are added, or use --add "
-                f"{examples} for the model of the review"
-            )
         return examples, add
     return None, add
 
@@ -229,17 +231,30 @@ def _learn_review(
     add: Path | None,
     progress: "Progress",
 ) -> "LearningResult":
-    """Learn from a review, which has annotations and settings of its own."""
+    """Learn from a review, which has annotations of its own, and settings if it has a model."""
     from callshot.detection.learning.example_calls import LearningOptions
     from callshot.review.learn_review import learn_review_files
 
-    if options != LearningOptions(annotation_options=options.annotation_options):
+    if add is not None and options != LearningOptions(
+        annotation_options=options.annotation_options
+    ):
         raise OptionError(
             "add: calls of a review are read with the settings of its model; remove the options of "
             "annotations and audio"
         )
+    if options.annotations is not None:
+        raise OptionError(
+            f"annotations: {review} is a review, whose calls are the annotations; remove "
+            "--annotations"
+        )
     return learn_review_files(
-        review, out, encoder, embedding, add=add, progress=progress
+        review,
+        out,
+        encoder,
+        embedding,
+        add=add,
+        options=replace(options, annotation_options=None),
+        progress=progress,
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from callshot.errors import OptionError, check_range
-from callshot.files import check_results_folder
+from callshot.files import check_own_folder, check_results_folder
 
 if TYPE_CHECKING:
     from callshot.corpus.annotations import AnnotationOptions
@@ -42,7 +42,9 @@ Audio = Annotated[
 
 def check_out(name: Path) -> Path:
     """Check a folder for results."""
-    return check_results_folder("" if name == NO_NAME else str(name))
+    folder = check_results_folder("" if name == NO_NAME else str(name))
+    check_own_folder(folder)
+    return folder
 
 
 def parse_out(text: str) -> Path:
@@ -58,7 +60,7 @@ Out = Annotated[
         metavar="DIR",
         parser=parse_out,
         callback=check_out,
-        help="Folder for the results. It is made if it does not exist.",
+        help="Folder for the results: a new one, an empty one, or one with results of callshot.",
     ),
 ]
 OutTable = Annotated[
@@ -72,7 +74,10 @@ Seed = Annotated[
         help="Random seed. The same seed gives the same results.",
     ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+Quiet = Annotated[
+    bool,
+    typer.Option("--quiet", "-q", help="Print only errors, and how much was left out."),
+]
 Threads = Annotated[
     int | None,
     typer.Option(
@@ -135,8 +140,9 @@ MinLength = Annotated[
     float | None,
     typer.Option(
         metavar="S",
-        help="Shortest call, in seconds, as annotated. Shorter calls are left out.",
-        show_default="1, or the value of a known corpus",
+        help="Shortest call, in seconds, as annotated. Shorter calls are left out. The paper's is "
+        "1.",
+        show_default="0, or 1 for a known corpus",
     ),
 ]
 SourceRate = Annotated[
@@ -196,7 +202,8 @@ class AnnotationFileOptions:
         str | None,
         typer.Option(
             metavar="TEXT",
-            help="Label of all rows in files that have no column of labels.",
+            help="Label of the rows that have none: their label is empty, or the file has no "
+            "column of labels.",
         ),
     ] = None
     rename: Annotated[

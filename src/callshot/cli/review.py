@@ -14,7 +14,8 @@ def review(
         Path,
         typer.Argument(
             metavar="SCAN|SEGMENTS|STUDY",
-            help="What to review: a folder of callshot scan, a segments.parquet, or a study file.",
+            help="What to review: a folder of callshot scan (also of scan --segments), a "
+            "segments.parquet, or a study file.",
         ),
     ],
     out: Annotated[

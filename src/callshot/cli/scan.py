@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callshot.cli.app import FIELD, app, run_with_progress
+from callshot.cli.app import FIELD, app, report_left_out, run_with_progress
 from callshot.cli.cluster import use_cluster
 from callshot.cli.learn import EncoderOptions, ModelFile, print_rejects
 from callshot.cli.option_groups import with_groups
@@ -19,7 +19,7 @@ from callshot.cli.options import (
     parse_names,
     parse_pairs,
 )
-from callshot.errors import OptionError, printable
+from callshot.errors import OptionError, count_text, printable
 
 if TYPE_CHECKING:
     from callshot.detection.scans.scan_files import ScanOutput
@@ -208,6 +208,7 @@ def _scan_recordings(
         result = scan_files(path, recordings, out, options, indexing, output, progress)
     if not quiet:
         show_scan(result, out, Console())
+    report_left_out(result.rejects, "recordings", out / "rejects.csv")
 
 
 def _name_segments(
@@ -230,9 +231,10 @@ def _name_segments(
             audio=audio,
             progress=progress,
         )
-    if quiet:
-        return
-    print_rejects(result.rejects)
-    for note in result.notes:
-        print(printable(f"note: {note}"))
-    print(f"{len(result.frame)} segments labelled, in {out / 'labels.csv'}")
+    if not quiet:
+        print_rejects(result.rejects)
+        for note in result.notes:
+            print(printable(f"note: {note}"))
+        segment_count = count_text(len(result.frame), "segment")
+        print(f"{segment_count} labelled, in {out / 'labels.csv'}")
+    report_left_out(result.rejects, "segments", "")

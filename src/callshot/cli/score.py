@@ -10,7 +10,7 @@ import typer
 from callshot.cli.app import FIELD, app, run_with_progress
 from callshot.cli.option_groups import with_groups
 from callshot.cli.options import Out, Quiet, Seed, parse_pairs
-from callshot.errors import OptionError
+from callshot.errors import OptionError, count_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -251,7 +251,8 @@ def convert(
     if quiet:
         return
     show_rejects(table.rejects, Console())
-    print(f"{len(table.events)} events in {len(files) - 1} files in {out}")
+    event_count = count_text(len(table.events), "event")
+    print(f"{event_count} in {count_text(len(files) - 1, 'file')} in {out}")
     for note in notes:
         print(note)
 
@@ -272,11 +273,10 @@ def _convert(
     if not is_review(events):
         return convert_files(events, to, out, recordings, annotation_options)
     results, files = convert_review(events, to, out, recordings)
-    notes = []
+    notes = [f"note: {note}" for note in results.notes]
     if results.conflicts:
-        notes.append(
-            f"note: {results.conflicts} calls are left out, because reviewers disagree"
-        )
+        calls = count_text(results.conflicts, "call")
+        notes.append(f"note: {calls} left out, because reviewers disagree")
     return EventTable(results.events, notes=notes), files
 
 
@@ -313,13 +313,13 @@ class _MoreFiles:
                 table.events, folder, subfolder, self.clips, progress=progress
             )
             table.rejects.extend(result.rejects)
-            yield f"{len(result.clips)} clips in {subfolder}"
+            yield f"{count_text(len(result.clips), 'clip')} in {subfolder}"
         if self.activity:
             subfolder = out / "activity"
             activity = write_activity(table.events, folder, subfolder)
             yield f"detections by day and hour in {subfolder}"
             if activity.undated:
-                yield f"note: {activity.undated} events have no clock time"
+                yield f"note: {count_text(activity.undated, 'event')} without clock time"
 
 
 def parse_rate(text: str | None) -> float | None:

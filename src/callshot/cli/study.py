@@ -15,11 +15,13 @@ from callshot.cli.options import (
     Audio,
     ClusterName,
     CorpusOptions,
+    MinLength,
     Quiet,
     Shots,
     Threads,
+    segmentation_options,
 )
-from callshot.errors import OptionError, printable
+from callshot.errors import OptionError, count_text, printable
 from callshot.files import check_writable
 
 if TYPE_CHECKING:
@@ -45,18 +47,19 @@ def init(
         typer.Option("--out", "-o", metavar="FILE", help="Study file to write."),
     ] = Path("study.toml"),
     shots: Shots = "1-40",
+    min_length_s: MinLength = None,
     quiet: Quiet = False,
 ) -> None:
     """Make a study file (all settings, with comments) from recordings and annotations.
 
-    Inspects the folder as callshot inspect does. Chooses the annotations, the folds and the
-    shortest call from what is there: 1 s as in the paper, or less if that would leave out more than
-    half of the calls. Lists the encoders that can run on this machine, and how to get the others.
-    callshot run can run the file without changes.
+    Inspects the folder as callshot inspect does. Chooses the annotations and the folds from what is
+    there. Lists the encoders that can run on this machine, and how to get the others. callshot run
+    can run the file without changes.
 
     Example: callshot init recordings --annotations selection-tables && callshot run study.toml
     """
     from callshot.corpus.inspection import inspect_corpus
+    from callshot.corpus.notes import describe_minimum
     from callshot.fewshot.protocol import parse_shots
     from callshot.storage import check_no_url
     from callshot.study.init import CorpusSource, write_study
@@ -75,6 +78,7 @@ def init(
         inspection = inspect_corpus(
             audio,
             source.annotations,
+            options=segmentation_options(corpus, min_length_s=min_length_s),
             format=source.format,
             annotation_options=annotation_options,
             corpus=corpus,
@@ -90,9 +94,12 @@ def init(
     )
     write_study(out, inspection, corpus_source, shots)
     if not quiet:
-        calls = len(inspection.segmentation.segments)
-        recordings = len(inspection.segmentation.recordings)
-        print(f"{out}: a study of {calls} calls in {recordings} recordings")
+        calls = count_text(len(inspection.segmentation.segments), "call")
+        recordings = count_text(len(inspection.segmentation.recordings), "recording")
+        for note in inspection.segmentation.notes:
+            print(printable(f"note: {note}"))
+        print(describe_minimum(inspection.segmentation))
+        print(f"{out}: a study of {calls} in {recordings}")
         print(f"next: callshot run {out}")
 
 

@@ -9,7 +9,7 @@ import typer
 from callshot.cli.app import OTHER, app, run_with_progress
 from callshot.cli.option_groups import with_groups
 from callshot.cli.options import Quiet, Seed, Threads, parse_names
-from callshot.errors import OptionError
+from callshot.errors import OptionError, count_text
 
 
 @dataclass
@@ -164,9 +164,9 @@ def _make_corpus(folder: Path, options: dict[str, Any], *, quiet: bool) -> None:
     if quiet:
         return
     minutes = corpus.duration_s / 60
-    print(
-        f"{corpus.recordings} recordings, {corpus.calls} calls, {minutes:.0f} minutes in {folder}"
-    )
+    recordings = count_text(corpus.recordings, "recording")
+    calls = count_text(corpus.calls, "call")
+    print(f"{recordings}, {calls}, {minutes:.0f} minutes in {folder}")
     print(
         f"next: callshot inspect {folder / 'recordings'} --annotations {folder / 'raven'}"
     )
@@ -190,7 +190,8 @@ def _make_soundscape(
         return
     hours = summary.duration_s / 3600
     print(
-        f"{summary.recordings} recordings, {summary.calls} calls, {hours:.1f} hours in "
+        f"{count_text(summary.recordings, 'recording')}, "
+        f"{count_text(summary.calls, 'call')}, {hours:.1f} hours in "
         f"{folder / 'recordings'}; the calls in {folder / 'raven'}"
     )
     if not summary.clips:

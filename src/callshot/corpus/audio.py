@@ -105,7 +105,7 @@ def read_span(reader: Reader, span: Row) -> Signal:
     >>> len(audio) / 16000, round(float(audio.max()), 5)
     (1.35, 0.70795)
     """
-    signal = reader.read(
+    signal = reader.read_decodable(
         span["start_s"] - span["collar_s"],
         span["end_s"] + span["collar_s"],
         rate_hz=span["rate_hz"],

@@ -5,16 +5,19 @@ OGG and MP3 files are read from their start only, because libsndfile returns oth
 seek (Vorbis: half a block of wrong ones, sometimes from elsewhere; Opus and MP3: slightly different
 ones, and MP3 prints to the terminal). Their frames are therefore fastest in order.
 
-How libsndfile handles a truncated file, and how we detect it:
+A recording is as long as it can be decoded, whatever its header says, and its length is known
+when it is open. How libsndfile handles a truncated file, and how we find its end:
 
     WAV, AIFF, AU, W64, RF64   reads it as a shorter file, with a log entry   we read the log
     FLAC                       seeks and reads beyond the end fail            we search for the end
     MP3                        returns fewer frames than announced            we count them
     OGG, SPHERE                reads it as a shorter file                     cannot be detected
 
-libsndfile skips a missing page inside an OGG file and logs that; callshot rejects the rest of the
-file, whose times would be wrong. The length of an MP3 file without a Xing header is an estimate,
-and libsndfile does not read beyond it.
+MP3 files whose header has no exact length, and files that are shorter than such a header says, are
+decoded once to count their frames. `audio_headers` has what else headers say wrongly.
+
+Damage inside a file is found when it is read (DamagedAudio). libsndfile skips a missing page
+inside an OGG file and logs that; for callshot the file ends there, since later times are wrong.
 """
 
 import os
@@ -22,18 +25,29 @@ import re
 import stat
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
+from callshot.corpus.audio_headers import (
+    SIZE_TO_THE_END,
+    EndlessFile,
+    PatchedFile,
+    count_missing_bytes,
+    find_unfinished_data,
+)
 from callshot.corpus.options import RATES_HZ
 from callshot.errors import InputError
 from callshot.files import error_reason
 from callshot.records import Recording
 from callshot.storage import RangeReader, is_remote
+from callshot.storage.range_reader import FileVersion
 
 Signal = NDArray[np.float32]
 # The number of the first frame, and frames as (frames, channels).
@@ -42,6 +56,7 @@ Block = tuple[int, Signal]
 # libsndfile stores the reason of a failed open in one global place.
 OPEN_LOCK = threading.Lock()
 SEQUENTIAL_FORMATS = ("OGG", "MP3")
+WAV_FORMATS = ("WAV", "WAVEX")
 # Encodings of samples after which a seek finds the same samples as reading in order, FLAC's too;
 # in others, such as GSM 6.10, libsndfile cannot seek.
 SEEKABLE_ENCODINGS = re.compile(r"PCM_\w+|FLOAT|DOUBLE|ULAW|ALAW")
@@ -49,19 +64,31 @@ CACHE_S = 30.0  # of a sequential file: calls overlap, and collars reach back
 HOLE_MESSAGE = "libogg reports a hole"
 BLOCK_FRAMES = 2**17
 SEQUENTIAL_BLOCK_FRAMES = 2**12  # small, because a failure is located by its block
-UNKNOWN_FRAMES = 2**62  # libsndfile reports more than this if the header has no length
+# libsndfile reports more frames than this if the header has no length, and in an EndlessFile.
+UNKNOWN_FRAMES = 2**44
 STREAMED_BYTES = 0x7FFF0000  # programs that write to a pipe announce this much or more
 ANNOUNCED_BYTES = re.compile(
     r"^\s*(?:data|SSND|Data Size|riff|Riff size)\s*: (\d+) \(should be (\d+)\)",
     re.MULTILINE,
 )
 
+# How many frames files have where the header does not say it; a file is opened many times.
+_counted_frames: dict[FileVersion, int] = {}
+
+
+class DamagedAudio(InputError):
+    """A span cannot be decoded to its end: the file is damaged from `end_frame` on, about."""
+
+    def __init__(self, text: str, end_frame: int) -> None:
+        super().__init__(text)
+        self.end_frame = end_frame
+
 
 class FrameReader:
     """An open audio file, for one thread at a time.
 
-    If the header has no length, the file is decoded once to count its frames. After an error the
-    file is opened again, so that the frames before the damage can still be read.
+    If the header has no length or a wrong one, the true one is found once in a process. After an
+    error the file is opened again, so that the frames before the damage can still be read.
     """
 
     def __init__(self, path: Path, name: str, source_rate_hz: float | None) -> None:
@@ -71,6 +98,8 @@ class FrameReader:
         self._cache: deque[Block] = deque()  # the latest frames of a sequential file
         self._early_end: int | None = None  # of a sequential file
         self._stream: RangeReader | None = None  # of a file behind a URL
+        # Makes of the file what libsndfile can read to its end.
+        self._mend: Callable[[Any], Any] | None = None
         if not is_remote(path):
             _check_file(path, name)
         self._handle = self._open()
@@ -108,21 +137,17 @@ class FrameReader:
         except soundfile.SoundFileError as error:
             self._check_stream()
             self.close()
-            rate_hz = self.recording.rate_hz
-            raise self.truncation_error(
-                first / rate_hz,
-                last / rate_hz,
-                self._find_readable_end(last) / rate_hz,
-                _error_text(error),
-            ) from None
+            raise self._make_damage(first, last, _error_text(error)) from None
 
-    def truncation_error(
-        self, start_s: float, end_s: float, readable_s: float, reason: str
-    ) -> InputError:
+    def _make_damage(self, first: int, last: int, reason: str) -> DamagedAudio:
         """Return the error for a span that the file should have but does not."""
-        return self.error(
-            f"cannot read {start_s:.2f} s to {end_s:.2f} s: the file is cut short or damaged "
-            f"after {readable_s:.2f} s ({reason}); copy it again"
+        end_frame = self._find_readable_end(first, last)
+        rate_hz = self.recording.rate_hz
+        return DamagedAudio(
+            f"{self._name}: cannot read {first / rate_hz:.2f} s to {last / rate_hz:.2f} s: the "
+            f"file is cut short or damaged after {end_frame / rate_hz:.2f} s ({reason}); "
+            "copy it again",
+            end_frame,
         )
 
     def error(self, text: str) -> InputError:
@@ -142,25 +167,99 @@ class FrameReader:
                 f"expected a rate of {low_hz:,.0f} to {high_hz:,.0f} Hz, "
                 f"got {rate_hz:g} Hz {origin}"
             )
-        frames = handle.frames
-        if frames >= UNKNOWN_FRAMES:
-            frames = self._count_frames()
+        announced = self._count_announced(handle)
+        is_estimate = False
+        if handle.format == "MP3":
+            missing = self._read_bytes(count_missing_bytes)
+            is_estimate = missing is None
+            frames = self._measure(handle.frames, missing != 0)
+        else:
+            self._mend_wav()
+            frames = self._measure(self._handle.frames, is_wrong=False)
         if frames <= 0:
             raise self.error("the file has no audio (0 frames)")
-        announced_frames = _count_announced_frames(handle.extra_info, frames)
+        announced_s = None if announced is None else announced / rate_hz
         return Recording(
             path=self._name,
             frames=frames,
             rate_hz=rate_hz,
             channels=handle.channels,
             kind=f"{handle.format} {handle.subtype}",
-            missing_s=(announced_frames - frames) / rate_hz,
+            announced_s=None if announced == frames else announced_s,
+            is_estimate=is_estimate,
         )
 
+    def _count_announced(self, handle: "_SoundFile") -> int | None:
+        """Return how many frames the header announces, None if it does not say."""
+        if handle.frames >= UNKNOWN_FRAMES:
+            return None
+        return _count_announced_frames(handle.extra_info, handle.frames)
+
+    def _mend_wav(self) -> None:
+        """Open a WAV file again whose sound goes on after the length in its header."""
+        if self._handle.format not in WAV_FORMATS:
+            return
+        offset = self._read_bytes(find_unfinished_data)
+        if offset is not None:
+            self._mend = partial(PatchedFile, offset=offset, patch=SIZE_TO_THE_END)
+            self._handle.close()
+            self._handle = self._open()
+
+    def _measure(self, frames: int, is_wrong: bool) -> int:
+        """Return how many frames can be decoded, where a header says `frames`."""
+        is_unknown = is_wrong or frames >= UNKNOWN_FRAMES
+        if not is_unknown and self._handle.format != "FLAC":
+            return frames
+        version = self._find_version()
+        if version not in _counted_frames:
+            if is_unknown:
+                _counted_frames[version] = self._count_decodable(frames)
+            else:
+                _counted_frames[version] = self._find_end(frames)
+        count = _counted_frames[version]
+        if count > frames:
+            self._mend = EndlessFile
+            self._handle.close()
+            self._handle = self._open()
+        return count
+
+    def _count_decodable(self, frames: int) -> int:
+        """Decode the file to count its frames; libsndfile stops after `frames`."""
+        count = self._count_frames()
+        if count < frames:
+            return count
+        self._mend = EndlessFile
+        try:
+            return max(count, self._count_frames())
+        except InputError:  # libsndfile knows some MP3 files by their suffix only
+            return count
+        finally:
+            self._mend = None
+
+    def _find_version(self) -> FileVersion:
+        if self._stream is not None:
+            return self._stream.version
+        status = self._path.stat()
+        return str(self._path), status.st_size, status.st_mtime_ns
+
+    def _find_end(self, frames: int) -> int:
+        """Return how many of the frames that a header announces can be reached."""
+        if self._can_read(frames - 1):
+            return frames
+        low = 0
+        high = frames - 1
+        while low < high:
+            middle = (low + high) // 2
+            if self._can_read(middle):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
     def _count_frames(self) -> int:
-        """Decode the file as far as possible."""
+        """Decode the file as far as libsndfile does."""
         total = 0
-        with self._open() as handle:
+        with self._open_apart(self._open) as handle:
             try:
                 while count := len(handle.read(BLOCK_FRAMES, dtype="float32")):
                     total += count
@@ -244,25 +343,33 @@ class FrameReader:
             raise soundfile.SoundFileRuntimeError("the file ends early")
         return block
 
-    def _find_readable_end(self, last: int) -> int:
-        """Return about how far a file can be read after a failure before `last`."""
-        if self._is_sequential:
-            if self._early_end is None:
-                return self._position
-            return self._early_end
-        low = 0
-        high = last
-        resolution = max(1, self.recording.rate_hz / 100)
-        while high - low > resolution:
-            middle = (low + high) // 2
-            if self._can_read(middle):
-                low = middle
-            else:
-                high = middle
-        return low
+    def _find_readable_end(self, first: int, last: int) -> int:
+        """Return a frame before the damage that was met between two frames.
+
+        Blocks lie on a fixed grid, so that the answer does not depend on what was read before.
+        """
+        position = 0
+        if not self._is_sequential:
+            position = first - first % SEQUENTIAL_BLOCK_FRAMES
+        with self._open_apart(self._open) as handle:
+            try:
+                if position > 0 and handle.seek(position) != position:
+                    return position
+                while position < last:
+                    count = min(SEQUENTIAL_BLOCK_FRAMES, last - position)
+                    block = handle.read(count, dtype="float32")
+                    has_hole = HOLE_MESSAGE in handle.extra_info
+                    if has_hole and self._is_sequential:
+                        break
+                    position += len(block)
+                    if len(block) < count:
+                        break
+            except soundfile.SoundFileError:
+                pass  # the damage
+        return position
 
     def _can_read(self, frame: int) -> bool:
-        with self._open() as handle:
+        with self._open_apart(self._open) as handle:
             try:
                 return (
                     handle.seek(frame) == frame
@@ -281,6 +388,18 @@ class FrameReader:
             raise self.error(f"cannot be read ({error_reason(error)})") from None
         raise error
 
+    @contextmanager
+    def _open_apart(self, open_file: Callable[[], Any]) -> Iterator[Any]:
+        """Open the file once more; what is open stays as it is."""
+        stream = self._stream
+        self._stream = None
+        try:
+            with open_file() as opened:
+                yield opened
+            self._check_stream()
+        finally:
+            self._stream = stream
+
     def _open(self) -> "_SoundFile":
         source = self._find_source()
         try:
@@ -288,29 +407,56 @@ class FrameReader:
                 return _SoundFile(source)
         # TypeError: the suffix is .raw
         except (soundfile.SoundFileError, TypeError) as error:
+            if not isinstance(source, str | bytes):
+                source.close()
             self._check_stream()
             reason = _error_text(error)
             raise self.error(f"libsndfile cannot read it as audio: {reason}") from None
 
-    def _find_source(self) -> bytes | str | RangeReader:
+    def _find_source(self) -> Any:
         """Return what libsndfile reads from."""
+        if self._mend is not None:
+            return self._mend(self._open_bytes())
         if is_remote(self._path):
-            try:
-                self._stream = RangeReader(self._path, keep_errors=True)
-                self._stream.load_start()  # before the lock is held
-            except OSError as error:
-                raise self.error(f"cannot be read ({error_reason(error)})") from None
-            if self._stream.size == 0:
-                raise self.error("the file is empty (0 bytes)")
-            return self._stream
+            return self._open_bytes()
         return os.fsencode(self._path) if os.name == "posix" else str(self._path)
+
+    def _read_bytes(self, find: Callable[[BinaryIO], int | None]) -> int | None:
+        """Return what a function finds in the bytes of the file."""
+        with self._open_apart(self._open_bytes) as file:
+            return find(file)
+
+    def _open_bytes(self) -> Any:
+        """Open the file to read its bytes."""
+        try:
+            if not is_remote(self._path):
+                return self._path.open("rb")
+            self._stream = RangeReader(self._path, keep_errors=True)
+            self._stream.load_start()  # before the lock is held
+        except OSError as error:
+            raise self.error(f"cannot be read ({error_reason(error)})") from None
+        if self._stream.size == 0:
+            raise self.error("the file is empty (0 bytes)")
+        return self._stream
 
 
 class _SoundFile(soundfile.SoundFile):  # type: ignore[misc]
-    """A SoundFile that seeks only when asked; soundfile seeks after each read if it can."""
+    """A SoundFile that seeks only when asked, and closes a file object that it was given.
+
+    soundfile seeks after each read if it can.
+    """
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        super().__init__(source)
 
     def seekable(self) -> bool:
         return False
+
+    def close(self) -> None:
+        super().close()
+        if not isinstance(self._source, str | bytes):
+            self._source.close()
 
 
 def _check_file(path: Path, name: str) -> None:

@@ -28,7 +28,7 @@ from callshot.corpus.recordings import (
     skip_reason,
     unmatched_folders,
 )
-from callshot.errors import InputError
+from callshot.errors import InputError, count_text
 from callshot.files import sha256_file
 from callshot.records import Annotation, Progress, Reject
 
@@ -161,7 +161,7 @@ def _no_annotations(path: Path, skipped_files: list[Reject]) -> InputError:
     first, *further_files = skipped_files
     rest = ""
     if further_files:
-        rest = f" (and {len(further_files)} more files)"
+        rest = f" (and {count_text(len(further_files), 'more file')})"
     return InputError(f"{first.file}: {first.reason}{rest}")
 
 
@@ -292,7 +292,8 @@ def _reject_namesakes(corpus_annotations: CorpusAnnotations) -> None:
     corpus_annotations.annotations = certain_annotations
     if guesses:
         first = next(iter(guesses.values()))
-        note = f"{len(guesses)} recordings were found by file name only, the first from {first}"
+        count = count_text(len(guesses), "recording")
+        note = f"{count} found by file name only, the first from {first}"
         corpus_annotations.notes[note] += 1
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from callshot.corpus.annotations import AnnotationOptions
 from callshot.corpus.known_corpora import Corpus, default_options
-from callshot.corpus.notes import suggest_minimum
 from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.segments import segment_corpus
 from callshot.errors import InputError
@@ -49,12 +48,10 @@ def inspect_corpus(
     annotation_options: AnnotationOptions | None = None,
     corpus: Corpus | None = None,
     folds: int | None = None,
-    shorten: bool = True,
     progress: Progress = no_progress,
 ) -> Inspection:
     """Read the headers and annotations of a folder, and find the labels that folds would evaluate.
 
-    With `shorten`, a shorter minimum is tried where the options drop more than half of the calls.
     Folds in the annotations are used as they are.
     """
     options = options or default_options(corpus)
@@ -66,13 +63,8 @@ def inspect_corpus(
         annotation_options=annotation_options,
         corpus=corpus,
         check=False,
-        shorten=shorten,
         progress=progress,
     )
-    min_length_s = None
-    if shorten:
-        lengths_s = segmentation.calls.durations_s
-        min_length_s = suggest_minimum(lengths_s, options.min_length_s)
     if folds is None:
         folds = DEFAULT_FOLDS if corpus is None else corpus.folds
     assignment = _choose_folds(segmentation.segments, folds)
@@ -83,7 +75,6 @@ def inspect_corpus(
         classes = count_classes(label, assignment, recording)
     return Inspection(
         segmentation=segmentation,
-        min_length_s=min_length_s,
         possible=_count_labels_by_folds(label, recording),
         folds=assignment,
         classes=classes,

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from callshot.corpus.options import SegmentationOptions
+from callshot.corpus.options import PAPER_MINIMUM_S, SegmentationOptions
 from callshot.errors import check_choice
 
 
@@ -80,7 +80,9 @@ LDC = Corpus(
     title="Asian Elephant Vocalizations (LDC2010S05)",
     folds=10,
     # The second channel holds spoken notes.
-    options=SegmentationOptions(channel="first", collar_s=0.25),
+    options=SegmentationOptions(
+        channel="first", collar_s=0.25, min_length_s=PAPER_MINIMUM_S
+    ),
     # The ten types that the paper evaluates; it does not name the other six.
     labels=(
         "growl",
@@ -121,7 +123,9 @@ ELEPHANT_VOICES = Corpus(
     name="elephant-voices",
     title="Elephant Voices",
     folds=5,
-    options=SegmentationOptions(channel="mean", collar_s=0.0),
+    options=SegmentationOptions(
+        channel="mean", collar_s=0.0, min_length_s=PAPER_MINIMUM_S
+    ),
     # The twelve subcall types that the paper evaluates; it does not name the other fifteen.
     labels=(
         *AERD_SUBCALLS,

@@ -5,12 +5,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from callshot.corpus.known_corpora import Corpus
-from callshot.corpus.options import SegmentationOptions
+from callshot.corpus.options import PAPER_MINIMUM_S, SegmentationOptions
 from callshot.corpus.recordings import Recordings
-from callshot.errors import InputError
+from callshot.errors import InputError, count_text
 from callshot.records import Reject, Segmentation
 from callshot.spans import Spans
 
+COUNTED_NOTE = re.compile(r"([0-9,]+) (row|line|label)s?\b(.*)", re.DOTALL)
 ROUND_MINIMA_S = [step * 10.0**power for power in range(-3, 3) for step in (1, 2, 5)]
 
 
@@ -30,6 +31,18 @@ def suggest_minimum(lengths_s: Iterable[float], min_length_s: float) -> float | 
     return max((step for step in ROUND_MINIMA_S if step <= limit_s), default=0.0)
 
 
+def describe_minimum(segmentation: Segmentation) -> str:
+    """Describe the minimum length of a segmentation, and what the paper's would leave out."""
+    if segmentation.min_length_s > 0:
+        return f"minimum length: {segmentation.min_length_s:g} s (--min-length-s)"
+    calls = segmentation.calls
+    short = int((calls.durations_s < PAPER_MINIMUM_S).sum())
+    return (
+        f"minimum length: none; --min-length-s {PAPER_MINIMUM_S:g}, the paper's, drops "
+        f"{short:,} of {count_text(len(calls), 'call')}"
+    )
+
+
 def check_any_segments(segmentation: Segmentation) -> None:
     """Raise InputError with the most frequent reason if no annotation became a segment."""
     if len(segmentation.segments) > 0:
@@ -42,8 +55,10 @@ def check_any_segments(segmentation: Segmentation) -> None:
         position = first.file
         if first.row is not None:
             position += f", row {first.row}"
+        verb = "is" if len(groups[0]) == 1 else "are"
         reasons.append(
-            f"{len(groups[0])} of {total} rejects are like {position}: {first.reason}"
+            f"{len(groups[0]):,} of {count_text(total, 'reject')} {verb} like {position}: "
+            f"{first.reason}"
         )
     else:
         reasons.append("the annotation files have no calls")
@@ -68,19 +83,21 @@ def _general_reason(reason: str) -> str:
 def merge_notes(notes: Mapping[str, int]) -> list[str]:
     """Merge notes of several files that differ only in the count they begin with.
 
-    >>> merge_notes({"3 rows are empty": 2, "1 rows are empty": 1, "read as Latin-1": 1})
-    ['7 rows are empty (3 files)', 'read as Latin-1']
+    >>> merge_notes({"3 rows left out": 2, "1 row left out": 1, "read as Latin-1": 1})
+    ['7 rows left out (3 files)', 'read as Latin-1']
     """
-    totals = Counter[str]()
-    files = Counter[str]()
+    totals = Counter[tuple[str, str]]()
+    files = Counter[tuple[str, str]]()
     for note, count in notes.items():
-        text = note.lstrip("0123456789")
-        number = note.removesuffix(text)
-        totals[text] += int(number or 0) * count
-        files[text] += count
+        match = COUNTED_NOTE.fullmatch(note)
+        number, noun, text = match.groups() if match else ("0", "", note)
+        totals[noun, text] += int(number.replace(",", "")) * count
+        files[noun, text] += count
     merged = []
-    for text, count in files.items():
-        note = f"{totals[text] or ''}{text}"
+    for (noun, text), count in files.items():
+        note = text
+        if noun:
+            note = count_text(totals[noun, text], noun) + text
         if count > 1:
             note += f" ({count} files)"
         merged.append(note)
@@ -93,7 +110,7 @@ def describe_doubts(
     recordings: Recordings,
     corpus: Corpus | None,
 ) -> Iterator[str]:
-    """Describe what may be a mistake: short calls, labels that look alike, truncated recordings."""
+    """Describe what may be a mistake: short calls, labels that look alike, wrong headers."""
     min_length_s = suggest_minimum(calls.durations_s, options.min_length_s)
     if min_length_s is not None:
         yield (
@@ -102,7 +119,7 @@ def describe_doubts(
         )
     counts = Counter(calls["label"])
     yield from _describe_spellings(counts)
-    yield from _describe_truncated(recordings)
+    yield from _describe_lengths(recordings)
     if corpus is not None:
         yield from _describe_unknown(counts, corpus)
 
@@ -114,17 +131,28 @@ def _describe_spellings(labels: Mapping[str, int]) -> Iterator[str]:
         spellings[letters or label].append(label)
     for group in spellings.values():
         if len(group) > 1:
-            names = ", ".join(map(repr, group))
-            yield f"{len(group)} labels differ only in spelling and are kept apart: {names}"
+            *first, last = [
+                f"{label!r} ({count_text(labels[label], 'call')})" for label in group
+            ]
+            yield (
+                f"labels {', '.join(first)} and {last} differ only in "
+                f"{_find_difference(group)} and are kept apart; --rename joins them"
+            )
 
 
-def _describe_truncated(recordings: Recordings) -> Iterator[str]:
-    cut = [recording for recording in recordings.values() if recording.missing_s > 0]
-    if cut:
-        yield (
-            f"{len(cut)} recordings are shorter than their headers announce, "
-            f"the first is {cut[0].path}, by {cut[0].missing_s:.1f} s"
-        )
+def _find_difference(labels: Sequence[str]) -> str:
+    """Return in what labels with the same letters differ."""
+    if len({label.casefold() for label in labels}) == 1:
+        return "case"
+    if len({"".join(label.split()) for label in labels}) == 1:
+        return "spacing"
+    return "case, spacing or punctuation"
+
+
+def _describe_lengths(recordings: Recordings) -> Iterator[str]:
+    for recording in recordings.values():
+        if note := recording.describe_length():
+            yield f"{recording.path}: {note}"
 
 
 def _describe_unknown(labels: Counter[str], corpus: Corpus) -> Iterator[str]:
@@ -143,7 +171,7 @@ def describe_folds(segments: Spans) -> Iterator[str]:
         return
     empty = segments.frame["fold"].null_count()
     if 0 < empty < len(segments):
-        yield f"{empty} of {len(segments)} segments have no fold: they are in the common fold"
+        yield f"{empty} of {len(segments)} segments without a fold: in the common fold"
 
 
 def describe_peaks(peaks: Sequence[float], segments: int) -> Iterator[str]:
@@ -151,6 +179,11 @@ def describe_peaks(peaks: Sequence[float], segments: int) -> Iterator[str]:
     silent = sum(peak == 0 for peak in peaks)
     clipped = sum(peak >= 1 for peak in peaks)
     if silent:
-        yield f"{silent} of {segments} segments are silent"
+        verb = "is" if silent == 1 else "are"
+        yield f"{silent:,} of {count_text(segments, 'segment')} {verb} silent"
     if clipped:
-        yield f"{clipped} of {segments} segments reach full scale and may be clipped"
+        verb = "reaches" if clipped == 1 else "reach"
+        yield (
+            f"{clipped:,} of {count_text(segments, 'segment')} {verb} full scale and may be "
+            "clipped"
+        )

@@ -18,9 +18,9 @@ from typing import Self
 import numpy as np
 import soxr
 
-from callshot.corpus.audio_files import FrameReader, Signal
+from callshot.corpus.audio_files import DamagedAudio, FrameReader, Signal
 from callshot.corpus.options import RATES_HZ, check_channel_rule
-from callshot.errors import check_range
+from callshot.errors import check_range, count_text
 
 MARGIN = 256  # periods of the lower rate
 GRID = 4096  # samples among which we look for one that coincides with a frame
@@ -45,8 +45,9 @@ class Reader(FrameReader):
         Raises
         ------
         InputError
-            If the span has no samples, if samples in it or in its margin are not finite, or if
-            the file is truncated within it.
+            If the span has no samples, or if samples in it or in its margin are not finite.
+        DamagedAudio
+            If the file is damaged within it.
         """
         check_range("rate_hz", rate_hz, *RATES_HZ, "Hz")
         channel = self._find_channel(channel_rule)
@@ -56,6 +57,24 @@ class Reader(FrameReader):
             return self._resample(first, last, rate_hz, ratio, channel)
         return np.concatenate(list(self._read_channel(first, last, channel)))
 
+    def read_decodable(
+        self, start_s: float, end_s: float, *, rate_hz: int, channel_rule: str = "first"
+    ) -> Signal:
+        """Return a span as `read` does; if the file is damaged within it, the part before that."""
+        options = {"rate_hz": rate_hz, "channel_rule": channel_rule}
+        try:
+            return self.read(start_s, end_s, **options)
+        except DamagedAudio as damage:
+            whole = self.recording
+            if damage.end_frame <= start_s * whole.rate_hz:
+                raise
+            # For this span only: where a file can be sought, later ones may be decoded.
+            self.recording = whole.shorten(damage.end_frame)
+            try:
+                return self.read(start_s, end_s, **options)
+            finally:
+                self.recording = whole
+
     def _find_channel(self, rule: str) -> int | None:
         """Return the index of the channel to read, None for the mean of all."""
         check_channel_rule(rule)
@@ -64,7 +83,8 @@ class Reader(FrameReader):
         number = 1 if rule == "first" else int(rule)
         channels = self.recording.channels
         if number > channels:
-            raise self.error(f"expected a channel {number}, got {channels} channels")
+            count = count_text(channels, "channel")
+            raise self.error(f"expected a channel {number}, got {count}")
         return number - 1
 
     def _find_samples(
@@ -79,15 +99,14 @@ class Reader(FrameReader):
         length = math.ceil(self.recording.frames / ratio)
         first = max(0, round(start_s * rate_hz))
         last = round(end_s * rate_hz)
-        if last > length and self.recording.missing_s > 0:
-            announced_s = length_s + self.recording.missing_s
-            reason = f"its header announces {announced_s:.2f} s"
-            raise self.truncation_error(start_s, end_s, length_s, reason)
         last = min(last, length)
         if first >= last:
+            reason = f"the recording is {length_s:.3f} s long"
+            if note := self.recording.describe_length():
+                reason += f" ({note})"
             raise self.error(
                 f"nothing to read from {start_s:.3f} s to {end_s:.3f} s at {rate_hz} Hz: "
-                f"the recording is {length_s:.3f} s long"
+                f"{reason}"
             )
         return first, last
 

@@ -19,7 +19,7 @@ from callshot.corpus.annotations.text import (
     read_text,
     split_off_separator,
 )
-from callshot.errors import InputError
+from callshot.errors import InputError, count_text
 
 Renames = Path | str | Mapping[str, str]
 
@@ -56,8 +56,8 @@ def _read_pairs(path: Path) -> Iterator[tuple[int, str, str]]:
     for line, cells in lines:
         if len(cells) < len(header):
             raise InputError(
-                f"{path}: line {line}: expected {len(header)} fields as in the header, "
-                f"got {len(cells)}"
+                f"{path}: line {line}: expected {count_text(len(header), 'field')} as in "
+                f"the header, got {len(cells)}"
             )
         label = _normalize(cells[columns["label"]])
         yield line, label, cells[columns["new_label"]].strip()

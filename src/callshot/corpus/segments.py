@@ -29,7 +29,6 @@ from callshot.corpus.notes import (
     describe_folds,
     describe_peaks,
     merge_notes,
-    suggest_minimum,
 )
 from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.recordings import (
@@ -40,7 +39,7 @@ from callshot.corpus.recordings import (
     probe_recordings,
 )
 from callshot.corpus.renaming import Renaming
-from callshot.errors import InputError
+from callshot.errors import InputError, count_text
 from callshot.records import (
     Annotation,
     Progress,
@@ -98,7 +97,6 @@ def segment_corpus(
     annotation_options: AnnotationOptions | None = None,
     corpus: Corpus | None = None,
     check: bool = True,
-    shorten: bool = False,
     threads: int | None = None,
     progress: Progress = no_progress,
 ) -> Segmentation:
@@ -106,8 +104,7 @@ def segment_corpus(
 
     Each annotation becomes a segment or a reject with a reason; nothing is dropped in silence. The
     parameters are those of `callshot.segment`. Without `check`, audio is not read, and unreadable
-    segments are found later. `shorten` uses a shorter minimum length if the given one rejects more
-    than half of the calls.
+    segments are found later.
     """
     options = options or default_options(corpus)
     annotation_options = annotation_options or AnnotationOptions()
@@ -133,8 +130,6 @@ def segment_corpus(
     calls, impossible = make_calls(
         corpus_annotations.annotations, recordings, errors, spell, library.root
     )
-    if shorten:
-        options = _shorten_minimum(options, calls)
     segments, short = cut_segments(calls, options, recordings)
     doubts = describe_doubts(calls, options, recordings, corpus)
     unused_errors = _unused_errors(library, errors, corpus_annotations.annotations)
@@ -161,6 +156,7 @@ def segment_corpus(
             *describe_folds(segments),
         ],
         audio=str(library.root.absolute()),
+        min_length_s=options.min_length_s,
     )
     if not check:
         return segmentation
@@ -179,7 +175,8 @@ def _check_recordings(library: Library) -> None:
     reason = "expected a folder with audio files"
     for reject in library.rejects[:1]:
         count = len(library.rejects)
-        reason = f"the first of {count} files left out: {reject.file}: {reject.reason}"
+        files = count_text(count, "file")
+        reason = f"the first of {files} left out: {reject.file}: {reject.reason}"
     raise InputError(f"{library.root}: no recordings found; {reason}")
 
 
@@ -203,14 +200,6 @@ def _unused_errors(
         if path not in annotated:
             reason = str(error).removeprefix(f"{path}: ")
             yield Reject(str(library.root / path), None, reason)
-
-
-def _shorten_minimum(options: SegmentationOptions, calls: Spans) -> SegmentationOptions:
-    """Return options with a shorter minimum length if the given one drops more than half."""
-    min_length_s = suggest_minimum(calls.durations_s, options.min_length_s)
-    if min_length_s is None:
-        return options
-    return replace(options, min_length_s=min_length_s)
 
 
 def make_calls(
@@ -286,24 +275,27 @@ def _make_call(
 
 
 def _find_span(annotation: Annotation, recording: Recording) -> tuple[float, float]:
-    """Return start and end in seconds; raise InputError if the recording ends before."""
+    """Return start and end in seconds; raise InputError if the recording ends before.
+
+    A span that reaches beyond the decodable end of a recording is shortened to it, if its header
+    announces more or has no exact length.
+    """
     unit = recording.rate_hz if annotation.in_frames else 1.0
     length_s = recording.duration_s
     start_s = annotation.start_s / unit
     end_s = length_s
     if annotation.end_s is not None:
         end_s = annotation.end_s / unit
-    is_beyond = start_s >= length_s or end_s > length_s + OVERSHOOT_S
-    if recording.missing_s > 0 and (is_beyond or annotation.end_s is None):
-        announced_s = length_s + recording.missing_s
-        raise InputError(
-            f"{recording.path} is cut short: its header announces {announced_s:.6g} s, "
-            f"but it has {length_s:.6g} s"
-        )
-    if is_beyond:
+    announced_s = recording.announced_s or 0.0
+    if start_s < length_s < end_s <= announced_s + OVERSHOOT_S:
+        end_s = length_s
+    if start_s >= length_s or end_s > length_s + OVERSHOOT_S:
+        hint = recording.describe_length()
+        if not hint:
+            hint = "if it is time-expanded, see --source-rate-hz"
         raise InputError(
             f"{start_s:.6g} to {end_s:.6g} s is beyond the end of {recording.path}, "
-            f"which is {length_s:.6g} s long (if it is time-expanded, see --source-rate-hz)"
+            f"which is {length_s:.6g} s long ({hint})"
         )
     return start_s, end_s
 
@@ -342,6 +334,10 @@ def cut_segments(
     rejects = []
     for row in np.flatnonzero(~is_long).tolist():
         reason = f"shorter than {options.min_length_s:g} s: {lengths_s[row]:.6g} s"
+        recording = recordings[calls.paths[row]]
+        note = recording.describe_length()
+        if note and calls["end_s"][row] >= recording.duration_s:
+            reason += f" ({recording.path}: {note})"
         rejects.append(_reject(calls, row, reason))
     labels = pl.Series("labels", overlapping_labels(calls), pl.List(pl.String))
     long = replace(calls, frame=calls.frame.with_columns(labels)).take(

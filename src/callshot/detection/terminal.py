@@ -7,10 +7,12 @@ from rich.console import Console
 from rich.text import Text
 
 from callshot.corpus.notes import group_rejects
+from callshot.detection.models.background import WITHOUT_CALLS
+from callshot.detection.models.detector import HIGHEST_AIM
 from callshot.detection.scans.scan import ScanResult
 from callshot.detection.scans.scan_files import FORMATS, INDEX_FOLDER, TABLES
 from callshot.detection.scores.score import DetectionScores
-from callshot.errors import printable
+from callshot.errors import count_text, printable
 from callshot.records import Reject
 from callshot.records.frames import DETECTION_METRICS, Frame
 from callshot.report.corpus import describe_rejects
@@ -68,7 +70,8 @@ def _format_score(row: dict[str, float | None], metric: str) -> str:
 
 def _describe_thresholds(thresholds: Frame) -> Iterator[str]:
     for row in thresholds.iter_rows(named=True):
-        aim = f"{row['label']}: at most {row['aim_per_hour']:g} false alarms per hour"
+        alarms = count_text(row["aim_per_hour"], "false alarm")
+        aim = f"{row['label']}: at most {alarms} per hour"
         if row["threshold"] is None:
             yield f"{aim}: no threshold of these detections meets it"
             continue
@@ -103,7 +106,10 @@ def show_rejects(rejects: Sequence[Reject], console: Console) -> None:
     """Print how many rows were left out, and the first of each reason."""
     if not rejects:
         return
-    print_lines(console, [f"left out: {len(rejects)} rows or files"])
+    print_lines(
+        console,
+        [f"left out: {count_text(len(rejects), 'row or file', 'rows or files')}"],
+    )
     groups = group_rejects(rejects)[:MOST_REASONS]
     print_lines(console, map(describe_rejects, groups), "dim")
 
@@ -117,7 +123,8 @@ def show_scan(result: ScanResult, out: Path, console: Console) -> None:
     notes = [f"note: {note}" for note in result.notes]
     print_lines(console, notes[:MOST_NOTES], "yellow")
     if len(notes) > MOST_NOTES:
-        print_lines(console, [f"and {len(notes) - MOST_NOTES} more notes"], "yellow")
+        rest = count_text(len(notes) - MOST_NOTES, "more note")
+        print_lines(console, [f"and {rest}"], "yellow")
     print_lines(console, _describe_next(result, out))
 
 
@@ -150,11 +157,12 @@ def _show_strongest(events: Frame, console: Console) -> None:
 
 def _describe(result: ScanResult) -> Iterator[str]:
     yield (
-        f"{len(result.events):,} events in {result.hours:.2f} h of {len(result.recordings):,} "
-        f"recordings; {result.active:,} of {result.windows:,} windows have a detection"
+        f"{count_text(len(result.events), 'event')} in {result.hours:.2f} h of "
+        f"{count_text(len(result.recordings), 'recording')}; a detection in "
+        f"{result.active:,} of {count_text(result.windows, 'window')}"
     )
     yield (
-        f"aim: {result.options.false_alarms:g} false alarms per hour and class; "
+        f"aim: {count_text(result.options.false_alarms, 'false alarm')} per hour and class; "
         f"thresholds from {result.detector.origin}"
     )
 
@@ -162,8 +170,7 @@ def _describe(result: ScanResult) -> Iterator[str]:
 def _describe_next(result: ScanResult, out: Path) -> Iterator[str]:
     table = out / TABLES["csv"]
     if result.events.is_empty():
-        aim = 10 * result.options.false_alarms
-        yield f"nothing was found; --false-alarms {aim:g}/h lowers the thresholds"
+        yield from _describe_nothing(result)
     else:
         yield "; ".join([f"events in {table}", *_describe_formats(out)])
         yield f"next, to listen and correct: callshot review {out}"
@@ -173,6 +180,26 @@ def _describe_next(result: ScanResult, out: Path) -> Iterator[str]:
             f"next time in seconds: callshot scan MODEL {result.index.folder} --out DIR "
             "(another model or aim; --clips 5 to listen)"
         )
+
+
+def _describe_nothing(result: ScanResult) -> Iterator[str]:
+    """Yield what to do if nothing was found, what helps most first."""
+    model = result.adapted_model or result.model
+    background = model.background
+    more = "what helps most is background"
+    if background is not None and WITHOUT_CALLS in background.origins:
+        more = "what helps most is more background"
+    yield (
+        f"nothing was found; {more}, recordings or minutes of these places without calls: "
+        "callshot learn EXAMPLES --background DIR"
+    )
+    yield (
+        "without thresholds, the windows most similar to one call, the best first: "
+        f"callshot find EXAMPLE.wav@START-END {result.index.folder}"
+    )
+    aim = min(10 * result.options.false_alarms, HIGHEST_AIM)
+    if aim > result.options.false_alarms:
+        yield f"--false-alarms {aim:g}/h lowers the thresholds"
 
 
 def _describe_formats(out: Path) -> Iterator[str]:

@@ -8,11 +8,8 @@ scheduler.json          the file that a scheduler of Dask writes when it starts
 import asyncio
 import json
 import logging
-import os
 import re
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,8 +22,12 @@ from callshot.distributed.job_workers import (
     list_workers,
     lost_message,
 )
+from callshot.distributed.local_cluster import (
+    close_quickly,
+    restore_workers,
+    start_local,
+)
 from callshot.distributed.run_job import JobRun, Usage
-from callshot.encoders.embed import default_threads
 from callshot.errors import ClusterError, OptionError
 from callshot.files import error_reason
 from callshot.jobs import Job, Outcome
@@ -37,25 +38,11 @@ if TYPE_CHECKING:
     from distributed import Client
 
 LOCAL = re.compile(r"local:(\d+)")
-MOST_LOCAL = 1024
 CONNECT_S = 10.0
 WAIT_FOR_WORKERS_S = 300.0
-CLOSE_S = 30.0
-INTERRUPTED_CLOSE_S = 0.3  # after Ctrl-C there is one second for everything
-WARNINGS = "PYTHONWARNINGS"
 SCHEDULER = "Scheduler"  # as Dask names what is behind an address
 EXPECTED = "expected local:N, the address of a scheduler or its file"
 MISSING = "cluster: needs dask.distributed; run pip install 'callshot[cluster]'"
-
-# A worker that dies is reported at once: the client tries its tasks again itself.
-SETTINGS: Mapping[str, Any] = {
-    "distributed.scheduler.allowed-failures": 0,
-    "distributed.comm.timeouts.connect": "120s",  # also for a worker that starts again
-    # Otherwise a worker that dies twice in 15 s is given up, though it is being started again.
-    "distributed.deploy.lost-worker-timeout": "1000h",
-    "distributed.admin.low-level-log-length": 0,
-    "distributed.logging": {"distributed": "critical"},
-}
 
 
 @dataclass
@@ -63,7 +50,7 @@ class DaskCluster:
     """Workers of Dask, which run jobs.
 
     name       as the user gave it
-    dashboard  address of a page that shows what the workers do; empty if there is none
+    dashboard  address of a page that shows what the workers do; empty on this machine
     threads    of the model in each worker; None: as many as Dask gives the worker
     restore    starts workers again that are gone for good, where we started them
     """
@@ -77,6 +64,8 @@ class DaskCluster:
     @property
     def dashboard(self) -> str:
         """The address of the page that shows what the workers do."""
+        if LOCAL.fullmatch(self.name.strip()):  # all users of the machine could see it
+            return ""
         return str(self.client.dashboard_link or "")
 
     @property
@@ -128,7 +117,7 @@ def open_cluster(where: str, *, threads: int | None = None) -> Iterator[DaskClus
     restore = ignore_missing
     with ExitStack() as stack:
         if local is not None:
-            scheduler = _start_local(stack, int(local[1]), threads)
+            scheduler = start_local(stack, int(local[1]), threads)
             restore = partial(restore_workers, scheduler, int(local[1]))
         else:
             scheduler = find_scheduler(where)
@@ -184,69 +173,6 @@ def _read_address(path: Path) -> str:
         ) from None
 
 
-def _start_local(stack: ExitStack, count: int, threads: int | None) -> Any:
-    """Start processes on this machine, which end with the stack, and with this process."""
-    import dask
-
-    from distributed import LocalCluster
-
-    if not 1 <= count <= MOST_LOCAL:
-        raise OptionError(
-            f"cluster: expected local:1 to local:{MOST_LOCAL}, got {count}"
-        )
-    each = threads or max(1, default_threads() // count)
-    stack.enter_context(dask.config.set(SETTINGS))
-    # Dask's own folder is shared with other programs; what dead workers left there takes time.
-    scratch = tempfile.mkdtemp(prefix="callshot-workers-")
-    stack.callback(shutil.rmtree, scratch, ignore_errors=True)
-    _start_resource_tracker()
-    try:
-        cluster = LocalCluster(
-            n_workers=count,
-            threads_per_worker=each,
-            processes=True,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            silence_logs=logging.CRITICAL,
-            local_directory=scratch,
-            env={"POLARS_MAX_THREADS": str(each)},
-            preload=["callshot.distributed.preload"],
-        )
-    except (OSError, RuntimeError) as error:
-        raise ClusterError(
-            f"local:{count}: the processes cannot be started ({error_reason(error)}); "
-            "a script must begin with: if __name__ == '__main__'"
-        ) from error
-    stack.push(partial(_close, cluster))
-    return cluster
-
-
-def restore_workers(cluster: Any, count: int) -> None:
-    """Start workers again whose process was killed while it started: Dask gives them up."""
-    closed = []
-    for name, nanny in cluster.workers.items():
-        if nanny.status.name in ("closed", "failed"):
-            closed.append(name)
-    for name in closed:
-        del cluster.workers[name]
-    if closed:
-        cluster.scale(count)
-
-
-def _start_resource_tracker() -> None:
-    """Start Python's process that tidies up after the others, without its warning on Ctrl-C."""
-    from multiprocessing import resource_tracker
-
-    kept = os.environ.get(WARNINGS)
-    os.environ[WARNINGS] = "ignore:resource_tracker:UserWarning"
-    try:
-        resource_tracker.ensure_running()
-    finally:
-        del os.environ[WARNINGS]
-        if kept is not None:
-            os.environ[WARNINGS] = kept
-
-
 def _check_answers(where: str, address: str) -> None:
     """Raise ClusterError unless a scheduler answers; a client would wait without end for one."""
     _silence_logs()
@@ -288,15 +214,8 @@ def _connect(stack: ExitStack, where: str, scheduler: Any) -> "Client":
     _silence_logs()
     with _explain_silence(where):
         client = Client(scheduler, timeout=CONNECT_S, set_as_default=False)
-    stack.push(partial(_close, client))
+    stack.push(partial(close_quickly, client))
     return client
-
-
-def _close(opened: Any, kind: type[BaseException] | None, *_: object) -> None:
-    """Close a client or a cluster, in a fraction of a second if Ctrl-C was pressed."""
-    is_interrupted = kind is not None and not issubclass(kind, Exception)
-    with suppress(OSError, TimeoutError):
-        opened.close(timeout=INTERRUPTED_CLOSE_S if is_interrupted else CLOSE_S)
 
 
 def _silence_logs() -> None:

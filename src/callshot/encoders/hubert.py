@@ -36,7 +36,7 @@ from callshot.encoders.validation import (
     check_signal,
     import_package,
 )
-from callshot.errors import InputError, OptionError, check_whole_number
+from callshot.errors import InputError, OptionError, check_whole_number, count_text
 from callshot.files import atomic_path, error_reason
 
 LAYERS = 12
@@ -241,7 +241,8 @@ def build_hubert(weights: Path, layer: int) -> tuple[Any, Any]:
         ) from error
     if missing:
         raise InputError(
-            f"{weights}: {len(missing)} tensors of HuBERT are missing, the first is {missing[0]}; "
+            f"{weights}: {count_text(len(missing), 'tensor')} of HuBERT missing, the first is "
+            f"{missing[0]}; "
             "is the file complete?"
         )
     return torch, model.float().eval()

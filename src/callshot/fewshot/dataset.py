@@ -105,6 +105,51 @@ def _only_labels(table: Embeddings, labels: Names) -> Embeddings:
     return replace(selected, labels=overlapping)
 
 
+def equal_tables(tables: Sequence[Embeddings]) -> dict[int, int]:
+    """Return which tables have the vectors of an earlier one, by position, and the first of those.
+
+    An encoder with speed=auto is the plain one where the chosen speed is 1.
+
+    >>> table = Embeddings("a", np.eye(2), ["x", "y"], ["x", "y"], ["b", "c"], [(), ()])
+    >>> equal_tables([table, replace(table, vectors=np.ones((2, 1))), table])
+    {2: 0}
+    """
+    equal: dict[int, int] = {}
+    for position, table in enumerate(tables):
+        for earlier in range(position):
+            other = tables[earlier]
+            if earlier not in equal and _are_equal(table, other):
+                equal[position] = earlier
+                break
+    return equal
+
+
+def _are_equal(one: Embeddings, other: Embeddings) -> bool:
+    """Return whether vectors are equal, and joined from the same parts, which decide scales."""
+    if one.joined_dimensions != other.joined_dimensions:
+        return False
+    return np.array_equal(one.vectors, other.vectors)
+
+
+def distinct_tables(tables: Sequence[Embeddings]) -> list[Embeddings]:
+    """Return the tables whose vectors no earlier one has."""
+    equal = equal_tables(tables)
+    return [table for number, table in enumerate(tables) if number not in equal]
+
+
+def describe_equal_tables(tables: Sequence[Embeddings]) -> list[str]:
+    """Return a note for every table with the vectors of an earlier one."""
+    return [
+        describe_equal(tables[position].encoder, tables[first].encoder)
+        for position, first in equal_tables(tables).items()
+    ]
+
+
+def describe_equal(encoder: str, first: str) -> str:
+    """Return that two encoders gave the same vectors, and which name the results have."""
+    return f"{encoder} gives the same vectors as {first}: both are measured once, as {first}"
+
+
 @dataclass(frozen=True)
 class EncoderDataset:
     """The data of one encoder: its table, and the episodes made from the rows of that table."""

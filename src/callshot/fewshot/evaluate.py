@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from functools import partial
 
+from callshot.fewshot.dataset import describe_equal_tables, distinct_tables
 from callshot.fewshot.engine import machine_memory
 from callshot.fewshot.evaluation_run import Categories, CollectedFrames, EvaluationRun
 from callshot.fewshot.finished_sweeps import SweepStore
@@ -42,7 +43,8 @@ def evaluate_tables(
     Parameters
     ----------
     tables : sequence of Embeddings
-        One table per encoder, with the same segments in the same order.
+        One table per encoder, with the same segments in the same order. Tables with the same
+        vectors are evaluated once, under the first name; a note says so.
     protocol : Protocol, optional
         The paper's by default.
     folds : Folds, optional
@@ -88,6 +90,8 @@ def evaluate_tables(
     """
     protocol = protocol or Protocol()
     folds = check_tables(tables, folds)
+    equal = describe_equal_tables(tables)
+    tables = distinct_tables(tables)
     first = tables[0]
     counts = count_classes(first.label, folds, first.recording)
     partitions = other_partitions(first, folds, protocol)
@@ -102,7 +106,7 @@ def evaluate_tables(
         partitions=partitions,
         device=choose_sweep_device(device, cluster),
     )
-    results = CollectedFrames(notes=run.describe_tables(tables))
+    results = CollectedFrames(notes=[*equal, *run.describe_tables(tables)])
     shots = _sweep_count(protocol, complete_shots(counts), len(partitions))
     total = max(len(tables) * shots, 1)
     queries = 0

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import polars as pl
 
-from callshot.errors import quote_names
+from callshot.errors import count_text, quote_names
 from callshot.records import COMMON_FOLD, ClassCount, Embeddings, Folds
 from callshot.records.duplicates import (
     NO_GROUP,
@@ -66,8 +66,10 @@ def describe_leaks(duplicates: Frame, folds: Folds) -> Iterator[str]:
     for (encoder,), rows in leaks.group_by("encoder", maintain_order=True):
         if folds.only_common:
             queries = rows.filter(is_query)
+            verb = "has" if len(queries) == 1 else "have"
             yield (
-                f"{encoder}: {len(queries)} queries have the same vector as an example (the first: "
+                f"{encoder}: {count_text(len(queries), 'query')} {verb} the same vector as an "
+                "example (the first: "
                 f"{queries['segment'][0]}), so the scores are too high; remove these calls from "
                 "one of the tables; duplicates.csv lists them"
             )

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from callshot.errors import InputError
+from callshot.errors import InputError, count_text
 from callshot.records import columns
 
 FloatArray = NDArray[np.float64]
@@ -74,7 +74,8 @@ class Embeddings:
 
     def __repr__(self) -> str:
         segments, dimensions = self.vectors.shape
-        return f"Embeddings({self.encoder}: {segments} segments × {dimensions})"
+        count = count_text(segments, "segment")
+        return f"Embeddings({self.encoder}: {count} × {dimensions})"
 
     @classmethod
     def from_frame(

@@ -61,13 +61,11 @@ class Episode:
 class Inspection:
     """What a folder holds before anything is decided, and what the protocol could do with it.
 
-    `min_length_s` is the shorter minimum that was tried, where the given one would drop most calls.
     `possible` maps a number of folds to the number of labels in enough recordings; `folds` is None
     where there are too few recordings.
     """
 
     segmentation: Segmentation
-    min_length_s: float | None
     possible: Mapping[int, int]
     folds: Folds | None
     classes: Sequence[ClassCount]

@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from callshot.corpus.inspection import measure_durations
-from callshot.corpus.notes import group_rejects
-from callshot.errors import printable
+from callshot.corpus.notes import describe_minimum, group_rejects
+from callshot.errors import count_text, printable
 from callshot.records import (
     ClassCount,
     DurationStats,
@@ -52,12 +52,6 @@ def show_inspection(
 ) -> None:
     """Print what a folder has, how its files pair, and what the protocol could do with it."""
     segmentation = inspection.segmentation
-    if inspection.min_length_s is not None:
-        note = (
-            "most calls are shorter than the paper's 1 s: "
-            f"these tables are with --min-length-s {inspection.min_length_s:g}"
-        )
-        print_lines(console, [note], style="yellow")
     _show_audio(segmentation, console)
     _show_corpus(segmentation, console, inspection.classes)
     print_lines(console, _describe_folds(inspection), style="bold")
@@ -81,13 +75,14 @@ def _show_end(segmentation: Segmentation, console: Console, next_step: str) -> N
     notes = segmentation.notes
     lines = [f"note: {note}" for note in notes[:MOST_NOTES]]
     print_lines(console, lines, style="yellow")
-    _show_rest(console, len(notes) - MOST_NOTES, "and {} more notes")
+    _show_rest(console, len(notes) - MOST_NOTES, "note")
     print_lines(console, [next_step])
 
 
-def _show_rest(console: Console, count: int, text: str) -> None:
+def _show_rest(console: Console, count: int, noun: str, rest: str = "") -> None:
     if count > 0:
-        print_lines(console, [text.format(count)], style="dim")
+        text = f"and {count_text(count, f'more {noun}')}{rest}"
+        print_lines(console, [text], style="dim")
 
 
 def _show_audio(segmentation: Segmentation, console: Console) -> None:
@@ -98,24 +93,25 @@ def _show_audio(segmentation: Segmentation, console: Console) -> None:
 
 
 def _describe_format(recording: Recording) -> str:
-    channels = _plural(recording.channels, "channel")
+    channels = count_text(recording.channels, "channel")
     return f"{recording.kind} at {recording.rate_hz:g} Hz, {channels}"
 
 
 def _show_sources(segmentation: Segmentation, console: Console) -> None:
     for name, reason, count in segmentation.sources:
         noun = "folder" if name == "folders" else "file"
-        line = f"annotations: {name} in {_plural(count, noun)}, as {reason}"
+        line = f"annotations: {name} in {count_text(count, noun)}, as {reason}"
         print_lines(console, [line])
     print_lines(console, [_describe_counts(segmentation)], style="bold")
+    print_lines(console, [describe_minimum(segmentation)])
 
 
 def _describe_counts(segmentation: Segmentation) -> str:
     annotated = len(_annotated_recordings(segmentation))
-    recordings = _plural(len(segmentation.recordings), "recording")
-    annotations = _plural(segmentation.annotation_count, "annotation")
-    segments = _plural(len(segmentation.segments), "segment")
-    rejects = _plural(len(segmentation.rejects), "reject")
+    recordings = count_text(len(segmentation.recordings), "recording")
+    annotations = count_text(segmentation.annotation_count, "annotation")
+    segments = count_text(len(segmentation.segments), "segment")
+    rejects = count_text(len(segmentation.rejects), "reject")
     return f"{annotated} of {recordings} annotated; {annotations} read: {segments}, {rejects}"
 
 
@@ -126,10 +122,6 @@ def _annotated_recordings(segmentation: Segmentation) -> list[Recording]:
         for recording in segmentation.recordings
         if recording.path in annotated
     ]
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _show_durations(segmentation: Segmentation, console: Console) -> None:
@@ -197,7 +189,7 @@ def _show_labels(
         row = [Text(cells[column]) for column in columns]
         table.add_row(*row)
     _print_table(table, console)
-    _show_rest(console, len(labels) - MOST_LABELS, "and {} more labels")
+    _show_rest(console, len(labels) - MOST_LABELS, "label")
 
 
 def _count_labels(segmentation: Segmentation) -> list[tuple[str, int, Spans]]:
@@ -255,13 +247,13 @@ def _show_rejects(rejects: Rejects, console: Console) -> None:
     """Print each reason with its count, and the place of the first reject for it."""
     if not rejects:
         return
-    count = _plural(len(rejects), "annotation")
+    count = count_text(len(rejects), "annotation")
     print_lines(console, [f"rejects: {count}; the first of each reason:"])
     groups = group_rejects(rejects)
     lines = map(describe_rejects, groups[:MOST_REASONS])
     print_lines(console, lines, style="dim")
-    rest = "  and {} more reasons; segment lists all in rejects.csv"
-    _show_rest(console, len(groups) - MOST_REASONS, rest)
+    rest = "; segment lists all in rejects.csv"
+    _show_rest(console, len(groups) - MOST_REASONS, "reason", rest)
 
 
 def describe_rejects(rejects: Rejects) -> str:
@@ -277,12 +269,12 @@ def describe_rejects(rejects: Rejects) -> str:
 def _show_skipped_files(files: Rejects, console: Console) -> None:
     if not files:
         return
-    count = _plural(len(files), "file")
+    count = count_text(len(files), "file")
     print_lines(console, [f"left out: {count}"])
     lines = [f"  {skipped.file}: {skipped.reason}" for skipped in files[:MOST_FILES]]
     print_lines(console, lines, style="dim")
-    rest = "  and {} more; segment lists them in rejects.csv"
-    _show_rest(console, len(files) - MOST_FILES, rest)
+    rest = "; segment lists them in rejects.csv"
+    _show_rest(console, len(files) - MOST_FILES, "file", rest)
 
 
 def _describe_folds(inspection: Inspection) -> Iterator[str]:
@@ -298,11 +290,13 @@ def _describe_folds(inspection: Inspection) -> Iterator[str]:
 def _describe_eligible(inspection: Inspection, folds: Folds) -> str:
     eligible = [count for count in inspection.classes if count.eligible]
     queries = sum(sum(count.per_fold) for count in eligible)
-    labels = _plural(len(inspection.classes), "label")
+    labels = count_text(len(inspection.classes), "label")
+    examples = "example" if inspection.complete_shots == 1 else "examples"
     return (
         f"with {folds.count} folds ({folds.proof}): "
         f"{len(eligible)} of {labels} can be evaluated, "
-        f"with {queries} queries and up to k* = {inspection.complete_shots} examples of each"
+        f"with {count_text(queries, 'query')} and up to k* = {inspection.complete_shots} "
+        f"{examples} of each"
     )
 
 

@@ -4,7 +4,7 @@
         output.write(make_files, provenance)                                replaces the earlier set
 
 New files are made in the hidden folder `.callshot-unfinished`. Then the earlier files move into it,
-and the new ones move out, the provenance last: it holds the sha256 of every other file. If a kill
+and the new ones move out, the provenance last: it holds the sha256 of every file. If a kill
 stops that, the places of the files show how far it came, and the next run moves everything back.
 """
 
@@ -32,6 +32,7 @@ from callshot.files import (
     sync_file,
     sync_folder,
 )
+from callshot.report.provenance_file import format_provenance
 from callshot.storage import check_no_url, is_remote
 
 STAGING = ".callshot-unfinished"
@@ -91,7 +92,8 @@ class OutputFolder:
         """Make all files and replace the earlier set; after an error the earlier set is unchanged.
 
         `make_files` writes files to the folder that it is given and returns their names.
-        `provenance` is extended by `files`, the sha256 of each, and by `set`, the owner.
+        `provenance` is extended by `files`, the sha256 of each, by `set`, the owner, and by its own
+        checksum.
         Files of the earlier set that are not made again are removed. A file that was edited since
         is kept as NAME.before where it is replaced, and stays where it is otherwise.
         """
@@ -111,10 +113,8 @@ class OutputFolder:
         content: dict[str, Any] = {**provenance, "files": files}
         if self.owner:
             content["set"] = self.owner
-        text = json.dumps(content, sort_keys=True, indent=2, ensure_ascii=False)
         path = self.path / self.provenance_name
-        # Half surrogates are escaped, as in JSON.
-        path.write_bytes(f"{text}\n".encode("utf-8", "backslashreplace"))
+        path.write_bytes(format_provenance(content))
         checksum = _sync_and_hash(path)
         sync_folder(self.path)
         return checksum

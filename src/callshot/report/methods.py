@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from callshot.errors import count_text
 from callshot.fewshot.protocol import Protocol
 from callshot.records import CorpusResults
 from callshot.version import __version__
@@ -59,12 +60,13 @@ def _describe_data(results: CorpusResults) -> Iterator[str]:
     evaluation = results.evaluation
     folds = evaluation.folds
     yield (
-        f"The corpus {results.corpus} has {results.evaluated.count:,} calls of "
-        f"{len(evaluation.eligible_classes)} types in {results.stats.recordings.count:,} "
-        "recordings."
+        f"The corpus {results.corpus} has {count_text(results.evaluated.count, 'call')} of "
+        f"{count_text(len(evaluation.eligible_classes), 'type')} in "
+        f"{count_text(results.stats.recordings.count, 'recording')}."
     )
-    excluded = len(evaluation.excluded_classes)
-    yield f"We left out {excluded} call types and {len(results.rejects)} rows or files."
+    excluded = count_text(len(evaluation.excluded_classes), "call type")
+    rejects = count_text(len(results.rejects), "row or file", "rows or files")
+    yield f"We left out {excluded} and {rejects}."
     yield (
         f"We split the recordings into {folds.count} folds ({folds.origin}), so that no recording "
         "is on both sides of a split."

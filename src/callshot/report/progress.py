@@ -1,7 +1,7 @@
-"""Progress of a long computation: a bar on a terminal, a line for every tenth elsewhere."""
+"""Progress of a long computation: a bar on a terminal, a line every 30 s elsewhere."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
 
@@ -10,6 +10,8 @@ from rich.markup import escape
 
 from callshot.errors import printable
 from callshot.records import Progress, no_progress
+
+LINE_EVERY_S = 30.0
 
 
 @contextmanager
@@ -29,7 +31,7 @@ def show_progress(
         with _show_bar(console, first) as progress:
             yield progress
     else:
-        yield _LineProgress(console)
+        yield LineProgress(console)
 
 
 @contextmanager
@@ -53,30 +55,50 @@ def _show_bar(console: Console, first: str) -> Iterator[Progress]:
         yield progress
 
 
-class _LineProgress:
-    """Prints a line at each tenth, with the seconds so far and an estimate of those left."""
+class LineProgress:
+    """Prints a line every 30 s, with the time so far and an estimate of the time left.
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
-        self.start = time.monotonic()
-        self.lock = Lock()
-        self.done = 0.0
-        self.tenths = 0
+    A job of seconds prints none: in a log, lines of such jobs hide what matters.
+    """
+
+    def __init__(
+        self, console: Console, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._console = console
+        self._clock = clock
+        self._start_s = clock()
+        self._last_line_s = self._start_s
+        self._lock = Lock()
+        self._done = 0.0
 
     def __call__(self, share: float, name: str) -> None:
-        with self.lock:
-            self.done += share
-            tenths = int(self.done * 10 + 1e-6)
-            if tenths > self.tenths:
-                self.tenths = tenths
-                self._print_line(name)
+        """Add a share of the work."""
+        with self._lock:
+            self._done += share
+            now_s = self._clock()
+            if now_s - self._last_line_s >= LINE_EVERY_S:
+                self._last_line_s = now_s
+                self._print_line(name, now_s - self._start_s)
 
-    def _print_line(self, name: str) -> None:
-        done = min(self.done, 1.0)
-        spent_s = time.monotonic() - self.start
-        left_s = spent_s * (1 - done) / done
-        self.console.print(
-            f"{done:4.0%}  {printable(name)}  {spent_s:.0f} s, {left_s:.0f} s left",
+    def _print_line(self, name: str, spent_s: float) -> None:
+        done = min(self._done, 1.0)
+        left = "time left not known"
+        if done > 0:
+            left = f"{_format_time(spent_s * (1 - done) / done)} left"
+        self._console.print(
+            f"{done:4.0%}  {printable(name)}  {_format_time(spent_s)}, {left}",
             markup=False,
             highlight=False,
         )
+
+
+def _format_time(seconds: float) -> str:
+    """Return a time in the unit that people use.
+
+    >>> _format_time(42), _format_time(150), _format_time(9000)
+    ('42 s', '2.5 min', '2.5 h')
+    """
+    for unit_s, unit in ((3600, "h"), (60, "min")):
+        if seconds >= 2 * unit_s:
+            return f"{seconds / unit_s:.1f} {unit}"
+    return f"{seconds:.0f} s"

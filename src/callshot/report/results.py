@@ -57,6 +57,7 @@ RESULT_FRAMES: dict[str, Schema] = {
     "budget": schemas.BUDGET,
 }
 VALUES_FILE = "values.parquet"
+DIFFERENCES_FILE = "differences.csv"  # of several encoders; it follows from the values
 # Columns of earlier versions.
 OLD_NAMES = {
     "gains": "prob_gain",
@@ -133,7 +134,8 @@ def _parse_column(name: str, dtype: Any) -> pl.Expr:
 
 def open_results(folder: Path) -> AbstractContextManager[OutputFolder]:
     """Open a folder for results; see `open_output_folder` for what is checked."""
-    return open_output_folder(folder, (*RESULT_FILES, *FIGURE_FILES), PROVENANCE)
+    names = (*RESULT_FILES, DIFFERENCES_FILE, *FIGURE_FILES)
+    return open_output_folder(folder, names, PROVENANCE)
 
 
 def write_results(
@@ -142,7 +144,7 @@ def write_results(
     provenance: Mapping[str, Any],
     draw: DrawFigures | None = None,
 ) -> list[Path]:
-    """Write the files of an evaluation, all or none.
+    """Write the files of an evaluation, all or none; the differences only of several encoders.
 
     `draw` makes figures, by a path without suffix.
     """
@@ -153,6 +155,9 @@ def write_results(
             figures = draw(folder / "sweep")
             names += [path.name for path in figures]
         write_evaluation(evaluation, folder)
+        if not evaluation.differences.is_empty():
+            write_frame(evaluation.differences, folder / DIFFERENCES_FILE)
+            names.append(DIFFERENCES_FILE)
         return names
 
     return output.write(make, provenance)
@@ -208,6 +213,7 @@ def read_results(folder: Path) -> Evaluation:
     """Return the evaluation that was written to a folder, equal to the last bit but for `segments`.
 
     The segments have no vectors (one zero each) and no overlapping labels: neither is in the files.
+    Differences are not read; `compare_encoders` makes them from the values.
 
     Raises
     ------
@@ -304,7 +310,7 @@ def _read_provenance(folder: Path) -> tuple[dict[str, Any], set[str]]:
         folds = provenance["folds"]
         facts["folds"] = {name: folds[name] for name in FOLD_FACTS}
         listed = provenance["files"]
-        optional = [*LATER_FILES, *FIGURE_FILES]
+        optional = [*LATER_FILES, DIFFERENCES_FILE, *FIGURE_FILES]
         needed = [name for name in RESULT_FILES if name not in LATER_FILES]
         present = [name for name in optional if name in listed]
         checksums = {name: listed[name] for name in [*needed, *present]}

@@ -11,6 +11,7 @@ from callshot.errors import printable
 from callshot.records import EncoderStatus, Evaluation
 from callshot.records.frames import Frame, Shots, unique_values
 from callshot.records.terms import preferred_spread
+from callshot.report.better_encoder import describe_better
 from callshot.report.licences import describe_licences
 
 SPREAD_NOTES = {
@@ -135,6 +136,8 @@ def _describe_evaluation(evaluation: Evaluation, width: int) -> Iterator[Line]:
     for line in _describe_excluded(evaluation):
         yield printable(line), "dim"
     yield from _describe_curves(evaluation, width)
+    for line in describe_better(evaluation):
+        yield printable(line), "bold"
     for line in _describe_repetition(evaluation):
         yield printable(line), ""
     for note in evaluation.notes:

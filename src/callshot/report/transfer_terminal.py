@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
-from callshot.errors import printable
+from callshot.errors import count_text, printable
 from callshot.records import TransferEvaluation
 from callshot.records.frames import Frame
 from callshot.records.terms import preferred_spread
@@ -37,7 +37,7 @@ def describe_transfer(result: TransferEvaluation) -> Iterator[str]:
     """Yield a sentence for each encoder: the score, and its difference from the target's own."""
     k = sentence_shots(result)
     spread = preferred_spread(result.spreads)
-    examples = "1 example" if k == 1 else f"{k} examples"
+    examples = count_text(k, "example")
     for encoder in result.encoders:
         transfer, within_target, *_ = result.list_curves(encoder).values()
         score = _mean(transfer, "map", spread, k)

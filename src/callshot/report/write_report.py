@@ -27,6 +27,7 @@ from callshot.report.figures.figure_io import FigurePage
 from callshot.report.methods import describe_methods, list_references
 from callshot.report.page import PageContent, Picture, write_page
 from callshot.report.results import (
+    DIFFERENCES_FILE,
     RESULT_FILES,
     VALUES_FILE,
     write_evaluation,
@@ -40,7 +41,7 @@ from callshot.report.tables.write_tables import DOCUMENT, build_tables, write_ta
 from callshot.spans import Spans
 
 PAGE = "report.html"
-ALWAYS_WRITTEN = ("differences.csv",)
+ALWAYS_WRITTEN = (DIFFERENCES_FILE,)
 CAPTIONS = {
     "episode": "An episode chosen as an illustration: a query, its draw, and what is left",
     "sweep": "mAP against k, exemplars per class",
@@ -239,7 +240,7 @@ def write_numbers(
     write_rejects(results.rejects, folder / "rejects.csv")
     evaluation = results.evaluation
     frames = {
-        "differences.csv": evaluation.differences,
+        DIFFERENCES_FILE: evaluation.differences,
         "baselines.csv": results.baselines.drop("samples"),
         "crossovers.csv": evaluation.crossovers,
         "refinement.csv": results.refinement,

@@ -1,8 +1,10 @@
 """Review by ear and eye: detections or segments → what people said of them.
 
 sources         a scan, a table of segments or a study → items
+scan_folder     the facts and events of a scan
 items           the items and their arrays, and scores of all labels → what the page shows
 journal         every decision, in a file that only grows
+journal_lines   a line of that file, with its checksum
 decisions       the journal → what is in effect: decisions, undo, splits, conflicts
 orders          items → the order in which they are shown, and filters
 model_scores    vectors of detections, and their scores by a model that moves with every decision
@@ -18,7 +20,9 @@ session, session_facts
 score_worker    the thread that computes scores
 results         a journal → calls for other programs
 learn_review    a journal → examples of a model
+verify_review   the state of each file of a review
 web, web_sound  the routes of the page, as a Starlette application
 web_safety      token, Host, Origin, content-security policy, Range
+address_file    port and token of the last time
 server          the port, the browser, the end
 """

@@ -7,13 +7,16 @@ the reviewer's latest batch that is in effect, redo brings back what the latest 
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from callshot.errors import InputError
+from callshot.files import error_reason
 from callshot.review.items import Items
-from callshot.review.journal import Entry
+from callshot.review.journal_lines import Entry
 
 CONFIRM = "confirm"
 REJECT = "reject"
@@ -95,6 +98,17 @@ class Decisions:
         is_active = self.items.is_active
         items = [item for item, rows in self._rows.items() if rows]
         return sorted(item for item in items if is_active[item])
+
+    def apply_all(self, entries: Iterable[Entry], path: Path) -> None:
+        """Add the rows of a file; raise InputError if one of them makes no sense."""
+        for entry in entries:
+            try:
+                self.apply(entry)
+            except (LookupError, TypeError, ValueError) as error:
+                raise InputError(
+                    f"{path}: row {entry.seq}: expected a decision on an item "
+                    f"({error_reason(error)})"
+                ) from None
 
     def apply(self, entry: Entry) -> frozenset[int]:
         """Add a row; return the items that it changed."""

@@ -1,165 +1,144 @@
-"""Every decision of a review, in a SQLite file that only grows: REVIEW/review.sqlite.
+"""Every decision of a review, in a file that only grows: REVIEW/decisions.jsonl.
 
-A row is never changed or removed; to undo is a row too. Rows are on the disk (WAL, synchronous
-FULL) before `append` returns, all rows of a batch or none. A row with a uuid that is there already
-is not added again, so a page that got no answer may ask again.
+A line is never changed or removed; to undo is a line too. A line is on the disk (fsync) before
+`append` returns, with all rows of a batch. A row with a uuid that is there already is not added
+again, so a page that got no answer may ask again.
+
+A process that is killed while it writes leaves the beginning of a line, which nobody was told is
+saved. Readers leave it out with a note; the next review moves it to a file of its own. Any other
+damage is an error that names the line.
 """
 
-import json
-import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from callshot.errors import InputError, OutputError
-from callshot.files import error_reason, why_not_writable
+from callshot.files import (
+    error_reason,
+    explain_unreadable,
+    why_not_writable,
+    write_atomic,
+)
+from callshot.review.journal_lines import (
+    NEWLINE,
+    Entry,
+    JournalContent,
+    LineError,
+    NewEntry,
+    read_lines,
+    seal_batch,
+    seal_facts,
+)
 
-JOURNAL = "review.sqlite"
-APPLICATION = 0x63735256
-VERSION = 1
-SCHEMA = """
-CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE journal (
-    seq INTEGER PRIMARY KEY,
-    uuid TEXT UNIQUE NOT NULL,
-    batch TEXT NOT NULL,
-    reviewer TEXT NOT NULL,
-    time TEXT NOT NULL,
-    action TEXT NOT NULL,
-    body TEXT NOT NULL
-);
-CREATE TRIGGER no_update BEFORE UPDATE ON journal
-BEGIN SELECT RAISE(ABORT, 'rows of a journal are never changed'); END;
-CREATE TRIGGER no_delete BEFORE DELETE ON journal
-BEGIN SELECT RAISE(ABORT, 'rows of a journal are never removed'); END;
-"""
-COLUMNS = "seq, uuid, batch, reviewer, time, action, body"
+JOURNAL = "decisions.jsonl"
+TORN = f"{JOURNAL}.torn"  # what was cut off
 MOVE_AWAY = "move it away, or choose another folder (--out)"
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A row of the journal: what a reviewer did, and when (UTC)."""
-
-    seq: int
-    uuid: str
-    batch: str
-    reviewer: str
-    time: str
-    action: str
-    body: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class NewEntry:
-    """A row to be added."""
-
-    uuid: str
-    action: str
-    body: Mapping[str, Any]
+BRING_BACK = "bring back a copy of it, or start a new review in another folder (--out)"
+FLAGS = os.O_RDWR | os.O_APPEND | getattr(os, "O_BINARY", 0)
 
 
 class Journal:
-    """An open journal, for one thread at a time; made by `open_journal`."""
+    """An open journal, for one thread at a time; made by `open_journal`.
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+    `notes` say what was repaired when it was opened.
+    """
+
+    def __init__(self, path: Path, descriptor: int, content: JournalContent) -> None:
         self.path = path
-        self._connection = connection
-        self._files = _identify(path)
+        self.notes: list[str] = []
+        self._descriptor = descriptor
+        self._content = content
+        self._by_uuid = {entry.uuid: entry for entry in content.entries}
 
     def close(self) -> None:
         """Close the file."""
-        self._connection.close()
+        os.close(self._descriptor)
 
     def facts(self) -> dict[str, Any]:
         """Return what the review is about."""
-        with explain_damage(self.path):
-            rows = self._connection.execute("SELECT name, value FROM facts").fetchall()
-            return {name: json.loads(value) for name, value in rows}
+        return dict(self._content.facts)
 
     def entries(self) -> list[Entry]:
         """Return all rows, in order."""
-        query = f"SELECT {COLUMNS} FROM journal ORDER BY seq"
-        with explain_damage(self.path):
-            return [_make_entry(row) for row in self._connection.execute(query)]
+        return list(self._content.entries)
 
     def find(self, uuids: Sequence[str]) -> dict[str, Entry]:
         """Return those of some rows that are there, by their uuid."""
-        query = f"SELECT {COLUMNS} FROM journal WHERE uuid = ?"
-        entries = {}
-        self._check_files()
-        with self._explain_failure():
-            for uuid in uuids:
-                for row in self._connection.execute(query, (uuid,)):
-                    entries[uuid] = _make_entry(row)
-        return entries
+        self._check_file()
+        return {uuid: self._by_uuid[uuid] for uuid in uuids if uuid in self._by_uuid}
 
     def append(
         self, batch: str, reviewer: str, entries: Sequence[NewEntry]
     ) -> list[Entry]:
         """Add rows, all of them or none, and bring them to the disk; return them."""
         time = datetime.now(UTC).isoformat(timespec="milliseconds")
-        added = []
-        command = (
-            "INSERT INTO journal (uuid, batch, reviewer, time, action, body) "
-            "VALUES (?, ?, ?, ?, ?, ?)"
-        )
-        self._check_files()
-        with self._transaction():
-            for request in entries:
-                body = json.dumps(request.body, sort_keys=True)
-                values = (request.uuid, batch, reviewer, time, request.action, body)
-                seq = self._connection.execute(command, values).lastrowid
-                assert seq is not None  # a row was inserted
-                entry = Entry(seq, *values[:-1], body=request.body)
-                added.append(entry)
-        self._check_files()
+        previous = self._content.chain
+        line, chain = seal_batch(batch, reviewer, time, list(entries), previous)
+        self._check_file()
+        self._write(line)
+        first = len(self._content.entries) + 1
+        added = [
+            Entry(seq, row.uuid, batch, reviewer, time, row.action, row.body)
+            for seq, row in enumerate(entries, start=first)
+        ]
+        self._content.entries += added
+        self._content.chain = chain
+        self._by_uuid |= {entry.uuid: entry for entry in added}
         return added
 
-    def _check_files(self) -> None:
-        """Raise OutputError if the file is another one, or cut: SQLite would write to nowhere."""
-        now = _identify(self.path)
-        for name, (number, size) in self._files.items():
-            is_journal = name == self.path.name
-            inode, found_size = now.get(name, (None, 0))
-            if inode != number or (is_journal and found_size < size):
-                raise OutputError(
-                    f"{self.path}: {name} was removed, replaced or cut by another program, so "
-                    "nothing can be saved; bring it back if you can, and start callshot review "
-                    "again; the page keeps your decisions until then"
-                )
-        self._files = now
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """Commit a block, or nothing of it; OutputError if the disk does not take it."""
-        with self._explain_failure():
-            try:
-                self._connection.execute("BEGIN IMMEDIATE")
-                yield
-                self._connection.execute("COMMIT")
-            except sqlite3.Error:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
-
-    @contextmanager
-    def _explain_failure(self) -> Iterator[None]:
-        """Turn errors of SQLite into one that says that nothing was saved."""
+    def repair(self) -> None:
+        """Cut off what a killed process left of a line, and end the last line."""
+        torn = self._content.torn
         try:
-            yield
-        except (sqlite3.Error, ValueError) as error:
-            raise OutputError(
-                f"{self.path}: nothing was saved ({error_reason(error)}); free some disk space or "
-                "check the permissions, then decide again"
-            ) from error
+            if torn:
+                side_file = _free_path(self.path.with_name(TORN))
+                write_atomic(side_file, torn)
+                os.ftruncate(self._descriptor, self._content.size)
+                os.fsync(self._descriptor)
+                self._content.torn = b""
+                self.notes.append(describe_torn(self.path, side_file))
+        except OSError as error:
+            raise _explain(self.path, error) from error
+        if self._content.is_open:
+            self._write(NEWLINE)
+            self._content.is_open = False
+
+    def _write(self, line: bytes) -> None:
+        """Bring a line to the disk, or nothing of it."""
+        try:
+            _write_all(self._descriptor, line)
+            os.fsync(self._descriptor)
+        except OSError as error:
+            with suppress(OSError):  # otherwise the next opening cuts it off
+                os.ftruncate(self._descriptor, self._content.size)
+            raise _explain(self.path, error) from error
+        self._content.size += len(line)
+        self._check_file()
+
+    def _check_file(self) -> None:
+        """Raise OutputError if another program replaced or changed the file."""
+        opened = os.fstat(self._descriptor)
+        try:
+            found = self.path.stat()
+            is_same = (found.st_dev, found.st_ino) == (opened.st_dev, opened.st_ino)
+        except OSError:
+            is_same = False
+        if is_same and opened.st_size == self._content.size:
+            return
+        raise OutputError(
+            f"{self.path}: it was removed, replaced or cut by another program, so nothing can be "
+            "saved; bring it back if you can, and start callshot review again; the page keeps "
+            "your decisions until then"
+        )
 
 
 def open_journal(folder: Path, facts: Mapping[str, Any]) -> Journal:
-    """Open the journal of a review, or make one about `facts`.
+    """Open the journal of a review, or make one about `facts`; the caller holds its lock.
 
     Raises
     ------
@@ -174,33 +153,31 @@ def open_journal(folder: Path, facts: Mapping[str, Any]) -> Journal:
         raise OutputError(
             f"{path}: cannot be written ({reason}); choose another folder (--out)"
         )
-    is_new = not path.exists() or path.stat().st_size == 0
-    connection = _connect(path)
     try:
-        with explain_damage(path):
-            if is_new:
-                _make_tables(connection, facts)
-            _check(path, connection)
-            connection.execute("PRAGMA journal_mode = WAL").fetchone()
-            connection.execute("PRAGMA synchronous = FULL")
+        if not path.exists():
+            write_atomic(path, seal_facts(facts))
+        descriptor = os.open(path, FLAGS)
+    except OSError as error:
+        raise OutputError(
+            f"{path}: cannot be opened ({error_reason(error)}); {MOVE_AWAY}"
+        ) from error
+    try:
+        journal = Journal(path, descriptor, _read(path))
+        journal.repair()
     except BaseException:
-        connection.close()
+        os.close(descriptor)
         raise
-    return Journal(path, connection)
+    return journal
 
 
-def read_journal(folder: Path) -> tuple[dict[str, Any], list[Entry]]:
-    """Return the facts and all rows of a review."""
+def read_journal(folder: Path) -> JournalContent:
+    """Return the facts and all rows of a review; nothing is written."""
     path = folder / JOURNAL
     if not path.is_file():
         raise InputError(
             f"{folder}: expected the folder of a review; there is no {JOURNAL} in it"
         )
-    with closing(_connect(path)) as connection:
-        with explain_damage(path):
-            _check(path, connection)
-        journal = Journal(path, connection)
-        return journal.facts(), journal.entries()
+    return _read(path)
 
 
 def is_review(path: Path) -> bool:
@@ -208,78 +185,41 @@ def is_review(path: Path) -> bool:
     return (path / JOURNAL).is_file()
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def describe_torn(path: Path, side_file: Path | None = None) -> str:
+    """Return a note about a line that was not finished."""
+    text = f"{path}: the last line is not complete: the review was stopped while it was written"
+    if side_file is None:
+        return f"{text}; it is left out"
+    return f"{text}; it was moved to {side_file.name}"
+
+
+def _read(path: Path) -> JournalContent:
+    with explain_unreadable(path):
+        content = path.read_bytes()
     try:
-        return sqlite3.connect(
-            path, timeout=10.0, isolation_level=None, check_same_thread=False
-        )
-    except sqlite3.Error as error:
-        raise OutputError(
-            f"{path}: cannot be opened ({error_reason(error)}); {MOVE_AWAY}"
-        ) from error
+        return read_lines(content)
+    except LineError as error:
+        raise InputError(f"{path}: {error}; {BRING_BACK}") from None
 
 
-def _make_tables(connection: sqlite3.Connection, facts: Mapping[str, Any]) -> None:
-    """Make the tables, all of them or none: a killed process leaves an empty file."""
-    rows = "".join(
-        f"INSERT INTO facts VALUES ({_quote(name)}, {_quote(json.dumps(value))});\n"
-        for name, value in facts.items()
+def _write_all(descriptor: int, content: bytes) -> None:
+    """Write everything; usually that is one call."""
+    rest = memoryview(content)
+    while rest:
+        written = os.write(descriptor, rest)
+        rest = rest[written:]
+
+
+def _explain(path: Path, error: OSError) -> OutputError:
+    return OutputError(
+        f"{path}: nothing was saved ({error_reason(error)}); free some disk space or "
+        "check the permissions, then decide again"
     )
-    connection.executescript(
-        f"BEGIN IMMEDIATE;\n{SCHEMA}{rows}PRAGMA application_id = {APPLICATION};\n"
-        f"PRAGMA user_version = {VERSION};\nCOMMIT;"
-    )
 
 
-def _quote(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _check(path: Path, connection: sqlite3.Connection) -> None:
-    application = connection.execute("PRAGMA application_id").fetchone()[0]
-    if application != APPLICATION:
-        raise InputError(f"{path}: not the journal of a review; {MOVE_AWAY}")
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
-    if version != VERSION:
-        raise InputError(
-            f"{path}: expected a journal of version {VERSION}, got {version}; use a newer callshot"
-        )
-    state = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-    if state != "ok":
-        raise InputError(f"{path}: damaged ({error_reason(ValueError(state))})")
-
-
-@contextmanager
-def explain_damage(path: Path) -> Iterator[None]:
-    """Turn errors of SQLite and of JSON into one line."""
-    try:
-        yield
-    except sqlite3.OperationalError as error:
-        raise OutputError(
-            f"{path}: cannot be used ({error_reason(error)}); {MOVE_AWAY}"
-        ) from error
-    except (sqlite3.Error, ValueError, TypeError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(
-            f"{path}: damaged, or not the journal of a review ({error_reason(error)}); "
-            f"{MOVE_AWAY}"
-        ) from error
-
-
-def _identify(path: Path) -> dict[str, tuple[tuple[int, int], int]]:
-    """Return which files a journal has: device and number of each, and its size."""
-    files = {}
-    for name in (path.name, f"{path.name}-wal"):
-        try:
-            status = path.with_name(name).stat()
-        except OSError:
-            continue
-        files[name] = ((status.st_dev, status.st_ino), status.st_size)
-    return files
-
-
-def _make_entry(row: tuple[Any, ...]) -> Entry:
-    *columns, body = row
-    values: list[Any] = [*columns, json.loads(body)]
-    return Entry(*values)
+def _free_path(path: Path) -> Path:
+    """Return a path, or the first with a number that is not taken."""
+    if not path.exists():
+        return path
+    names = (path.with_name(f"{path.name}-{number}") for number in count(2))
+    return next(name for name in names if not name.exists())

@@ -21,17 +21,15 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from callshot.detection.index.index_files import Index, IndexedRecording, Rows
-from callshot.detection.models.detector import (
-    LEAST_WINDOWS,
-    choose_background,
-    scale_to_background,
-)
+from callshot.detection.models.background_spread import scale_to_background
+from callshot.detection.models.detector import LEAST_WINDOWS, choose_background
 from callshot.detection.models.model import Model
 from callshot.errors import InputError
 from callshot.fewshot.classifiers import shrink_covariance
 from callshot.fewshot.estimator import CentroidClassifier
-from callshot.files import atomic_path, write_atomic
+from callshot.files import atomic_path, sha256_file, write_atomic
 from callshot.records import FloatArray, IntArray
+from callshot.report.provenance_file import format_provenance, is_intact
 from callshot.review.items import Items, Ranking, rank_columns
 
 VECTORS = "vectors.npy"
@@ -57,12 +55,12 @@ class BackgroundMetric:
         return scale_to_background(solved, difference, self.centre)
 
 
-def make_metric(model: Model, aim_per_h: float) -> BackgroundMetric | None:
-    """Return what a scan of this aim knows of a model's background; None if it has none."""
+def make_metric(model: Model) -> BackgroundMetric | None:
+    """Return what a scan knows of a model's background; None if it has none."""
     background = model.background
     if background is None or len(background.vectors) < LEAST_WINDOWS:
         return None
-    keep = choose_background(model, background, aim_per_h)
+    keep = choose_background(model, background)
     rows = np.asarray(background.vectors[keep], np.float64)
     centre = rows.mean(axis=0)
     return BackgroundMetric(centre, cho_factor(shrink_covariance(rows - centre)))
@@ -188,13 +186,25 @@ def open_vectors(
         "count": items.original_count,
     }
     path = folder / VECTORS
-    if _read_facts(folder / VECTOR_FACTS) != facts or not path.is_file():
+    if _read_facts(folder) != facts or not is_same_copy(folder):
         _write_vectors(path, items, _Strongest(items, index, model, metric))
-        write_atomic(folder / VECTOR_FACTS, json.dumps(facts))
+        content = {"vectors": facts, "sha256": sha256_file(path)}
+        write_atomic(folder / VECTOR_FACTS, format_provenance(content))
     mapped = np.load(path, mmap_mode="r", allow_pickle=False)
     if mapped.dtype != np.float32 or mapped.shape[0] != items.original_count:
         raise InputError(f"{path}: damaged; remove it, and it is made again")
     return np.asarray(mapped)
+
+
+def is_same_copy(folder: Path) -> bool:
+    """Return whether the copy of vectors in a folder is as it was written."""
+    path = folder / VECTORS
+    try:
+        content = (folder / VECTOR_FACTS).read_bytes()
+        checksum = json.loads(content)["sha256"]
+        return is_intact(content) and sha256_file(path) == checksum
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
 
 
 def _write_vectors(path: Path, items: Items, strongest: "_Strongest") -> None:
@@ -212,10 +222,11 @@ def _write_vectors(path: Path, items: Items, strongest: "_Strongest") -> None:
         vectors.flush()
 
 
-def _read_facts(path: Path) -> Any:
+def _read_facts(folder: Path) -> Any:
+    """Return which vectors a folder has a copy of, None if it has none."""
     try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        return json.loads((folder / VECTOR_FACTS).read_bytes())["vectors"]
+    except (OSError, ValueError, LookupError, TypeError):
         return None
 
 
@@ -273,7 +284,7 @@ class _Windows:
     """The windows of a recording; only those that are asked for are read."""
 
     def __init__(self, index: Index, recording: IndexedRecording) -> None:
-        blocks = index.read_recording(recording, verify=False)
+        blocks = index.read_recording(recording)
         self._rows: list[Rows] = [block.rows for block in blocks]
         self._window_s = index.settings.window_s
 

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from callshot.errors import RequestError
 from callshot.review.decisions import ACTIONS, CONFIRM, RELABEL, SETTLE, SPAN, SPLIT
 from callshot.review.items import Items
-from callshot.review.journal import Entry, NewEntry
+from callshot.review.journal_lines import Entry, NewEntry
 
 ROUNDING_S = 1e-3
 LARGEST = 1e300  # JSON has whole numbers that are no float

@@ -6,7 +6,7 @@ the scan, its index and its model may be gone.
 
 import io
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -19,9 +19,12 @@ from callshot.detection.events.exports import EXPORTS, check_format, export_even
 from callshot.errors import CallshotError, InputError, OptionError, RequestError
 from callshot.records import Recording
 from callshot.records.frames import EVENTS, Frame
+from callshot.report.provenance_file import check_result
 from callshot.review.decisions import Decision, Decisions
 from callshot.review.items import make_empty_items
-from callshot.review.journal import Entry, read_journal
+from callshot.review.journal import JOURNAL, describe_torn, read_journal
+from callshot.review.journal_lines import Entry
+from callshot.review.scan_folder import SCAN_FACTS
 from callshot.review.sound import RecordingFiles
 
 WHO = {"reviewer": pl.String, "reviewed_at": pl.String}  # beside the columns of EVENTS
@@ -35,12 +38,14 @@ class ReviewResults:
     conflicts  how many items are left out because reviewers disagree
     roots      the folders of the recordings, by name
     facts      what the review is about
+    notes      on a line of the file that is not complete
     """
 
     events: Frame
     conflicts: int
     roots: Mapping[str, Path]
     facts: Mapping[str, Any] = field(default_factory=dict)
+    notes: Sequence[str] = ()
 
     def list_recordings(self) -> RecordingFolder:
         """Return the recordings of the calls, those that can be read."""
@@ -83,7 +88,8 @@ def read_review(
     Examples
     --------
     >>> import tempfile
-    >>> from callshot.review.journal import NewEntry, open_journal
+    >>> from callshot.review.journal import open_journal
+    >>> from callshot.review.journal_lines import NewEntry
     >>> folder = Path(tempfile.mkdtemp())
     >>> journal = open_journal(folder, {"items": 1})
     >>> place = {"item": 0, "recording": "a.wav", "start_s": 1.0, "end_s": 2.0, "label": "roar"}
@@ -94,13 +100,16 @@ def read_review(
     [('roar', 'ada')]
     """
     folder = Path(folder)
-    facts, entries = read_journal(folder)
+    journal = read_journal(folder)
+    facts = journal.facts
+    entries = journal.entries
+    path = folder / JOURNAL
     decisions = Decisions(make_empty_items(int(facts.get("items", 0))))
-    for entry in entries:
-        decisions.apply(entry)
+    decisions.apply_all(entries, path)
+    notes = [describe_torn(path)] if journal.torn else []
     roots = {name: Path(root) for name, root in facts.get("recordings", {}).items()}
     events = list_calls(decisions, entries, reviewer=reviewer, rejected=rejected)
-    return ReviewResults(events, len(decisions.conflicts), roots, facts)
+    return ReviewResults(events, len(decisions.conflicts), roots, facts, notes)
 
 
 def list_calls(
@@ -198,14 +207,16 @@ def find_model(results: ReviewResults, folder: Path) -> Path:
     model = results.facts.get("model")
     if model is None:
         raise OptionError(
-            f"add: {folder} is the review of {results.facts.get('kind')} without a model; name "
-            f"one: callshot learn {folder} --add MODEL"
+            f"add: {folder} is a review of {results.facts.get('kind')}, which has no model to add "
+            f"to; make one (callshot learn {folder}), or name one (callshot learn {folder} --add "
+            "MODEL)"
         )
     path = Path(str(model))
     if not path.is_file():
         raise InputError(
             f"{path}: the model of the review {folder} is not there any more"
         )
+    check_result(path, (SCAN_FACTS,))  # a scan may have written it
     return path
 
 

@@ -1,10 +1,6 @@
 """A review in the browser: the folder, the port, the server and its end."""
 
 import getpass
-import json
-import os
-import re
-import secrets
 import socket
 import sys
 import uuid
@@ -17,7 +13,14 @@ from threading import Timer
 from typing import TYPE_CHECKING
 
 from callshot.errors import InputError, OptionError, OutputError
-from callshot.files import LockBusy, atomic_path, error_reason, hold_lock, make_folder
+from callshot.files import (
+    LockBusy,
+    check_own_folder,
+    error_reason,
+    hold_lock,
+    make_folder,
+)
+from callshot.review.address_file import read_address, write_address
 from callshot.review.journal import JOURNAL, open_journal
 from callshot.review.session import Review
 from callshot.review.session_facts import describe_learning
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
     from callshot.review.web_safety import Access
 
 REVIEW_FOLDER = "review"
-ADDRESS = "address.json"
 LOCK = ".lock"
 LOOPBACK = "127.0.0.1"
 FIRST_PORT = 8420
@@ -56,8 +58,9 @@ def open_review(
     path: Path, sources: SourceOptions, options: ServerOptions, out: Path | None = None
 ) -> Iterator[Review]:
     """Open what is to be reviewed and its journal; one process at a time has it."""
-    source = open_source(path, sources)
     folder = out or default_folder(path)
+    check_own_folder(folder)
+    source = open_source(path, sources)
     make_folder(folder)
     facts = {
         **source.facts,
@@ -133,6 +136,7 @@ def serve_review(
             write_address(folder, port, token)
             access = Access(token, options.host or LOOPBACK, port, review.reviewer)
             _announce(access, options, print_line)
+            _print_notes(review, print_line)
             try:
                 _run(review, access, listener)
             finally:  # after Ctrl-C too
@@ -183,36 +187,11 @@ def _announce(
         Timer(0.3, webbrowser.open, [f"{address}?code={access.make_code()}"]).start()
 
 
-def read_address(folder: Path) -> tuple[int | None, str]:
-    """Return the port and the token of the last time, so that open pages go on; or a new token."""
-    try:
-        with (folder / ADDRESS).open("rb") as stream:
-            if not _is_private(os.fstat(stream.fileno())):
-                return None, secrets.token_urlsafe(32)
-            content = json.load(stream)
-        if (
-            re.fullmatch(r"[\w-]{43}", content["token"])
-            and type(content["port"]) is int
-        ):
-            return content["port"], content["token"]
-    except (OSError, ValueError, LookupError, TypeError):
-        pass
-    return None, secrets.token_urlsafe(32)
-
-
-def _is_private(status: os.stat_result) -> bool:
-    """Return whether a file is ours alone: others may know the token of a copied or planted one."""
-    if sys.platform == "win32":  # which has no such modes
-        return True
-    return status.st_uid == os.geteuid() and status.st_mode & 0o077 == 0
-
-
-def write_address(folder: Path, port: int, token: str) -> None:
-    """Keep the port and the token in a file that only its owner may read."""
-    with atomic_path(folder / ADDRESS) as temporary:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as stream:
-            json.dump({"port": port, "token": token}, stream)
+def _print_notes(review: Review, print_line: Callable[[str], None]) -> None:
+    """Print what was repaired."""
+    for note in review.journal.notes:
+        print_line(f"note: {note}")
+    sys.stdout.flush()
 
 
 def listen(options: ServerOptions, earlier_port: int | None = None) -> socket.socket:

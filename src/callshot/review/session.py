@@ -17,7 +17,8 @@ from callshot.errors import RequestError
 from callshot.records import IntArray
 from callshot.review.decisions import LABEL, REDO, UNDO, Decisions
 from callshot.review.estimates import count_status
-from callshot.review.journal import Entry, Journal, NewEntry
+from callshot.review.journal import Journal
+from callshot.review.journal_lines import Entry, NewEntry
 from callshot.review.orders import (
     QueueFilter,
     draw_sample,
@@ -67,8 +68,7 @@ class Review:
         self.id = str(journal.facts().get("id"))
         self._orders: dict[tuple[str, int, int], IntArray] = {}
         self._once: dict[str, Any] = {}
-        for entry in journal.entries():
-            self.decisions.apply(entry)
+        self.decisions.apply_all(journal.entries(), journal.path)
         self.curves = CurveWorker()
         self.worker = self._start_worker()
 

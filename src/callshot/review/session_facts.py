@@ -80,10 +80,12 @@ def _find_range(scores: FloatArray) -> list[float] | None:
 
 
 def describe_learning(review: Review) -> str:
-    """Return the command that makes a model with the confirmed calls."""
+    """Return the command that makes a model with the confirmed calls; a new one without a model."""
     folder = shlex.quote(str(review.journal.path.parent))
-    if review.source.facts.get("model") is None:
-        return f"callshot learn {folder} --add MODEL --out better.npz"
+    facts = review.source.facts
+    if facts.get("model") is None:
+        encoder = "" if facts.get("encoder") else " --encoder NAME"
+        return f"callshot learn {folder}{encoder} --out calls.npz"
     return f"callshot learn --add {folder} --out better.npz"
 
 

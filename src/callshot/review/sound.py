@@ -110,7 +110,7 @@ class RecordingFiles:
             longest_s = min(LONGEST_S, MOST_SAMPLES / rate_hz)
             end_s = min(end_s, start_s + longest_s, recording.duration_s)
             end_s = max(end_s, start_s + 1 / rate_hz)
-            signal = reader.read(
+            signal = reader.read_decodable(
                 start_s, end_s, rate_hz=rate_hz, channel_rule=self.channel_rule
             )
         return Clip(signal, rate_hz, round(start_s * rate_hz) / rate_hz)

@@ -1,7 +1,5 @@
 """A scan, a table of segments or a study → the items of a review, and where their sound is."""
 
-import json
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,10 +14,17 @@ from callshot.detection.index.clock import find_clock_time, shift_clock
 from callshot.detection.index.index_files import Index, is_index, open_index
 from callshot.errors import InputError
 from callshot.files import WORK_FOLDER, explain_unreadable, sha256_file
-from callshot.records.frames import EVENTS
-from callshot.records.parquet import read_parquet
+from callshot.records import Embeddings
 from callshot.review.held_out_scores import HeldOutScores
 from callshot.review.items import Items, make_items
+from callshot.review.scan_folder import (
+    EVENTS_FILE,
+    LABELS,
+    SCAN_FACTS,
+    find_thresholds,
+    read_scan_events,
+    read_scan_facts,
+)
 from callshot.review.sound import RecordingFiles
 from callshot.spans import Spans
 from callshot.storage import check_no_url
@@ -28,8 +33,6 @@ from callshot.tables.embedding_tables import read_table
 if TYPE_CHECKING:
     from callshot.review.model_scores import ModelScores
 
-SCAN_FACTS = "scan.json"
-EVENTS_FILE = "events.parquet"
 INDEX_FOLDER = "index"
 ADAPTED_MODEL = "model.npz"
 SCAN = "scan"
@@ -91,7 +94,9 @@ def open_source(path: Path, options: SourceOptions) -> Source:
 
 def _open_scan(folder: Path, options: SourceOptions) -> Source:
     facts = read_scan_facts(folder)
-    events = _read_events(folder, facts)
+    if LABELS in facts["files"]:
+        return _open_labels(folder, facts, options)
+    events = read_scan_events(folder, facts, EVENTS_FILE)
     index = _find_index(folder, facts, options)
     names = events["recording"].unique().to_list()
     roots = _find_roots(names, facts, index, options)
@@ -109,11 +114,32 @@ def _open_scan(folder: Path, options: SourceOptions) -> Source:
         title=folder.absolute().name,
         items=items,
         files=RecordingFiles(roots, channel),
-        thresholds=_find_thresholds(facts),
+        thresholds=find_thresholds(facts),
         durations_s=durations,
         load_scores=load,
         why_no_scores=why_no_scores,
         facts=_describe_source(folder, roots, model),
+    )
+
+
+def _open_labels(
+    folder: Path, facts: Mapping[str, Any], options: SourceOptions
+) -> Source:
+    """Open segments that a model labelled."""
+    events = read_scan_events(folder, facts, LABELS)
+    names = events["recording"].unique().to_list()
+    roots = _find_roots(names, facts, None, options)
+    channel = str(facts.get("channel", "first"))
+    rate_hz = facts.get("source_rate_hz")
+    model = _find_model(folder, facts, options)
+    about = {"channel": channel, "source_rate_hz": rate_hz}
+    return Source(
+        kind=SEGMENTS_KIND,
+        title=folder.absolute().name,
+        items=make_items(events),
+        files=RecordingFiles(roots, channel, rate_hz),
+        why_no_scores="scores of segments are those of the scan; scan again after learn",
+        facts={**_describe_source(folder, roots, model), **about},
     )
 
 
@@ -140,14 +166,11 @@ def _plan_scores(
 
     def load(folder: Path) -> "ModelScores":
         from callshot.detection.models.model_file import load_model
-        from callshot.detection.scans.scan import find_window_aim
         from callshot.review.model_scores import ModelScores, make_metric, open_vectors
 
         _check_model(model, facts)
         learned = load_model(model)
-        false_alarms = float(facts["aim_per_hour"])
-        aim = find_window_aim(false_alarms, index, learned.background)
-        metric = make_metric(learned, aim)
+        metric = make_metric(learned)
         vectors = open_vectors(folder, items, index, learned, metric)
         return ModelScores(learned, vectors, metric)
 
@@ -183,62 +206,6 @@ def _check_model(path: Path, facts: Mapping[str, Any]) -> None:
             f"{path}: not the model of this scan, or it has changed; give the model by --model, "
             "or scan again"
         )
-
-
-def read_scan_facts(folder: Path) -> dict[str, Any]:
-    """Return scan.json; raise InputError if it is of no scan."""
-    path = folder / SCAN_FACTS
-    with explain_unreadable(path):
-        text = path.read_bytes()
-    try:
-        facts = json.loads(text)
-        is_scan = {"files", "classes", "folders", "aim_per_hour"} <= facts.keys()
-    except (ValueError, AttributeError, RecursionError):
-        is_scan = False
-    if not is_scan:
-        raise InputError(f"{path}: expected the facts of a scan of recordings")
-    return dict(facts)
-
-
-def _read_events(folder: Path, facts: Mapping[str, Any]) -> pl.DataFrame:
-    """Read the events; what has the checksum of the scan is read without a second process."""
-    path = folder / EVENTS_FILE
-    with explain_unreadable(path):
-        is_known = facts["files"].get(EVENTS_FILE) == sha256_file(path)
-    events = pl.read_parquet(path) if is_known else read_parquet(path)
-    missing = [name for name in EVENTS if name not in events.columns]
-    if missing:
-        raise InputError(f"{path}: expected the events of a scan, with {missing[0]}")
-    if len(events) == 0:
-        raise InputError(
-            f"{path}: the scan found nothing, so there is nothing to review"
-        )
-    _check_events(path, events)
-    return events
-
-
-def _check_events(path: Path, events: pl.DataFrame) -> None:
-    """Raise InputError unless each event is a span of a recording."""
-    start_s = pl.col("start_s").cast(pl.Float64, strict=False)
-    end_s = pl.col("end_s").cast(pl.Float64, strict=False)
-    is_span = (start_s >= 0) & (start_s < end_s) & end_s.is_finite()
-    is_event = pl.col("recording").is_not_null() & is_span
-    right = events.select(is_event.fill_null(value=False)).to_series().to_list()
-    if not all(right):
-        row = right.index(False)
-        raise InputError(
-            f"{path}: row {row + 1}: expected a recording, and a start_s from 0 that is before "
-            f"end_s, got {events.row(row)[:3]}; scan again"
-        )
-
-
-def _find_thresholds(facts: Mapping[str, Any]) -> dict[str, float]:
-    thresholds = {}
-    for facts_of_class in facts["classes"]:
-        threshold = facts_of_class.get("threshold")
-        if threshold is not None and math.isfinite(threshold):
-            thresholds[str(facts_of_class["label"])] = float(threshold)
-    return thresholds
 
 
 def _find_index(
@@ -304,12 +271,15 @@ def _open_segments(
     files = RecordingFiles(roots, first["channel_rule"], first["source_rate_hz"])
     items = make_items(_segment_events(table, files))
     scores = None
+    encoder = None
     why_no_scores = (
         "segments have no scores; review a study, or what callshot scan found, "
         "to see some"
     )
     if embeddings is not None:
-        scores = _score_segments(table, items, embeddings)
+        embedded = read_table(embeddings)
+        encoder = embedded.encoder
+        scores = _score_segments(table, items, embedded)
         why_no_scores = (
             "" if scores is not None else f"{embeddings}: not of these segments"
         )
@@ -320,7 +290,12 @@ def _open_segments(
         files,
         load_scores=None if scores is None else lambda folder: scores,
         why_no_scores=why_no_scores,
-        facts=_describe_source(path, roots),
+        facts={
+            **_describe_source(path, roots),
+            "encoder": encoder,
+            "channel": table[0].channel_rule,
+            "source_rate_hz": table[0].source_rate_hz,
+        },
     )
 
 
@@ -334,10 +309,9 @@ def _find_segment_roots(table: Spans, options: SourceOptions) -> dict[str, Path]
 
 
 def _score_segments(
-    table: Spans, items: Items, embeddings: Path
+    table: Spans, items: Items, embedded: Embeddings
 ) -> HeldOutScores | None:
     """Give segments their first scores; None unless all of them have a vector."""
-    embedded = read_table(embeddings)
     rows = {name: row for row, name in enumerate(embedded.segment)}
     names = table["segment"]
     if any(name not in rows for name in names):

@@ -26,7 +26,7 @@ SMALL_BYTES = 2**23  # of a file whose ranges are kept
 
 UNKNOWN_VERSION = 0  # of a file, where a server names none
 
-FileVersion = tuple[str, int, int]  # URL, size, version
+FileVersion = tuple[str, int, int]  # URL or path, size, version or time of change
 
 
 class RangeMemory:
@@ -129,7 +129,7 @@ class RangeReader(io.RawIOBase):
         self._stream: Any = None
         status = self._path.stat()
         self.size = status.st_size
-        self._version = (self.name, status.st_size, status.st_mtime_ns)
+        self.version = (self.name, status.st_size, status.st_mtime_ns)
 
     def readable(self) -> bool:
         """Return True."""
@@ -220,19 +220,19 @@ class RangeReader(io.RawIOBase):
     def _find_known(self) -> bytes | None:
         """Return what is in memory of the file at the position."""
         for memory in (_latest, _starts):
-            content = memory.find(self._version, self._position)
+            content = memory.find(self.version, self._position)
             if content is not None:
                 return content
         return None
 
     def _keep(self, content: bytes) -> None:
         """Keep a range at the position for other readers of this version of the file."""
-        if self._version[2] == UNKNOWN_VERSION:
+        if self.version[2] == UNKNOWN_VERSION:
             return
         if self._position == 0:
-            _starts.keep(self._version, 0, content[:FIRST_BYTES])
+            _starts.keep(self.version, 0, content[:FIRST_BYTES])
         if self.size <= SMALL_BYTES and self._path.has_exact_version():
-            _latest.keep(self._version, self._position, content)
+            _latest.keep(self.version, self._position, content)
 
     def _request(self, start: int, end: int) -> bytes:
         """Ask for a range; after an error the next call asks with a new connection."""

@@ -23,7 +23,7 @@ from callshot.encoders.band_coverage import (
 from callshot.encoders.catalogue import list_specs
 from callshot.encoders.joined_encoder import find_joined_encoder
 from callshot.encoders.spec import EncoderSpec
-from callshot.errors import CallshotError
+from callshot.errors import CallshotError, count_text
 from callshot.spans import Spans
 
 WORTH_A_NOTE = 0.01  # a share of the energy
@@ -62,7 +62,7 @@ class BandCoverage:
         middle_hz = self.spectra.up_to(self.rate_hz / 2).middle_hz()
         median_s = float(np.median(self.spectra.duration_s))
         yield (
-            f"{len(self.spectra.power)} calls, of {median_s:.2g} s (median); "
+            f"{count_text(len(self.spectra.power), 'call')}, of {median_s:.2g} s (median); "
             f"the middle of their energy is at {middle_hz:,.0f} Hz"
         )
         if self.lost >= WORTH_A_NOTE:

@@ -18,6 +18,7 @@ from callshot.corpus.segment_table import SEGMENTS
 from callshot.corpus.segments import audio_root
 from callshot.fewshot.protocol import Protocol
 from callshot.records import Progress
+from callshot.study.equal_encoders import measure_once
 from callshot.study.file_steps import DatasetChoice
 from callshot.study.steps import Input, Step, folder_name, optional
 from callshot.study.study_file import Study, StudyCorpus
@@ -68,11 +69,13 @@ class BaselinePlanner:
             kinds.append(PER_K)
         sequence_steps = {step.encoder: step for step in sequences}
         steps = []
-        for kind, embed in product(kinds, embeds):
+        for kind, (number, embed) in product(kinds, enumerate(embeds)):
             sequence = None
             if kind == "recurrent":
                 sequence = sequence_steps[embed.encoder]
-            steps.append(self.step(kind, embed, sequence))
+            step = self.step(kind, embed, sequence)
+            table, earlier = list_tables(embeds[: number + 1])
+            steps.append(measure_once(step, table, earlier))
         if "end-to-end" in options.train:
             steps.append(self.step("end-to-end", embeds[0]))
         if options.published:
@@ -138,6 +141,13 @@ class BaselinePlanner:
             ),
         )
         return baseline_files(results)
+
+
+def list_tables(embeds: Sequence[Step]) -> tuple[Path, list[tuple[str, Path]]]:
+    """Return the table of the last encoder, and the names and tables of those before it."""
+    *earlier, last = embeds
+    named = [(embed.encoder, embed.folder / EMBEDDINGS) for embed in earlier]
+    return last.folder / EMBEDDINGS, named
 
 
 def dataset_choice(corpus: StudyCorpus, fold: Step) -> DatasetChoice:

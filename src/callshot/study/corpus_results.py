@@ -14,6 +14,7 @@ from callshot.fewshot.crossover import add_baselines
 from callshot.records import CorpusResults, Embeddings, Evaluation, Reject
 from callshot.records.frames import BASELINES, REFINEMENT, concat_frames
 from callshot.report.results import merge_results, read_results
+from callshot.study.equal_encoders import describe_equal_encoders, is_measured
 from callshot.study.file_steps import SEGMENTS_INFO
 from callshot.study.train_baselines import read_baseline_results
 from callshot.tables.embedding_tables import read_table
@@ -38,13 +39,18 @@ class CorpusFolders:
 
 def read_corpus_results(folders: CorpusFolders) -> CorpusResults:
     """Read the results of a corpus, and compare encoders and baselines."""
-    whole = merge_results([read_results(folder) for folder in folders.results])
+    measured = [folder for folder in folders.results if is_measured(folder)]
+    whole = merge_results([read_results(folder) for folder in measured])
     segments = set(whole.segments.segment)
-    tables = [read_table(path).only(segments) for path in folders.tables]
-    trained = [read_baseline_results(folder) for folder in folders.baselines]
+    all_tables = [read_table(path).only(segments) for path in folders.tables]
+    tables = [table for table in all_tables if table.encoder in whole.encoders]
+    trained_on = [folder for folder in folders.baselines if is_measured(folder)]
+    trained = [read_baseline_results(folder) for folder in trained_on]
     other_classifiers = _other_classifiers(whole, trained, folders.reference)
-    baselines = join_baselines(trained, folders, [table.encoder for table in tables])
+    names = [table.encoder for table in all_tables]
+    baselines = join_baselines(trained, folders, names)
     evaluation = _compare(whole, other_classifiers, baselines, folders.reference)
+    equal = describe_equal_encoders(folders.results)
     stats, notes = read_stats(folders.segments / SEGMENTS_INFO)
     durations = _query_durations(evaluation, folders.segments / SEGMENTS)
     refinement = [results.refinement for results in trained]
@@ -55,7 +61,7 @@ def read_corpus_results(folders: CorpusFolders) -> CorpusResults:
         tables,
         _read_categories(folders, tables[0]),
         rejects=_read_rejects(folders),
-        notes=[*notes, *evaluation.notes],
+        notes=[*equal, *notes, *evaluation.notes],
         other_classifiers=other_classifiers,
         baselines=baselines,
         refinement=concat_frames(refinement, REFINEMENT),

@@ -19,7 +19,7 @@ import numpy as np
 
 from callshot.encoders.availability import PACKAGES, list_status
 from callshot.encoders.embed import default_store, default_threads
-from callshot.errors import CallshotError
+from callshot.errors import CallshotError, count_text
 from callshot.files import error_reason, find_existing, why_not_writable
 from callshot.storage import home
 from callshot.version import __version__
@@ -46,7 +46,7 @@ REQUIRED = (
 EXTRAS = {
     **PACKAGES,
     "annotations": ("crowsetta",),
-    "cluster": ("distributed",),
+    "cluster": ("distributed", "cryptography"),
     "review": ("starlette", "uvicorn"),
     "storage": ("fsspec", "s3fs"),
 }
@@ -293,12 +293,14 @@ def _check_threads() -> Check:
     """Compare the cores that callshot would use with what limits them."""
     threads = default_threads()
     cores = os.cpu_count() or 1
-    result = [f"{threads} threads by default on {cores} cores"]
+    result = [
+        f"{count_text(threads, 'thread')} by default on {count_text(cores, 'core')}"
+    ]
     limit = read_cpu_limit(CGROUP_LIMIT)
     names = [name for name in THREAD_VARIABLES if name in os.environ]
     result += [f"{name} is {os.environ[name]}" for name in names]
     if limit is not None and limit < threads:
-        result.append(f"this container may use {limit:g} cores")
+        result.append(f"this container may use {count_text(limit, 'core')}")
         advice = f"use --threads {max(1, int(limit))}"
         return Check("threads", NOTE, "; ".join(result), advice)
     return Check("threads", GOOD, "; ".join(result))

@@ -10,9 +10,10 @@ from pathlib import Path
 from callshot.corpus.annotations import AnnotationOptions
 from callshot.corpus.known_corpora import Corpus
 from callshot.corpus.notes import check_any_segments
+from callshot.corpus.options import PAPER_MINIMUM_S
 from callshot.encoders.availability import encoder_status
 from callshot.encoders.catalogue import find_encoder
-from callshot.errors import InputError, OptionError
+from callshot.errors import InputError, OptionError, count_text
 from callshot.fewshot.folds import DEFAULT_FOLDS
 from callshot.files import write_atomic
 from callshot.records import Inspection, given_folds
@@ -41,7 +42,6 @@ PRETRAINED = (
 )
 COMPARE_SPEEDS = ("birdnet-v2.4",)  # those of which `auto` was measured
 SPEED_LINE = 'speed = [1, "auto"]             # as recorded, and as the band of the calls suggests'
-PAPER_MINIMUM_S = 1.0
 DEFAULT_SHOTS = "1-40"
 COMMENTS_AT = 31  # the column before a comment
 
@@ -100,11 +100,11 @@ def write_study(
     if source.corpus is not None:
         name = source.corpus.name
         title = source.corpus.title
-    calls = len(segmentation.segments)
-    recordings = len(segmentation.recordings)
-    types = len(set(segmentation.segments["label"]))
+    calls = count_text(len(segmentation.segments), "call")
+    recordings = count_text(len(segmentation.recordings), "recording")
+    types = count_text(len(set(segmentation.segments["label"])), "type")
     lines = [
-        f"# A study of {calls} calls of {types} types in {recordings} recordings.",
+        f"# A study of {calls} of {types} in {recordings}.",
         f"# Run it:               callshot run {path.name}",
         f"# See what would run:   callshot run {path.name} --dry-run",
         "",
@@ -154,7 +154,7 @@ def _corpus_lines(
         yield '# channel = "first"             # or "mean", or a number from 1'
     else:
         yield f"known = {_quote(source.corpus.name)}        # its labels, folds and categories"
-        if inspection.min_length_s is not None:
+        if inspection.segmentation.min_length_s != source.corpus.options.min_length_s:
             yield _minimum_line(inspection)
     yield '# categories = "categories.csv"   # label,category: adds the reduced scoring'
 
@@ -201,14 +201,15 @@ def _relative(path: Path, base: Path) -> str:
 
 
 def _minimum_line(inspection: Inspection) -> str:
-    if inspection.min_length_s is None:
-        return "min_length_s = 1.0              # shorter calls are left out, as in the paper"
     calls = inspection.segmentation.calls
     short = int((calls.durations_s < PAPER_MINIMUM_S).sum())
-    reason = (
-        f"the paper's 1 s would reject {short} of {len(calls)} calls; set from the data"
-    )
-    return f"min_length_s = {inspection.min_length_s:g}             # {reason}"
+    share = f"{short:,} of {count_text(len(calls), 'call')}"
+    min_length_s = inspection.segmentation.min_length_s
+    reason = "shorter calls are left out"
+    if min_length_s == 0:
+        reason = f"all calls; the paper's minimum, 1.0, would leave out {share}"
+    line = f"min_length_s = {min_length_s:.6}"
+    return f"{line.ljust(COMMENTS_AT)} # {reason}"
 
 
 def _fold_lines(inspection: Inspection) -> list[str]:
@@ -220,8 +221,10 @@ def _fold_lines(inspection: Inspection) -> list[str]:
     usual = inspection.possible.get(DEFAULT_FOLDS, 0)
     if most < 2:
         labels = len(set(segments["label"]))
+        call_types = count_text(labels, "call type")
+        verb = "is" if most == 1 else "are"
         raise InputError(
-            f"only {most} of {labels} call types are in two recordings or more, and an evaluation "
+            f"only {most} of {call_types} {verb} in two recordings or more, and an evaluation "
             "needs two such call types: label more recordings"
         )
     if usual >= 2:

@@ -30,8 +30,10 @@ from callshot.study.baseline_steps import (
     BaselinePlanner,
     dataset_choice,
     dataset_inputs,
+    list_tables,
 )
 from callshot.study.corpus_results import CorpusFolders, read_corpus_results
+from callshot.study.equal_encoders import is_measured, measure_once
 from callshot.study.file_steps import (
     SEGMENTS_INFO,
     embed_files,
@@ -113,8 +115,10 @@ class _Planner:
                 steps.sequences.append(self.embed_step(steps, encoder, "sequence"))
             steps.embeds.append(self.embed_step(steps, encoder, "embed"))
         steps.fold = self.fold_step(steps)
-        for embed in steps.embeds:
-            steps.evaluations.append(self.evaluate_step(corpus, embed, steps.fold))
+        for number, embed in enumerate(steps.embeds):
+            step = self.evaluate_step(corpus, embed, steps.fold)
+            table, earlier = list_tables(steps.embeds[: number + 1])
+            steps.evaluations.append(measure_once(step, table, earlier))
         planner = BaselinePlanner(
             study=self.study,
             corpus=corpus,
@@ -367,7 +371,8 @@ def _describe_study(study: Study, corpora: Sequence[CorpusSteps]) -> dict[str, o
     segments = {}
     for steps in corpora:
         segments[steps.corpus.name] = _read_json(steps.segment.folder / SEGMENTS_INFO)
-    measured = _steps_of_kinds(corpora, MEASURED)
+    steps_of_kinds = _steps_of_kinds(corpora, MEASURED)
+    measured = [step for step in steps_of_kinds if is_measured(step.folder)]
     return {
         "study": study.text,
         "title": study.title,

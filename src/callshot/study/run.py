@@ -19,11 +19,11 @@ from callshot.encoders.embed import (
     default_store,
     make_table,
 )
-from callshot.errors import InputError, OptionError, OutputError
+from callshot.errors import InputError, OptionError, OutputError, count_text
 from callshot.fewshot.device import check_device, network_device
 from callshot.fewshot.folds import check_folds, count_classes, evaluated_classes
 from callshot.fewshot.sweep_on_cluster import choose_sweep_device
-from callshot.files import LockBusy, hold_lock
+from callshot.files import LockBusy, check_own_folder, hold_lock
 from callshot.jobs import Cluster
 from callshot.records import ClassCount, Inspection, Progress, no_progress
 from callshot.report.output_folder import open_output_folder
@@ -139,6 +139,7 @@ def check_study(study: Study, steps: Sequence[Step], device: str | None = None) 
     check_trainable(study.baselines, network_device(device))
     check_store(study.store or default_store())
     names = certain_names(study.corpus_names)
+    check_own_folder(study.out)
     with open_output_folder(study.out, names, PROVENANCE, owner=study.owner):
         pass
     if study.references is not None:
@@ -201,7 +202,6 @@ def _inspect(corpus: StudyCorpus) -> Inspection:
         annotation_options=corpus.annotation_options,
         corpus=corpus.known_corpus,
         folds=corpus.folds,
-        shorten=False,
     )
     segmentation = inspection.segmentation
     check_any_segments(segmentation)
@@ -209,7 +209,7 @@ def _inspect(corpus: StudyCorpus) -> Inspection:
         count = len(set(segmentation.segments["recording"]))
         advice = f"set folds = {count}" if count > 1 else "at least two are needed"
         raise InputError(
-            f"{count} recordings with calls are too few for the folds; {advice}"
+            f"{count_text(count, 'recording')} with calls: too few for the folds; {advice}"
         )
     return inspection
 

@@ -4,8 +4,10 @@ import json
 from typing import Any
 
 from callshot.corpus.segment_table import read_rejects
+from callshot.errors import count_text
 from callshot.records import BASELINE_KINDS, METRIC_NAMES
 from callshot.study.baseline_steps import PUBLISHED
+from callshot.study.equal_encoders import describe_equal_encoders, is_measured
 from callshot.study.file_steps import SEGMENTS_INFO
 from callshot.study.steps import Step
 from callshot.study.train_baselines import read_baselines
@@ -14,6 +16,8 @@ from callshot.tables.fold_files import FOLDS_INFO
 
 def describe_outcome(step: Step) -> list[str]:
     """Return a line on the outcome of a step, then notes; nothing where there is nothing to say."""
+    if not is_measured(step.folder):
+        return describe_equal_encoders([step.folder])
     if step.kind == "segment":
         return _describe_segments(step)
     if step.kind == "embed":
@@ -28,9 +32,11 @@ def describe_outcome(step: Step) -> list[str]:
 def _describe_segments(step: Step) -> list[str]:
     facts = _read_json(step, SEGMENTS_INFO)
     skipped = facts.get("skipped_files", facts.get("refused"))  # the name until 0.1
-    files = f" and {skipped} whole files" if skipped else ""
+    files = f" and {count_text(skipped, 'whole file')}" if skipped else ""
+    segments = count_text(facts["segments"], "segment")
+    rejects = count_text(facts["rejects"], "reject")
     return [
-        f"{facts['segments']} segments, {facts['rejects']} rejects{files}",
+        f"{segments}, {rejects}{files}",
         *facts["notes"],
     ]
 
@@ -39,7 +45,8 @@ def _describe_embeddings(step: Step) -> list[str]:
     for name in step.read_record()["files"]:
         if name.endswith(".rejects.csv"):
             rejects = read_rejects(step.folder / name)
-            return [f"{len(rejects)} rejects, the first: {rejects[0].reason}"]
+            count = count_text(len(rejects), "reject")
+            return [f"{count}, the first: {rejects[0].reason}"]
     return []
 
 
@@ -48,13 +55,12 @@ def _describe_folds(step: Step) -> list[str]:
     classes = facts["classes"]
     excluded = [row for row in classes if row["reason"]]
     count = len(classes) - len(excluded)
-    lines = [f"{count} of {len(classes)} call types in {facts['count']} folds"]
+    call_types = count_text(len(classes), "call type")
+    lines = [f"{count} of {call_types} in {facts['count']} folds"]
     lines += [f"not evaluated: '{row['label']}' ({row['reason']})" for row in excluded]
     if facts["missing"]:
-        missing = len(facts["missing"])
-        lines.append(
-            f"{missing} segments are left out, because an encoder could not embed them"
-        )
+        missing = count_text(len(facts["missing"]), "segment")
+        lines.append(f"{missing} left out, because an encoder could not embed them")
     return lines
 
 

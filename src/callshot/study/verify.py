@@ -20,7 +20,10 @@ from callshot.encoders.store.verify_store import is_store, verify_store
 from callshot.errors import InputError, OptionError
 from callshot.files import is_inside, sha256_file
 from callshot.records import FAILURES, Finding
+from callshot.report.provenance_file import is_intact
 from callshot.report.results import PROVENANCE
+from callshot.review.journal import is_review
+from callshot.review.verify_review import verify_review
 from callshot.study.file_steps import SEGMENTS_INFO
 from callshot.study.plan import plan
 from callshot.study.steps import RECORD_FILE, Step
@@ -36,6 +39,7 @@ MANIFESTS = (  # files that list the others
     SCAN_INFO,
     EXPORT_INFO,
 )
+NESTED = ("index", "review", "folder of results")  # kinds in a folder of results
 NO_MANIFEST = "not a provenance that callshot wrote; run again"
 CHANGED = "differs from the checksum in {}: damaged, or edited since"
 
@@ -54,7 +58,7 @@ class Kind(NamedTuple):
 
 
 def verify_path(path: Path, *, repair: bool = False) -> Iterator[Finding]:
-    """Return the state of every file of a study, store, index, folder of results or table.
+    """Return the state of every file of a study, store, index, review, results or table.
 
     With `repair`, damaged shards of a store and damaged files of an index are set aside: the next
     run makes them again. Nothing else is changed.
@@ -147,18 +151,24 @@ def verify_results(folder: Path, audio: Path | None = None) -> Iterator[Finding]
             continue
         listed.add(path)
         try:
-            manifest = json.loads(path.read_bytes())
-            findings = list(_verify_manifest(manifest, path, audio))
+            content = path.read_bytes()
+            findings = list(_verify_manifest(json.loads(content), path, audio))
         except DAMAGED_MANIFEST:
             yield Finding(path, "damaged", NO_MANIFEST)
             return
         listed.update(finding.path for finding in findings)
-        yield Finding(path, "unverified", "has no checksum")
+        if is_intact(content):
+            yield Finding(path, "ok")
+        else:
+            yield Finding(path, "damaged", CHANGED.format(path.name))
         yield from findings
     parts = [path for path in sorted(folder.iterdir()) if path.is_dir()]
-    nested = [path for path in parts if is_index(path) or is_results(path)]
-    for path in nested:
-        yield from verify_index(path) if is_index(path) else verify_results(path)
+    nested = []
+    for path in parts:
+        kind = _find_nested(path)
+        if kind is not None:
+            nested.append(path)
+            yield from kind.verify(path, False)
     for path in sorted(folder.rglob("*")):
         is_nested = any(path.is_relative_to(part) for part in nested)
         if not is_nested and path not in listed and _is_visible_file(path):
@@ -203,6 +213,18 @@ def _verify_results(path: Path, repair: bool) -> Iterator[Finding]:
     return verify_results(path)
 
 
+def _verify_review(path: Path, repair: bool) -> Iterator[Finding]:
+    return verify_review(path)
+
+
+def _find_nested(path: Path) -> Kind | None:
+    """Return what a folder in a folder of results is, None if nothing of its own."""
+    for kind in KINDS:
+        if kind.name in NESTED and kind.recognise(path):
+            return kind
+    return None
+
+
 def _verify_table(path: Path, repair: bool) -> Iterator[Finding]:
     yield verify_table(path)
 
@@ -210,6 +232,7 @@ def _verify_table(path: Path, repair: bool) -> Iterator[Finding]:
 KINDS = (
     Kind("study file", is_study, verify_study, has_store=True),
     Kind("index", is_index, _verify_index, has_store=True),
+    Kind("review", is_review, _verify_review),
     Kind("folder of results", is_results, _verify_results),
     Kind("store", is_store, _verify_store, has_store=True),
     Kind("table", is_table, _verify_table),

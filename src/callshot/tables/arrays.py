@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from callshot.errors import InputError
-from callshot.fewshot.dataset import Dataset
+from callshot.fewshot.dataset import Dataset, distinct_tables
 from callshot.fewshot.folds import check_tables, choose_folds
 from callshot.records import Embeddings, Evaluation, Folds
 from callshot.records.duplicates import describe_grouping
@@ -111,7 +111,8 @@ def check_same_data(tables: Sequence[Embeddings], against: Evaluation) -> None:
             raise InputError(
                 f"against: column {name} differs; pass the results of the same data"
             )
-    if [table.encoder for table in tables] != against.encoders:
+    encoders = [table.encoder for table in distinct_tables(tables)]
+    if encoders != against.encoders:
         raise InputError(
             f"against: has the encoders {', '.join(against.encoders)}; pass the same tables"
         )

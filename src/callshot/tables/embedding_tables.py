@@ -41,6 +41,7 @@ from callshot.records.columns import (
     select_columns,
 )
 from callshot.records.csv_cells import restore_frame
+from callshot.records.npz import open_npz
 from callshot.records.parquet import describe_parquet, read_parquet, write_parquet
 from callshot.storage import to_path
 
@@ -122,6 +123,18 @@ def write_table(
     metadata[CHECKSUM] = content_checksum(frame)
     with atomic_path(path, errors=(pl.exceptions.PolarsError,)) as temporary:
         write_parquet(frame, temporary, metadata=metadata)
+
+
+def stored_checksum(path: Path) -> str:
+    """Return a text that is the same for tables with the same vectors; nothing if there is none.
+
+    It is the checksum that `write_table` wrote, with the dimensions of joined encoders, which
+    decide the scale of vectors.
+    """
+    with explain_read_errors(path):
+        metadata = describe_parquet(path).metadata
+    checksum = metadata.get(CHECKSUM, "")
+    return f"{checksum} {metadata.get('views', '')}" if checksum else ""
 
 
 def content_checksum(frame: pl.DataFrame) -> str:
@@ -269,7 +282,7 @@ def check_repeated(path: Path, header: Sequence[str], names: Sequence[str]) -> N
 @contextmanager
 def _open_npz(path: Path) -> Iterator[Any]:
     with path.open("rb") as stream, warnings.catch_warnings(action="ignore"):
-        yield np.lib.npyio.NpzFile(stream, allow_pickle=False)
+        yield open_npz(stream, path)
 
 
 def _read_npz(path: Path) -> pl.DataFrame:

@@ -27,7 +27,7 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.errors import InputError, printable
+from callshot.errors import InputError, count_text, printable
 from callshot.files import error_reason
 from callshot.records import IntArray
 from callshot.tables.window_pooling import Span, WindowReaders, Windows
@@ -154,10 +154,10 @@ def read_hoplite(source: Path) -> Hoplite:
 def _describe_gaps(ignored: int, slots: IntArray) -> Iterator[str]:
     """Yield notes on annotations that are not used, and on windows without a vector."""
     if ignored:
-        yield f"{ignored} negative or uncertain annotations are ignored"
-    missing = np.count_nonzero(slots < 0)
+        yield f"{count_text(ignored, 'negative or uncertain annotation')} ignored"
+    missing = int(np.count_nonzero(slots < 0))
     if missing:
-        yield f"{missing} windows have no vector in {USEARCH_NAME}"
+        yield f"{count_text(missing, 'window')} without a vector in {USEARCH_NAME}"
 
 
 @contextmanager

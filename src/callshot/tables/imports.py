@@ -10,6 +10,7 @@ label, start_s and end_s (without them a row is a whole recording), and optional
 and fold, as in a table.
 """
 
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from callshot.errors import InputError, OptionError
+from callshot.errors import InputError, OptionError, count_text
 from callshot.records import Embeddings, FloatArray, Reject
 from callshot.records.columns import (
     check_columns,
@@ -28,6 +29,7 @@ from callshot.records.columns import (
     table_columns,
     text_column,
 )
+from callshot.records.npz import open_npz
 from callshot.records.parquet import describe_parquet, read_parquet
 from callshot.spans import name_spans
 from callshot.tables.birdnet_analyzer import TEXT_SUFFIX, read_analyzer
@@ -127,7 +129,8 @@ def _import_arrays(source: Path, segments: Path | None) -> ImportedRows:
     if rows.frame.height != len(vectors):
         raise InputError(
             f"{source}: expected a row for each vector, in the same order, "
-            f"got {len(vectors)} vectors and {rows.frame.height} rows in {rows.path}"
+            f"got {count_text(len(vectors), 'vector')} and "
+            f"{count_text(rows.frame.height, 'row')} in {rows.path}"
         )
     return rows, list(vectors), []
 
@@ -138,9 +141,8 @@ def _import_hoplite(source: Path, segments: Path | None) -> ImportedRows:
     if segments is not None:
         notes = list(database.notes)
         if spans:
-            notes.append(
-                f"{len(spans)} annotations of the database are ignored: {segments} is used"
-            )
+            count = count_text(len(spans), "annotation")
+            notes.append(f"{count} of the database ignored: {segments} is used")
         return _pool_file(segments, database.readers, notes)
     if not spans:
         raise InputError(
@@ -233,7 +235,8 @@ def _build_table(
     vectors, rejects = _split_outcomes(rows, labels, outcomes)
     if not vectors:
         raise InputError(
-            f"{source}: no vector has a label; the first of {len(rejects)} reasons: "
+            f"{source}: no vector has a label; the first of "
+            f"{count_text(len(rejects), 'reason')}: "
             f"{rejects[0].reason}"
         )
     # The columns are checked together, also of rows that are left out: these get a label.
@@ -284,9 +287,12 @@ def _stack_vectors(source: Path, rows: SpanRows, vectors: dict[int, Vector]) -> 
 def _read_array(path: Path) -> Vector:
     """Read a matrix of finite numbers; float16 becomes float32."""
     with explain_read_errors(path), path.open("rb") as stream:
-        matrix: Any = np.load(stream, allow_pickle=False)
-        if not isinstance(matrix, np.ndarray):
-            matrix = _only_matrix(path, matrix)
+        matrix: Any
+        if zipfile.is_zipfile(stream):
+            matrix = _only_matrix(path, open_npz(stream, path))
+        else:
+            stream.seek(0)
+            matrix = np.load(stream, allow_pickle=False)
     if matrix.dtype.kind not in "fiu" or matrix.ndim != 2 or 0 in matrix.shape:
         raise InputError(
             f"{path}: expected numbers, segments × dimensions, "
@@ -369,7 +375,8 @@ def _read_spans(rows: SpanRows) -> list[Span]:
 
 def _read_labels(rows: SpanRows) -> list[str]:
     """Return the label of each row; it may be empty."""
-    return text_column(rows.path, rows.frame["label"]).fill_null("").to_list()
+    labels = text_column(rows.path, rows.frame["label"]).fill_null("")
+    return [label.strip() for label in labels]
 
 
 def _read_seconds(path: Path, column: pl.Series) -> FloatArray:

@@ -16,6 +16,7 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
+from callshot.errors import count_text
 from callshot.records import FloatArray, IntArray
 
 Vector = NDArray[np.floating]
@@ -80,8 +81,8 @@ def pool_spans(
         total += is_used.size
         used += int(is_used.sum())
     note = (
-        f"{len(rows_of)} of {len(readers)} recordings are labelled; "
-        f"{used} of their {total} windows are used"
+        f"labelled: {len(rows_of):,} of {count_text(len(readers), 'recording')}; "
+        f"used: {used:,} of their {count_text(total, 'window')}"
     )
     return outcomes, note
 

@@ -382,3 +382,33 @@ def test_without_crowsetta_an_error_shows_how_to_install_it(
         read_annotations(tmp_path / "a.phn")
     (tmp_path / "a.txt").write_text("0\t5\ta\n")
     assert len(read_annotations(tmp_path / "a.txt").annotations) == 1
+
+
+RAVEN_HEAD = "Selection\tBegin Time (s)\tEnd Time (s)\tAnnotation\n"
+UNLABELLED = {
+    "raven": RAVEN_HEAD + "1\t0\t1\t\n2\t1\t2\t \n3\t2\t3\troar\n",
+    "csv": "start_s,end_s,label\n0,1,\n1,2,NA\n2,3,roar\n",
+    "audacity": "0\t1\t\n1\t2\n2\t3\troar\n",
+}
+
+
+@pytest.mark.parametrize("format", UNLABELLED)
+def test_a_given_label_fills_empty_labels_and_a_note_counts_them(
+    tmp_path: Path, format: str
+) -> None:
+    path = tmp_path / "labels.txt"
+    path.write_text(UNLABELLED[format])
+    annotation_file = read_annotations(path, format, AnnotationOptions(label="owl"))
+    labels = [annotation.label for annotation in annotation_file.annotations]
+    assert labels == ["owl", "owl", "roar"]
+    assert not annotation_file.rejects
+    note = annotation_file.notes[-1]
+    assert note.startswith("2 rows")
+    assert "owl" in note
+    without = read_annotations(path, format, AnnotationOptions())
+    assert len(without.rejects) == 2
+
+
+def test_a_label_for_empty_ones_must_be_a_text() -> None:
+    with pytest.raises(OptionError, match="label"):
+        AnnotationOptions(label=" ")

@@ -186,7 +186,7 @@ def test_known_labels_choose_the_tier(tmp_path: Path) -> None:
     is_known = {"rumble", "roar"}.__contains__
     annotation_file = read(tmp_path, format_textgrid(tiers), is_known_label=is_known)
     assert facts(annotation_file) == [(0.0, 1.0, "roar"), (1.0, 2.0, "rumble")]
-    assert "2 of the 2 labels on tier 'calls' are known" in annotation_file.notes
+    assert "2 labels on tier 'calls' known to the corpus" in annotation_file.notes
     some_known = read(
         tmp_path,
         format_textgrid({"a": tiers["words"], "b": [(0, 1, "none")]}),

@@ -640,7 +640,7 @@ def test_a_store_on_read_only_media_is_read(read_only: Path) -> None:
         assert np.array_equal(store.vectors(keys), vectors_of([2, 12, 9, 10]))
     damaged, unwritten = store.notes
     assert "it is not used, but stays where it is (Read-only file system)" in damaged
-    assert "cannot be written to; 3 new embeddings were not stored" in unwritten
+    assert "cannot be written to; 3 new embeddings not stored" in unwritten
     assert sorted(read_only.rglob("*")) == before
 
 

@@ -35,31 +35,36 @@ FREQUENCY_MARK = "\\"
 def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
     """Recognise a file whose first line and most others begin with two numbers and a tab."""
     lines = split_filled_lines(head)
-    if not lines or not _is_label(lines[0]):
+    fewest_cells = 3 if options.label is None else 2
+    if not lines or not _is_label(lines[0], fewest_cells):
         return None
-    count = sum(line.startswith("\\\t") or _is_label(line) for line in lines)
+    count = sum(
+        line.startswith("\\\t") or _is_label(line, fewest_cells) for line in lines
+    )
     if 2 * count < len(lines):
         return None
     return "its lines are start, end and label, separated by tabs"
 
 
-def _is_label(line: str) -> bool:
+def _is_label(line: str, fewest_cells: int) -> bool:
     try:
-        start_s, end_s, _ = _split_label(line)
+        start_s, end_s, _ = _split_label(line, fewest_cells)
     except RowError:
         return False
     return start_s <= end_s
 
 
-def _split_label(line: str) -> tuple[float, float, str]:
+def _split_label(line: str, fewest_cells: int) -> tuple[float, float, str]:
+    """Return start, end and label; editors that trim lines remove the tab before an empty one."""
     cells = line.split("\t", 2)
-    if len(cells) < 3:
+    if len(cells) < fewest_cells:
         raise RowError(
             f"expected start, end and label separated by tabs, got {quote(line)}"
         )
     start_s = parse_number(cells[0], "start")
     end_s = parse_number(cells[1], "end")
-    return start_s, end_s, cells[2]
+    label = cells[2] if len(cells) == 3 else ""
+    return start_s, end_s, label
 
 
 def read(annotation_file: AnnotationFile, options: AnnotationOptions) -> None:
@@ -84,7 +89,8 @@ def _add(
 ) -> None:
     if line.startswith(FREQUENCY_MARK):
         raise RowError(f"frequencies without a label before them, got {quote(line)}")
-    start_s, end_s, label = _split_label(line)
+    fewest_cells = 3 if annotation_file.label is None else 2
+    start_s, end_s, label = _split_label(line, fewest_cells)
     extra = _parse_frequencies(frequencies)
     annotation_file.add(row, unescape_controls(label), start_s, end_s, extra=extra)
 

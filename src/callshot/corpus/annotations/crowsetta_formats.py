@@ -16,7 +16,7 @@ from xml.parsers import expat
 from callshot.corpus.annotations.mat_check import check_mat
 from callshot.corpus.annotations.rows import AnnotationFile, AnnotationOptions
 from callshot.corpus.annotations.text import read_table, read_text
-from callshot.errors import CallshotError, InputError
+from callshot.errors import CallshotError, InputError, count_text
 from callshot.files import error_reason
 from callshot.storage import local_copy
 
@@ -202,8 +202,8 @@ def _check_widths(path: Path) -> None:
     for line, cells in table:
         if len(cells) > len(header):
             raise InputError(
-                f"{path}: line {line}: expected {len(header)} fields as in the header, "
-                f"got {len(cells)}"
+                f"{path}: line {line}: expected {count_text(len(header), 'field')} as in "
+                f"the header, got {len(cells)}"
             )
 
 

@@ -87,11 +87,11 @@ def read(annotation_file: AnnotationFile, options: AnnotationOptions) -> None:
     """Read a table; each row becomes an annotation or a reject."""
     table, rows = _open_table(annotation_file, options)
     times = TimeColumns(table, options)
-    annotation_file.notes += _describe_columns(table, options)
+    annotation_file.notes += _describe_columns(table)
     annotation_file.notes += times.describe(rows)
     for row, cells in enumerate(rows, start=1):
         with annotation_file.rejecting(row):
-            _add(annotation_file, row, table, times, cells, options)
+            _add(annotation_file, row, table, times, cells)
     if table.columns.keys().isdisjoint(TIMES):
         _check_clips(annotation_file, table)
 
@@ -142,12 +142,10 @@ def _check_times(table: Table, columns: Mapping[str, int]) -> None:
             )
 
 
-def _describe_columns(table: Table, options: AnnotationOptions) -> Iterator[str]:
+def _describe_columns(table: Table) -> Iterator[str]:
     """Describe what was decided for the user."""
     label = table.columns.get("label")
-    if label is None:
-        yield f"no label column: every row is {quote(options.label or '')}"
-    elif table.names[label] != "label":
+    if label is not None and table.names[label] != "label":
         yield f"labels from column {quote(table.names[label])}"
     if table.columns.keys().isdisjoint(TIMES):
         yield "no time columns: each row is a whole recording"
@@ -159,7 +157,6 @@ def _add(
     table: Table,
     times: TimeColumns,
     cells: Sequence[str],
-    options: AnnotationOptions,
 ) -> None:
     named_cells = table.split(cells)
     path = named_cells.get("path")
@@ -169,9 +166,11 @@ def _add(
         group = None
     if path is not None and not path.strip():
         raise RowError("no recording named")
-    label = named_cells.get("label", options.label or "")
+    label = named_cells.get("label", "")
     if label == MISSING_LABEL:
-        raise RowError(f"no label, got {label}")
+        if annotation_file.label is None:
+            raise RowError(f"no label, got {label}")
+        label = ""
     start_s, end_s = times.parse(named_cells)
     annotation_file.add(
         row,

@@ -163,8 +163,9 @@ def read_annotations(
     else:
         reader = find_format(format)
         reason = "asked for"
-    annotation_file = AnnotationFile(path, reader.name, reason)
+    annotation_file = AnnotationFile(path, reader.name, reason, options.label)
     reader.read(annotation_file, options)
+    annotation_file.notes += annotation_file.describe_filled()
     return annotation_file
 
 

@@ -53,6 +53,7 @@ from callshot.corpus.annotations.text import (
     unescape_controls,
 )
 from callshot.corpus.annotations.time_columns import find_table_style
+from callshot.errors import count_text
 from callshot.records import Annotation
 
 Cells = Mapping[str, str]  # of one row, by column
@@ -124,13 +125,12 @@ def read(annotation_file: AnnotationFile, options: AnnotationOptions) -> None:
     _check_times(annotation_file, table, complete.values())
     repeated = _find_repeated_views(complete)
     if repeated:
-        annotation_file.notes.append(
-            f"{len(repeated)} rows are further views and do not count"
-        )
+        rows = count_text(len(repeated), "row")
+        annotation_file.notes.append(f"{rows} left out: further views of a selection")
     for row, cells in enumerate(selections, start=1):
         if row not in repeated:
             with annotation_file.rejecting(row):
-                _add(annotation_file, row, table, cells, options)
+                _add(annotation_file, row, table, cells)
 
 
 def _read_table(annotation_file: AnnotationFile) -> tuple[Table, list[list[str]]]:
@@ -268,7 +268,6 @@ def _add(
     row: int,
     table: Table,
     cells: list[str],
-    options: AnnotationOptions,
 ) -> None:
     named_cells = table.split(cells)
     path = named_cells.get("path")
@@ -277,7 +276,7 @@ def _add(
         if not path.strip():
             raise RowError("no recording named")
     start_s, end_s = _parse_times(named_cells, table.style)
-    label = named_cells.get("label", options.label or "")
+    label = named_cells.get("label", "")
     annotation_file.add(
         row, label, start_s, end_s, path=path, extra=table.parse_extra(cells)
     )

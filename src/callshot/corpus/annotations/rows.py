@@ -14,7 +14,13 @@ from pathlib import Path
 
 from callshot.corpus.annotations.cells import ANY_STYLE, parse_cell
 from callshot.corpus.annotations.text import RowError, list_names, quote, suggest_name
-from callshot.errors import InputError, OptionError, OutputError, check_choice
+from callshot.errors import (
+    InputError,
+    OptionError,
+    OutputError,
+    check_choice,
+    count_text,
+)
 from callshot.records import Annotation, Cell, Reject
 
 Annotations = Sequence[Annotation]
@@ -82,7 +88,7 @@ class AnnotationOptions:
         Function that returns whether a text is one of the labels of the corpus. Without `tiers`,
         it chooses the tiers to read.
     label
-        Label of all rows of a table without a label column.
+        Label of the rows that have none.
     time_unit
         Unit of times in tables, "s" or "ms"; without it, columns such as `start_ms` are in
         milliseconds and all others in seconds.
@@ -109,6 +115,8 @@ class AnnotationOptions:
     follow_links: bool = False
 
     def __post_init__(self) -> None:
+        if self.label is not None and not self.label.strip():
+            raise OptionError("label: expected a text, got nothing but white space")
         if self.time_unit is not None:
             check_choice("time_unit", self.time_unit, TIME_UNITS)
         for name in self.columns:
@@ -134,11 +142,14 @@ class AnnotationFile:
     """The content of one annotation file: each row is an annotation or a reject.
 
     `reason` is how the format was recognised, `notes` are decisions that the user should know.
+    `label` is the label of rows that have none, `filled` the number of these rows.
     """
 
     path: Path
     format: str
     reason: str
+    label: str | None = None
+    filled: int = 0
     annotations: list[Annotation] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -164,6 +175,9 @@ class AnnotationFile:
         extra: Extra | None = None,
     ) -> None:
         """Add an annotation; raise RowError if it is not valid."""
+        is_filled = self.label is not None and not label.strip()
+        if self.label is not None and is_filled:
+            label = self.label
         annotation = Annotation(
             path=path,
             start_s=start_s,
@@ -177,6 +191,13 @@ class AnnotationFile:
         )
         check_annotation(annotation)
         self.annotations.append(annotation)
+        self.filled += is_filled
+
+    def describe_filled(self) -> Iterator[str]:
+        """Describe the rows without a label that got one."""
+        if self.label is not None and self.filled > 0:
+            rows = count_text(self.filled, "row")
+            yield f"{rows} without a label: labelled {self.label} (--label)"
 
 
 def check_annotation(annotation: Annotation) -> None:
@@ -356,7 +377,7 @@ class Table:
         width = len(self.names)
         if len(cells) < width or any(cells[width:]):
             raise RowError(
-                f"expected {width} fields as in the header, got {len(cells)}"
+                f"expected {count_text(width, 'field')} as in the header, got {len(cells)}"
             )
         return self.select(cells)
 

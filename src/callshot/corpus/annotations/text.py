@@ -18,7 +18,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from callshot.errors import InputError
+from callshot.errors import InputError, count_text
 from callshot.files import error_reason
 from callshot.records.csv_cells import restore_text
 
@@ -118,8 +118,8 @@ def _describe_bad_lines(text: str, bad_lines: list[int]) -> Iterator[str]:
     utf8_lines = sum(not line.isascii() for line in lines) - len(bad_lines)
     if utf8_lines > 0:
         yield (
-            f"{len(bad_lines)} lines are not UTF-8 like the others and are read as Windows-1252, "
-            f"the first is line {bad_lines[0]}"
+            f"{count_text(len(bad_lines), 'line')} not UTF-8 like the others, read as "
+            f"Windows-1252, the first is line {bad_lines[0]}"
         )
     else:
         yield "not UTF-8: read as Windows-1252"

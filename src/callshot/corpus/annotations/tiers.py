@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from callshot.corpus.annotations.rows import AnnotationFile, AnnotationOptions
 from callshot.corpus.annotations.text import list_names, quote, suggest_name
-from callshot.errors import InputError, OptionError
+from callshot.errors import InputError, OptionError, count_text
 
 INTERVALS = "IntervalTier"
 POINTS = "TextTier"
@@ -163,7 +163,7 @@ def _unclear_choice(
     for tier in tiers:
         labels = list(dict.fromkeys(entry.label for entry in tier.entries))
         examples = list_names(labels[:LISTED_LABELS])
-        count = f"{len(tier.entries)} labels such as {examples}"
+        count = f"{count_text(len(tier.entries), 'label')} such as {examples}"
         descriptions.append(f"{quote(tier.name)} ({count})")
     first = quote(tiers[0].name)
     return OptionError(
@@ -191,6 +191,11 @@ def _vote(
         tier for tier in votes if tier is best or 2 * votes[tier] > len(tier.entries)
     ]
     for tier in call_tiers:
-        labels = f"{votes[tier]} of the {len(tier.entries)} labels"
-        annotation_file.notes.append(f"{labels} on tier {quote(tier.name)} are known")
+        where = f"on tier {quote(tier.name)}"
+        known = count_text(votes[tier], "label")
+        annotation_file.notes.append(f"{known} {where} known to the corpus")
+        unknown_count = len(tier.entries) - votes[tier]
+        if unknown_count > 0:
+            unknown = count_text(unknown_count, "label")
+            annotation_file.notes.append(f"{unknown} {where} not known to the corpus")
     return call_tiers

@@ -178,7 +178,7 @@ def _read_clip(
         duration_s = reader.recording.duration_s
         if start_s < duration_s:
             end_s = min(end_s, duration_s)
-        signal = reader.read(
+        signal = reader.read_decodable(
             start_s, end_s, rate_hz=rate_hz, channel_rule=options.channel
         )
     return signal, rate_hz, round(start_s * rate_hz) / rate_hz

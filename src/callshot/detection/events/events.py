@@ -32,6 +32,7 @@ from callshot.records import Annotation, Cell, Recording, Reject, no_progress
 from callshot.records.columns import check_columns
 from callshot.records.frames import EVENTS, Frame
 from callshot.records.parquet import read_parquet
+from callshot.report.provenance_file import check_result
 
 Row = dict[str, Any]  # an event, by the names of its columns
 Rejects = list[Reject]
@@ -56,6 +57,8 @@ VERDICTS = {
     "0": False,
 }
 NO_OPTIONS = AnnotationOptions()
+PARQUET = ".parquet"
+RESULT_LISTS = ("scan.json", "export.json")  # of callshot scan, of callshot convert
 
 
 @dataclass(frozen=True)
@@ -105,11 +108,14 @@ def read_events(
 ) -> EventTable:
     """Read detections or annotations, of one recording or of many.
 
-    Without `recordings`, every file must name the recordings of its rows.
+    Without `recordings`, every file must name the recordings of its rows. Results of callshot must
+    be as they were written, except a text file that is given by its own path: people edit these.
     """
+    if path.suffix.lower() == PARQUET or path.is_dir():
+        check_result(path, RESULT_LISTS)
     if recordings is None:
         return _read_named(path, annotation_options)
-    if path.suffix.lower() == ".parquet":
+    if path.suffix.lower() == PARQUET:
         corpus_annotations = CorpusAnnotations(recordings.library)
         annotation_file = _read_parquet_rows(path)
         corpus_annotations.add(annotation_file, PurePosixPath(path.name))
@@ -119,7 +125,7 @@ def read_events(
         )
     errors = dict(recordings.errors)
     calls, rejects = make_calls(
-        corpus_annotations.annotations, dict(recordings.recordings), errors, str
+        corpus_annotations.annotations, dict(recordings.recordings), errors, str.strip
     )
     rejects = [*corpus_annotations.rejects, *corpus_annotations.skipped_files, *rejects]
     rows: list[Row] = []
@@ -146,7 +152,7 @@ def _read_named(path: Path, annotation_options: AnnotationOptions) -> EventTable
 def _read_files(
     path: Path, annotation_options: AnnotationOptions
 ) -> Iterator[AnnotationFile]:
-    if path.suffix.lower() == ".parquet":
+    if path.suffix.lower() == PARQUET:
         yield _read_parquet_rows(path)
         return
     if not path.is_dir():
@@ -186,7 +192,7 @@ def _add_row(
         rejects.append(annotation.reject(error))
         return
     row = {"recording": recording, "start_s": start_s, "end_s": end_s}
-    rows.append({**row, "label": annotation.label, **cells})
+    rows.append({**row, "label": annotation.label.strip(), **cells})
 
 
 def _parse_cells(extra: Mapping[str, Cell]) -> Row:

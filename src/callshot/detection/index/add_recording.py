@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from callshot.corpus.audio import probe
+from callshot.corpus.audio_files import DamagedAudio
 from callshot.detection.index.clock import find_clock_time
 from callshot.detection.index.index_files import (
     LOCK,
@@ -113,26 +114,63 @@ class IndexTarget:
                 stamp = find_stamp(self.root / path)
                 files = list_files(self.out, path)
                 if self.is_indexed(path, stamp, files):  # by another process
-                    return self._describe(probe(self.root / path, path), model)
+                    return self._describe(self._probe_indexed(path, files), model)
                 remove_unfinished(folder)
-                earlier = select_spans(files)
-                return self._embed(path, earlier, stamp, model, report)
+                return self._embed(path, stamp, model, report)
         except LockBusy:
             return None
+
+    def _probe_indexed(self, path: str, files: Sequence[Path]) -> Recording:
+        """Return the header of a recording that is in the index, with its length there."""
+        recording = probe(self.root / path, path)
+        entry = read_indexed(self.out, path, files)
+        if entry is not None:
+            frames = round(entry.duration_s * recording.rate_hz)
+            if frames < recording.frames:  # its file is damaged
+                return recording.shorten(frames)
+        return recording
 
     def _embed(
         self,
         path: str,
-        earlier: Sequence[Path],
+        stamp: str,
+        model: WindowEncoder,
+        report: ReportAudio,
+        end_frame: int | None = None,
+    ) -> AddedRecording:
+        """Embed the windows of a recording, and add it to the index.
+
+        If its file is damaged, it is embedded again as a recording that ends before the damage.
+        """
+        try:
+            return self._embed_up_to(end_frame, path, stamp, model, report)
+        except DamagedAudio as damage:
+            is_earlier = end_frame is None or damage.end_frame < end_frame
+            if damage.end_frame == 0 or not is_earlier:
+                raise
+            return self._embed(path, stamp, model, ignore_audio, damage.end_frame)
+
+    def _embed_up_to(
+        self,
+        end_frame: int | None,
+        path: str,
         stamp: str,
         model: WindowEncoder,
         report: ReportAudio,
     ) -> AddedRecording:
-        """Embed the windows of a recording, and add it to the index."""
+        """Embed the windows of a recording up to a frame, and add it to the index."""
         file = self.root / path
         folder = recording_folder(self.out, path)
-        with RecordingAtSpeed(file, path, model.spec, self.settings.channel) as audio:
-            writer = SpanWriter(audio, folder, stamp, self.settings, self.grid, earlier)
+        earlier = select_spans(list_files(self.out, path))
+        channel = self.settings.channel
+        with RecordingAtSpeed(file, path, model.spec, channel, end_frame) as audio:
+            span_stamp = stamp
+            if end_frame is not None:
+                # The last windows differ from those of the whole recording.
+                span_stamp = sha256_text(f"{stamp} {end_frame}")[:8]
+            writer = SpanWriter(
+                audio, folder, span_stamp, self.settings, self.grid, earlier
+            )
             for share, is_new in writer.write_spans(model):
                 audio_s = share * audio.recording.duration_s
                 report(audio_s, audio_s if is_new else 0.0)

@@ -113,6 +113,20 @@ def parse_name(name: str) -> datetime | None:
     return None
 
 
+def find_place(name: str) -> str:
+    """Return where a recording was made, by its path: its folder, and what precedes the clock time.
+
+    >>> find_place("north/SM4_20260314_053000.wav"), find_place("north/20260314_053000.WAV")
+    ('north/SM4', 'north')
+    >>> find_place("north/a.wav"), find_place("a.wav")
+    ('north', '.')
+    """
+    path = PurePosixPath(name)
+    match = NAME.search(path.stem)
+    prefix = "" if match is None else path.stem[: match.start()]
+    return (path.parent / prefix.strip("_- ")).as_posix()
+
+
 def parse_header(texts: dict[bytes, bytes]) -> datetime | None:
     """Return the time in the chunks of a WAV file that contain text.
 

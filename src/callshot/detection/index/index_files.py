@@ -8,7 +8,8 @@
 
 The JSON files contain the SHA-256 of their content, the others have it in their names. A file is
 written whole and never changed. `recording.json` is written last: a recording without it is not
-finished. STAMP stands for the size and the time of the audio file.
+finished. STAMP stands for the size and the time of the audio file, and of a damaged one for where
+the damage begins.
 """
 
 import io
@@ -25,7 +26,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from callshot.encoders.catalogue import format_encoder
-from callshot.errors import InputError
+from callshot.errors import InputError, count_text
 from callshot.files import (
     error_reason,
     explain_unreadable,
@@ -146,7 +147,8 @@ class Index:
     def __repr__(self) -> str:
         damaged = f", {len(self.rejects)} damaged" if self.rejects else ""
         return (
-            f"Index({len(self)} windows of {len(self.recordings)} recordings{damaged}, "
+            f"Index({count_text(len(self), 'window')} of "
+            f"{count_text(len(self.recordings), 'recording')}{damaged}, "
             f"{self.settings.name})"
         )
 

@@ -70,12 +70,23 @@ class _SpansOfRecording:
     count: int
     ended: dict[int, Outcome] = field(default_factory=dict)  # by the first file
 
+    @property
+    def is_damaged(self) -> bool:
+        """Whether the audio file is damaged in one of its spans."""
+        values = [ended.value for ended in self.ended.values() if not ended.reason]
+        return any(value.is_damaged for value in values)
+
     def end(self, target: IndexTarget, span: Span, outcome: Outcome) -> Outcome | None:
-        """Add what became of a span; with the last one, enter the recording."""
+        """Add what became of a span; with the last one, enter the recording.
+
+        A damaged recording is not entered: it is to be embedded in one go.
+        """
         self.ended[span.numbers.start] = outcome
         if len(self.ended) < self.count:
             return None
         names: list[str] = []
+        if self.is_damaged:
+            return None
         for first in sorted(self.ended):
             ended = self.ended[first]
             # The first in time counts, as if the recording were read in one go.
@@ -175,6 +186,9 @@ def _embed(
         elif not outcome.reason:
             embedded_s = outcome.value.duration_s
         yield IndexProgress(names[number], shares[number], embedded_s, ended)
+    damaged = [path for path, spans in unfinished.items() if spans.is_damaged]
+    if damaged:
+        yield from _embed(cluster, work, dict.fromkeys(damaged, 0), {})
 
 
 def _split(

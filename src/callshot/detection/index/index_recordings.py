@@ -52,6 +52,7 @@ from callshot.encoders.spec import EncoderSpec, find_differences, format_options
 from callshot.errors import InputError, OutputError, check_choice
 from callshot.files import (
     atomic_path,
+    check_own_folder,
     check_writable,
     explain_unreadable,
     hold_lock,
@@ -200,6 +201,7 @@ def check_index_folder(folder: Path) -> None:
     if is_index(folder):
         read_settings(folder)
         return
+    check_own_folder(folder)
     for name in (INDEX, RECORDINGS, REJECTS):
         if path_exists(folder / name):
             raise OutputError(

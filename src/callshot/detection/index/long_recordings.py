@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from callshot.corpus.audio_files import DamagedAudio
 from callshot.detection.index.add_recording import (
     AddedRecording,
     IndexTarget,
@@ -75,10 +76,14 @@ class LongRecording:
 
 @dataclass(frozen=True)
 class WrittenSpan:
-    """The names of the files of a span, and how many seconds of it were embedded now."""
+    """The names of the files of a span, and how many seconds of it were embedded now.
+
+    With `is_damaged`, it has not all of its files: the audio file is damaged within it.
+    """
 
     names: Sequence[str]
     embedded_s: float
+    is_damaged: bool = False
 
 
 def measure_recording(
@@ -103,6 +108,7 @@ def write_files(target: IndexTarget, span: Span, model: WindowEncoder) -> Writte
     with lock():
         target.check_unchanged(span.path, span.stamp)
     embedded_s = 0.0
+    is_damaged = False
     with _open_audio(target, model.spec, span.path) as audio:
         writer = SpanWriter(
             audio,
@@ -114,11 +120,14 @@ def write_files(target: IndexTarget, span: Span, model: WindowEncoder) -> Writte
             numbers=span.numbers,
             lock=lock,
         )
-        for share, is_new in writer.write_spans(model):
-            if is_new:
-                embedded_s += share * audio.recording.duration_s
+        try:
+            for share, is_new in writer.write_spans(model):
+                if is_new:
+                    embedded_s += share * audio.recording.duration_s
+        except DamagedAudio:
+            is_damaged = True
     target.check_unchanged(span.path, span.stamp)
-    return WrittenSpan(writer.spans, embedded_s)
+    return WrittenSpan(writer.spans, embedded_s, is_damaged)
 
 
 def enter_recording(

@@ -161,11 +161,8 @@ def describe_recording(
             f"{recording.path}: {recording.duration_s:.3g} s is shorter than the window of "
             f"{grid.window_s:g} s; its only window is padded"
         )
-    if recording.missing_s > 0:
-        yield (
-            f"{recording.path}: is cut short: its header announces "
-            f"{recording.missing_s:.2f} s more; copy it again"
-        )
+    if note := recording.describe_length():
+        yield f"{recording.path}: {note}"
     top_hz = recording.rate_hz / 2
     needed_hz = grid.rate_hz / grid.speed / 2
     if top_hz < needed_hz:

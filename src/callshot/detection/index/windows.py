@@ -157,14 +157,26 @@ class RecordingAtSpeed:
 
     samples    its length, as the model gets it
     recording  its header, in real time
+
+    With `end_frame`, the recording ends there, before the damage of its file.
     """
 
-    def __init__(self, path: Path, name: str, spec: EncoderSpec, channel: str) -> None:
+    def __init__(
+        self,
+        path: Path,
+        name: str,
+        spec: EncoderSpec,
+        channel: str,
+        end_frame: int | None = None,
+    ) -> None:
         self.recording: Recording = probe(path, name)
         self.spec = replace(spec, speed=1.0)
         self.channel = channel
         effective_rate_hz = self.recording.rate_hz * spec.speed
         self.reader: Reader = open_recording(path, name, effective_rate_hz)
+        if end_frame is not None:
+            self.recording = self.recording.shorten(end_frame)
+            self.reader.recording = self.reader.recording.shorten(end_frame)
         self.samples = math.ceil(
             self.recording.frames * spec.rate_hz / effective_rate_hz
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from callshot.corpus.recordings import find_recordings, probe_recordings
+from callshot.detection.index.clock import find_place
 from callshot.detection.index.windows import WindowGrid
 from callshot.detection.learning.embed_calls import embed_pieces, find_grid
 from callshot.detection.learning.example_calls import AUTO, NONE, Calls, LearningOptions
@@ -102,7 +103,10 @@ def read_annotated(
         spans = tuple(sorted(calls_s[recording.path]))
         sha256 = checksums.get(recording.path) or _find_checksum(root / recording.path)
         windows = len(_find_starts(recording, grid))
-        descriptions.append(BackgroundRecording(sha256, windows, spans, ANNOTATED))
+        place = find_place(recording.path)
+        descriptions.append(
+            BackgroundRecording(sha256, windows, spans, ANNOTATED, place)
+        )
     return BackgroundAudio(root, recordings, descriptions)
 
 
@@ -120,7 +124,8 @@ def read_folder(
     for recording in recordings:
         sha256 = _find_checksum(library.root / recording.path)
         windows = len(_find_starts(recording, grid))
-        descriptions.append(BackgroundRecording(sha256, windows, (), origin))
+        place = find_place(recording.path)
+        descriptions.append(BackgroundRecording(sha256, windows, (), origin, place))
     return BackgroundAudio(library.root, recordings, descriptions)
 
 

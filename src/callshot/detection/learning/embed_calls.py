@@ -27,7 +27,7 @@ from callshot.encoders.encode import open_encoder
 from callshot.encoders.joined_encoder import JoinedEncoder
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.store.store import open_store
-from callshot.errors import InputError, OptionError
+from callshot.errors import InputError, OptionError, count_text
 from callshot.records import (
     IntArray,
     Progress,
@@ -278,14 +278,17 @@ def find_silence(calls: Spans, settings: AudioSettings, headers: Headers) -> Err
 def describe_recordings(
     recordings: Sequence[Recording], spec: EncoderSpec, settings: AudioSettings
 ) -> Iterator[str]:
-    """Yield notes on recordings that are shorter than a window or lack part of the band."""
+    """Yield notes on recordings: wrong headers, shorter than a window, part of the band missing."""
+    for recording in recordings:
+        if note := recording.describe_length():
+            yield f"{recording.path}: {note}"
     window_s = find_grid(spec, settings).window_s
     short = [recording for recording in recordings if recording.duration_s < window_s]
     if short:
         treatment = "used whole" if spec.windowing is None else "padded"
         yield (
-            f"{_count(short)} shorter than the window of {window_s:.3g} s of {spec.name} "
-            f"(first: {short[0].path}): {treatment}"
+            f"{count_text(len(short), 'recording')} shorter than the window of {window_s:.3g} s "
+            f"of {spec.name} (first: {short[0].path}): {treatment}"
         )
     if spec.band_hz is None:
         return
@@ -297,11 +300,8 @@ def describe_recordings(
     if narrow:
         rate_hz = narrow[0].rate_hz
         yield (
-            f"{_count(narrow)} with nothing above {rate_hz / 2:g} Hz, as sampled at {rate_hz:g} Hz "
+            f"{count_text(len(narrow), 'recording')} with nothing above {rate_hz / 2:g} Hz, as "
+            f"sampled at {rate_hz:g} Hz "
             f"(first: {narrow[0].path}); {spec.name} uses {low_hz / spec.speed:g} to "
             f"{high_hz / spec.speed:g} Hz"
         )
-
-
-def _count(recordings: Sequence[Recording]) -> str:
-    return "1 recording" if len(recordings) == 1 else f"{len(recordings)} recordings"

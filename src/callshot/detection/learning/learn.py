@@ -38,6 +38,7 @@ from callshot.detection.models.model_file import (
     load_model,
     write_model,
 )
+from callshot.detection.models.model_summary import describe_few_windows
 from callshot.encoders.embed import EmbedOptions, replace_auto_speed
 from callshot.encoders.joined_encoder import (
     JoinedEncoder,
@@ -273,6 +274,8 @@ def _make_result(
         new = len(model.examples) - len(earlier.examples)
     rejects = [*calls.rejects, *embedded_calls.rejects]
     notes = [*embedded_calls.notes, *_describe_background(model)]
+    if calls.segmentation is not None:
+        notes = [*calls.segmentation.notes, *notes]
     return LearningResult(model, new, rejects, notes)
 
 
@@ -289,10 +292,10 @@ def _read_clips(
 
 
 def _describe_background(model: Model) -> list[str]:
-    """Return a note if thresholds cannot come from background."""
+    """Return a note if thresholds cannot come from background, or rest on little of it."""
     background = model.background
     if background is not None and len(background.vectors) > 0:
-        return []
+        return list(describe_few_windows(model))
     if model.settings.source == SEGMENT:
         return []
     return [

@@ -42,7 +42,7 @@ from callshot.encoders.embed import EmbedOptions
 from callshot.encoders.joined_encoder import JoinedEncoder
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.validation import Float32Array
-from callshot.errors import InputError, OptionError
+from callshot.errors import InputError, OptionError, count_text
 from callshot.spans import Spans
 
 LEAST_WINDOWS = 100
@@ -85,14 +85,14 @@ def read_quiet_windows(
     windows = list(_read_distributed(files, spec, grid, channel))
     if not windows:
         raise InputError(
-            f"site: no window could be read from {len(files)} recordings; the examples cannot be "
-            "mixed into their background"
+            f"site: no window could be read from {count_text(len(files), 'recording')}; the "
+            "examples cannot be mixed into their background"
         )
     levels = measure_levels(windows)
     audible = np.flatnonzero(levels > SILENCE_DBFS)
     if len(audible) == 0:
         raise InputError(
-            f"site: {len(files)} recordings are silent where they were read; the examples cannot "
+            f"site: {count_text(len(files), 'recording')} silent where read; the examples cannot "
             "be mixed into their background"
         )
     quieter = choose_quieter({int(number): levels[number] for number in audible})

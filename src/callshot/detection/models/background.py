@@ -36,12 +36,15 @@ class BackgroundRecording:
     calls_s  starts and ends of all annotations on it
     origin   "annotated": what is not annotated is background, unless a call was missed;
              "unlabelled": most of it is; "without calls": all of it is
+    place    where it was made, as far as its path tells; recordings of one place stay together
+             when background is held out
     """
 
     sha256: str
     windows: int
     calls_s: tuple[Span, ...] = ()
     origin: str = ANNOTATED
+    place: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,9 +132,12 @@ def _merge_recordings(
     for recording in recordings:
         earlier = merged.get(recording.sha256, recording)
         calls_s = {*recording.calls_s, *earlier.calls_s}
-        origin = min(recording.origin, earlier.origin)
         merged[recording.sha256] = BackgroundRecording(
-            recording.sha256, recording.windows, tuple(sorted(calls_s)), origin
+            sha256=recording.sha256,
+            windows=recording.windows,
+            calls_s=tuple(sorted(calls_s)),
+            origin=min(recording.origin, earlier.origin),
+            place=max(recording.place, earlier.place),
         )
     return sorted(merged.values())
 

@@ -13,9 +13,12 @@ Background that was not listened to has calls: some that annotators missed, all 
 of a site without labels. There b and S leave out the 40 % of windows with the highest scores, and
 thresholds do not depend on the highest tenth. In annotated recordings this is done only if windows
 score nearly as the examples do: without their loudest windows, b and S do not know rain or wind.
+
+Whether calls were missed is decided at one aim, whatever the aim of a scan. So scores do not depend
+on the aim, and a threshold never rises when more false alarms are allowed.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,16 +30,22 @@ from callshot.detection.models.background import (
     WITHOUT_CALLS,
     Background,
 )
+from callshot.detection.models.background_spread import (
+    Spreads,
+    find_discriminants,
+    measure_spreads,
+    score_held_out,
+)
 from callshot.detection.models.model import Model
 from callshot.errors import InputError, OptionError
-from callshot.fewshot.classifiers import shrink_covariance
-from callshot.records import FloatArray, IntArray
+from callshot.records import FloatArray
 
 Vectors = NDArray[np.floating]
 HIGHEST_AIM = 3600.0
+USUAL_AIM = (
+    1.0  # false alarms per hour, at which it is decided whether calls were missed
+)
 TAIL = 50  # of the highest background scores, from which thresholds are extrapolated
-MOST_PARTS = 5  # of background, each scored without itself
-MANY_RECORDINGS = 10  # which have what a site has
 LEAST_WINDOWS = 2
 TRIMMED_SHARE = 0.4  # of windows that may have calls
 # Times the median score of examples: background that scores so has calls.
@@ -75,28 +84,36 @@ class Detector:
 
 
 def make_detector(
-    model: Model, background: Background | None, false_alarms_per_h: float
+    model: Model,
+    background: Background | None,
+    false_alarms_per_h: float,
+    spreads: Spreads | None = None,
 ) -> Detector:
-    """Return the detector of a model whose thresholds meet an aim of false alarms per class."""
-    (detector,) = make_detectors(model, background, [false_alarms_per_h])
+    """Return the detector of a model whose thresholds meet an aim of false alarms per class.
+
+    `spreads` are those of all windows of this background, where they are known already.
+    """
+    (detector,) = make_detectors(model, background, [false_alarms_per_h], spreads)
     return detector
 
 
 def make_detectors(
-    model: Model, background: Background | None, aims_per_h: Sequence[float]
+    model: Model,
+    background: Background | None,
+    aims_per_h: Sequence[float],
+    spreads: Spreads | None = None,
 ) -> list[Detector]:
     """Return detectors of a model that differ in their aims, and so in their thresholds."""
     for aim in aims_per_h:
         check_aim(aim)
     if background is None or len(background.vectors) < LEAST_WINDOWS:
         return [_make_detector_of_examples(model) for _ in aims_per_h]
-    discriminants = _choose_discriminants(model, background, min(aims_per_h))
+    discriminants = _choose_discriminants(model, background, spreads)
     detectors = []
     for aim in aims_per_h:
-        allowed = aim * background.hours
         thresholds = choose_thresholds(
             discriminants.held_out_scores,
-            allowed,
+            aim,
             background,
             discriminants.median_example_score,
         )
@@ -107,7 +124,7 @@ def make_detectors(
                 weights=discriminants.weights,
                 bias=discriminants.bias,
                 thresholds=thresholds,
-                origin=describe_origin(background, allowed),
+                origin=describe_origin(background, aim * background.hours),
             )
         )
     return detectors
@@ -131,40 +148,48 @@ class _Discriminants:
     median_example_score: FloatArray
 
 
-def choose_background(
-    model: Model, background: Background, aim_per_h: float
-) -> NDArray[np.bool_]:
-    """Return the windows of background by which a detector of this aim measures scores."""
-    return _choose_discriminants(model, background, aim_per_h).keep
+def choose_background(model: Model, background: Background) -> NDArray[np.bool_]:
+    """Return the windows of background by which a detector measures scores."""
+    return _choose_discriminants(model, background, None).keep
+
+
+def find_spreads(background: Background | None) -> Spreads | None:
+    """Return the spreads of all windows, None where a detector has no use for them."""
+    if background is None or len(background.vectors) < LEAST_WINDOWS:
+        return None
+    if UNLABELLED in background.origins:
+        return None
+    return measure_spreads(background)
 
 
 def _choose_discriminants(
-    model: Model, background: Background, aim_per_h: float
+    model: Model, background: Background, spreads: Spreads | None
 ) -> _Discriminants:
     """Return discriminants from all background, or without what may be calls.
 
-    Windows of annotated recordings are taken for background, unless more of them than the aim
-    allows score half of what examples do: then calls were missed.
+    Windows of annotated recordings are taken for background, unless more of them than the usual
+    aim allows score half of what examples do: then calls were missed.
     """
-    everything = np.ones(len(background.vectors), bool)
-    origins = set(background.origins)
-    if UNLABELLED not in origins:
-        discriminants = _make_discriminants(model, background, everything)
-        allowed = aim_per_h * background.hours
+    spreads = spreads or find_spreads(background)
+    if spreads is not None:
+        everything = np.ones(len(background.vectors), bool)
+        discriminants = _make_discriminants(model, background, everything, spreads)
+        allowed = USUAL_AIM * background.hours
         thresholds = find_thresholds(discriminants.held_out_scores, allowed)
         like_calls = LIKE_CALLS * discriminants.median_example_score
-        has_calls = ANNOTATED in origins and (thresholds > like_calls).any()
-        if not has_calls:
+        may_have_calls = ANNOTATED in background.origins
+        if not may_have_calls or (thresholds <= like_calls).all():
             return discriminants
     keep = trim_background(model.means, background)
-    return _make_discriminants(model, background, keep)
+    trimmed_spreads = measure_spreads(background, keep)
+    return _make_discriminants(model, background, keep, trimmed_spreads)
 
 
 def _make_discriminants(
-    model: Model, background: Background, keep: NDArray[np.bool_]
+    model: Model, background: Background, keep: NDArray[np.bool_], spreads: Spreads
 ) -> _Discriminants:
-    weights, bias = find_discriminants(model.means, background.vectors[keep])
-    held_out_scores = score_held_out(model.means, background, keep)
+    weights, bias = spreads.whole.find_discriminants(model.means)
+    held_out_scores = score_held_out(model.means, background, spreads)
     median_example_score = _median_example_scores(model, weights, bias)
     return _Discriminants(keep, weights, bias, held_out_scores, median_example_score)
 
@@ -206,76 +231,6 @@ def trim_background(means: FloatArray, background: Background) -> NDArray[np.boo
     return keep
 
 
-def find_discriminants(
-    means: FloatArray, background: Vectors
-) -> tuple[FloatArray, FloatArray]:
-    """Return weights and bias of each class: linear discriminants from the background."""
-    rows = np.asarray(background, np.float64)
-    centre = rows.mean(axis=0)
-    covariance = shrink_covariance(rows - centre)
-    difference = means - centre
-    solved = np.linalg.solve(covariance, difference.T).T
-    return scale_to_background(solved, difference, centre)
-
-
-def scale_to_background(
-    solved: FloatArray, difference: FloatArray, centre: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Return weights and bias of each class, so that background has mean 0 and deviation 1.
-
-    `difference` is class means minus the mean of the background, `centre`; `solved` is S⁻¹ times
-    that, with S the covariance of the background.
-    """
-    squares = np.einsum("nd,nd->n", solved, difference)
-    lengths = np.sqrt(np.maximum(squares, np.finfo(np.float64).tiny))
-    weights = solved / lengths[:, None]
-    return weights, -weights @ centre
-
-
-def score_held_out(
-    means: FloatArray, background: Background, keep: NDArray[np.bool_]
-) -> FloatArray:
-    """Return the scores of all windows, each by those that are kept of other parts.
-
-    Windows that a covariance was made of score lower than others, and thresholds would be too low.
-    """
-    scores = np.empty((len(background.vectors), len(means)))
-    for inside in _split_background(background):
-        weights, bias = find_discriminants(means, background.vectors[~inside & keep])
-        scores[inside] = background.vectors[inside] @ weights.T + bias
-    return scores
-
-
-def _split_background(background: Background) -> Iterator[NDArray[np.bool_]]:
-    """Yield which windows are in each part.
-
-    Few recordings do not have all that a site has, so each part is whole recordings: what the next
-    recording has may be new as well. Many recordings do, and each part is a stretch of each. Less
-    than five recordings are split into stretches.
-    """
-    recordings = len(np.unique(background.number))
-    part = background.number % MOST_PARTS
-    if recordings >= MANY_RECORDINGS and UNLABELLED not in background.origins:
-        part = _number_stretches_of_each(background.number)
-    elif len(np.unique(part)) < MOST_PARTS:
-        part = _number_stretches(len(part))
-    for number in np.unique(part):
-        yield part == number
-
-
-def _number_stretches_of_each(recording: IntArray) -> IntArray:
-    part = np.zeros(len(recording), np.int64)
-    for number in np.unique(recording):
-        inside = recording == number
-        part[inside] = _number_stretches(int(inside.sum()))
-    return part
-
-
-def _number_stretches(count: int) -> IntArray:
-    parts = min(MOST_PARTS, count)
-    return np.arange(count) * parts // count
-
-
 def _squared_distances(vectors: Vectors, means: FloatArray) -> FloatArray:
     rows = np.asarray(vectors, np.float64)
     squares = np.einsum("nd,nd->n", rows, rows)[:, None]
@@ -297,23 +252,26 @@ def _median_example_scores(
 
 def choose_thresholds(
     scores: FloatArray,
-    allowed: float,
+    aim_per_h: float,
     background: Background,
     median_example_score: FloatArray,
 ) -> FloatArray:
     """Return thresholds that depend on the highest scores only where these are background.
 
-    In annotated recordings they are, unless half of the examples would not reach the threshold:
-    then calls were missed. `median_example_score` are the median scores of examples.
+    In annotated recordings they are, unless half of the examples would not reach the threshold of
+    the usual aim: then calls were missed. `median_example_score` are the median scores of examples.
     """
     origins = set(background.origins)
+    allowed = aim_per_h * background.hours
     if UNLABELLED in origins:
         return find_robust_thresholds(scores, allowed)
     thresholds = find_thresholds(scores, allowed)
     if ANNOTATED in origins:
+        usual = find_thresholds(scores, USUAL_AIM * background.hours)
+        has_calls = usual > median_example_score
         robust = find_robust_thresholds(scores, allowed)
         lower = np.minimum(thresholds, robust)
-        thresholds = np.where(thresholds > median_example_score, lower, thresholds)
+        thresholds = np.where(has_calls, lower, thresholds)
     return thresholds
 
 

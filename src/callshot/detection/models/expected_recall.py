@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from callshot.detection.models.detector import Detector, make_detector
+from callshot.detection.models.detector import Detector, find_spreads, make_detector
 from callshot.detection.models.model import Model
 from callshot.errors import InputError
 from callshot.records import FloatArray, IntArray
@@ -33,25 +33,41 @@ class ExpectedRecall:
         np.divide(self.hits, self.testable, out=recall, where=self.testable > 0)
         return recall
 
+    def share_of_examples(self, model: Model) -> FloatArray:
+        """Return the share of examples of each class that reach its threshold; calls do so less."""
+        label = model.label
+        scores = self.detector.score(model.vectors)[np.arange(len(label)), label]
+        reached = scores >= self.detector.thresholds[label]
+        return np.asarray(np.bincount(label, reached) / model.counts)
 
-def expect_recall(model: Model, false_alarms_per_h: float) -> ExpectedRecall:
+
+def expect_recall(
+    model: Model, false_alarms_per_h: float, most_parts: int = MOST_PARTS
+) -> ExpectedRecall:
     """Return the detector of a model, and how many examples of other recordings it finds.
+
+    Recordings are left out in at most `most_parts` parts: fewer take less time, and are more
+    pessimistic.
 
     Raises
     ------
     InputError
         If no threshold can be found.
     """
-    detector = make_detector(model, model.background, false_alarms_per_h)
+    spreads = find_spreads(model.background)
+    detector = make_detector(model, model.background, false_alarms_per_h, spreads)
     testable = np.zeros(len(model.classes), np.int64)
     hit_counts = np.zeros(len(model.classes), np.int64)
-    part = _number_parts(model)
+    part = _number_parts(model, most_parts)
     for number in range(part.max() + 1):
         inside = part == number
         if inside.all():
             continue
         try:
-            other_detector = _make_detector_of(model, ~inside, false_alarms_per_h)
+            others = _select_examples(model, ~inside)
+            other_detector = make_detector(
+                others, model.background, false_alarms_per_h, spreads
+            )
         except InputError:  # a class of one example, and no background
             continue
         numbers, hits = _test_examples(model, inside, other_detector)
@@ -60,20 +76,17 @@ def expect_recall(model: Model, false_alarms_per_h: float) -> ExpectedRecall:
     return ExpectedRecall(detector, testable, hit_counts)
 
 
-def _number_parts(model: Model) -> IntArray:
+def _number_parts(model: Model, most_parts: int) -> IntArray:
     """Return the number of the part in which each example is left out."""
     names = sorted({example.recording for example in model.examples})
-    parts = FEW_PARTS if len(model.classes) > MANY_CLASSES else MOST_PARTS
+    parts = FEW_PARTS if len(model.classes) > MANY_CLASSES else most_parts
     numbers = {name: n % parts for n, name in enumerate(names)}
     return np.array([numbers[example.recording] for example in model.examples])
 
 
-def _make_detector_of(
-    model: Model, rows: np.ndarray, false_alarms_per_h: float
-) -> Detector:
+def _select_examples(model: Model, rows: np.ndarray) -> Model:
     examples = [model.examples[row] for row in np.flatnonzero(rows)]
-    part = replace(model, examples=tuple(examples), vectors=model.vectors[rows])
-    return make_detector(part, model.background, false_alarms_per_h)
+    return replace(model, examples=tuple(examples), vectors=model.vectors[rows])
 
 
 def _test_examples(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from callshot.detection.models.background import Background, merge_backgrounds
 from callshot.detection.models.example_clips import Clips, bound_clips, join_clips
 from callshot.encoders.spec import find_differences
-from callshot.errors import InputError
+from callshot.errors import InputError, count_text
 from callshot.fewshot.centroid import LinearLayer
 from callshot.fewshot.estimator import CentroidClassifier
 from callshot.records import FloatArray, IntArray
@@ -116,7 +116,8 @@ class Model:
 
     def __repr__(self) -> str:
         return (
-            f"Model({len(self.examples)} examples of {len(self.classes)} classes, "
+            f"Model({count_text(len(self.examples), 'example')} of "
+            f"{count_text(len(self.classes), 'class')}, "
             f"{self.encoder})"
         )
 

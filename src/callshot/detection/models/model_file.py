@@ -60,6 +60,7 @@ from callshot.files import (
     error_reason,
     make_folder,
 )
+from callshot.records.npz import open_npz
 from callshot.storage import to_path
 from callshot.version import __version__
 
@@ -204,7 +205,7 @@ def _read_entries(path: Path) -> tuple[dict[str, Any], Arrays]:
     check_regular_file(path)
     names = ["vectors", "label", "start_s", "end_s", "windows"]
     with path.open("rb") as stream:
-        entries = np.lib.npyio.NpzFile(stream, allow_pickle=False)
+        entries = open_npz(stream, path)
         facts = json.loads(entries["facts"].astype(np.uint8).tobytes())
         if "background" in facts:
             names += BACKGROUND_ARRAYS

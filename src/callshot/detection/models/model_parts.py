@@ -103,8 +103,9 @@ def _build_recording(entry: dict[str, Any]) -> BackgroundRecording:
     calls_s = tuple((float(start), float(end)) for start, end in entry["calls_s"])
     origin = ORIGINS[ORIGINS.index(entry["origin"])]
     check_number("windows", entry["windows"], -1)
+    check_texts("place", [entry["place"]])
     return BackgroundRecording(
-        str(entry["sha256"]), int(entry["windows"]), calls_s, origin
+        str(entry["sha256"]), int(entry["windows"]), calls_s, origin, entry["place"]
     )
 
 

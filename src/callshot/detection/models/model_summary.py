@@ -6,7 +6,11 @@ import numpy as np
 import polars as pl
 from scipy.spatial.distance import cdist, pdist
 
-from callshot.detection.models.expected_recall import ExpectedRecall, expect_recall
+from callshot.detection.models.expected_recall import (
+    FEW_PARTS,
+    ExpectedRecall,
+    expect_recall,
+)
 from callshot.detection.models.leave_one_recording_out import (
     LabelledVectors,
     decide_by_others,
@@ -15,7 +19,7 @@ from callshot.detection.models.leave_one_recording_out import (
     recall_by_class,
 )
 from callshot.detection.models.model import SEGMENT, Example, Model
-from callshot.errors import InputError, join_names
+from callshot.errors import InputError, count_text, join_names
 from callshot.records import FloatArray, IntArray
 
 Cells = tuple[str, str, str, str, str]
@@ -25,6 +29,12 @@ FAR = 3.0  # times the median distance of a class
 DOUBTFUL_FROM = 1.5  # times that median, if another class is nearer
 LEAST_GAIN = 0.0005  # of recall that is shown
 MOST_LISTED = 8  # doubtful examples, pairs or names
+FEW_WINDOWS = 100  # of background
+LOW_RECALL = 0.1
+MORE_BACKGROUND = (
+    "give recordings or minutes without calls, of the places to scan, "
+    "with learn --background DIR"
+)
 PAIRS = {
     "label": pl.String,
     "other_label": pl.String,
@@ -141,7 +151,7 @@ def describe_model(model: Model) -> Iterator[str]:
     """Yield the lines of `callshot model`."""
     yield from _describe_input(model)
     yield ""
-    yield from _describe_classes(class_table(model))
+    yield from _describe_classes(class_table(model), has_clips=_has_clips(model))
     if model.settings.source != SEGMENT:
         yield ""
         yield from describe_thresholds(model)
@@ -161,7 +171,8 @@ def _describe_input(model: Model) -> Iterator[str]:
     settings = model.settings
     examples = len(model.examples)
     yield (
-        f"{model.source}: {examples} examples of {len(model.classes)} labels, "
+        f"{model.source}: {count_text(examples, 'example')} of "
+        f"{count_text(len(model.classes), 'label')}, "
         f"{model.encoder}, {model.vectors.shape[1]} dimensions"
     )
     windows = "windows of the recordings, around the calls"
@@ -173,18 +184,37 @@ def _describe_input(model: Model) -> Iterator[str]:
     yield f"licence of the weights: {model.provenance.licence}"
 
 
-def _describe_classes(table: pl.DataFrame) -> Iterator[str]:
-    """Yield a table of the classes, and the balanced accuracy to expect."""
+def _has_clips(model: Model) -> bool:
+    """Return whether all examples begin where their files do: they were cut out by somebody."""
+    return all(example.start_s == 0 for example in model.examples)
+
+
+def _describe_classes(table: pl.DataFrame, *, has_clips: bool) -> Iterator[str]:
+    """Yield a table of the classes, and the balanced accuracy to expect.
+
+    With one class there is nothing to confuse it with, so no share of correct names is shown.
+    """
     rows = [("label", "examples", "recordings", "correct", "gain of one more example")]
     rows += [_class_cells(**row) for row in table.iter_rows(named=True)]
+    if len(table) == 1:
+        yield from _align([cells[:3] for cells in rows])
+        return
     yield from _align(rows)
     recalls = table["recall"].drop_nulls().to_numpy()
     if len(recalls) == 0:
         yield "expected accuracy: unknown; it needs labels with examples in two recordings"
         return
+    labels = count_text(len(recalls), "label")
+    share = f"{recalls.mean():.0%} on average over {labels}"
+    if has_clips:
+        yield (
+            "expected accuracy: not known for calls in recordings, because the examples are clips; "
+            f"of clips like these: {share} (each classified by those of other recordings)"
+        )
+        return
     yield (
-        f"expected accuracy: {recalls.mean():.0%} on average over {len(recalls)} labels "
-        "(each example classified by those of other recordings)"
+        f"expected accuracy: {share} (each example classified by those of other recordings); it "
+        "holds for calls in recordings like these"
     )
 
 
@@ -213,14 +243,63 @@ def describe_thresholds(model: Model) -> Iterator[str]:
         yield f"thresholds: {str(error).removeprefix(f'{model.source}: ')}"
         return
     detector = expected.detector
-    yield f"thresholds at {DEFAULT_AIM:g} false alarm per hour and label, from {detector.origin}:"
+    aim = count_text(DEFAULT_AIM, "false alarm")
+    yield f"thresholds at {aim} per hour and label, from {detector.origin}:"
     yield from _align(_threshold_cells(model, expected))
     recalls = expected.recall[expected.testable > 0]
     if len(recalls) > 0:
         yield (
             f"expected recall of a scan at these thresholds: {recalls.mean():.0%} on average over "
-            f"{len(recalls)} labels (each example searched with those of other recordings)"
+            f"{count_text(len(recalls), 'label')} (each example searched with those of other "
+            "recordings)"
         )
+    yield from describe_few_windows(model)
+    yield from _describe_low_recall(model, expected)
+
+
+def describe_few_windows(model: Model) -> Iterator[str]:
+    """Yield a line if thresholds rest on little background."""
+    background = model.background
+    if background is None or not 0 < len(background.vectors) < FEW_WINDOWS:
+        return
+    windows = count_text(len(background.vectors), "window")
+    seconds = len(background.vectors) * background.hop_s
+    yield (
+        f"thresholds rest on {windows} of background ({seconds:.0f} s): that is little, and "
+        f"they are uncertain; {MORE_BACKGROUND}"
+    )
+
+
+def describe_low_recall(model: Model) -> Iterator[str]:
+    """Yield a line if a scan at the default aim would hardly find calls, by a quick estimate."""
+    background = model.background
+    if background is None or len(background.vectors) == 0:
+        return
+    try:
+        expected = expect_recall(model, DEFAULT_AIM, FEW_PARTS)
+    except InputError:  # no threshold can be found, which scan and model say
+        return
+    yield from _describe_low_recall(model, expected)
+
+
+def _describe_low_recall(model: Model, expected: ExpectedRecall) -> Iterator[str]:
+    if expected.detector.weights is None:  # a scan sets other thresholds, where it can
+        return
+    recall = expected.recall
+    own_recall = expected.share_of_examples(model)
+    recall = np.where(np.isnan(recall), own_recall, recall)
+    labels = [
+        label
+        for label, share in zip(model.classes, recall, strict=True)
+        if share < LOW_RECALL
+    ]
+    if not labels:
+        return
+    yield (
+        f"a scan would find hardly any call of {join_names(labels)}: at {DEFAULT_AIM:g} false "
+        f"alarm per hour, thresholds are above nearly all examples; {MORE_BACKGROUND}; "
+        "callshot find lists the windows most similar to a call, without thresholds"
+    )
 
 
 def _threshold_cells(model: Model, expected: ExpectedRecall) -> list[tuple[str, ...]]:

@@ -12,7 +12,7 @@ from callshot.detection.learning.mix_examples import (
 from callshot.detection.models.background import Background
 from callshot.detection.models.model import Model
 from callshot.detection.scans.scan_source import IndexingOptions, ScanSource
-from callshot.errors import InputError
+from callshot.errors import InputError, count_text
 from callshot.storage import to_path
 
 NO_LABELS = (
@@ -53,8 +53,8 @@ def adapt_model(
     background = sample_index(index)
     if background is None:
         note = (
-            f"{len(index)} windows are too few to find background without labels; the model is "
-            "used as it is"
+            f"{count_text(len(index), 'window')}: too few to find background without labels; "
+            "the model is used as it is"
         )
         return AdaptedModel(model, model.background, (note,))
     files = [
@@ -67,7 +67,7 @@ def adapt_model(
         note = f"the examples are used as they are: {error}"
         return AdaptedModel(model, background, (note, NO_LABELS))
     note = (
-        f"{len(mixed.examples)} examples were mixed into background of these recordings; "
+        f"{count_text(len(mixed.examples), 'example')} mixed into background of these recordings; "
         "--adapt none uses them as they are"
     )
     return AdaptedModel(mixed, background, (note, NO_LABELS))

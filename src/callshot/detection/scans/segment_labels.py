@@ -27,11 +27,13 @@ from callshot.files import describe_file
 from callshot.records import FloatArray, Progress, Reject, no_progress
 from callshot.records.csv_cells import write_csv_frame
 from callshot.report.output_folder import open_output_folder
+from callshot.spans import Spans
 from callshot.version import __version__
 
 LABELS_CSV = "labels.csv"
 LABELS = "labels.parquet"
 PROVENANCE = "scan.json"
+UNLIKE = 1.5  # times the median distance of examples
 SEGMENT_LABELS: dict[str, Any] = {
     "segment": pl.String,
     "recording": pl.String,
@@ -52,12 +54,14 @@ class LabelledSegments:
     """A row per segment with the columns of SEGMENT_LABELS, and what was left out.
 
     `scores` are the log-odds of all classes, segments × classes, in the order of `model.classes`.
+    `spans` are the segments as they were given.
     """
 
     frame: pl.DataFrame
     scores: FloatArray
     rejects: Sequence[Reject]
     notes: Sequence[str]
+    spans: Spans
 
 
 def label_segments(
@@ -88,7 +92,28 @@ def label_segments(
     )
     scores = score_vectors(model, embedded.vectors)
     frame = _make_frame(model, embedded, scores)
-    return LabelledSegments(frame, scores, embedded.rejects, embedded.notes)
+    notes = [*embedded.notes, *_describe_distance(model, frame["distance"].to_numpy())]
+    return LabelledSegments(frame, scores, embedded.rejects, notes, calls)
+
+
+def _describe_distance(model: Model, distance: FloatArray) -> list[str]:
+    """Return a note if segments are so unlike the examples that these do not tell what to expect.
+
+    Clips of clear calls are such examples for calls in noise: they name each other well.
+    """
+    own_distance = model.distances[~np.isnan(model.distances)]
+    if len(own_distance) == 0:
+        return []
+    typical = float(np.median(own_distance))
+    ratio = float(np.median(distance)) / max(typical, np.finfo(np.float64).tiny)
+    if ratio <= UNLIKE:
+        return []
+    return [
+        f"the segments are {ratio:.1f} times as far from the class means as the examples of "
+        f"{model.source} are: they were recorded in another way, so the expected accuracy of "
+        "callshot model does not hold here, and is not known; examples from the recordings of the "
+        "segments help (callshot learn --add)"
+    ]
 
 
 def check_classes(model: Model) -> None:
@@ -166,10 +191,17 @@ def scan_segment_files(
             write_rejects(result.rejects, folder / REJECTS)
             return names
 
+        first = next(result.spans.rows())
         facts = {
             "callshot": __version__,
-            "model": describe_file(model_path, encoder=model.encoder),
+            "model": {
+                **describe_file(model_path, encoder=model.encoder),
+                "path": str(model_path.absolute()),
+            },
             "segments": describe_file(segments),
+            "folders": [str(result.spans.root.absolute())],
+            "channel": first["channel_rule"],
+            "source_rate_hz": first["source_rate_hz"],
             "licence": model.provenance.licence,
             "labels": len(result.frame),
             "rejects": len(result.rejects),

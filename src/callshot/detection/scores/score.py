@@ -33,7 +33,7 @@ from callshot.detection.scores.ranked_detections import (
     sort_outcomes,
     sum_counts,
 )
-from callshot.errors import InputError, OptionError
+from callshot.errors import InputError, OptionError, count_text
 from callshot.records import FloatArray, Reject
 from callshot.records.frames import (
     AIM_THRESHOLDS,
@@ -242,7 +242,8 @@ def _make_task(
     if source.durations_s:
         unannotated = len(source.durations_s.keys() - set(annotations["recording"]))
         source.notes.append(
-            f"{unannotated} of {len(source.durations_s)} recordings have no annotated call; "
+            f"{unannotated} of {count_text(len(source.durations_s), 'recording')} without an "
+            "annotated call; "
             "detections there are false alarms"
         )
         _check_known(detections, source.durations_s)
@@ -264,7 +265,8 @@ def _check_known(events: Frame, durations_s: Mapping[str, float]) -> None:
     for name in events["recording"].unique().sort():
         if name not in durations_s:
             raise InputError(
-                f"{name}: not among the {len(durations_s)} recordings whose length is known; add it"
+                f"{name}: not among the {count_text(len(durations_s), 'recording')} whose "
+                "length is known; add it"
             )
 
 
@@ -338,7 +340,8 @@ def _describe_task(task: Task) -> list[str]:
         )
     count = len(task.recordings)
     if count < FEW_RECORDINGS:
-        notes.append(f"intervals from {count} recordings are too narrow")
+        recordings = count_text(count, "recording")
+        notes.append(f"intervals from {recordings} are too narrow")
     return notes
 
 

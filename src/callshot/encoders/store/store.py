@@ -41,7 +41,7 @@ from callshot.encoders.store.shards import (
     verify_shards,
     write_shard,
 )
-from callshot.errors import InputError, OutputError, printable
+from callshot.errors import InputError, OutputError, count_text, printable
 from callshot.files import (
     error_reason,
     sha256_text,
@@ -172,8 +172,9 @@ class Store:
             self.flush()
             if self._buffer:
                 self.notes.append(
-                    f"{self.folder}: cannot be written to; {len(self._buffer)} new embeddings "
-                    "were not stored, and have to be made again in the next run"
+                    f"{self.folder}: cannot be written to; "
+                    f"{count_text(len(self._buffer), 'new embedding')} not stored, to be made "
+                    "again in the next run"
                 )
         finally:
             for note in self.notes:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from callshot.errors import count_text
 from callshot.records import CorpusResults
 from callshot.records.frames import Frame, unique_values
 from callshot.report.classifiers import (
@@ -85,8 +86,8 @@ def _compose_classes(
     title_lines = []
     for ax, panel in zip(axes, panels, strict=True):
         name = wrap(panel["label"][0], room_pt, BOLD_SMALL_FONT)
-        exemplars = panel["exemplars"][0]
-        title = f"{name}\n{exemplars} exemplars"
+        exemplars = count_text(panel["exemplars"][0], "exemplar")
+        title = f"{name}\n{exemplars}"
         title_lines.append(title.count("\n") + 1)
         ax.set_title(title, fontsize=SMALL_PT, pad=2)
     figure.supylabel(label, x=LABEL_IN / figure.get_figwidth())

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from callshot.errors import count_text
 from callshot.fewshot.protocol import Protocol
 from callshot.records import CorpusResults
 from callshot.report.figures.example_episode import (
@@ -132,7 +133,7 @@ def _write_query(ax: "Axes", example: ExampleEpisode) -> None:
     room_pt = (PAGE_WIDTH_IN - 0.4) * 72
     episode = example.episode
     labels = " and ".join(example.labels)
-    exemplars = "1 exemplar" if episode.k == 1 else f"{episode.k} exemplars"
+    exemplars = count_text(episode.k, "exemplar")
     title = shorten(f"Query {episode.segment}", room_pt, TITLE_FONT)
     query = f"Fold {example.fold}, label {labels}; encoder {example.encoder}."
     support = f"{exemplars} of every class, from the other folds and the common fold."

@@ -10,21 +10,27 @@ from typing import Any
 from callshot.records import Evaluation
 from callshot.records.frames import Frame, Shots
 from callshot.report.page.html import clean
+from callshot.report.summary.confusions import confusion_shot
 
 
-def confusion_data(evaluation: Evaluation, shots: Shots) -> dict[str, Any]:
-    """Return the shares of decisions by encoder and k, in percent; rows are the true call types."""
+def confusion_data(evaluation: Evaluation, shots: Shots, few: int) -> dict[str, Any]:
+    """Return the shares of decisions by encoder and k, in percent; rows are the true call types.
+
+    The heat map opens at the k of the headline, `few`, whatever other shots there are to choose.
+    """
     labels = [count.label for count in evaluation.eligible_classes]
     cells = evaluation.confusion
     evaluated = sorted(set(cells["k"]))
-    shown = [k for k in dict.fromkeys(shots) if k in evaluated] or evaluated[-1:]
+    first = confusion_shot(evaluated, few) if evaluated else None
+    shown = {k for k in (*shots, first) if k in evaluated}
+    ordered = sorted(shown)
     matrices = {}
     for number, encoder in enumerate(evaluation.encoders):
-        for k in shown:
+        for k in ordered:
             rows = cells.filter(encoder=encoder, k=k)
             matrices[f"{number}.{k}"] = _fill_matrix(rows, labels)
     names = [clean(label) for label in labels]
-    return {"labels": names, "shots": shown, "matrices": matrices}
+    return {"labels": names, "shots": ordered, "first": first, "matrices": matrices}
 
 
 def _fill_matrix(cells: Frame, labels: Sequence[str]) -> list[list[float]]:

@@ -56,7 +56,6 @@ class Scale:
     last: int
     low: float
     high: float
-    percent: bool = False
     width: int = WIDTH
     height: int = HEIGHT
 
@@ -80,7 +79,7 @@ class Scale:
 
     def format(self, value: float) -> str:
         """Return a value of the vertical axis."""
-        return f"{100 * value:.0f} %" if self.percent else f"{value:.2f}"
+        return f"{value:.2f}"
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ class SvgPicture:
     marks: Sequence[SvgMark] = ()
 
 
-def share_scale(pictures: Sequence[SvgPicture], *, percent: bool = False) -> Scale:
+def share_scale(pictures: Sequence[SvgPicture]) -> Scale:
     """Return axes that hold everything in all pictures."""
     shots = [k for picture in pictures for line in picture.lines for k in line.shots]
     values = [value for picture in pictures for value in _all_values(picture)]
@@ -105,7 +104,7 @@ def share_scale(pictures: Sequence[SvgPicture], *, percent: bool = False) -> Sca
     if high <= low:
         high = low + 0.1
     first = min(shots, default=1)
-    return Scale(first, max(max(shots, default=1), first + 1), low, high, percent)
+    return Scale(first, max(max(shots, default=1), first + 1), low, high)
 
 
 def _all_values(picture: SvgPicture) -> Iterator[float]:

@@ -37,25 +37,27 @@ MEAN_CHANCE = "chance, mean over k and encoders"
 
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 Data = dict[str, Any]  # as the scripts of the page read it
+First = tuple[str, int]  # the encoder and the k of a headline
 Lines = dict[str, list[list[float | None]]]
 
 
 def chart_data(
     all_results: Sequence[CorpusResults],
     confusion_shots: Shots = (),
-    best: Mapping[str, str] | None = None,
+    first: Mapping[str, First] | None = None,
     calls: Mapping[str, CorpusCalls] | None = None,
 ) -> Data:
-    """Return all that the charts show, one entry per corpus; `best` has their best encoders."""
+    """Return all that the charts show, one entry per corpus; `first` is what they open with."""
     corpora = []
     for results in all_results:
-        confusion = confusion_data(results.evaluation, confusion_shots)
+        evaluation = results.evaluation
+        plain = (evaluation.encoders[0], evaluation.complete_shots)
+        encoder, k = (first or {}).get(results.corpus, plain)
         of_corpus = (calls or {}).get(results.corpus)
         parts = _corpus_data(results) | call_data(results, of_corpus)
-        parts["confusion"] = confusion
-        name = (best or {}).get(results.corpus)
-        encoders = results.evaluation.encoders
-        parts["best"] = encoders.index(name) if name in encoders else 0
+        parts["confusion"] = confusion_data(evaluation, confusion_shots, k)
+        parts["best"] = evaluation.encoders.index(encoder)
+        parts["k"] = k
         corpora.append(parts)
     return {"digits": DIGITS, "corpora": corpora}
 

@@ -20,7 +20,6 @@ from callshot.report.summary import Card, Headline, Summary
 from callshot.report.summary.headline import format_value
 
 Summaries = Mapping[str, Summary]
-HEADLINE_NAMES = METRIC_NAMES | {"accuracy": "calls named right"}
 COLOURS = 7  # of the style of the page
 MOST_LINES = 6
 
@@ -31,8 +30,7 @@ def show_first_screen(
     """Return the answer for every corpus; those of several share their axes."""
     has_several = len(all_results) > 1
     pictures = [_picture(results, summaries[results.corpus]) for results in all_results]
-    metrics = {summaries[results.corpus].headline.metric for results in all_results}
-    scale = share_scale(pictures, percent=metrics == {"accuracy"})
+    scale = share_scale(pictures)
     articles = []
     for results, picture in zip(all_results, pictures, strict=True):
         summary = summaries[results.corpus]
@@ -95,17 +93,17 @@ def describe_basis(results: CorpusResults) -> str:
         format_count(len(evaluation.excluded_classes), "call type"),
         format_count(len(results.rejects), "row or file", "rows and files"),
     ]
+    complete = f"Every call type has k examples up to k* = {evaluation.complete_shots}"
+    if max(evaluation.curve["k"]) > evaluation.complete_shots:
+        complete += "; beyond that, some give all they have"
     return (
-        f"Based on {', '.join(counts)}. Left out: {' and '.join(left_out)}. "
-        f"Every call type has k examples up to k* = {evaluation.complete_shots}."
+        f"Based on {', '.join(counts)}. Left out: {' and '.join(left_out)}. {complete}."
     )
 
 
 def _describe_picture(summary: Summary) -> str:
-    metric = HEADLINE_NAMES[summary.headline.metric]
-    return (
-        f"{metric.capitalize()} with k examples; band: 98 % interval of {summary.best}."
-    )
+    metric = METRIC_NAMES[summary.headline.metric]
+    return f"{metric} with k examples; band: 98 % interval of {summary.best}."
 
 
 def _picture(results: CorpusResults, summary: Summary) -> SvgPicture:
@@ -120,7 +118,7 @@ def _picture(results: CorpusResults, summary: Summary) -> SvgPicture:
         points = curve.filter(encoder=name).sort("k")
         colour = evaluation.encoders.index(name) % COLOURS
         lines.append(_line(points, colour, name == summary.best))
-    metric = HEADLINE_NAMES[headline.metric]
+    metric = METRIC_NAMES[headline.metric]
     return SvgPicture(
         f"{results.corpus}: {metric} against k",
         lines,
@@ -136,7 +134,7 @@ def _chance_line(points: Frame, headline: Headline) -> SvgLine:
     shots = points["k"].to_list()
     chance = points["chance"].to_list()
     number = shots.index(headline.k) if headline.k in shots else 0
-    name = f"chance {format_value(headline.metric, chance[number])}"
+    name = f"chance {format_value(chance[number])}"
     return SvgLine(name, shots, chance)
 
 
@@ -162,7 +160,7 @@ def _marks(headline: Headline, line: SvgLine) -> list[SvgMark]:
     marks = []
     for k in (headline.k, headline.next_k):
         if k is not None and k in means:
-            text = f"{format_value(headline.metric, means[k])} with {k}"
+            text = f"{format_value(means[k])} with {k}"
             marks.append(SvgMark(k, means[k], text))
     return marks
 

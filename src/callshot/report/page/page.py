@@ -44,9 +44,12 @@ def write_page(
     content: PageContent,
 ) -> None:
     """Write the report of a study; equal inputs give equal bytes."""
-    best = {corpus: summary.best for corpus, summary in content.summaries.items()}
+    first_shown = {
+        corpus: (summary.best, summary.headline.k)
+        for corpus, summary in content.summaries.items()
+    }
     numbers = chart_data(
-        content.all_results, content.confusion_shots, best, content.calls
+        content.all_results, content.confusion_shots, first_shown, content.calls
     )
     clips = [
         clip_data(results, content.calls.get(results.corpus))

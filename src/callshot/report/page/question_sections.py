@@ -61,11 +61,15 @@ PICTURES = {
     "sweep": "encoder",
     "reduced": "encoder",
     "inset": "encoder",
+    "classes": "encoder",
     "confusion": "confused",
+    "map": "listen",
     "training": "training",
     "classifiers": "training",
     "refinement": "training",
+    "spreads": "certainty",
     "differences": "certainty",
+    "sensitivity": "certainty",
     "episode": "methods",
 }
 NO_CHART = "Scripts are off: the tables have these values at some k."
@@ -158,7 +162,7 @@ class _SectionMaker:
         return {
             "encoder": (self.curves, self.multiples, self.figures),
             "confused": (self.confusion, self.figures),
-            "listen": (self.listen,),
+            "listen": (self.listen, self.figures),
             "labels": (self.needs, self.figures),
             "training": (self.figures,),
             "certainty": (self.spreads, self.differences, self.figures),
@@ -281,7 +285,7 @@ def _show_figures(
     parts += [
         show_picture(picture.caption, picture.path)
         for picture in pictures
-        if PICTURES.get(_first_word(picture.name)) == name
+        if PICTURES[_first_word(picture.name)] == name
     ]
     if not parts:
         return Markup()

@@ -1,10 +1,11 @@
 """Results of a corpus → a headline, three cards, and sentences by the question they answer.
 
 All sentences are about mAP, on the spread `total` where it was evaluated: what one labelled set
-would score on other recordings is what a person needs. The headline is about the share of right
-names where that was measured. A difference is clear if its simultaneous 98 % interval excludes 0,
-see `context`; better than chance is by a permutation test. Otherwise sentences give means, or count
-wins. No sentence has more than 25 words, a quoted label counting as one.
+would score on other recordings is what a person needs. The share of right names has sentences of
+its own. The first screen has one k; a sentence about another k says why. A difference is clear if
+its simultaneous 98 % interval excludes 0, see `context`; better than chance is by a permutation
+test. Otherwise sentences give means, or count wins. No sentence has more than 25 words, a quoted
+label counting as one.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,5 +1,7 @@
 """Context → sentences on which call types are named right, and which are confused."""
 
+from collections.abc import Sequence
+
 import polars as pl
 
 from callshot.records.frames import Frame
@@ -39,11 +41,20 @@ def _describe_largest(wrong: Frame) -> Sentences:
 
 
 def confusion_at(context: Context) -> Frame:
-    """Return the decisions of the best encoder at the largest of a few shots that has them."""
+    """Return the decisions of the best encoder at the k of the headline, or the nearest below."""
     cells = context.evaluation.confusion.filter(
         pl.col("recall").is_not_nan(), encoder=context.best
     )
-    few = cells.filter(pl.col("k") <= context.k)
-    if few.is_empty():
-        few = cells
-    return few.filter(pl.col("k") == pl.col("k").max())
+    if cells.is_empty():
+        return cells
+    return cells.filter(k=confusion_shot(cells["k"].unique().to_list(), context.k))
+
+
+def confusion_shot(shots: Sequence[int], k: int) -> int:
+    """Return the largest evaluated shot up to k, or the smallest if all are larger.
+
+    >>> confusion_shot((1, 5, 20), 4), confusion_shot((8, 20), 4)
+    (1, 8)
+    """
+    few = [shot for shot in shots if shot <= k]
+    return max(few, default=min(shots))

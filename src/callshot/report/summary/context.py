@@ -139,10 +139,12 @@ class Context:
 
     def examples(self, k: int) -> str:
         """Return k in words, and whether some call types have fewer."""
-        text = "1 example" if k == 1 else f"{k} examples"
-        if k > self.evaluation.complete_shots:
-            text = f"up to {text}"
-        return f"{text} per call type"
+        noun = "example" if k == 1 else "examples"
+        return f"{self.number(k)} {noun} per call type"
+
+    def number(self, k: int) -> str:
+        """Return k as a number, and whether some call types have fewer."""
+        return str(k) if k <= self.evaluation.complete_shots else f"up to {k}"
 
     def describe_wins(self, difference: Point) -> str:
         """Return in how many samples a difference is above 0, or nothing if that is not known."""

@@ -1,7 +1,8 @@
 """Context → the first sentence of a report: how good with a few examples, and what more would do.
 
-It is about the share of right names where that was measured, else about mAP. A higher level is
-promised only if an evaluated k up to k* reaches it on average, and if nearly all samples rise.
+It is about mAP, by which encoders are chosen and compared: the first screen has one metric. The
+share of right names is in a sentence of its own. A higher level is promised only if an evaluated k
+up to k* reaches it on average, and if nearly all samples rise.
 """
 
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from math import floor, isfinite, nan
 import numpy as np
 import polars as pl
 
+from callshot.errors import count_text
 from callshot.fewshot.differences import MIN_SAMPLES
 from callshot.fewshot.label_budget import REACHES, labels_for_target
 from callshot.records.frames import Frame, value_matrix
@@ -18,10 +20,7 @@ from callshot.report.summary.encoders import WHERE, describe_no_success
 
 LEVEL_STEPS = (0.1, 0.05)
 LEAST_RISE = 0.02  # from the mean to a level that is worth naming
-SUBJECTS = {
-    "accuracy": "{encoder} names the right type {value} of the time",
-    "map": "{encoder} reaches mAP {value}",
-}
+METRIC = "map"  # of the whole first screen
 
 
 @dataclass(frozen=True)
@@ -48,73 +47,49 @@ class Rise:
 
 def write_headline(context: Context) -> Headline:
     """Return the first sentence, those below it, and what they are about."""
-    metric = choose_metric(context)
-    points = headline_curve(context, metric)
+    points = context.curve()
     point = points.row(by_predicate=pl.col("k") == context.k, named=True)
     details = [
-        *_describe_interval(context, metric, point),
-        *_describe_guessing(context, metric, point),
+        *_describe_interval(context, point),
+        f"A random ranking gives {format_value(point['chance'])}.",
+        *describe_right_names(context),
     ]
     for sentence in describe_no_success(context):
         first = sentence.partition(". ")[0]
-        return Headline(f"{first}.", details, metric, context.k)
-    start = _describe_few(context, metric, point)
-    rise = find_rise(context, metric, point)
+        return Headline(f"{first}.", details, METRIC, context.k)
+    start = _describe_few(context, point)
+    rise = find_rise(context, point)
     if rise is not None:
-        return _promise(start, details, rise, Headline("", [], metric, context.k))
-    facts = _describe_known(context, metric, points)
-    sentence = f"{start}{_describe_last(context, points, metric)}."
-    return Headline(sentence, [*facts, *details], metric, context.k)
+        return _promise(start, details, rise, Headline("", [], METRIC, context.k))
+    facts = [*_describe_rarest(context, points), *_describe_share(context, points)]
+    sentence = f"{start}{_describe_last(context, points)}."
+    return Headline(sentence, [*facts, *details], METRIC, context.k)
 
 
 def _promise(start: str, details: list[str], rise: Rise, about: Headline) -> Headline:
     """Return the headline that says how many more examples reach a level."""
-    level = format_value(about.metric, rise.level)
+    level = format_value(rise.level)
     more = rise.k - about.k
     sentence = f"{start}; label {more} more of each to reach {level}."
     return replace(about, sentence=sentence, details=details, next_k=rise.k)
 
 
-def _describe_few(context: Context, metric: str, point: Point) -> str:
-    value = format_value(metric, point["mean"])
-    subject = SUBJECTS[metric].format(encoder=context.best, value=value)
-    return f"With {context.examples(context.k)}, {subject}"
+def _describe_few(context: Context, point: Point) -> str:
+    value = format_value(point["mean"])
+    return f"With {context.examples(context.k)}, {context.best} reaches mAP {value}"
 
 
-def _describe_known(context: Context, metric: str, points: Frame) -> list[str]:
-    """Return what is known of more examples where no level is promised."""
-    return [
-        *_describe_rarest(context, points),
-        *_describe_share(context, metric, points),
-    ]
-
-
-def choose_metric(context: Context) -> str:
-    """Return accuracy where it was measured and no mAP is the target, else map."""
-    metrics = set(context.evaluation.curve.filter(spread=context.spread)["metric"])
-    return "accuracy" if "accuracy" in metrics and context.target is None else "map"
-
-
-def headline_curve(context: Context, metric: str) -> Frame:
-    """Return the points of the best encoder that the first sentence is about, by k."""
-    return context.evaluation.curve.filter(
-        encoder=context.best, scoring="all", metric=metric, spread=context.spread
-    ).sort("k")
-
-
-def find_rise(context: Context, metric: str, point: Point) -> Rise | None:
+def find_rise(context: Context, point: Point) -> Rise | None:
     """Return the next level that more examples clearly lead to, or the target; None if none."""
-    values = context.evaluation.values.filter(spread="total", metric=metric)
+    values = context.evaluation.values.filter(spread="total", metric=METRIC)
     if values.is_empty() or context.samples < MIN_SAMPLES:
         return None
     for level in _next_levels(point["mean"], context.target):
-        answers = labels_for_target(context.evaluation, level, metric)
+        answers = labels_for_target(context.evaluation, level, METRIC)
         k = answers.filter(encoder=context.best)["k_mean"][0]
-        if (
-            k is not None
-            and k > context.k
-            and share_rising(context, metric, k) >= REACHES
-        ):
+        if k is None or k <= context.k:
+            continue
+        if share_rising(context, k) >= REACHES:
             return Rise(k, level)
     return None
 
@@ -135,10 +110,10 @@ def _next_levels(mean: float, target: float | None) -> list[float]:
     return levels
 
 
-def share_rising(context: Context, metric: str, k: int) -> float:
+def share_rising(context: Context, k: int) -> float:
     """Return in which share of samples k examples are better than a few; NaN if they are few."""
     values = context.evaluation.values.filter(
-        encoder=context.best, scoring="all", metric=metric, spread=context.spread
+        encoder=context.best, scoring="all", metric=METRIC, spread=context.spread
     )
     at_few = values.filter(k=context.k)
     if at_few.is_empty():
@@ -150,7 +125,7 @@ def share_rising(context: Context, metric: str, k: int) -> float:
     return float(np.mean(more > few))
 
 
-def _describe_last(context: Context, points: Frame, metric: str) -> str:
+def _describe_last(context: Context, points: Frame) -> str:
     """Return what the most examples do that every call type has, if they are more."""
     complete = points.filter("complete")
     if complete.is_empty() or complete["k"][-1] <= context.k:
@@ -160,17 +135,17 @@ def _describe_last(context: Context, points: Frame, metric: str) -> str:
     k = last["k"]
     if last["mean"] - few < LEAST_RISE:
         return f"; up to {k} bring no clear gain"
-    value = format_value(metric, last["mean"])
+    value = format_value(last["mean"])
     return f"; with {k}, the most tested, it is {value}"
 
 
-def _describe_share(context: Context, metric: str, points: Frame) -> list[str]:
+def _describe_share(context: Context, points: Frame) -> list[str]:
     """Return in how many samples the most examples are better than a few."""
     complete = points.filter("complete")
     if complete.is_empty() or complete["k"][-1] <= context.k:
         return []
     k = complete["k"][-1]
-    share = share_rising(context, metric, k)
+    share = share_rising(context, k)
     if not isfinite(share):
         return []
     samples = SAMPLES[context.spread]
@@ -184,37 +159,63 @@ def _describe_rarest(context: Context, points: Frame) -> list[str]:
     k = rarest.complete_to_k
     if k >= points["k"][-1]:
         return []
-    return [
-        f"More than {k} of each cannot be tested: '{rarest.label}' has {rarest.exemplars} examples."
-    ]
+    examples = count_text(rarest.exemplars, "example")
+    has = f"'{rarest.label}' has {examples}, and one fold leaves {k}"
+    if context.k > k:
+        return [f"A call type with fewer than {context.k} gives all it has: {has}."]
+    return [f"More than {k} of every call type cannot be tested: {has}."]
 
 
-def _describe_interval(context: Context, metric: str, point: Point) -> list[str]:
+def _describe_interval(context: Context, point: Point) -> list[str]:
     if context.spread not in WHERE or context.samples < MIN_SAMPLES:
         return []
-    low = format_value(metric, point["p01"])
-    high = format_value(metric, point["p99"])
+    low = format_value(point["p01"])
+    high = format_value(point["p99"])
     where = WHERE[context.spread]
     return [f"One labelled set gives {low} to {high} on {where} (98 % interval)."]
 
 
-def _describe_guessing(context: Context, metric: str, point: Point) -> list[str]:
-    chance = format_value(metric, point["chance"])
-    if metric != "accuracy":
-        return [f"A random ranking gives {chance}."]
+def describe_right_names(context: Context) -> list[str]:
+    """Return how often the best encoder names the right type, and why another one is not best."""
+    points = context.evaluation.curve.filter(
+        pl.col("encoder").is_in(context.ranking(context.k)),
+        scoring="all",
+        metric="accuracy",
+        spread=context.spread,
+        k=context.k,
+    )
+    if points.is_empty():
+        return []
+    best = points.row(by_predicate=pl.col("encoder") == context.best, named=True)
     label, share = context.evaluation.largest_class
-    largest = format_value(metric, share)
-    return [
-        f"Guessing gives {chance}; always naming '{label}', the most frequent, gives {largest}."
+    sentences = [
+        f"{context.best} names the right type {format_percent(best['mean'])} of the time; "
+        f"guessing gives {format_percent(best['chance'])}, and always naming '{label}', the "
+        f"most frequent, {format_percent(share)}."
     ]
+    ordered = points.sort("mean", descending=True, maintain_order=True)
+    leader = ordered.row(0, named=True)
+    if leader["mean"] > best["mean"]:
+        sentences.append(
+            f"{leader['encoder']} names more right, {format_percent(leader['mean'])}; encoders "
+            "are compared by mAP, which counts the whole ranking and not only the first name."
+        )
+    return sentences
 
 
-def format_value(metric: str, value: float) -> str:
-    """Return a score as people read it.
+def format_value(value: float) -> str:
+    """Return a mAP as people read it.
 
-    >>> format_value("accuracy", 0.614), format_value("map", 0.614)
-    ('61 %', '0.61')
+    >>> format_value(0.614)
+    '0.61'
     """
-    if metric == "accuracy":
-        return f"{100 * value:.0f} %"
     return f"{value:.2f}"
+
+
+def format_percent(value: float) -> str:
+    """Return a share as people read it.
+
+    >>> format_percent(0.614)
+    '61 %'
+    """
+    return f"{100 * value:.0f} %"

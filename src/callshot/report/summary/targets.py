@@ -1,5 +1,6 @@
 """A target → the sentence that says how many examples per call type reach it, or that none does."""
 
+from callshot.errors import count_text
 from callshot.fewshot.label_budget import labels_for_target
 from callshot.records.frames import Frame
 from callshot.report.summary.context import Context, Point, Sentences, format_share
@@ -57,7 +58,7 @@ def _describe_certainty(row: Point) -> str:
 
 def _describe_shots(row: Point, column: str) -> str:
     k = row[column]
-    text = "1 example" if k == 1 else f"{k} examples"
+    text = count_text(k, "example")
     if k == row["first_k"] and k > 1:
         text += " or fewer"
     return f"{text} per call type"

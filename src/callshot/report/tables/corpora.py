@@ -75,6 +75,8 @@ def _describe_long_enough(stats: CorpusStats, is_same_minimum: bool) -> Facts:
     """Return the number of segments that are long enough, and the minimum if corpora differ."""
     minimum = stats.min_length_s
     segments = stats.segments.count
+    if is_same_minimum and minimum == 0:
+        return {"Segments cut, of any length": segments}
     if is_same_minimum:
         return {f"Segments of at least {minimum:g} s": segments}
     return {

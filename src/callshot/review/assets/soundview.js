@@ -39,7 +39,8 @@ export async function drawItem() {
   view = readView(item, picture);
   drawFrequencyAxis(view.low_hz, view.high_hz, settings.scale, height);
   drawTimeAxis(view.start_s, view.end_s, width);
-  drawWaveform(waveform, height + WAVE_HEIGHT);
+  await drawWaveform(waveform, height + WAVE_HEIGHT);
+  if (mine !== draws) return;
   drawRegion(item);
   drawBand();
   movePlayhead();
@@ -69,11 +70,18 @@ async function showPicture(picture) {
   await image.decode().catch(() => {});
 }
 
-/** Show highest and lowest values below the spectrogram. */
-function drawWaveform(waveform, height) {
-  const options = { peaks: [waveform.high, waveform.low], duration: view.end_s - view.start_s, height };
+/** Show highest and lowest values below the spectrogram; `setOptions` would draw the old ones again. */
+async function drawWaveform(waveform, height) {
+  const waveColor = getComputedStyle(byId("pane")).getPropertyValue("--wave");
   if (surfer === null) startSurfer();
-  surfer.setOptions({ ...options, waveColor: getComputedStyle(byId("pane")).getPropertyValue("--wave") });
+  surfer.setOptions({ height, waveColor });
+  const loading = surfer.load("", [waveform.high, waveform.low], view.end_s - view.start_s);
+  await loading.catch(ignoreNewerLoad);
+}
+
+/** Go on where a newer drawing took the place of this one. */
+function ignoreNewerLoad(error) {
+  if (error.name !== "AbortError") throw error;
 }
 
 /** Make the waveform; its first height is fixed because the content-security policy names its style. */
@@ -85,8 +93,6 @@ function startSurfer() {
     cursorWidth: 0,
     hideScrollbar: true,
     progressColor: "transparent",
-    peaks: [[0], [0]],
-    duration: 1,
     plugins: [regions],
     renderFunction: paintWave,
   });

@@ -1,7 +1,7 @@
 "use strict";
 // A chart over k, drawn by uPlot: lines with bands, horizontal levels, k*, a cursor on shots, and zoom.
 //
-// A picture is { shots, completeShots, lines, levels, log, bounded }. A line is { name, colour, dash, mean, low, high,
+// A picture is { shots, completeShots, firstShot, lines, levels, log, bounded }. A line is { name, colour, dash, mean, low, high,
 // thin }; its lists have a value or null for every shot, and a thin line has no band. A level is { name, value, colour,
 // dash }. A colour is a number, null for ink, or the name of a CSS variable.
 
@@ -39,7 +39,7 @@ class Chart {
   show(picture) {
     if (String(picture.shots) !== String(this.picture?.shots)) {
       this.zoom = null;
-      this.index = Math.max(0, picture.shots.findLastIndex((k) => k <= picture.completeShots));
+      this.index = Math.max(0, picture.shots.findLastIndex((k) => k <= picture.firstShot));
     }
     this.plot?.destroy();
     this.picture = picture;

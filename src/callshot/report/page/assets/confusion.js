@@ -28,7 +28,7 @@ class Confusion {
 
   resetControls() {
     const { encoders, best, confusion } = this.corpus;
-    const shot = Math.max(0, confusion.shots.findLastIndex((k) => k <= 5));
+    const shot = Math.max(0, confusion.shots.indexOf(confusion.first)); // that of the answer
     Object.assign(this.state, { encoder: Math.max(0, best), shot });
     const select = (label, key, names) => {
       const field = makeSelect(label, `confusion-${key}`, names, (value) => this.update({ [key]: value }));
@@ -66,7 +66,7 @@ class Confusion {
 
   showHint() {
     this.list.replaceChildren(makeElement("p", { class: "quiet" },
-      "Each row sums to 100 %. Click a cell to see the calls behind it."));
+      "Shares of names, not mAP: each row sums to 100 %. Click a cell to see the calls behind it."));
   }
 
   showCalls(row, column) {

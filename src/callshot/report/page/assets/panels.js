@@ -208,9 +208,9 @@ class Curves extends Panel {
   }
 
   picture() {
-    const { shots, complete_shots: completeShots } = this.corpus;
+    const { shots, complete_shots: completeShots, k: firstShot } = this.corpus;
     const { log } = this.state;
-    return { shots, completeShots, lines: this.lines(), levels: this.levels(), log, bounded: true };
+    return { shots, completeShots, firstShot, lines: this.lines(), levels: this.levels(), log, bounded: true };
   }
 
   describeShot(index) {
@@ -254,10 +254,10 @@ class Differences extends Panel {
   }
 
   picture() {
-    const { shots, complete_shots: completeShots } = this.corpus;
+    const { shots, complete_shots: completeShots, k: firstShot } = this.corpus;
     const lines = this.values ? [makeLine("", lineStyle(0), this.values)] : [];
     const zero = { name: "no difference", value: 0, colour: "quiet", dash: [1, 3] };
-    return { shots, completeShots, lines, levels: [zero], log: this.state.log, bounded: false };
+    return { shots, completeShots, firstShot, lines, levels: [zero], log: this.state.log, bounded: false };
   }
 
   describeShot(index) {

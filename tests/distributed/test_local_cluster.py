@@ -1,0 +1,156 @@
+"""Clusters on this machine: closed to its other users, and stopped without a word."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from contextlib import suppress
+
+import psutil
+import pytest
+
+import callshot
+from callshot.errors import ClusterError, OptionError
+from callshot.interrupts import MESSAGE
+from sounds import record
+
+pytest.importorskip("distributed")
+LATEST_S = 60.0
+WORKER = "spawn_main"  # in the command line of a worker
+PAGES = ("/", "/status", "/health", "/info/main/workers.html", "/metrics", "/json")
+
+
+def find_ports() -> list[int]:
+    """Return the ports at which processes of the cluster listen."""
+    own = psutil.Process()
+    ports = []
+    for process in [own, *own.children(recursive=True)]:
+        with suppress(psutil.Error):
+            for connection in process.net_connections("tcp"):
+                if connection.status == psutil.CONN_LISTEN:
+                    assert connection.laddr.ip == "127.0.0.1"
+                    ports.append(connection.laddr.port)
+    return ports
+
+
+async def run_code(address: str, security) -> dict:
+    """Run code on what listens at an address, as a client of Dask does."""
+    from distributed.comm import connect
+    from distributed.core import send_recv
+    from distributed.protocol.pickle import dumps
+
+    options = security.get_connection_args("client")
+    comm = await connect(address, timeout=2, **options)
+    try:
+        return await send_recv(comm, op="run", function=dumps(os.getpid), reply=True)
+    finally:
+        await comm.close()
+
+
+def test_a_client_without_the_certificate_cannot_run_code(cluster):
+    from distributed.security import Security
+
+    strangers = {"tcp": Security(), "tls": Security.temporary()}
+    worker = next(iter(cluster.client.nthreads()))
+    for address in (worker, cluster.client.scheduler.address):
+        for protocol, security in strangers.items():
+            with pytest.raises(OSError):
+                asyncio.run(run_code(address.replace("tls", protocol), security))
+    result = asyncio.run(run_code(worker, cluster.client.security))
+    assert result["status"] == "OK"
+
+
+def test_a_command_without_the_certificate_does_not_connect(cluster, monkeypatch):
+    monkeypatch.setattr("callshot.distributed.connect.CONNECT_S", 1.0)
+    address = cluster.client.scheduler.address
+    for name in (address, address.replace("tls", "tcp")):
+        with (
+            pytest.raises(ClusterError, match="no scheduler answers"),
+            callshot.open_cluster(name),
+        ):
+            pass
+
+
+def test_no_port_of_a_local_cluster_shows_anything_to_others(cluster):
+    ports = find_ports()
+    assert ports
+    for port in ports:
+        for page in PAGES:
+            with pytest.raises((urllib.error.URLError, OSError)):
+                urllib.request.urlopen(f"http://127.0.0.1:{port}{page}", timeout=5)
+    assert cluster.dashboard == ""
+
+
+def test_the_extra_is_named_where_cryptography_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with (
+        pytest.raises(OptionError, match=r"pip install 'callshot\[cluster\]'"),
+        callshot.open_cluster("local:1"),
+    ):
+        pass
+
+
+# Signals
+
+
+def list_group(leader: int) -> list[psutil.Process]:
+    """Return the processes of a group, as a terminal knows them."""
+    group = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            is_over = process.status() == psutil.STATUS_ZOMBIE
+            if os.getpgid(process.pid) == leader and not is_over:
+                group.append(process)
+    return group
+
+
+def count_workers(leader: int, *, listening: bool) -> int:
+    """Return how many workers have started, or listen already."""
+    count = 0
+    for process in list_group(leader):
+        with suppress(psutil.Error):
+            if WORKER in " ".join(process.cmdline()):
+                count += not listening or bool(process.net_connections("tcp"))
+    return count
+
+
+MOMENTS = {
+    "first process": lambda pid: len(list_group(pid)) > 1,
+    "first worker": lambda pid: count_workers(pid, listening=False) > 0,
+    "both workers": lambda pid: count_workers(pid, listening=False) == 2,
+    "first listens": lambda pid: count_workers(pid, listening=True) > 0,
+    "both listen": lambda pid: count_workers(pid, listening=True) == 2,
+}
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals differ on Windows")
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_workers_start_is_one_line(tmp_path, moment, number):
+    audio = tmp_path / "audio"
+    audio.mkdir()
+    record(audio / "a.wav", 600.0, 16000)
+    words = ["index", str(audio), "-e", "mfcc", "--window", "1", "--hop", "0.02"]
+    out = ["-o", str(tmp_path / "i"), "--cluster", "local:2"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "callshot", *words, *out],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    while not MOMENTS[moment](process.pid):
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.killpg(process.pid, number)
+    lines = process.communicate(timeout=LATEST_S)[1].splitlines()
+    assert process.returncode in (-number, 128 + number)
+    assert lines[-1] == MESSAGE
+    assert lines[:-1] in ([], ["cluster: 2 workers"])
+    end_s = time.monotonic() + LATEST_S
+    while list_group(process.pid) and time.monotonic() < end_s:
+        time.sleep(0.1)
+    assert list_group(process.pid) == []

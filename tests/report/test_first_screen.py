@@ -1,0 +1,212 @@
+"""The first screen as a whole: sentence, cards, curve and matrix have one encoder, metric and k."""
+
+import json
+import re
+from html.parser import HTMLParser
+from itertools import product
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from callshot.records import CorpusResults
+from callshot.records.frames import CONFUSION
+from callshot.report.page import PageContent, write_page
+from callshot.report.summary import Summary, write_summary
+from corpus_results import make_corpus_results, make_rows, make_tables, replace_frames
+from summaries import LATE, RISING, class_budget, make, make_trained, with_rare
+
+WORSE = tuple(mean - 0.1 for mean in RISING)
+SHARES = {"mfcc": 0.59, "yamnet": 0.66}
+SHOTS = re.compile(r"\b[Ww]ith (?:up to )?(\d+)\b([^.;:]*)")
+# What a sentence may say about another k than that of the answer.
+REASONS = ("the most tested", "the most compared", "the first where")
+MORE = re.compile(r"More than (\d+) of every call type cannot be tested")
+NEXT = re.compile(r"From (\d+) to \d+ examples")
+TEXTS = {"lead", "detail", "card", "first-curve"}
+
+
+class FirstScreen(HTMLParser):
+    """The texts of the first screen, by the class of their element, and the data of the page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.texts: dict[str, list[str]] = {name: [] for name in TEXTS}
+        self.open: list[tuple[str, str]] = []
+        self.feed(page)
+        (data,) = re.findall(r'id="data">(.*?)</script>', page)
+        self.data = json.loads(data)
+
+    def handle_starttag(self, tag, attrs):
+        class_ = dict(attrs).get("class") or ""
+        if tag not in ("meta", "link", "img"):
+            self.open.append((tag, class_))
+        if class_ in TEXTS:
+            self.texts[class_].append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop()[0] == tag
+
+    def handle_data(self, data):
+        for _, class_ in self.open:
+            if class_ in TEXTS:
+                self.texts[class_][-1] += f"{data} "
+
+
+def with_decisions(results: CorpusResults) -> CorpusResults:
+    """Add accuracy, in which yamnet is ahead of mfcc, and decisions that differ between k."""
+    evaluation = results.evaluation
+    share = pl.col("encoder").replace_strict(SHARES, default=0.4)
+    accuracy = evaluation.curve.with_columns(metric=pl.lit("accuracy"), mean=share)
+    labels = [count.label for count in evaluation.eligible_classes]
+    rows = []
+    shots = sorted(set(evaluation.curve["k"]))
+    for encoder, k, true, named in product(evaluation.encoders, shots, labels, labels):
+        right = (40 + k + labels.index(true)) / 100
+        recall = right if true == named else (1 - right) / (len(labels) - 1)
+        rows.append((encoder, k, true, named, 10 * recall, 10.0, recall))
+    return replace_frames(
+        results,
+        curve=pl.concat([evaluation.curve, accuracy]),
+        confusion=make_rows(CONFUSION, *rows),
+    )
+
+
+def in_both() -> CorpusResults:
+    return with_decisions(make({"mfcc": RISING, "yamnet": WORSE}))
+
+
+def with_training(lead: tuple[float, ...]) -> CorpusResults:
+    return with_decisions(make_trained(lead, classes=with_rare(4)))
+
+
+def recommended() -> CorpusResults:
+    rows = [class_budget("roar", 0.02, recommended=True, k=8)]
+    results = make({"mfcc": RISING, "yamnet": LATE}, classes=with_rare(4), budget=rows)
+    return with_decisions(results)
+
+
+CORPORA = {
+    "mAP and accuracy order the encoders differently": in_both,
+    "k* is 4, and a call type has more": recommended,
+    "k* is below every shot": lambda: with_decisions(
+        make({"mfcc": RISING[-2:]}, shots=(8, 10), classes=with_rare(4))
+    ),
+    "training is behind": lambda: with_training((-0.05,) * 6),
+    "training is ahead with few alone": lambda: with_training((0.05,) * 5 + (-0.1,)),
+    "training leads later": lambda: with_training((-0.2, -0.1, 0.05, 0.05, 0.15, 0.2)),
+    "training leads": lambda: with_training((0.3,) * 6),
+    "training is clear with few alone": lambda: with_decisions(
+        make_trained((0.3,) * 5 + (0.05,))
+    ),
+    "nothing is better than chance": lambda: with_decisions(
+        make({"mfcc": [0.25] * 6, "yamnet": [0.24] * 6})
+    ),
+    "a real evaluation": lambda: make_corpus_results(make_tables(recordings=8)),
+}
+
+
+def write_first_screen(
+    path: Path, results: CorpusResults
+) -> tuple[FirstScreen, Summary]:
+    summary = write_summary(results)
+    summaries = {results.corpus: summary}
+    content = PageContent([results], summaries, confusion_shots=(1, 10, 20))
+    write_page(path, "title", content)
+    return FirstScreen(path.read_text(encoding="utf-8")), summary
+
+
+@pytest.fixture(scope="module", params=CORPORA)
+def shown(request, tmp_path_factory):
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    results = CORPORA[request.param]()
+    return *write_first_screen(path, results), results
+
+
+def check_shots(text: str, k: int) -> None:
+    """Check that every number of examples in a text is k, or that a reason follows it."""
+    for number, rest in SHOTS.findall(text):
+        has_reason = any(reason in rest for reason in REASONS)
+        assert int(number) == k or has_reason, text
+    for number in MORE.findall(text):
+        assert int(number) >= k, text
+    for number in NEXT.findall(text):
+        assert int(number) == k or "of its own" in text, text
+
+
+def test_every_sentence_of_the_first_screen_is_about_one_k_or_says_why_not(shown):
+    screen, summary, _ = shown
+    texts = screen.texts
+    assert len(texts["lead"]) == 1
+    assert len(texts["card"]) == 3
+    for text in [*texts["lead"], *texts["detail"], *texts["card"]]:
+        check_shots(text, summary.headline.k)
+
+
+def test_the_first_curve_shows_the_encoder_metric_and_k_of_the_sentence(shown):
+    screen, summary, _ = shown
+    headline = summary.headline
+    (curve,) = screen.texts["first-curve"]
+    assert "mAP with k examples" in curve
+    assert f"interval of {summary.best}" in curve
+    marked = re.findall(r"(\d\.\d\d) with (\d+)", curve)
+    assert int(marked[0][1]) == headline.k
+    (lead,) = screen.texts["lead"]
+    values = re.findall(r"reaches mAP (\d\.\d\d)", lead)
+    assert values in ([marked[0][0]], [])
+    assert values or "Nothing here" in lead
+    assert (summary.best in lead) == bool(values)
+
+
+def test_no_encoder_is_above_that_of_the_sentence_where_it_is_marked(shown):
+    screen, summary, _ = shown
+    (corpus,) = screen.data["corpora"]
+    assert corpus["metrics"][0]["name"] == "mAP"
+    assert corpus["encoders"][corpus["best"]] == summary.best
+    assert corpus["k"] == summary.headline.k
+    position = corpus["shots"].index(corpus["k"])
+    spread = corpus["spreads"].index("total")
+    means = [
+        corpus["lines"][f"0.{spread}.{encoder}"][0][position]
+        for encoder in range(len(corpus["encoders"]))
+    ]
+    assert means[corpus["best"]] == max(means)
+    assert screen.texts["card"][0].split("?")[1].strip().startswith(summary.best)
+
+
+def test_an_encoder_that_names_more_calls_right_is_named_with_the_reason(shown):
+    screen, summary, results = shown
+    points = results.evaluation.curve.filter(
+        metric="accuracy", spread="total", k=summary.headline.k
+    )
+    shares = dict(points.select("encoder", "mean").iter_rows())
+    ahead = {name for name, share in shares.items() if share > shares[summary.best]}
+    reasons = [text for text in screen.texts["detail"] if "names more right" in text]
+    assert bool(reasons) == bool(ahead)
+    for reason in reasons:
+        assert reason.split()[0] in ahead
+        assert "compared by mAP" in reason
+
+
+def test_the_matrix_opens_at_the_k_of_the_sentence_with_the_shares_of_the_text(shown):
+    screen, summary, _ = shown
+    (corpus,) = screen.data["corpora"]
+    confusion = corpus["confusion"]
+    assert confusion["first"] == summary.headline.k
+    assert confusion["first"] in confusion["shots"]
+    matrix = confusion["matrices"][f"{corpus['best']}.{confusion['first']}"]
+    right = [row[number] for number, row in enumerate(matrix)]
+    text = summary.answers["confused"][0]
+    check_shots(text, summary.headline.k)
+    most, least = map(int, re.findall(r": (\d+) %", text))
+    assert (most, least) == (round(max(right)), round(min(right)))
+
+
+def test_an_encoder_that_leads_by_accuracy_alone_is_not_the_answer(tmp_path):
+    screen, summary = write_first_screen(tmp_path / "report.html", in_both())
+    assert summary.best == "mfcc"
+    details = " ".join(screen.texts["detail"])
+    assert "mfcc names the right type 59 % of the time" in details
+    assert "yamnet names more right, 66 %" in details
+    summary = write_summary(make({"mfcc": RISING}))
+    assert "names" not in " ".join(summary.headline.details)

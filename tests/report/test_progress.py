@@ -1,0 +1,45 @@
+"""Progress in a log: a line every 30 s with the time left."""
+
+import io
+
+from rich.console import Console
+
+from callshot.report.progress import LineProgress
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def run_job(shares: int, share_takes_s: float) -> list[str]:
+    """Return the lines of a job of equal shares."""
+    clock = Clock()
+    output = io.StringIO()
+    progress = LineProgress(Console(file=output, width=200), clock)
+    for _ in range(shares):
+        clock.now_s += share_takes_s
+        progress(1 / shares, "embedding")
+    return output.getvalue().splitlines()
+
+
+def test_a_job_of_seconds_prints_nothing() -> None:
+    assert run_job(shares=100, share_takes_s=0.1) == []
+
+
+def test_a_long_job_prints_a_line_every_30_seconds_from_the_start_on() -> None:
+    lines = run_job(shares=20_000, share_takes_s=0.5)
+    assert len(lines) == 20_000 * 0.5 / 30 // 1
+    assert "embedding" in lines[0]
+    assert "30 s" in lines[0]
+    assert "2.8 h left" in lines[0]
+
+
+def test_slow_shares_print_a_line_each() -> None:
+    lines = run_job(shares=4, share_takes_s=60)
+    assert [line.split()[0] for line in lines] == ["25%", "50%", "75%", "100%"]

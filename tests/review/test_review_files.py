@@ -1,0 +1,177 @@
+"""Files of a review at rest: every damage is noticed, and what was saved is read anywhere."""
+
+import os
+import shutil
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from byte_damage import damage_bytes
+from callshot.cli import app
+from callshot.errors import CallshotError, InputError
+from callshot.review.address_file import write_address
+from callshot.review.journal import JOURNAL, TORN, open_journal, read_journal
+from callshot.review.results import read_review
+from callshot.study.verify import verify_path
+from served_review import Client, serve
+
+DAMAGES = 250
+
+
+def review_some(scan, folder):
+    """Make a review with all kinds of decisions, by two people, and with vectors."""
+    with serve(scan, folder) as (client, review):
+        bob = Client(client.port, "bob")
+        client.post("/api/labels", {"name": "growl"})
+        for item in range(8):
+            client.decide(item, "confirm")
+            bob.decide(item, "reject" if item == 3 else "confirm")
+        client.decide(8, "relabel", label="growl")
+        client.decide(9, "skip")
+        start_s, end_s = review.find_span(10, "ada")
+        client.decide(10, "split", at_s=(start_s + end_s) / 2)
+        client.decide(11, "confirm", start_s=start_s, end_s=end_s)
+        client.post("/api/undo", {"uuid": f"{1:032x}"})
+        review.worker.wait(review.worker.ask())
+    (folder / "address.json").unlink(missing_ok=True)
+    write_address(folder, 8420, "x" * 43)
+
+
+@pytest.fixture(scope="module")
+def review(scan, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("at-rest") / "review"
+    review_some(scan, folder)
+    return folder
+
+
+def find_states(folder):
+    return {finding.path.name: finding.state for finding in verify_path(folder)}
+
+
+def test_the_files_of_a_review_are_verified(review):
+    states = find_states(review)
+    assert states == dict.fromkeys(
+        (JOURNAL, "vectors.npy", "vectors.json", "address.json"), "ok"
+    )
+
+
+@pytest.mark.parametrize(
+    "name", [JOURNAL, "vectors.npy", "vectors.json", "address.json"]
+)
+def test_no_damage_of_a_byte_is_silent(review, tmp_path, name):
+    folder = tmp_path / "review"
+    shutil.copytree(review, folder)
+    path = folder / name
+    for place, content in damage_bytes(path.read_bytes(), DAMAGES):
+        path.write_bytes(content)
+        assert find_states(folder)[name] == "damaged", place
+        if name == JOURNAL:
+            with pytest.raises(InputError, match=r"decisions\.jsonl: line \d+: "):
+                read_review(folder)
+
+
+def test_a_damaged_journal_is_not_opened_and_stays_as_it_is(review, tmp_path):
+    folder = tmp_path / "review"
+    shutil.copytree(review, folder)
+    path = folder / JOURNAL
+    for _, content in damage_bytes(path.read_bytes(), 20):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match="line"):
+            open_journal(folder, {})
+        assert path.read_bytes() == content
+    assert not list(folder.glob(f"{TORN}*"))
+
+
+@pytest.mark.parametrize("harm", ["lost", "moved", "twice", "first"])
+def test_lines_that_are_lost_or_moved_are_noticed(review, tmp_path, harm):
+    lines = (review / JOURNAL).read_bytes().splitlines(keepends=True)
+    changed = {
+        "lost": lines[:4] + lines[5:],
+        "moved": [*lines[:4], lines[5], lines[4], *lines[6:]],
+        "twice": [*lines[:5], lines[4], *lines[5:]],
+        "first": lines[1:],
+    }
+    (tmp_path / JOURNAL).write_bytes(b"".join(changed[harm]))
+    with pytest.raises(InputError, match="line"):
+        read_review(tmp_path)
+
+
+def test_a_line_that_was_not_finished_is_left_out_and_set_aside(review, tmp_path):
+    content = (review / JOURNAL).read_bytes()
+    entries = read_journal(review).entries
+    start = content.rstrip(b"\n").rindex(b"\n") + 1
+    path = tmp_path / JOURNAL
+    for end in (start + 1, start + 40, len(content) - 2):
+        path.write_bytes(content[:end])
+        assert read_journal(tmp_path).entries == entries[:-1]
+        (note,) = read_review(tmp_path).notes
+        assert "not complete" in note
+        assert find_states(tmp_path)[JOURNAL] == "unverified"
+        journal = open_journal(tmp_path, {})
+        assert journal.entries() == entries[:-1]
+        assert len(journal.notes) == 1
+        journal.close()
+        assert path.read_bytes() == content[:start]
+        assert (tmp_path / TORN).read_bytes() == content[start:end]
+        (tmp_path / TORN).unlink()
+
+
+def test_a_last_line_that_only_lacks_its_newline_counts(review, tmp_path):
+    content = (review / JOURNAL).read_bytes()
+    path = tmp_path / JOURNAL
+    path.write_bytes(content.removesuffix(b"\n"))
+    assert read_journal(tmp_path).entries == read_journal(review).entries
+    journal = open_journal(tmp_path, {})
+    assert journal.notes == []
+    journal.close()
+    assert path.read_bytes() == content
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="folders have no such modes")
+def test_a_review_that_cannot_be_written_is_read_and_nothing_is_made(
+    review, scan, tmp_path, monkeypatch
+):
+    folder = tmp_path / "review"
+    shutil.copytree(review, folder)
+    before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    folder.chmod(0o555)
+    make = os.open
+
+    def open_elsewhere(path, flags, *more, **keywords):
+        is_inside = str(path).startswith(str(folder))
+        assert not (is_inside and flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
+        return make(path, flags, *more, **keywords)
+
+    monkeypatch.setattr(os, "open", open_elsewhere)
+    commands = (
+        ("convert", folder, "--to", "csv", "--out", tmp_path / "csv"),
+        ("learn", "--add", folder, "--out", tmp_path / "m.npz"),
+    )
+    try:
+        for command in commands:
+            store = ("--store", tmp_path / "store") if command[0] == "learn" else ()
+            words = [str(word) for word in (*command, *store)]
+            result = CliRunner().invoke(app, words)
+            assert result.exit_code == 0, result.exception
+        assert set(find_states(folder).values()) == {"ok"}
+        after = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+        assert after == before
+    finally:
+        folder.chmod(0o755)
+
+
+def test_a_damaged_review_is_one_line_of_every_command(review, tmp_path):
+    folder = tmp_path / "review"
+    shutil.copytree(review, folder)
+    content = (folder / JOURNAL).read_bytes()
+    (folder / JOURNAL).write_bytes(content.replace(b"growl", b"grawl", 1))
+    commands = (
+        ("convert", folder, "--to", "csv", "--out", tmp_path / "csv"),
+        ("learn", "--add", folder, "--out", tmp_path / "m.npz"),
+        ("learn", folder, "--out", tmp_path / "m.npz"),
+    )
+    for command in commands:
+        result = CliRunner().invoke(app, [str(word) for word in command])
+        assert isinstance(result.exception, CallshotError)
+        assert "line " in str(result.exception)

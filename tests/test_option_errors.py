@@ -1,0 +1,49 @@
+"""Errors of a command begin with the option as it is typed, those of Python with the parameter."""
+
+from pathlib import Path
+
+import pytest
+
+import callshot
+from callshot.errors import OptionError
+from sounds import record
+from test_cli import run
+
+COMMANDS = {
+    "--collar-s": "segment audio --out o --collar-s -1",
+    "--folds": "inspect audio --folds 1",
+    "--columns": "segment audio --out o -c label",
+    "--min-length-s": "init audio --min-length-s -2",
+    "--add": "learn --add nothing -e mfcc --out m.npz",
+    "--set padding": "index audio -e mfcc --window 1 --set padding=foo --out i",
+}
+
+
+@pytest.mark.parametrize("option", COMMANDS)
+def test_an_error_of_a_command_begins_with_the_option_as_typed(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    option: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    record(tmp_path / "audio" / "roar" / "a.wav", seconds=2)
+    run(*COMMANDS[option].split(), code=2)
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith(f"callshot: {option}: ")
+
+
+def test_a_file_that_is_called_like_an_option_is_not_taken_for_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "audio").mkdir()
+    run("segment", "audio", "--out", "o", code=2)
+    assert capsys.readouterr().err.startswith("callshot: audio: ")
+
+
+def test_an_error_of_a_function_begins_with_the_parameter(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=r"^collar_s: "):
+        callshot.segment(tmp_path, collar_s=-1)
