@@ -224,7 +224,7 @@ def test_a_call_at_the_estimated_end_is_shortened(tmp_path: Path) -> None:
     rows = [f"{name}.mp3,11.0,12.4,roar" for name in ("tag", "variable")]
     table.write_text("recording,start_s,end_s,label\n" + "\n".join(rows))
     result = segment_corpus(tmp_path / "audio", table)
-    lengths_s = {segment.path: segment.end_s for segment in result.segments}
+    lengths_s = dict(zip(result.segments.paths, result.segments["end_s"], strict=True))
     for path, end_s in lengths_s.items():
         assert end_s == probe(tmp_path / "audio" / path).duration_s
     assert "tag.mp3" in lengths_s

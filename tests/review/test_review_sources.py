@@ -55,7 +55,7 @@ def study(tmp_path):
     (work / "segment" / "site").mkdir(parents=True)
     (work / "embed" / "site" / "mfcc").mkdir(parents=True)
     write_segment_table(
-        segments[::-1],
+        segments.take(range(len(segments))[::-1]),
         work / "segment" / "site" / "segments.parquet",
         {"audio": str(tmp_path / "audio")},
     )
@@ -64,10 +64,10 @@ def study(tmp_path):
     table = Embeddings(
         "mfcc",
         vectors,
-        [one.segment for one in segments],
-        [one.recording for one in segments],
-        [one.label for one in segments],
-        [one.labels for one in segments],
+        segments["segment"],
+        segments["recording"],
+        segments["label"],
+        [tuple(labels) for labels in segments["labels"]],
     )
     write_table(table, work / "embed" / "site" / "mfcc" / "embeddings.parquet")
     return tmp_path
