@@ -163,7 +163,9 @@ def read_annotations(
     else:
         reader = find_format(format)
         reason = "asked for"
-    annotation_file = AnnotationFile(path, reader.name, reason)
+    annotation_file = AnnotationFile(
+        path, reader.name, reason, keep_early=options.keep_early
+    )
     reader.read(annotation_file, options)
     return annotation_file
 
