@@ -7,6 +7,7 @@ from scipy import stats
 
 from callshot.detection.events.events import complete_events
 from callshot.detection.scores.call_density import estimate_density, quantile_edges
+from callshot.detection.scores.reviewed_detections import find_verdicts
 from callshot.errors import InputError
 
 
@@ -25,6 +26,13 @@ def make_events(scores: list[float], confirmed: list[bool | None]) -> pl.DataFra
     return complete_events(frame)
 
 
+def estimate(
+    detections: pl.DataFrame, reviewed: pl.DataFrame, bins: int, seed: int
+) -> pl.DataFrame:
+    verdicts = find_verdicts(detections, reviewed)
+    return estimate_density(detections, verdicts, bins, seed)
+
+
 def test_each_bin_has_a_beta_posterior_and_the_total_is_their_sum() -> None:
     scores = list(np.arange(100.0))
     confirmed: list[bool | None] = [None] * 100
@@ -32,7 +40,7 @@ def test_each_bin_has_a_beta_posterior_and_the_total_is_their_sum() -> None:
         confirmed[place] = place >= 60
     confirmed[65] = False
     events = make_events(scores, confirmed)
-    density = estimate_density(events, events, 2, 0)
+    density = estimate(events, events, 2, 0)
     low, high, total = density.iter_rows(named=True)
     assert (low["reviewed"], low["confirmed"], low["detections"]) == (3, 0, 50)
     assert (high["reviewed"], high["confirmed"], high["detections"]) == (5, 4, 50)
@@ -61,7 +69,7 @@ def test_the_interval_holds_the_true_number_of_calls_nearly_always() -> None:
         for place in chosen:
             confirmed[place] = bool(is_call[place])
         events = make_events(scores.tolist(), confirmed)
-        total = estimate_density(events, events, 4, seed).row(-1, named=True)
+        total = estimate(events, events, 4, seed).row(-1, named=True)
         inside += total["calls_p01"] <= is_call.sum() <= total["calls_p99"]
     assert inside >= 18
 
@@ -80,10 +88,60 @@ def test_a_file_without_verdicts_is_an_error() -> None:
     with pytest.raises(
         InputError, match="no row has yes or no in its column confirmed"
     ):
-        estimate_density(events, events, 4, 0)
+        estimate(events, events, 4, 0)
 
 
-def test_reviewed_events_of_a_class_without_detections_are_an_error() -> None:
+def test_reviewed_events_that_are_on_no_detection_are_an_error() -> None:
     events = make_events([1.0], [True])
-    with pytest.raises(InputError, match="no detection is labelled 'roar'"):
-        estimate_density(events.clear(), events, 4, 0)
+    with pytest.raises(InputError, match="none of the 1 reviewed events"):
+        estimate(events.clear(), events, 4, 0)
+
+
+def test_a_detection_with_a_new_label_is_no_call_of_its_own_and_one_of_the_other() -> (
+    None
+):
+    detections = make_events([0.1, 0.2, 0.3, 0.4], [None] * 4)
+    renamed = pl.Series(["roar", "growl", "roar", "roar"])
+    reviewed = detections.with_columns(
+        label=renamed,
+        confirmed=pl.Series([True, True, False, None]),
+        score=pl.lit(None, pl.Float64),
+    )
+    density = estimate(detections, reviewed, 1, 0)
+    growl = density.filter(label="growl").row(-1, named=True)
+    roar = density.filter(label="roar").row(-1, named=True)
+    assert (roar["reviewed"], roar["confirmed"], roar["relabelled"]) == (3, 1, 0)
+    assert (growl["detections"], growl["relabelled"], growl["calls"]) == (0, 1, 1.0)
+
+
+def test_calls_of_other_labels_are_added_to_the_total_of_a_class() -> None:
+    detections = make_events([0.1, 0.2, 0.3, 0.4], [True, True, False, None])
+    labels = pl.Series(["hoot", "roar", "roar", "roar"])
+    named = detections.with_columns(label=labels)
+    before = estimate(named.tail(3), named.tail(3), 1, 0).row(-1, named=True)
+    reviewed = named.with_columns(label=pl.lit("roar"))
+    after = estimate(named, reviewed, 1, 0)
+    roar = after.filter(label="roar").row(-1, named=True)
+    assert roar["relabelled"] == 1
+    for name in ("calls", "calls_p01", "calls_p99"):
+        assert roar[name] == pytest.approx(before[name] + 1)
+    hoot = after.filter(label="hoot").row(-1, named=True)
+    assert (hoot["reviewed"], hoot["confirmed"]) == (1, 0)
+
+
+def test_parts_and_moved_spans_are_brought_back_to_their_detection() -> None:
+    detections = make_events([0.1, 0.2, 0.3], [None] * 3)
+    parts = [
+        ("a.wav", 0.0, 0.5, "roar", True),  # of the first
+        ("a.wav", 0.5, 1.0, "growl", True),
+        ("a.wav", 2.2, 2.9, "roar", False),  # the second, cut
+        ("a.wav", 4.0, 5.0, "growl", False),  # nothing on the third
+        ("a.wav", 90.0, 91.0, "roar", True),
+    ]
+    columns = ["recording", "start_s", "end_s", "label", "confirmed"]
+    reviewed = complete_events(pl.DataFrame(parts, columns, orient="row"))
+    verdicts = find_verdicts(detections, reviewed)
+    assert verdicts.detections["confirmed"].to_list() == [True, False]
+    assert verdicts.detections["score"].to_list() == [0.1, 0.2]
+    assert dict(verdicts.relabelled) == {"growl": 1}
+    assert verdicts.elsewhere == 2

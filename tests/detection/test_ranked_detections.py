@@ -7,14 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 
-from callshot.detection.scores.ranked_detections import (
-    RankedDetections,
+from callshot.detection.scores.rank_detections import (
     Task,
+    rank_events,
+    rank_windows,
+)
+from callshot.detection.scores.ranked_detections import (
+    CORRECT,
+    FALSE_ALARM,
+    RankedDetections,
     average_precision,
     find_threshold,
     measure,
     precision_recall_curve,
-    rank_windows,
     sample_weights,
 )
 from callshot.records.frames import EVENTS
@@ -35,12 +40,14 @@ def make_ranked(
 ) -> RankedDetections:
     ordered = sorted(detections, key=lambda detection: -detection[0])
     annotated = np.full(RECORDINGS, missed)
+    outcomes = []
     for _, is_correct, recording in ordered:
         annotated[recording] += is_correct
+        outcomes.append(CORRECT if is_correct else FALSE_ALARM)
     return RankedDetections(
         "roar",
         np.array([score for score, _, _ in ordered], np.float64),
-        np.array([is_correct for _, is_correct, _ in ordered], np.int64),
+        np.array(outcomes, np.int64),
         np.array([recording for *_, recording in ordered], np.int64),
         annotated,
         np.arange(1.0, RECORDINGS + 1),
@@ -50,8 +57,9 @@ def make_ranked(
 def repeat(ranked: RankedDetections, weights: list[int]) -> list[tuple[float, int]]:
     """Return score and correctness of every detection as often as its recording counts."""
     rows = []
+    is_correct = ranked.outcome == CORRECT
     for score, correct, recording in zip(
-        ranked.score, ranked.is_correct, ranked.recording, strict=True
+        ranked.score, is_correct, ranked.recording, strict=True
     ):
         rows += [(float(score), int(correct))] * weights[recording]
     return rows
@@ -84,9 +92,10 @@ def test_average_precision_is_that_of_scikit_learn_if_nothing_is_missed(
     detections: list[tuple[int, bool, int]],
 ) -> None:
     ranked = make_ranked(detections, missed=0)
-    if not ranked.is_correct.any():
+    is_correct = ranked.outcome == CORRECT
+    if not is_correct.any():
         return
-    expected = average_precision_score(ranked.is_correct, ranked.score)
+    expected = average_precision_score(is_correct, ranked.score)
     value = average_precision(ranked, np.ones(RECORDINGS))
     assert value == pytest.approx(expected, abs=1e-12)
 
@@ -136,8 +145,8 @@ def test_the_threshold_of_an_aim_is_the_lowest_that_meets_it(
     hours = ranked.hours.sum()
     meeting = []
     for threshold in sorted(set(ranked.score.tolist()), reverse=True):
-        above = ranked.is_correct[ranked.score >= threshold]
-        if np.sum(above == 0) / hours <= aim:
+        above = ranked.outcome[ranked.score >= threshold]
+        if np.sum(above == FALSE_ALARM) / hours <= aim:
             meeting.append(threshold)
     curve = precision_recall_curve(ranked, "events")
     row = find_threshold(curve, "roar", aim).row(0, named=True)
@@ -191,7 +200,8 @@ def test_windows_are_correct_where_an_annotation_shares_time_with_them(
     detections = make_events(first)
     annotations = make_events(second)
     task = Task(detections, annotations, ["a", "b"], durations_s, 0.3)
-    ranked = rank_windows(task, "roar", window_s)
+    _, outcome = rank_events(task, "roar")
+    ranked = rank_windows(task, "roar", outcome, window_s)
     expected = []
     annotated = {"a": 0, "b": 0}
     for name in durations_s:
@@ -213,7 +223,8 @@ def test_windows_are_correct_where_an_annotation_shares_time_with_them(
             annotated[name] += is_positive
             if scores:
                 expected.append((max(scores), int(is_positive), "ab".index(name)))
-    rows = zip(ranked.score, ranked.is_correct, ranked.recording, strict=True)
+    is_correct = (ranked.outcome == CORRECT).astype(int)
+    rows = zip(ranked.score, is_correct, ranked.recording, strict=True)
     assert sorted(rows) == sorted(expected)
     assert ranked.annotated.tolist() == list(annotated.values())
     assert (np.diff(ranked.score) <= 0).all()

@@ -31,12 +31,16 @@ ANNOTATIONS = frame(
 )
 DETECTIONS = frame(
     ("a.wav", 10.5, 12.5, "roar", 0.9),  # correct
-    ("a.wav", 10.0, 11.0, "roar", 0.8),  # false: its call is taken
-    ("a.wav", 20.0, 22.0, "roar", 0.7),  # false: another label
+    ("a.wav", 10.0, 11.0, "roar", 0.8),  # misplaced: its call is taken
+    ("a.wav", 20.0, 22.0, "roar", 0.7),  # a wrong name
     ("b.wav", 30.0, 33.0, "roar", 0.6),  # correct
-    ("b.wav", 60.0, 61.0, "roar", 0.5),  # false, or unknown
-    ("silent.wav", 1.0, 2.0, "rumble", 0.4),  # false
+    ("b.wav", 60.0, 61.0, "roar", 0.5),  # a wrong name, or unknown
+    ("silent.wav", 1.0, 2.0, "rumble", 0.4),  # a false alarm
 )
+
+
+# Without the calls under what is called roar: three of the roars are false alarms.
+QUIET = frame(("a.wav", 11.6, 12.6, "roar"), ("b.wav", 30.0, 33.0, "roar"))
 
 
 def test_counts_and_metrics_of_each_class_are_as_counted_by_hand() -> None:
@@ -48,9 +52,11 @@ def test_counts_and_metrics_of_each_class_are_as_counted_by_hand() -> None:
     assert roar["recall"] == 1.0
     assert roar["f1"] == pytest.approx(4 / 7)
     assert roar["average_precision"] == pytest.approx(0.5 * 1 + 0.5 * 2 / 4)
-    assert roar["false_alarms_per_hour"] == pytest.approx(3 / 4)
+    assert (roar["wrong_name"], roar["misplaced"], roar["false_alarms"]) == (2, 1, 0)
+    assert roar["false_alarms_per_hour"] == 0
     rumble = events.filter(label="rumble").row(0, named=True)
     assert (rumble["precision"], rumble["recall"]) == (0.0, 0.0)
+    assert rumble["false_alarms_per_hour"] == pytest.approx(1 / 4)
     total = events.filter(pl.col("label").is_null()).row(0, named=True)
     assert (total["annotated"], total["detected"], total["correct"]) == (4, 6, 2)
     assert total["average_precision"] == pytest.approx((0.75 + 0 + 0) / 3)
@@ -70,13 +76,21 @@ def test_detections_of_calls_that_nobody_could_name_are_not_false() -> None:
 def test_every_detection_and_annotation_has_one_outcome() -> None:
     result = callshot.score_detections(DETECTIONS, ANNOTATIONS, recordings=HOURS)
     counts = dict(result.outcomes["outcome"].value_counts().iter_rows())
-    assert counts == {"correct": 2, "false": 4, "missed": 2}
+    assert counts == {
+        "correct": 2,
+        "wrong_name": 2,
+        "misplaced": 1,
+        "false_alarm": 1,
+        "missed": 2,
+    }
+    named = result.outcomes.filter(outcome="wrong_name")
+    assert named["annotated_label"].to_list() == ["rumble", "unclear"]
 
 
 def test_intervals_are_percentiles_over_all_samples_of_recordings() -> None:
     names = ["a.wav", "b.wav", "silent.wav"]
     result = callshot.score_detections(
-        DETECTIONS, ANNOTATIONS, recordings=HOURS, samples=4000
+        DETECTIONS, QUIET, recordings=HOURS, samples=4000
     )
     false = {"a.wav": 2, "b.wav": 1, "silent.wav": 0}
     values = [
@@ -102,7 +116,7 @@ def test_a_threshold_leaves_detections_out_but_not_from_average_precision() -> N
 
 def test_an_aim_gives_the_threshold_of_each_class() -> None:
     result = callshot.score_detections(
-        DETECTIONS, ANNOTATIONS, recordings=HOURS, false_alarms_per_hour=0.5
+        DETECTIONS, QUIET, recordings=HOURS, false_alarms_per_hour=0.5
     )
     rows = {row["label"]: row for row in result.thresholds.iter_rows(named=True)}
     assert rows["roar"]["threshold"] == 0.6
@@ -113,7 +127,7 @@ def test_an_aim_gives_the_threshold_of_each_class() -> None:
 
 def test_without_recordings_there_are_no_rates_and_a_note_says_so() -> None:
     result = callshot.score_detections(DETECTIONS, ANNOTATIONS)
-    assert set(result.scores["by"]) == {"events"}
+    assert set(result.scores["by"]) == {"events", "windows"}
     assert result.scores["false_alarms_per_hour"].null_count() == len(result.scores)
     assert any("--recordings" in note for note in result.notes)
     with pytest.raises(OptionError, match="needs the lengths of the recordings"):

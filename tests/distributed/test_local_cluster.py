@@ -108,22 +108,24 @@ def list_group(leader: int) -> list[psutil.Process]:
     return group
 
 
-def count_workers(leader: int, *, listening: bool) -> int:
-    """Return how many workers have started, or listen already."""
-    count = 0
+def has_worker(leader: int, megabytes: int = 0, *, listening: bool = False) -> bool:
+    """Return whether a worker has started, has imported so much, or listens already."""
     for process in list_group(leader):
         with suppress(psutil.Error):
-            if WORKER in " ".join(process.cmdline()):
-                count += not listening or bool(process.net_connections("tcp"))
-    return count
+            is_worker = WORKER in " ".join(process.cmdline())
+            is_large = process.memory_info().rss >= megabytes * 1e6
+            is_ready = not listening or bool(process.net_connections("tcp"))
+            if is_worker and is_large and is_ready:
+                return True
+    return False
 
 
 MOMENTS = {
     "first process": lambda pid: len(list_group(pid)) > 1,
-    "first worker": lambda pid: count_workers(pid, listening=False) > 0,
-    "both workers": lambda pid: count_workers(pid, listening=False) == 2,
-    "first listens": lambda pid: count_workers(pid, listening=True) > 0,
-    "both listen": lambda pid: count_workers(pid, listening=True) == 2,
+    "first worker": has_worker,
+    "first imports": lambda pid: has_worker(pid, 15),
+    "more imports": lambda pid: has_worker(pid, 30),
+    "first listens": lambda pid: has_worker(pid, listening=True),
 }
 
 

@@ -1,7 +1,7 @@
 """Commands on events: score, convert."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +10,7 @@ import typer
 from callshot.cli.app import FIELD, app, run_with_progress
 from callshot.cli.option_groups import with_groups
 from callshot.cli.options import Out, Quiet, Seed, parse_pairs
-from callshot.errors import OptionError, count_text
+from callshot.errors import InputError, OptionError, count_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from callshot.detection.events.clips import ClipOptions
     from callshot.detection.events.events import EventTable
     from callshot.records import Progress
+    from callshot.records.frames import Frame
+    from callshot.review.results import ReviewResults
 
 HOURS = {"h": 1.0, "d": 24.0}
 RATE = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*(?:/\s*(h|d))?\s*")
@@ -129,9 +131,9 @@ def score(
     reviewed: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE",
-            help="Table of some of the detections, with a column confirmed (yes or no). Estimates "
-            "the precision: how many of all detections are calls.",
+            metavar="REVIEW",
+            help="Folder of callshot review, or a table of some of the detections with a column "
+            "confirmed (yes or no). Estimates the precision: how many of all detections are calls.",
         ),
     ] = None,
     columns: Columns = None,
@@ -144,8 +146,10 @@ def score(
     """Compare detections with annotations: precision, recall, F1, AP, false alarms per hour.
 
     A detection is correct if it matches a call with the same label. Each detection and each call is
-    matched at most once. All scores are per class, by events and by windows, with intervals from a
-    bootstrap over recordings. Writes to DIR: scores.csv, precision_recall.csv, outcomes.csv (the
+    matched at most once. What is not correct is counted apart: calls with a wrong name, and false
+    alarms, which are on no annotated call. All scores are per class, by events and by windows, with
+    intervals from a bootstrap over recordings. If calls are too short to match any detection, the
+    scores by windows come first. Writes to DIR: scores.csv, precision_recall.csv, outcomes.csv (the
     outcome of every detection and call), thresholds.csv, call_density.csv, rejects.csv and the
     precision-recall curves.
 
@@ -159,18 +163,40 @@ def score(
 
     options = scoring.keywords()
     with run_with_progress("scoring", quiet=quiet), open_scores(out) as output:
+        verdicts, review_notes = _open_reviewed(reviewed)
         result = score_detections(
             detections,
             annotations,
             recordings=recordings,
-            reviewed=reviewed,
+            reviewed=verdicts,
             columns=parse_pairs("columns", columns, "label=Species"),
             **options,
         )
+        result = replace(result, notes=[*result.notes, *review_notes])
         write_scores(output, result, options, figure=figure)
     if not quiet:
         show_scores(result, Console())
         print(f"results in {out}")
+
+
+def _open_reviewed(reviewed: Path | None) -> "tuple[Frame | Path | None, list[str]]":
+    """Return the decisions of a review with notes, or the file of other reviewed events."""
+    from callshot.review.journal import is_review
+    from callshot.review.results import read_review
+
+    if reviewed is None or not is_review(reviewed):
+        return reviewed, []
+    results = read_review(reviewed, rejected=True)
+    if results.events.is_empty():
+        raise InputError(f"{reviewed}: nothing was decided yet in this review")
+    return results.events, _describe_conflicts(results)
+
+
+def _describe_conflicts(results: "ReviewResults") -> list[str]:
+    if not results.conflicts:
+        return []
+    calls = count_text(results.conflicts, "call")
+    return [f"{calls} left out, because reviewers disagree"]
 
 
 @app.command(rich_help_panel=FIELD)
@@ -273,10 +299,7 @@ def _convert(
     if not is_review(events):
         return convert_files(events, to, out, recordings, annotation_options)
     results, files = convert_review(events, to, out, recordings)
-    notes = [f"note: {note}" for note in results.notes]
-    if results.conflicts:
-        calls = count_text(results.conflicts, "call")
-        notes.append(f"note: {calls} left out, because reviewers disagree")
+    notes = [f"note: {note}" for note in _describe_conflicts(results)]
     return EventTable(results.events, notes=notes), files
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -14,11 +15,21 @@ from callshot.detection.scans.scan_files import FORMATS, INDEX_FOLDER, TABLES
 from callshot.detection.scores.score import DetectionScores
 from callshot.errors import count_text, printable
 from callshot.records import Reject
-from callshot.records.frames import DETECTION_METRICS, Frame
+from callshot.records.frames import DETECTION_METRICS, Frame, unique_values
 from callshot.report.corpus import describe_rejects
 from callshot.report.terminal import make_table, print_lines
 
-HEADINGS = ("precision", "recall", "F1", "AP", "false/h")
+COUNTS = {
+    "annotated": "calls",
+    "detected": "found",
+    "wrong_name": "wrong\nname",
+}
+HEADINGS = ("precision", "recall", "F1", "AP", "false\nalarms/h")
+COLUMN_NOTES = (
+    "wrong name: on a call of another class; misplaced: on a call of the class that is found "
+    "already, or that it fits too badly; false alarm: on no annotated call",
+    "below each value: 1st–99th percentile over recordings",
+)
 ALL_CLASSES = "all classes"
 MISSING = "–"
 MOST_REASONS = 5
@@ -28,14 +39,11 @@ MOST_EVENTS = 5  # the strongest, on screen
 
 def show_scores(result: DetectionScores, console: Console) -> None:
     """Print the scores of every class, thresholds and call density, then rejects and notes."""
-    for by in ("events", "windows"):
-        rows = result.scores.filter(by=by)
-        if len(rows) > 0:
-            _show_scores(rows, by, console)
+    print_lines(console, [f"note: {line}" for line in result.warnings], "yellow")
+    for by in unique_values(result.scores, "by"):
+        _show_scores(result.scores.filter(by=by), by, console)
     if len(result.scores) > 0:
-        console.print(
-            Text("below each value: 1st–99th percentile over recordings", "dim")
-        )
+        print_lines(console, COLUMN_NOTES, "dim")
     print_lines(console, _describe_thresholds(result.thresholds))
     _show_density(result.density, console)
     show_rejects(result.rejects, console)
@@ -43,15 +51,28 @@ def show_scores(result: DetectionScores, console: Console) -> None:
 
 
 def _show_scores(rows: Frame, by: str, console: Console) -> None:
-    table = make_table(f"by {by}", "calls", "detected", *HEADINGS)
+    table = make_table(f"by {by}", *COUNTS.values(), *HEADINGS)
     table.columns[0].no_wrap = False
+    table.padding = (0, 1, 0, 0)  # room for labels in 80 columns
     for row in rows.iter_rows(named=True):
-        counts = [str(row[name]) for name in ("annotated", "detected")]
+        counts = [str(row[name]) for name in COUNTS]
         cells = [_format_score(row, metric) for metric in DETECTION_METRICS]
         label = row["label"]
         name = Text(ALL_CLASSES, "bold") if label is None else Text(printable(label))
         table.add_row(name, *counts, *cells)
     console.print(table)
+    print_lines(console, [_describe_found(rows.row(-1, named=True))])
+
+
+def _describe_found(total: dict[str, Any]) -> str:
+    """Return what the detections of all classes are."""
+    outcomes = [
+        f"{total['correct']} correct",
+        f"{total['wrong_name']} with a wrong name",
+        f"{total['misplaced']} misplaced",
+        f"{total['false_alarms']} false alarms",
+    ]
+    return f"of {total['detected']} found: {', '.join(outcomes)}"
 
 
 def _format_score(row: dict[str, float | None], metric: str) -> str:
@@ -79,7 +100,8 @@ def _describe_thresholds(thresholds: Frame) -> Iterator[str]:
         if row["is_lowest"]:
             lower = "; all detections meet it, a lower threshold may too"
         recall = "unknown" if row["recall"] is None else f"{row['recall']:.2f}"
-        yield f"{aim}: score {row['threshold']:.6g} or more, recall {recall}{lower}"
+        found = f"recall by {row['by']} {recall}"
+        yield f"{aim}: score {row['threshold']:.6g} or more, {found}{lower}"
 
 
 def _show_density(density: Frame, console: Console) -> None:
@@ -89,17 +111,25 @@ def _show_density(density: Frame, console: Console) -> None:
         "call density", "scores", "detections", "reviewed", "confirmed", "calls"
     )
     for row in density.iter_rows(named=True):
-        scores = f"{row['lowest_score']:.3g} to {row['highest_score']:.3g}"
         name = Text(printable(row["label"]))
         if row["bin"] is None:
             scores = "all"
             name.stylize("bold")
+        else:
+            scores = f"{row['lowest_score']:.3g} to {row['highest_score']:.3g}"
         counts = [
             str(row[column]) for column in ("detections", "reviewed", "confirmed")
         ]
         interval = f"{row['calls_p01']:.0f}–{row['calls_p99']:.0f}"
         table.add_row(name, scores, *counts, f"{row['calls']:.0f} ({interval})")
     console.print(table)
+    relabelled = density.filter(density["relabelled"] > 0)
+    for row in relabelled.iter_rows(named=True):
+        line = (
+            f"{row['label']}: {row['relabelled']} of the calls are detections of other labels "
+            "that reviewers gave this one"
+        )
+        print_lines(console, [line], "dim")
 
 
 def show_rejects(rejects: Sequence[Reject], console: Console) -> None:

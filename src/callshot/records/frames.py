@@ -272,6 +272,9 @@ ACTIVITY: Schema = {
 # Scores of detections against annotations, per class; the row without a label is on all classes,
 # its average precision is the mean over classes. `by` is "events" or "windows". p01 and p99 are
 # percentiles over samples of recordings. False alarms are null where lengths are not known.
+# `unreachable` counts calls that are too short for the IoU, by events. What was detected is
+# `correct`, `wrong_name` (a call of another class), `misplaced` (a call of the class, but found
+# already or not well enough) or among `false_alarms` (no annotated call).
 DETECTION_METRICS = (
     "precision",
     "recall",
@@ -279,12 +282,19 @@ DETECTION_METRICS = (
     "average_precision",
     "false_alarms_per_hour",
 )
+DETECTED: Schema = {
+    "detected": pl.Int64,
+    "correct": pl.Int64,
+    "wrong_name": pl.Int64,
+    "misplaced": pl.Int64,
+    "false_alarms": pl.Int64,
+}
 DETECTION_SCORES: Schema = {
     "by": pl.String,
     "label": pl.String,
     "annotated": pl.Int64,
-    "detected": pl.Int64,
-    "correct": pl.Int64,
+    "unreachable": pl.Int64,
+    **DETECTED,
     **{
         f"{metric}{percentile}": pl.Float64
         for metric in DETECTION_METRICS
@@ -296,15 +306,16 @@ PRECISION_RECALL: Schema = {
     "by": pl.String,
     "label": pl.String,
     "threshold": pl.Float64,
-    "detected": pl.Int64,
-    "correct": pl.Int64,
+    **DETECTED,
     "precision": pl.Float64,
     "recall": pl.Float64,
     "false_alarms_per_hour": pl.Float64,
 }
 # The lowest threshold with at most `aim_per_hour` false alarms, null if there is none. `is_lowest`:
-# all detections meet the aim, so a lower threshold may too.
+# all detections meet the aim, so a lower threshold may too. False alarms are counted by events,
+# precision and recall are by `by`.
 AIM_THRESHOLDS: Schema = {
+    "by": pl.String,
     "label": pl.String,
     "aim_per_hour": pl.Float64,
     "threshold": pl.Float64,
@@ -313,8 +324,9 @@ AIM_THRESHOLDS: Schema = {
     "recall": pl.Float64,
     "is_lowest": pl.Boolean,
 }
-# What became of every detection and annotation. `outcome`: correct, false, missed, or unknown (a
-# detection on an annotation whose label means that nobody knows).
+# What became of every detection and annotation. `outcome`: correct, wrong_name, misplaced or
+# false_alarm as in DETECTION_SCORES, missed, or unknown (a detection on an annotation whose label
+# means that nobody knows). `annotated_label` is the label of the call under a wrong name.
 OUTCOMES: Schema = {
     "recording": pl.String,
     "start_s": pl.Float64,
@@ -322,9 +334,12 @@ OUTCOMES: Schema = {
     "label": pl.String,
     "score": pl.Float64,
     "outcome": pl.String,
+    "annotated_label": pl.String,
 }
 # How many detections are calls, from a few that were reviewed: per bin of the scores, and (`bin`
 # null) in total. `share` is the mean of the posterior, `calls` is share times detections.
+# `relabelled` counts detections of other labels that reviewers gave this label; they are in the
+# calls of the total.
 CALL_DENSITY: Schema = {
     "label": pl.String,
     "bin": pl.Int64,
@@ -333,6 +348,7 @@ CALL_DENSITY: Schema = {
     "detections": pl.Int64,
     "reviewed": pl.Int64,
     "confirmed": pl.Int64,
+    "relabelled": pl.Int64,
     "share": pl.Float64,
     "share_p01": pl.Float64,
     "share_p99": pl.Float64,

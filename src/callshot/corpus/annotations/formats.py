@@ -163,7 +163,9 @@ def read_annotations(
     else:
         reader = find_format(format)
         reason = "asked for"
-    annotation_file = AnnotationFile(path, reader.name, reason, options.label)
+    annotation_file = AnnotationFile(
+        path, reader.name, reason, options.label, keep_early=options.keep_early
+    )
     reader.read(annotation_file, options)
     annotation_file.notes += annotation_file.describe_filled()
     return annotation_file

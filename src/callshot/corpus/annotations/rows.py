@@ -98,6 +98,8 @@ class AnnotationOptions:
         Whether to read files behind links that lead outside the folder.
     exclude
         Files and folders to skip.
+    keep_early
+        Whether to keep rows that start before their recording; they are rejects otherwise.
 
     Examples
     --------
@@ -113,6 +115,7 @@ class AnnotationOptions:
     time_unit: str | None = None
     rename: Mapping[str, str] = field(default_factory=dict)
     follow_links: bool = False
+    keep_early: bool = False
 
     def __post_init__(self) -> None:
         if self.label is not None and not self.label.strip():
@@ -143,6 +146,7 @@ class AnnotationFile:
 
     `reason` is how the format was recognised, `notes` are decisions that the user should know.
     `label` is the label of rows that have none, `filled` the number of these rows.
+    `keep_early` keeps rows that start before their recording.
     """
 
     path: Path
@@ -153,6 +157,7 @@ class AnnotationFile:
     annotations: list[Annotation] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    keep_early: bool = False
 
     @contextmanager
     def rejecting(self, row: int) -> Iterator[None]:
@@ -189,7 +194,7 @@ class AnnotationFile:
             in_frames=in_frames,
             extra=extra or {},
         )
-        check_annotation(annotation)
+        check_annotation(annotation, keep_early=self.keep_early)
         self.annotations.append(annotation)
         self.filled += is_filled
 
@@ -200,14 +205,14 @@ class AnnotationFile:
             yield f"{rows} without a label: labelled {self.label} (--label)"
 
 
-def check_annotation(annotation: Annotation) -> None:
+def check_annotation(annotation: Annotation, *, keep_early: bool = False) -> None:
     """Raise RowError if an annotation has impossible times or no label."""
     start_s = annotation.start_s
     end_s = annotation.end_s
     for time in (start_s, end_s):
         if time is not None and not math.isfinite(time):
             raise RowError(f"expected a finite time, got {time!r}")
-    if start_s < 0:
+    if start_s < 0 and not keep_early:
         raise RowError(f"starts at {start_s!r}; a time cannot be negative")
     if end_s is None:
         if start_s != 0:

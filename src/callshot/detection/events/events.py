@@ -5,7 +5,7 @@ that `callshot segment` reads. A row is an event or a reject.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -59,6 +59,7 @@ VERDICTS = {
 NO_OPTIONS = AnnotationOptions()
 PARQUET = ".parquet"
 RESULT_LISTS = ("scan.json", "export.json")  # of callshot scan, of callshot convert
+PLACE = {"file": pl.String, "row": pl.Int64}  # of a row in the files that were read
 
 
 @dataclass(frozen=True)
@@ -111,31 +112,81 @@ def read_events(
     Without `recordings`, every file must name the recordings of its rows. Results of callshot must
     be as they were written, except a text file that is given by its own path: people edit these.
     """
-    if path.suffix.lower() == PARQUET or path.is_dir():
-        check_result(path, RESULT_LISTS)
+    _check_unchanged(path)
     if recordings is None:
-        return _read_named(path, annotation_options)
-    if path.suffix.lower() == PARQUET:
-        corpus_annotations = CorpusAnnotations(recordings.library)
-        annotation_file = _read_parquet_rows(path)
-        corpus_annotations.add(annotation_file, PurePosixPath(path.name))
-    else:
-        corpus_annotations = read_corpus_annotations(
-            recordings.library, path, "auto", annotation_options, no_progress
-        )
+        rows, rejects, notes = _read_named(path, annotation_options)
+        return EventTable(events_frame(rows), rejects, notes)
+    corpus_annotations = _read_matched(path, recordings, annotation_options)
     errors = dict(recordings.errors)
     calls, rejects = make_calls(
         corpus_annotations.annotations, dict(recordings.recordings), errors, str.strip
     )
     rejects = [*corpus_annotations.rejects, *corpus_annotations.skipped_files, *rejects]
-    rows: list[Row] = []
+    rows = []
     for call in calls:
         _add_row(rows, rejects, call.annotation, call.path, call.start_s, call.end_s)
     return EventTable(events_frame(rows), rejects, sorted(corpus_annotations.notes))
 
 
-def _read_named(path: Path, annotation_options: AnnotationOptions) -> EventTable:
-    """Read files that name the recordings of their rows."""
+def read_unchecked_events(
+    path: Path,
+    recordings: RecordingFolder | None = None,
+    annotation_options: AnnotationOptions = NO_OPTIONS,
+) -> EventTable:
+    """Read events as `read_events` does, but keep all that have a start, an end and a label.
+
+    Events may begin before their recording or end after it, and may be there twice. They also have
+    the columns of PLACE.
+    """
+    options = replace(annotation_options, keep_early=True)
+    _check_unchanged(path)
+    if recordings is None:
+        rows, rejects, notes = _read_named(path, options)
+        return EventTable(_placed_frame(rows), rejects, notes)
+    corpus_annotations = _read_matched(path, recordings, options)
+    rejects = [*corpus_annotations.rejects, *corpus_annotations.skipped_files]
+    rows = []
+    for name, annotation in corpus_annotations.annotations:
+        if name in recordings.errors:
+            rejects.append(annotation.reject(recordings.errors[name]))
+            continue
+        recording = recordings.recordings[name]
+        unit = recording.rate_hz if annotation.in_frames else 1.0
+        end_s = recording.duration_s
+        if annotation.end_s is not None:
+            end_s = annotation.end_s / unit
+        _add_row(rows, rejects, annotation, name, annotation.start_s / unit, end_s)
+    return EventTable(_placed_frame(rows), rejects, sorted(corpus_annotations.notes))
+
+
+def _placed_frame(rows: list[Row]) -> Frame:
+    return pl.DataFrame(rows, schema={**EVENTS, **PLACE})
+
+
+def _check_unchanged(path: Path) -> None:
+    """Raise InputError if a result of callshot is not as it was written; text may be edited."""
+    if path.suffix.lower() == PARQUET or path.is_dir():
+        check_result(path, RESULT_LISTS)
+
+
+def _read_matched(
+    path: Path, recordings: RecordingFolder, annotation_options: AnnotationOptions
+) -> CorpusAnnotations:
+    """Read a file or folder, and find the recording of each row."""
+    if path.suffix.lower() != PARQUET:
+        return read_corpus_annotations(
+            recordings.library, path, "auto", annotation_options, no_progress
+        )
+    corpus_annotations = CorpusAnnotations(recordings.library)
+    annotation_file = _read_parquet_rows(path, annotation_options)
+    corpus_annotations.add(annotation_file, PurePosixPath(path.name))
+    return corpus_annotations
+
+
+def _read_named(
+    path: Path, annotation_options: AnnotationOptions
+) -> tuple[list[Row], Rejects, list[str]]:
+    """Read files that name the recordings of their rows; return rows, rejects and notes."""
     rows: list[Row] = []
     rejects: Rejects = []
     notes: dict[str, None] = {}
@@ -146,14 +197,14 @@ def _read_named(path: Path, annotation_options: AnnotationOptions) -> EventTable
             name = _check_named(annotation)
             end_s = annotation.end_s
             _add_row(rows, rejects, annotation, name, annotation.start_s, end_s)
-    return EventTable(events_frame(rows), rejects, list(notes))
+    return rows, rejects, list(notes)
 
 
 def _read_files(
     path: Path, annotation_options: AnnotationOptions
 ) -> Iterator[AnnotationFile]:
     if path.suffix.lower() == PARQUET:
-        yield _read_parquet_rows(path)
+        yield _read_parquet_rows(path, annotation_options)
         return
     if not path.is_dir():
         yield read_annotations(path, options=annotation_options)
@@ -192,7 +243,8 @@ def _add_row(
         rejects.append(annotation.reject(error))
         return
     row = {"recording": recording, "start_s": start_s, "end_s": end_s}
-    rows.append({**row, "label": annotation.label.strip(), **cells})
+    place = {"file": annotation.file, "row": annotation.row}
+    rows.append({**row, "label": annotation.label.strip(), **cells, **place})
 
 
 def _parse_cells(extra: Mapping[str, Cell]) -> Row:
@@ -223,11 +275,18 @@ def _parse_verdict(cell: Cell) -> bool | None:
     return VERDICTS[text]
 
 
-def _read_parquet_rows(path: Path) -> AnnotationFile:
+def _read_parquet_rows(
+    path: Path, annotation_options: AnnotationOptions
+) -> AnnotationFile:
     """Read the rows of a Parquet file that has the columns of EVENTS, or some of them."""
     frame = read_parquet(path)
     check_columns(path, frame.columns, REQUIRED)
-    annotation_file = AnnotationFile(path, "parquet", "its suffix is .parquet")
+    annotation_file = AnnotationFile(
+        path,
+        "parquet",
+        "its suffix is .parquet",
+        keep_early=annotation_options.keep_early,
+    )
     columns = [name for name in EVENTS if name in frame.columns]
     try:
         frame = frame.select([pl.col(name).cast(EVENTS[name]) for name in columns])

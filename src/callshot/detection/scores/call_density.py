@@ -4,6 +4,8 @@ A count over a threshold is biased: it has false alarms, and their share is not 
 detections of a class are split into bins of equal numbers by their scores, listeners review a few
 of each bin, and the share of calls in a bin has a Beta distribution. Its sum over bins, each by its
 size, is the number of calls with its uncertainty (Navine et al. 2024, "All thresholds barred").
+Detections of other labels that reviewers gave the label of a class are added to its total as they
+are: how many more there are among detections that nobody reviewed is not estimated.
 """
 
 from collections.abc import Sequence
@@ -13,6 +15,7 @@ import numpy as np
 import polars as pl
 from scipy import stats
 
+from callshot.detection.scores.reviewed_detections import Verdicts
 from callshot.errors import InputError
 from callshot.fewshot.kernels import streams
 from callshot.records import FloatArray
@@ -25,27 +28,40 @@ INTERVAL = (1, 99)
 Columns = dict[str, Sequence[float]]
 
 
-def estimate_density(detections: Frame, reviewed: Frame, bins: int, seed: int) -> Frame:
-    """Estimate the number of calls of each class that has reviewed events.
-
-    Rows of `reviewed` without a verdict in `confirmed` do not count.
-    """
-    verdicts = reviewed.filter(pl.col("confirmed").is_not_null())
-    if verdicts.is_empty():
-        raise InputError("reviewed: no row has yes or no in its column confirmed")
-    if verdicts["score"].has_nulls() or detections["score"].has_nulls():
-        raise InputError("reviewed: every event needs a score, to know its bin")
+def estimate_density(
+    detections: Frame, verdicts: Verdicts, bins: int, seed: int
+) -> Frame:
+    """Estimate the number of calls of each class with reviewed or relabelled detections."""
+    if detections["score"].has_nulls():
+        raise InputError("reviewed: every detection needs a score, to know its bin")
+    reviewed = verdicts.detections
     parts = []
-    for label in sorted(set(verdicts["label"])):
-        part = _estimate_class(
-            label,
-            detections.filter(label=label)["score"].to_numpy(),
-            verdicts.filter(label=label),
-            bins,
-            seed,
-        )
-        parts.append(part)
+    for label in sorted({*reviewed["label"], *verdicts.relabelled}):
+        scores = detections.filter(label=label)["score"].to_numpy()
+        relabelled = verdicts.relabelled.get(label, 0)
+        if len(scores) == 0:
+            parts.append(_count_relabelled(label, relabelled))
+            continue
+        own = reviewed.filter(label=label)
+        part = _estimate_class(label, scores, own, bins, seed)
+        parts.append(_add_relabelled(part, relabelled))
     return concat_frames(parts, CALL_DENSITY)
+
+
+def _count_relabelled(label: str, relabelled: int) -> Frame:
+    """Return the total of a class without detections of its own."""
+    row: dict[str, float | str | None] = dict.fromkeys(CALL_DENSITY)
+    row |= dict.fromkeys(("detections", "reviewed", "confirmed"), 0)
+    row |= dict.fromkeys(("relabelled", "calls", "calls_p01", "calls_p99"), relabelled)
+    row["label"] = label
+    return pl.DataFrame([row], schema=dict(CALL_DENSITY))
+
+
+def _add_relabelled(density: Frame, relabelled: int) -> Frame:
+    """Return the bins and the total of a class with the calls of other labels in the total."""
+    added = pl.when(pl.col("bin").is_null()).then(relabelled).otherwise(0)
+    calls = [pl.col(name) + added for name in ("calls", "calls_p01", "calls_p99")]
+    return density.with_columns(added.cast(pl.Int64).alias("relabelled"), *calls)
 
 
 @dataclass(frozen=True)
@@ -86,8 +102,6 @@ class _Bins:
 def _estimate_class(
     label: str, scores: FloatArray, verdicts: Frame, bins: int, seed: int
 ) -> Frame:
-    if len(scores) == 0:
-        raise InputError(f"reviewed: no detection is labelled {label!r}")
     parts = _fill_bins(quantile_edges(scores, bins), scores, verdicts)
     rejected = parts.reviewed - parts.confirmed
     shares = stats.beta(parts.confirmed + PRIOR, rejected + PRIOR)
@@ -102,7 +116,8 @@ def _estimate_class(
     )
     numbers = [*range(1, len(parts.detections) + 1), None]
     columns = {name: [*rows[name], *total[name]] for name in rows}
-    return make_frame(CALL_DENSITY, {"bin": numbers, **columns}, {"label": label})
+    constants = {"label": label, "relabelled": 0}
+    return make_frame(CALL_DENSITY, {"bin": numbers, **columns}, constants)
 
 
 def _fill_bins(edges: FloatArray, scores: FloatArray, verdicts: Frame) -> _Bins:

@@ -4,40 +4,45 @@
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 
 import numpy as np
-import polars as pl
 
-from callshot.corpus.renaming import make_annotation_options
-from callshot.detection.events.events import (
-    EventTable,
-    RecordingFolder,
-    complete_events,
-    open_recordings,
-    read_events,
-    rename_recordings,
-)
+from callshot.detection.events.events import rename_recordings
 from callshot.detection.scores.call_density import estimate_density
+from callshot.detection.scores.rank_detections import (
+    Task,
+    rank_events,
+    rank_windows,
+    sort_outcomes,
+)
 from callshot.detection.scores.ranked_detections import (
     RankedDetections,
     Scores,
-    Task,
     find_threshold,
     measure,
     precision_recall_curve,
-    rank_events,
-    rank_windows,
     sample_weights,
-    sort_outcomes,
     sum_counts,
+)
+from callshot.detection.scores.reviewed_detections import find_verdicts
+from callshot.detection.scores.score_advice import (
+    describe_task,
+    is_misleading,
+    warn_unreachable,
+)
+from callshot.detection.scores.score_input import (
+    Events,
+    Recordings,
+    ScoreInput,
+    open_input,
 )
 from callshot.errors import InputError, OptionError, count_text
 from callshot.records import FloatArray, Reject
 from callshot.records.frames import (
     AIM_THRESHOLDS,
     CALL_DENSITY,
+    DETECTED,
     DETECTION_SCORES,
     OUTCOMES,
     PRECISION_RECALL,
@@ -46,23 +51,22 @@ from callshot.records.frames import (
     empty_default,
     make_frame,
 )
-from callshot.storage import to_path
 
-Events = Frame | Path | str
-Recordings = Mapping[str, float] | Path | str
 Ranked = Mapping[str, Sequence[RankedDetections]]  # by events and by windows
 
-FEW_RECORDINGS = 5
 INTERVAL = {"_p01": 1, "_p99": 99}
 NO_LENGTHS = (
-    "without the recordings (--recordings) there are no false alarms per hour, no "
-    "scores by windows, and recordings without any event are not counted"
+    "without the recordings (--recordings) there are no false alarms per hour, and "
+    "recordings without any event are not counted"
 )
 
 
 @dataclass(frozen=True)
 class DetectionScores:
-    """The scores of detections: frames (see `callshot.records.frames`), rejected rows and notes."""
+    """The scores of detections: frames (see `callshot.records.frames`), rejected rows and notes.
+
+    The scores to believe come first in `scores` and `curve`; `warnings` say why.
+    """
 
     scores: Frame = empty_default(DETECTION_SCORES)
     curve: Frame = empty_default(PRECISION_RECALL)
@@ -71,6 +75,7 @@ class DetectionScores:
     density: Frame = empty_default(CALL_DENSITY)
     rejects: Sequence[Reject] = ()
     notes: Sequence[str] = ()
+    warnings: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -105,29 +110,6 @@ class ScoreOptions:
             raise OptionError(f"samples: expected 1 or more, got {self.samples}")
 
 
-@dataclass
-class _Input:
-    """What was read: events by the names of recordings, their lengths, rejects and notes."""
-
-    folder: RecordingFolder | None = None
-    durations_s: dict[str, float] = field(default_factory=dict)
-    rejects: list[Reject] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    def read(self, events: Events, columns: Mapping[str, str] | None = None) -> Frame:
-        """Return the events of a file, or of a frame."""
-        if isinstance(events, pl.DataFrame):
-            table = EventTable(complete_events(events))
-        else:
-            annotation_options = make_annotation_options(columns=columns or {})
-            table = read_events(to_path(events), self.folder, annotation_options)
-        self.rejects += table.rejects
-        self.notes += table.notes
-        if self.durations_s:
-            return rename_recordings(table.events, self.durations_s)
-        return table.events
-
-
 def score_detections(
     detections: Events,
     annotations: Events | None = None,
@@ -153,9 +135,10 @@ def score_detections(
         score. Files are CSV, Parquet, or in any format that `callshot.segment` reads.
     recordings : path or mapping, optional
         The folder of all recordings that were annotated in full, also of those without any call;
-        or the length in seconds by name. False alarms per hour and scores by windows need it.
+        or the length in seconds by name. False alarms per hour need it. Events are cut to it.
     reviewed : frame or path, optional
-        Some of the detections, with a column `confirmed`; gives the call density.
+        Some of the detections, with a column `confirmed`; gives the call density. Of a review:
+        `callshot.read_review(folder, rejected=True).events`.
     columns : mapping, optional
         Our name of a column of the annotations → its name in the file, e.g. {"label": "Species"}.
     iou : float
@@ -167,7 +150,7 @@ def score_detections(
     false_alarms_per_hour : float, optional
         Also find the threshold that would have met this aim, for each class.
     unknown : str, optional
-        The label of annotations that nobody could name: detections on them are no false alarms.
+        The label of annotations that nobody could name: detections on them are not wrong.
     bins : int
         Bins of scores in the call density.
     samples, seed : int
@@ -208,33 +191,42 @@ def score_detections(
     )
     if annotations is None and reviewed is None:
         raise OptionError("give annotations, or reviewed detections (--reviewed)")
-    source = _open_input(recordings)
-    events = source.read(detections)
+    source = open_input(recordings)
+    events = source.read(detections, "detections")
     frames = {}
+    warnings: list[str] = []
     if annotations is not None:
-        truth = source.read(annotations, columns)
-        frames = _score(_make_task(events, truth, source, options), source, options)
+        truth = source.read(annotations, "annotations", columns)
+        task = _make_task(events, truth, source, options)
+        frames = _score(task, source, options)
+        warnings += warn_unreachable(frames["scores"], task)
     if reviewed is not None:
-        verdicts = source.read(reviewed)
-        frames["density"] = estimate_density(
-            events, verdicts, options.bins, options.seed
-        )
+        frames["density"] = _estimate_density(events, reviewed, source, options)
     notes = list(dict.fromkeys(source.notes))
-    return DetectionScores(**frames, rejects=source.rejects, notes=notes)
+    return DetectionScores(
+        **frames, rejects=source.rejects, notes=notes, warnings=warnings
+    )
 
 
-def _open_input(recordings: Recordings | None) -> _Input:
-    if recordings is None:
-        return _Input()
-    if isinstance(recordings, Mapping):
-        return _Input(durations_s=dict(recordings))
-    folder = open_recordings(to_path(recordings))
-    rejects = [Reject(path, None, str(error)) for path, error in folder.errors.items()]
-    return _Input(folder, folder.durations_s, rejects)
+def _estimate_density(
+    detections: Frame, reviewed: Events, source: ScoreInput, options: ScoreOptions
+) -> Frame:
+    """Return how many of the detections are calls."""
+    verdicts = find_verdicts(detections, source.read_reviewed(reviewed))
+    if verdicts.elsewhere:
+        source.notes.append(
+            f"{verdicts.elsewhere} reviewed events are on no detection; they do not count"
+        )
+    if verdicts.detections["confirmed"].all():
+        source.notes.append(
+            "reviewed: all verdicts are yes; if only confirmed detections were kept, the call "
+            "density is too high: give the folder of the review, or its table with those rejected"
+        )
+    return estimate_density(detections, verdicts, options.bins, options.seed)
 
 
 def _make_task(
-    detections: Frame, annotations: Frame, source: _Input, options: ScoreOptions
+    detections: Frame, annotations: Frame, source: ScoreInput, options: ScoreOptions
 ) -> Task:
     """Return what is scored; detections and annotations name recordings in the same way."""
     names = {*annotations["recording"], *source.durations_s}
@@ -270,23 +262,28 @@ def _check_known(events: Frame, durations_s: Mapping[str, float]) -> None:
             )
 
 
-def _score(task: Task, source: _Input, options: ScoreOptions) -> dict[str, Frame]:
+def _score(task: Task, source: ScoreInput, options: ScoreOptions) -> dict[str, Frame]:
     """Return the frames of all classes, by events and by windows."""
     labels = task.labels
     if not labels:
         raise InputError("there are no detections and no annotations to score")
     _check_scores(task.detections, options)
-    source.notes += _describe_task(task)
+    source.notes += describe_task(task)
     matched = [rank_events(task, label) for label in labels]
-    ranked = {"events": [detections for detections, _ in matched]}
-    if task.durations_s:
-        windows = [rank_windows(task, label, options.window_s) for label in labels]
-        ranked["windows"] = windows
+    events = [detections for detections, _ in matched]
+    windows = [
+        rank_windows(task, label, outcome, options.window_s)
+        for label, (_, outcome) in zip(labels, matched, strict=True)
+    ]
+    ranked = {"events": events, "windows": windows}
+    if is_misleading(events):
+        ranked = {"windows": windows, "events": events}
     curve = _trace_curves(ranked)
+    first = next(iter(ranked))
     return {
         "scores": _score_all(ranked, len(task.recordings), options),
         "curve": curve,
-        "thresholds": _find_thresholds(curve, labels, task, options),
+        "thresholds": _find_thresholds(curve, first, task, options),
         "outcomes": sort_outcomes([outcome for _, outcome in matched]),
     }
 
@@ -328,23 +325,6 @@ def _check_scores(detections: Frame, options: ScoreOptions) -> None:
         raise InputError("detections have no scores; a threshold needs them")
 
 
-def _describe_task(task: Task) -> list[str]:
-    """Describe what the user should know before the scores are believed."""
-    notes = []
-    detected = {*task.detections["label"]}
-    annotated = {*task.annotations["label"]}
-    if detected and annotated and detected.isdisjoint(annotated):
-        notes.append(
-            f"no label is both detected ({', '.join(sorted(detected))}) "
-            f"and annotated ({', '.join(sorted(annotated))})"
-        )
-    count = len(task.recordings)
-    if count < FEW_RECORDINGS:
-        recordings = count_text(count, "recording")
-        notes.append(f"intervals from {recordings} are too narrow")
-    return notes
-
-
 def _score_row(
     by: str,
     label: str | None,
@@ -359,7 +339,9 @@ def _score_row(
     counts = sum_counts(
         [detections.above(options.threshold) for detections in classes], once
     )
-    columns = {name: counts[name] for name in ("annotated", "detected", "correct")}
+    columns = {name: counts[name] for name in ("annotated", *DETECTED)}
+    unreachable = sum(detections.unreachable for detections in classes)
+    columns["unreachable"] = np.array([unreachable])
     for metric, value in values.items():
         columns[metric] = value
         columns |= _percentiles(metric, value, samples)
@@ -378,10 +360,11 @@ def _percentiles(metric: str, value: FloatArray, samples: Scores) -> Scores:
     }
 
 
-def _find_thresholds(
-    curve: Frame, labels: Sequence[str], task: Task, options: ScoreOptions
-) -> Frame:
-    """Return the threshold of each class that would have met the aim, by events."""
+def _find_thresholds(curve: Frame, by: str, task: Task, options: ScoreOptions) -> Frame:
+    """Return the threshold of each class that would have met the aim, by events.
+
+    Its precision and recall are by `by`.
+    """
     aim = options.false_alarms_per_hour
     if aim is None:
         return concat_frames([], AIM_THRESHOLDS)
@@ -389,6 +372,5 @@ def _find_thresholds(
         raise OptionError(
             "false_alarms: an aim per hour needs the lengths of the recordings (--recordings)"
         )
-    events = curve.filter(by="events")
-    rows = [find_threshold(events.filter(label=label), label, aim) for label in labels]
+    rows = [find_threshold(curve, label, aim, by) for label in task.labels]
     return concat_frames(rows, AIM_THRESHOLDS)

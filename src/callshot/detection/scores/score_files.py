@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from callshot.corpus.segment_table import REJECTS, write_rejects
 from callshot.detection.scores.score import DetectionScores
 from callshot.records.csv_cells import write_csv_frame
-from callshot.records.frames import Frame, unique_values
+from callshot.records.frames import DETECTED, Frame, unique_values
 from callshot.report.figures.figure_io import Pages, make_pages, render
 from callshot.report.figures.layout import (
     PageLayout,
@@ -69,8 +69,24 @@ def write_scores(
                 names += [path.name for path in render(page, folder)]
         return names
 
-    facts = {"version": __version__, "options": dict(options), "notes": result.notes}
+    facts = {
+        "version": __version__,
+        "options": dict(options),
+        "totals": _sum_up(result.scores),
+        "warnings": result.warnings,
+        "notes": result.notes,
+    }
     return output.write(make, facts)
+
+
+def _sum_up(scores: Frame) -> dict[str, dict[str, int]]:
+    """Return the counts of all classes together, by events and by windows."""
+    totals = scores.filter(scores["label"].is_null())
+    names = ("annotated", "unreachable", *DETECTED)
+    return {
+        row["by"]: {name: row[name] for name in names}
+        for row in totals.iter_rows(named=True)
+    }
 
 
 def plan_curves(result: DetectionScores) -> Pages:

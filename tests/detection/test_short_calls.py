@@ -1,0 +1,116 @@
+"""Calls that are much shorter than the windows of a detector."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import callshot
+from callshot.cli import app
+from callshot.detection.scores.event_matching import interval_iou
+
+COLUMNS = ["recording", "start_s", "end_s", "label", "score"]
+HOUR = {"a.wav": 3600.0}
+
+
+def frame(rows):
+    return pl.DataFrame(rows, COLUMNS[: len(rows[0])], orient="row")
+
+
+def make_calls(length_s: float, count: int = 20):
+    """Return calls, and detections of 3 s that contain all of them but one."""
+    starts = [30.0 * number + 1 for number in range(count)]
+    calls = [("a.wav", start, start + length_s, "hoot") for start in starts]
+    found = [("a.wav", start - 1, start + 2, "hoot", 0.5) for start in starts[1:]]
+    return calls, found
+
+
+def score(found, calls, **options):
+    return callshot.score_detections(
+        frame(found), frame(calls), recordings=HOUR, **options
+    )
+
+
+def test_scores_by_windows_come_first_where_no_detection_can_match_a_call() -> None:
+    calls, found = make_calls(0.7)
+    result = score(found, calls, false_alarms_per_hour=1.0)
+    assert result.scores["by"][0] == "windows"
+    assert result.scores["recall"][0] == pytest.approx(19 / 20)
+    assert result.curve["by"][0] == "windows"
+    events = result.scores.filter(by="events", label="hoot").row(0, named=True)
+    assert (events["unreachable"], events["recall"]) == (20, 0.0)
+    assert (events["misplaced"], events["false_alarms"]) == (19, 0)
+    assert any("20 of 20" in warning for warning in result.warnings)
+    threshold = result.thresholds.row(0, named=True)
+    assert (threshold["by"], threshold["recall"]) == ("windows", pytest.approx(0.95))
+
+
+def test_scores_by_events_come_first_where_calls_are_long_enough() -> None:
+    calls, found = make_calls(1.0)
+    result = score(found, calls)
+    assert result.scores["by"][0] == "events"
+    assert result.scores["recall"][0] == pytest.approx(19 / 20)
+    assert not result.warnings
+
+
+def test_a_few_short_calls_are_counted_without_another_order() -> None:
+    calls, found = make_calls(1.0)
+    short = ("a.wav", 1000.0, 1000.2, "hoot")
+    result = score(found, [*calls, short])
+    assert result.scores["by"][0] == "events"
+    assert any("1 of 21" in warning for warning in result.warnings)
+
+
+@settings(max_examples=25)
+@given(st.floats(0.01, 3.0), st.floats(0.05, 1.0), st.floats(-3.0, 3.0))
+def test_no_window_matches_a_call_that_counts_as_unreachable(
+    length_s: float, iou: float, shift_s: float
+) -> None:
+    calls, found = make_calls(length_s, 2)
+    result = score(found, calls, iou=iou, samples=1)
+    unreachable = result.scores.filter(by="events")["unreachable"][0]
+    window = np.array([1.0 + shift_s, 4.0 + shift_s])
+    reached = interval_iou(window, np.array([[1.0, 1.0 + length_s]]))[0]
+    if unreachable:
+        assert reached < iou
+
+
+def test_windows_beside_a_call_are_no_false_alarms_and_other_calls_are_wrong_names() -> (
+    None
+):
+    calls = [("a.wav", 1.0, 2.0, "hoot"), ("a.wav", 60.0, 61.0, "roar")]
+    found = [
+        ("a.wav", 0.5, 4.0, "hoot", 0.9),  # two windows, the call is in the first
+        ("a.wav", 60.0, 62.0, "hoot", 0.8),  # a roar
+        ("a.wav", 90.0, 92.0, "hoot", 0.7),  # nothing
+    ]
+    result = score(found, calls)
+    row = result.scores.filter(by="windows", label="hoot").row(0, named=True)
+    names = ("detected", "correct", "misplaced", "wrong_name", "false_alarms")
+    assert [row[name] for name in names] == [4, 1, 1, 1, 1]
+    assert row["precision"] == pytest.approx(1 / 4)
+    assert row["false_alarms_per_hour"] == pytest.approx(1.0)
+    curve = result.curve.filter(by="windows", label="hoot")
+    assert curve["wrong_name"].to_list() == [0, 1, 1]
+    assert curve["false_alarms"].to_list() == [0, 0, 1]
+
+
+def test_the_command_shows_the_table_to_believe_first(tmp_path: Path) -> None:
+    calls, found = make_calls(0.7)
+    frame(found).write_csv(tmp_path / "found.csv")
+    frame(calls).write_csv(tmp_path / "calls.csv")
+    arguments = [str(tmp_path / name) for name in ("found.csv", "calls.csv", "out")]
+    shown = CliRunner().invoke(
+        app, ["score", *arguments[:2], "--no-figure", "--out", arguments[2]]
+    )
+    assert shown.exit_code == 0, shown.output
+    order = [
+        shown.output.index(text) for text in ("(100%)", "by windows ", "by events ")
+    ]
+    assert order == sorted(order)
+    table = pl.read_csv(tmp_path / "out" / "scores.csv")
+    assert table["by"][0] == "windows"
