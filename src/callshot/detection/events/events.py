@@ -20,13 +20,13 @@ from callshot.corpus.annotations import (
 from callshot.corpus.annotations.cells import MISSING, parse_number
 from callshot.corpus.annotations.rows import normalize_name
 from callshot.corpus.annotations.text import RowError, quote
-from callshot.corpus.calls import make_calls
 from callshot.corpus.corpus_annotations import (
     CorpusAnnotations,
     find_input_files,
     read_corpus_annotations,
 )
 from callshot.corpus.recordings import Library, find_recordings, probe_recordings
+from callshot.corpus.segments import CALL_COLUMNS, make_calls
 from callshot.errors import InputError
 from callshot.records import Annotation, Cell, Recording, Reject, no_progress
 from callshot.records.columns import check_columns
@@ -119,12 +119,25 @@ def read_events(
     corpus_annotations = _read_matched(path, recordings, annotation_options)
     errors = dict(recordings.errors)
     calls, rejects = make_calls(
-        corpus_annotations.annotations, dict(recordings.recordings), errors, str.strip
+        corpus_annotations.annotations,
+        dict(recordings.recordings),
+        errors,
+        str.strip,
+        recordings.library.root,
     )
     rejects = [*corpus_annotations.rejects, *corpus_annotations.skipped_files, *rejects]
-    rows = []
-    for call in calls:
-        _add_row(rows, rejects, call.annotation, call.path, call.start_s, call.end_s)
+    rows: list[Row] = []
+    for call in calls.rows():
+        event = {
+            "recording": call["path"],
+            "start_s": call["start_s"],
+            "end_s": call["end_s"],
+            "label": call["label"],
+            "file": call["annotation_file"],
+            "row": call["annotation_row"],
+        }
+        cells = {name: cell for name, cell in call.items() if name not in CALL_COLUMNS}
+        _add_row(rows, rejects, event, cells)
     return EventTable(events_frame(rows), rejects, sorted(corpus_annotations.notes))
 
 
@@ -155,7 +168,8 @@ def read_unchecked_events(
         end_s = recording.duration_s
         if annotation.end_s is not None:
             end_s = annotation.end_s / unit
-        _add_row(rows, rejects, annotation, name, annotation.start_s / unit, end_s)
+        event = _make_event(annotation, name, annotation.start_s / unit, end_s)
+        _add_row(rows, rejects, event, annotation.extra)
     return EventTable(_placed_frame(rows), rejects, sorted(corpus_annotations.notes))
 
 
@@ -195,8 +209,9 @@ def _read_named(
         notes |= dict.fromkeys(annotation_file.notes)
         for annotation in annotation_file.annotations:
             name = _check_named(annotation)
-            end_s = annotation.end_s
-            _add_row(rows, rejects, annotation, name, annotation.start_s, end_s)
+            start_s = annotation.start_s
+            event = _make_event(annotation, name, start_s, annotation.end_s)
+            _add_row(rows, rejects, event, annotation.extra)
     return rows, rejects, list(notes)
 
 
@@ -228,23 +243,29 @@ def _check_named(annotation: Annotation) -> str:
     return annotation.path
 
 
+def _make_event(
+    annotation: Annotation, recording: str, start_s: float, end_s: float | None
+) -> Row:
+    return {
+        "recording": recording,
+        "start_s": start_s,
+        "end_s": end_s,
+        "label": annotation.label.strip(),
+        "file": annotation.file,
+        "row": annotation.row,
+    }
+
+
 def _add_row(
-    rows: list[Row],
-    rejects: Rejects,
-    annotation: Annotation,
-    recording: str,
-    start_s: float,
-    end_s: float | None,
+    rows: list[Row], rejects: Rejects, event: Row, extra: Mapping[str, Cell]
 ) -> None:
-    """Add an annotation as an event, or as a reject if one of its cells is wrong."""
+    """Add an event with its other cells, or a reject if one of these is wrong."""
     try:
-        cells = _parse_cells(annotation.extra)
+        cells = _parse_cells(extra)
     except RowError as error:
-        rejects.append(annotation.reject(error))
+        rejects.append(Reject(event["file"], event["row"], str(error)))
         return
-    row = {"recording": recording, "start_s": start_s, "end_s": end_s}
-    place = {"file": annotation.file, "row": annotation.row}
-    rows.append({**row, "label": annotation.label.strip(), **cells, **place})
+    rows.append({**event, **cells})
 
 
 def _parse_cells(extra: Mapping[str, Cell]) -> Row:
