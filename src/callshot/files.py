@@ -56,7 +56,7 @@ MARKERS = {
     "export.json": "files",
     "band-coverage.json": "files",
     "index.json": "fingerprint",
-    "review.sqlite": "",
+    "decisions.jsonl": "",  # of a review
 }
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

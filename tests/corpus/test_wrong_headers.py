@@ -12,9 +12,9 @@ from callshot.corpus.audio import open_recording, probe
 from callshot.corpus.segments import segment_corpus
 from callshot.detection.index.index_recordings import index_recordings
 from callshot.errors import InputError
-from sounds import Signal, noise, truncate, write_audio
+from sounds import Signal, noise, write_audio
+from wrong_headers import RATE_HZ, add_tag, set_data_size, write_folder, write_mp3
 
-RATE_HZ = 16000
 BIRDS = Path(__file__).parents[2] / "../shared/data/birds"
 
 
@@ -23,39 +23,10 @@ def forget_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audio_files, "_counted_frames", {})
 
 
-def write_mp3(path: Path, signal: Signal, mode: str = "CONSTANT") -> Path:
-    """Write an MP3 file without the first frame, which contains the number of frames."""
-    soundfile.write(
-        path, signal, RATE_HZ, format="MP3", bitrate_mode=mode, compression_level=0.5
-    )
-    content = path.read_bytes()
-    count = max(content.find(b"Xing"), content.find(b"Info"))
-    assert 0 < count < 64
-    second_frame = content.index(content[:2], count)
-    path.write_bytes(content[second_frame:])
-    return path
-
-
-def add_tag(path: Path, size: int = 2**14) -> Path:
-    """Put an ID3 tag before an audio file."""
-    digits = bytes((size >> shift) & 127 for shift in (21, 14, 7, 0))
-    path.write_bytes(b"ID3\4\0\0" + digits + bytes(size) + path.read_bytes())
-    return path
-
-
 def decode(path: Path) -> Signal:
     with open_recording(path) as reader:
         rate_hz = round(reader.recording.rate_hz)
         return reader.read(0, reader.recording.duration_s, rate_hz=rate_hz)
-
-
-def set_data_size(path: Path, size: int, tail: bytes = b"") -> Path:
-    content = bytearray(path.read_bytes())
-    place = content.index(b"data") + 4
-    content[place : place + 4] = struct.pack("<I", size)
-    content[4:8] = struct.pack("<I", place + size - 4)
-    path.write_bytes(content + tail)
-    return path
 
 
 # MP3
@@ -183,21 +154,6 @@ def test_a_wav_file_without_sound_is_an_error(tmp_path: Path) -> None:
 
 
 # Every command
-
-
-def write_folder(folder: Path) -> list[str]:
-    """Write recordings whose headers are wrong, 8 to 12 s each; return their names."""
-    folder.mkdir()
-    signal = noise(RATE_HZ * 12)[:, 0]
-    add_tag(write_mp3(folder / "tag.mp3", signal))
-    parts = [noise(RATE_HZ * 2)[:, 0], np.zeros(RATE_HZ * 10, np.float32)]
-    write_mp3(folder / "variable.mp3", np.concatenate(parts), "VARIABLE")
-    truncate(write_audio(folder / "cut.flac", signal), 0.7)
-    truncate(write_audio(folder / "cut.wav", signal), 0.7)
-    truncate(write_audio(folder / "cut.mp3", signal), 0.7)
-    set_data_size(write_audio(folder / "short.wav", signal), RATE_HZ * 2)
-    set_data_size(write_audio(folder / "zero.wav", signal), 0)
-    return sorted(path.name for path in folder.iterdir())
 
 
 def test_all_windows_that_can_be_decoded_are_indexed(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from callshot.storage import RangeReader, to_path
 from callshot.storage.range_reader import RangeMemory, forget_ranges
 from sounds import record
 from stores import BUCKET, upload
+from wrong_headers import write_folder
 
 URL = f"s3://{BUCKET}"
 OUT = f"{BUCKET}/out"
@@ -30,6 +31,18 @@ def list_requests(bucket: Any, act: Any) -> list[tuple[str, str]]:
     act()
     bucket.proxy.reset()
     return asked
+
+
+def test_recordings_with_wrong_headers_are_as_long_in_a_bucket(
+    bucket: Any, tmp_path: Path
+) -> None:
+    names = write_folder(tmp_path / "wrong")
+    upload(bucket, tmp_path / "wrong", f"{BUCKET}/wrong")
+    here = index_recordings(tmp_path / "wrong", tmp_path / "here", "mfcc", window_s=1)
+    there = index_recordings(f"{URL}/wrong", tmp_path / "there", "mfcc", window_s=1)
+    assert there.added == here.added == names
+    assert there.notes == here.notes
+    assert there.index.to_frame().equals(here.index.to_frame())
 
 
 def test_a_recording_takes_five_requests_and_its_audio_two(

@@ -45,7 +45,7 @@ def _find_typed(context: Any, name: str, *, is_option_error: bool) -> str | None
         if parameter.name != name:
             continue
         if parameter.param_type_name == "option":
-            return max(parameter.opts, key=len)
+            return str(max(parameter.opts, key=len))
         if is_option_error or values.get(name) is None:
             return str(parameter.human_readable_name)
         return str(values[name])

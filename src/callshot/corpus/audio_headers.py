@@ -76,8 +76,8 @@ class EndlessFile(PatchedFile):
 
     def __init__(self, file: Any) -> None:
         super().__init__(file, 0, b"")
-        self._size = file.seek(0, io.SEEK_END)
-        self._position = file.seek(0)
+        self._size = int(file.seek(0, io.SEEK_END))
+        self._position = int(file.seek(0))
 
     def tell(self) -> int:
         """Return the position of the next byte."""

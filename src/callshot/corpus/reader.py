@@ -13,6 +13,7 @@ nearest to a sample is used, and the span is off by at most half a frame.
 import math
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import partial
 from typing import Self
 
 import numpy as np
@@ -61,9 +62,11 @@ class Reader(FrameReader):
         self, start_s: float, end_s: float, *, rate_hz: int, channel_rule: str = "first"
     ) -> Signal:
         """Return a span as `read` does; if the file is damaged within it, the part before that."""
-        options = {"rate_hz": rate_hz, "channel_rule": channel_rule}
+        read = partial(
+            self.read, start_s, end_s, rate_hz=rate_hz, channel_rule=channel_rule
+        )
         try:
-            return self.read(start_s, end_s, **options)
+            return read()
         except DamagedAudio as damage:
             whole = self.recording
             if damage.end_frame <= start_s * whole.rate_hz:
@@ -71,7 +74,7 @@ class Reader(FrameReader):
             # For this span only: where a file can be sought, later ones may be decoded.
             self.recording = whole.shorten(damage.end_frame)
             try:
-                return self.read(start_s, end_s, **options)
+                return read()
             finally:
                 self.recording = whole
 

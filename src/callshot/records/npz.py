@@ -39,7 +39,7 @@ def open_npz(stream: BinaryIO, name: object) -> Any:
     InputError
         If its arrays are larger than a file of this size can be expected to hold.
     """
-    entries = np.lib.npyio.NpzFile(stream, allow_pickle=False)
+    entries: Any = np.lib.npyio.NpzFile(stream, allow_pickle=False)
     size = stream.seek(0, 2)
     most = max(ALWAYS_BYTES, MOST_GROWTH * size)
     archive = entries.zip

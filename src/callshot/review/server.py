@@ -1,6 +1,7 @@
 """A review in the browser: the folder, the port, the server and its end."""
 
 import getpass
+import logging
 import socket
 import sys
 import uuid
@@ -162,6 +163,9 @@ def _run(review: Review, access: "Access", listener: socket.socket) -> None:
     )
     server = uvicorn.Server(config)
     app.state.is_stopping = lambda: server.should_exit  # open pages do not wait
+    # Requests that Ctrl-C cancels are no errors.
+    for name in ("uvicorn.error", "asyncio"):
+        logging.getLogger(name).addFilter(lambda record: not server.should_exit)
     server.run(sockets=[listener])
 
 

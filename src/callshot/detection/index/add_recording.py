@@ -116,7 +116,7 @@ class IndexTarget:
                 if self.is_indexed(path, stamp, files):  # by another process
                     return self._describe(self._probe_indexed(path, files), model)
                 remove_unfinished(folder)
-                return self._embed(path, stamp, model, report)
+                return self._embed(path, select_spans(files), stamp, model, report)
         except LockBusy:
             return None
 
@@ -133,6 +133,7 @@ class IndexTarget:
     def _embed(
         self,
         path: str,
+        earlier: Sequence[Path],
         stamp: str,
         model: WindowEncoder,
         report: ReportAudio,
@@ -143,17 +144,21 @@ class IndexTarget:
         If its file is damaged, it is embedded again as a recording that ends before the damage.
         """
         try:
-            return self._embed_up_to(end_frame, path, stamp, model, report)
+            return self._embed_up_to(end_frame, path, earlier, stamp, model, report)
         except DamagedAudio as damage:
             is_earlier = end_frame is None or damage.end_frame < end_frame
             if damage.end_frame == 0 or not is_earlier:
                 raise
-            return self._embed(path, stamp, model, ignore_audio, damage.end_frame)
+            earlier = select_spans(list_files(self.out, path))
+            return self._embed(
+                path, earlier, stamp, model, ignore_audio, damage.end_frame
+            )
 
     def _embed_up_to(
         self,
         end_frame: int | None,
         path: str,
+        earlier: Sequence[Path],
         stamp: str,
         model: WindowEncoder,
         report: ReportAudio,
@@ -161,7 +166,6 @@ class IndexTarget:
         """Embed the windows of a recording up to a frame, and add it to the index."""
         file = self.root / path
         folder = recording_folder(self.out, path)
-        earlier = select_spans(list_files(self.out, path))
         channel = self.settings.channel
         with RecordingAtSpeed(file, path, model.spec, channel, end_frame) as audio:
             span_stamp = stamp

@@ -21,7 +21,7 @@ def confusion_data(evaluation: Evaluation, shots: Shots, few: int) -> dict[str, 
     labels = [count.label for count in evaluation.eligible_classes]
     cells = evaluation.confusion
     evaluated = sorted(set(cells["k"]))
-    first = confusion_shot(evaluated, few) if evaluated else None
+    first = confusion_shot(evaluated, few) if evaluated else few
     shown = {k for k in (*shots, first) if k in evaluated}
     ordered = sorted(shown)
     matrices = {}
