@@ -54,18 +54,6 @@ def test_segments_and_metadata_are_read_back(tmp_path):
     assert (metadata["corpus"], metadata["folds"]) == ("mine", "5")
 
 
-def test_a_table_with_the_earlier_name_of_the_peak_is_read(tmp_path):
-    path = tmp_path / "segments.parquet"
-    extra = {"level_dbfs": -40.0}
-    write_segment_table([replace(ROAR, extra=extra), BLOW], path)
-    assert read_segments(path)[0].extra == extra
-    earlier = {"peak_dbfs": "level_dbfs", "level_dbfs": "peak_dbfs"}
-    pl.read_parquet(path).rename(earlier).write_parquet(path)
-    roar, blow = read_segments(path)
-    assert (roar.peak_dbfs, blow.peak_dbfs) == (-3.0, None)
-    assert roar.extra == {"peak_dbfs_annotated": -40.0}
-
-
 def test_other_columns_keep_their_names_and_types(tmp_path):
     path = tmp_path / "segments.parquet"
     extra = [

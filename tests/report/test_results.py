@@ -444,19 +444,6 @@ def test_figures_are_checked_if_they_were_drawn(tmp_path):
         read_results(tmp_path)
 
 
-def test_budgets_of_earlier_versions_are_read(tmp_path):
-    evaluation = evaluate_few([make_strange_table()])
-    path = tmp_path / "budget.csv"
-    write_frame(evaluation.budget, path)
-    header, rows = path.read_text(encoding="utf-8").split("\n", 1)
-    assert header.endswith("prob_gain,prob_largest_gain,recommended")
-    header = header.replace(
-        "prob_gain,prob_largest_gain,recommended", "gains,gains_most,named"
-    )
-    path.write_text(f"{header}\n{rows}", encoding="utf-8")
-    assert read_frame(path, BUDGET).equals(evaluation.budget)
-
-
 def test_a_folder_without_results_is_an_error(tmp_path):
     message = r"nowhere/provenance\.json: No such file or directory; pass a folder that"
     with pytest.raises(InputError, match=message):

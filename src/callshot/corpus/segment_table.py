@@ -134,7 +134,7 @@ def read_segments(path: Path) -> SegmentTable:
     >>> segments == [call], segments.metadata["corpus"]
     (True, 'mine')
     """
-    frame = _rename_earlier(read_parquet(path))
+    frame = read_parquet(path)
     metadata = describe_parquet(path).metadata
     _check_columns(path, frame)
     metadata.pop("ARROW:schema", None)
@@ -148,18 +148,6 @@ def read_segments(path: Path) -> SegmentTable:
         fields["labels"] = tuple(fields["labels"])
         segments.append(Segment(**fields, extra=cells))
     return SegmentTable(segments, metadata)
-
-
-def _rename_earlier(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return a table with the names of today: `peak_dbfs` was called `level_dbfs`.
-
-    Extra columns of annotations, which may have either name, come after those of SCHEMA.
-    """
-    names = [name for name in frame.columns if name in ("level_dbfs", "peak_dbfs")]
-    if names[:1] != ["level_dbfs"]:
-        return frame
-    frame = frame.rename({"peak_dbfs": "peak_dbfs_annotated"}, strict=False)
-    return frame.rename({"level_dbfs": "peak_dbfs"})
 
 
 def _check_columns(path: Path, frame: pl.DataFrame) -> None:

@@ -57,13 +57,6 @@ RESULT_FRAMES: dict[str, Schema] = {
     "budget": schemas.BUDGET,
 }
 VALUES_FILE = "values.parquet"
-# Columns of earlier versions.
-OLD_NAMES = {
-    "gains": "prob_gain",
-    "gains_most": "prob_largest_gain",
-    "named": "recommended",
-}
-LATER_FILES = ("sensitivity.csv", "sensitivity_means.csv")  # older results have none
 RESULT_FILES = (
     "curve.csv",
     "curve.parquet",
@@ -91,10 +84,10 @@ def write_frame(frame: Frame, path: Path) -> None:
 
 
 def read_frame(path: Path, schema: Schema) -> Frame:
-    """Read a CSV file that `write_frame` wrote, of any version; check its columns and types."""
+    """Read a CSV file that `write_frame` wrote; check its columns and types."""
     try:
         cells = pl.read_csv(path, infer_schema=False, glob=False)
-        frame = restore_frame(cells).rename(OLD_NAMES, strict=False)
+        frame = restore_frame(cells)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise _frame_error(path, f"cannot be read ({_first_line(error)})") from None
     if frame.columns != list(schema):
@@ -214,13 +207,11 @@ def read_results(folder: Path) -> Evaluation:
     InputError
         If the folder has no results, or files have changed since they were written.
     """
-    facts, files = _read_provenance(folder)
-    tables: dict[str, Any] = {}
-    for name, schema in RESULT_FRAMES.items():
-        if f"{name}.csv" in files:
-            tables[name] = read_frame(folder / f"{name}.csv", schema)
-        else:
-            tables[name] = schemas.empty_frame(schema)
+    facts = _read_provenance(folder)
+    tables: dict[str, Any] = {
+        name: read_frame(folder / f"{name}.csv", schema)
+        for name, schema in RESULT_FRAMES.items()
+    }
     encoder = tables["curve"]["encoder"][0]
     segments, fold = _read_folds(folder / "folds.csv", encoder)
     folds = Folds(fold, **facts.pop("folds"))
@@ -296,21 +287,19 @@ def _task_facts(evaluation: Evaluation) -> dict[str, object]:
     }
 
 
-def _read_provenance(folder: Path) -> tuple[dict[str, Any], set[str]]:
-    """Return the facts in provenance.json, and the files, which are the same as then."""
+def _read_provenance(folder: Path) -> dict[str, Any]:
+    """Return the facts in provenance.json; check that the files are the same as then."""
     with open_provenance(folder) as provenance:
         facts = {name: provenance[name] for name in FACTS}
         facts["settings"] = protocol_settings(provenance)
         folds = provenance["folds"]
         facts["folds"] = {name: folds[name] for name in FOLD_FACTS}
         listed = provenance["files"]
-        optional = [*LATER_FILES, *FIGURE_FILES]
-        needed = [name for name in RESULT_FILES if name not in LATER_FILES]
-        present = [name for name in optional if name in listed]
-        checksums = {name: listed[name] for name in [*needed, *present]}
+        figures = [name for name in FIGURE_FILES if name in listed]
+        checksums = {name: listed[name] for name in [*RESULT_FILES, *figures]}
     for name, checksum in checksums.items():
         _check_unchanged(folder / name, checksum)
-    return facts, set(checksums)
+    return facts
 
 
 @contextmanager

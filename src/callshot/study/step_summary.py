@@ -27,7 +27,7 @@ def describe_outcome(step: Step) -> list[str]:
 
 def _describe_segments(step: Step) -> list[str]:
     facts = _read_json(step, SEGMENTS_INFO)
-    skipped = facts.get("skipped_files", facts.get("refused"))  # the name until 0.1
+    skipped = facts["skipped_files"]
     files = f" and {skipped} whole files" if skipped else ""
     return [
         f"{facts['segments']} segments, {facts['rejects']} rejects{files}",
