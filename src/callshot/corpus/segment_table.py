@@ -87,7 +87,7 @@ def write_segment_table(
         while name in frame.columns:
             name += "_annotated"
         frame = frame.with_columns(column.alias(name))
-    write_parquet(frame, path, metadata=dict(metadata or {}))
+    write_parquet(frame, path, metadata)
 
 
 class SegmentTable(list[Segment]):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -23,14 +23,13 @@ from callshot.records import ClassCount, Embeddings, Evaluation, Folds, IntArray
 from callshot.records import frames as schemas
 from callshot.records.csv_cells import restore_frame, write_csv_frame
 from callshot.records.frames import CURVE_KEY, Frame, Schema
-from callshot.records.parquet import write_parquet
+from callshot.records.parquet import ROW_GROUP, write_parquet
 from callshot.report.local_folder import OutputFolder
 from callshot.report.output_folder import open_output_folder
 
 DrawFigures = Callable[[Path], Sequence[Path]]
 
 PROVENANCE = "provenance.json"
-ROW_GROUP = 2**18
 FOLDS: Schema = {
     "segment": pl.String,
     "recording": pl.String,
@@ -157,12 +156,7 @@ def write_evaluation(
     """Write all RESULT_FILES to a folder; `values` takes most of the time."""
     for name in RESULT_FRAMES:
         write_frame(getattr(evaluation, name), folder / f"{name}.csv")
-    write_parquet(
-        evaluation.curve,
-        folder / "curve.parquet",
-        compression="zstd",
-        row_group_size=ROW_GROUP,
-    )
+    write_parquet(evaluation.curve, folder / "curve.parquet")
     if values:
         write_values(evaluation.values, list(CURVE_KEY), folder / VALUES_FILE)
     classes = pl.DataFrame(evaluation.classes)
@@ -178,13 +172,13 @@ def write_folds(table: Embeddings, folds: Folds, path: Path) -> str:
 
 
 def write_values(values: Frame, key: Sequence[str], path: Path) -> None:
-    """Write one row per sample, streaming: all the key columns at once would fill the memory."""
-    counts = pl.col("value").list.len()
-    indices = pl.int_ranges(counts, dtype=pl.Int64)
-    samples = values.lazy().with_columns(index=indices)
-    rows = samples.explode("index", "value")
-    ordered = rows.select(*key, "k", "index", "value")
-    write_parquet(ordered, path, compression="zstd", row_group_size=ROW_GROUP)
+    """Write one row per sample, in parts: all the key columns at once would fill the memory."""
+    counts = values["value"].list.len()
+    samples = values.with_columns(index=pl.int_ranges(counts, dtype=pl.Int64))
+    ordered = samples.select(*key, "k", "index", "value")
+    part_rows = max(1, ROW_GROUP // max(1, cast(int, counts.max() or 0)))
+    parts = list(ordered.iter_slices(part_rows)) or [ordered]
+    write_parquet((part.explode("index", "value") for part in parts), path)
 
 
 def _read_values(path: Path) -> Frame:
