@@ -91,7 +91,7 @@ def open_source(path: Path, options: SourceOptions) -> Source:
 
 def _open_scan(folder: Path, options: SourceOptions) -> Source:
     facts = read_scan_facts(folder)
-    events = _read_events(folder)
+    events = _read_events(folder, facts)
     index = _find_index(folder, facts, options)
     names = events["recording"].unique().to_list()
     roots = _find_roots(names, facts, index, options)
@@ -200,9 +200,12 @@ def read_scan_facts(folder: Path) -> dict[str, Any]:
     return dict(facts)
 
 
-def _read_events(folder: Path) -> pl.DataFrame:
+def _read_events(folder: Path, facts: Mapping[str, Any]) -> pl.DataFrame:
+    """Read the events; what has the checksum of the scan is read without a second process."""
     path = folder / EVENTS_FILE
-    events = read_parquet(path)
+    with explain_unreadable(path):
+        is_known = facts["files"].get(EVENTS_FILE) == sha256_file(path)
+    events = pl.read_parquet(path) if is_known else read_parquet(path)
     missing = [name for name in EVENTS if name not in events.columns]
     if missing:
         raise InputError(f"{path}: expected the events of a scan, with {missing[0]}")
