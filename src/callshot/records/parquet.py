@@ -103,7 +103,7 @@ def _open_parquet(path: Path) -> Iterator[Any]:
         with pyarrow.OSFile(os.fsencode(copy)) as stream:
             yield ParquetFile(stream, pre_buffer=False, page_checksum_verification=True)
     except READ_ERRORS as error:
-        raise _damage(path, error_reason(cast(Exception, error))) from error
+        raise _damage(path, error_reason(error)) from error
 
 
 def _check_ends(path: Path) -> None:
