@@ -116,5 +116,5 @@ def test_the_encoders_are_listed_and_the_version_of_avex_is_in_the_fingerprint()
     assert [spec.name for spec in list_specs()][-2:] == list(ENTRIES)
     for name in ENTRIES:
         assert encoder_status(find_encoder(name)).needs == ()
-        choices: Any = encoder_fingerprint(find_encoder(name))["choices"]
+        choices: Any = encoder_fingerprint(find_encoder(name))["options"]
         assert choices["avex"] == "1.2.3"

@@ -16,12 +16,9 @@ from callshot.corpus.audio import open_recording
 from callshot.detection.index import add_recording, span_writer
 from callshot.detection.index import index_recordings as indexing
 from callshot.detection.index.index_files import (
-    EARLIER_RMS,
     Index,
     open_index,
     read_record,
-    read_span,
-    write_span,
 )
 from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.index.windows import (
@@ -196,18 +193,6 @@ def test_an_index_is_mapped_not_loaded(tmp_path):
     assert isinstance(block.rows.base, np.memmap)
     assert block.vectors.dtype == np.float16
     assert index.to_frame().columns == ["recording", "start_s", "end_s", "rms_dbfs"]
-
-
-def test_files_with_the_earlier_name_of_the_level_are_read(tmp_path):
-    make_recordings(tmp_path, 1)
-    index = index_recordings(tmp_path, tmp_path / "i", "mfcc", window_s=1).index
-    (block,) = index.read_blocks()
-    earlier = block.rows.view(index.settings.row_dtype(EARLIER_RMS))
-    name = write_span(tmp_path, block.recording.stamp, 0, earlier)
-    rows = read_span(tmp_path / name, index.settings)
-    assert "level_dbfs" in np.load(tmp_path / name).dtype.names
-    np.testing.assert_array_equal(rows["rms_dbfs"], block.rms_dbfs)
-    np.testing.assert_array_equal(rows["vector"], block.vectors)
 
 
 def test_windows_of_an_encoder_with_a_window_of_its_own(tmp_path, monkeypatch):

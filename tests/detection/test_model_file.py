@@ -45,14 +45,6 @@ def test_a_file_that_was_not_changed_is_read(path: Path) -> None:
     assert load_model(copy).classes == ("roar", "rumble")
 
 
-def test_a_file_with_the_earlier_name_of_the_peak_is_read(path: Path) -> None:
-    def rename(facts: Facts, _: Facts) -> None:
-        del facts["settings"]["peak_dbfs"]
-        facts["settings"]["level_dbfs"] = -3.0
-
-    assert load_model(change_file(path, rename)).settings.peak_dbfs == -3.0
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [

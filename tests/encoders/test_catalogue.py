@@ -102,7 +102,7 @@ def test_the_fingerprint_of_an_encoder_keeps_its_text():
         "load": "callshot.encoders.loaders:load_random",
         "rate_hz": 16000,
         "dimension": 40,
-        "choices": {"dimension": 40},
+        "options": {"speed": 1.0, "top_hz": None, "dimension": 40},
         "pooling": "mean",
         "resampler": "soxr HQ",
         "weights": {},

@@ -161,8 +161,8 @@ def test_half_precision_without_torch_on_a_gpu_is_an_error(
         open_encoder(half, device=device)
     full: Any = encoder_fingerprint(SPEC)
     other: Any = encoder_fingerprint(half)
-    assert other["choices"] == full["choices"] | {"precision": "float16"}
-    assert "precision" not in full["choices"]
+    assert other["options"] == full["options"] | {"precision": "float16"}
+    assert full["options"]["precision"] == "float32"
     with pytest.raises(OptionError, match="precision"):
         find_encoder("hubert-base-l2", {"precision": "float8"})
 

@@ -2,20 +2,19 @@
 
 import base64
 import errno
-import os
 import random
 import subprocess
 import sys
-import threading
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
 from callshot.corpus.segment_table import read_segments
 from callshot.errors import InputError
-from callshot.records import parquet
 from callshot.records.parquet import describe_parquet, read_parquet, write_parquet
 
 # Two rows of text and integers. Bit 0 of byte 38 is flipped, which makes a count in the header of
@@ -60,13 +59,6 @@ def test_the_columns_and_metadata_are_described(table: Path) -> None:
     columns, metadata = describe_parquet(table)
     assert columns == ["label", "vector"]
     assert metadata["corpus"] == "mine"
-
-
-def test_a_large_table_comes_in_parts(tmp_path: Path) -> None:
-    count = 2**23 + 2**20  # 72 MiB
-    frame = pl.DataFrame({"k": pl.arange(count, eager=True)})
-    frame.write_parquet(tmp_path / "large.parquet")
-    assert read_parquet(tmp_path / "large.parquet").equals(frame)
 
 
 def test_a_file_that_aborts_polars_is_an_error_and_the_next_is_read(
@@ -135,67 +127,43 @@ def test_a_file_that_is_not_there_and_a_folder_are_errors(tmp_path: Path) -> Non
         read_parquet(tmp_path)
 
 
-def test_threads_take_turns(table: Path) -> None:
-    frames: list[pl.DataFrame] = []
-    threads = [
-        threading.Thread(target=lambda: frames.append(read_parquet(table)))
-        for _ in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(frames) == 8
-    assert all(frame.equals(FRAME) for frame in frames)
-
-
-def test_an_interrupt_ends_the_process_and_the_next_read_starts_another(
-    table: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: object) -> bytes:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(parquet, "_read_bytes", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            read_parquet(table)
-    assert read_parquet(table).equals(FRAME)
-
-
-def test_a_module_named_polars_in_the_current_folder_is_not_imported(
-    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "polars.py").write_text("raise SystemExit(3)")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(parquet, "_process", process := type(parquet._process)())
-    assert read_parquet(table).equals(FRAME)
-    process.stop()
-
-
-def test_a_process_that_cannot_be_started_is_an_error(
-    table: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(parquet, "_process", type(parquet._process)())
-    monkeypatch.setattr(sys, "executable", os.devnull)
-    with pytest.raises(InputError, match="no process to read it: Permission denied"):
-        read_parquet(table)
-
-
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-@pytest.mark.parametrize("rows", [FRAME, FRAME.lazy()], ids=["at once", "streamed"])
+@pytest.mark.parametrize("rows", [FRAME, [FRAME, FRAME]], ids=["at once", "in parts"])
 def test_a_full_disk_is_an_error_of_the_system(
-    rows: pl.DataFrame | pl.LazyFrame,
+    rows: pl.DataFrame | list[pl.DataFrame],
 ) -> None:
     with pytest.raises(OSError) as failure:
         write_parquet(rows, Path("/dev/full"))
     assert failure.value.errno == errno.ENOSPC
 
 
-@pytest.mark.parametrize("rows", [FRAME, FRAME.lazy()], ids=["at once", "streamed"])
-def test_the_bytes_are_those_that_polars_writes(
-    rows: pl.DataFrame | pl.LazyFrame, tmp_path: Path
-) -> None:
-    write_parquet(rows, tmp_path / "ours.parquet", compression="zstd")
-    FRAME.write_parquet(tmp_path / "theirs.parquet", compression="zstd")
-    ours = (tmp_path / "ours.parquet").read_bytes()
-    assert ours == (tmp_path / "theirs.parquet").read_bytes()
+def test_frames_that_come_in_parts_are_one_table(tmp_path: Path) -> None:
+    path = tmp_path / "parts.parquet"
+    write_parquet((FRAME for _ in range(3)), path, {"corpus": "mine"})
+    assert read_parquet(path).equals(pl.concat([FRAME] * 3))
+    assert pl.read_parquet(path).equals(pl.concat([FRAME] * 3))
+    assert describe_parquet(path).metadata["corpus"] == "mine"
+
+
+def test_a_table_without_rows_keeps_its_columns(tmp_path: Path) -> None:
+    path = tmp_path / "empty.parquet"
+    for write in (write_parquet, pl.DataFrame.write_parquet):
+        write(FRAME.clear(), path)
+        assert read_parquet(path, where=("label", ["roar"])).equals(FRAME.clear())
+
+
+def test_a_changed_byte_in_a_page_is_an_error(tmp_path: Path) -> None:
+    """Among numbers no other check finds it."""
+    path = tmp_path / "numbers.parquet"
+    write_parquet(pl.DataFrame({"x": np.random.default_rng(1).normal(size=99)}), path)
+    content = bytearray(path.read_bytes())
+    content[400] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="checksum verification failed"):
+        read_parquet(path)
+
+
+def test_threads_can_read_at_once(table: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        frames = list(pool.map(read_parquet, [table] * 8))
+    assert all(frame.equals(FRAME) for frame in frames)

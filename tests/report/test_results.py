@@ -388,20 +388,6 @@ def test_results_that_were_read_are_written_with_the_same_bytes(tmp_path):
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
 
-def test_results_of_an_earlier_version_have_no_sensitivity(tmp_path):
-    written = evaluate_few([make_strange_table()])
-    write_with_provenance(tmp_path, written)
-    path = tmp_path / "provenance.json"
-    provenance = json.loads(path.read_text(encoding="utf-8"))
-    for name in ("sensitivity.csv", "sensitivity_means.csv"):
-        del provenance["files"][name]
-    path.write_text(json.dumps(provenance), encoding="utf-8")
-    (tmp_path / "sensitivity.csv").write_text("not of callshot")
-    evaluation = read_results(tmp_path)
-    assert evaluation.sensitivity.is_empty()
-    assert evaluation.curve.equals(written.curve)
-
-
 def test_segments_are_read_without_vectors(tmp_path):
     write_with_provenance(tmp_path, evaluate_few([make_strange_table()]))
     table = read_results(tmp_path).segments
@@ -443,19 +429,6 @@ def test_figures_are_checked_if_they_were_drawn(tmp_path):
     (tmp_path / "sweep.png").write_bytes(b"another picture")
     with pytest.raises(InputError, match=r"sweep\.png: has changed"):
         read_results(tmp_path)
-
-
-def test_budgets_of_earlier_versions_are_read(tmp_path):
-    evaluation = evaluate_few([make_strange_table()])
-    path = tmp_path / "budget.csv"
-    write_frame(evaluation.budget, path)
-    header, rows = path.read_text(encoding="utf-8").split("\n", 1)
-    assert header.endswith("prob_gain,prob_largest_gain,recommended")
-    header = header.replace(
-        "prob_gain,prob_largest_gain,recommended", "gains,gains_most,named"
-    )
-    path.write_text(f"{header}\n{rows}", encoding="utf-8")
-    assert read_frame(path, BUDGET).equals(evaluation.budget)
 
 
 def test_a_folder_without_results_is_an_error(tmp_path):

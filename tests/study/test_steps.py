@@ -170,11 +170,8 @@ def test_different_names_become_different_folders() -> None:
     assert len({folder_name(name) for name in names}) == len(names)
 
 
-@pytest.mark.parametrize("key", ["skipped_files", "refused"])
-def test_the_summary_of_segments_reads_results_of_earlier_versions(
-    tmp_path: Path, key: str
-) -> None:
-    facts = {"segments": 3, "rejects": 1, key: 2, "notes": []}
+def test_the_summary_of_segments_counts_skipped_files(tmp_path: Path) -> None:
+    facts = {"segments": 3, "rejects": 1, "skipped_files": 2, "notes": []}
     (tmp_path / "segments.json").write_text(json.dumps(facts))
     step = Step("segment", "corpus", "", tmp_path, {}, [], lambda progress: [])
     assert describe_outcome(step) == ["3 segments, 1 reject and 2 whole files"]

@@ -160,15 +160,16 @@ def test_repair_sets_damaged_shards_aside_and_the_next_run_makes_them_again(
     assert FAILURES == ("missing", "damaged")
 
 
-def test_an_old_shard_is_unverified_until_it_is_used(tmp_path: Path) -> None:
+def test_a_shard_without_a_checksum_in_its_name_is_not_from_callshot(
+    tmp_path: Path,
+) -> None:
     with open_store(tmp_path, {"encoder": "x"}) as store:
         store.add("a", "k", np.ones(2, np.float32))
     [new] = tmp_path.glob("*/shard-*")
-    old = new.rename(new.with_name("shard-1-0123456789abcdef.parquet"))
-    assert find_faults(tmp_path) == {old: "unverified"}
-    open_store(tmp_path, {"encoder": "x"}).close()
-    assert find_faults(tmp_path) == {}
-    assert find_faults(old.parent) == {}
+    renamed = new.rename(new.with_name("shard-1-0123456789abcdef.parquet"))
+    with open_store(tmp_path, {"encoder": "x"}) as store:
+        assert store.find(["a"]) == {}
+    assert find_faults(tmp_path) == {renamed: "not from callshot"}
 
 
 def test_results_know_their_recordings_and_annotations(study: Path) -> None:

@@ -1,9 +1,7 @@
 """Embeddings of other tools: the same table from each kind, rejects counted, one-line errors."""
 
 import base64
-import json
 import sqlite3
-import struct
 import sys
 import zlib
 from collections.abc import Sequence
@@ -20,7 +18,7 @@ from hypothesis import strategies as st
 from callshot import cli
 from callshot.errors import CallshotError, InputError, OptionError
 from callshot.tables.embedding_tables import read_table
-from callshot.tables.hoplite import read_hoplite, read_usearch
+from callshot.tables.hoplite import open_usearch, read_hoplite
 from callshot.tables.imports import ImportResult, import_embeddings
 from callshot.tables.window_pooling import (
     Span,
@@ -510,38 +508,17 @@ CREATE TABLE annotations (id INTEGER PRIMARY KEY, recording_id INTEGER NOT NULL,
     offsets FLOAT_LIST NOT NULL,
     label TEXT NOT NULL, label_type INTEGER NOT NULL, provenance TEXT NOT NULL);
 """
-OLD_TABLES = """
-CREATE TABLE hoplite_sources (id INTEGER PRIMARY KEY, dataset STRING NOT NULL,
-    source STRING NOT NULL);
-CREATE TABLE hoplite_embeddings (id INTEGER PRIMARY KEY, {blob} source_idx INTEGER NOT NULL,
-    offsets BLOB NOT NULL);
-CREATE TABLE hoplite_metadata (key STRING PRIMARY KEY, data STRING NOT NULL);
-CREATE TABLE hoplite_labels (id INTEGER PRIMARY KEY, embedding_id INTEGER NOT NULL,
-    label STRING NOT NULL,
-    type INT NOT NULL, provenance STRING NOT NULL);
-"""
 
 
-def usearch(folder: Path, keys: Sequence[int], vectors: Any, scalar: int = 12) -> Path:
-    """Write an index as USearch does, without its graph; every third node is on a second level."""
-    matrix = np.asarray(vectors, "<f2" if scalar == 12 else "<f4")
-    levels = [n % 3 == 2 for n in range(len(keys))]
-    head = b"usearch" + struct.pack(
-        "<HHHBBBBQQQB", 2, 17, 0, 105, scalar, 14, 15, len(keys), 0, matrix.shape[1], 0
-    )
-    nodes = [
-        struct.pack("<Qh", key, level) + bytes(4 + 4 * 32 + level * (4 + 4 * 16))
-        for key, level in zip(keys, levels, strict=True)
-    ]
-    core = (
-        struct.pack("<5Q", len(keys), 16, 32, 1, 0)
-        + np.array(levels, "<i2").tobytes()
-        + b"".join(nodes)
-    )
-    size = struct.pack("<II", len(keys), matrix.shape[1] * matrix.itemsize)
-    (folder / "usearch.index").write_bytes(
-        size + matrix.tobytes() + head.ljust(64, b"\0") + core
-    )
+def usearch(
+    folder: Path, keys: Sequence[int], vectors: Any, dtype: str = "f16"
+) -> Path:
+    """Write an index with USearch, as perch-hoplite does."""
+    library = pytest.importorskip("usearch.index", reason="usearch is not installed")
+    matrix = np.asarray(vectors, np.float32)
+    index = library.Index(ndim=matrix.shape[1], metric="ip", dtype=dtype)
+    index.add(np.array(keys, np.uint64), matrix)
+    index.save(str(folder / "usearch.index"))
     return folder / "usearch.index"
 
 
@@ -586,39 +563,24 @@ def new_database(folder: Path, **rows: Sequence[Sequence[Any]]) -> Path:
     return folder
 
 
-def old_database(
-    folder: Path, *, blobs: bool = False, kind: str = "<f4", ends: bool = False
-) -> Path:
-    """Make a database of version 0.1, or of the time before, when vectors were blobs."""
-    times = [
-        floats(*((5.0 * n, 5.0 * n + 3) if ends else (5.0 * n,)), kind=kind)
-        for n in range(3)
-    ]
-    vectors = [
-        (floats(n + 1, (n + 1) / 2, kind="<f2"),) if blobs else () for n in range(3)
-    ]
-    write_database(
-        folder,
-        OLD_TABLES.format(blob="embedding BLOB NOT NULL," if blobs else ""),
-        hoplite_sources=[(1, "herd", "x.wav")],
-        hoplite_embeddings=[(n + 1, *vectors[n], 1, times[n]) for n in range(3)],
-        hoplite_labels=[
-            (1, 2, "roar", 1, "me"),
-            (2, 3, "bark", 1, "me"),
-            (3, 1, "bark", 0, "me"),
-        ],
-    )
-    if not blobs:
-        usearch(folder, [1, 2, 3], [[1, 0.5], [2, 1], [3, 1.5]])
-    return folder
-
-
 def test_an_index_that_usearch_saved_is_read(tmp_path: Path) -> None:
+    pytest.importorskip("usearch.index", reason="usearch is not installed")
     path = tmp_path / "usearch.index"
     path.write_bytes(zlib.decompress(base64.b85decode(GOLDEN_INDEX)))
-    keys, vectors = read_usearch(path)
-    assert keys.tolist() == [1, 2, 3, 2**64 - 1, 5, 6]
-    np.testing.assert_array_equal(vectors, GOLDEN_VECTORS)
+    index = open_usearch(path)
+    keys = np.arange(1, 7, dtype=np.uint64)
+    has_vector = index.contains(keys)
+    assert has_vector.tolist() == [True, True, True, False, True, True]
+    vectors = np.stack(index.get(keys[has_vector]))
+    np.testing.assert_array_equal(vectors, GOLDEN_VECTORS[has_vector])
+
+
+def test_without_usearch_the_error_says_how_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = new_database(tmp_path / "db")
+    monkeypatch.setitem(sys.modules, "usearch.index", None)
+    check_error(r"usearch\.index: .* pip install 'callshot\[hoplite\]'", folder)
 
 
 def test_annotations_of_a_database_become_segments(tmp_path: Path) -> None:
@@ -663,45 +625,6 @@ def test_rows_in_the_write_ahead_log_are_read(tmp_path: Path) -> None:
         assert "trumpet" in load(folder).table.label
 
 
-@pytest.mark.parametrize("blobs", [False, True])
-@pytest.mark.parametrize("kind", ["<f4", "<f2"])
-def test_labels_of_older_databases_are_those_of_their_windows(
-    tmp_path: Path, blobs: bool, kind: str
-) -> None:
-    result = load(old_database(tmp_path / "db", blobs=blobs, kind=kind))
-    assert result.table.segment == ("x.wav@5-10", "x.wav@10-15")
-    assert result.table.vectors.tolist() == [[2.0, 1.0], [3.0, 1.5]]
-    assert "taken as 5 s" in result.notes[0]
-
-
-def test_windows_of_older_databases_have_the_stored_length(tmp_path: Path) -> None:
-    assert load(old_database(tmp_path / "ends", ends=True)).table.segment == (
-        "x.wav@5-8",
-        "x.wav@10-13",
-    )
-    folder = old_database(tmp_path / "with length")
-    settings = json.dumps(
-        {"model_key": "birdnet", "model_config": {"window_size_s": 3.0}}
-    )
-    write_database(folder, "", hoplite_metadata=[("model_config", settings)])
-    assert load(folder).table.segment == ("x.wav@5-8", "x.wav@10-13")
-
-
-def test_labels_stay_on_their_window_where_half_precision_gives_two_the_same_time(
-    tmp_path: Path,
-) -> None:
-    folder = old_database(tmp_path / "db")
-    start = float(np.float16(9005))
-    assert start == float(np.float16(9010))
-    write_database(
-        folder,
-        f"UPDATE hoplite_embeddings SET offsets = x'{floats(start, kind='<f4').hex()}'",
-    )
-    result = load(folder)
-    assert result.table.vectors.tolist() == [[2.0, 1.0], [3.0, 1.5]]
-    assert result.table.segment == ("x.wav@9008-9013 roar", "x.wav@9008-9013 bark")
-
-
 def test_recordings_of_the_same_name_at_two_sites_are_two_recordings(
     tmp_path: Path,
 ) -> None:
@@ -740,10 +663,10 @@ def test_indexes_of_single_precision_are_read_and_other_types_are_errors(
     tmp_path: Path,
 ) -> None:
     folder = new_database(tmp_path / "db")
-    usearch(folder, range(1, 9), np.full((8, 2), 0.1), scalar=11)
+    usearch(folder, range(1, 9), np.full((8, 2), 0.1), "f32")
     assert load(folder).table.vectors[0].tolist() == [np.float32(0.1)] * 2
-    usearch(folder, range(1, 9), np.ones((8, 2)), scalar=23)
-    check_error(r"usearch\.index: expected vectors of float16 or float32", folder)
+    usearch(folder, range(1, 9), np.ones((8, 2)), "i8")
+    check_error(r"usearch\.index: expected .* float16 or float32", folder)
 
 
 def test_bad_rows_of_a_database_are_errors_with_their_id(tmp_path: Path) -> None:
@@ -764,7 +687,7 @@ def test_bad_rows_of_a_database_are_errors_with_their_id(tmp_path: Path) -> None
         new_database(tmp_path / "d", windows=[(3, 9, floats(0, 1))]),
     )
     check_error(
-        "annotation 1: its window or recording is not",
+        "annotation 1: its recording is not",
         new_database(tmp_path / "e", annotations=[(1, 9, b"", "x", 1, "")]),
     )
     check_error(
@@ -775,16 +698,15 @@ def test_bad_rows_of_a_database_are_errors_with_their_id(tmp_path: Path) -> None
         "expected the tables of perch-hoplite.*got other",
         write_database(tmp_path / "g", "CREATE TABLE other (id)"),
     )
+    check_error(
+        r"perch-hoplite 0\.1; migrate it .*99_migrate_db\.ipynb",
+        write_database(tmp_path / "i", "CREATE TABLE hoplite_embeddings (id)"),
+    )
     folder = new_database(tmp_path / "h")
-    usearch(folder, range(1, 9), np.full((8, 2), np.inf))
+    usearch(folder, range(1, 9), np.full((8, 2), 1e30))  # infinite as float16
     check_error("window 1: its vector is not finite", folder)
     (folder / "usearch.index").unlink()
     check_error(r"usearch\.index: cannot be read \(No such file", folder)
-    folder = old_database(tmp_path / "i", blobs=True)
-    write_database(
-        folder, "UPDATE hoplite_embeddings SET embedding = x'0102' WHERE id = 2"
-    )
-    check_error("window 2: expected a vector of 4 bytes as in the first, got 2", folder)
 
 
 def test_a_view_in_the_place_of_a_table_is_not_run(tmp_path: Path) -> None:

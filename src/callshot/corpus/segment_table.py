@@ -72,7 +72,7 @@ def write_segment_table(
     segments: Spans, path: Path, metadata: Mapping[str, str] | None = None
 ) -> None:
     """Write segments as Parquet, with all their columns."""
-    write_parquet(segments.frame, path, metadata=dict(metadata or {}))
+    write_parquet(segments.frame, path, metadata)
 
 
 def read_segments(path: Path | str) -> Spans:

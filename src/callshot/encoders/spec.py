@@ -170,18 +170,13 @@ def fingerprint(spec: EncoderSpec, weights: Mapping[str, str]) -> dict[str, Any]
     options = spec.all_options()
     options.pop("path", None)
     pooling = options.pop("pooling")
-    for name in ("speed", "top_hz"):
-        if options[name] in (1, None):  # the text of older stores
-            del options[name]
-    if options.get("precision") == PRECISIONS[0]:
-        del options["precision"]
     return {
         "encoder": spec.name,
         "version": spec.version,
         "load": spec.load,
         "rate_hz": spec.rate_hz,
         "dimension": spec.dimension,
-        "choices": options,  # the name in older stores
+        "options": options,
         "pooling": pooling,
         "resampler": "soxr HQ",
         "weights": dict(sorted(weights.items())),

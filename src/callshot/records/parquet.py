@@ -1,23 +1,15 @@
 """Parquet files of any origin → data frames, or an error of one line; data frames → Parquet.
 
-A damaged file can end the process that reads it: one flipped bit makes polars reserve more memory
-than there is, and abort. So files are read by a second process, which is started with the first
-file (0.3 s) and reads all of them. If it ends, the file is an error, and the next file starts
-another one. What callshot can check by a checksum it reads itself.
+pyarrow reads and writes them: polars aborts the process on some damaged files. Pages are written
+with checksums, which are compared when they are read.
 """
 
-import atexit
-import io
-import json
 import os
 import stat
-import subprocess
-import sys
-import threading
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import polars as pl
 
@@ -25,10 +17,11 @@ from callshot.errors import InputError
 from callshot.files import error_reason, explain_unreadable
 from callshot.storage import local_copy
 
-PROGRAM = Path(__file__).with_name("parquet_process.py")
 MAGIC = b"PAR1"
 END_BYTES = 8  # the length of the footer, and MAGIC again
-Answer = tuple[dict[str, Any], list[bytes]]
+ROW_GROUP = 2**18
+# Whatever pyarrow and polars raise for a damaged file; a panic is no Exception
+READ_ERRORS = (Exception, pl.exceptions.PanicException)
 
 
 class ParquetInfo(NamedTuple):
@@ -40,8 +33,10 @@ class ParquetInfo(NamedTuple):
 
 def describe_parquet(path: Path) -> ParquetInfo:
     """Return the columns and metadata of a Parquet file; InputError if it is damaged."""
-    answer, _ = _ask(path, rows=False)
-    return ParquetInfo(answer["columns"], answer["metadata"])
+    with _open_parquet(path) as file:
+        entries = file.metadata.metadata or {}
+        metadata = {name.decode(): value.decode() for name, value in entries.items()}
+        return ParquetInfo(file.schema_arrow.names, metadata)
 
 
 def read_parquet(
@@ -61,28 +56,54 @@ def read_parquet(
     --------
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "calls.parquet"
-    >>> pl.DataFrame({"label": ["roar", "rumble"], "k": [1, 2]}).write_parquet(path)
+    >>> write_parquet(pl.DataFrame({"label": ["roar", "rumble"], "k": [1, 2]}), path)
     >>> read_parquet(path, ["label", "k"], where=("label", ["rumble"])).rows()
     [('rumble', 2)]
     """
-    _, parts = _ask(path, rows=True, columns=columns, where=where)
-    return pl.concat([pl.read_ipc(part) for part in parts], rechunk=False)
+    with _open_parquet(path) as file:
+        frames = []
+        for number in range(file.num_row_groups):
+            table = file.read_row_group(number, columns)
+            frames.append(_select_rows(table, columns, where))
+        if not frames:
+            table = file.schema_arrow.empty_table()
+            frames.append(_select_rows(table, columns, where))
+        return pl.concat(frames, rechunk=False)
 
 
-def _ask(path: Path, **request: Any) -> Answer:
+def _select_rows(
+    table: Any,
+    columns: Sequence[str] | None,
+    where: tuple[str, Sequence[str]] | None,
+) -> pl.DataFrame:
+    """Return the rows of a table of pyarrow that are asked for."""
+    table.validate(full=True)  # polars trusts offsets and texts
+    # A damaged name in the metadata would make polars panic, and print a backtrace.
+    frame = cast(pl.DataFrame, pl.from_arrow(table.replace_schema_metadata()))
+    if columns is not None:
+        frame = frame.select(columns)
+    if where is not None:
+        column, values = where
+        frame = frame.filter(pl.col(column).is_in(values))
+    return frame
+
+
+@contextmanager
+def _open_parquet(path: Path) -> Iterator[Any]:
+    """Open a Parquet file; an error in the block, which reads it, becomes an InputError."""
+    import pyarrow
+    from pyarrow.parquet import ParquetFile
+
     with explain_unreadable(path):
         copy = local_copy(path)
         _check_ends(copy)
-    request = {"path": str(copy.absolute()), **request}
     try:
-        answer, parts = _process.ask(request)
-    except OSError as error:
-        raise InputError(
-            f"{path}: cannot be read (no process to read it: {error_reason(error)})"
-        ) from error
-    if "error" in answer:
-        raise _damage(path, error_reason(ValueError(answer["error"])))
-    return answer, parts
+        # No stream of Python, and nothing read ahead: a thread of pyarrow that still reads one
+        # when Python ends, after an error, aborts the process.
+        with pyarrow.OSFile(os.fsencode(copy)) as stream:
+            yield ParquetFile(stream, pre_buffer=False, page_checksum_verification=True)
+    except READ_ERRORS as error:
+        raise _damage(path, error_reason(error)) from error
 
 
 def _check_ends(path: Path) -> None:
@@ -101,134 +122,57 @@ def _check_ends(path: Path) -> None:
 
 
 def write_parquet(
-    rows: pl.DataFrame | pl.LazyFrame, path: Path, **options: Any
+    rows: pl.DataFrame | Iterable[pl.DataFrame],
+    path: Path,
+    metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """Write rows as Parquet; those of a LazyFrame are streamed.
+    """Write rows as Parquet, with a checksum for each page.
+
+    Data frames that come one after the other, with the same columns, need not fit into memory
+    together.
 
     Raises
     ------
     OSError
-        If the disk does not take them. polars alone raises an error without the system's number.
+        If the disk does not take them.
     """
-    with path.open("wb") as stream:
-        file: Any = _KeptErrors(stream)
-        try:
-            if isinstance(rows, pl.LazyFrame):
-                rows.sink_parquet(file, **options)
-            else:
-                rows.write_parquet(file, **options)
-        except pl.exceptions.PolarsError:
-            if file.error is not None:
-                raise file.error from None
+    frames = iter([rows] if isinstance(rows, pl.DataFrame) else rows)
+    try:
+        _write_frames(frames, path, metadata)
+    except OSError as error:
+        if error.errno is None:
             raise
+        # pyarrow's own text has more than the system's
+        raise OSError(error.errno, os.strerror(error.errno)) from None
 
 
-class _KeptErrors(io.RawIOBase):
-    """A file to write to, which keeps the error of the system."""
+def _write_frames(
+    frames: Iterator[pl.DataFrame], path: Path, metadata: Mapping[str, str] | None
+) -> None:
+    import pyarrow
+    from pyarrow.parquet import ParquetWriter
 
-    def __init__(self, stream: IO[bytes]) -> None:
-        self.stream = stream
-        self.error: OSError | None = None
-
-    def writable(self) -> bool:
-        """Return that it can be written to."""
-        return True
-
-    def write(self, data: Any) -> int:
-        """Write bytes."""
-        try:
-            return self.stream.write(data)
-        except OSError as error:
-            self.error = error
-            raise
+    first = next(frames)
+    table = first.to_arrow()
+    # Floats hardly repeat: a dictionary of them would only take space.
+    repeating = first.select(pl.selectors.string() | pl.selectors.integer()).columns
+    with (
+        pyarrow.OSFile(os.fsencode(path), "wb") as stream,
+        ParquetWriter(
+            stream,
+            table.schema.with_metadata(metadata),
+            compression="zstd",
+            compression_level=3,
+            use_dictionary=repeating,
+            write_page_checksum=True,
+        ) as writer,
+    ):
+        writer.write_table(table, ROW_GROUP)
+        for frame in frames:
+            writer.write_table(frame.to_arrow(), ROW_GROUP)
 
 
 def _damage(path: Path, reason: str) -> InputError:
     return InputError(
         f"{path}: cannot be read ({reason}); expected a complete .parquet file"
     )
-
-
-class _ParquetProcess:
-    """The second process, started when it is first asked; threads take turns."""
-
-    def __init__(self) -> None:
-        self.process: subprocess.Popen[bytes] | None = None
-        self.owner = 0
-        self.lock = threading.Lock()
-
-    def ask(self, request: dict[str, Any]) -> Answer:
-        """Send a request and return the answer; an error is the answer if the process ends."""
-        line = json.dumps(request).encode() + b"\n"
-        with self.lock:
-            process = self._running()
-            requests = _stream(process.stdin)
-            answers = _stream(process.stdout)
-            try:
-                requests.write(line)
-                requests.flush()
-                answer = json.loads(answers.readline())
-                parts = [_read_part(answers) for _ in range(answer.get("parts", 0))]
-            except (BrokenPipeError, EOFError, ValueError):
-                self.stop()
-                return {"error": "it is damaged: reading it ends the process"}, []
-            except BaseException:  # an interrupt: the rest of the answer is lost
-                self.stop()
-                raise
-        return answer, parts
-
-    def _running(self) -> subprocess.Popen[bytes]:
-        """Return the process; a fork of this one starts its own."""
-        if self.owner != os.getpid():
-            self.process = None
-        if self.process is None:
-            self.owner = os.getpid()
-            self.process = _start_process()
-        return self.process
-
-    def stop(self) -> None:
-        """End the process."""
-        process = self.process
-        if process is None or self.owner != os.getpid():
-            return
-        self.process = None
-        process.kill()
-        for stream in (process.stdin, process.stdout):
-            with suppress(OSError):
-                _stream(stream).close()
-        process.wait()
-
-
-def _start_process() -> subprocess.Popen[bytes]:
-    """Start the program with the import path of this process, so that it finds the same polars."""
-    # -P: nothing is imported from the folder of the program, or from the current one.
-    command = [sys.executable, "-P", str(PROGRAM)]
-    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, sys.path)))
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,  # where polars writes backtraces
-        env=environment,
-    )
-
-
-def _stream(stream: IO[bytes] | None) -> IO[bytes]:
-    assert stream is not None
-    return stream
-
-
-def _read_part(stream: IO[bytes]) -> bytes:
-    length = int.from_bytes(_read_bytes(stream, 8), "little")
-    return _read_bytes(stream, length)
-
-
-def _read_bytes(stream: IO[bytes], count: int) -> bytes:
-    content = stream.read(count)
-    if len(content) < count:
-        raise EOFError
-    return content
-
-
-_process = _ParquetProcess()
-atexit.register(_process.stop)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -23,14 +23,13 @@ from callshot.records import ClassCount, Embeddings, Evaluation, Folds, IntArray
 from callshot.records import frames as schemas
 from callshot.records.csv_cells import restore_frame, write_csv_frame
 from callshot.records.frames import CURVE_KEY, Frame, Schema
-from callshot.records.parquet import write_parquet
+from callshot.records.parquet import ROW_GROUP, write_parquet
 from callshot.report.local_folder import OutputFolder
 from callshot.report.output_folder import open_output_folder
 
 DrawFigures = Callable[[Path], Sequence[Path]]
 
 PROVENANCE = "provenance.json"
-ROW_GROUP = 2**18
 FOLDS: Schema = {
     "segment": pl.String,
     "recording": pl.String,
@@ -58,13 +57,6 @@ RESULT_FRAMES: dict[str, Schema] = {
 }
 VALUES_FILE = "values.parquet"
 DIFFERENCES_FILE = "differences.csv"  # of several encoders; it follows from the values
-# Columns of earlier versions.
-OLD_NAMES = {
-    "gains": "prob_gain",
-    "gains_most": "prob_largest_gain",
-    "named": "recommended",
-}
-LATER_FILES = ("sensitivity.csv", "sensitivity_means.csv")  # older results have none
 RESULT_FILES = (
     "curve.csv",
     "curve.parquet",
@@ -92,10 +84,10 @@ def write_frame(frame: Frame, path: Path) -> None:
 
 
 def read_frame(path: Path, schema: Schema) -> Frame:
-    """Read a CSV file that `write_frame` wrote, of any version; check its columns and types."""
+    """Read a CSV file that `write_frame` wrote; check its columns and types."""
     try:
         cells = pl.read_csv(path, infer_schema=False, glob=False)
-        frame = restore_frame(cells).rename(OLD_NAMES, strict=False)
+        frame = restore_frame(cells)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise _frame_error(path, f"cannot be read ({_first_line(error)})") from None
     if frame.columns != list(schema):
@@ -169,12 +161,7 @@ def write_evaluation(
     """Write all RESULT_FILES to a folder; `values` takes most of the time."""
     for name in RESULT_FRAMES:
         write_frame(getattr(evaluation, name), folder / f"{name}.csv")
-    write_parquet(
-        evaluation.curve,
-        folder / "curve.parquet",
-        compression="zstd",
-        row_group_size=ROW_GROUP,
-    )
+    write_parquet(evaluation.curve, folder / "curve.parquet")
     if values:
         write_values(evaluation.values, list(CURVE_KEY), folder / VALUES_FILE)
     classes = pl.DataFrame(evaluation.classes)
@@ -190,13 +177,13 @@ def write_folds(table: Embeddings, folds: Folds, path: Path) -> str:
 
 
 def write_values(values: Frame, key: Sequence[str], path: Path) -> None:
-    """Write one row per sample, streaming: all the key columns at once would fill the memory."""
-    counts = pl.col("value").list.len()
-    indices = pl.int_ranges(counts, dtype=pl.Int64)
-    samples = values.lazy().with_columns(index=indices)
-    rows = samples.explode("index", "value")
-    ordered = rows.select(*key, "k", "index", "value")
-    write_parquet(ordered, path, compression="zstd", row_group_size=ROW_GROUP)
+    """Write one row per sample, in parts: all the key columns at once would fill the memory."""
+    counts = values["value"].list.len()
+    samples = values.with_columns(index=pl.int_ranges(counts, dtype=pl.Int64))
+    ordered = samples.select(*key, "k", "index", "value")
+    part_rows = max(1, ROW_GROUP // max(1, cast(int, counts.max() or 0)))
+    parts = list(ordered.iter_slices(part_rows)) or [ordered]
+    write_parquet((part.explode("index", "value") for part in parts), path)
 
 
 def _read_values(path: Path) -> Frame:
@@ -220,13 +207,11 @@ def read_results(folder: Path) -> Evaluation:
     InputError
         If the folder has no results, or files have changed since they were written.
     """
-    facts, files = _read_provenance(folder)
-    tables: dict[str, Any] = {}
-    for name, schema in RESULT_FRAMES.items():
-        if f"{name}.csv" in files:
-            tables[name] = read_frame(folder / f"{name}.csv", schema)
-        else:
-            tables[name] = schemas.empty_frame(schema)
+    facts = _read_provenance(folder)
+    tables: dict[str, Any] = {
+        name: read_frame(folder / f"{name}.csv", schema)
+        for name, schema in RESULT_FRAMES.items()
+    }
     encoder = tables["curve"]["encoder"][0]
     segments, fold = _read_folds(folder / "folds.csv", encoder)
     folds = Folds(fold, **facts.pop("folds"))
@@ -302,21 +287,20 @@ def _task_facts(evaluation: Evaluation) -> dict[str, object]:
     }
 
 
-def _read_provenance(folder: Path) -> tuple[dict[str, Any], set[str]]:
-    """Return the facts in provenance.json, and the files, which are the same as then."""
+def _read_provenance(folder: Path) -> dict[str, Any]:
+    """Return the facts in provenance.json; check that the files are the same as then."""
     with open_provenance(folder) as provenance:
         facts = {name: provenance[name] for name in FACTS}
         facts["settings"] = protocol_settings(provenance)
         folds = provenance["folds"]
         facts["folds"] = {name: folds[name] for name in FOLD_FACTS}
         listed = provenance["files"]
-        optional = [*LATER_FILES, DIFFERENCES_FILE, *FIGURE_FILES]
-        needed = [name for name in RESULT_FILES if name not in LATER_FILES]
+        optional = [DIFFERENCES_FILE, *FIGURE_FILES]
         present = [name for name in optional if name in listed]
-        checksums = {name: listed[name] for name in [*needed, *present]}
+        checksums = {name: listed[name] for name in [*RESULT_FILES, *present]}
     for name, checksum in checksums.items():
         _check_unchanged(folder / name, checksum)
-    return facts, set(checksums)
+    return facts
 
 
 @contextmanager

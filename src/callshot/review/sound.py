@@ -5,9 +5,9 @@ pitch goes up, and calls that are too low for human ears become audible. The rat
 always one that browsers play, 8 to 96 kHz; the signal is resampled where that is needed.
 """
 
+import io
 import math
 import os
-import struct
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
@@ -16,6 +16,7 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
+import soundfile
 from numpy.typing import NDArray
 
 from callshot.corpus.audio import open_recording
@@ -159,7 +160,9 @@ def make_wav(clip: Clip, options: SoundOptions) -> bytes:
     signal, rate_hz = _to_playable_rate(clip, options.speed)
     scaled = signal * 10 ** (options.gain_db / 20) * FULL_SCALE
     samples = np.clip(np.round(scaled), -FULL_SCALE, FULL_SCALE).astype("<i2")
-    return _wav_header(samples.nbytes, rate_hz) + samples.tobytes()
+    buffer = io.BytesIO()
+    soundfile.write(buffer, samples, rate_hz, format="WAV", subtype="PCM_16")
+    return buffer.getvalue()
 
 
 def limit_played(clip: Clip, speed: float) -> Clip:
@@ -180,12 +183,6 @@ def _to_playable_rate(clip: Clip, speed: float) -> tuple[Signal, int]:
 
     signal = soxr.resample(clip.signal, played_hz, target_hz, quality="HQ")
     return np.asarray(signal), round(target_hz)
-
-
-def _wav_header(data_bytes: int, rate_hz: int) -> bytes:
-    form = struct.pack("<4sI4s", b"RIFF", 36 + data_bytes, b"WAVE")
-    fmt = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, 1, rate_hz, 2 * rate_hz, 2, 16)
-    return form + fmt + struct.pack("<4sI", b"data", data_bytes)
 
 
 def filter_band(clip: Clip, low_hz: float | None, high_hz: float | None) -> Clip:

@@ -11,8 +11,7 @@ Rows      Row y of H, from the top, stands for a band of frequencies, linear or 
 Pixels    round(255 · (dB − floor_db) / range_db), from 0 to 255: a colour of the map.
 """
 
-import struct
-import zlib
+import io
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -202,21 +201,11 @@ def write_png(pixels: Pixels, colours: str) -> bytes:
     >>> write_png(np.zeros((1, 1), np.uint8), "grey")[:4]
     b'\\x89PNG'
     """
+    from PIL import Image
+
     height, width = pixels.shape
-    header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
-    lines = np.zeros((height, width + 1), np.uint8)  # each begins with 0: no filter
-    lines[:, 1:] = pixels
-    parts = (
-        _png_chunk(b"IHDR", header),
-        _png_chunk(b"PLTE", _colour_table(colours)),
-        _png_chunk(b"IDAT", zlib.compress(lines.tobytes(), 1)),
-        _png_chunk(b"IEND", b""),
-    )
-    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
-
-
-def _png_chunk(kind: bytes, content: bytes) -> bytes:
-    checksum = zlib.crc32(kind + content)
-    return (
-        struct.pack(">I", len(content)) + kind + content + struct.pack(">I", checksum)
-    )
+    image = Image.frombytes("P", (width, height), pixels.tobytes())
+    image.putpalette(_colour_table(colours))
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG", compress_level=1)
+    return buffer.getvalue()

@@ -34,6 +34,7 @@ REQUIRED = (
     "numba",
     "threadpoolctl",
     "polars",
+    "pyarrow",
     "soundfile",
     "soxr",
     "platformdirs",
@@ -47,6 +48,7 @@ EXTRAS = {
     **PACKAGES,
     "annotations": ("crowsetta",),
     "cluster": ("distributed", "cryptography"),
+    "hoplite": ("usearch",),
     "review": ("starlette", "uvicorn"),
     "storage": ("fsspec", "s3fs"),
 }

@@ -31,7 +31,7 @@ def describe_outcome(step: Step) -> list[str]:
 
 def _describe_segments(step: Step) -> list[str]:
     facts = _read_json(step, SEGMENTS_INFO)
-    skipped = facts.get("skipped_files", facts.get("refused"))  # the name until 0.1
+    skipped = facts["skipped_files"]
     files = f" and {count_text(skipped, 'whole file')}" if skipped else ""
     segments = count_text(facts["segments"], "segment")
     rejects = count_text(facts["rejects"], "reject")

@@ -292,7 +292,7 @@ def _write_files(
     """Write the files of some results to a folder; return their names."""
     for name, frame in _result_frames(results).items():
         write_frame(frame, folder / name)
-    write_parquet(results.baselines, folder / SAMPLES_FILE, compression="zstd")
+    write_parquet(results.baselines, folder / SAMPLES_FILE)
     if per_k is not None:
         write_evaluation(per_k, folder)
     return [name for name in baseline_files(results) if name != PROVENANCE]

@@ -121,8 +121,8 @@ def write_table(
     frame = embeddings.to_frame()
     make_folder(path.absolute().parent)
     metadata[CHECKSUM] = content_checksum(frame)
-    with atomic_path(path, errors=(pl.exceptions.PolarsError,)) as temporary:
-        write_parquet(frame, temporary, metadata=metadata)
+    with atomic_path(path) as temporary:
+        write_parquet(frame, temporary, metadata)
 
 
 def stored_checksum(path: Path) -> str:

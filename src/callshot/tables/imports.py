@@ -188,12 +188,11 @@ def _pool_rows(
     outcomes, note = pool_spans(spans, readers)
     previous: set[Span] = set()
     for row, span in enumerate(spans):
-        key = replace(span, window=None)
         if not 0 <= span.start_s < span.end_s:
             outcomes[row] = IMPOSSIBLE_TIMES
-        elif key in previous:
+        elif span in previous:
             outcomes[row] = "the same span and label are there already"
-        previous.add(key)
+        previous.add(span)
     frame = rows.frame
     if "segment" not in frame.columns:
         segment = pl.Series(_name_spans(spans), dtype=pl.String)

@@ -1,7 +1,6 @@
 """Tables of the sequences behind vectors: segment, frames, and the values, frame after frame."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from callshot.errors import InputError
-from callshot.files import atomic_path, check_new_file, make_folder, remove_path
+from callshot.files import atomic_path, check_new_file, make_folder
 from callshot.records.columns import check_columns
 from callshot.records.parquet import describe_parquet, read_parquet, write_parquet
 
@@ -48,40 +47,22 @@ def write_sequences(
 ) -> None:
     """Write the sequence behind each vector; only a few are in memory at once."""
     make_folder(path.absolute().parent)
-    with (
-        atomic_path(path, errors=(pl.exceptions.PolarsError,)) as temporary,
-        _make_folder_of_parts(temporary) as folder,
-    ):
-        parts: list[Path] = []
-        for start in range(0, len(segments), SEQUENCES_PER_WRITE):
-            names = segments[start : start + SEQUENCES_PER_WRITE]
-            frame = _sequence_frame(names, list(islice(sequences, len(names))))
-            part = folder / f"{start}.parquet"
-            write_parquet(frame, part)
-            parts.append(part)
-        write_parquet(pl.scan_parquet(parts, glob=False), temporary)
+    with atomic_path(path) as temporary:
+        write_parquet(_sequence_frames(segments, sequences), temporary)
 
 
-@contextmanager
-def _make_folder_of_parts(temporary: Path) -> Iterator[Path]:
-    """Make a folder that is removed after the block, or like an unfinished file after a kill."""
-    folder = temporary.with_suffix(".folder")
-    folder.mkdir()
-    try:
-        yield folder
-    finally:
-        remove_path(folder)
-
-
-def _sequence_frame(
-    segments: Sequence[str], sequences: Sequence[Frames]
-) -> pl.DataFrame:
-    columns = {
-        "segment": segments,
-        "frames": [len(sequence) for sequence in sequences],
-        "sequence": [sequence.ravel() for sequence in sequences],
-    }
-    return pl.DataFrame(columns, SEQUENCES)
+def _sequence_frames(
+    segments: Sequence[str], sequences: Iterator[Frames]
+) -> Iterator[pl.DataFrame]:
+    for start in range(0, max(1, len(segments)), SEQUENCES_PER_WRITE):
+        names = segments[start : start + SEQUENCES_PER_WRITE]
+        part = list(islice(sequences, len(names)))
+        columns = {
+            "segment": names,
+            "frames": [len(sequence) for sequence in part],
+            "sequence": [sequence.ravel() for sequence in part],
+        }
+        yield pl.DataFrame(columns, SEQUENCES)
 
 
 def read_sequences(path: Path, segments: Sequence[str]) -> list[Frames]:

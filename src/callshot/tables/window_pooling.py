@@ -32,23 +32,21 @@ AUDIO_SUFFIX = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """The windows of one recording, a row each: times, vectors, and ids where they have some."""
+    """The windows of one recording, a row each: times and vectors."""
 
     start_s: FloatArray
     end_s: FloatArray
     vectors: NDArray[np.float32]
-    ids: IntArray | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A labelled span of a recording; `window` is the id of the labelled window, if it is known."""
+    """A labelled span of a recording."""
 
     path: str
     start_s: float
     end_s: float
     label: str
-    window: int | None = None
 
 
 WindowReaders = Mapping[str, Callable[[], Windows]]  # by the name of the recording
@@ -106,8 +104,6 @@ def choose_windows(windows: Windows, span: Span) -> IntArray:
     [1]
     []
     """
-    if span.window is not None and windows.ids is not None:
-        return np.flatnonzero(windows.ids == span.window)
     start_s = windows.start_s
     end_s = windows.end_s
     distance_s = np.abs(start_s - span.start_s) + np.abs(end_s - span.end_s)

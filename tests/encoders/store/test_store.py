@@ -261,9 +261,9 @@ def test_the_first_shard_by_name_counts(tmp_path: Path) -> None:
         folder = tmp_path / f"both {older.parts[-3]}"
         open_store(folder, ENCODER).close()
         for place, shard in enumerate((older, newer)):
-            (folder / older.parent.name / f"shard-{place}.parquet").write_bytes(
-                shard.read_bytes()
-            )
+            content = shard.read_bytes()
+            shard_name = f"shard-{place}-{sha256(content).hexdigest()}.parquet"
+            (folder / older.parent.name / shard_name).write_bytes(content)
         with open_store(folder, ENCODER) as store:
             assert np.array_equal(
                 store.vectors(["k"]), pl.read_parquet(older)["embedding"].to_list()
@@ -528,85 +528,6 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="cannot be made"):
         open_store(tmp_path / "file", ENCODER)
-
-
-# Shards without a checksum, as callshot 0.1 wrote them
-
-OLD_NAME = "shard-00000000000000000007-0123456789abcdef.parquet"
-OLD_FRAME = pl.DataFrame(
-    {
-        "source": ["source 1", "source 2"],
-        "key": [name(1), name(2)],
-        "embedding": vectors_of([1, 2]).tolist(),
-    },
-    {"source": pl.String, "key": pl.String, "embedding": pl.List(pl.Float32)},
-)
-
-
-def write_old_shard(folder: Path, frame: pl.DataFrame, name: str = OLD_NAME) -> Path:
-    with open_store(folder, ENCODER) as store:
-        shard = store.folder / name
-    frame.write_parquet(shard, compression="uncompressed")
-    return shard
-
-
-def test_an_old_shard_is_read_and_gets_its_checksum(tmp_path: Path) -> None:
-    shard = write_old_shard(tmp_path, OLD_FRAME)
-    checksum = sha256(shard.read_bytes()).hexdigest()
-    assert check_rows(tmp_path, [1, 2]) == []
-    [renamed] = shard_files(tmp_path)
-    if sys.platform != "win32":
-        assert renamed.name == f"shard-00000000000000000007-{checksum}.parquet"
-    assert check_rows(tmp_path, [1, 2]) == []
-
-
-def test_an_old_shard_is_read_while_others_have_the_store_open(tmp_path: Path) -> None:
-    shard = write_old_shard(tmp_path, OLD_FRAME)
-    with open(shard.parent / ".lock", "rb") as stream:  # noqa: PTH123
-        fcntl = pytest.importorskip("fcntl")
-        fcntl.flock(stream, fcntl.LOCK_SH)
-        assert check_rows(tmp_path, [1, 2]) == []
-    assert shard_files(tmp_path) == [shard]
-
-
-def with_embedding(values: list[Any]) -> pl.DataFrame:
-    column = pl.Series("embedding", values, pl.List(pl.Float32), strict=False)
-    return OLD_FRAME.with_columns(column)
-
-
-@pytest.mark.parametrize(
-    ("frame", "reason"),
-    [
-        (with_embedding([[1.0, 2.0], [1.0, float("nan")]]), "no finite number"),
-        (with_embedding([[1.0, 2.0], [1.0, None]]), "no finite number"),
-        (with_embedding([[1.0, 2.0], [1.0]]), "vectors of several dimensions"),
-        (with_embedding([[1.0, 2.0], None]), "column embedding has an empty cell"),
-        (OLD_FRAME.drop("key"), "expected a column key of String"),
-        (OLD_FRAME.cast({"key": pl.Categorical}), "expected a column key of String"),
-    ],
-)
-def test_an_old_shard_with_damaged_rows_is_set_aside(
-    tmp_path: Path, frame: pl.DataFrame, reason: str
-) -> None:
-    shard = write_old_shard(tmp_path, frame)
-    [note] = check_rows(tmp_path, [])
-    assert reason in note
-    assert "set aside" in note
-    assert not shard.exists()
-
-
-def test_old_sequences_are_whole_frames(tmp_path: Path) -> None:
-    sequences = OLD_FRAME.with_columns(
-        sequence=pl.Series([[1.0, 2.0], [3.0, 4.0, 5.0]], dtype=pl.List(pl.Float32)),
-        frames=pl.Series([2, 2], dtype=pl.Int32),
-    )
-    sequences_name = OLD_NAME.replace(".parquet", ".sequences.parquet")
-    write_old_shard(tmp_path, sequences, sequences_name)
-    [note] = check_rows(tmp_path, [])
-    assert "sequences that are no whole number of frames" in note
-    whole = sequences.with_columns(frames=pl.Series([2, 3], dtype=pl.Int32))
-    write_old_shard(tmp_path, whole, sequences_name)
-    assert check_rows(tmp_path, [1, 2]) == []
 
 
 # Stores that cannot be written to

@@ -43,8 +43,6 @@ RECORDING = "recording.json"
 REJECTS = "rejects.csv"
 LOCK = ".lock"
 VERSION = 1
-RMS = "rms_dbfs"
-EARLIER_RMS = "level_dbfs"  # its name in earlier files
 DTYPES = ("float16", "float32")
 SPAN_NAME = re.compile(r"([0-9a-f]{8})-(\d{6})-([0-9a-f]{64})\.npy")
 MAKE_AGAIN = "run callshot verify --repair and callshot index again"
@@ -72,13 +70,13 @@ class IndexSettings:
         """The encoder with the options that were chosen."""
         return format_encoder(self.encoder, self.choices)
 
-    def row_dtype(self, rms: str = RMS) -> np.dtype[np.void]:
-        """Return the type of a row; `rms` is the name of the root mean square."""
+    def row_dtype(self) -> np.dtype[np.void]:
+        """Return the type of a row."""
         return np.dtype(
             [
                 ("start_s", "<f8"),
                 ("end_s", "<f8"),
-                (rms, "<f4"),
+                ("rms_dbfs", "<f4"),
                 ("vector", f"<f{np.dtype(self.dtype).itemsize}", (self.dimension,)),
             ]
         )
@@ -124,7 +122,7 @@ class WindowBlock:
     @property
     def rms_dbfs(self) -> NDArray[np.float32]:
         """The root mean square of each window."""
-        return np.asarray(self.rows[RMS])
+        return np.asarray(self.rows["rms_dbfs"])
 
     @property
     def vectors(self) -> NDArray[np.floating[Any]]:
@@ -370,8 +368,6 @@ def read_span(path: Path, settings: IndexSettings, *, verify: bool = True) -> Ro
         raise InputError(
             f"{path}: cannot be read ({error_reason(error)}); {MAKE_AGAIN}"
         ) from None
-    if rows.dtype == settings.row_dtype(EARLIER_RMS):
-        rows = rows.view(settings.row_dtype())
     if rows.dtype != settings.row_dtype() or rows.ndim != 1:
         raise InputError(
             f"{path}: expected windows with vectors of {settings.dimension} {settings.dtype}; "

@@ -21,7 +21,6 @@ import math
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -218,7 +217,7 @@ def _read_entries(path: Path) -> tuple[dict[str, Any], Arrays]:
 def _build_model(path: Path, facts: dict[str, Any], arrays: Arrays) -> Model:
     vectors = arrays["vectors"]
     _check_vectors(vectors, len(facts["path"]))
-    settings = _read_settings(facts["settings"])
+    settings = AudioSettings(**facts["settings"])
     _check_settings(settings)
     inputs = tuple(sorted((role, file, sha) for role, file, sha in facts["inputs"]))
     model = make_model(
@@ -232,12 +231,6 @@ def _build_model(path: Path, facts: dict[str, Any], arrays: Arrays) -> Model:
         clips=build_clips(facts, arrays),
     )
     return replace(model, source=str(path))
-
-
-def _read_settings(facts: Mapping[str, Any]) -> AudioSettings:
-    """Return the settings of a file; in earlier ones `peak_dbfs` is called `level_dbfs`."""
-    names = {"level_dbfs": "peak_dbfs"}
-    return AudioSettings(**{names.get(name, name): facts[name] for name in facts})
 
 
 def _check_settings(settings: AudioSettings) -> None:

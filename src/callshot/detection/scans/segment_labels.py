@@ -26,6 +26,7 @@ from callshot.fewshot.centroid import log_odds
 from callshot.files import describe_file
 from callshot.records import FloatArray, Progress, Reject, no_progress
 from callshot.records.csv_cells import write_csv_frame
+from callshot.records.parquet import write_parquet
 from callshot.report.output_folder import open_output_folder
 from callshot.spans import Spans
 from callshot.version import __version__
@@ -187,7 +188,7 @@ def scan_segment_files(
 
         def make_files(folder: Path) -> Sequence[str]:
             write_csv_frame(result.frame, folder / LABELS_CSV)
-            result.frame.write_parquet(folder / LABELS)
+            write_parquet(result.frame, folder / LABELS)
             write_rejects(result.rejects, folder / REJECTS)
             return names
 

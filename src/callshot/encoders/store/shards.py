@@ -1,8 +1,7 @@
 """Shards, the files of a store: rows in, rows out, complete whatever happens to disks and writers.
 
 A shard is written whole and never changed afterwards. Its name has the SHA-256 of its content,
-which is compared whenever a store is opened: a shard that differs is set aside and not used. Older
-shards have no checksum in their names; their rows are checked, and then they get one.
+which is compared whenever a store is opened: a shard that differs is set aside and not used.
 
 A store that nobody else has open is tidied: unfinished files are removed and small shards merged,
 so that none vanishes while somebody reads it.
@@ -22,11 +21,9 @@ from callshot.files import (
     error_reason,
     remove_unfinished,
     sha256_file,
-    sync_folder,
     write_atomic,
 )
 from callshot.pools import Pool
-from callshot.records.parquet import read_parquet
 
 SHARD_BYTES = 2**24  # of a shard, and so what is read at once
 ROW_GROUP_BYTES = 2**22  # what is decoded for one row
@@ -36,20 +33,14 @@ SUFFIX = ".parquet"
 SEQUENCES_SUFFIX = ".sequences.parquet"
 DAMAGED_SUFFIX = ".damaged"
 CHECKSUM = re.compile(r"-([0-9a-f]{64})\.")
-FLOATS = pl.List(pl.Float32)
-VECTOR_COLUMNS: dict[str, object] = {
-    "source": pl.String,
-    "key": pl.String,
-    "embedding": FLOATS,
-}
 _whole_shards: set[tuple[object, ...]] = set()
-SEQUENCE_COLUMNS: dict[str, object] = {"sequence": FLOATS, "frames": pl.Int32}
 
 
 def list_shards(folder: Path, *, sequences: bool) -> list[Path]:
     """Return the shards of a folder by name; with `sequences` only those that have them."""
     suffix = SEQUENCES_SUFFIX if sequences else SUFFIX
-    return sorted(folder.glob(f"shard-*{suffix}"))
+    paths = sorted(folder.glob(f"shard-*{suffix}"))
+    return [path for path in paths if CHECKSUM.search(path.name)]
 
 
 def write_shard(
@@ -63,13 +54,9 @@ def write_shard(
     frame.write_parquet(buffer, compression="uncompressed", row_group_size=group_rows)
     content = buffer.getbuffer()
     suffix = SEQUENCES_SUFFIX if sequences else SUFFIX
-    path = folder / _shard_name(stamp, sha256(content).hexdigest(), suffix)
+    path = folder / f"shard-{stamp}-{sha256(content).hexdigest()}{suffix}"
     write_atomic(path, content)
     return path
-
-
-def _shard_name(stamp: str, checksum: str, suffix: str) -> str:
-    return f"shard-{stamp}-{checksum}{suffix}"
 
 
 def find_damage(shard: Path) -> str:
@@ -84,52 +71,9 @@ def find_damage(shard: Path) -> str:
             return error_reason(error)
         raise
     checksum = CHECKSUM.search(shard.name)
-    if checksum is None:
-        return _find_damaged_rows(shard)
-    if actual != checksum[1]:
+    if checksum is None or actual != checksum[1]:
         return "its content differs from the checksum in its name"
     return ""
-
-
-def _find_damaged_rows(shard: Path) -> str:
-    """Return what is wrong with the rows of a shard that has no checksum."""
-    try:
-        frame = read_parquet(shard)
-    except InputError as error:
-        return str(error).removeprefix(f"{shard}: ")
-    columns = dict(VECTOR_COLUMNS)
-    if has_sequences(shard):
-        columns |= SEQUENCE_COLUMNS
-    for name, dtype in columns.items():
-        damage = _find_damaged_cells(frame, name, dtype)
-        if damage:
-            return damage
-    if frame["embedding"].list.len().n_unique() > 1:
-        return "vectors of several dimensions"
-    if has_sequences(shard) and not _has_whole_frames(frame):
-        return "sequences that are no whole number of frames"
-    return ""
-
-
-def _find_damaged_cells(frame: pl.DataFrame, name: str, dtype: object) -> str:
-    if name not in frame.columns or frame[name].dtype != dtype:
-        return f"expected a column {name} of {dtype}"
-    column = frame[name]
-    if column.has_nulls():
-        return f"column {name} has an empty cell"
-    if dtype == FLOATS:
-        is_number = column.explode().is_finite()
-        if not is_number.fill_null(False).all():
-            return f"column {name} has an entry that is no finite number"
-    return ""
-
-
-def _has_whole_frames(frame: pl.DataFrame) -> bool:
-    frames = frame["frames"]
-    if frames.min() == 0 or (frames < 0).any():
-        return False
-    rest = frame["sequence"].list.len() % frames
-    return bool((rest == 0).all())
 
 
 def verify_shards(shards: Sequence[Path], notes: list[str]) -> Iterator[Path]:
@@ -206,29 +150,12 @@ def read_shard(
 
 
 def tidy_folder(folder: Path, notes: list[str]) -> None:
-    """Tidy a folder while nobody else has it open.
-
-    Remove unfinished files, write checksums in the names of shards that have none, merge small
-    shards.
-    """
+    """Remove unfinished files and merge small shards, while nobody else has a folder open."""
     remove_unfinished(folder)
     try:
-        add_checksums(folder, notes)
         _merge_small_shards(folder, notes)
     except (CallshotError, OSError, pl.exceptions.PolarsError) as error:
         notes.append(f"{folder}: small shards were not merged: {error}")
-
-
-def add_checksums(folder: Path, notes: list[str]) -> None:
-    """Write the checksum of every shard that has none in its name, if its rows are whole."""
-    shards = list_shards(folder, sequences=False)
-    old = [shard for shard in shards if CHECKSUM.search(shard.name) is None]
-    for shard in verify_shards(old, notes):
-        suffix = SEQUENCES_SUFFIX if has_sequences(shard) else SUFFIX
-        name = _shard_name(_read_stamp(shard), sha256_file(shard), suffix)
-        shard.replace(shard.with_name(name))
-    if old:
-        sync_folder(folder)
 
 
 def _read_stamp(shard: Path) -> str:
