@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         TransferEvaluation,
     )
     from callshot.review.results import read_review
+    from callshot.spans import Spans
     from callshot.tables.embedding_tables import read_tables, write_table
 
 # Loaded when first used: `import callshot` and `callshot --help` must not wait for numba.
@@ -70,6 +71,7 @@ _MODULES = {
     "AnnotationOptions": "corpus.annotations",
     "Index": "detection.index.index_files",
     "Model": "detection.models.model",
+    "Spans": "spans",
     "TransferEvaluation": "records",
     "Protocol": "fewshot.protocol",
     "ScanResult": "detection.scans.scan",
@@ -118,6 +120,7 @@ __all__ = [
     "ScanResult",
     "Segmentation",
     "SegmentationOptions",
+    "Spans",
     "TransferEvaluation",
     "__version__",
     "check_folds",
