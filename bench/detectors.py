@@ -33,13 +33,13 @@ from callshot.detection.models.detector import (
 )
 from callshot.detection.models.model import (
     AudioSettings,
-    Example,
     Provenance,
     make_model,
 )
 from callshot.detection.scans.active_windows import ActiveWindows
 from callshot.detection.scans.merge_windows import Spacing, merge_windows
 from callshot.detection.scores.event_matching import match_events
+from callshot.spans import Spans
 from detector_examples import (
     Array,
     Embedder,
@@ -77,12 +77,12 @@ def make_shipped(
     examples: Examples, background: Background, aim: float
 ) -> tuple[Detector, Array]:
     """Return the detector that a scan uses, and thresholds for the events that AP ranks."""
-    places = [
-        Example(str(label), str(n), str(n), 0.0, 1.0)
-        for n, label in enumerate(examples.label)
-    ]
+    labels = [str(label) for label in examples.label]
+    names = [str(n) for n in range(len(labels))]
+    places = {"label": labels, "recording": names, "path": names}
+    times = {"start_s": 0.0, "end_s": 1.0, "windows": 1}
     model = make_model(
-        places,
+        Spans(pl.DataFrame(places | times)),
         examples.vectors.astype(np.float32),
         encoder="",
         fingerprint={},

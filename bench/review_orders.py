@@ -154,16 +154,18 @@ def draw_examples(
     """Return a model of examples in a share of the recordings, and these recordings."""
     generator = np.random.default_rng(seed)
     order = generator.permutation(len(model.examples)).tolist()
-    recordings = sorted({one.path for one in model.examples})
+    labels = model.examples["label"]
+    paths = model.examples.paths
+    recordings = sorted(set(paths))
     count = round(share * len(recordings))
     allowed = set(generator.permutation(recordings)[:count])
     rows = []
     for label in model.classes:
-        own = [row for row in order if model.examples[row].label == label]
-        first = [row for row in own if model.examples[row].path in allowed]
+        own = [row for row in order if labels[row] == label]
+        first = [row for row in own if paths[row] in allowed]
         rows += first[:shots]
     small = make_model(
-        [model.examples[row] for row in rows],
+        model.examples.take(rows),
         model.vectors[rows],
         encoder=model.encoder,
         fingerprint=model.fingerprint,
@@ -171,7 +173,7 @@ def draw_examples(
         provenance=model.provenance,
         background=model.background,
     )
-    return small, {model.examples[row].path for row in rows}
+    return small, {paths[row] for row in rows}
 
 
 def match(events: pl.DataFrame, calls: pl.DataFrame) -> IntArray:

@@ -33,7 +33,6 @@ from callshot.detection.learning.learn import learn
 from callshot.detection.models.background import Background, BackgroundRecording
 from callshot.detection.models.model import (
     AudioSettings,
-    Example,
     Provenance,
     make_model,
 )
@@ -42,6 +41,7 @@ from callshot.detection.scans.scan import scan
 from callshot.detection.scans.scan_files import ScanOutput, scan_files
 from callshot.detection.scans.scan_source import IndexingOptions, ScanOptions
 from callshot.files import sha256_text
+from callshot.spans import Spans
 from child_processes import peak_mb, run_child, run_to_end, start_child
 from kills import kill_and_resume, list_files
 from noise import make_recording
@@ -105,11 +105,12 @@ def make_synthetic_model(path: Path) -> None:
     for label in range(CLASSES):
         for number in range(EXAMPLES):
             name = f"{label}-{number}.wav"
-            examples.append(Example(f"class {label}", name, name, 0.0, 2.0))
+            place = {"recording": name, "path": name, "start_s": 0.0, "end_s": 2.0}
+            examples.append({"label": f"class {label}", **place, "windows": 1})
     vectors = np.repeat(make_centres(), EXAMPLES, axis=0)
     vectors += generator.normal(0, 0.25, vectors.shape)
     model = make_model(
-        examples,
+        Spans.from_rows(examples),
         vectors.astype(np.float32),
         encoder="synthetic",
         fingerprint=FINGERPRINT,

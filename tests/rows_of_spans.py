@@ -45,3 +45,10 @@ def list_rows(spans: Spans) -> list[SimpleNamespace]:
             row["labels"] = tuple(row["labels"])
         rows.append(SimpleNamespace(**row))
     return rows
+
+
+def make_examples(places: Iterable[tuple[str, str, str, float, float]]) -> Spans:
+    """Return examples of a model: label, recording, path, start and end of each."""
+    names = ("label", "recording", "path", "start_s", "end_s")
+    rows = [dict(zip(names, place, strict=True)) | {"windows": 1} for place in places]
+    return Spans.from_rows(rows)

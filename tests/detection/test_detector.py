@@ -22,12 +22,12 @@ from callshot.detection.models.detector import (
 )
 from callshot.detection.models.model import (
     AudioSettings,
-    Example,
     Provenance,
     make_model,
 )
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.classifiers import shrink_covariance
+from rows_of_spans import make_examples
 
 DIMENSION = 6
 
@@ -48,12 +48,12 @@ def make_small_model(rng, counts=(3, 4), shift=4.0):
     for number, count in enumerate(counts):
         for n in range(count):
             path = f"{number}-{n}.wav"
-            examples.append(Example("ab"[number], path, path, 0.0, 1.0))
+            examples.append(("ab"[number], path, path, 0.0, 1.0))
             vector = rng.normal(0, 1, DIMENSION)
             vector[number] += shift
             vectors.append(vector)
     return make_model(
-        examples,
+        make_examples(examples),
         np.array(vectors, np.float32),
         encoder="mfcc",
         fingerprint={},

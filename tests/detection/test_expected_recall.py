@@ -10,6 +10,7 @@ from callshot.detection.models.detector import make_detector
 from callshot.detection.models.expected_recall import expect_recall
 from callshot.detection.models.model_summary import describe_model
 from field_recordings import write_site
+from rows_of_spans import list_rows
 
 
 @pytest.fixture(scope="module")
@@ -22,15 +23,15 @@ def model(tmp_path_factory):
 def test_recall_is_what_leaving_one_recording_out_gives(model):
     expected = expect_recall(model, 60.0)
     found = dict.fromkeys(model.classes, 0)
-    for row, example in enumerate(model.examples):
+    for row, example in enumerate(list_rows(model.examples)):
         others = [
             n
-            for n, other in enumerate(model.examples)
-            if other.recording != example.recording
+            for n, other in enumerate(model.examples["recording"])
+            if other != example.recording
         ]
         part = replace(
             model,
-            examples=tuple(model.examples[n] for n in others),
+            examples=model.examples.take(others),
             vectors=model.vectors[others],
         )
         detector = make_detector(part, model.background, 60.0)
@@ -46,12 +47,12 @@ def test_recall_is_what_leaving_one_recording_out_gives(model):
 def test_a_class_of_one_recording_is_not_tested(model):
     rows = [
         n
-        for n, example in enumerate(model.examples)
+        for n, example in enumerate(list_rows(model.examples))
         if example.label != "hoot" or example.path == "a.wav"
     ]
     part = replace(
         model,
-        examples=tuple(model.examples[n] for n in rows),
+        examples=model.examples.take(rows),
         vectors=model.vectors[rows],
     )
     expected = expect_recall(part, 60.0)

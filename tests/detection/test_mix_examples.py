@@ -17,7 +17,7 @@ from callshot.detection.learning.mix_examples import (
 )
 from callshot.detection.models.background import MOST_WINDOWS
 from callshot.detection.models.example_clips import MOST_CLIPS, to_pcm
-from callshot.detection.models.model import merge_models
+from callshot.detection.models.model import describe_locations, merge_models
 from callshot.detection.models.model_file import load_model, write_model
 from callshot.detection.scans.scan import scan
 from callshot.errors import InputError, OptionError
@@ -73,8 +73,8 @@ def test_a_model_keeps_the_audio_of_its_examples(tmp_path, field, model):
     write_model(model, tmp_path / "model.npz")
     clips = load_model(tmp_path / "model.npz").clips
     assert clips.rate_hz == 16000
-    for example, samples in zip(model.examples, clips.samples, strict=True):
-        signal, _ = sf.read(folder / "clips" / example.path, dtype="float32")
+    for path, samples in zip(model.examples.paths, clips.samples, strict=True):
+        signal, _ = sf.read(folder / "clips" / path, dtype="float32")
         expected = np.round(signal / np.abs(signal).max() * 32767)
         np.testing.assert_allclose(samples, expected, atol=1)
 
@@ -82,9 +82,10 @@ def test_a_model_keeps_the_audio_of_its_examples(tmp_path, field, model):
 def test_a_call_in_a_recording_is_kept_without_what_is_around_it(tmp_path):
     site = write_site(tmp_path / "site", ("a",))
     model = learn(site, "mfcc", window_s=1.0, store=tmp_path / "store").model
-    for example, samples in zip(model.examples, model.clips.samples, strict=True):
+    starts_s = model.examples["start_s"]
+    for start_s, samples in zip(starts_s, model.clips.samples, strict=True):
         signal, _ = sf.read(site / "a.wav", dtype="float32")
-        first = round(example.start_s * RATE_HZ)
+        first = round(start_s * RATE_HZ)
         call = signal[first : first + len(samples)]
         np.testing.assert_array_equal(samples, to_pcm(call))
         assert len(samples) == pytest.approx(0.5 * RATE_HZ, abs=1)
@@ -170,12 +171,13 @@ def test_learning_for_a_site_embeds_mixtures(field, model):
     windows = read_quiet_windows(files, spec, make_grid(spec, 0.5), "first")
     with WindowEncoder(spec, device="cpu", threads=1) as encoder:
         for row in (0, 5, 11):
-            example = model.examples[row]
+            location = describe_locations(model.examples)[row]
             clip = model.clips.samples[row].astype(np.float32) / np.float32(32767)
-            mixtures = mix_example(clip, windows, example.location, 16000)
+            mixtures = mix_example(clip, windows, location, 16000)
             vectors = [encoder.submit([one])()[0] for one in mixtures]
             expected = np.mean(vectors, axis=0)
-            found = result.model.vectors[result.model.examples.index(example)]
+            found_row = describe_locations(result.model.examples).index(location)
+            found = result.model.vectors[found_row]
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
     assert set(result.model.background.origins) == {"unlabelled"}
 

@@ -4,7 +4,6 @@ import numpy as np
 
 from callshot.detection.models.model import (
     AudioSettings,
-    Example,
     Provenance,
     make_model,
 )
@@ -15,6 +14,7 @@ from callshot.detection.models.model_summary import (
     doubtful_examples,
     similar_pairs,
 )
+from rows_of_spans import make_examples
 
 
 def make_planted_model(wrong=True, per_class=6, spread=1.0):
@@ -25,15 +25,13 @@ def make_planted_model(wrong=True, per_class=6, spread=1.0):
     vectors = []
     for label, centre in centres.items():
         for n in range(per_class):
-            examples.append(
-                Example(label, f"r{n}", f"r{n}.wav", 10.0 * n, 10.0 * n + 1)
-            )
+            examples.append((label, f"r{n}", f"r{n}.wav", 10.0 * n, 10.0 * n + 1))
             vectors.append(rng.normal(centre, spread))
     if wrong:
-        examples.append(Example("hoot", "r9", "r9.wav", 12.5, 13.5))
+        examples.append(("hoot", "r9", "r9.wav", 12.5, 13.5))
         vectors.append(rng.normal(centres["bark"], spread))
     return make_model(
-        examples,
+        make_examples(examples),
         np.array(vectors, np.float32),
         encoder="mfcc",
         fingerprint={},
@@ -66,11 +64,11 @@ def test_recall_leaves_out_the_recording_of_the_example():
     places = [("hoot", "a"), ("hoot", "a"), ("hoot", "b"), ("bark", "b")]
     places += [("bark", "c"), ("bark", "a")]
     examples = [
-        Example(label, name, f"{name}.wav", float(n), n + 1.0)
+        (label, name, f"{name}.wav", float(n), n + 1.0)
         for n, (label, name) in enumerate(places)
     ]
     model = make_model(
-        examples,
+        make_examples(examples),
         vectors,
         encoder="mfcc",
         fingerprint={},
@@ -97,12 +95,12 @@ def test_distances_leave_the_example_itself_out():
 
 def test_single_and_identical_examples_are_named():
     examples = [
-        Example("hoot", "a", "a.wav", 0.0, 1.0),
-        Example("hoot", "b", "b.wav", 0.0, 1.0),
-        Example("bark", "c", "c.wav", 0.0, 1.0),
+        ("hoot", "a", "a.wav", 0.0, 1.0),
+        ("hoot", "b", "b.wav", 0.0, 1.0),
+        ("bark", "c", "c.wav", 0.0, 1.0),
     ]
     model = make_model(
-        examples,
+        make_examples(examples),
         np.array([[1.0], [1.0], [2.0]], np.float32),
         encoder="mfcc",
         fingerprint={},

@@ -7,7 +7,6 @@ import pytest
 
 from callshot.detection.models.model import (
     AudioSettings,
-    Example,
     Provenance,
     make_model,
 )
@@ -17,6 +16,7 @@ from callshot.errors import InputError, OptionError
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
+from rows_of_spans import make_examples
 from standins import Graph  # noqa: E402, it needs onnx
 
 
@@ -26,10 +26,10 @@ def make_random_model(classes=4, offset=0.0, dimensions=40, labels=None):
     label = [names[n % len(names)] for n in range(3 * len(names))]
     vectors = rng.normal(offset, 5.0, (len(label), dimensions)).astype(np.float32)
     examples = [
-        Example(name, f"{n}.wav", f"{n}.wav", 0.0, 1.0) for n, name in enumerate(label)
+        (name, f"{n}.wav", f"{n}.wav", 0.0, 1.0) for n, name in enumerate(label)
     ]
     return make_model(
-        examples,
+        make_examples(examples),
         vectors,
         encoder="mfcc",
         fingerprint={"encoder": "mfcc"},

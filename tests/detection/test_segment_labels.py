@@ -10,7 +10,6 @@ from callshot.corpus.segment_table import write_segment_table
 from callshot.detection.learning.learn import learn
 from callshot.detection.models.model import (
     AudioSettings,
-    Example,
     Provenance,
     make_model,
 )
@@ -24,6 +23,7 @@ from callshot.detection.scans.segment_labels import (
 from callshot.encoders.embed import EmbedOptions
 from callshot.errors import InputError
 from field_recordings import write_site
+from rows_of_spans import list_rows, make_examples
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,9 @@ def test_segments_are_embedded_with_the_sound_around_them_if_the_examples_were(s
         (example.path, round(example.start_s, 6)): np.linalg.norm(
             vector - model.means[model.classes.index(example.label)]
         )
-        for example, vector in zip(model.examples, model.vectors, strict=True)
+        for example, vector in zip(
+            list_rows(model.examples), model.vectors, strict=True
+        )
     }
     for row in result.frame.iter_rows(named=True):
         expected = known[row["path"], round(row["start_s"], 6)]
@@ -140,11 +142,10 @@ def test_a_model_of_another_encoder_is_refused(study, tmp_path):
 
 def make_small_model(labels, vectors):
     examples = [
-        Example(label, f"{n}.wav", f"{n}.wav", 0.0, 1.0)
-        for n, label in enumerate(labels)
+        (label, f"{n}.wav", f"{n}.wav", 0.0, 1.0) for n, label in enumerate(labels)
     ]
     return make_model(
-        examples,
+        make_examples(examples),
         np.array(vectors, np.float32),
         encoder="mfcc",
         fingerprint={},

@@ -5,12 +5,13 @@ from scipy.linalg import cho_factor
 from callshot.detection.models.detector import make_detector
 from callshot.detection.models.model import (
     AudioSettings,
-    Example,
     Provenance,
     make_model,
 )
 from callshot.detection.models.model_file import load_model
 from callshot.review.model_scores import BackgroundMetric, ModelScores
+from callshot.spans import concat_spans
+from rows_of_spans import make_examples
 from served_review import serve
 
 
@@ -46,11 +47,11 @@ def test_the_model_after_some_decisions_is_that_of_all_examples_at_once(served, 
     rows = [0, 1, 5]
     labels = [review.decisions.verdicts[row].label for row in rows]
     added = [
-        Example(label, "r", "r", float(row), row + 1.0)
+        (label, "r", "r", float(row), row + 1.0)
         for label, row in zip(labels, rows, strict=True)
     ]
     whole = make_model(
-        [*model.examples, *added],
+        concat_spans([model.examples, make_examples(added)]),
         np.concatenate([model.vectors, review.scores.vectors[rows]]),
         encoder=model.encoder,
         fingerprint=model.fingerprint,
@@ -93,9 +94,9 @@ def test_undoing_all_decisions_gives_the_first_scores_back(served):
 
 def test_undoing_the_only_call_of_a_new_label_changes_only_the_other_scores():
     rng = np.random.default_rng(0)
-    examples = [Example("ab"[n % 2], "r", "r", float(n), n + 1.0) for n in range(6)]
+    examples = [("ab"[n % 2], "r", "r", float(n), n + 1.0) for n in range(6)]
     model = make_model(
-        examples,
+        make_examples(examples),
         rng.normal(size=(6, 4)).astype(np.float32),
         encoder="mfcc",
         fingerprint={},

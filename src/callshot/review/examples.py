@@ -84,20 +84,20 @@ def _near_examples(scores: "Scores", row: int, label: str) -> list[dict[str, Any
         return []
     numbers = [
         number
-        for number, example in enumerate(model.examples)
-        if example.label == label and model.clips.samples[number] is not None
+        for number, name in enumerate(model.examples["label"])
+        if name == label and model.clips.samples[number] is not None
     ]
     distances = scores.measure(row, model.vectors[numbers])
     calls = []
-    for number, distance in zip(numbers, distances.tolist(), strict=True):
-        example = model.examples[number]
+    examples = model.examples.take(numbers).rows()
+    for number, example, distance in zip(numbers, examples, distances, strict=True):
         calls.append(
             {
                 "example": number,
-                "recording": example.path,
-                "start_s": example.start_s,
-                "end_s": example.end_s,
-                "distance": distance,
+                "recording": example["path"],
+                "start_s": example["start_s"],
+                "end_s": example["end_s"],
+                "distance": float(distance),
                 "confirmed": False,
             }
         )
@@ -151,6 +151,7 @@ def _make_clip(model: "Model", number: int) -> Clip | None:
     speed = model.fingerprint.get("speed", 1.0)
     rate_hz = model.clips.rate_hz / float(speed)
     signal = samples.astype(np.float32) / np.float32(FULL_SCALE)
-    example = model.examples[number]
-    excess_s = max(0.0, example.end_s - example.start_s - len(signal) / rate_hz)
-    return Clip(signal, rate_hz, example.start_s + excess_s / 2)
+    example = model.examples.frame.row(number, named=True)
+    length_s = example["end_s"] - example["start_s"]
+    excess_s = max(0.0, length_s - len(signal) / rate_hz)
+    return Clip(signal, rate_hz, example["start_s"] + excess_s / 2)

@@ -25,7 +25,6 @@ from callshot.detection.models.example_clips import Clips
 from callshot.detection.models.model import (
     SEGMENT,
     AudioSettings,
-    Example,
     Model,
     Provenance,
     check_fingerprint,
@@ -237,14 +236,13 @@ def learn_examples(
         rest = scale_progress(progress, 1 - share)
         background = embed_background(audio, joined_encoder, settings, embedding, rest)
     clips = _read_clips(embedded, joined_encoder, settings)
-    new_examples = _make_examples(embedded)
     vectors = embedded.vectors
     if options.site is not None:
         vectors = embed_mixed_examples(
-            new_examples, clips, joined_encoder, settings, options.site, embedding
+            embedded.calls, clips, joined_encoder, settings, options.site, embedding
         )
     model = make_model(
-        new_examples,
+        embedded.calls,
         vectors,
         encoder=joined_encoder.name,
         fingerprint=fingerprint,
@@ -336,9 +334,3 @@ def _complete_settings(
     if window_s is None:
         window_s = default_window_s(calls.spans)
     return replace(calls.settings, window_s=window_s)
-
-
-def _make_examples(embedded_calls: EmbeddedCalls) -> list[Example]:
-    names = ("label", "recording", "path", "start_s", "end_s", "windows")
-    columns = embedded_calls.calls.frame.select(names)
-    return [Example(*row) for row in columns.iter_rows()]

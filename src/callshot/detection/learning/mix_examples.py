@@ -37,7 +37,12 @@ from callshot.detection.models.example_clips import (
     Pcm,
     to_pcm,
 )
-from callshot.detection.models.model import AudioSettings, Example, Model, Vectors
+from callshot.detection.models.model import (
+    AudioSettings,
+    Model,
+    Vectors,
+    describe_locations,
+)
 from callshot.encoders.embed import EmbedOptions
 from callshot.encoders.joined_encoder import JoinedEncoder
 from callshot.encoders.spec import EncoderSpec
@@ -126,7 +131,7 @@ def _find_duration(file: BackgroundFile) -> float:
 
 
 def mix_clips(
-    examples: Sequence[Example],
+    examples: Spans,
     clips: Clips,
     backgrounds: Sequence[Float32Array],
     encoder: WindowEncoder,
@@ -138,12 +143,13 @@ def mix_clips(
     """
     rows = []
     vectors = []
-    for row, (example, samples) in enumerate(zip(examples, clips.samples, strict=True)):
+    pairs = zip(describe_locations(examples), clips.samples, strict=True)
+    for row, (location, samples) in enumerate(pairs):
         if samples is None:
             continue
         call = samples.astype(np.float32) / np.float32(FULL_SCALE)
         windows: list[Float32Array] = []
-        for mixed in mix_example(call, backgrounds, example.location, clips.rate_hz):
+        for mixed in mix_example(call, backgrounds, location, clips.rate_hz):
             windows += split_call(mixed, window)
         rows.append(row)
         vectors.append(encoder.submit(windows)().mean(axis=0, dtype=np.float64))
@@ -151,7 +157,7 @@ def mix_clips(
 
 
 def embed_mixed_examples(
-    examples: Sequence[Example],
+    examples: Spans,
     clips: Clips | None,
     joined_encoder: JoinedEncoder,
     settings: AudioSettings,
@@ -174,7 +180,8 @@ def embed_mixed_examples(
         rows, vectors = mix_clips(examples, clips, windows, encoder, grid.window)
     if len(rows) < len(examples):
         missing = next(n for n in range(len(examples)) if n not in rows)
-        raise InputError(f"{examples[missing].location}: could not be read again")
+        location = describe_locations(examples)[missing]
+        raise InputError(f"{location}: could not be read again")
     return vectors
 
 
@@ -206,7 +213,7 @@ def adapt_examples(
     rows, vectors = mix_clips(
         model.examples, model.clips, backgrounds, encoder, grid.window
     )
-    examples = tuple(model.examples[row] for row in rows)
+    examples = model.examples.take(rows)
     clips = model.clips.select(rows)
     return replace(model, examples=examples, vectors=vectors, clips=clips)
 

@@ -78,15 +78,16 @@ def expect_recall(
 
 def _number_parts(model: Model, most_parts: int) -> IntArray:
     """Return the number of the part in which each example is left out."""
-    names = sorted({example.recording for example in model.examples})
+    recordings = model.examples["recording"]
+    names = sorted(set(recordings))
     parts = FEW_PARTS if len(model.classes) > MANY_CLASSES else most_parts
     numbers = {name: n % parts for n, name in enumerate(names)}
-    return np.array([numbers[example.recording] for example in model.examples])
+    return np.array([numbers[name] for name in recordings])
 
 
 def _select_examples(model: Model, rows: np.ndarray) -> Model:
-    examples = [model.examples[row] for row in np.flatnonzero(rows)]
-    return replace(model, examples=tuple(examples), vectors=model.vectors[rows])
+    examples = model.examples.take(np.flatnonzero(rows))
+    return replace(model, examples=examples, vectors=model.vectors[rows])
 
 
 def _test_examples(

@@ -5,7 +5,7 @@ models merge into the one that all their examples give at once, whatever the ord
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -20,12 +20,14 @@ from callshot.errors import InputError, count_text
 from callshot.fewshot.centroid import LinearLayer
 from callshot.fewshot.estimator import CentroidClassifier
 from callshot.records import FloatArray, IntArray
+from callshot.spans import Spans, concat_spans
 
 Vectors = NDArray[np.float32]
 
 RECORDING = "recording"
 SEGMENT = "segment"
 SOURCES = (RECORDING, SEGMENT)
+EXAMPLE_COLUMNS = ("label", "recording", "path", "start_s", "end_s", "windows")
 OPTION_NAMES = {
     "window_s": "--window",
     "channel_rule": "--channel",
@@ -58,26 +60,6 @@ class AudioSettings:
     peak_dbfs: float | None = None
 
 
-@dataclass(frozen=True, order=True)
-class Example:
-    """One labelled call: where it is, and of how many windows its vector is the mean.
-
-    `recording` is the group of files that must stay together; `path` is the file.
-    """
-
-    label: str
-    recording: str
-    path: str
-    start_s: float
-    end_s: float
-    windows: int = 1
-
-    @property
-    def location(self) -> str:
-        """The file and the time, for messages."""
-        return f"{self.path} at {self.start_s:.2f} s"
-
-
 @dataclass(frozen=True)
 class Provenance:
     """Where a model comes from: the licence of the encoder's weights, and the files with examples.
@@ -97,6 +79,7 @@ class Model:
     scikit-learn classifier; `classes`, `counts`, `means` and `distances` describe its examples.
 
     encoder      its name, with options, by which it is found again
+    examples     spans with a label; `windows` is how many windows a vector is the mean of
     fingerprint  everything that decides its vectors, with the checksums of its weights
     vectors      one row per example, as the encoder gave them
     background   windows without calls, by which thresholds are found; None if there are none
@@ -107,7 +90,7 @@ class Model:
     encoder: str
     fingerprint: Mapping[str, Any]
     settings: AudioSettings
-    examples: tuple[Example, ...]
+    examples: Spans
     vectors: Vectors
     provenance: Provenance
     background: Background | None = None
@@ -124,13 +107,13 @@ class Model:
     @cached_property
     def classes(self) -> tuple[str, ...]:
         """The labels, sorted."""
-        return tuple(sorted({example.label for example in self.examples}))
+        return tuple(sorted(set(self.examples["label"])))
 
     @cached_property
     def label(self) -> IntArray:
         """The number of the class of each example."""
         numbers = {name: n for n, name in enumerate(self.classes)}
-        return np.array([numbers[example.label] for example in self.examples])
+        return np.array([numbers[label] for label in self.examples["label"]])
 
     @cached_property
     def counts(self) -> IntArray:
@@ -140,7 +123,7 @@ class Model:
     @cached_property
     def classifier(self) -> CentroidClassifier:
         """The nearest class mean; its sums are exact, so the order of examples has no effect."""
-        labels = [example.label for example in self.examples]
+        labels = self.examples["label"]
         with warnings.catch_warnings():
             # scikit-learn takes many labels with one example each for numbers.
             warnings.filterwarnings("ignore", "The number of unique classes")
@@ -169,8 +152,14 @@ class Model:
         return distances
 
 
+def describe_locations(examples: Spans) -> list[str]:
+    """Return the file and the time of each example, for messages."""
+    pairs = zip(examples.paths, examples["start_s"], strict=True)
+    return [f"{path} at {start_s:.2f} s" for path, start_s in pairs]
+
+
 def make_model(
-    examples: Sequence[Example],
+    examples: Spans,
     vectors: Vectors,
     *,
     encoder: str,
@@ -181,15 +170,15 @@ def make_model(
     clips: Clips | None = None,
 ) -> Model:
     """Return a model with its examples in a fixed order; the same example twice counts once."""
-    unique: dict[tuple[Example, bytes], int] = {}
-    for row, example in enumerate(examples):
-        unique.setdefault((example, vectors[row].tobytes()), row)
+    frame = examples.frame.select(EXAMPLE_COLUMNS)
+    unique: dict[tuple[Any, ...], int] = {}
+    for row, cells in enumerate(frame.iter_rows()):
+        unique.setdefault((*cells, vectors[row].tobytes()), row)
     rows = [unique[key] for key in sorted(unique)]
-    ordered = tuple(examples[row] for row in rows)
+    ordered = Spans(frame[rows])
     if clips is not None:
-        labels = [example.label for example in ordered]
-        locations = [example.location for example in ordered]
-        clips = bound_clips(clips.select(rows), labels, locations)
+        locations = describe_locations(ordered)
+        clips = bound_clips(clips.select(rows), ordered["label"], locations)
     return Model(
         encoder=encoder,
         fingerprint=fingerprint,
@@ -208,7 +197,7 @@ def merge_models(first: Model, second: Model) -> Model:
     check_settings(first, second.settings, second.source)
     inputs = {*first.provenance.inputs, *second.provenance.inputs}
     return make_model(
-        [*first.examples, *second.examples],
+        concat_spans([first.examples, second.examples]),
         np.concatenate([first.vectors, second.vectors]),
         encoder=first.encoder,
         fingerprint=first.fingerprint,

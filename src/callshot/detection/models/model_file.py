@@ -26,12 +26,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from callshot.detection.models.model import (
     SOURCES,
     AudioSettings,
-    Example,
     Model,
     Provenance,
     make_model,
@@ -60,6 +60,7 @@ from callshot.files import (
     make_folder,
 )
 from callshot.records.npz import open_npz
+from callshot.spans import Spans
 from callshot.storage import to_path
 from callshot.version import __version__
 
@@ -127,8 +128,8 @@ def _facts(model: Model) -> dict[str, Any]:
         "classifier": "centroid",
         "settings": settings_facts(model.settings),
         "classes": model.classes,
-        "path": [example.path for example in model.examples],
-        "recording": [example.recording for example in model.examples],
+        "path": model.examples.paths,
+        "recording": model.examples["recording"],
         "licence": model.provenance.licence,
         "inputs": model.provenance.inputs,
     }
@@ -142,9 +143,9 @@ def _arrays(model: Model) -> Arrays:
     arrays: Arrays = {
         "vectors": model.vectors,
         "label": model.label.astype(np.int64),
-        "start_s": np.array([example.start_s for example in examples]),
-        "end_s": np.array([example.end_s for example in examples]),
-        "windows": np.array([example.windows for example in examples], np.int64),
+        "start_s": np.array(examples["start_s"]),
+        "end_s": np.array(examples["end_s"]),
+        "windows": np.array(examples["windows"], np.int64),
         "distance": model.distances,
         "mean": model.means,
         "count": model.counts.astype(np.int64),
@@ -252,23 +253,21 @@ def _check_vectors(vectors: NDArray[Any], count: int) -> None:
         raise ValueError("vectors: expected finite numbers")
 
 
-def _build_examples(facts: dict[str, Any], arrays: Arrays) -> list[Example]:
+def _build_examples(facts: dict[str, Any], arrays: Arrays) -> Spans:
     classes = facts["classes"]
     for name in ("classes", "recording", "path"):
         check_texts(name, facts[name])
     check_spans(arrays["start_s"], arrays["end_s"])
     if (arrays["label"] < 0).any():
         raise ValueError("label: expected numbers of classes")
-    columns = zip(
-        arrays["label"].tolist(),
-        facts["recording"],
-        facts["path"],
-        arrays["start_s"].tolist(),
-        arrays["end_s"].tolist(),
-        arrays["windows"].tolist(),
-        strict=True,
-    )
-    return [
-        Example(classes[number], recording, path, start_s, end_s, windows)
-        for number, recording, path, start_s, end_s, windows in columns
-    ]
+    columns = {
+        "label": [classes[number] for number in arrays["label"].tolist()],
+        "recording": facts["recording"],
+        "path": facts["path"],
+        "start_s": arrays["start_s"].astype(np.float64),
+        "end_s": arrays["end_s"].astype(np.float64),
+        "windows": arrays["windows"].astype(np.int64),
+    }
+    if len({len(column) for column in columns.values()}) > 1:
+        raise ValueError("examples: columns of different lengths")
+    return Spans(pl.DataFrame(columns))

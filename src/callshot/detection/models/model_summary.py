@@ -18,7 +18,7 @@ from callshot.detection.models.leave_one_recording_out import (
     gain_of_one_more,
     recall_by_class,
 )
-from callshot.detection.models.model import SEGMENT, Example, Model
+from callshot.detection.models.model import SEGMENT, Model, describe_locations
 from callshot.errors import InputError, count_text, join_names
 from callshot.records import FloatArray, IntArray
 
@@ -54,9 +54,7 @@ DOUBTFUL = {
 def labelled_vectors(model: Model) -> LabelledVectors:
     """Return the examples of a model as arrays; vectors are moved near the origin."""
     vectors = model.vectors.astype(np.float64)
-    names = sorted({example.recording for example in model.examples})
-    numbers = {name: n for n, name in enumerate(names)}
-    recording = np.array([numbers[example.recording] for example in model.examples])
+    recording = np.unique(model.examples["recording"], return_inverse=True)[1]
     centred = vectors - vectors.mean(axis=0)
     return LabelledVectors(centred, model.label, recording, len(model.classes))
 
@@ -124,7 +122,7 @@ def doubtful_examples(model: Model) -> pl.DataFrame:
     classes = range(len(model.classes))
     medians = [np.median(own_distance[model.label == number]) for number in classes]
     rows = []
-    for row, example in enumerate(model.examples):
+    for row, example in enumerate(model.examples.rows()):
         nearer_to = None
         limit = FAR
         excess = own_distance[row] - distance[row]
@@ -132,7 +130,7 @@ def doubtful_examples(model: Model) -> pl.DataFrame:
             nearer_to = model.classes[nearest[row]]
             limit = DOUBTFUL_FROM
         if own_distance[row] > limit * medians[model.label[row]]:
-            location = (example.path, example.start_s, example.end_s, example.label)
+            location = [example[name] for name in ("path", "start_s", "end_s", "label")]
             rows.append((*location, nearer_to, own_distance[row], excess))
     frame = pl.DataFrame(rows, DOUBTFUL | {"excess": pl.Float64}, orient="row")
     ordered = frame.sort("excess", "path", "start_s", descending=[True, False, False])
@@ -186,7 +184,7 @@ def _describe_input(model: Model) -> Iterator[str]:
 
 def _has_clips(model: Model) -> bool:
     """Return whether all examples begin where their files do: they were cut out by somebody."""
-    return all(example.start_s == 0 for example in model.examples)
+    return not any(model.examples["start_s"])
 
 
 def _describe_classes(table: pl.DataFrame, *, has_clips: bool) -> Iterator[str]:
@@ -356,14 +354,15 @@ def describe_limits(model: Model) -> Iterator[str]:
 
 def _describe_identical(model: Model) -> Iterator[str]:
     """Yield a line for each set of examples with the same vector."""
-    groups: dict[bytes, list[Example]] = {}
-    for example, vector in zip(model.examples, model.vectors, strict=True):
-        groups.setdefault(vector.tobytes(), []).append(example)
+    groups: dict[bytes, list[int]] = {}
+    for row, vector in enumerate(model.vectors):
+        groups.setdefault(vector.tobytes(), []).append(row)
     for group in groups.values():
         if len(group) < 2:
             continue
-        labels = sorted({example.label for example in group})
-        locations = ", ".join(example.location for example in group[:3])
+        examples = model.examples.take(group)
+        labels = sorted(set(examples["label"]))
+        locations = ", ".join(describe_locations(examples)[:3])
         advice = "the same sound counts several times; keep one of them"
         if len(labels) > 1:
             advice = f"labelled {' and '.join(labels)}; correct the labels"

@@ -209,9 +209,7 @@ def _make_spacing(model: Model, index: Index, options: ScanOptions) -> Spacing:
 
 def median_lengths(model: Model) -> FloatArray:
     """Return the median length of the examples of each class, in seconds."""
-    lengths_s = np.array(
-        [example.end_s - example.start_s for example in model.examples]
-    )
+    lengths_s = model.examples.durations_s
     classes = range(len(model.classes))
     medians_s = [np.median(lengths_s[model.label == number]) for number in classes]
     return np.array(medians_s)
