@@ -295,6 +295,8 @@ def check_audio(
     checksums = []
     rejects = [*segmentation.rejects]
     peaks = []
+    lengths_s = {one.path: one.duration_s for one in segmentation.recordings}
+    damaged: dict[str, None] = {}
     segments = [replace(segment, peak_dbfs=None) for segment, _ in cuts]
     loaded = load_audio(to_path(segmentation.audio), segments, threads=threads)
     with closing(loaded) as signals:
@@ -304,8 +306,15 @@ def check_audio(
                 rejects.append(call.annotation.reject(signal))
             else:
                 readable.append(segment)
+                if _is_shortened(segment, len(signal), lengths_s[segment.path]):
+                    damaged[segment.path] = None
                 peaks.append(float(np.abs(signal).max()))
                 checksums.append(hashlib.sha256(signal.tobytes()).digest())
+    damage = [
+        f"{path}: the file is damaged; calls that reach into the damage are read up to "
+        "there; copy it again"
+        for path in damaged
+    ]
     groups = find_duplicates(checksums, [segment.recording for segment in readable])
     names = [segment.segment for segment in readable]
     duplicates = describe_duplicates(groups, names, "audio")
@@ -314,8 +323,20 @@ def check_audio(
         segmentation,
         segments=readable,
         rejects=_sort_rejects(rejects),
-        notes=[*segmentation.notes, *describe_peaks(peaks, len(cuts)), *duplicates],
+        notes=[
+            *segmentation.notes,
+            *damage,
+            *describe_peaks(peaks, len(cuts)),
+            *duplicates,
+        ],
         duplicates=[
             (group, segment) for group, segment in numbered if group != NO_GROUP
         ],
     )
+
+
+def _is_shortened(segment: Segment, samples: int, length_s: float) -> bool:
+    """Return whether a segment has fewer samples than a recording of this length gives it."""
+    start_s = max(0.0, segment.start_s - segment.collar_s)
+    end_s = min(segment.end_s + segment.collar_s, length_s)
+    return samples < (end_s - start_s) * segment.rate_hz - 2
