@@ -221,7 +221,7 @@ def test_the_last_line_says_how_much_was_left_out_and_why(tmp_path, quiet, run):
     ):
         shown = run(*words, *quiet)
         last = shown.err.splitlines()[-1]
-        assert last.startswith("left out: ")
+        assert last.startswith("left out: 1 ")
         assert "libsndfile cannot read it as audio" in last
         assert bool(quiet) == (not shown.out)
     (site / "bad.mp3").unlink()

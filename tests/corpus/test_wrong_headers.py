@@ -8,7 +8,7 @@ import pytest
 import soundfile
 
 from callshot.corpus import audio_files
-from callshot.corpus.audio import open_recording, probe
+from callshot.corpus.audio import load_audio, open_recording, probe
 from callshot.corpus.segments import segment_corpus
 from callshot.detection.index.index_recordings import index_recordings
 from callshot.errors import InputError
@@ -209,6 +209,28 @@ def test_a_recording_with_damage_inside_is_indexed_up_to_it(
         assert recording.windows == len(result.index.to_frame())
         assert [note for note in result.notes if "of 20.0 s" in note] == result.notes
         assert len(result.notes) == 1
+
+
+def test_a_call_that_reaches_into_damage_is_read_up_to_it_with_a_note(
+    tmp_path: Path,
+) -> None:
+    path = write_audio(tmp_path / "a.flac", noise(RATE_HZ * 20)[:, 0])
+    content = bytearray(path.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 6000] = np.random.default_rng(0).bytes(6000)
+    path.write_bytes(content)
+    table = tmp_path / "calls.csv"
+    spans = [(2, 4), (8, 15), (8.5, 16), (17, 19)]
+    rows = [f"a.flac,{start_s},{end_s},roar" for start_s, end_s in spans]
+    table.write_text("recording,start_s,end_s,label\n" + "\n".join(rows))
+    result = segment_corpus(tmp_path, table)
+    assert len(result.segments) == 4
+    assert len([note for note in result.notes if "damaged" in note]) == 1
+    loaded = dict(load_audio(tmp_path, result.segments))
+    lengths_s = [len(loaded[number]) / RATE_HZ for number in range(4)]
+    assert lengths_s[0] == lengths_s[3] == 2
+    assert 1 < lengths_s[1] < 3
+    assert lengths_s[2] == pytest.approx(lengths_s[1] - 0.5, abs=1e-3)
 
 
 def test_published_field_recordings_are_all_used(tmp_path: Path) -> None:

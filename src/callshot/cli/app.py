@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from callshot.cli.option_errors import name_options
-from callshot.errors import CallshotError, printable
+from callshot.errors import CallshotError, count_text, printable
 
 if TYPE_CHECKING:
     from callshot.records import Progress, Reject
@@ -211,8 +211,10 @@ def report_left_out(rejects: "Sequence[Reject]", unit: str, file: Path | str) ->
     groups = group_rejects(rejects)
     reasons = [f"{len(group)}: {group[0].reason}" for group in groups[:MAX_REASONS]]
     if len(groups) > MAX_REASONS:
-        reasons.append(f"and {len(groups) - MAX_REASONS} more reasons")
-    line = f"left out: {len(rejects):,} {unit} ({'; '.join(reasons)})"
+        more = count_text(len(groups) - MAX_REASONS, "more reason")
+        reasons.append(f"and {more}")
+    count = count_text(len(rejects), unit)
+    line = f"left out: {count} ({'; '.join(reasons)})"
     if file:
         line += f"; all are in {file}"
     print(printable(line), file=sys.stderr)

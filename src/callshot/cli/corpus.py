@@ -68,7 +68,7 @@ def inspect(
         lengths = {"min_length_s": min_length_s, "source_rate_hz": source_rate_hz}
         next_step = _segment_command(audio, asdict(source) | lengths)
     show_inspection(inspection, Console(), next_step)
-    report_left_out(inspection.segmentation.skipped_files, "files", "")
+    report_left_out(inspection.segmentation.skipped_files, "file", "")
     check_any_segments(inspection.segmentation)
 
 
@@ -122,7 +122,7 @@ def segment(
         )
         show_segmentation(result, Console(), paths)
     left_out = [*result.skipped_files, *result.rejects]
-    report_left_out(left_out, "files and annotations", out / "rejects.csv")
+    report_left_out(left_out, "file or annotation", out / "rejects.csv")
 
 
 def _segment_command(audio: Path, options: dict[str, object]) -> str:

@@ -164,7 +164,7 @@ def embed(
         )
     if not quiet:
         _print_embedded(table, rejects, out)
-    report_left_out(rejects, "segments", out.with_suffix(".rejects.csv"))
+    report_left_out(rejects, "segment", out.with_suffix(".rejects.csv"))
 
 
 def _print_embedded(

@@ -125,7 +125,7 @@ def index(
         )
     if not quiet:
         _print_result(result, out)
-    report_left_out(result.rejects, "recordings", out / REJECTS)
+    report_left_out(result.rejects, "recording", out / REJECTS)
 
 
 def _print_result(result: "IndexResult", out: Path) -> None:
@@ -221,7 +221,7 @@ def find(
         rejects = [f"left out: {reject.reason}" for reject in result.rejects]
         _print_first(rejects, f"more; callshot verify {index} lists them")
         _show_windows(result.windows)
-    report_left_out(result.rejects, "recordings", "")
+    report_left_out(result.rejects, "recording", "")
 
 
 def _show_windows(windows: "pl.DataFrame") -> None:

@@ -173,7 +173,7 @@ def learn(
             result = learn_files(examples, out, name, options, embedding, **more)
     if not quiet:
         _print_result(result, out)
-    report_left_out(result.rejects, "examples", "")
+    report_left_out(result.rejects, "example", "")
 
 
 def _print_result(result: "LearningResult", out: Path) -> None:

@@ -208,7 +208,7 @@ def _scan_recordings(
         result = scan_files(path, recordings, out, options, indexing, output, progress)
     if not quiet:
         show_scan(result, out, Console())
-    report_left_out(result.rejects, "recordings", out / "rejects.csv")
+    report_left_out(result.rejects, "recording", out / "rejects.csv")
 
 
 def _name_segments(
@@ -237,4 +237,4 @@ def _name_segments(
             print(printable(f"note: {note}"))
         segment_count = count_text(len(result.frame), "segment")
         print(f"{segment_count} labelled, in {out / 'labels.csv'}")
-    report_left_out(result.rejects, "segments", "")
+    report_left_out(result.rejects, "segment", "")

@@ -54,7 +54,7 @@ from callshot.records.duplicates import (
     describe_duplicates,
     find_duplicates,
 )
-from callshot.spans import Spans, name_spans
+from callshot.spans import Row, Spans, name_spans
 from callshot.storage import to_path
 
 Spelling = Callable[[str], str]
@@ -412,7 +412,10 @@ def check_audio(
     checksums = []
     rejects = [*segmentation.rejects]
     peaks = []
+    lengths_s = {one.path: one.duration_s for one in segmentation.recordings}
+    damaged: dict[str, None] = {}
     unscaled = segments.with_columns(peak_dbfs=None)
+    rows = list(unscaled.rows())
     with closing(load_audio(unscaled, threads=threads)) as signals:
         for row, signal in signals:
             progress(1 / len(segments), "reading segments")
@@ -420,17 +423,37 @@ def check_audio(
                 rejects.append(_reject(segments, row, signal))
             else:
                 readable.append(row)
+                path = rows[row]["path"]
+                if _is_shortened(rows[row], len(signal), lengths_s[path]):
+                    damaged[path] = None
                 peaks.append(float(np.abs(signal).max()))
                 checksums.append(hashlib.sha256(signal.tobytes()).digest())
+    damage = [
+        f"{path}: the file is damaged; calls that reach into the damage are read up to "
+        "there; copy it again"
+        for path in damaged
+    ]
     kept = segmentation.segments.take(readable)
     groups = find_duplicates(checksums, kept["recording"])
-    notes = describe_duplicates(groups, kept["segment"], "audio")
+    duplicates = describe_duplicates(groups, kept["segment"], "audio")
     columns = (kept["segment"], kept["recording"], kept["label"])
     numbered = zip(groups.tolist(), *columns, strict=True)
     return replace(
         segmentation,
         segments=kept,
         rejects=_sort_rejects(rejects),
-        notes=[*segmentation.notes, *describe_peaks(peaks, len(segments)), *notes],
+        notes=[
+            *segmentation.notes,
+            *damage,
+            *describe_peaks(peaks, len(segments)),
+            *duplicates,
+        ],
         duplicates=[row for row in numbered if row[0] != NO_GROUP],
     )
+
+
+def _is_shortened(span: Row, samples: int, length_s: float) -> bool:
+    """Return whether a segment has fewer samples than a recording of this length gives it."""
+    start_s = max(0.0, span["start_s"] - span["collar_s"])
+    end_s = min(span["end_s"] + span["collar_s"], length_s)
+    return samples < (end_s - start_s) * span["rate_hz"] - 2
