@@ -1,6 +1,6 @@
 """Check MATLAB files before SciPy reads them.
 
-SciPy trusts the types and sizes in a file: 1 of 60 files with one changed byte crashes the whole
+SciPy trusts the types and sizes in a file: 1 of 60 damaged files crashes the whole
 process. So all elements are checked first. Contents that no annotation needs (objects, sparse
 matrices, functions) are rejected.
 """
