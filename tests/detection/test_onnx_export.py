@@ -13,10 +13,10 @@ from callshot.detection.models.model import (
 from callshot.detection.scans.onnx_export import export_onnx
 from callshot.detection.scans.segment_labels import score_vectors
 from callshot.errors import InputError, OptionError
+from rows_of_spans import make_examples
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
-from rows_of_spans import make_examples
 from standins import Graph  # noqa: E402, it needs onnx
 
 

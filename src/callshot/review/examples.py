@@ -137,18 +137,18 @@ def find_example(review: Review, number: int) -> ExampleClip | int:
     first = 0 if model is None else len(model.examples)
     if model is None or number >= first:
         return review.check_item(number - first)
-    clip = _make_clip(model, number)
+    clip = make_example_clip(model, number)
     if clip is None:
         raise RequestError(f"example {number}: the model does not keep its sound", 404)
     return ExampleClip(number, clip)
 
 
-def _make_clip(model: "Model", number: int) -> Clip | None:
+def make_example_clip(model: "Model", number: int) -> Clip | None:
     """Return the sound of an example at its real rate; of a long call its middle."""
     samples = None if model.clips is None else model.clips.samples[number]
     if model.clips is None or samples is None:
         return None
-    speed = model.fingerprint.get("speed", 1.0)
+    speed = model.fingerprint.get("options", {}).get("speed", 1.0)
     rate_hz = model.clips.rate_hz / float(speed)
     signal = samples.astype(np.float32) / np.float32(FULL_SCALE)
     example = model.examples.frame.row(number, named=True)

@@ -30,7 +30,7 @@ def read_scan_facts(folder: Path) -> dict[str, Any]:
 
 
 def read_scan_events(folder: Path, facts: Mapping[str, Any], name: str) -> pl.DataFrame:
-    """Read the events of a scan; what it lists is read here, and not in a second process."""
+    """Read the events of a scan, after they are compared with their checksum."""
     path = folder / name
     check_result(path, (SCAN_FACTS,))
     is_known = name in facts["files"] and path.is_file()
