@@ -253,7 +253,7 @@ def test_the_classifier_of_a_file_names_the_examples(tmp_path, model):
     path = tmp_path / "model.npz"
     write_model(model, path)
     loaded = load_model(path)
-    labels = [example.label for example in loaded.examples]
+    labels = loaded.examples["label"]
     assert loaded.classifier.predict(model.vectors).tolist() == labels
 
 

@@ -293,8 +293,8 @@ def _open_segments(
         facts={
             **_describe_source(path, roots),
             "encoder": encoder,
-            "channel": table[0].channel_rule,
-            "source_rate_hz": table[0].source_rate_hz,
+            "channel": first["channel_rule"],
+            "source_rate_hz": first["source_rate_hz"],
         },
     )
 
