@@ -456,4 +456,5 @@ def _is_shortened(span: Row, samples: int, length_s: float) -> bool:
     """Return whether a segment has fewer samples than a recording of this length gives it."""
     start_s = max(0.0, span["start_s"] - span["collar_s"])
     end_s = min(span["end_s"] + span["collar_s"], length_s)
-    return samples < (end_s - start_s) * span["rate_hz"] - 2
+    expected: float = (end_s - start_s) * span["rate_hz"]
+    return samples < expected - 2

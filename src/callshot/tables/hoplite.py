@@ -95,7 +95,7 @@ def _describe_gaps(ignored: int, has_vector: NDArray[np.bool_]) -> Iterator[str]
     """Yield notes on annotations that are not used, and on windows without a vector."""
     if ignored:
         yield f"{count_text(ignored, 'negative or uncertain annotation')} ignored"
-    missing = np.count_nonzero(~has_vector)
+    missing = int(np.count_nonzero(~has_vector))
     if missing:
         yield f"{count_text(missing, 'window')} without a vector in {USEARCH_NAME}"
 

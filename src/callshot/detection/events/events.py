@@ -126,7 +126,7 @@ def read_events(
         recordings.library.root,
     )
     rejects = [*corpus_annotations.rejects, *corpus_annotations.skipped_files, *rejects]
-    rows: list[Row] = []
+    rows = []
     for call in calls.rows():
         event = {
             "recording": call["path"],
