@@ -3,8 +3,12 @@
 import numpy as np
 import pytest
 
-from callshot.detection.models.background import Background, BackgroundRecording
-from callshot.detection.models.background_parts import MOST_PARTS, split_background
+from callshot.detection.models.background import (
+    MOST_PARTS,
+    Background,
+    BackgroundRecording,
+    split_background,
+)
 
 
 def make_background(windows, places=None, origin="without calls"):

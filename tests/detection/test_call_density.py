@@ -6,8 +6,11 @@ import pytest
 from scipy import stats
 
 from callshot.detection.events.events import complete_events
-from callshot.detection.scores.call_density import estimate_density, quantile_edges
-from callshot.detection.scores.reviewed_detections import find_verdicts
+from callshot.detection.scores.call_density import (
+    estimate_density,
+    find_verdicts,
+    quantile_edges,
+)
 from callshot.errors import InputError
 
 

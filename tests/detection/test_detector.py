@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from sklearn.covariance import ledoit_wolf
 
-from callshot.detection.models.background import Background, BackgroundRecording
-from callshot.detection.models.background_spread import (
+from callshot.detection.models.background import (
+    Background,
+    BackgroundRecording,
     find_discriminants,
     measure_spreads,
     score_held_out,

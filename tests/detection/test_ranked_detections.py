@@ -7,19 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 
-from callshot.detection.scores.rank_detections import (
-    Task,
-    rank_events,
-    rank_windows,
-)
 from callshot.detection.scores.ranked_detections import (
     CORRECT,
     FALSE_ALARM,
     RankedDetections,
+    Task,
     average_precision,
     find_threshold,
     measure,
     precision_recall_curve,
+    rank_events,
+    rank_windows,
     sample_weights,
 )
 from callshot.records.frames import EVENTS

@@ -21,7 +21,6 @@ import pytest
 from callshot.corpus.audio import load_audio
 from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.segment_table import read_segments
-from callshot.encoders.batching import Batching
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.embed import (
     EmbedOptions,
@@ -32,6 +31,7 @@ from callshot.encoders.embed import (
 )
 from callshot.encoders.encode import Encoder, PreparedSegment, open_encoder
 from callshot.encoders.store.store import open_store
+from callshot.encoders.workers import Batching
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.study.file_steps import embed_files, segment_files
 from callshot.tables.embedding_tables import table_corpus
@@ -190,7 +190,7 @@ def test_a_copy_of_known_audio_is_read_only_once(library, monkeypatch):
         assert not spans, "read again"
         return ()
 
-    monkeypatch.setattr("callshot.encoders.batching.load_spans", fail_to_load)
+    monkeypatch.setattr("callshot.encoders.workers.load_spans", fail_to_load)
     with open_store(library / "store", encoder.fingerprint) as store:
         copy = make_spans([make_segment("copy.wav")], library)
         embed_spans(copy, encoder, store)
@@ -264,8 +264,8 @@ def test_windows_are_prepared_while_the_model_works(library):
 
 def test_the_number_of_prepared_segments_is_limited(library, monkeypatch):
     # Two segments of 1 s, and one more
-    monkeypatch.setattr("callshot.encoders.batching.MOST_AHEAD_SAMPLES", 2 * 48000)
-    monkeypatch.setattr("callshot.encoders.batching.LARGEST_BATCH", 1)
+    monkeypatch.setattr("callshot.encoders.workers.MOST_AHEAD_SAMPLES", 2 * 48000)
+    monkeypatch.setattr("callshot.encoders.workers.LARGEST_BATCH", 1)
     counts = []
 
     def wait(prepared):

@@ -14,9 +14,8 @@ from callshot.errors import InputError
 from callshot.files import sha256_file
 from callshot.report.provenance_file import format_provenance
 from callshot.review import server
-from callshot.review.address_file import read_address, write_address
 from callshot.review.journal import JOURNAL
-from callshot.review.server import ServerOptions
+from callshot.review.server import ServerOptions, read_address, write_address
 from callshot.review.sources import SourceOptions, open_source
 from callshot.review.web_safety import Access
 from served_review import TOKEN, serve

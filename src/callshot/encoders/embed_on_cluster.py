@@ -8,7 +8,6 @@ from itertools import groupby
 import numpy as np
 
 from callshot.corpus.mixing import load_spans
-from callshot.encoders.batching import Loaded, describe_speed, prepare_segment
 from callshot.encoders.encode import (
     Encoder,
     check_runs_on,
@@ -19,7 +18,7 @@ from callshot.encoders.encode import (
 from callshot.encoders.spec import EncoderSpec, find_differences
 from callshot.encoders.store.store import Store
 from callshot.encoders.validation import Float32Array
-from callshot.encoders.workers import Workers
+from callshot.encoders.workers import Loaded, Workers, describe_speed, prepare_segment
 from callshot.errors import InputError
 from callshot.jobs import Cluster, Job
 from callshot.records import Progress, Reject

@@ -1,10 +1,11 @@
 """Results of a corpus → a text on methods that can be put into a paper, with its references."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from callshot.errors import count_text
+from callshot.errors import count_text, printable
 from callshot.fewshot.protocol import Protocol
 from callshot.records import CorpusResults
+from callshot.records.terms import NO_LICENCE
 from callshot.version import __version__
 
 INTERVALS = {
@@ -125,3 +126,18 @@ def list_references(results: CorpusResults) -> list[str]:
             if encoder.startswith(start) and reference not in references:
                 references.append(reference)
     return [f"[{number}] {text}" for number, text in enumerate(references, 1)]
+
+
+def describe_licences(licences: Mapping[str, str]) -> Iterator[str]:
+    """Yield the licences of the weights of encoders, if any have one.
+
+    >>> list(describe_licences({"a": "Apache-2.0", "b": "CC BY-NC 4.0", "c": "Apache-2.0"}))
+    ['Licences of weights: Apache-2.0 (a, c); CC BY-NC 4.0 (b).']
+    """
+    encoders: dict[str, list[str]] = {}
+    for encoder, licence in licences.items():
+        if licence != NO_LICENCE:
+            encoders.setdefault(licence, []).append(encoder)
+    texts = [f"{licence} ({', '.join(names)})" for licence, names in encoders.items()]
+    if texts:
+        yield printable(f"Licences of weights: {'; '.join(texts)}.")

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from callshot.detection.index.index_files import Index, IndexedRecording, Rows
-from callshot.detection.models.background_spread import scale_to_background
+from callshot.detection.models.background import scale_to_background
 from callshot.detection.models.detector import LEAST_WINDOWS, choose_background
 from callshot.detection.models.model import Model
 from callshot.errors import InputError

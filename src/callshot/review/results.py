@@ -24,8 +24,8 @@ from callshot.review.decisions import Decision, Decisions
 from callshot.review.items import make_empty_items
 from callshot.review.journal import JOURNAL, describe_torn, read_journal
 from callshot.review.journal_lines import Entry
-from callshot.review.scan_folder import SCAN_FACTS
 from callshot.review.sound import RecordingFiles
+from callshot.review.sources import SCAN_FACTS
 
 WHO = {"reviewer": pl.String, "reviewed_at": pl.String}  # beside the columns of EVENTS
 WEB_FORMATS = ("raven", "audacity", "csv", "parquet")

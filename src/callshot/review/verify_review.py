@@ -5,10 +5,10 @@ from pathlib import Path
 
 from callshot.errors import InputError
 from callshot.records import Finding
-from callshot.review.address_file import ADDRESS, has_address
 from callshot.review.journal import JOURNAL, TORN, describe_torn, read_journal
 from callshot.review.model_scores import VECTOR_FACTS, VECTORS, is_same_copy
 from callshot.review.results import read_review
+from callshot.review.server import ADDRESS, has_address
 
 MADE_AGAIN = "remove it: the next review makes it again"
 

@@ -16,7 +16,7 @@ from callshot.detection.index.index_files import is_index
 from callshot.detection.index.verify_index import verify_index
 from callshot.detection.scans.scan_files import PROVENANCE as SCAN_INFO
 from callshot.encoders.embed import default_store
-from callshot.encoders.store.verify_store import is_store, verify_store
+from callshot.encoders.store.store import is_store, verify_store
 from callshot.errors import InputError, OptionError
 from callshot.files import is_inside, sha256_file
 from callshot.records import FAILURES, Finding

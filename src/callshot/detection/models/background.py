@@ -4,14 +4,27 @@ A model keeps a sample of at most about 4096 windows. Whether a window belongs t
 hash of its recording and start, and on how many windows all recordings have. So background that is
 collected in parts, in any order, is the same as if it had been collected at once. An annotation
 that is added later removes the windows that it touches.
+
+Thresholds come from parts of the background, each scored by the others. A part is whole places, or whole recordings, because what is scanned next may be a new one: windows
+of a recording are like each other, and thresholds that take its weather as known are too low. What
+has more than half of all windows is divided, for the rest of the background would be too little to
+score it by: a place into its recordings, a recording into stretches. There are at most five parts,
+whatever the number of recordings.
+
+Recordings without labels are those that are scanned, so no new place is expected there.
+
+Mean and covariance (`Spread`) do not depend on classes or aims, so all models of the same
+background can share them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import lu_factor, lu_solve
 
+from callshot.fewshot.classifiers import shrink_covariance
 from callshot.fewshot.kernels import streams
 from callshot.records import FloatArray, IntArray
 
@@ -182,3 +195,138 @@ def find_kept(
     """Return which windows of a recording are background, and in the sample."""
     free = find_free(start_s, window_s, recording.calls_s)
     return free & find_sampled(recording.sha256, start_s, windows_of_all)
+
+
+MOST_PARTS = 5
+
+
+def split_background(background: Background) -> Iterator[NDArray[np.bool_]]:
+    """Yield which windows are in each part."""
+    if UNLABELLED in background.origins:
+        part = _number_scanned(background.number)
+    else:
+        part = _number_units(background) % MOST_PARTS
+    for number in np.unique(part):
+        yield part == number
+
+
+def _number_scanned(recording: IntArray) -> IntArray:
+    """Return parts of whole recordings; of stretches if there are fewer than five recordings."""
+    part = recording % MOST_PARTS
+    if len(np.unique(part)) < MOST_PARTS:
+        part = _number_stretches(len(part))
+    return part
+
+
+def _number_units(background: Background) -> IntArray:
+    """Return from 0 on which windows stay together: those of a place, recording or stretch."""
+    places = np.array([recording.place for recording in background.recordings])
+    _, place = np.unique(places[background.number], return_inverse=True)
+    unit = _divide_largest(place, background.number)
+    stretch = np.zeros(len(unit), np.int64)
+    for number in np.unique(background.number):
+        inside = background.number == number
+        stretch[inside] = _number_stretches(int(inside.sum()))
+    return _divide_largest(unit, stretch)
+
+
+def _divide_largest(unit: IntArray, finer: IntArray) -> IntArray:
+    """Return units, of which the one with more than half of all windows is divided."""
+    counts = np.bincount(unit)
+    largest = counts.argmax()
+    if 2 * counts[largest] <= len(unit):
+        return unit
+    inside = unit == largest
+    divided = np.where(inside, finer + 1, 0)
+    _, numbers = np.unique(
+        np.column_stack([unit, divided]), axis=0, return_inverse=True
+    )
+    return numbers
+
+
+def _number_stretches(count: int) -> IntArray:
+    parts = min(MOST_PARTS, count)
+    return np.arange(count) * parts // count
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """Mean and covariance of windows of background; the covariance as its LU factors."""
+
+    centre: FloatArray
+    factors: tuple[FloatArray, IntArray]
+
+    def find_discriminants(self, means: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return weights and bias of each class: linear discriminants from the background."""
+        difference = means - self.centre
+        solved = lu_solve(self.factors, difference.T, check_finite=False).T
+        return scale_to_background(solved, difference, self.centre)
+
+
+@dataclass(frozen=True, eq=False)
+class Spreads:
+    """The spread of background, and the spread without each part, with the windows of the part."""
+
+    whole: Spread
+    without: Sequence[tuple[NDArray[np.bool_], Spread]]
+
+
+def measure_spread(background: NDArray[np.floating]) -> Spread:
+    """Return mean and covariance of windows."""
+    rows = np.asarray(background, np.float64)
+    centre = rows.mean(axis=0)
+    factors = lu_factor(shrink_covariance(rows - centre), check_finite=False)
+    return Spread(centre, factors)
+
+
+def measure_spreads(
+    background: Background, keep: NDArray[np.bool_] | None = None
+) -> Spreads:
+    """Return the spread of the windows to keep (default: all), and of those outside each part.
+
+    If no window outside a part is kept, all of them count.
+    """
+    if keep is None:
+        keep = np.ones(len(background.vectors), bool)
+    without = []
+    for inside in split_background(background):
+        others = ~inside & keep
+        if not others.any():
+            others = ~inside
+        without.append((inside, measure_spread(background.vectors[others])))
+    return Spreads(measure_spread(background.vectors[keep]), without)
+
+
+def find_discriminants(
+    means: FloatArray, background: NDArray[np.floating]
+) -> tuple[FloatArray, FloatArray]:
+    """Return weights and bias of each class: linear discriminants from the background."""
+    return measure_spread(background).find_discriminants(means)
+
+
+def scale_to_background(
+    solved: FloatArray, difference: FloatArray, centre: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return weights and bias of each class, so that background has mean 0 and deviation 1.
+
+    `difference` is class means minus the mean of the background, `centre`; `solved` is S⁻¹ times
+    that, with S the covariance of the background.
+    """
+    squares = np.einsum("nd,nd->n", solved, difference)
+    lengths = np.sqrt(np.maximum(squares, np.finfo(np.float64).tiny))
+    weights = solved / lengths[:, None]
+    return weights, -weights @ centre
+
+
+def score_held_out(
+    means: FloatArray, background: Background, spreads: Spreads
+) -> FloatArray:
+    """Return the scores of all windows, each by those of other parts.
+
+    Windows that a covariance was made of score lower than others, and thresholds would be too low.
+    """
+    scores = np.empty((len(background.vectors), len(means)))
+    for inside, spread in spreads.without:
+        weights, bias = spread.find_discriminants(means)
+        scores[inside] = background.vectors[inside] @ weights.T + bias
+    return scores

@@ -29,8 +29,6 @@ from callshot.detection.models.background import (
     UNLABELLED,
     WITHOUT_CALLS,
     Background,
-)
-from callshot.detection.models.background_spread import (
     Spreads,
     find_discriminants,
     measure_spreads,

@@ -3,12 +3,13 @@
 The best class of a window is the one with the highest score. The window is active if that score
 reaches the threshold of its class; otherwise it is none of the classes. So is a silent window.
 Files of an index are read and scored in several threads; the result does not depend on them.
+On a cluster, each recording is an item of work.
 """
 
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from callshot.detection.index.windows import SILENCE_DBFS, split_range
 from callshot.detection.models.detector import Detector
 from callshot.encoders.embed import default_threads
 from callshot.errors import InputError
+from callshot.jobs import Cluster, Job, Outcome
 from callshot.pools import Pool
 from callshot.records import FloatArray, IntArray
 
@@ -180,3 +182,58 @@ def _collect(
         return recording, join_windows([task.result() for task in tasks])
     except InputError as error:
         return recording, error
+
+
+@dataclass(frozen=True)
+class ScanWork:
+    """What a worker has to know: an index, without its recordings, and the detector."""
+
+    index: Index
+    detector: Detector
+
+
+def find_on_cluster(
+    cluster: Cluster,
+    index: Index,
+    recordings: Sequence[IndexedRecording],
+    detector: Detector,
+) -> Iterator[tuple[IndexedRecording, ActiveWindows | InputError]]:
+    """Yield the active windows of each recording in order, as `find_active_windows` does."""
+    absolute = replace(index, folder=index.folder.absolute(), recordings=(), rejects=())
+    job = Job(
+        kind="scan",
+        prepare=open_scan_on_worker,
+        function=decide_recording,
+        common=ScanWork(absolute, detector),
+        items=recordings,
+        names=[recording.path for recording in recordings],
+        sizes=[float(recording.windows) for recording in recordings],
+    )
+    ended: dict[int, Outcome] = {}
+    following = 0
+    for outcome in cluster.run(job):
+        ended[outcome.number] = outcome
+        while following in ended:
+            recording = recordings[following]
+            yield recording, _get_windows(ended.pop(following), index.folder)
+            following += 1
+
+
+def _get_windows(outcome: Outcome, folder: Path) -> ActiveWindows | InputError:
+    if outcome.reason:
+        absolute = str(folder.absolute())
+        return InputError(outcome.reason.replace(absolute, str(folder)))
+    windows: ActiveWindows = outcome.value
+    return windows
+
+
+def open_scan_on_worker(work: ScanWork, threads: int) -> ScanWork:
+    """Return what the items need; nothing has to be opened."""
+    return work
+
+
+def decide_recording(work: ScanWork, recording: IndexedRecording) -> ActiveWindows:
+    """Return the active windows of a recording."""
+    paths = span_paths(work.index.folder, recording)
+    parts = [decide_file(path, work.index, work.detector) for path in paths]
+    return join_windows(parts)

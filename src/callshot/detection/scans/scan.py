@@ -16,10 +16,13 @@ from callshot.detection.models.background import Background
 from callshot.detection.models.detector import Detector, check_aim, make_detector
 from callshot.detection.models.model import Model
 from callshot.detection.models.model_file import load_model
-from callshot.detection.scans.active_windows import ActiveWindows, find_active_windows
+from callshot.detection.scans.active_windows import (
+    ActiveWindows,
+    find_active_windows,
+    find_on_cluster,
+)
 from callshot.detection.scans.adapt_model import AdaptedModel, adapt_model
 from callshot.detection.scans.merge_windows import Event, Spacing, merge_windows
-from callshot.detection.scans.scan_on_cluster import find_on_cluster
 from callshot.detection.scans.scan_source import (
     IndexingOptions,
     ScanOptions,

@@ -1,23 +1,33 @@
-"""Detections of one class by falling score, each with its outcome → precision, recall and the rest.
+"""Detections of one class by falling score, each with its outcome; precision, recall and the rest.
 
-`rank_detections` ranks them by events that match annotations, and by windows of a fixed length;
-both are measured by the same functions here. Recordings have weights: 1 for the scores themselves,
+Recordings have weights: 1 for the scores themselves,
 how often each was drawn for a sample of recordings.
+
+By events, detections are matched with annotations; by windows, both mark windows of a fixed length.
+A detection that is not correct may be another class's call under a wrong name, a call of its class
+in a wrong place or found before, or no annotated call at all: only the last is a false alarm.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 
+from callshot.detection.scores.event_matching import (
+    UNMATCHED,
+    find_partners,
+    match_events,
+)
 from callshot.fewshot.kernels import streams
 from callshot.records import FloatArray, IntArray
 from callshot.records.frames import (
     AIM_THRESHOLDS,
     DETECTION_METRICS,
+    OUTCOMES,
     PRECISION_RECALL,
     Frame,
+    concat_frames,
     make_frame,
 )
 
@@ -230,3 +240,255 @@ def _mean_defined(values: FloatArray) -> FloatArray:
     is_defined = ~np.isnan(values)
     totals = np.where(is_defined, values, 0.0).sum(axis=0)
     return _divide(totals, is_defined.sum(axis=0))
+
+
+SPAN = ("start_s", "end_s")
+KEYS = ("recording", "window")
+SECONDS_PER_HOUR = 3600.0
+ANY_OVERLAP = 1e-9  # an IoU that only rounding errors are below
+SHORT_SHARE = 0.05  # of detections: shorter ones may be cut at the end of a recording
+OUTCOME_NUMBERS = {
+    "correct": CORRECT,
+    "misplaced": MISPLACED,
+    "wrong_name": WRONG_NAME,
+    "false_alarm": FALSE_ALARM,
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """Detections to be scored, annotations, and all recordings, by name.
+
+    `durations_s` is empty where lengths are not known. Detections that are left over and match an
+    annotation of the label `unknown` are neither correct nor false.
+    """
+
+    detections: Frame
+    annotations: Frame
+    recordings: Sequence[str]
+    durations_s: Mapping[str, float]
+    min_iou: float
+    unknown: str | None = None
+
+    @property
+    def labels(self) -> list[str]:
+        """All classes."""
+        names = {*self.detections["label"], *self.annotations["label"]}
+        return sorted(names - {self.unknown})
+
+    @property
+    def unknown_events(self) -> Frame:
+        """The annotations whose label means that nobody knows."""
+        if self.unknown is None:
+            return self.annotations.clear()
+        return self.annotations.filter(label=self.unknown)
+
+    @property
+    def hours(self) -> FloatArray:
+        """The length of each recording; NaN where it is not known."""
+        seconds = [self.durations_s.get(name, np.nan) for name in self.recordings]
+        return np.array(seconds) / SECONDS_PER_HOUR
+
+    def find_shortest(self, label: str) -> float:
+        """Return how long the shortest detections are: of a class, or of all if it has none.
+
+        0 if there are no detections.
+        """
+        detections = self.detections.filter(label=label)
+        if detections.is_empty():
+            detections = self.detections
+        lengths = detections.select(pl.col("end_s") - pl.col("start_s")).to_series()
+        shortest = lengths.quantile(SHORT_SHARE, "lower")
+        return 0.0 if shortest is None else shortest
+
+    def count_unreachable(self, label: str) -> int:
+        """Count calls of a class whose IoU with the shortest detections is below the least IoU.
+
+        The best that a detection can do is to contain the call: its IoU is then the length of the
+        call divided by its own length.
+        """
+        annotations = self.annotations.filter(label=label)
+        length_s = pl.col("end_s") - pl.col("start_s")
+        least_s = self.min_iou * self.find_shortest(label)
+        return annotations.filter(length_s < least_s * (1 - ANY_OVERLAP)).height
+
+
+@dataclass(frozen=True)
+class _Calls:
+    """The annotations of one recording: of a class, of the label unknown, and of other classes."""
+
+    own: Frame
+    unknown: Frame
+    other: Frame
+
+
+def rank_events(task: Task, label: str) -> tuple[RankedDetections, Frame]:
+    """Match the events of a class; return them ranked, and the outcome of each."""
+    detections = _split(task.detections.filter(label=label))
+    own = _split(task.annotations.filter(label=label))
+    unknown = _split(task.unknown_events)
+    is_other = ~pl.col("label").is_in([label, task.unknown])
+    other = _split(task.annotations.filter(is_other))
+    no_detections = task.detections.clear()
+    no_calls = task.annotations.clear()
+    outcomes = []
+    for name in task.recordings:
+        if name not in detections and name not in own:
+            continue
+        calls = _Calls(
+            own.get(name, no_calls),
+            unknown.get(name, no_calls),
+            other.get(name, no_calls),
+        )
+        found = detections.get(name, no_detections)
+        outcomes.append(_match_recording(found, calls, task.min_iou))
+    annotated = [len(own.get(name, ())) for name in task.recordings]
+    outcome = concat_frames(outcomes, OUTCOMES)
+    counted = outcome.filter(pl.col("outcome").is_in([*OUTCOME_NUMBERS]))
+    numbers = pl.col("outcome").replace_strict(OUTCOME_NUMBERS, return_dtype=pl.Int64)
+    ranked = _rank(
+        task,
+        label,
+        counted.with_columns(outcome=numbers),
+        np.array(annotated),
+        task.count_unreachable(label),
+    )
+    return ranked, outcome
+
+
+def _split(events: Frame) -> dict[str, Frame]:
+    """Return the events of each recording, detections by falling score."""
+    ordered = events.sort(
+        "score", descending=True, nulls_last=True, maintain_order=True
+    )
+    parts = ordered.partition_by("recording", as_dict=True)
+    return {str(name): part for (name,), part in parts.items()}
+
+
+def _match_recording(detections: Frame, calls: _Calls, min_iou: float) -> Frame:
+    """Return the outcome of every detection and annotation of a class in one recording."""
+    spans = _spans(detections)
+    matches = match_events(spans, _spans(calls.own), min_iou)
+    is_left = matches == UNMATCHED
+    second = match_events(spans[is_left], _spans(calls.unknown), min_iou)
+    outcome = np.full(len(spans), "correct", object)
+    annotated_label = np.full(len(spans), None, object)
+    left = np.flatnonzero(is_left)
+    outcome[left[second != UNMATCHED]] = "unknown"
+    wrong = left[second == UNMATCHED]
+    outcome[wrong], annotated_label[wrong] = _explain(spans[wrong], calls)
+    is_missed = np.ones(len(calls.own), bool)
+    is_missed[matches[~is_left]] = False
+    detected = detections.with_columns(
+        outcome=pl.Series(outcome.tolist(), dtype=pl.String),
+        annotated_label=pl.Series(annotated_label.tolist(), dtype=pl.String),
+    )
+    missed = calls.own.filter(is_missed).with_columns(
+        outcome=pl.lit("missed"),
+        score=pl.lit(None, pl.Float64),
+        annotated_label=pl.lit(None, pl.String),
+    )
+    return pl.concat([detected.select(*OUTCOMES), missed.select(*OUTCOMES)])
+
+
+def _explain(spans: FloatArray, calls: _Calls) -> tuple[list[str], list[str | None]]:
+    """Return the outcomes of wrong detections, and the labels of calls under a wrong name.
+
+    A call that nobody could name is not a wrong name for the detection on it.
+    """
+    own = find_partners(spans, _spans(calls.own), ANY_OVERLAP)
+    unknown = find_partners(spans, _spans(calls.unknown), ANY_OVERLAP)
+    other = find_partners(spans, _spans(calls.other), ANY_OVERLAP)
+    other_labels = calls.other["label"].to_list()
+    outcomes = []
+    labels: list[str | None] = []
+    for number in range(len(spans)):
+        label = None
+        if own[number] or unknown[number]:
+            outcomes.append("misplaced")
+        elif other[number]:
+            outcomes.append("wrong_name")
+            label = other_labels[other[number][0]]
+        else:
+            outcomes.append("false_alarm")
+        labels.append(label)
+    return outcomes, labels
+
+
+def _spans(events: Frame) -> FloatArray:
+    return events.select(SPAN).to_numpy().astype(np.float64).reshape(-1, 2)
+
+
+def _rank(
+    task: Task,
+    label: str,
+    detections: Frame,
+    annotated: IntArray,
+    unreachable: int = 0,
+) -> RankedDetections:
+    """Return detections with `recording`, `score` and `outcome` (a number) by falling score."""
+    numbers = {name: number for number, name in enumerate(task.recordings)}
+    ordered = detections.sort("score", descending=True, nulls_last=True)
+    score = ordered["score"].fill_null(np.nan).to_numpy()
+    recording = [numbers[name] for name in ordered["recording"]]
+    return RankedDetections(
+        label=label,
+        score=score.astype(np.float64),
+        outcome=ordered["outcome"].to_numpy().astype(np.int64),
+        recording=np.array(recording, np.int64),
+        annotated=annotated,
+        hours=task.hours,
+        unreachable=unreachable,
+    )
+
+
+def rank_windows(
+    task: Task, label: str, outcome: Frame, window_s: float
+) -> RankedDetections:
+    """Rank the windows that detections of a class touch; those that annotations touch are correct.
+
+    Windows follow each other without a gap from the start of each recording; the last may be
+    shorter. The score of a window is that of the best detection in it, and so is what it is if it
+    is not correct: `outcome` is what `rank_events` returns.
+    """
+    detected = outcome.filter(pl.col("outcome") != "missed")
+    # What is on a call of the class is no false alarm in the windows beside the call.
+    wrong_as = pl.col("outcome").replace_strict(
+        OUTCOME_NUMBERS, default=MISPLACED, return_dtype=pl.Int64
+    )
+    detected = detected.with_columns(wrong_as=pl.max_horizontal(wrong_as, MISPLACED))
+    touched = _touched_windows(detected, window_s, "score", "wrong_as")
+    annotated = _touched_windows(task.annotations.filter(label=label), window_s)
+    unknown = _touched_windows(task.unknown_events, window_s)
+    ordered = touched.sort(
+        "score", "wrong_as", descending=True, nulls_last=True, maintain_order=True
+    )
+    best = ordered.unique(KEYS, keep="first", maintain_order=True)
+    positive = annotated.unique(KEYS)
+    unknown_windows = unknown.unique(KEYS).join(positive, on=KEYS, how="anti")
+    marked = positive.with_columns(is_correct=pl.lit(True))
+    judgeable_windows = best.join(
+        unknown_windows, on=KEYS, how="anti", maintain_order="left"
+    )
+    joined = judgeable_windows.join(marked, on=KEYS, how="left", maintain_order="left")
+    is_correct = pl.col("is_correct").fill_null(False)
+    detections = joined.with_columns(
+        outcome=pl.when(is_correct).then(CORRECT).otherwise(pl.col("wrong_as"))
+    )
+    counts = dict(positive["recording"].value_counts().iter_rows())
+    per_recording = [counts.get(name, 0) for name in task.recordings]
+    return _rank(task, label, detections, np.array(per_recording))
+
+
+def _touched_windows(events: Frame, window_s: float, *columns: str) -> Frame:
+    """Return recording and window for every window that an event shares time with."""
+    first = (pl.col("start_s") / window_s).floor().cast(pl.Int64)
+    last = (pl.col("end_s") / window_s).ceil().cast(pl.Int64)
+    numbered = events.select("recording", *columns, window=pl.int_ranges(first, last))
+    return numbered.explode("window")
+
+
+def sort_outcomes(outcomes: list[Frame]) -> Frame:
+    """Return the outcomes of all classes, by recording and time."""
+    order = ("recording", *SPAN, "label", "score", "outcome")
+    return concat_frames(outcomes, OUTCOMES).sort(order)

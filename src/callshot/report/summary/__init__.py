@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from callshot.errors import printable
 from callshot.records import CorpusResults
-from callshot.report.licences import describe_licences
+from callshot.report.methods import describe_licences
 from callshot.report.summary.cards import Card, write_cards
 from callshot.report.summary.cautions import (
     describe_cautions,
