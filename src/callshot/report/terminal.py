@@ -1,6 +1,7 @@
 """An evaluation or encoders → what a terminal shows: a headline, tables, and notes.
 
-Of several encoders, it says which is better, if any is. A difference is clear where its simultaneous 98 % interval excludes 0.
+Of several encoders, it says which is better, if any is. A difference is clear where its
+simultaneous 98 % interval excludes 0.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -5,11 +5,12 @@ hash of its recording and start, and on how many windows all recordings have. So
 collected in parts, in any order, is the same as if it had been collected at once. An annotation
 that is added later removes the windows that it touches.
 
-Thresholds come from parts of the background, each scored by the others. A part is whole places, or whole recordings, because what is scanned next may be a new one: windows
-of a recording are like each other, and thresholds that take its weather as known are too low. What
-has more than half of all windows is divided, for the rest of the background would be too little to
-score it by: a place into its recordings, a recording into stretches. There are at most five parts,
-whatever the number of recordings.
+Thresholds come from parts of the background, each scored by the others. A part is whole places, or
+whole recordings, because what is scanned next may be a new one: windows of a recording are like
+each other, and thresholds that take its weather as known are too low. What has more than half of
+all windows is divided, for the rest of the background would be too little to score it by: a place
+into its recordings, a recording into stretches. There are at most five parts, whatever the number
+of recordings.
 
 Recordings without labels are those that are scanned, so no new place is expected there.
 
