@@ -29,7 +29,7 @@ import polars as pl
 from callshot.corpus.synthetic.site import synthesise_soundscape
 from callshot.detection.models.background import (
     ANNOTATED,
-    MOST_WINDOWS,
+    MAX_WINDOWS,
     UNLABELLED,
     WITHOUT_CALLS,
 )
@@ -101,7 +101,7 @@ class Site:
             return self.backgrounds[name]
         parts = [self.trials[place].windows, self.trials[UNSEEN].windows]
         count = sum(len(one.start_s) for one in parts)
-        return join_windows(parts, -(-count // MOST_WINDOWS))
+        return join_windows(parts, -(-count // MAX_WINDOWS))
 
 
 def join_windows(parts: list[Windows], step: int) -> Windows:

@@ -38,7 +38,7 @@ CHANGES = {
     "noise": ("noise",),
     "all": ("noise", "response", "level"),
 }
-FEWEST_CALLS = 12  # of a call type, on either side
+MIN_CALLS = 12  # of a call type, on either side
 NOISE_DB = -3.0  # relative to the recording
 LEVEL_DB = -15.0
 MATCHING = {
@@ -106,7 +106,7 @@ def change_corpus(corpus: Path, folder: Path, change: str) -> Path:
 def frequent_labels(segmentation: Segmentation) -> set[str]:
     """Return the labels with enough calls."""
     labels = segmentation.segments["label"]
-    return {name for name in labels if labels.count(name) >= FEWEST_CALLS}
+    return {name for name in labels if labels.count(name) >= MIN_CALLS}
 
 
 def select_segments(segmentation: Segmentation, labels: set[str]) -> Spans:

@@ -156,7 +156,7 @@ def test_small_batches_and_shots_all_change_nothing(monkeypatch):
 
 
 def test_a_fit_that_stops_early_is_reported(monkeypatch):
-    monkeypatch.setattr("callshot.baselines.kernels.batched_solver.MOST_STEPS", 1)
+    monkeypatch.setattr("callshot.baselines.kernels.batched_solver.MAX_STEPS", 1)
     episodes = gaussian_episodes(6)
     with pytest.raises(OptionError, match="above its optimum"):
         fit_on_gpu(episodes, [support_rows(episodes, 0, 0, SHOTS, SMALL)], 100.0)

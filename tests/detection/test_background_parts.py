@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from callshot.detection.models.background import (
-    MOST_PARTS,
+    MAX_PARTS,
     Background,
     BackgroundRecording,
     split_background,
@@ -28,7 +28,7 @@ def number_parts(background):
     """Return the part of each window; each must be in exactly one."""
     parts = np.array(list(split_background(background)))
     np.testing.assert_array_equal(parts.sum(axis=0), 1)
-    assert 2 <= len(parts) <= MOST_PARTS
+    assert 2 <= len(parts) <= MAX_PARTS
     return parts.argmax(axis=0)
 
 
@@ -44,7 +44,7 @@ def test_whole_recordings_are_held_out_whatever_their_number(recordings, has_pla
     background = make_background([7] * recordings, places)
     part = number_parts(background)
     assert find_divided(part, background.number) == []
-    assert part.max() + 1 == min(recordings, MOST_PARTS)
+    assert part.max() + 1 == min(recordings, MAX_PARTS)
 
 
 @pytest.mark.parametrize("sites", [2, 3, 12])
@@ -86,4 +86,4 @@ def test_recordings_without_labels_are_held_out_as_recordings():
     background = make_background([9] * 12, ["a", "b"] * 6, "unlabelled")
     part = number_parts(background)
     assert find_divided(part, background.number) == []
-    assert part.max() + 1 == MOST_PARTS
+    assert part.max() + 1 == MAX_PARTS

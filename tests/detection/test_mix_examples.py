@@ -15,8 +15,8 @@ from callshot.detection.learning.mix_examples import (
     read_quiet_windows,
     sample_index,
 )
-from callshot.detection.models.background import MOST_WINDOWS
-from callshot.detection.models.example_clips import MOST_CLIPS, to_pcm
+from callshot.detection.models.background import MAX_WINDOWS
+from callshot.detection.models.example_clips import MAX_CLIPS, to_pcm
 from callshot.detection.models.model import describe_locations, merge_models
 from callshot.detection.models.model_file import load_model, write_model
 from callshot.detection.scans.scan import scan
@@ -92,7 +92,7 @@ def test_a_call_in_a_recording_is_kept_without_what_is_around_it(tmp_path):
 
 
 def test_the_audio_of_some_examples_is_kept_whatever_the_order(tmp_path):
-    write_clips(tmp_path / "clips", count=MOST_CLIPS + 4)
+    write_clips(tmp_path / "clips", count=MAX_CLIPS + 4)
     parts = []
     for half in (0, 1):
         part = tmp_path / str(half) / "clips"
@@ -103,7 +103,7 @@ def test_the_audio_of_some_examples_is_kept_whatever_the_order(tmp_path):
         parts.append(learn(part, "mfcc", window_s=0.5, store=tmp_path / "s").model)
     whole = learn(tmp_path / "clips", "mfcc", window_s=0.5, store=tmp_path / "s").model
     kept = [one is not None for one in whole.clips.samples]
-    assert sum(kept) == 3 * MOST_CLIPS
+    assert sum(kept) == 3 * MAX_CLIPS
     for first, second in (parts, parts[::-1]):
         merged = merge_models(first, second)
         assert [one is not None for one in merged.clips.samples] == kept
@@ -239,10 +239,10 @@ def test_a_large_index_is_sampled_evenly(field, tmp_path, monkeypatch):
         folder / "site", tmp_path / "index", "mfcc", window_s=0.5, dtype="float32"
     ).index
     background = sample_index(index)
-    assert len(background.vectors) == len(index) == 240 <= MOST_WINDOWS
-    monkeypatch.setattr("callshot.detection.learning.mix_examples.MOST_WINDOWS", 120)
+    assert len(background.vectors) == len(index) == 240 <= MAX_WINDOWS
+    monkeypatch.setattr("callshot.detection.learning.mix_examples.MAX_WINDOWS", 120)
     sampled = sample_index(index)
     np.testing.assert_array_equal(sampled.vectors, background.vectors[::2])
     assert sampled.hours == pytest.approx(120 * 0.5 / 3600)
-    monkeypatch.setattr("callshot.detection.learning.mix_examples.MOST_WINDOWS", 50)
+    monkeypatch.setattr("callshot.detection.learning.mix_examples.MAX_WINDOWS", 50)
     assert sample_index(index) is None

@@ -264,7 +264,7 @@ def test_windows_are_prepared_while_the_model_works(library):
 
 def test_the_number_of_prepared_segments_is_limited(library, monkeypatch):
     # Two segments of 1 s, and one more
-    monkeypatch.setattr("callshot.encoders.workers.MOST_AHEAD_SAMPLES", 2 * 48000)
+    monkeypatch.setattr("callshot.encoders.workers.MAX_AHEAD_SAMPLES", 2 * 48000)
     monkeypatch.setattr("callshot.encoders.workers.LARGEST_BATCH", 1)
     counts = []
 

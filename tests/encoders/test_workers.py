@@ -116,7 +116,7 @@ def test_a_segment_that_fails_does_not_change_the_others(parallel):
 
 
 def test_long_whole_segments_are_in_the_model_one_at_a_time(monkeypatch):
-    monkeypatch.setattr(workers, "MOST_SAMPLES", 1000)
+    monkeypatch.setattr(workers, "MAX_SAMPLES", 1000)
     inside = []
     most = []
 
@@ -235,7 +235,7 @@ def test_on_a_gpu_whole_segments_of_one_length_are_encoded_together():
 
 
 def test_a_batch_of_whole_segments_has_a_limit_of_samples(monkeypatch):
-    monkeypatch.setattr(workers, "MOST_BATCH_SAMPLES", 30)
+    monkeypatch.setattr(workers, "MAX_BATCH_SAMPLES", 30)
     model = LengthModel()
     run_in_batches(model, make_signals(*[10] * 7), size=64)
     assert model.batches == [(3, 10), (3, 10), (1, 10)]

@@ -20,7 +20,7 @@ from summaries import (
     with_rare,
 )
 
-MOST_WORDS = 25
+MAX_WORDS = 25
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 LABEL = re.compile(r"'[^']*'")
 
@@ -175,7 +175,7 @@ def test_no_sentence_has_more_than_25_words(spread):
     ]
     for results in all_results:
         for sentence in all_sentences(write_summary(results)):
-            assert count_words(sentence) <= MOST_WORDS, sentence
+            assert count_words(sentence) <= MAX_WORDS, sentence
 
 
 def test_methods_have_short_sentences_and_references():
@@ -183,7 +183,7 @@ def test_methods_have_short_sentences_and_references():
     protocol = Protocol(seed=7)
     text = " ".join(describe_methods(results, protocol))
     for sentence in SENTENCE_END.split(text):
-        assert count_words(sentence) <= MOST_WORDS, sentence
+        assert count_words(sentence) <= MAX_WORDS, sentence
     assert "The seed was 7" in text
     assert f"{protocol.bootstraps:,} bootstrap samples" in text
     references = list_references(results)

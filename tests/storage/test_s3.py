@@ -54,7 +54,7 @@ def test_spans_of_a_long_recording_read_its_bytes_about_once(
     monkeypatch.setattr(index_on_cluster, "SPAN_S", 1.0)
     monkeypatch.setattr(index_on_cluster, "SPAN_BYTES", 11 * 2**14)
     monkeypatch.setattr(range_reader, "FIRST_BYTES", 2**10)
-    monkeypatch.setattr(range_reader, "MOST_BYTES", 2**14)  # 48 MB are 11 times 4 MiB
+    monkeypatch.setattr(range_reader, "MAX_BYTES", 2**14)  # 48 MB are 11 times 4 MiB
     path = record(tmp_path / "recordings/a.wav", 60, 16000)
     upload(bucket, path.parent, f"{BUCKET}/in")
     cluster = ClusterHere()
@@ -156,7 +156,7 @@ def test_errors_that_pass_change_nothing(
 def test_a_recording_that_vanishes_half_way_is_a_reject_and_the_rest_goes_on(
     bucket: Any, local: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(range_reader, "MOST_BYTES", 2**16)
+    monkeypatch.setattr(range_reader, "MAX_BYTES", 2**16)
     upload(bucket, local, f"{BUCKET}/in")
     reads = []
 
@@ -177,7 +177,7 @@ def test_a_recording_that_vanishes_half_way_is_a_reject_and_the_rest_goes_on(
 def test_an_object_that_changes_between_two_ranges_is_a_reject(
     bucket: Any, local: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(range_reader, "MOST_BYTES", 2**16)
+    monkeypatch.setattr(range_reader, "MAX_BYTES", 2**16)
     upload(bucket, local, f"{BUCKET}/in")
     other = record(local / "other.wav", 6, 16000, seed=5).read_bytes()
     reads = []

@@ -252,8 +252,8 @@ def test_any_order_of_reads_returns_the_bytes_of_the_file(
 def remote_reader_sizes(first: int, most: int) -> tuple[int, int]:
     from callshot.storage import range_reader
 
-    earlier = range_reader.FIRST_BYTES, range_reader.MOST_BYTES
-    range_reader.FIRST_BYTES, range_reader.MOST_BYTES = first, most
+    earlier = range_reader.FIRST_BYTES, range_reader.MAX_BYTES
+    range_reader.FIRST_BYTES, range_reader.MAX_BYTES = first, most
     range_reader.forget_ranges()
     return earlier
 

@@ -81,7 +81,7 @@ def test_a_folder_that_cannot_be_written_or_is_full_is_reported(tmp_path, monkey
     file.touch()
     below_a_file = check_folder("store", file / "store", "use --store")
     assert (below_a_file.state, below_a_file.advice) == (PROBLEM, "use --store")
-    monkeypatch.setattr(doctor, "LEAST_FREE_GB", 1e9)
+    monkeypatch.setattr(doctor, "MIN_FREE_GB", 1e9)
     full = check_folder("store", tmp_path, "use --store")
     assert (full.state, full.advice) == (NOTE, "make space, or use --store")
     assert "GB free" in full.result

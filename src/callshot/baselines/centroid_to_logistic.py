@@ -30,7 +30,7 @@ from callshot.pools import Check, Pool, never_stop
 from callshot.records import FloatArray, IntArray, Progress, no_progress
 
 NEAR = 1e-5  # above the optimum of J: a path ends there
-MOST_STEPS = 10**5
+MAX_STEPS = 10**5
 
 
 class Point(NamedTuple):
@@ -151,7 +151,7 @@ def refine_split(
     path.add(0, split.score(centroid), objective.value(start) - optimum)
     for step, point, bound in descend(objective, start.divide(temperature)):
         check()
-        is_last = bound - optimum <= NEAR or step == MOST_STEPS
+        is_last = bound - optimum <= NEAR or step == MAX_STEPS
         if is_reported(step) or is_last:
             a = split.score(split.to_layer(point))
             path.add(step, a, objective.value(point) - optimum)

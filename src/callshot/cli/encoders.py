@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from callshot.detection.learning.embed_mixed_segments import BackgroundMix
     from callshot.records import Embeddings, Reject
 
-MOST_REJECTS = 8  # shown on screen
+MAX_REJECTS = 8  # shown on screen
 
 encoders = Program(
     help="List the encoders, show what each needs, download weights, test and compare encoders.",
@@ -175,10 +175,10 @@ def _print_embedded(
 
     if table.note:
         print(printable(table.note))
-    for reject in rejects[:MOST_REJECTS]:
+    for reject in rejects[:MAX_REJECTS]:
         print(printable(f"left out: row {reject.row}: {reject.reason}"))
-    if len(rejects) > MOST_REJECTS:
-        more = len(rejects) - MOST_REJECTS
+    if len(rejects) > MAX_REJECTS:
+        more = len(rejects) - MAX_REJECTS
         print(f"and {more} more, in {out.with_suffix('.rejects.csv')}")
     segments = count_text(len(table) + len(rejects), "segment")
     print(f"{len(table):,} of {segments} embedded in {out}")

@@ -13,7 +13,7 @@ from callshot.errors import count_text, printable
 if TYPE_CHECKING:
     from callshot.records import Reject
 
-MOST_ROWS = 5  # shown for each reason
+MAX_ROWS = 5  # shown for each reason
 
 
 @app.command(name="import", rich_help_panel=OTHER)
@@ -92,8 +92,8 @@ def _count_rejects(rejects: "list[Reject]") -> list[str]:
         rows[reject.reason].append(str(reject.row))
     lines = []
     for reason, numbers in rows.items():
-        first = ", ".join(numbers[:MOST_ROWS])
-        if len(numbers) > MOST_ROWS:
+        first = ", ".join(numbers[:MAX_ROWS])
+        if len(numbers) > MAX_ROWS:
             first += ", …"
         lines.append(f"left out, {len(numbers)} (row {first}): {reason}")
     return lines

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from callshot.detection.index.index_recordings import IndexResult
 
-MOST_LINES = 8  # of rejects and of notes, on screen
+MAX_LINES = 8  # of rejects and of notes, on screen
 
 
 @app.command(rich_help_panel=FIELD)
@@ -148,9 +148,9 @@ def _print_result(result: "IndexResult", out: Path) -> None:
 
 def _print_first(lines: list[str], rest: str) -> None:
     """Print some lines, and how many there are besides."""
-    for line in lines[:MOST_LINES]:
+    for line in lines[:MAX_LINES]:
         print(printable(line))
-    left = len(lines) - MOST_LINES
+    left = len(lines) - MAX_LINES
     if left > 0:
         print(f"and {left} {rest}")
 

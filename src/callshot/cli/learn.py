@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from callshot.cli.app import FIELD, app, report_left_out, run_with_progress
-from callshot.cli.encoders import MOST_REJECTS, Choices
+from callshot.cli.encoders import MAX_REJECTS, Choices
 from callshot.cli.option_groups import with_groups
 from callshot.cli.options import (
     AnnotationFileOptions,
@@ -260,11 +260,11 @@ def _learn_review(
 
 def print_rejects(rejects: "Sequence[Reject]") -> None:
     """Print what was left out, the first of many."""
-    for reject in rejects[:MOST_REJECTS]:
+    for reject in rejects[:MAX_REJECTS]:
         location = reject.file if reject.row is None else f"{reject.file}, {reject.row}"
         print(printable(f"left out: {location}: {reject.reason}"))
-    if len(rejects) > MOST_REJECTS:
-        print(f"and {len(rejects) - MOST_REJECTS} more")
+    if len(rejects) > MAX_REJECTS:
+        print(f"and {len(rejects) - MAX_REJECTS} more")
 
 
 @app.command(rich_help_panel=FIELD)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from callshot.study.run import StepStatus
     from callshot.study.steps import Step
 
-MOST_NOTES = 8
+MAX_NOTES = 8
 StudyFile = Annotated[
     Path,
     typer.Argument(
@@ -197,7 +197,7 @@ def _print_step(step: "Step", seconds: float | None) -> None:
     time = "already done" if seconds is None else f"{seconds:.1f} s"
     outcome = describe_outcome(step)
     lines = ["; ".join([f"{step.name}: {time}", *outcome[:1]])]
-    lines += [f"  {note}" for note in outcome[1 : MOST_NOTES + 1]]
+    lines += [f"  {note}" for note in outcome[1 : MAX_NOTES + 1]]
     console = Console()
     for line in lines:
         console.print(printable(line), markup=False, highlight=False, soft_wrap=True)

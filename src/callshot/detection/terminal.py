@@ -32,9 +32,9 @@ COLUMN_NOTES = (
 )
 ALL_CLASSES = "all classes"
 MISSING = "–"
-MOST_REASONS = 5
-MOST_NOTES = 8
-MOST_EVENTS = 5  # the strongest, on screen
+MAX_REASONS = 5
+MAX_NOTES = 8
+MAX_EVENTS = 5  # the strongest, on screen
 
 
 def show_scores(result: DetectionScores, console: Console) -> None:
@@ -140,7 +140,7 @@ def show_rejects(rejects: Sequence[Reject], console: Console) -> None:
         console,
         [f"left out: {count_text(len(rejects), 'row or file', 'rows or files')}"],
     )
-    groups = group_rejects(rejects)[:MOST_REASONS]
+    groups = group_rejects(rejects)[:MAX_REASONS]
     print_lines(console, map(describe_rejects, groups), "dim")
 
 
@@ -151,9 +151,9 @@ def show_scan(result: ScanResult, out: Path, console: Console) -> None:
     print_lines(console, _describe(result))
     show_rejects(result.rejects, console)
     notes = [f"note: {note}" for note in result.notes]
-    print_lines(console, notes[:MOST_NOTES], "yellow")
-    if len(notes) > MOST_NOTES:
-        rest = count_text(len(notes) - MOST_NOTES, "more note")
+    print_lines(console, notes[:MAX_NOTES], "yellow")
+    if len(notes) > MAX_NOTES:
+        rest = count_text(len(notes) - MAX_NOTES, "more note")
         print_lines(console, [f"and {rest}"], "yellow")
     print_lines(console, _describe_next(result, out))
 
@@ -174,7 +174,7 @@ def _show_strongest(events: Frame, console: Console) -> None:
     if events.is_empty():
         return
     table = make_table("strongest events", "start", "end", "class", "score")
-    for row in events.top_k(MOST_EVENTS, by="score").iter_rows(named=True):
+    for row in events.top_k(MAX_EVENTS, by="score").iter_rows(named=True):
         table.add_row(
             Text(printable(row["recording"])),
             f"{row['start_s']:.1f} s",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 COUNT_S = 2.0
 NO_WORKERS_S = 300.0
-MOST_OPENINGS = 3  # tries of a worker to open what a job needs
+MAX_OPENINGS = 3  # tries of a worker to open what a job needs
 PAUSE_S = 5.0  # after the first of them, twice as long after the next
 GPU = "GPU"  # the resource that workers with a GPU announce
 
@@ -37,7 +37,7 @@ class FailedOpenings:
     @property
     def is_last(self) -> bool:
         """Whether the worker gets no task any more."""
-        return self.count >= MOST_OPENINGS
+        return self.count >= MAX_OPENINGS
 
     @property
     def is_pausing(self) -> bool:
@@ -144,7 +144,7 @@ class JobWorkers:
         if address in self.addresses and self._all_failed:
             raise ClusterError(
                 f"{self.job.kind}: worker {address}: {reason}; every worker failed like this, "
-                f"{MOST_OPENINGS} times"
+                f"{MAX_OPENINGS} times"
             )
 
 

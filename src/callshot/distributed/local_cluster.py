@@ -18,7 +18,7 @@ from callshot.encoders.embed import default_threads
 from callshot.errors import ClusterError, OptionError
 from callshot.files import error_reason
 
-MOST_LOCAL = 1024
+MAX_LOCAL = 1024
 CLOSE_S = 30.0
 INTERRUPTED_CLOSE_S = 0.3  # after Ctrl-C there is one second for everything
 WARNINGS = "PYTHONWARNINGS"
@@ -46,9 +46,9 @@ def start_local(stack: ExitStack, count: int, threads: int | None) -> Any:
 
     from distributed import LocalCluster
 
-    if not 1 <= count <= MOST_LOCAL:
+    if not 1 <= count <= MAX_LOCAL:
         raise OptionError(
-            f"cluster: expected local:1 to local:{MOST_LOCAL}, got {count}"
+            f"cluster: expected local:1 to local:{MAX_LOCAL}, got {count}"
         )
     each = threads or max(1, default_threads() // count)
     # Dask's own folder is shared with other programs and users; what dead workers left there

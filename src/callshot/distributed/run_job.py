@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 TASKS_PER_WORKER = 2  # one that runs, and the next
 TASK_S = 2.0  # that a task should take: short items go together
 WORKERS_PER_TASK_S = 50  # with more workers tasks take longer: the scheduler has fewer
-MOST_ITEMS = 1000  # in a task
-MOST_TOGETHER = 200  # tasks in a message to the scheduler
-MOST_TRIES = 2  # of an item that fails, on different workers
-MOST_WRITES = 3  # tries to write a result, on different workers
+MAX_ITEMS = 1000  # in a task
+MAX_TOGETHER = 200  # tasks in a message to the scheduler
+MAX_TRIES = 2  # of an item that fails, on different workers
+MAX_WRITES = 3  # tries to write a result, on different workers
 SHARED_DEATHS = 2  # of workers that had the item among others, before it is tried alone
 LONE_DEATHS = 3  # of workers that had nothing but the item, before it is left out
 COLLECT_S = 0.0005  # for each worker, between the end of a task and the questions
@@ -164,7 +164,7 @@ class JobRun:
         numbers: list[int] = []
         size = 0.0
         most = self._batch_size()
-        while self.unsent and len(numbers) < MOST_ITEMS:
+        while self.unsent and len(numbers) < MAX_ITEMS:
             next_size = self.job.sizes[self.unsent[0]]
             if numbers and size + next_size > most:
                 break
@@ -199,7 +199,7 @@ class JobRun:
             [self._list_items(batch) for batch in batches],
             key=[f"{name}-{number}" for number in numbers],
             pure=False,  # or Dask computes a hash of all items
-            batch_size=MOST_TOGETHER,
+            batch_size=MAX_TOGETHER,
             **options,
         )
         for future, batch in zip(futures, batches, strict=True):
@@ -315,7 +315,7 @@ class JobRun:
             self.later.append(number)
             return
         self.tries[number] += 1
-        most = MOST_WRITES if item.state == NOT_WRITTEN else MOST_TRIES
+        most = MAX_WRITES if item.state == NOT_WRITTEN else MAX_TRIES
         if self.tries[number] < most:
             self.failed_on[number] = worker
             self._try_again(_Batch([number]))

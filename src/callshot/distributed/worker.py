@@ -22,7 +22,7 @@ from callshot.jobs import Job, TryLater
 from callshot.version import __version__
 
 PACKAGES = ("distributed", "numpy", "soundfile", "soxr")  # must have the same version
-MOST_STATES = 2  # jobs, of different clients, whose models stay open
+MAX_STATES = 2  # jobs, of different clients, whose models stay open
 
 DONE = "done"
 LATER = "later"  # another process works on the item
@@ -146,7 +146,7 @@ def _find_state(work: Work) -> Any:
         check_versions(work.versions)
         state = work.prepare(work.common, work.threads or _count_threads())
     _states[work.job_id] = state
-    while len(_states) > MOST_STATES:
+    while len(_states) > MAX_STATES:
         _states.popitem(last=False)
     return state
 

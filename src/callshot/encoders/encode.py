@@ -27,7 +27,7 @@ from callshot.records import FloatArray
 
 DEVICES = ("cpu", "cuda")
 GPU_WORKERS = 2  # one prepares and copies while the GPU works for the other
-MOST_WINDOWS = 64  # in one call of a model; a long segment has more
+MAX_WINDOWS = 64  # in one call of a model; a long segment has more
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,8 @@ class Encoder:
             return [self.run(segment.input) for segment in prepared]
         windows = np.concatenate([segment.input for segment in prepared])
         batches = []
-        for start in range(0, len(windows), MOST_WINDOWS):
-            batch = windows[start : start + MOST_WINDOWS]
+        for start in range(0, len(windows), MAX_WINDOWS):
+            batch = windows[start : start + MAX_WINDOWS]
             batches.append(self.run(batch))
         ends = np.cumsum([segment.windows for segment in prepared])
         return np.split(np.concatenate(batches), ends[:-1])

@@ -38,8 +38,8 @@ Prepared = Future[tuple[str, PreparedSegment]]
 LARGEST_BATCH = 64  # windows
 SLOWER = 0.9  # of the highest speed: no larger batch is tried
 TRIALS = 5  # batches of one size before the next size is tried
-MOST_AHEAD = 64  # segments that are prepared while the model works
-MOST_AHEAD_SAMPLES = 2**24  # of these segments together, at the model's rate
+MAX_AHEAD = 64  # segments that are prepared while the model works
+MAX_AHEAD_SAMPLES = 2**24  # of these segments together, at the model's rate
 
 
 def prepare_ahead(
@@ -76,7 +76,7 @@ def _count_ahead(spans: Spans, samples_per_s: float) -> int:
     for row in spans.rows():
         duration_s = row["end_s"] - row["start_s"] + 2 * row["collar_s"]
         longest_s = max(longest_s, duration_s)
-    return min(MOST_AHEAD, int(MOST_AHEAD_SAMPLES / (longest_s * samples_per_s)) + 1)
+    return min(MAX_AHEAD, int(MAX_AHEAD_SAMPLES / (longest_s * samples_per_s)) + 1)
 
 
 @dataclass
@@ -126,8 +126,8 @@ def describe_speed(segments: int, audio_s: float, elapsed_s: float) -> str:
 Output = Callable[[], Float32Array]
 """Waits for the output of a segment; raises InputError if the model fails on it."""
 
-MOST_SAMPLES = 2**21  # of whole segments in the model at once: 130 s at 16 kHz
-MOST_BATCH_SAMPLES = 2**23  # of whole segments in one batch on a GPU: 520 s at 16 kHz
+MAX_SAMPLES = 2**21  # of whole segments in the model at once: 130 s at 16 kHz
+MAX_BATCH_SAMPLES = 2**23  # of whole segments in one batch on a GPU: 520 s at 16 kHz
 
 
 class Workers:
@@ -136,7 +136,7 @@ class Workers:
     def __init__(self, encoder: Encoder) -> None:
         self.encoder = encoder
         self.executor = Pool(encoder.workers, thread_name_prefix="callshot-model")
-        self.limit = _SampleLimit(MOST_SAMPLES)
+        self.limit = _SampleLimit(MAX_SAMPLES)
         has_batches = encoder.spec.windowing is not None or encoder.batches_segments
         self.batching = Batching(settled=not has_batches)
         self.lock = threading.Lock()  # of `batching`
@@ -191,7 +191,7 @@ class Workers:
 
     def _is_full(self) -> bool:
         windows, samples = _count(self.batch)
-        if self.encoder.batches_segments and samples >= MOST_BATCH_SAMPLES:
+        if self.encoder.batches_segments and samples >= MAX_BATCH_SAMPLES:
             return True
         return windows >= self.batching.size
 

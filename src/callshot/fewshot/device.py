@@ -22,9 +22,9 @@ Result = TypeVar("Result")
 
 DEVICES = ("auto", "cpu", "cuda")
 DRIVER_LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
-LEAST_CAPABILITY = (7, 0)  # of a card that Triton compiles for
+MIN_CAPABILITY = (7, 0)  # of a card that Triton compiles for
 LARGEST_SCORE_BYTES = 2**32
-LEAST_SCORE_BYTES = 2**28
+MIN_SCORE_BYTES = 2**28
 WORK_BYTES = 3 * 2**30  # of draws, products and ties at a time, at most
 
 
@@ -40,7 +40,7 @@ class Gpu:
     def score_bytes(self) -> int:
         """The scores that are on the card at a time."""
         free = (self.memory - WORK_BYTES) // 4
-        return max(min(free, LARGEST_SCORE_BYTES), LEAST_SCORE_BYTES)
+        return max(min(free, LARGEST_SCORE_BYTES), MIN_SCORE_BYTES)
 
 
 class GpuError(Exception):
@@ -112,7 +112,7 @@ def gpu_if_large_enough(
     """Return the GPU if episodes fit on it; else add a note."""
     if gpu is None:
         return None
-    needed = _count_bytes(episodes) + 2 * LEAST_SCORE_BYTES
+    needed = _count_bytes(episodes) + 2 * MIN_SCORE_BYTES
     if needed <= gpu.memory:
         return gpu
     sizes = (
@@ -195,7 +195,7 @@ def _check_cuda(torch: Any) -> None:
         text = str(caught[0].message) if caught else "torch finds no GPU"
         raise GpuError(_first_sentence(text))
     capability = torch.cuda.get_device_capability(0)
-    if capability < LEAST_CAPABILITY:
+    if capability < MIN_CAPABILITY:
         number = ".".join(str(part) for part in capability)
         name = torch.cuda.get_device_name(0)
         raise GpuError(f"{name} has compute capability {number}; 7.0 is needed")

@@ -14,7 +14,7 @@ from numpy.lib import format as npy
 
 from callshot.errors import InputError
 
-MOST_GROWTH = 100  # from the size of the file to that of its arrays
+MAX_GROWTH = 100  # from the size of the file to that of its arrays
 ALWAYS_BYTES = (
     64 * 2**20
 )  # that any file may grow to: columns of equal text shrink a lot
@@ -41,7 +41,7 @@ def open_npz(stream: BinaryIO, name: object) -> Any:
     """
     entries: Any = np.lib.npyio.NpzFile(stream, allow_pickle=False)
     size = stream.seek(0, 2)
-    most = max(ALWAYS_BYTES, MOST_GROWTH * size)
+    most = max(ALWAYS_BYTES, MAX_GROWTH * size)
     archive = entries.zip
     announced = sum(_announced_bytes(archive, info) for info in archive.infolist())
     if announced > most:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 STEM = "band-coverage"
 FILES = (f"{STEM}.csv", f"{STEM}.pdf", f"{STEM}.png")
 PROVENANCE = f"{STEM}.json"
-MOST_LABELS = 7  # lines that the eye can separate
+MAX_LABELS = 7  # lines that the eye can separate
 ROW_IN = 0.16
 SPECTRUM_IN = 2.4
 RANGE_DB = 50.0
@@ -119,7 +119,7 @@ def _draw_spectra(
 ) -> None:
     """Draw the mean spectrum of the calls of each type, the commonest first."""
     names, counts = np.unique(np.asarray(label), return_counts=True)
-    commonest = names[np.argsort(-counts, kind="stable")][:MOST_LABELS]
+    commonest = names[np.argsort(-counts, kind="stable")][:MAX_LABELS]
     centres_hz = np.sqrt(edges_hz[:-1] * edges_hz[1:])
     for n, name in enumerate(commonest):
         mean = power[np.asarray(label) == name].mean(axis=0)

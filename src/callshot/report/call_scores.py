@@ -11,7 +11,7 @@ import numpy as np
 
 from callshot.records import Embeddings, FloatArray, Folds
 
-MOST_CALLS = 12  # that a cell of the heat map lists
+MAX_CALLS = 12  # that a cell of the heat map lists
 
 
 def score_calls(table: Embeddings, folds: Folds, labels: Sequence[str]) -> FloatArray:
@@ -49,7 +49,7 @@ def rank_confused(
             if other == true:
                 margin = scores[members, true] - _best_other(scores[members], true)
             order = np.argsort(-np.nan_to_num(margin, nan=-np.inf), kind="stable")
-            rows.append(members[order[:MOST_CALLS]].tolist())
+            rows.append(members[order[:MAX_CALLS]].tolist())
         ranked.append(rows)
     return ranked
 

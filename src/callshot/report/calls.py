@@ -14,8 +14,8 @@ from callshot.report.sounds import Clip
 from callshot.report.summary.context import is_random
 
 EXTRA = 36  # calls with a sound besides those that are picked, over all types
-FEWEST_EXTRA = 3  # of each type
-FEWEST_FOR_UMAP = 20
+MIN_EXTRA = 3  # of each type
+MIN_FOR_UMAP = 20
 SEED = 0
 
 
@@ -54,7 +54,7 @@ def find_calls(results: CorpusResults) -> CorpusCalls:
 
 def place_calls(table: Embeddings) -> FloatArray:
     """Return calls in the plane, (calls, 2), by UMAP if it is installed, else by variance."""
-    if _has_umap() and len(table) >= FEWEST_FOR_UMAP:
+    if _has_umap() and len(table) >= MIN_FOR_UMAP:
         import umap
 
         reducer = umap.UMAP(random_state=SEED, n_jobs=1)
@@ -75,7 +75,7 @@ def choose_sounds(calls: CorpusCalls, results: CorpusResults) -> list[str]:
             for pick in encoder.picks:
                 rows += [pick.typical, pick.nearest, pick.farthest]
     segments = results.evaluation.segments
-    most = max(FEWEST_EXTRA, EXTRA // max(len(calls.labels), 1))
+    most = max(MIN_EXTRA, EXTRA // max(len(calls.labels), 1))
     members = [
         _standard_deviation(segments.label, label, most) for label in calls.labels
     ]

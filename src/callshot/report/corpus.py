@@ -28,10 +28,10 @@ from callshot.spans import Spans
 Classes = Sequence[ClassCount]
 Rejects = Sequence[Reject]
 
-MOST_LABELS = 40
-MOST_REASONS = 8
-MOST_FILES = 3
-MOST_NOTES = 8
+MAX_LABELS = 40
+MAX_REASONS = 8
+MAX_FILES = 3
+MAX_NOTES = 8
 BAR_LENGTH = 24
 WIDE_TERMINAL = 130  # columns from which on everything is shown
 DURATIONS = ("total", "mean", "min", "max", "std. dev.")
@@ -73,9 +73,9 @@ def _show_corpus(
 def _show_end(segmentation: Segmentation, console: Console, next_step: str) -> None:
     """Print the notes, and what to do next."""
     notes = segmentation.notes
-    lines = [f"note: {note}" for note in notes[:MOST_NOTES]]
+    lines = [f"note: {note}" for note in notes[:MAX_NOTES]]
     print_lines(console, lines, style="yellow")
-    _show_rest(console, len(notes) - MOST_NOTES, "note")
+    _show_rest(console, len(notes) - MAX_NOTES, "note")
     print_lines(console, [next_step])
 
 
@@ -181,7 +181,7 @@ def _show_labels(
     labels = _count_labels(segmentation)
     most = max((len(segments) for _, _, segments in labels), default=0)
     table = make_table(*columns)
-    for label, calls, segments in labels[:MOST_LABELS]:
+    for label, calls, segments in labels[:MAX_LABELS]:
         cells = _segment_cells(segments, most)
         cells["label"] = _crop(label, label_length)
         cells["calls"] = str(calls)
@@ -189,7 +189,7 @@ def _show_labels(
         row = [Text(cells[column]) for column in columns]
         table.add_row(*row)
     _print_table(table, console)
-    _show_rest(console, len(labels) - MOST_LABELS, "label")
+    _show_rest(console, len(labels) - MAX_LABELS, "label")
 
 
 def _count_labels(segmentation: Segmentation) -> list[tuple[str, int, Spans]]:
@@ -250,10 +250,10 @@ def _show_rejects(rejects: Rejects, console: Console) -> None:
     count = count_text(len(rejects), "annotation")
     print_lines(console, [f"rejects: {count}; the first of each reason:"])
     groups = group_rejects(rejects)
-    lines = map(describe_rejects, groups[:MOST_REASONS])
+    lines = map(describe_rejects, groups[:MAX_REASONS])
     print_lines(console, lines, style="dim")
     rest = "; segment lists all in rejects.csv"
-    _show_rest(console, len(groups) - MOST_REASONS, "reason", rest)
+    _show_rest(console, len(groups) - MAX_REASONS, "reason", rest)
 
 
 def describe_rejects(rejects: Rejects) -> str:
@@ -271,10 +271,10 @@ def _show_skipped_files(files: Rejects, console: Console) -> None:
         return
     count = count_text(len(files), "file")
     print_lines(console, [f"left out: {count}"])
-    lines = [f"  {skipped.file}: {skipped.reason}" for skipped in files[:MOST_FILES]]
+    lines = [f"  {skipped.file}: {skipped.reason}" for skipped in files[:MAX_FILES]]
     print_lines(console, lines, style="dim")
     rest = "; segment lists them in rejects.csv"
-    _show_rest(console, len(files) - MOST_FILES, "file", rest)
+    _show_rest(console, len(files) - MAX_FILES, "file", rest)
 
 
 def _describe_folds(inspection: Inspection) -> Iterator[str]:

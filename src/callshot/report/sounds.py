@@ -24,7 +24,7 @@ from callshot.spans import Spans
 LONGEST_S = 3.0  # of a sound
 SHORT_CALL_S = 0.5  # a shorter call is played with some sound around it
 AROUND_S = 0.25
-MOST_BYTES = 2_000_000  # of all clips of a page, before they are text
+MAX_BYTES = 2_000_000  # of all clips of a page, before they are text
 BASE64 = 4 / 3  # characters per byte
 RATE_HZ = 16000
 RATES_HZ = (16000, 32000)  # MP3 has few rates; calls above 8 kHz need the second
@@ -54,7 +54,7 @@ class Clip:
 def make_clips(
     segments: Spans,
     names: Sequence[str],
-    most_bytes: float = MOST_BYTES,
+    most_bytes: float = MAX_BYTES,
     store: Path | None = None,
 ) -> dict[str, Clip]:
     """Return the clips of segments by name, the first ones first, as far as the size allows.

@@ -80,8 +80,8 @@ SPREAD_NOTES = {
     "shared": "the luck of which examples were labelled",
     "total": "one labelled set on other recordings",
 }
-MOST_REASONS = 6
-MOST_SHOTS = 12
+MAX_REASONS = 6
+MAX_SHOTS = 12
 NARROWEST = 40
 ROUND_SHOTS = {1, 2, 3, 4, 5} | {
     number * 10**exponent
@@ -236,9 +236,9 @@ def _describe_excluded(evaluation: Evaluation) -> Iterator[str]:
     excluded = evaluation.excluded_classes
     if excluded:
         yield f"not eligible: {len(excluded)} of {len(evaluation.classes)} classes"
-    for count in excluded[:MOST_REASONS]:
+    for count in excluded[:MAX_REASONS]:
         yield f"  {count.label} ({count.exemplars}): {count.reason}"
-    rest = len(excluded) - MOST_REASONS
+    rest = len(excluded) - MAX_REASONS
     if rest > 0:
         yield f"  and {rest} more, see classes.csv"
 
@@ -258,7 +258,7 @@ def choose_shots(shots: Shots) -> list[int]:
     >>> choose_shots(range(1, 38))
     [1, 2, 3, 4, 5, 10, 15, 20, 30, 37]
     """
-    if len(shots) <= MOST_SHOTS:
+    if len(shots) <= MAX_SHOTS:
         return list(shots)
     round_shots = ROUND_SHOTS | {shots[0], shots[-1]}
     return [k for k in shots if k in round_shots]

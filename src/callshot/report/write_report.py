@@ -35,7 +35,7 @@ from callshot.report.results import (
     write_values,
 )
 from callshot.report.reuse import EarlierFiles, content_key
-from callshot.report.sounds import MOST_BYTES, make_clips
+from callshot.report.sounds import MAX_BYTES, make_clips
 from callshot.report.summary import Summary
 from callshot.report.tables.write_tables import DOCUMENT, build_tables, write_tables
 from callshot.spans import Spans
@@ -187,7 +187,7 @@ def _find_calls(
     earlier: EarlierFiles,
 ) -> dict[str, CorpusCalls]:
     """Return the calls of corpora, with sounds of some where there is audio."""
-    share = MOST_BYTES / len(all_results)
+    share = MAX_BYTES / len(all_results)
     every = {}
     for results in all_results:
         calls = find_calls(results)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from callshot.detection.models.model import Model
     from callshot.review.score_worker import Scores
 
-MOST_CLASSES = 2
-MOST_EXAMPLES = 4
+MAX_CLASSES = 2
+MAX_EXAMPLES = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,12 +55,12 @@ def list_examples(review: Review, item: int, reviewer: str) -> list[dict[str, An
     row = int(review.items.row[item])
     confirmed = review.list_confirmed(reviewer)
     classes = []
-    for label in scores.find_best(row, MOST_CLASSES):
+    for label in scores.find_best(row, MAX_CLASSES):
         other_rows = [other for other in confirmed.get(label, []) if other != row]
         calls = _near_examples(scores, row, label)
         calls += _near_calls(review, scores, row, other_rows)
         calls.sort(key=_distance)
-        classes.append({"label": label, "examples": calls[:MOST_EXAMPLES]})
+        classes.append({"label": label, "examples": calls[:MAX_EXAMPLES]})
     return classes
 
 
@@ -68,7 +68,7 @@ def _list_confirmed(review: Review, item: int, reviewer: str) -> dict[str, Any]:
     """Return confirmed calls of the label of an item, where there are no vectors."""
     label = review.items.name(int(review.items.label[item]))
     rows = review.list_confirmed(reviewer).get(str(label), [])
-    other_rows = [row for row in rows if row != item][:MOST_EXAMPLES]
+    other_rows = [row for row in rows if row != item][:MAX_EXAMPLES]
     calls = [_describe_call(review, row, 0, None) for row in other_rows]
     return {"label": label, "examples": calls}
 

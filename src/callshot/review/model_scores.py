@@ -22,7 +22,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from callshot.detection.index.index_files import Index, IndexedRecording, Rows
 from callshot.detection.models.background import scale_to_background
-from callshot.detection.models.detector import LEAST_WINDOWS, choose_background
+from callshot.detection.models.detector import MIN_WINDOWS, choose_background
 from callshot.detection.models.model import Model
 from callshot.errors import InputError
 from callshot.fewshot.classifiers import shrink_covariance
@@ -58,7 +58,7 @@ class BackgroundMetric:
 def make_metric(model: Model) -> BackgroundMetric | None:
     """Return what a scan knows of a model's background; None if it has none."""
     background = model.background
-    if background is None or len(background.vectors) < LEAST_WINDOWS:
+    if background is None or len(background.vectors) < MIN_WINDOWS:
         return None
     keep = choose_background(model, background)
     rows = np.asarray(background.vectors[keep], np.float64)

@@ -18,7 +18,7 @@ SAME = ("item", "verdict", "new_start_s", "new_end_s", "at_s", "count")
 
 Body = Mapping[str, Any]
 Span = tuple[float, float]
-MOST_DIGITS = 15
+MAX_DIGITS = 15
 
 
 def check_decision(
@@ -192,5 +192,5 @@ def read_integer(text: str) -> int | None:
     >>> read_integer("12"), read_integer("-1"), read_integer("9" * 5000)
     (12, None, None)
     """
-    is_number = text.isdecimal() and len(text) <= MOST_DIGITS
+    is_number = text.isdecimal() and len(text) <= MAX_DIGITS
     return int(text) if is_number else None

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from callshot.review.score_worker import Scores
 
 SEED = 0
-MOST_ITEMS = 200
-MOST_CONTEXT_S = 60.0
+MAX_ITEMS = 200
+MAX_CONTEXT_S = 60.0
 LONGEST_LABEL = 200
 BLIND = (
     "what other reviewers decided is hidden: start the review without --blind to see it"

@@ -15,7 +15,7 @@ from callshot.review.estimates import (
     measure_agreement,
 )
 from callshot.review.orders import NEED_SCORES, ORDERS
-from callshot.review.session import MOST_CONTEXT_S, Review
+from callshot.review.session import MAX_CONTEXT_S, Review
 from callshot.review.spectrogram import Picture, make_levels
 from callshot.version import __version__
 
@@ -58,7 +58,7 @@ def describe_session(review: Review, reviewer: str) -> dict[str, Any]:
             "why_no_refresh": review.why_no_scores or None,
             "presets": presets,
             "preset": preset,
-            "max_context_s": MOST_CONTEXT_S,
+            "max_context_s": MAX_CONTEXT_S,
             "learn_command": describe_learning(review),
             "seq": review.seq,
             "score_version": review.score_version,

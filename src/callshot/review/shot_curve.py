@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from callshot.errors import CallshotError
 from callshot.records.frames import Frame
 
-LEAST_CALLS = 4  # of a label, to be on the curve
-LEAST_LABELS = 2
-LEAST_RECORDINGS = 2
+MIN_CALLS = 4  # of a label, to be on the curve
+MIN_LABELS = 2
+MIN_RECORDINGS = 2
 SHOTS = (1, 2, 3, 5, 8, 10, 15, 20, 30, 40)
-MOST_FOLDS = 10
+MAX_FOLDS = 10
 DRAWS = 200
 
 Answer = dict[str, Any]
@@ -70,16 +70,16 @@ class CurveWorker:
 
 def find_obstacle(confirmed: Mapping[str, Sequence[int]], recording: Any) -> str:
     """Return why there is no curve yet; empty if there can be one."""
-    labels = [label for label, rows in confirmed.items() if len(rows) >= LEAST_CALLS]
-    if len(labels) < LEAST_LABELS:
+    labels = [label for label, rows in confirmed.items() if len(rows) >= MIN_CALLS]
+    if len(labels) < MIN_LABELS:
         return (
-            f"confirm {LEAST_CALLS} calls or more of {LEAST_LABELS} labels; "
+            f"confirm {MIN_CALLS} calls or more of {MIN_LABELS} labels; "
             f"{len(labels)} have that many"
         )
     for label in labels:
         recordings = {int(recording[row]) for row in confirmed[label]}
-        if len(recordings) < LEAST_RECORDINGS:
-            return f"confirm calls of {label} in {LEAST_RECORDINGS} recordings or more"
+        if len(recordings) < MIN_RECORDINGS:
+            return f"confirm calls of {label} in {MIN_RECORDINGS} recordings or more"
     return ""
 
 
@@ -93,7 +93,7 @@ def compute_curve(
     if why:
         return {"why": why}
     rows_by_label = {
-        name: rows for name, rows in confirmed.items() if len(rows) >= LEAST_CALLS
+        name: rows for name, rows in confirmed.items() if len(rows) >= MIN_CALLS
     }
     try:
         points = _evaluate(rows_by_label, recording, vectors)
@@ -130,7 +130,7 @@ def _evaluate(
         groups=[str(recording[row]) for row in rows],
         shots=[k for k in SHOTS if k <= largest],
         spread="shared",
-        folds=min(MOST_FOLDS, *recordings),
+        folds=min(MAX_FOLDS, *recordings),
         shared_draws=DRAWS,
         permutations=0,
         threads=1,

@@ -29,7 +29,7 @@ SPEEDS = (0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 LOWEST_HZ = 8000  # that browsers play
 HIGHEST_HZ = 96000
 LONGEST_S = 600.0  # of a recording, in one answer
-MOST_SAMPLES = 2**24
+MAX_SAMPLES = 2**24
 LONGEST_PLAYED_S = 1800.0  # which slow sounds would exceed
 FILTER_ORDER = 4
 FILTER_MARGIN_S = 1.0
@@ -108,7 +108,7 @@ class RecordingFiles:
             recording = reader.recording
             rate_hz = max(1, round(recording.rate_hz))
             start_s = max(0.0, start_s)
-            longest_s = min(LONGEST_S, MOST_SAMPLES / rate_hz)
+            longest_s = min(LONGEST_S, MAX_SAMPLES / rate_hz)
             end_s = min(end_s, start_s + longest_s, recording.duration_s)
             end_s = max(end_s, start_s + 1 / rate_hz)
             signal = reader.read_decodable(

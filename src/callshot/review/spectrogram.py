@@ -31,9 +31,9 @@ LINEAR = "linear"
 LOG = "log"
 MAPS = ("viridis", "magma", "cividis", "grey")
 COLOUR_FILE = Path(__file__).with_name("colour_maps.npz")
-MOST_PIXELS = 4096  # in each direction
-MOST_FRAMES = 16  # in a column
-MOST_POINTS = 2**21  # of spectra at once
+MAX_PIXELS = 4096  # in each direction
+MAX_FRAMES = 16  # in a column
+MAX_POINTS = 2**21  # of spectra at once
 SHORTEST_WINDOW = 8  # samples
 LONGEST_WINDOW = 2**17
 LOWEST_LOG_HZ = 1.0
@@ -56,8 +56,8 @@ class Picture:
 
     def __post_init__(self) -> None:
         for name in ("width", "height"):
-            if not 1 <= getattr(self, name) <= MOST_PIXELS:
-                raise RequestError(f"{name}: expected 1 to {MOST_PIXELS} pixels")
+            if not 1 <= getattr(self, name) <= MAX_PIXELS:
+                raise RequestError(f"{name}: expected 1 to {MAX_PIXELS} pixels")
         if not 0 < self.window_s <= 60:
             raise RequestError("window_s: expected more than 0 and at most 60 s")
         if not 0 <= self.min_hz < self.max_hz < np.inf:
@@ -96,7 +96,7 @@ def make_levels(clip: Clip, picture: Picture) -> FloatArray:
     middles = frame_middles(len(clip.signal), picture.width, frames)
     size = fft_size(window)
     padded = np.pad(clip.signal, window)
-    columns = max(1, MOST_POINTS // (size * frames))  # a bounded amount of memory
+    columns = max(1, MAX_POINTS // (size * frames))  # a bounded amount of memory
     parts = []
     for first in range(0, picture.width, columns):
         power = _mean_power(padded, middles[first : first + columns], window)
@@ -128,7 +128,7 @@ def fft_size(window: int) -> int:
 def frames_per_column(samples: int, width: int, window: int) -> int:
     """Return of how many frames a column is the mean."""
     needed = -(-samples * 2 // (width * window))
-    return max(1, min(MOST_FRAMES, needed))
+    return max(1, min(MAX_FRAMES, needed))
 
 
 def frame_middles(samples: int, width: int, frames: int) -> IntArray:

@@ -28,7 +28,7 @@ from callshot.review.examples import list_examples
 from callshot.review.orders import QueueFilter
 from callshot.review.requests import Query, read_integer
 from callshot.review.results import pack_calls, read_review
-from callshot.review.session import MOST_ITEMS, Review
+from callshot.review.session import MAX_ITEMS, Review
 from callshot.review.session_facts import (
     describe_progress,
     describe_session,
@@ -165,7 +165,7 @@ class Routes:
         )
         order = query.text("order") or "time"
         offset = query.integer("offset", 0, 10**9, 0)
-        limit = query.integer("limit", 1, 10_000, MOST_ITEMS)
+        limit = query.integer("limit", 1, 10_000, MAX_ITEMS)
         reviewer = self._reviewer(request)
         return JSONResponse(
             self.review.list_queue(reviewer, order, filters, offset, limit)
@@ -176,8 +176,8 @@ class Routes:
         text = Query(request).text("ids") or ""
         numbers = [read_integer(part) for part in text.split(",")] if text else []
         ids = [number for number in numbers if number is not None]
-        if len(numbers) > MOST_ITEMS or len(ids) < len(numbers):
-            raise RequestError(f"ids: expected up to {MOST_ITEMS} numbers with commas")
+        if len(numbers) > MAX_ITEMS or len(ids) < len(numbers):
+            raise RequestError(f"ids: expected up to {MAX_ITEMS} numbers with commas")
         items = self.review.describe_items(ids, self._reviewer(request))
         return JSONResponse(
             {"items": items, "score_version": self.review.score_version}
@@ -218,8 +218,8 @@ class Routes:
         """Save decisions."""
         body = await _read_body(request)
         requests = body.get("decisions")
-        if not isinstance(requests, list) or len(requests) > MOST_ITEMS:
-            raise RequestError(f"decisions: expected a list of 1 to {MOST_ITEMS}")
+        if not isinstance(requests, list) or len(requests) > MAX_ITEMS:
+            raise RequestError(f"decisions: expected a list of 1 to {MAX_ITEMS}")
         return await self._run(request, self.review.decide, requests)
 
     async def undo(self, request: Request) -> Response:

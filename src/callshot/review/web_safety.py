@@ -23,7 +23,7 @@ from callshot.errors import OptionError
 COOKIE = "callshot_review"
 REVIEWER_COOKIE = "callshot_reviewer"
 JSON_TYPE = "application/json"
-MOST_BODY_BYTES = 2**20
+MAX_BODY_BYTES = 2**20
 LONGEST_NAME = 80
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
 # Of the only style element: wavesurfer puts it around the waveform.
@@ -203,8 +203,8 @@ def _check_post(headers: Headers) -> Response | None:
     if headers.get("origin") is None:
         return refuse(403, "no Origin: only the page of this server may ask")
     length = headers.get("content-length", "")
-    if not length.isdigit() or int(length) > MOST_BODY_BYTES:
-        return refuse(400, f"Content-Length: expected at most {MOST_BODY_BYTES} bytes")
+    if not length.isdigit() or int(length) > MAX_BODY_BYTES:
+        return refuse(400, f"Content-Length: expected at most {MAX_BODY_BYTES} bytes")
     return None
 
 

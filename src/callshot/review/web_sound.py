@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from callshot.errors import RequestError
 from callshot.review.examples import ExampleClip, find_example
 from callshot.review.requests import Query
-from callshot.review.session import MOST_CONTEXT_S, Review
+from callshot.review.session import MAX_CONTEXT_S, Review
 from callshot.review.sound import (
     AnswerCache,
     Clip,
@@ -129,8 +129,8 @@ def _make_sound(
 def _read_context(query: Query, name: str) -> float:
     """Return how many seconds are wanted around a span."""
     value = float(query.number(name, 0.0))
-    if not 0 <= value <= MOST_CONTEXT_S:
-        raise RequestError(f"{name}: expected 0 to {MOST_CONTEXT_S:g} s")
+    if not 0 <= value <= MAX_CONTEXT_S:
+        raise RequestError(f"{name}: expected 0 to {MAX_CONTEXT_S:g} s")
     return value
 
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from callshot.storage.requests import call_store
 
 FIRST_BYTES = 2**14
-MOST_BYTES = 2**22
+MAX_BYTES = 2**22
 RANGES_KEPT = 3  # of a file
 KEPT_STARTS = 2**24  # bytes
 KEPT_RANGES = 2**26  # bytes
@@ -206,7 +206,7 @@ class RangeReader(io.RawIOBase):
             start, content = self._ranges[-1]
             follows = start + len(content) == self._position
         least = 2 * self._step if follows else FIRST_BYTES
-        self._step = min(max(least, self._expected), MOST_BYTES)
+        self._step = min(max(least, self._expected), MAX_BYTES)
         end = min(self._position + self._step, self.size)
         content = call_store(self.name, lambda: self._request(self._position, end))
         if len(content) != end - self._position:

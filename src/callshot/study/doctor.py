@@ -62,7 +62,7 @@ AUDIO_FORMATS = {
 }
 TEST_RATE_HZ = 48000
 TEST_TONE_HZ = 440
-LEAST_FREE_GB = 2.0
+MIN_FREE_GB = 2.0
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -286,7 +286,7 @@ def check_folder(subject: str, folder: Path, otherwise: str) -> Check:
         return Check(subject, PROBLEM, f"{folder}: {reason}", otherwise)
     free_gb = shutil.disk_usage(find_existing(folder)).free / 1e9
     result = f"{folder}: {free_gb:.1f} GB free"
-    if free_gb < LEAST_FREE_GB:
+    if free_gb < MIN_FREE_GB:
         return Check(subject, NOTE, result, f"make space, or {otherwise}")
     return Check(subject, GOOD, result)
 

@@ -2,7 +2,7 @@ import pytest
 
 from callshot import Protocol, rerun_episode
 from callshot.records import Episode
-from callshot.report.figures.example_episode import MOST_ROWS, choose_episode, decide
+from callshot.report.figures.example_episode import MAX_ROWS, choose_episode, decide
 from corpus_results import make_corpus_results, make_tables
 
 FEW = Protocol(shots=(1, 2, 5), draws=3, bootstraps=5, shared_draws=5, total_samples=5)
@@ -61,7 +61,7 @@ def test_of_many_classes_those_of_the_query_the_best_and_the_rarest_are_shown():
     results = make_corpus_results(tables, protocol=FEW)
     example = choose_episode(results, FEW)
     shown = [row.label for row in example.rows]
-    assert len(shown) == MOST_ROWS
+    assert len(shown) == MAX_ROWS
     assert {example.label, example.decision} <= set(shown)
     assert [count.label for count in results.evaluation.classes][-2:] == shown[-2:]
     assert example.classes == 27

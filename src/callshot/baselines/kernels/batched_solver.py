@@ -21,13 +21,13 @@ from callshot.baselines.kernels.batched_objective import (
     in_span,
     padded,
 )
-from callshot.baselines.kernels.solver import MOST_INNER_STEPS, MOST_STEPS
+from callshot.baselines.kernels.solver import MAX_INNER_STEPS, MAX_STEPS
 
 Tensor = Any
 
 # Of conjugate gradients; asking the GPU whether all fits stopped takes time.
 STEPS_PER_CHECK = 4
-LEAST_SHARE = 1e-9  # of a Newton step
+MIN_SHARE = 1e-9  # of a Newton step
 
 
 class BatchedSolver:
@@ -185,7 +185,7 @@ class _Newton:
     def solve(self) -> float:
         """Move all fits to their optimum; return how far J may be above it at most."""
         self.begin()
-        for _ in range(MOST_STEPS):
+        for _ in range(MAX_STEPS):
             self.measure()
             if not bool(self.is_active.any()):
                 break
@@ -200,7 +200,7 @@ class _Newton:
 
     def find_direction(self) -> None:
         """Find the Newton step of every fit, by conjugate gradients until all have stopped."""
-        for _ in range(MOST_INNER_STEPS // STEPS_PER_CHECK):
+        for _ in range(MAX_INNER_STEPS // STEPS_PER_CHECK):
             self.iterate()
             if not bool(self.gradients.is_active.any()):
                 break
@@ -211,7 +211,7 @@ class _Newton:
         self.try_step()
         while not bool(self.accepted.all()):
             self.share *= torch.where(self.accepted, 1.0, 0.5)
-            self.share *= self.share > LEAST_SHARE
+            self.share *= self.share > MIN_SHARE
             self.try_step()
 
     def _begin(self) -> None:

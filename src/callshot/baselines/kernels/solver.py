@@ -22,8 +22,8 @@ from callshot.fewshot.kernels import inner, kernel
 from callshot.fewshot.kernels.scores import exp, log1p
 from callshot.records import FloatArray, IntArray
 
-MOST_STEPS = 200  # 3 to 10 are usual
-MOST_INNER_STEPS = 2000  # 10 to 200 are usual
+MAX_STEPS = 200  # 3 to 10 are usual
+MAX_INNER_STEPS = 2000  # 10 to 200 are usual
 TINY = 1e-300
 
 
@@ -268,7 +268,7 @@ def fill_step(problem, p, curvature, tolerance, directions, step):
     decrease = 0.0
     beta = 0.0
     fill(step, 0.0)
-    for _ in range(MOST_INNER_STEPS):
+    for _ in range(MAX_INNER_STEPS):
         if not is_gram:
             multiply(scaled_weight, columns, scaled_logits)
         for i in range(search_values.size):
@@ -354,7 +354,7 @@ def solve(problem, tolerance, weight, bias):
     value = start_at(problem, weight, bias, position, p)
     gain = np.inf
     gap = np.inf
-    for _ in range(MOST_STEPS):
+    for _ in range(MAX_STEPS):
         fill_curvature(squares, is_gram, c, p, curvature)
         fill_descent(problem, position, p, descent)
         previous = gap

@@ -16,7 +16,7 @@ from callshot.errors import InputError, OptionError, count_text
 INTERVALS = "IntervalTier"
 POINTS = "TextTier"
 LISTED_LABELS = 3
-MOST_WORDS = 3  # of a label that is a call type
+MAX_WORDS = 3  # of a label that is a call type
 # Words of the names of tiers; plurals are known too.
 # fmt: off
 CALL_NAMES = frozenset(("call", "calltype", "vocalisation", "vocalization"))
@@ -141,7 +141,7 @@ def _has_calls(tier: Tier) -> bool:
     count = 0
     for entry in tier.entries:
         words = _split_words(entry.label)
-        count += len(words) <= MOST_WORDS and _count_words(words, CALLS) > 0
+        count += len(words) <= MAX_WORDS and _count_words(words, CALLS) > 0
     return 2 * count > len(tier.entries)
 
 

@@ -36,7 +36,7 @@ FOLDERS = (
     "examples/raven",
     "clips",
 )
-MOST_WAV_BYTES = 2**32 - 2**16  # a WAV file cannot be longer, an RF64 file can
+MAX_WAV_BYTES = 2**32 - 2**16  # a WAV file cannot be longer, an RF64 file can
 README = """# A synthetic site
 
 Made by callshot: {recordings} recordings, {hours:.1f} hours, {calls} calls.
@@ -246,7 +246,7 @@ def _write_audio(
 ) -> None:
     """Write a recording piece by piece."""
     size = 2 * plan.duration_s * rate_hz
-    format = "RF64" if size > MOST_WAV_BYTES else "WAV"
+    format = "RF64" if size > MAX_WAV_BYTES else "WAV"
     errors = (soundfile.LibsndfileError,)
     with (
         atomic_path(path, errors=errors) as temporary,

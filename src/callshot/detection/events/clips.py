@@ -40,7 +40,7 @@ PROVENANCE = "provenance.json"
 SET = "callshot clips"
 UNSAFE = re.compile(r"[^\w.+-]+")
 LONGEST_STEM = 60
-MOST_FLAC_HZ = 655_350
+MAX_FLAC_HZ = 655_350
 SUBTYPE = "PCM_24"  # holds samples of 8, 16 and 24 bit as they are
 BEST = "best"
 UNCERTAIN = "uncertain"
@@ -151,7 +151,7 @@ def _cut_clip(
 ) -> Row:
     """Write the clip of an event and its picture to a folder; return its row of the table."""
     signal, rate_hz, start_s = _read_clip(event, path, options)
-    suffix = "flac" if rate_hz <= MOST_FLAC_HZ else "wav"
+    suffix = "flac" if rate_hz <= MAX_FLAC_HZ else "wav"
     row: Row = {column: event.get(column) for column in CLIPS}
     row["clip"] = f"{stem}.{suffix}"
     row["picture"] = f"{stem}.png"

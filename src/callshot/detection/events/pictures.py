@@ -52,8 +52,8 @@ ROW_IN = 0.17  # of one day
 PANEL_IN = (0.9, 2.4)  # the heights that a panel may have
 TITLE_IN = 0.45
 ABOVE_IN = 0.5
-MOST_MAPS = 12  # of single classes
-MOST_DATES = 14  # beside a panel
+MAX_MAPS = 12  # of single classes
+MAX_DATES = 14  # beside a panel
 FEW = 0.5  # of the usual minutes
 NOT_RECORDED: Style = {
     "facecolor": "white",
@@ -107,7 +107,7 @@ def choose_labels(counts: Frame) -> list[str]:
     """
     totals = counts.group_by("label").agg(pl.col("detections").sum())
     ordered = totals.sort("detections", "label", descending=[True, False])
-    return sorted(ordered["label"].head(MOST_MAPS))
+    return sorted(ordered["label"].head(MAX_MAPS))
 
 
 def _list_days(counts: Frame) -> list[date]:
@@ -194,7 +194,7 @@ def _label_axes(ax: "Axes", days: Sequence[date]) -> None:
     ax.set_ylim(len(days), 0)
     ax.set_xticks(range(0, HOURS + 1, 6))
     ax.tick_params(labelbottom=True, labelleft=True)
-    step = -(-len(days) // MOST_DATES)
+    step = -(-len(days) // MAX_DATES)
     ticks = range(0, len(days), step)
     names = [f"{days[tick]:%Y-%m-%d}" for tick in ticks]
     ax.set_yticks([tick + 0.5 for tick in ticks], names)

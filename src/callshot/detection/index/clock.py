@@ -29,8 +29,8 @@ AUDIOMOTH = re.compile(
 GUANO = re.compile(r"^Timestamp: *(\S+)", re.MULTILINE)
 BROADCAST = re.compile(r"(\d{4})[-:_ /.](\d{2})[-:_ /.](\d{2})(\d{2}):(\d{2}):(\d{2})")
 BROADCAST_DATE = slice(320, 338)  # of a bext chunk: date and time
-MOST_CHUNKS = 100
-MOST_BYTES = 2**16  # of a chunk
+MAX_CHUNKS = 100
+MAX_BYTES = 2**16  # of a chunk
 TEXT_CHUNKS = (b"LIST", b"guan", b"bext")
 
 
@@ -182,12 +182,12 @@ def _read_texts(stream: BinaryIO) -> dict[bytes, bytes]:
 
 
 def _read_chunks(stream: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
-    for _ in range(MOST_CHUNKS):
+    for _ in range(MAX_CHUNKS):
         head = stream.read(8)
         if len(head) < 8:
             return
         size = int.from_bytes(head[4:], "little")
         position = stream.tell()
         if head[:4] in TEXT_CHUNKS:
-            yield head[:4], stream.read(min(size, MOST_BYTES))
+            yield head[:4], stream.read(min(size, MAX_BYTES))
         stream.seek(position + size + size % 2)

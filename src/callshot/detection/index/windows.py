@@ -28,7 +28,7 @@ from callshot.errors import OptionError
 from callshot.records import FloatArray, IntArray, Recording
 
 BLOCK_SAMPLES = 2**22  # of the windows that are read and encoded at once
-MOST_OVERLAP = 100  # windows that may begin in the time of one
+MAX_OVERLAP = 100  # windows that may begin in the time of one
 SILENCE_DBFS = -120.0  # the level of windows without any sound
 SILENCE = 10 ** (SILENCE_DBFS / 10)  # power
 
@@ -135,8 +135,8 @@ def make_grid(
         raise OptionError(
             f"hop: expected at most the window of {grid.window_s:g} s, got {hop_s:g} s"
         )
-    if hop * MOST_OVERLAP < grid.window:
-        shortest_s = grid.window_s / MOST_OVERLAP
+    if hop * MAX_OVERLAP < grid.window:
+        shortest_s = grid.window_s / MAX_OVERLAP
         raise OptionError(
             f"hop: expected at least a hundredth of the window, {shortest_s:g} s, got {hop_s:g} s"
         )

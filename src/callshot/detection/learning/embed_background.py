@@ -13,7 +13,7 @@ from callshot.detection.learning.embed_calls import embed_pieces, find_grid
 from callshot.detection.learning.example_calls import AUTO, NONE, Calls, LearningOptions
 from callshot.detection.models.background import (
     ANNOTATED,
-    MOST_WINDOWS,
+    MAX_WINDOWS,
     UNLABELLED,
     WITHOUT_CALLS,
     Background,
@@ -51,7 +51,7 @@ class BackgroundAudio:
     def windows(self) -> int:
         """About how many windows are embedded."""
         return min(
-            sum(description.windows for description in self.descriptions), MOST_WINDOWS
+            sum(description.windows for description in self.descriptions), MAX_WINDOWS
         )
 
 

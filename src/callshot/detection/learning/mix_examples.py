@@ -25,7 +25,7 @@ from callshot.detection.index.windows import (
 )
 from callshot.detection.learning.embed_calls import find_grid, read_as, read_headers
 from callshot.detection.models.background import (
-    MOST_WINDOWS,
+    MAX_WINDOWS,
     UNLABELLED,
     Background,
     BackgroundRecording,
@@ -50,7 +50,7 @@ from callshot.encoders.validation import Float32Array
 from callshot.errors import InputError, OptionError, count_text
 from callshot.spans import Spans
 
-LEAST_WINDOWS = 100
+MIN_WINDOWS = 100
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ def sample_index(index: Index) -> Background | None:
     """Return windows of an index as background without labels; None if there are too few."""
     sampled = [_sample_recording(index, recording) for recording in index.recordings]
     counts = [len(rows) for rows in sampled]
-    if sum(counts) < LEAST_WINDOWS:
+    if sum(counts) < MIN_WINDOWS:
         return None
     rows = np.concatenate(sampled)
     recordings = [
@@ -241,7 +241,7 @@ def sample_index(index: Index) -> Background | None:
 
 def _sample_recording(index: Index, recording: IndexedRecording) -> Rows:
     """Return every n-th window of a recording that is not silent, so that all are not too many."""
-    step = -(-len(index) // MOST_WINDOWS)
+    step = -(-len(index) // MAX_WINDOWS)
     parts = [np.zeros(0, index.settings.row_dtype())]
     first = 0  # window of the next block to take
     for block in index.read_recording(recording, verify=False):

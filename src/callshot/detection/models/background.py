@@ -34,7 +34,7 @@ Span = tuple[float, float]
 Windows = dict[tuple[str, float], NDArray[np.float32]]
 """Vectors by the sha256 of a recording and the start of a window."""
 
-MOST_WINDOWS = 4096
+MAX_WINDOWS = 4096
 ANNOTATED = "annotated"
 UNLABELLED = "unlabelled"
 WITHOUT_CALLS = "without calls"
@@ -110,7 +110,7 @@ def find_sampled(
 ) -> NDArray[np.bool_]:
     """Return which windows of a recording are in the sample: every one, every second, fourth, …"""
     parts = 1
-    while windows_of_all > MOST_WINDOWS * parts:
+    while windows_of_all > MAX_WINDOWS * parts:
         parts *= 2
     keys = [streams.key(f"background {sha256} {time_s:.6f}") for time_s in start_s]
     limit = np.uint64((2**64 - 1) // parts)
@@ -198,7 +198,7 @@ def find_kept(
     return free & find_sampled(recording.sha256, start_s, windows_of_all)
 
 
-MOST_PARTS = 5
+MAX_PARTS = 5
 
 
 def split_background(background: Background) -> Iterator[NDArray[np.bool_]]:
@@ -206,15 +206,15 @@ def split_background(background: Background) -> Iterator[NDArray[np.bool_]]:
     if UNLABELLED in background.origins:
         part = _number_scanned(background.number)
     else:
-        part = _number_units(background) % MOST_PARTS
+        part = _number_units(background) % MAX_PARTS
     for number in np.unique(part):
         yield part == number
 
 
 def _number_scanned(recording: IntArray) -> IntArray:
     """Return parts of whole recordings; of stretches if there are fewer than five recordings."""
-    part = recording % MOST_PARTS
-    if len(np.unique(part)) < MOST_PARTS:
+    part = recording % MAX_PARTS
+    if len(np.unique(part)) < MAX_PARTS:
         part = _number_stretches(len(part))
     return part
 
@@ -246,7 +246,7 @@ def _divide_largest(unit: IntArray, finer: IntArray) -> IntArray:
 
 
 def _number_stretches(count: int) -> IntArray:
-    parts = min(MOST_PARTS, count)
+    parts = min(MAX_PARTS, count)
     return np.arange(count) * parts // count
 
 

@@ -44,7 +44,7 @@ USUAL_AIM = (
     1.0  # false alarms per hour, at which it is decided whether calls were missed
 )
 TAIL = 50  # of the highest background scores, from which thresholds are extrapolated
-LEAST_WINDOWS = 2
+MIN_WINDOWS = 2
 TRIMMED_SHARE = 0.4  # of windows that may have calls
 # Times the median score of examples: background that scores so has calls.
 LIKE_CALLS = 0.5
@@ -104,7 +104,7 @@ def make_detectors(
     """Return detectors of a model that differ in their aims, and so in their thresholds."""
     for aim in aims_per_h:
         check_aim(aim)
-    if background is None or len(background.vectors) < LEAST_WINDOWS:
+    if background is None or len(background.vectors) < MIN_WINDOWS:
         return [_make_detector_of_examples(model) for _ in aims_per_h]
     discriminants = _choose_discriminants(model, background, spreads)
     detectors = []
@@ -153,7 +153,7 @@ def choose_background(model: Model, background: Background) -> NDArray[np.bool_]
 
 def find_spreads(background: Background | None) -> Spreads | None:
     """Return the spreads of all windows, None where a detector has no use for them."""
-    if background is None or len(background.vectors) < LEAST_WINDOWS:
+    if background is None or len(background.vectors) < MIN_WINDOWS:
         return None
     if UNLABELLED in background.origins:
         return None

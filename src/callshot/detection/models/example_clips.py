@@ -15,7 +15,7 @@ from callshot.fewshot.kernels import streams
 
 Pcm = NDArray[np.int16]
 
-MOST_CLIPS = 20  # of a label
+MAX_CLIPS = 20  # of a label
 LONGEST_S = 10.0
 FULL_SCALE = 32767
 
@@ -53,9 +53,7 @@ def choose_clips(labels: Sequence[str], locations: Sequence[str]) -> list[bool]:
     for row, (label, location) in enumerate(zip(labels, locations, strict=True)):
         key = int(streams.key(f"clip {location}"))
         ranked.setdefault(label, []).append((key, row))
-    clip_rows = {
-        row for rows in ranked.values() for _, row in sorted(rows)[:MOST_CLIPS]
-    }
+    clip_rows = {row for rows in ranked.values() for _, row in sorted(rows)[:MAX_CLIPS]}
     return [row in clip_rows for row in range(len(labels))]
 
 

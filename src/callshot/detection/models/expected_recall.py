@@ -13,7 +13,7 @@ from callshot.detection.models.model import Model
 from callshot.errors import InputError
 from callshot.records import FloatArray, IntArray
 
-MOST_PARTS = 20
+MAX_PARTS = 20
 FEW_PARTS = 5  # for more classes than MANY_CLASSES
 MANY_CLASSES = 200
 
@@ -42,7 +42,7 @@ class ExpectedRecall:
 
 
 def expect_recall(
-    model: Model, false_alarms_per_h: float, most_parts: int = MOST_PARTS
+    model: Model, false_alarms_per_h: float, most_parts: int = MAX_PARTS
 ) -> ExpectedRecall:
     """Return the detector of a model, and how many examples of other recordings it finds.
 

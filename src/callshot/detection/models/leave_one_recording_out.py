@@ -11,7 +11,7 @@ import numpy as np
 
 from callshot.records import FloatArray, IntArray
 
-MOST_LEFT_OUT = 20  # examples of a class, to find what one is worth
+MAX_LEFT_OUT = 20  # examples of a class, to find what one is worth
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def gain_of_one_more(data: LabelledVectors) -> FloatArray:
 
 def _choose_left_out(rows: IntArray) -> IntArray:
     """Return some of the rows, spread evenly."""
-    positions = np.linspace(0, len(rows) - 1, MOST_LEFT_OUT).round()
+    positions = np.linspace(0, len(rows) - 1, MAX_LEFT_OUT).round()
     return rows[np.unique(positions).astype(np.int64)]
 
 

@@ -27,8 +27,8 @@ Cells = tuple[str, str, str, str, str]
 DEFAULT_AIM = 1.0  # false alarms per hour and label, as in a scan
 FAR = 3.0  # times the median distance of a class
 DOUBTFUL_FROM = 1.5  # times that median, if another class is nearer
-LEAST_GAIN = 0.0005  # of recall that is shown
-MOST_LISTED = 8  # doubtful examples, pairs or names
+MIN_GAIN = 0.0005  # of recall that is shown
+MAX_LISTED = 8  # doubtful examples, pairs or names
 FEW_WINDOWS = 100  # of background
 LOW_RECALL = 0.1
 MORE_BACKGROUND = (
@@ -157,7 +157,7 @@ def describe_model(model: Model) -> Iterator[str]:
     if len(pairs) > 0:
         yield ""
         yield "most similar (distance of the means / typical distance from a mean):"
-    for label, other_label, distance, ratio in pairs.head(MOST_LISTED).iter_rows():
+    for label, other_label, distance, ratio in pairs.head(MAX_LISTED).iter_rows():
         measure = f"{distance:.3g}" if ratio is None else f"{ratio:.2f}"
         yield f"  {label} – {other_label}: {measure}"
     yield ""
@@ -229,7 +229,7 @@ def _class_cells(
         right = f"{round(recall * testable)} of {testable}"
     gain = "–"
     if one_more is not None:
-        gain = f"+{100 * one_more:.1f} points" if one_more > LEAST_GAIN else "none"
+        gain = f"+{100 * one_more:.1f} points" if one_more > MIN_GAIN else "none"
     return label, str(examples), str(recordings), right, gain
 
 
@@ -324,14 +324,14 @@ def _describe_doubts(doubts: pl.DataFrame) -> Iterator[str]:
         return
     yield f"far from their class, perhaps mislabelled: {len(doubts)}"
     for path, start_s, end_s, label, nearer_to, _ in doubts.head(
-        MOST_LISTED
+        MAX_LISTED
     ).iter_rows():
         reason = "far from all others"
         if nearer_to is not None:
             reason = f"nearer to {nearer_to}"
         yield f"  {path} {start_s:.2f}–{end_s:.2f} s: {label}, {reason}"
-    if len(doubts) > MOST_LISTED:
-        yield f"  and {len(doubts) - MOST_LISTED} more"
+    if len(doubts) > MAX_LISTED:
+        yield f"  and {len(doubts) - MAX_LISTED} more"
 
 
 def describe_limits(model: Model) -> Iterator[str]:

@@ -181,14 +181,14 @@ def open_input(recordings: Recordings | None) -> ScoreInput:
 
 FEW_RECORDINGS = 5
 # If more of the annotated calls cannot be matched by events, scores by windows come first.
-MOST_UNREACHABLE = 0.1
+MAX_UNREACHABLE = 0.1
 
 
 def is_misleading(events: Sequence[RankedDetections]) -> bool:
     """Return whether many calls are too short to be matched by events."""
     unreachable = sum(detections.unreachable for detections in events)
     annotated = sum(int(detections.annotated.sum()) for detections in events)
-    return unreachable > MOST_UNREACHABLE * annotated
+    return unreachable > MAX_UNREACHABLE * annotated
 
 
 def warn_unreachable(scores: Frame, task: Task) -> Iterator[str]:

@@ -16,7 +16,7 @@ from callshot.records import FloatArray, IntArray
 
 MAX_PROPOSALS = 5_000_000  # of one search: about a second
 HISTORY = 20  # energies remembered, per recording
-FEWEST_RECORDINGS = 30  # a smaller corpus gets as many proposals as one of these
+MIN_RECORDINGS = 30  # a smaller corpus gets as many proposals as one of these
 
 
 class Search(NamedTuple):
@@ -114,7 +114,7 @@ def search_locally(
         target=-1 if least is None else int(weight @ least),
         kicks=1 + recordings // 4,
         stream=proposals,
-        proposals=min(proposals * max(recordings, FEWEST_RECORDINGS), MAX_PROPOSALS),
+        proposals=min(proposals * max(recordings, MIN_RECORDINGS), MAX_PROPOSALS),
         settle=size is not None,
     )
     counts = count_by_fold(padded[:-1], fold, count)

@@ -45,7 +45,7 @@ TITLE_IN = 0.28
 SMALLEST_IN = 1.3
 SMALLEST_CELL_PT = 7.6
 CELL_WITH_COUNT_PT = 21.0
-MOST_NAMES = 54  # more would touch
+MAX_NAMES = 54  # more would touch
 
 
 @dataclass(frozen=True)
@@ -212,13 +212,13 @@ def _label_edges(axes: AxesArray, columns: int, labels: Sequence[str]) -> None:
 
 
 def _label_left(ax: "Axes", labels: Sequence[str]) -> None:
-    step = ceil(len(labels) / MOST_NAMES) or 1
+    step = ceil(len(labels) / MAX_NAMES) or 1
     names = shorten_all(labels, LEFT_NAMES_IN * 72, SMALL_FONT)
     ax.set_yticks(range(0, len(labels), step), names[::step], fontsize=SMALL_PT)
 
 
 def _label_below(ax: "Axes", labels: Sequence[str]) -> None:
-    step = ceil(len(labels) / MOST_NAMES) or 1
+    step = ceil(len(labels) / MAX_NAMES) or 1
     names = shorten_all(labels, BELOW_NAMES_IN * 72, SMALL_FONT)
     ax.set_xticks(range(0, len(labels), step), names[::step], fontsize=SMALL_PT)
     ax.tick_params(axis="x", labelrotation=90)

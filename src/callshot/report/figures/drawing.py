@@ -24,7 +24,7 @@ from callshot.report.figures.figure_io import (
 )
 from callshot.report.reuse import EarlierFiles, content_key
 
-MOST_WORKERS = 3  # a start takes as long as two figures, and there are a dozen
+MAX_WORKERS = 3  # a start takes as long as two figures, and there are a dozen
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def open_workers(
     They are new ones, which import the main module: a script that asks for several needs
     `if __name__ == "__main__"`.
     """
-    count = min(processes - 1, MOST_WORKERS)
+    count = min(processes - 1, MAX_WORKERS)
     if count < 1:
         yield None
         return

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MOST_FOLDS = 10
+MAX_FOLDS = 10
 MARK_IN = 0.14
 TEXT_IN = 0.26
 FOLDS_IN = 1.5
@@ -187,8 +187,8 @@ def _group_folds(example: ExampleEpisode) -> dict[str, list[int]]:
     """Return the folds of each column by its heading; beyond ten folds, the last share one."""
     common = len(example.rows[0].segments) - 1
     support_folds = [fold for fold in range(common) if fold != example.fold]
-    single = support_folds[: MOST_FOLDS - 1]
-    rest = support_folds[MOST_FOLDS - 1 :]
+    single = support_folds[: MAX_FOLDS - 1]
+    rest = support_folds[MAX_FOLDS - 1 :]
     columns = {}
     for fold in sorted([example.fold, *single]):
         columns[str(fold)] = [fold]

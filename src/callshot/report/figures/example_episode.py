@@ -18,7 +18,7 @@ from callshot.records import (
 
 FEW_SHOTS = 3
 CANDIDATES = 6
-MOST_ROWS = 12
+MAX_ROWS = 12
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def _choose_rows(rows: Sequence[ClassRow], labels: Sequence[str]) -> list[ClassR
     by_score = sorted(rows, key=lambda row: -row.score)
     by_interest = [*by_score[:2], *rows[-2:], *rows]
     names = [*labels, *(row.label for row in by_interest)]
-    shown = list(dict.fromkeys(names))[:MOST_ROWS]
+    shown = list(dict.fromkeys(names))[:MAX_ROWS]
     return [row for row in rows if row.label in shown]
 
 

@@ -20,7 +20,7 @@ LINE_HEIGHT = 15
 ROUND_SHOTS = (1, 2, 3, 5, 10, 20, 40, 100, 200, 500, 1000)
 ROUND_SHOTS_IF_SMALL = (1, 3, 10, 40, 200, 1000)
 TICK_STEPS = (0.01, 0.02, 0.05, 0.1, 0.2)
-MOST_TICKS = 6
+MAX_TICKS = 6
 
 Values = Sequence[float]
 Point = tuple[float, float]
@@ -154,7 +154,7 @@ def _draw_axes(scale: Scale, metric: str) -> Iterator[Markup]:
 def _choose_values(scale: Scale) -> list[float]:
     """Return round values on the vertical axis."""
     height = scale.high - scale.low
-    steps = [step for step in TICK_STEPS if height / step <= MOST_TICKS]
+    steps = [step for step in TICK_STEPS if height / step <= MAX_TICKS]
     step = steps[0] if steps else TICK_STEPS[-1]
     first = ceil(scale.low / step - 1e-9)
     last = floor(scale.high / step + 1e-9)

@@ -21,7 +21,7 @@ from callshot.report.summary.headline import format_value
 
 Summaries = Mapping[str, Summary]
 COLOURS = 7  # of the style of the page
-MOST_LINES = 6
+MAX_LINES = 6
 
 
 def show_first_screen(
@@ -114,7 +114,7 @@ def _picture(results: CorpusResults, summary: Summary) -> SvgPicture:
     )
     other_encoders = [name for name in evaluation.encoders if name != summary.best]
     lines = []
-    for name in [*other_encoders[: MOST_LINES - 1], summary.best]:
+    for name in [*other_encoders[: MAX_LINES - 1], summary.best]:
         points = curve.filter(encoder=name).sort("k")
         colour = evaluation.encoders.index(name) % COLOURS
         lines.append(_line(points, colour, name == summary.best))

@@ -20,8 +20,8 @@ from callshot.report.page.html import Markup, element, join
 from callshot.report.tables.table import Cell, Column, Table
 
 PNG = b"\x89PNG\r\n\x1a\n"
-MOST_REJECTS = 200
-MOST_ITEMS = 100  # of a list in the provenance, for example of recordings
+MAX_REJECTS = 200
+MAX_ITEMS = 100  # of a list in the provenance, for example of recordings
 NOTHING_LEFT_OUT = "Nothing was left out, and there are no warnings."
 BUDGET_NOTE = (
     "What one more example is worth to a class, by a curve a − b/k fitted to its own points; at "
@@ -178,10 +178,10 @@ def _excluded_table(classes: Sequence[ClassCount]) -> Table:
 
 def _reject_table(rejects: Sequence[Reject]) -> Table:
     title = "Rows and files that were left out"
-    if len(rejects) > MOST_REJECTS:
-        title += f": the first {MOST_REJECTS} of {len(rejects):,}; rejects.csv has all of them"
+    if len(rejects) > MAX_REJECTS:
+        title += f": the first {MAX_REJECTS} of {len(rejects):,}; rejects.csv has all of them"
     rows = []
-    for reject in rejects[:MOST_REJECTS]:
+    for reject in rejects[:MAX_REJECTS]:
         text = "" if reject.row is None else str(reject.row)
         row = Cell(text, reject.row)
         rows.append([Cell(reject.file), row, Cell(reject.reason)])
@@ -208,10 +208,10 @@ def _show_fact(name: object, value: Any) -> Markup:
 
 def _show_list(values: Sequence[Any]) -> Markup:
     if any(isinstance(value, Mapping | list | tuple) for value in values):
-        shown = values[:MOST_ITEMS]
+        shown = values[:MAX_ITEMS]
         items = [element("li", show_provenance(value)) for value in shown]
-        if len(values) > MOST_ITEMS:
-            rest = len(values) - MOST_ITEMS
+        if len(values) > MAX_ITEMS:
+            rest = len(values) - MAX_ITEMS
             items.append(element("li", f"and {rest} more, in provenance.json"))
         return element("ul", *items)
     texts = map(_format_value, values)

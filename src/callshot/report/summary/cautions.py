@@ -12,7 +12,7 @@ from callshot.report.summary.encoders import BETTER, TEST
 
 SMALL_COMPLETE = 10
 FEW_QUERIES = 10
-MOST_REASONS = 3
+MAX_REASONS = 3
 MEANINGS = {
     "total": (
         "The 98 % intervals are of the spread total: what one labelled set would score on other "
@@ -46,9 +46,9 @@ def describe_excluded(context: Context) -> Sentences:
     ]
     sentences += [
         f"'{count.label}' is left out: {count.reason}."
-        for count in excluded[:MOST_REASONS]
+        for count in excluded[:MAX_REASONS]
     ]
-    rest = len(excluded) - MOST_REASONS
+    rest = len(excluded) - MAX_REASONS
     if rest > 0:
         sentences.append(f"The table of call types gives the reasons for {rest} more.")
     yield " ".join(sentences)

@@ -8,7 +8,7 @@ from callshot.records.frames import Frame
 from callshot.report.summary.context import Context, Sentences
 
 IS_RIGHT = pl.col("true") == pl.col("predicted")
-LEAST_SHARE = 0.005  # of a row, that a sentence gives
+MIN_SHARE = 0.005  # of a row, that a sentence gives
 
 
 def describe_confusions(context: Context) -> Sentences:
@@ -32,7 +32,7 @@ def describe_confusions(context: Context) -> Sentences:
 def _describe_largest(wrong: Frame) -> Sentences:
     """Yield the largest share of wrong names, if there are any."""
     for row in wrong.head(1).iter_rows(named=True):
-        if row["recall"] >= LEAST_SHARE:
+        if row["recall"] >= MIN_SHARE:
             share = 100 * row["recall"]
             yield (
                 f"The largest confusion: it names {share:.0f} % of '{row['true']}' as "

@@ -36,7 +36,7 @@ CHOSEN = (
     "{best} is the best of {count} encoders, chosen on the same calls, so this is slightly "
     "optimistic."
 )
-MOST_SHOTS = 5  # that a sentence lists
+MAX_SHOTS = 5  # that a sentence lists
 
 
 def describe_expectation(context: Context) -> Sentences:
@@ -189,7 +189,7 @@ def _describe_test(tests: Frame) -> str:
     """Return the largest p of the tests that are passed, where, and how they were made."""
     passed = tests.filter(BETTER)
     shots = ", ".join(map(str, passed["k"]))
-    if len(passed) > MOST_SHOTS:
+    if len(passed) > MAX_SHOTS:
         shots = f"{passed['k'][0]} to {passed['k'][-1]}"
     count = passed["permutations"][0]
     largest = max(passed["p"])

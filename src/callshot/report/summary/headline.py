@@ -19,7 +19,7 @@ from callshot.report.summary.context import SAMPLES, Context, Point, format_shar
 from callshot.report.summary.encoders import WHERE, describe_no_success
 
 LEVEL_STEPS = (0.1, 0.05)
-LEAST_RISE = 0.02  # from the mean to a level that is worth naming
+MIN_RISE = 0.02  # from the mean to a level that is worth naming
 METRIC = "map"  # of the whole first screen
 
 
@@ -104,7 +104,7 @@ def _next_levels(mean: float, target: float | None) -> list[float]:
         return [target] if target > mean else []
     levels = []
     for step in LEVEL_STEPS:
-        level = round((floor((mean + LEAST_RISE) / step + 1e-9) + 1) * step, 2)
+        level = round((floor((mean + MIN_RISE) / step + 1e-9) + 1) * step, 2)
         if level <= 1:
             levels.append(level)
     return levels
@@ -133,7 +133,7 @@ def _describe_last(context: Context, points: Frame) -> str:
     few = points.filter(k=context.k)["mean"][0]
     last = complete.row(-1, named=True)
     k = last["k"]
-    if last["mean"] - few < LEAST_RISE:
+    if last["mean"] - few < MIN_RISE:
         return f"; up to {k} bring no clear gain"
     value = format_value(last["mean"])
     return f"; with {k}, the most tested, it is {value}"

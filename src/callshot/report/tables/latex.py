@@ -11,7 +11,7 @@ from operator import itemgetter
 from callshot.report.tables.latex_escape import LETTER_COMMAND, escape, escape_prose
 from callshot.report.tables.table import Cell, Table, column_groups, column_kinds
 
-MOST_COLUMNS = 8  # side by side, besides those that lead the rows
+MAX_COLUMNS = 8  # side by side, besides those that lead the rows
 LINE = 60  # characters; with fewer, a table is narrower than the line
 NARROWEST = 7  # characters of a column
 WIDEST = 24
@@ -85,7 +85,7 @@ def _divide_groups(table: Table, lead: int) -> list[list[int]]:
     for _, group in column_groups(table.columns):
         if group[0] < lead:
             continue
-        if part and len(part) + len(group) > MOST_COLUMNS:
+        if part and len(part) + len(group) > MAX_COLUMNS:
             part = []
             parts.append(part)
         part += group

@@ -4,7 +4,7 @@
 const MAP_SIDE = 1000; // of the data
 const MARGIN = 24;
 const NEAR = 12; // px from a point
-const MOST_LISTED = 60;
+const MAX_LISTED = 60;
 
 class CallMap {
   constructor(host, data) {
@@ -117,7 +117,7 @@ class CallMap {
   showCalls(calls) {
     const { labels, call_labels } = this.corpus;
     const label = (call) => labels[call_labels[call]] ?? "not evaluated";
-    const items = calls.slice(0, MOST_LISTED).map((call) =>
+    const items = calls.slice(0, MAX_LISTED).map((call) =>
       makeElement("li", {}, makeCall(this.corpus, call), makeElement("span", { class: "quiet" }, ` ${label(call)}`)));
     const rest = calls.length - items.length;
     this.list.replaceChildren(
