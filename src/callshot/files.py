@@ -46,7 +46,14 @@ OWN_PREFIX = ".callshot"  # of hidden files and folders in results
 LOCK_NAME = ".lock"
 NETWORKS = "networks"  # in results: networks whose training may have been interrupted
 NETWORK_NAME = re.compile(r"-[0-9a-f]{16}\.safetensors")
-LITTER = (".DS_Store", "Thumbs.db", "desktop.ini")  # of programs that show folders
+LITTER = (
+    ".DS_Store",
+    "Thumbs.db",
+    "desktop.ini",
+    ".gitkeep",
+    ".gitignore",
+)  # of programs that show folders
+DECISIONS = "decisions.jsonl"  # of a review
 # The files by which a folder of results is known, and what those in JSON have.
 MARKERS = {
     "provenance.json": "files",
@@ -56,7 +63,7 @@ MARKERS = {
     "export.json": "files",
     "band-coverage.json": "files",
     "index.json": "fingerprint",
-    "decisions.jsonl": "",  # of a review
+    DECISIONS: "",
 }
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -412,7 +419,7 @@ def check_results_folder(name: str) -> Path:
     return path
 
 
-def check_own_folder(folder: Path) -> None:
+def check_own_folder(folder: Path, *, is_review: bool = False) -> None:
     """Check, before any work, that a folder for results is new, empty, or has results already.
 
     So results never end up among files of somebody else. Unfinished results count, as a killed run
@@ -429,6 +436,10 @@ def check_own_folder(folder: Path) -> None:
         entries = sorted(folder.iterdir())
     except (OSError, ValueError):  # it does not exist, or others say what is wrong
         return
+    if not is_review and (folder / DECISIONS).is_file():
+        raise OutputError(
+            f"{folder}: has the decisions of a review; name another folder"
+        )
     if _has_marker(folder):
         return
     strangers = [path.name for path in entries if not _is_own_entry(path)]

@@ -16,6 +16,7 @@ from paper_shapes import ELEPHANT_VOICES, LDC, spread_over_folds
 
 from callshot.corpus.audio import load_audio, open_recording, read_span
 from callshot.corpus.known_corpora import CORPORA
+from callshot.corpus.notes import check_any_segments
 from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.segments import overlapping_labels, segment_corpus
 from callshot.errors import InputError
@@ -247,10 +248,7 @@ def test_calls_on_a_truncated_recording_are_shortened_or_rejected(tmp_path):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     rows = [("x.wav", 1, 3, "roar"), ("x.wav", 3, 6, "roar"), ("x.wav", 7, 9, "roar")]
     result = segment_corpus(tmp_path, annotate(tmp_path, *rows))
-    assert [segment.end_s for segment in result.segments] == [
-        3,
-        pytest.approx(5, abs=0.01),
-    ]
+    assert result.segments["end_s"] == [3, pytest.approx(5, abs=0.01)]
     assert len(result.rejects) == 1
     assert "beyond the end" in reasons(result)[0]
     assert "cut short" in reasons(result)[0]
@@ -396,9 +394,10 @@ def test_thousands_of_calls_that_all_overlap_have_all_labels(tmp_path):
 
 @pytest.mark.parametrize("kind", [*BAD_KINDS, "gone"])
 def test_bad_audio_is_a_reject_and_other_recordings_are_segmented(tmp_path, kind):
-    record_badly(tmp_path / "bad.wav", kind)
+    record_badly(tmp_path / "bad.wav", kind)  # the truncated one has less than 1 s
+    start_s = 1.5 if kind == "truncated" else 0.5
     result = segment_rows(
-        tmp_path, ("bad.wav", 0.5, 2.5, "roar"), ("x.wav", 1, 3, "blow")
+        tmp_path, ("bad.wav", start_s, 2.5, "roar"), ("x.wav", 1, 3, "blow")
     )
     assert [s.label for s in list_rows(result.segments)] == ["blow"]
     assert result.annotation_count == 2
@@ -942,3 +941,9 @@ def test_the_same_audio_twice_in_one_recording_is_no_leak(tmp_path):
     assert len(result.segments) == 2
     assert result.duplicates == []
     assert not any("same audio" in note for note in result.notes)
+
+
+def test_rows_without_a_label_are_an_error_that_names_the_option(tmp_path):
+    result = segment_rows(tmp_path, ("x.wav", 1, 3, ""), ("x.wav", 5, 7, ""))
+    with pytest.raises(InputError, match=r"no label; --label NAME"):
+        check_any_segments(result)

@@ -87,3 +87,10 @@ def test_recordings_without_labels_are_held_out_as_recordings():
     part = number_parts(background)
     assert find_divided(part, background.number) == []
     assert part.max() + 1 == MAX_PARTS
+
+
+def test_two_large_places_are_in_parts_of_their_own():
+    background = make_background([450, 25, 25, 25, 25, 450])
+    part = number_parts(background)
+    assert np.bincount(part).max() == 450
+    assert find_divided(part, background.number) == []

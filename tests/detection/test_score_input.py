@@ -179,3 +179,11 @@ def test_detections_that_stick_out_are_cut_and_those_outside_are_named(
     assert spans["end_s"].max() == pytest.approx(end_s)
     assert [reject.row for reject in result.rejects] == [3, 4]
     assert any("2 of 2 detections" in note for note in result.notes)
+
+
+def test_annotations_of_which_no_row_is_left_are_an_error(tmp_path: Path) -> None:
+    table = "recording,start_s,end_s,label\na.wav,1,2,\na.wav,3,4,\n"
+    (tmp_path / "annotations.csv").write_text(table)
+    detections = make_frame([("a.wav", 4, 4, "roar", 1)])
+    with pytest.raises(callshot.CallshotError, match=r"no label.*no row is left"):
+        callshot.score_detections(detections, tmp_path / "annotations.csv")

@@ -198,7 +198,9 @@ def _callshot(
     pass
 
 
-def report_left_out(rejects: "Sequence[Reject]", unit: str, file: Path | str) -> None:
+def report_left_out(
+    rejects: "Sequence[Reject]", unit: str, file: Path | str, plural: str = ""
+) -> None:
     """Print, also with --quiet, how many recordings or rows were left out, and why.
 
     A command calls this last. `file` lists all of them.
@@ -213,7 +215,7 @@ def report_left_out(rejects: "Sequence[Reject]", unit: str, file: Path | str) ->
     if len(groups) > MAX_REASONS:
         more = count_text(len(groups) - MAX_REASONS, "more reason")
         reasons.append(f"and {more}")
-    count = count_text(len(rejects), unit)
+    count = count_text(len(rejects), unit, plural)
     line = f"left out: {count} ({'; '.join(reasons)})"
     if file:
         line += f"; all are in {file}"

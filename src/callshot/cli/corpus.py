@@ -68,8 +68,12 @@ def inspect(
         lengths = {"min_length_s": min_length_s, "source_rate_hz": source_rate_hz}
         next_step = _segment_command(audio, asdict(source) | lengths)
     show_inspection(inspection, Console(), next_step)
-    report_left_out(inspection.segmentation.skipped_files, "file", "")
     check_any_segments(inspection.segmentation)
+    left_out = [
+        *inspection.segmentation.rejects,
+        *inspection.segmentation.skipped_files,
+    ]
+    report_left_out(left_out, "file or annotation", "", "files and annotations")
 
 
 @app.command(rich_help_panel=STEPS)
@@ -122,7 +126,9 @@ def segment(
         )
         show_segmentation(result, Console(), paths)
     left_out = [*result.skipped_files, *result.rejects]
-    report_left_out(left_out, "file or annotation", out / "rejects.csv")
+    report_left_out(
+        left_out, "file or annotation", out / "rejects.csv", "files and annotations"
+    )
 
 
 def _segment_command(audio: Path, options: dict[str, object]) -> str:

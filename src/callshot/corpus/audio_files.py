@@ -411,6 +411,8 @@ class FrameReader:
                 source.close()
             self._check_stream()
             reason = _error_text(error)
+            if reason.startswith("File does not exist"):  # of an MP3 file without sound
+                reason = "Format not recognised"
             raise self.error(f"libsndfile cannot read it as audio: {reason}") from None
 
     def _find_source(self) -> Any:

@@ -16,9 +16,14 @@ SIZE_TO_THE_END = b"\xff\xff\xff\xff"  # libsndfile then reads up to the end of 
 MIN_SOUND_S = 0.1  # after the data chunk; a shorter rest is some program's mark
 BLOCK_BYTES = 2**20
 MAX_CHUNKS = 1000
-KNOWN_CHUNKS = frozenset(
-    (b"LIST", b"bext", b"id3 ", b"ID3 ", b"JUNK", b"junk", b"PAD ", b"FLLR", b"cue ")
-)
+# No sound, whatever size they have: a file may be cut inside one.
+# fmt: off
+KNOWN_CHUNKS = frozenset((
+    b"LIST", b"bext", b"iXML", b"axml", b"_PMX", b"id3 ", b"ID3 ", b"guan", b"wamd", b"cue ",
+    b"plst", b"smpl", b"inst", b"fact", b"PEAK", b"cart", b"DISP", b"acid", b"afsp", b"umid",
+    b"minf", b"elm1", b"regn", b"levl", b"chna", b"JUNK", b"junk", b"PAD ", b"FLLR",
+))
+# fmt: on
 # Tags that programs append to files of any kind.
 APPENDED_TAGS = (b"TAG", b"ID3", b"APETAGEX", b"LYRICS")
 PRINTABLE = re.compile(rb"[\x20-\x7e]{4}")

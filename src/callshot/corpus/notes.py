@@ -4,6 +4,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from callshot.corpus.annotations import NO_LABEL
 from callshot.corpus.known_corpora import Corpus
 from callshot.corpus.options import PAPER_MINIMUM_S, SegmentationOptions
 from callshot.corpus.recordings import Recordings
@@ -60,6 +61,8 @@ def check_any_segments(segmentation: Segmentation) -> None:
             f"{len(groups[0]):,} of {count_text(total, 'reject')} {verb} like {position}: "
             f"{first.reason}"
         )
+        if first.reason == NO_LABEL:
+            reasons.append("--label NAME labels rows that have none")
     else:
         reasons.append("the annotation files have no calls")
     reasons += [note for note in segmentation.notes if "--min-length-s" in note]

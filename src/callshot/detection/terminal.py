@@ -70,7 +70,7 @@ def _describe_found(total: dict[str, Any]) -> str:
         f"{total['correct']} correct",
         f"{total['wrong_name']} with a wrong name",
         f"{total['misplaced']} misplaced",
-        f"{total['false_alarms']} false alarms",
+        count_text(total["false_alarms"], "false alarm"),
     ]
     return f"of {total['detected']} found: {', '.join(outcomes)}"
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from callshot.errors import InputError, OutputError
 from callshot.files import (
+    DECISIONS,
     error_reason,
     explain_unreadable,
     why_not_writable,
@@ -35,7 +36,7 @@ from callshot.review.journal_lines import (
     seal_facts,
 )
 
-JOURNAL = "decisions.jsonl"
+JOURNAL = DECISIONS
 TORN = f"{JOURNAL}.torn"  # what was cut off
 MOVE_AWAY = "move it away, or choose another folder (--out)"
 BRING_BACK = "bring back a copy of it, or start a new review in another folder (--out)"

@@ -114,7 +114,7 @@ def open_review(
 ) -> Iterator[Review]:
     """Open what is to be reviewed and its journal; one process at a time has it."""
     folder = out or default_folder(path)
-    check_own_folder(folder)
+    check_own_folder(folder, is_review=True)
     source = open_source(path, sources)
     make_folder(folder)
     facts = {

@@ -21,6 +21,7 @@ from callshot.corpus.annotations.formats import (
     write_annotations,
 )
 from callshot.corpus.annotations.rows import (
+    NO_LABEL,
     AnnotationFile,
     AnnotationOptions,
     describe_annotation_options,
@@ -28,6 +29,7 @@ from callshot.corpus.annotations.rows import (
 
 __all__ = [
     "FORMATS",
+    "NO_LABEL",
     "AnnotationFile",
     "AnnotationOptions",
     "Format",

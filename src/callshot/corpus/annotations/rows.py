@@ -71,6 +71,7 @@ SYNONYMS = {
 }
 # fmt: on
 TIME_UNITS = ("s", "ms")
+NO_LABEL = "no label"  # a reason of a reject
 TYPED = {"lowfreqhz": "low_freq_hz", "highfreqhz": "high_freq_hz", "fold": "fold"}
 
 
@@ -224,7 +225,7 @@ def check_annotation(annotation: Annotation, *, keep_early: bool = False) -> Non
             f"starts and ends at {start_s!r}: a point in time; a segment needs a span"
         )
     if not annotation.label.strip():
-        raise RowError("no label")
+        raise RowError(NO_LABEL)
 
 
 def check_annotations(annotations: Annotations, path: Path) -> None:

@@ -206,9 +206,21 @@ def split_background(background: Background) -> Iterator[NDArray[np.bool_]]:
     if UNLABELLED in background.origins:
         part = _number_scanned(background.number)
     else:
-        part = _number_units(background) % MAX_PARTS
+        part = _assign_parts(_number_units(background))
     for number in np.unique(part):
         yield part == number
+
+
+def _assign_parts(unit: IntArray) -> IntArray:
+    """Return the part of each window: the largest unit first, each to the smallest part."""
+    counts = np.bincount(unit)
+    parts = np.zeros(len(counts), np.int64)
+    sizes = np.zeros(MAX_PARTS, np.int64)
+    for number in np.argsort(-counts, kind="stable"):
+        smallest = int(sizes.argmin())
+        parts[number] = smallest
+        sizes[smallest] += counts[number]
+    return parts[unit]
 
 
 def _number_scanned(recording: IntArray) -> IntArray:

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 from scipy.spatial.distance import cdist, pdist
 
+from callshot.detection.models.background import WITHOUT_CALLS, Background
 from callshot.detection.models.expected_recall import (
     FEW_PARTS,
     ExpectedRecall,
@@ -35,6 +36,7 @@ MORE_BACKGROUND = (
     "give recordings or minutes without calls, of the places to scan, "
     "with learn --background DIR"
 )
+LOOSER_AIM = "scan --false-alarms 10/h, or more, lowers thresholds"
 PAIRS = {
     "label": pl.String,
     "other_label": pl.String,
@@ -264,7 +266,18 @@ def describe_few_windows(model: Model) -> Iterator[str]:
     seconds = len(background.vectors) * background.hop_s
     yield (
         f"thresholds rest on {windows} of background ({seconds:.0f} s): that is little, and "
-        f"they are uncertain; {MORE_BACKGROUND}"
+        f"they are uncertain; {_advise_background(background)}"
+    )
+
+
+def _advise_background(background: Background) -> str:
+    """Return how to get better thresholds: background without calls, or more of it."""
+    if WITHOUT_CALLS not in background.origins:
+        return MORE_BACKGROUND
+    minutes = 60 * background.hours
+    return (
+        f"{minutes:.0f} min without calls cannot show {DEFAULT_AIM:g} false alarm per hour: "
+        "give an hour or more (--background DIR), of several recordings"
     )
 
 
@@ -293,9 +306,12 @@ def _describe_low_recall(model: Model, expected: ExpectedRecall) -> Iterator[str
     ]
     if not labels:
         return
+    advice = MORE_BACKGROUND
+    if model.background is not None:
+        advice = _advise_background(model.background)
     yield (
         f"a scan would find hardly any call of {join_names(labels)}: at {DEFAULT_AIM:g} false "
-        f"alarm per hour, thresholds are above nearly all examples; {MORE_BACKGROUND}; "
+        f"alarm per hour, thresholds are above nearly all examples; {advice}; {LOOSER_AIM}; "
         "callshot find lists the windows most similar to a call, without thresholds"
     )
 

@@ -100,6 +100,15 @@ class ScoreInput:
 
     def _take(self, table: EventTable) -> Frame:
         """Keep rejects and notes; return the events, by the names of the recordings."""
+        if len(table.events) == 0 and table.rejects:
+            first = table.rejects[0]
+            place = (
+                first.file if first.row is None else f"{first.file}, row {first.row}"
+            )
+            raise InputError(
+                f"{place}: {first.reason}; no row is left to score "
+                f"({count_text(len(table.rejects), 'reject')})"
+            )
         self.rejects += table.rejects
         self.notes += table.notes
         if self.durations_s:
@@ -199,9 +208,8 @@ def warn_unreachable(scores: Frame, task: Task) -> Iterator[str]:
         return
     annotated = total["annotated"]
     lengths = [task.find_shortest(label) for label in task.labels]
-    shortest = f"{min(lengths):.3g}"
-    if max(lengths) > min(lengths):
-        shortest += f" to {max(lengths):.3g}"
+    texts = dict.fromkeys([f"{min(lengths):.3g}", f"{max(lengths):.3g}"])
+    shortest = " to ".join(texts)
     least = f"{task.min_iou:g}"
     warning = (
         f"{unreachable} of {annotated} annotated calls ({unreachable / annotated:.0%}) are too "
