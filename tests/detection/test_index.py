@@ -662,7 +662,8 @@ def test_the_command_prints_what_it_did(tmp_path, audio):
     assert lines[1] == (
         "2 windows of 1 recording (0.00 h) in i; 1 recording added, 1 left out"
     )
-    assert process.stderr == ""
+    assert process.stderr.startswith("left out: 1 recording (1: bad.wav: ")
+    assert process.stderr.count("\n") == 1
     assert json.loads((tmp_path / "i" / "index.json").read_text())["encoder"] == "mfcc"
 
 

@@ -687,7 +687,7 @@ def test_one_bad_recording_among_two_hundred_is_reported_and_the_others_are_embe
         "-a",
         tmp_path / "calls.csv",
         "--out",
-        tmp_path,
+        tmp_path / "cut",
         "--quiet",
     )
     bad = tmp_path / "audio" / "r100.wav"
@@ -695,7 +695,7 @@ def test_one_bad_recording_among_two_hundred_is_reported_and_the_others_are_embe
     bad.write_bytes(bad.read_bytes()[:20])
     run(
         "embed",
-        tmp_path / "segments.parquet",
+        tmp_path / "cut" / "segments.parquet",
         "-e",
         "mfcc",
         "-o",
@@ -707,7 +707,8 @@ def test_one_bad_recording_among_two_hundred_is_reported_and_the_others_are_embe
     reason = "r100.wav: libsndfile cannot read it as audio"
     assert f"left out: row 101: {reason}" in printed
     assert f"199 of 200 segments embedded in {out}" in printed
-    segments = pl.read_parquet(tmp_path / "segments.parquet")["segment"].to_list()
+    cut = pl.read_parquet(tmp_path / "cut" / "segments.parquet")
+    segments = cut["segment"].to_list()
     assert pl.read_parquet(out)["segment"].to_list() == segments[:100] + segments[101:]
     (reject,) = pl.read_csv(tmp_path / "mfcc.rejects.csv").to_dicts()
     assert (reject["file"], reject["row"], reject["reason"].startswith(reason)) == (

@@ -119,7 +119,7 @@ def test_scans_from_and_to_a_bucket_write_the_files_of_a_scan_on_a_disk(
     assert (model.model.vectors == expected.model.vectors).all()
     assert model.model.provenance == expected.model.provenance
     expected.write(tmp_path / "model.npz")
-    options = (ScanOptions(900, adapt="none"), IndexingOptions(), ScanOutput())
+    options = (ScanOptions(3600, adapt="none"), IndexingOptions(), ScanOutput())
     places = (tmp_path / "model.npz", local, tmp_path / "out")
     for _ in range(2):  # the second set replaces the first
         urls = [to_path(f"{URL}/{name}") for name in ("model.npz", "in", "out")]

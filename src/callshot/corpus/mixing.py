@@ -1,7 +1,8 @@
 """Calls mixed into background of other recordings, on the way from files to an encoder.
 
 Mixed spans have the columns `background_path`, `background_start_s`, `background_end_s` and
-`snr_db`; the folder of the background is in their metadata. `load_spans` reads spans of both kinds.
+`background_snr_db`; the folder of the background is in their metadata. `load_spans` reads spans of
+both kinds.
 
 The signal-to-noise ratio is a ratio of powers while the call lasts, in the band that has 90 % of
 the call's energy (its 5 % and 95 % frequencies), at least a third of an octave wide. So wind below
@@ -28,7 +29,7 @@ from callshot.spans import Spans
 from callshot.storage import to_path
 
 BACKGROUND = "background"  # in the metadata: the folder of the background
-MIXED = "snr_db"  # a column that only mixed spans have
+MIXED = "background_snr_db"  # a column that only mixed spans have
 SPANS = 256  # from which the quieter half is taken
 SPAN_S = 2.0
 MIN_SPANS = 8

@@ -207,7 +207,7 @@ def open_index(folder: Path | str) -> Index:
     >>> _ = index_recordings(folder, folder / "index", "mfcc", window_s=1)
     >>> index = open_index(folder / "index")
     >>> index
-    Index(3 windows of 1 recordings, mfcc)
+    Index(3 windows of 1 recording, mfcc)
     >>> [block.start_s.tolist() for block in index.read_blocks()]
     [[0.0, 1.0, 1.5]]
     >>> index.recordings[0].clock

@@ -157,7 +157,7 @@ def index_recordings(
     >>> soundfile.write(folder / "a.wav", np.full(40000, 0.1), 16000)
     >>> result = index_recordings(folder, folder / "index", "mfcc", window_s=1)
     >>> result.index, result.added
-    (Index(3 windows of 1 recordings, mfcc), ['a.wav'])
+    (Index(3 windows of 1 recording, mfcc), ['a.wav'])
     """
     check_channel_rule(channel)
     check_choice("dtype", dtype, DTYPES)

@@ -357,6 +357,7 @@ def score_detections(
 
     Examples
     --------
+    >>> import polars as pl
     >>> columns = ["recording", "start_s", "end_s", "label", "score"]
     >>> found = [("a.wav", 10.0, 12.0, "roar", 0.9), ("a.wav", 51.0, 53.0, "roar", 0.4)]
     >>> detections = pl.DataFrame(found, columns, orient="row")
