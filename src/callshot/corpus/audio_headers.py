@@ -21,7 +21,7 @@ MAX_CHUNKS = 1000
 KNOWN_CHUNKS = frozenset((
     b"LIST", b"bext", b"iXML", b"axml", b"_PMX", b"id3 ", b"ID3 ", b"guan", b"wamd", b"cue ",
     b"plst", b"smpl", b"inst", b"fact", b"PEAK", b"cart", b"DISP", b"acid", b"afsp", b"umid",
-    b"minf", b"elm1", b"regn", b"levl", b"chna", b"JUNK", b"junk", b"PAD ", b"FLLR",
+    b"minf", b"elm1", b"regn", b"chna", b"JUNK", b"junk", b"PAD ", b"FLLR",
 ))
 # fmt: on
 # Tags that programs append to files of any kind.
