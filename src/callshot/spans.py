@@ -34,7 +34,8 @@ SCHEMA: dict[str, Any] = {
     "start_s": pl.Float64,
     "end_s": pl.Float64,
 }
-OPTIONAL: dict[str, Any] = {
+COLUMN_TYPES: dict[str, Any] = {
+    **SCHEMA,
     "path": pl.String,
     "segment": pl.String,
     "label": pl.String,
@@ -98,7 +99,7 @@ class Spans:
         series = []
         for name in names:
             values = [row.get(name) for row in listed]
-            dtype = SCHEMA.get(name) or OPTIONAL.get(name)
+            dtype = COLUMN_TYPES.get(name)
             series.append(pl.Series(name, values, dtype, strict=False))
         frame = pl.DataFrame(series).with_columns(pl.col(pl.Null).cast(pl.String))
         return cls(frame, **fields)
@@ -149,7 +150,7 @@ class Spans:
         """Return spans with columns added or replaced: values for all rows, or one for each."""
         series: list[Any] = []
         for name, values in columns.items():
-            dtype = SCHEMA.get(name) or OPTIONAL.get(name)
+            dtype = COLUMN_TYPES.get(name)
             if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray):
                 series.append(pl.lit(values, dtype).alias(name))
             else:

@@ -12,12 +12,13 @@ from typing import Any
 
 import polars as pl
 
+from callshot.corpus.segments import SEGMENT_COLUMNS
 from callshot.errors import InputError
 from callshot.files import error_reason
 from callshot.records import Reject, Segmentation
 from callshot.records.csv_cells import restore_frame, write_csv
 from callshot.records.parquet import describe_parquet, read_parquet, write_parquet
-from callshot.spans import Spans
+from callshot.spans import COLUMN_TYPES, Spans
 from callshot.storage import local_copy, to_path
 
 SEGMENTS = "segments.parquet"
@@ -25,20 +26,7 @@ REJECTS = "rejects.csv"
 CATEGORIES = "categories.csv"
 DUPLICATES = "duplicates.csv"
 SEGMENTATION = (SEGMENTS, REJECTS, CATEGORIES, DUPLICATES)
-SCHEMA: dict[str, Any] = {
-    "segment": pl.String,
-    "recording": pl.String,
-    "path": pl.String,
-    "start_s": pl.Float64,
-    "end_s": pl.Float64,
-    "collar_s": pl.Float64,
-    "label": pl.String,
-    "labels": pl.List(pl.String),
-    "rate_hz": pl.Int64,
-    "channel_rule": pl.String,
-    "peak_dbfs": pl.Float64,
-    "source_rate_hz": pl.Float64,
-}
+SCHEMA: dict[str, Any] = {name: COLUMN_TYPES[name] for name in SEGMENT_COLUMNS}
 REJECT_SCHEMA = {"file": pl.String, "row": pl.Int64, "reason": pl.String}
 DUPLICATE_COLUMNS = ("group", "segment", "recording", "label")
 OPTIONAL = ("peak_dbfs", "source_rate_hz")

@@ -331,12 +331,14 @@ def cut_segments(
         end_s = calls.frame["end_s"].to_numpy() + options.collar_s
         lengths_s = np.minimum(end_s, last_s) - start_s
     is_long = lengths_s >= options.min_length_s - ROUNDING_S
+    paths = calls.paths
+    ends_s = calls["end_s"]
     rejects = []
     for row in np.flatnonzero(~is_long).tolist():
         reason = f"shorter than {options.min_length_s:g} s: {lengths_s[row]:.6g} s"
-        recording = recordings[calls.paths[row]]
+        recording = recordings[paths[row]]
         note = recording.describe_length()
-        if note and calls["end_s"][row] >= recording.duration_s:
+        if note and ends_s[row] >= recording.duration_s:
             reason += f" ({recording.path}: {note})"
         rejects.append(_reject(calls, row, reason))
     labels = pl.Series("labels", overlapping_labels(calls), pl.List(pl.String))

@@ -101,9 +101,8 @@ def embed_calls(
             errors.setdefault(int(owner[reject.row - 1]), InputError(reject.reason))
         columns.append(_average(vectors, owner[rows], len(calls)))
         windows = np.maximum(windows, np.bincount(owner, minlength=len(calls)))
-    rejects = [
-        Reject(calls.paths[row], row + 1, str(errors[row])) for row in sorted(errors)
-    ]
+    paths = calls.paths
+    rejects = [Reject(paths[row], row + 1, str(errors[row])) for row in sorted(errors)]
     keep = [row for row in range(len(calls)) if row not in errors]
     if not keep:
         raise InputError(
