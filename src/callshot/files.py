@@ -442,11 +442,11 @@ def check_own_folder(folder: Path, *, is_review: bool = False) -> None:
         )
     if _has_marker(folder):
         return
-    strangers = [path.name for path in entries if not _is_own_entry(path)]
-    if strangers:
-        more = f" and {len(strangers) - 1} more" if strangers[1:] else ""
+    unknown = [path.name for path in entries if not _is_own_entry(path)]
+    if unknown:
+        more = f" and {len(unknown) - 1} more" if unknown[1:] else ""
         raise OutputError(
-            f"{folder}: has {strangers[0]}{more}, not written by callshot; "
+            f"{folder}: has {unknown[0]}{more}, not written by callshot; "
             "name a new folder"
         )
 

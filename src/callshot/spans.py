@@ -25,7 +25,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from callshot.errors import InputError
+from callshot.errors import InputError, count_text
 
 Row = dict[str, Any]
 
@@ -52,7 +52,6 @@ READING_DEFAULTS: Row = {
     "peak_dbfs": None,
     "source_rate_hz": None,
 }
-NAMED_BY = ("path", "start_s", "end_s", "label")
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,11 +107,10 @@ class Spans:
         return self.frame.height
 
     def __repr__(self) -> str:
-        spans = "span" if len(self) == 1 else "spans"
-        count = self.frame["recording"].n_unique()
-        recordings = "recording" if count == 1 else "recordings"
+        spans = count_text(len(self), "span")
+        recordings = count_text(self.frame["recording"].n_unique(), "recording")
         names = ", ".join(self.frame.columns)
-        return f"Spans({len(self)} {spans} of {count} {recordings}: {names})"
+        return f"Spans({spans} of {recordings}: {names})"
 
     def __getitem__(self, name: str) -> list[Any]:
         """Return the values of a column."""
@@ -184,9 +182,8 @@ def name_spans(
     """
     labels = frame["label"].to_list()
     stems = []
-    for (path, start_s, end_s, _), whole in zip(
-        frame.select(NAMED_BY).iter_rows(), is_whole, strict=True
-    ):
+    places = frame.select("path", "start_s", "end_s").iter_rows()
+    for (path, start_s, end_s), whole in zip(places, is_whole, strict=True):
         times = f"{_format_time(start_s)}-{_format_time(end_s)}"
         stems.append(path if whole else f"{path}@{times}")
     counts = Counter(stems)

@@ -62,16 +62,8 @@ Labels = tuple[str, ...]
 
 ROUNDING_S = 1e-9
 OVERSHOOT_S = 0.1  # a call may end this much after its recording
-CALL_COLUMNS = (
-    "path",
-    "recording",
-    "start_s",
-    "end_s",
-    "label",
-    "is_whole",
-    "annotation_file",
-    "annotation_row",
-)
+ORIGIN_COLUMNS = ("is_whole", "annotation_file", "annotation_row")  # not in segments
+CALL_COLUMNS = ("path", "recording", "start_s", "end_s", "label", *ORIGIN_COLUMNS)
 SEGMENT_COLUMNS = (
     "segment",
     "recording",
@@ -142,7 +134,7 @@ def segment_corpus(
         annotation_count=len(corpus_annotations.annotations)
         + len(corpus_annotations.rejects),
         calls=calls,
-        segments=segments.without(*CALL_COLUMNS[-3:]),
+        segments=segments.without(*ORIGIN_COLUMNS),
         rejects=_sort_rejects([*corpus_annotations.rejects, *impossible, *short]),
         skipped_files=[
             *library.rejects,

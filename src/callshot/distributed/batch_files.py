@@ -1,6 +1,7 @@
 """A command of callshot → a batch file for SLURM or PBS, which runs it on a cluster.
 
-The files slurm.sh and pbs.sh beside this module have the text, with `@NAME@` for what differs.
+The files slurm.sh and pbs.sh beside this module have the text, with `@NAME@` for what differs. Both
+start a scheduler that only their user can reach, as scheduler.sh does.
 """
 
 import shlex
@@ -36,6 +37,7 @@ def make_batch_file(system: str, job: BatchJob, command: Sequence[str]) -> str:
     _check_command(command)
     resources = "--resources GPU=1" if job.gpu else ""
     values = {
+        "SCHEDULER": _read_template("scheduler"),
         "WORKERS": job.workers,
         "THREADS": job.threads,
         "MEMORY": job.memory,
@@ -46,10 +48,14 @@ def make_batch_file(system: str, job: BatchJob, command: Sequence[str]) -> str:
         "GPU": "" if job.gpu else "# ",
         "COMMAND": shlex.join(command),
     }
-    text = files("callshot.distributed").joinpath(f"{system}.sh").read_text("utf-8")
+    text = _read_template(system)
     for name, value in values.items():
         text = text.replace(f"@{name}@", str(value))
     return text
+
+
+def _read_template(name: str) -> str:
+    return files("callshot.distributed").joinpath(f"{name}.sh").read_text("utf-8")
 
 
 def _check_command(command: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from callshot.corpus.mixing import BACKGROUND, MIXED
+from callshot.corpus.mixing import MIXED, background_spans
 from callshot.encoders.band_coverage import (
     measure_spectra,
     resolve_speeds,
@@ -53,7 +53,7 @@ from callshot.records import (
     no_progress,
 )
 from callshot.spans import Row, Spans
-from callshot.storage import home, to_path
+from callshot.storage import home
 
 
 @dataclass(frozen=True)
@@ -188,30 +188,17 @@ DEFAULTS = EmbedOptions()
 def name_sources(spans: Spans) -> list[str]:
     """Name where the audio of each span comes from: file, size, time, span, how it is read."""
     files: dict[str, tuple[object, ...]] = {}
-    background = to_path(spans.metadata.get(BACKGROUND, ""))
-    sources = []
-    for row in spans.rows():
-        source = _name_source(spans.root, row["path"], row, files)
-        if MIXED in row:
-            noise = {
-                "start_s": row["background_start_s"],
-                "end_s": row["background_end_s"],
-                "collar_s": 0.0,
-                "rate_hz": row["rate_hz"],
-                "channel_rule": row["channel_rule"],
-                "peak_dbfs": None,
-                "source_rate_hz": None,
-            }
-            other = _name_source(background, row["background_path"], noise, files)
-            source = sha256_text(repr((source, other, row[MIXED])))[:32]
-        sources.append(source)
-    return sources
+    sources = [_name_source(spans.root, row, files) for row in spans.rows()]
+    if MIXED not in spans.frame.columns:
+        return sources
+    background = background_spans(spans)
+    noises = [_name_source(background.root, row, files) for row in background.rows()]
+    parts = zip(sources, noises, spans[MIXED], strict=True)
+    return [sha256_text(repr(part))[:32] for part in parts]
 
 
-def _name_source(
-    root: Path, name: str, row: Row, files: dict[str, tuple[object, ...]]
-) -> str:
-    path = root / name
+def _name_source(root: Path, row: Row, files: dict[str, tuple[object, ...]]) -> str:
+    path = root / row["path"]
     absolute = str(path.absolute())
     if absolute not in files:
         try:

@@ -22,6 +22,7 @@ from callshot.records import (
     Reject,
     Segmentation,
 )
+from callshot.report.progress import format_time
 from callshot.report.terminal import make_table, print_lines
 from callshot.spans import Spans
 
@@ -155,20 +156,8 @@ def _format_durations(durations: DurationStats) -> list[str]:
         durations.longest_s,
         durations.deviation_s,
     )
-    total = _format_total(durations.total_s)
+    total = format_time(durations.total_s, 1)
     return [total, *(f"{value:.2f} s" for value in values)]
-
-
-def _format_total(seconds: float) -> str:
-    """Return a duration in the unit that people use.
-
-    >>> _format_total(42), _format_total(3336), _format_total(206640)
-    ('42.0 s', '55.6 min', '57.4 h')
-    """
-    for unit_s, unit in ((3600, "h"), (60, "min")):
-        if seconds >= 2 * unit_s:
-            return f"{seconds / unit_s:.1f} {unit}"
-    return f"{seconds:.1f} s"
 
 
 def _show_labels(

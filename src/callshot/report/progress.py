@@ -84,21 +84,23 @@ class LineProgress:
         done = min(self._done, 1.0)
         left = "time left not known"
         if done > 0:
-            left = f"{_format_time(spent_s * (1 - done) / done)} left"
+            left = f"{format_time(spent_s * (1 - done) / done)} left"
         self._console.print(
-            f"{done:4.0%}  {printable(name)}  {_format_time(spent_s)}, {left}",
+            f"{done:4.0%}  {printable(name)}  {format_time(spent_s)}, {left}",
             markup=False,
             highlight=False,
         )
 
 
-def _format_time(seconds: float) -> str:
-    """Return a time in the unit that people use.
+def format_time(seconds: float, digits: int = 0) -> str:
+    """Return a time in the unit that people use; `digits` are those of seconds.
 
-    >>> _format_time(42), _format_time(150), _format_time(9000)
+    >>> format_time(42), format_time(150), format_time(9000)
     ('42 s', '2.5 min', '2.5 h')
+    >>> format_time(42, 1), format_time(3336, 1), format_time(206640, 1)
+    ('42.0 s', '55.6 min', '57.4 h')
     """
     for unit_s, unit in ((3600, "h"), (60, "min")):
         if seconds >= 2 * unit_s:
             return f"{seconds / unit_s:.1f} {unit}"
-    return f"{seconds:.0f} s"
+    return f"{seconds:.{digits}f} s"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from callshot.errors import count_text
 from callshot.fewshot.crossover import first_lasting
 from callshot.fewshot.label_budget import has_gains, recommended_class
 from callshot.records.frames import Frame
@@ -106,11 +107,10 @@ def _describe_behind(context: Context, name: str, rows: Frame) -> str:
 def _describe_clear(
     context: Context, name: str, rows: Frame, clear: Point
 ) -> tuple[str, str]:
-    noun = "example" if clear["k"] == 1 else "examples"
     point = _few_or_first(context, rows, clear)
     few = _with_reason(context, point["k"], "the first where this is clear")
     margin = format_margin(point)
-    answer = f"From {clear['k']} {noun} on"
+    answer = f"From {count_text(clear['k'], 'example')} on"
     return answer, f"With {few}, {name} on the same examples is ahead by {margin}."
 
 
