@@ -10,6 +10,8 @@ import polars as pl
 from callshot.corpus.mixing import mix_example
 from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.segments import segment_corpus
+from callshot.detection.background import find_free
+from callshot.detection.examples import place_windows
 from callshot.detection.index.index_files import open_index
 from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.index.windows import (
@@ -18,13 +20,11 @@ from callshot.detection.index.windows import (
     find_spec,
     make_grid,
 )
-from callshot.detection.learning.embed_calls import place_windows
-from callshot.detection.learning.mix_examples import (
+from callshot.detection.mix_examples import (
     BackgroundFile,
     read_quiet_windows,
     split_call,
 )
-from callshot.detection.models.background import find_free
 
 Array = np.ndarray
 

@@ -21,24 +21,23 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from callshot.detection.models.background import (
+from callshot.detection.background import (
     Background,
     BackgroundRecording,
 )
-from callshot.detection.models.detector import (
+from callshot.detection.detector import (
     HIGHEST_AIM,
     Detector,
     find_thresholds,
     make_detectors,
 )
-from callshot.detection.models.model import (
+from callshot.detection.find_events import ActiveWindows, Spacing, merge_windows
+from callshot.detection.matching import match_events
+from callshot.detection.model import (
     AudioSettings,
     Provenance,
     make_model,
 )
-from callshot.detection.scans.active_windows import ActiveWindows
-from callshot.detection.scans.merge_windows import Spacing, merge_windows
-from callshot.detection.scores.event_matching import match_events
 from callshot.spans import Spans
 from detector_examples import (
     Array,

@@ -36,7 +36,7 @@ from callshot.detection.index.index_files import (
     write_record,
     write_span,
 )
-from callshot.detection.models.model_file import write_model
+from callshot.detection.model import write_model
 from callshot.records import Embeddings
 from table import parser, show
 

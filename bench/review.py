@@ -30,8 +30,8 @@ from callshot.detection.index.index_files import (
     write_record,
     write_span,
 )
-from callshot.detection.scans.scan_files import ScanOutput, scan_files
-from callshot.detection.scans.scan_source import IndexingOptions, ScanOptions
+from callshot.detection.scan import IndexingOptions, ScanOptions
+from callshot.detection.scan_files import ScanOutput, scan_files
 from callshot.review.server import ServerOptions, open_review
 from callshot.review.sources import SourceOptions
 from child_processes import run_child

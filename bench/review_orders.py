@@ -20,12 +20,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from callshot.detection.events.events import open_recordings, read_events
+from callshot.detection.detector import make_detector
+from callshot.detection.events import open_recordings, read_events
 from callshot.detection.index.index_recordings import index_recordings
-from callshot.detection.learning.learn import learn
-from callshot.detection.models.detector import make_detector
-from callshot.detection.models.model import Model, make_model
-from callshot.detection.scans.scan import find_window_aim, scan
+from callshot.detection.learn import learn
+from callshot.detection.model import Model, make_model
+from callshot.detection.scan import find_window_aim, scan
 from callshot.records import IntArray
 from callshot.review.items import Items, make_items
 from callshot.review.model_scores import (

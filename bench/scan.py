@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
+from callshot.detection.background import Background, BackgroundRecording
 from callshot.detection.index.index_files import (
     INDEX,
     IndexedRecording,
@@ -29,17 +30,15 @@ from callshot.detection.index.index_files import (
     write_span,
 )
 from callshot.detection.index.index_recordings import index_recordings
-from callshot.detection.learning.learn import learn
-from callshot.detection.models.background import Background, BackgroundRecording
-from callshot.detection.models.model import (
+from callshot.detection.learn import learn
+from callshot.detection.model import (
     AudioSettings,
     Provenance,
     make_model,
+    write_model,
 )
-from callshot.detection.models.model_file import write_model
-from callshot.detection.scans.scan import scan
-from callshot.detection.scans.scan_files import ScanOutput, scan_files
-from callshot.detection.scans.scan_source import IndexingOptions, ScanOptions
+from callshot.detection.scan import IndexingOptions, ScanOptions, scan
+from callshot.detection.scan_files import ScanOutput, scan_files
 from callshot.files import sha256_text
 from callshot.spans import Spans
 from child_processes import peak_mb, run_child, run_to_end, start_child

@@ -27,13 +27,13 @@ import numpy as np
 import polars as pl
 
 from callshot.corpus.synthetic.site import synthesise_soundscape
-from callshot.detection.models.background import (
+from callshot.detection.background import (
     ANNOTATED,
     MAX_WINDOWS,
     UNLABELLED,
     WITHOUT_CALLS,
 )
-from callshot.detection.models.detector import find_thresholds
+from callshot.detection.detector import find_thresholds
 from detector_examples import (
     Array,
     Embedder,

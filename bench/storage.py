@@ -17,10 +17,10 @@ import soundfile
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from callshot.detection.index.index_files import open_index
-from callshot.detection.learning.learn import learn
-from callshot.detection.models.model_file import write_model
-from callshot.detection.scans.scan_files import ScanOutput, scan_files
-from callshot.detection.scans.scan_source import IndexingOptions, ScanOptions
+from callshot.detection.learn import learn
+from callshot.detection.model import write_model
+from callshot.detection.scan import IndexingOptions, ScanOptions
+from callshot.detection.scan_files import ScanOutput, scan_files
 from callshot.storage import home, range_reader, to_path
 from callshot.storage.local_copies import COPIES
 from stores import (

@@ -22,7 +22,7 @@ from scipy import fft
 import callshot
 from callshot.corpus.mixing import SNRS_DB
 from callshot.corpus.synthetic import make_corpus
-from callshot.detection.learning.embed_mixed_segments import (
+from callshot.detection.embed_mixed_segments import (
     BackgroundMix,
     embed_recorded_segments,
 )

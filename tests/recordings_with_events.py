@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import soundfile
 
-from callshot.detection.events.events import events_frame
+from callshot.detection.events import events_frame
 
 RATE_HZ = 4410
 # Lengths that are no round numbers of seconds.

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from callshot.detection.events.events import events_frame
+from callshot.detection.events import events_frame
 from callshot.files import sha256_file
 from callshot.report.provenance_file import format_provenance
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import uvicorn
 
-from callshot.detection.learning.learn import learn
-from callshot.detection.scans.scan_files import ScanOutput, scan_files
-from callshot.detection.scans.scan_source import IndexingOptions, ScanOptions
+from callshot.detection.learn import learn
+from callshot.detection.scan import IndexingOptions, ScanOptions
+from callshot.detection.scan_files import ScanOutput, scan_files
 from callshot.review.server import LOOPBACK, ServerOptions, listen, open_review
 from callshot.review.sources import SourceOptions
 from callshot.review.web import make_app

@@ -3,9 +3,14 @@
 import numpy as np
 import pytest
 
-from callshot.detection.events import activity, clips, exports
-from callshot.detection.scans import scan_files, segment_labels
-from callshot.detection.scores import score_files
+from callshot.detection import (
+    activity,
+    clips,
+    exports,
+    scan_files,
+    score,
+    segment_labels,
+)
 from callshot.errors import OutputError
 from callshot.files import WORK_FOLDER, check_own_folder
 from callshot.report import band_coverage, results
@@ -182,7 +187,7 @@ def write_results(folder, provenance):
     "provenance",
     [
         results.PROVENANCE,
-        score_files.PROVENANCE,
+        score.PROVENANCE,
         scan_files.PROVENANCE,
         segment_labels.PROVENANCE,
         activity.PROVENANCE,

@@ -34,11 +34,10 @@ if TYPE_CHECKING:
     from callshot.detection.index.find_windows import find_windows
     from callshot.detection.index.index_files import Index, open_index
     from callshot.detection.index.index_recordings import index_recordings
-    from callshot.detection.learning.learn import learn
-    from callshot.detection.models.model import Model
-    from callshot.detection.models.model_file import load_model
-    from callshot.detection.scans.scan import ScanResult, scan
-    from callshot.detection.scores.score import DetectionScores, score_detections
+    from callshot.detection.learn import learn
+    from callshot.detection.model import Model, load_model
+    from callshot.detection.scan import ScanResult, scan
+    from callshot.detection.score import DetectionScores, score_detections
     from callshot.distributed.connect import open_cluster
     from callshot.encoders.availability import list_encoders
     from callshot.errors import CallshotError
@@ -64,17 +63,17 @@ _MODULES = {
     "BaselineResults": "baselines.run",
     "CallshotError": "errors",
     "CentroidClassifier": "fewshot.estimator",
-    "DetectionScores": "detection.scores.score",
+    "DetectionScores": "detection.score",
     "Embeddings": "records",
     "Evaluation": "records",
     "Folds": "records",
     "AnnotationOptions": "corpus.annotations",
     "Index": "detection.index.index_files",
-    "Model": "detection.models.model",
+    "Model": "detection.model",
     "Spans": "spans",
     "TransferEvaluation": "records",
     "Protocol": "fewshot.protocol",
-    "ScanResult": "detection.scans.scan",
+    "ScanResult": "detection.scan",
     "SegmentationOptions": "corpus.options",
     "Segmentation": "records",
     "check_folds": "fewshot.folds",
@@ -84,10 +83,10 @@ _MODULES = {
     "find_windows": "detection.index.find_windows",
     "index_recordings": "detection.index.index_recordings",
     "labels_for_target": "fewshot.label_budget",
-    "learn": "detection.learning.learn",
+    "learn": "detection.learn",
     "list_encoders": "encoders.availability",
     "load_audio": "corpus.audio",
-    "load_model": "detection.models.model_file",
+    "load_model": "detection.model",
     "make_folds": "fewshot.folds",
     "open_cluster": "distributed.connect",
     "open_index": "detection.index.index_files",
@@ -96,8 +95,8 @@ _MODULES = {
     "read_segments": "corpus.segment_table",
     "read_tables": "tables.embedding_tables",
     "rerun_episode": "fewshot.single_episode",
-    "scan": "detection.scans.scan",
-    "score_detections": "detection.scores.score",
+    "scan": "detection.scan",
+    "score_detections": "detection.score",
     "segment": "api",
     "synthesise_soundscape": "corpus.synthetic.site",
     "train_baselines": "api",

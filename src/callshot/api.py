@@ -18,7 +18,7 @@ from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.renaming import Renames, make_annotation_options
 from callshot.corpus.segment_table import read_segments
 from callshot.corpus.segments import segment_corpus
-from callshot.detection.learning.embed_mixed_segments import (
+from callshot.detection.embed_mixed_segments import (
     BackgroundMix,
     check_no_cluster,
     embed_recorded_segments,

@@ -11,21 +11,21 @@ import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callshot.detection.events.activity import (
+from callshot.detection.activity import (
     Activity,
     count_activity,
     find_recorded_times,
     make_activity_files,
     write_activity,
 )
-from callshot.detection.events.events import events_frame, open_recordings, read_events
-from callshot.detection.events.pictures import (
+from callshot.detection.events import events_frame, open_recordings, read_events
+from callshot.detection.index.clock import RecordedTime
+from callshot.detection.pictures import (
     choose_labels,
     find_short,
     make_map,
     plan_activity,
 )
-from callshot.detection.index.clock import RecordedTime
 from callshot.errors import InputError
 from callshot.report.figures.figure_io import open_figure
 from test_cli import run

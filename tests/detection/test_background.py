@@ -8,11 +8,10 @@ import pytest
 import soundfile as sf
 
 import callshot
-from callshot.detection.learning.learn import learn
-from callshot.detection.models import background as background_module
-from callshot.detection.models.background import find_free, find_sampled
-from callshot.detection.models.model import merge_models
-from callshot.detection.models.model_file import load_model, write_model
+from callshot.detection import background as background_module
+from callshot.detection.background import find_free, find_sampled
+from callshot.detection.learn import learn
+from callshot.detection.model import load_model, merge_models, write_model
 from callshot.errors import InputError
 from field_recordings import write_site
 

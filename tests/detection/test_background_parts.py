@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from callshot.detection.models.background import (
+from callshot.detection.background import (
     MAX_PARTS,
     Background,
     BackgroundRecording,

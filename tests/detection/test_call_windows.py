@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callshot.corpus.audio import load_audio, probe
-from callshot.detection.learning.embed_calls import (
+from callshot.detection.examples import (
     cut_windows,
     default_window_s,
     find_grid,
     place_windows,
 )
-from callshot.detection.models.model import AudioSettings
+from callshot.detection.model import AudioSettings
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.encode import Encoder
 from callshot.errors import OptionError

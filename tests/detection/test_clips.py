@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from callshot.detection.events import clips
-from callshot.detection.events.clips import ClipOptions, choose_events, write_clips
-from callshot.detection.events.events import (
+from callshot.detection import clips
+from callshot.detection.clips import ClipOptions, choose_events, write_clips
+from callshot.detection.events import (
     RecordingFolder,
     events_frame,
     open_recordings,
     read_events,
 )
-from callshot.detection.events.pictures import (
+from callshot.detection.pictures import (
     draw_spectrogram,
     measure_spectrogram,
 )

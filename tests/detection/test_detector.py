@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from sklearn.covariance import ledoit_wolf
 
-from callshot.detection.models.background import (
+from callshot.detection.background import (
     Background,
     BackgroundRecording,
     find_discriminants,
     measure_spreads,
     score_held_out,
 )
-from callshot.detection.models.detector import (
+from callshot.detection.detector import (
     choose_thresholds,
     find_robust_thresholds,
     find_thresholds,
@@ -21,7 +21,7 @@ from callshot.detection.models.detector import (
     make_detectors,
     trim_background,
 )
-from callshot.detection.models.model import (
+from callshot.detection.model import (
     AudioSettings,
     Provenance,
     make_model,

@@ -19,7 +19,7 @@ from callshot.corpus.mixing import (
     mix_call,
     mix_spans,
 )
-from callshot.detection.learning.embed_mixed_segments import (
+from callshot.detection.embed_mixed_segments import (
     BackgroundMix,
     embed_recorded_segments,
 )

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
-from callshot.detection.scores.event_matching import (
+from callshot.detection.matching import (
     UNMATCHED,
     interval_iou,
     match_events,

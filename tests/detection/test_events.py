@@ -5,7 +5,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from callshot.detection.events.events import (
+from callshot.detection.events import (
     complete_events,
     open_recordings,
     read_events,

@@ -5,10 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from callshot.detection.learning.learn import learn
-from callshot.detection.models.detector import make_detector
-from callshot.detection.models.expected_recall import expect_recall
-from callshot.detection.models.model_summary import describe_model
+from callshot.detection.detector import make_detector
+from callshot.detection.learn import learn
+from callshot.detection.model_summary import describe_model, expect_recall
 from field_recordings import write_site
 from rows_of_spans import list_rows
 

@@ -11,13 +11,13 @@ import pytest
 import soundfile
 from polars.testing import assert_frame_equal
 
-from callshot.detection.events.events import (
+from callshot.detection.events import (
     RecordingFolder,
     events_frame,
     open_recordings,
     read_events,
 )
-from callshot.detection.events.exports import export_events
+from callshot.detection.exports import export_events
 from callshot.errors import InputError, OptionError, OutputError
 from recordings_with_events import DURATIONS_S, RATE_HZ, make_events, make_recordings
 from sounds import record

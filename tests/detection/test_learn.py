@@ -9,8 +9,8 @@ import soundfile as sf
 
 import callshot
 from callshot.corpus.segment_table import write_segment_table
-from callshot.detection.learning.learn import learn
-from callshot.detection.models.model_file import load_model, write_model
+from callshot.detection.learn import learn
+from callshot.detection.model import load_model, write_model
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.encode import open_encoder
 from callshot.errors import InputError, OptionError

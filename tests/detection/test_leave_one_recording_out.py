@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callshot.detection.models.leave_one_recording_out import (
+from callshot.detection.model_summary import (
     LabelledVectors,
     decide_by_others,
     find_testable,

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callshot.detection.scans.active_windows import ActiveWindows
-from callshot.detection.scans.merge_windows import Spacing, merge_windows
+from callshot.detection.find_events import ActiveWindows, Spacing, merge_windows
 from literal_events import NONE, literal_events
 
 CALL_S = np.array([1.0, 0.25, 5.0])

@@ -8,18 +8,23 @@ import soundfile as sf
 
 import callshot
 from callshot.corpus.mixing import mix_example
+from callshot.detection.background import MAX_WINDOWS
 from callshot.detection.index.windows import WindowEncoder, find_spec, make_grid
-from callshot.detection.learning.learn import learn
-from callshot.detection.learning.mix_examples import (
+from callshot.detection.learn import learn
+from callshot.detection.mix_examples import (
     BackgroundFile,
     read_quiet_windows,
     sample_index,
 )
-from callshot.detection.models.background import MAX_WINDOWS
-from callshot.detection.models.example_clips import MAX_CLIPS, to_pcm
-from callshot.detection.models.model import describe_locations, merge_models
-from callshot.detection.models.model_file import load_model, write_model
-from callshot.detection.scans.scan import scan
+from callshot.detection.model import (
+    MAX_CLIPS,
+    describe_locations,
+    load_model,
+    merge_models,
+    to_pcm,
+    write_model,
+)
+from callshot.detection.scan import scan
 from callshot.errors import InputError, OptionError
 from field_recordings import RATE_HZ, add_tone, write_site
 
@@ -240,9 +245,9 @@ def test_a_large_index_is_sampled_evenly(field, tmp_path, monkeypatch):
     ).index
     background = sample_index(index)
     assert len(background.vectors) == len(index) == 240 <= MAX_WINDOWS
-    monkeypatch.setattr("callshot.detection.learning.mix_examples.MAX_WINDOWS", 120)
+    monkeypatch.setattr("callshot.detection.mix_examples.MAX_WINDOWS", 120)
     sampled = sample_index(index)
     np.testing.assert_array_equal(sampled.vectors, background.vectors[::2])
     assert sampled.hours == pytest.approx(120 * 0.5 / 3600)
-    monkeypatch.setattr("callshot.detection.learning.mix_examples.MAX_WINDOWS", 50)
+    monkeypatch.setattr("callshot.detection.mix_examples.MAX_WINDOWS", 50)
     assert sample_index(index) is None

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from callshot.detection.learning.learn import learn
-from callshot.detection.models.model_file import load_model, write_model
+from callshot.detection.learn import learn
+from callshot.detection.model import load_model, write_model
 from callshot.errors import InputError
 from sounds import record
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from callshot.detection.models.model import (
+from callshot.detection.model import (
     AudioSettings,
     Provenance,
     make_model,
 )
-from callshot.detection.models.model_summary import (
+from callshot.detection.model_summary import (
     class_table,
     describe_limits,
     describe_model,

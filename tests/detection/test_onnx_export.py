@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from callshot.detection.models.model import (
+from callshot.detection.model import (
     AudioSettings,
     Provenance,
     make_model,
+    score_vectors,
 )
-from callshot.detection.scans.onnx_export import export_onnx
-from callshot.detection.scans.segment_labels import score_vectors
+from callshot.detection.onnx_export import export_onnx
 from callshot.errors import InputError, OptionError
 from rows_of_spans import make_examples
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score
 
-from callshot.detection.scores.ranked_detections import (
+from callshot.detection.matching import (
     CORRECT,
     FALSE_ALARM,
     RankedDetections,

@@ -14,16 +14,15 @@ import pytest
 import soundfile as sf
 
 import callshot
-from callshot.detection.events.clips import ClipOptions
-from callshot.detection.events.events import open_recordings, read_events
+from callshot.detection import scan_files as scan_output
+from callshot.detection.clips import ClipOptions
+from callshot.detection.events import open_recordings, read_events
+from callshot.detection.find_events import decide
 from callshot.detection.index import add_recording, span_writer
 from callshot.detection.index.index_recordings import index_recordings
-from callshot.detection.learning.learn import learn
-from callshot.detection.scans import scan_files as scan_output
-from callshot.detection.scans.active_windows import decide
-from callshot.detection.scans.scan import median_lengths, scan
-from callshot.detection.scans.scan_files import ScanOutput, scan_files
-from callshot.detection.scans.scan_source import IndexingOptions, ScanOptions
+from callshot.detection.learn import learn
+from callshot.detection.scan import IndexingOptions, ScanOptions, median_lengths, scan
+from callshot.detection.scan_files import ScanOutput, scan_files
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.records import FAILURES, Finding
 from callshot.report import local_folder

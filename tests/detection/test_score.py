@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 import callshot
 from callshot.cli import app
-from callshot.detection.events.exports import export_events
-from callshot.detection.scores.score import ScoreOptions
+from callshot.detection.exports import export_events
+from callshot.detection.score import ScoreOptions
 from callshot.errors import InputError, OptionError
 from recordings_with_events import DURATIONS_S, make_events, make_recordings
 

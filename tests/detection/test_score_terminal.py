@@ -5,7 +5,7 @@ import io
 import polars as pl
 from rich.console import Console
 
-from callshot.detection.scores.score import DetectionScores
+from callshot.detection.score import DetectionScores
 from callshot.detection.terminal import show_scores
 from callshot.records.frames import CALL_DENSITY
 

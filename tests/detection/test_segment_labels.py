@@ -7,16 +7,17 @@ import pytest
 import callshot
 from callshot import Protocol, rerun_episode
 from callshot.corpus.segment_table import write_segment_table
-from callshot.detection.learning.learn import learn
-from callshot.detection.models.model import (
+from callshot.detection.learn import learn
+from callshot.detection.model import (
     AudioSettings,
     Provenance,
-    make_model,
-)
-from callshot.detection.models.model_file import load_model, write_model
-from callshot.detection.scans.segment_labels import (
-    SEGMENT_LABELS,
     check_classes,
+    load_model,
+    make_model,
+    write_model,
+)
+from callshot.detection.segment_labels import (
+    SEGMENT_LABELS,
     label_segments,
     scan_segment_files,
 )
@@ -186,7 +187,7 @@ def test_a_damaged_model_is_one_line(study, tmp_path):
 
 def test_a_model_of_a_newer_callshot_asks_for_an_update(tmp_path, monkeypatch):
     model = make_small_model(["hoot", "bark"], [[1.0], [2.0]])
-    monkeypatch.setattr("callshot.detection.models.model_file.VERSION", 2)
+    monkeypatch.setattr("callshot.detection.model.VERSION", 2)
     write_model(model, tmp_path / "model.npz")
     monkeypatch.undo()
     with pytest.raises(InputError, match=r"version 2, .* reads up to 1; update"):

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import callshot
 from callshot.cli import app
-from callshot.detection.scores.event_matching import interval_iou
+from callshot.detection.matching import interval_iou
 
 COLUMNS = ["recording", "start_s", "end_s", "label", "score"]
 HOUR = {"a.wav": 3600.0}

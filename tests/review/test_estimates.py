@@ -3,7 +3,7 @@ import pytest
 from scipy.stats import binomtest
 from sklearn.metrics import cohen_kappa_score
 
-from callshot.detection.events.events import events_frame
+from callshot.detection.events import events_frame
 from callshot.review.decisions import Decisions
 from callshot.review.estimates import (
     Precision,

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from callshot.detection.models.example_clips import Clips
-from callshot.detection.models.model import AudioSettings, Provenance, make_model
+from callshot.detection.model import AudioSettings, Clips, Provenance, make_model
 from callshot.review.examples import make_example_clip
 from rows_of_spans import make_examples
 

@@ -2,13 +2,13 @@ import numpy as np
 import pytest
 from scipy.linalg import cho_factor
 
-from callshot.detection.models.detector import make_detector
-from callshot.detection.models.model import (
+from callshot.detection.detector import make_detector
+from callshot.detection.model import (
     AudioSettings,
     Provenance,
+    load_model,
     make_model,
 )
-from callshot.detection.models.model_file import load_model
 from callshot.review.model_scores import BackgroundMetric, ModelScores
 from callshot.spans import concat_spans
 from rows_of_spans import make_examples

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from callshot.cli import app
 from callshot.corpus.annotations import read_annotations
-from callshot.detection.models.model_file import load_model
+from callshot.detection.model import load_model
 from callshot.review.results import read_review
 from served_review import serve
 

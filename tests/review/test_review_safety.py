@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from callshot.detection.events.events import events_frame
+from callshot.detection.events import events_frame
 from callshot.errors import InputError
 from callshot.review import web
 from callshot.review.items import make_items

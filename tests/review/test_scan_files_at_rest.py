@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from byte_damage import damage_bytes
 from callshot.cli import app
-from callshot.detection.events.events import read_events
+from callshot.detection.events import read_events
 from callshot.errors import InputError
 from callshot.review.sources import SourceOptions, open_source
 from callshot.study.verify import verify_path

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import callshot
-from callshot.detection.scans.scan_files import ScanOutput, scan_files
-from callshot.detection.scans.scan_source import IndexingOptions, ScanOptions
+from callshot.detection.scan import IndexingOptions, ScanOptions
+from callshot.detection.scan_files import ScanOutput, scan_files
 from callshot.errors import InputError
 from callshot.storage import remote_path, to_path
 from stores import BUCKET, SECRET, serve_files, upload

@@ -10,8 +10,8 @@ from callshot import index_recordings, learn, open_index, scan
 from callshot.corpus.recordings import find_recordings
 from callshot.detection.index import index_files, index_on_cluster, span_writer
 from callshot.detection.index.index_files import Index
-from callshot.detection.scans.scan_files import ScanOutput, scan_files
-from callshot.detection.scans.scan_source import IndexingOptions, ScanOptions
+from callshot.detection.scan import IndexingOptions, ScanOptions
+from callshot.detection.scan_files import ScanOutput, scan_files
 from callshot.errors import InputError, OutputError
 from callshot.storage import range_reader, to_path
 from cluster_jobs import ClusterHere

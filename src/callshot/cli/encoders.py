@@ -28,7 +28,7 @@ from callshot.errors import OptionError, count_text, printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from callshot.detection.learning.embed_mixed_segments import BackgroundMix
+    from callshot.detection.embed_mixed_segments import BackgroundMix
     from callshot.records import Embeddings, Reject
 
 MAX_REJECTS = 8  # shown on screen
@@ -191,7 +191,7 @@ def _print_embedded(
 
 def _make_mix(recordings: Path | None, snr_db: str | None) -> "BackgroundMix | None":
     from callshot.cli.synth import parse_numbers  # registers synth, which comes last
-    from callshot.detection.learning.embed_mixed_segments import BackgroundMix
+    from callshot.detection.embed_mixed_segments import BackgroundMix
 
     if recordings is None:
         if snr_db is not None:

@@ -22,8 +22,8 @@ from callshot.errors import OptionError, count_text, printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from callshot.detection.learning.example_calls import LearningOptions
-    from callshot.detection.learning.learn import LearningResult
+    from callshot.detection.examples import LearningOptions
+    from callshot.detection.learn import LearningResult
     from callshot.encoders.embed import EmbedOptions
     from callshot.records import Progress, Reject
 
@@ -148,8 +148,8 @@ def learn(
 
     Example: callshot learn recordings -a selections --encoder birdnet-v2.4 --out calls.npz
     """
-    from callshot.detection.learning.example_calls import LearningOptions
-    from callshot.detection.learning.learn import learn_files
+    from callshot.detection.examples import LearningOptions
+    from callshot.detection.learn import learn_files
 
     review, add = _find_review(examples, add)
     options = LearningOptions(
@@ -178,7 +178,7 @@ def learn(
 
 def _print_result(result: "LearningResult", out: Path) -> None:
     """Print what became of the examples."""
-    from callshot.detection.models.model_summary import (
+    from callshot.detection.model_summary import (
         describe_limits,
         describe_low_recall,
     )
@@ -232,7 +232,7 @@ def _learn_review(
     progress: "Progress",
 ) -> "LearningResult":
     """Learn from a review, which has annotations of its own, and settings if it has a model."""
-    from callshot.detection.learning.example_calls import LearningOptions
+    from callshot.detection.examples import LearningOptions
     from callshot.review.learn_review import learn_review_files
 
     if add is not None and options != LearningOptions(
@@ -277,8 +277,8 @@ def model(path: ModelFile) -> None:
 
     Example: callshot model calls.npz
     """
-    from callshot.detection.models.model_file import load_model
-    from callshot.detection.models.model_summary import describe_model
+    from callshot.detection.model import load_model
+    from callshot.detection.model_summary import describe_model
 
     for line in describe_model(load_model(path)):
         print(printable(line))
@@ -300,8 +300,8 @@ def export(
 
     Example: callshot export calls.npz --onnx calls.onnx
     """
-    from callshot.detection.models.model_file import load_model
-    from callshot.detection.scans.onnx_export import check_onnx_path, export_onnx
+    from callshot.detection.model import load_model
+    from callshot.detection.onnx_export import check_onnx_path, export_onnx
 
     check_onnx_path(onnx)
     learned = load_model(path)

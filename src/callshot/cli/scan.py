@@ -22,8 +22,8 @@ from callshot.cli.options import (
 from callshot.errors import OptionError, count_text, printable
 
 if TYPE_CHECKING:
-    from callshot.detection.scans.scan_files import ScanOutput
-    from callshot.detection.scans.scan_source import ScanOptions
+    from callshot.detection.scan import ScanOptions
+    from callshot.detection.scan_files import ScanOutput
 
 
 @dataclass
@@ -99,7 +99,7 @@ class EventOptions:
     def scan_options(self) -> "ScanOptions":
         """Return how windows become events."""
         from callshot.cli.score import parse_rate  # later: --help lists scan first
-        from callshot.detection.scans.scan_source import ScanOptions
+        from callshot.detection.scan import ScanOptions
 
         aim = parse_rate(self.false_alarms)
         assert aim is not None  # there is a default
@@ -107,8 +107,8 @@ class EventOptions:
 
     def output(self) -> "ScanOutput":
         """Return which files are written."""
-        from callshot.detection.events.clips import ClipOptions
-        from callshot.detection.scans.scan_files import ScanOutput
+        from callshot.detection.clips import ClipOptions
+        from callshot.detection.scan_files import ScanOutput
 
         clips = None
         if self.clips is not None:
@@ -187,8 +187,8 @@ def _scan_recordings(
 ) -> None:
     from rich.console import Console
 
-    from callshot.detection.scans.scan_files import scan_files
-    from callshot.detection.scans.scan_source import IndexingOptions
+    from callshot.detection.scan import IndexingOptions
+    from callshot.detection.scan_files import scan_files
     from callshot.detection.terminal import show_scan
 
     indexing = IndexingOptions(
@@ -219,7 +219,7 @@ def _name_segments(
     audio: Path | None,
     quiet: bool,
 ) -> None:
-    from callshot.detection.scans.segment_labels import scan_segment_files
+    from callshot.detection.segment_labels import scan_segment_files
 
     with run_with_progress("opening the encoder", quiet=quiet) as progress:
         result = scan_segment_files(

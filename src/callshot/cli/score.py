@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from callshot.corpus.annotations import AnnotationOptions
-    from callshot.detection.events.clips import ClipOptions
-    from callshot.detection.events.events import EventTable
+    from callshot.detection.clips import ClipOptions
+    from callshot.detection.events import EventTable
     from callshot.records import Progress
     from callshot.records.frames import Frame
     from callshot.review.results import ReviewResults
@@ -157,8 +157,7 @@ def score(
     """
     from rich.console import Console
 
-    from callshot.detection.scores.score import score_detections
-    from callshot.detection.scores.score_files import open_scores, write_scores
+    from callshot.detection.score import open_scores, score_detections, write_scores
     from callshot.detection.terminal import show_scores
 
     options = scoring.keywords()
@@ -261,7 +260,7 @@ def convert(
     from rich.console import Console
 
     from callshot.corpus.renaming import make_annotation_options
-    from callshot.detection.events.clips import ClipOptions
+    from callshot.detection.clips import ClipOptions
     from callshot.detection.terminal import show_rejects
 
     annotation_options = make_annotation_options(
@@ -291,8 +290,8 @@ def _convert(
     annotation_options: "AnnotationOptions",
 ) -> "tuple[EventTable, list[Path]]":
     """Write the events of files, or the confirmed calls of a review."""
-    from callshot.detection.events.events import EventTable
-    from callshot.detection.events.exports import convert_files
+    from callshot.detection.events import EventTable
+    from callshot.detection.exports import convert_files
     from callshot.review.journal import is_review
     from callshot.review.results import convert_review
 
@@ -323,9 +322,9 @@ class _MoreFiles:
         self, table: "EventTable", out: Path, progress: "Progress"
     ) -> "Iterator[str]":
         """Write the files to folders in `out`; yield what was written."""
-        from callshot.detection.events.activity import write_activity
-        from callshot.detection.events.clips import write_clips
-        from callshot.detection.events.events import open_recordings
+        from callshot.detection.activity import write_activity
+        from callshot.detection.clips import write_clips
+        from callshot.detection.events import open_recordings
 
         if self.recordings is None:
             return

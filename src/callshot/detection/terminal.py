@@ -8,11 +8,11 @@ from rich.console import Console
 from rich.text import Text
 
 from callshot.corpus.notes import group_rejects
-from callshot.detection.models.background import WITHOUT_CALLS
-from callshot.detection.models.detector import HIGHEST_AIM
-from callshot.detection.scans.scan import ScanResult
-from callshot.detection.scans.scan_files import FORMATS, INDEX_FOLDER, TABLES
-from callshot.detection.scores.score import DetectionScores
+from callshot.detection.background import WITHOUT_CALLS
+from callshot.detection.detector import HIGHEST_AIM
+from callshot.detection.scan import ScanResult
+from callshot.detection.scan_files import FORMATS, INDEX_FOLDER, TABLES
+from callshot.detection.score import DetectionScores
 from callshot.errors import count_text, printable
 from callshot.records import Reject
 from callshot.records.frames import DETECTION_METRICS, Frame, unique_values

@@ -14,7 +14,7 @@ from callshot.review.session import Review
 from callshot.review.sound import FULL_SCALE, Clip
 
 if TYPE_CHECKING:
-    from callshot.detection.models.model import Model
+    from callshot.detection.model import Model
     from callshot.review.score_worker import Scores
 
 MAX_CLASSES = 2

@@ -6,10 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from callshot.detection.learning.example_calls import AUTO, NONE, LearningOptions
-from callshot.detection.learning.learn import LearningResult, learn_examples
-from callshot.detection.models.model import Model, merge_models
-from callshot.detection.models.model_file import check_model_path, load_model
+from callshot.detection.examples import AUTO, NONE, LearningOptions
+from callshot.detection.learn import LearningResult, learn_examples
+from callshot.detection.model import Model, check_model_path, load_model, merge_models
 from callshot.encoders.embed import EmbedOptions
 from callshot.encoders.joined_encoder import find_joined_encoder
 from callshot.errors import InputError, OptionError

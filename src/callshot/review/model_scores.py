@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
+from callshot.detection.background import scale_to_background
+from callshot.detection.detector import MIN_WINDOWS, choose_background
 from callshot.detection.index.index_files import Index, IndexedRecording, Rows
-from callshot.detection.models.background import scale_to_background
-from callshot.detection.models.detector import MIN_WINDOWS, choose_background
-from callshot.detection.models.model import Model
+from callshot.detection.model import Model
 from callshot.errors import InputError
 from callshot.fewshot.classifiers import shrink_covariance
 from callshot.fewshot.estimator import CentroidClassifier

@@ -14,8 +14,8 @@ from typing import Any
 import polars as pl
 
 from callshot.corpus.recordings import Library
-from callshot.detection.events.events import RecordingFolder, open_recordings
-from callshot.detection.events.exports import EXPORTS, check_format, export_events
+from callshot.detection.events import RecordingFolder, open_recordings
+from callshot.detection.exports import EXPORTS, check_format, export_events
 from callshot.errors import CallshotError, InputError, OptionError, RequestError
 from callshot.records import Recording
 from callshot.records.frames import EVENTS, Frame

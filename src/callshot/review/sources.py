@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from callshot.corpus.segment_table import SEGMENTS, read_segments
-from callshot.detection.events.events import events_frame
+from callshot.detection.events import events_frame
 from callshot.detection.index.clock import find_clock_time, shift_clock
 from callshot.detection.index.index_files import Index, is_index, open_index
 from callshot.errors import InputError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from callshot.review.model_scores import ModelScores
 import math
 
-from callshot.detection.events.events import complete_events
+from callshot.detection.events import complete_events
 from callshot.records.frames import EVENTS
 from callshot.records.parquet import read_parquet
 from callshot.report.provenance_file import check_result, read_intact_provenance
@@ -223,7 +223,7 @@ def _plan_scores(
         return None, "the index of the scan is not where it was; give --index"
 
     def load(folder: Path) -> "ModelScores":
-        from callshot.detection.models.model_file import load_model
+        from callshot.detection.model import load_model
         from callshot.review.model_scores import ModelScores, make_metric, open_vectors
 
         _check_model(model, facts)

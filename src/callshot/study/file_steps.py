@@ -32,7 +32,7 @@ from callshot.corpus.segment_table import (
     write_segmentation,
 )
 from callshot.corpus.segments import segment_corpus
-from callshot.detection.learning.embed_mixed_segments import (
+from callshot.detection.embed_mixed_segments import (
     BackgroundMix,
     check_no_cluster,
     embed_recorded_segments,

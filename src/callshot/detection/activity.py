@@ -12,9 +12,9 @@ from pathlib import Path
 
 import polars as pl
 
-from callshot.detection.events.events import RecordingFolder
-from callshot.detection.events.pictures import plan_activity
+from callshot.detection.events import RecordingFolder
 from callshot.detection.index.clock import RecordedTime, find_clock_time, parse_clock
+from callshot.detection.pictures import plan_activity
 from callshot.errors import InputError
 from callshot.records.csv_cells import write_csv_frame
 from callshot.records.frames import ACTIVITY, Frame

@@ -15,6 +15,13 @@ import numpy as np
 from callshot.corpus.audio import load_audio, probe
 from callshot.corpus.mixing import choose_quieter, distribute_spans, mix_example
 from callshot.corpus.recordings import find_recordings
+from callshot.detection.background import (
+    MAX_WINDOWS,
+    UNLABELLED,
+    Background,
+    BackgroundRecording,
+)
+from callshot.detection.examples import find_grid, read_as, read_headers
 from callshot.detection.index.index_files import Index, IndexedRecording, Rows
 from callshot.detection.index.windows import (
     SILENCE_DBFS,
@@ -23,25 +30,16 @@ from callshot.detection.index.windows import (
     WindowGrid,
     measure_levels,
 )
-from callshot.detection.learning.embed_calls import find_grid, read_as, read_headers
-from callshot.detection.models.background import (
-    MAX_WINDOWS,
-    UNLABELLED,
-    Background,
-    BackgroundRecording,
-)
-from callshot.detection.models.example_clips import (
+from callshot.detection.model import (
     FULL_SCALE,
     LONGEST_S,
-    Clips,
-    Pcm,
-    to_pcm,
-)
-from callshot.detection.models.model import (
     AudioSettings,
+    Clips,
     Model,
+    Pcm,
     Vectors,
     describe_locations,
+    to_pcm,
 )
 from callshot.encoders.embed import EmbedOptions
 from callshot.encoders.joined_encoder import JoinedEncoder

@@ -20,19 +20,23 @@ import polars as pl
 
 from callshot.corpus.recordings import Library
 from callshot.corpus.segment_table import REJECTS, write_rejects
-from callshot.detection.events.activity import count_activity, make_activity_files
-from callshot.detection.events.clips import (
+from callshot.detection.activity import count_activity, make_activity_files
+from callshot.detection.clips import (
     ClipOptions,
     check_clips_folder,
     write_clips,
 )
-from callshot.detection.events.events import RecordingFolder
-from callshot.detection.events.exports import write_files
+from callshot.detection.events import RecordingFolder
+from callshot.detection.exports import write_files
 from callshot.detection.index.add_recording import find_stamp
 from callshot.detection.index.clock import RecordedTime, parse_clock
-from callshot.detection.models.model_file import load_model, write_model
-from callshot.detection.scans.scan import ScanResult, scan_recordings
-from callshot.detection.scans.scan_source import IndexingOptions, ScanOptions
+from callshot.detection.model import load_model, write_model
+from callshot.detection.scan import (
+    IndexingOptions,
+    ScanOptions,
+    ScanResult,
+    scan_recordings,
+)
 from callshot.errors import OptionError, suggest_name
 from callshot.files import describe_file, make_folder, sha256_text
 from callshot.records import Progress, Recording, Reject, no_progress

@@ -22,8 +22,8 @@ import soundfile
 
 from callshot.corpus.audio import open_recording
 from callshot.corpus.audio_files import Signal
-from callshot.detection.events.events import RecordingFolder, complete_events
-from callshot.detection.events.pictures import draw_spectrogram
+from callshot.detection.events import RecordingFolder, complete_events
+from callshot.detection.pictures import draw_spectrogram
 from callshot.errors import CallshotError, OptionError, OutputError
 from callshot.files import make_folder
 from callshot.records import Progress, Reject, no_progress

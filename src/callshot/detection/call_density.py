@@ -22,8 +22,8 @@ import numpy as np
 import polars as pl
 from scipy import stats
 
-from callshot.detection.events.events import rename_recordings
-from callshot.detection.scores.event_matching import find_partners
+from callshot.detection.events import rename_recordings
+from callshot.detection.matching import find_partners
 from callshot.errors import InputError
 from callshot.fewshot.kernels import streams
 from callshot.records import FloatArray

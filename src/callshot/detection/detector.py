@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.detection.models.background import (
+from callshot.detection.background import (
     ANNOTATED,
     UNLABELLED,
     WITHOUT_CALLS,
@@ -34,7 +34,7 @@ from callshot.detection.models.background import (
     measure_spreads,
     score_held_out,
 )
-from callshot.detection.models.model import Model
+from callshot.detection.model import Model
 from callshot.errors import InputError, OptionError
 from callshot.records import FloatArray
 

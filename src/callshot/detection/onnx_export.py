@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.detection.models.model import Model
-from callshot.detection.scans.segment_labels import check_classes
+from callshot.detection.model import Model, check_classes
 from callshot.encoders.validation import import_package
 from callshot.errors import OptionError
 from callshot.files import atomic_path, check_new_file, make_folder

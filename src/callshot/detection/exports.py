@@ -18,7 +18,7 @@ import polars as pl
 from callshot.corpus.annotations import AnnotationOptions, audacity, raven
 from callshot.corpus.annotations.cells import add_times
 from callshot.corpus.audio import SUFFIXES
-from callshot.detection.events.events import (
+from callshot.detection.events import (
     EventTable,
     RecordingFolder,
     open_recordings,

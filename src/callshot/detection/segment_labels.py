@@ -9,20 +9,24 @@ import numpy as np
 import polars as pl
 
 from callshot.corpus.segment_table import REJECTS, write_rejects
-from callshot.detection.learning.embed_calls import EmbeddedCalls, embed_calls
-from callshot.detection.learning.example_calls import read_call_table, segment_settings
-from callshot.detection.learning.learn import plain_fingerprint
-from callshot.detection.models.model import (
+from callshot.detection.examples import (
+    EmbeddedCalls,
+    embed_calls,
+    read_call_table,
+    segment_settings,
+)
+from callshot.detection.learn import plain_fingerprint
+from callshot.detection.model import (
     SEGMENT,
     Model,
+    check_classes,
     check_fingerprint,
     check_settings,
+    load_model,
+    score_vectors,
 )
-from callshot.detection.models.model_file import load_model
 from callshot.encoders.embed import EmbedOptions
 from callshot.encoders.joined_encoder import find_joined_encoder
-from callshot.errors import InputError
-from callshot.fewshot.centroid import log_odds
 from callshot.files import describe_file
 from callshot.records import FloatArray, Progress, Reject, no_progress
 from callshot.records.csv_cells import write_csv_frame
@@ -115,33 +119,6 @@ def _describe_distance(model: Model, distance: FloatArray) -> list[str]:
         "callshot model does not hold here, and is not known; examples from the recordings of the "
         "segments help (callshot learn --add)"
     ]
-
-
-def check_classes(model: Model) -> None:
-    """Raise InputError unless a model can name calls by different labels."""
-    if len(model.classes) < 2:
-        raise InputError(
-            f"{model.source}: expected examples of two labels or more, got only "
-            f"{model.classes[0]}; add examples with callshot learn --add"
-        )
-    check_different(model)
-
-
-def check_different(model: Model) -> None:
-    """Raise InputError if two labels have the same mean."""
-    first: dict[bytes, str] = {}
-    for name, mean in zip(model.classes, model.means, strict=True):
-        other = first.setdefault(mean.tobytes(), name)
-        if other != name:
-            raise InputError(
-                f"{model.source}: the examples of {other} and {name} are identical, so no call can "
-                "be named one of them; correct the examples"
-            )
-
-
-def score_vectors(model: Model, vectors: Any) -> FloatArray:
-    """Return the log-odds of all classes for each vector."""
-    return log_odds(model.layer(vectors))
 
 
 def _make_frame(

@@ -6,38 +6,36 @@ from pathlib import Path
 from typing import Any
 
 from callshot.corpus.renaming import Renames, make_annotation_options
-from callshot.detection.index.windows import plain_json
-from callshot.detection.learning.embed_background import (
+from callshot.detection.examples import (
     BackgroundAudio,
-    embed_background,
-    read_background,
-)
-from callshot.detection.learning.embed_calls import (
+    Calls,
     EmbeddedCalls,
+    LearningOptions,
     check_unscaled,
     default_window_s,
+    embed_background,
     embed_calls,
     find_grid,
+    read_background,
+    read_calls,
 )
-from callshot.detection.learning.example_calls import Calls, LearningOptions, read_calls
-from callshot.detection.learning.mix_examples import embed_mixed_examples, read_clips
-from callshot.detection.models.example_clips import Clips
-from callshot.detection.models.model import (
+from callshot.detection.index.windows import plain_json
+from callshot.detection.mix_examples import embed_mixed_examples, read_clips
+from callshot.detection.model import (
     SEGMENT,
     AudioSettings,
+    Clips,
     Model,
     Provenance,
     check_fingerprint,
+    check_model_path,
     check_settings,
+    load_model,
     make_model,
     merge_models,
-)
-from callshot.detection.models.model_file import (
-    check_model_path,
-    load_model,
     write_model,
 )
-from callshot.detection.models.model_summary import describe_few_windows
+from callshot.detection.model_summary import describe_few_windows
 from callshot.encoders.embed import EmbedOptions, replace_auto_speed
 from callshot.encoders.joined_encoder import (
     JoinedEncoder,

@@ -1,1 +1,0 @@
-"""Tables of events, and the files and pictures made from them."""

@@ -1,1 +1,0 @@
-"""Examples of calls become a model."""

@@ -1,1 +1,0 @@
-"""A model of calls: class means, background and the thresholds they give."""

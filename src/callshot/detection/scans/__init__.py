@@ -1,1 +1,0 @@
-"""A model at work: windows of recordings become events."""

@@ -1,1 +1,0 @@
-"""Events against annotations: precision, recall and call density."""
