@@ -12,10 +12,14 @@ import polars as pl
 
 from callshot.baselines.options import BaselineOptions, check_trainable
 from callshot.baselines.run import BaselineResults, TrainingContext, train_dataset
-from callshot.corpus.known_corpora import default_options, find_corpus
 from callshot.corpus.mixing import SNRS_DB
-from callshot.corpus.options import SegmentationOptions
-from callshot.corpus.renaming import Renames, make_annotation_options
+from callshot.corpus.options import (
+    Renames,
+    SegmentationOptions,
+    default_options,
+    find_corpus,
+    make_annotation_options,
+)
 from callshot.corpus.segment_table import read_segments
 from callshot.corpus.segments import segment_corpus
 from callshot.detection.embed_mixed_segments import (

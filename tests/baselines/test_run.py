@@ -12,7 +12,7 @@ import pytest
 from callshot.baselines.aerd_package import score_aerd_package
 from callshot.baselines.baseline_frames import find_outputs
 from callshot.baselines.run import find_cell
-from callshot.corpus.known_corpora import CORPORA
+from callshot.corpus.options import CORPORA
 from callshot.errors import InputError
 from callshot.fewshot.dataset import EncoderDataset
 from callshot.fewshot.protocol import Protocol

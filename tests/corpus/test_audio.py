@@ -23,7 +23,7 @@ from callshot.corpus.audio import (
     probe,
     read_span,
 )
-from callshot.corpus.options import check_channel_rule
+from callshot.corpus.audio_files import check_channel_rule
 from callshot.errors import InputError, OptionError
 from rows_of_spans import Row, make_row, make_spans
 from sounds import Signal, noise, truncate, write_audio, write_float_wav
@@ -212,7 +212,7 @@ def test_a_narrower_margin_changes_samples(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_float_wav(tmp_path / "a.wav", noise(16000), 8000)
-    monkeypatch.setattr("callshot.corpus.reader.MARGIN", 64)
+    monkeypatch.setattr("callshot.corpus.audio.MARGIN", 64)
     with open_recording(path) as reader:
         alone = reader.read(0.5, 1.5, rate_hz=16000)
     assert np.abs(alone - reference(path, 0.5, 1.5, 16000, "first", None)).max() > 1e-5

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from callshot.corpus.inspection import inspect_corpus
+from callshot.corpus.segment_table import inspect_corpus
 from callshot.records import Segmentation
 from files_of_other_tools import ASCII, CALLS, FILES, File
 from rows_of_spans import list_rows

@@ -4,14 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from callshot.corpus.inspection import (
+from callshot.corpus.options import CORPORA, SegmentationOptions, find_corpus
+from callshot.corpus.segment_table import (
     inspect_corpus,
     measure_corpus,
     measure_durations,
     read_stats,
 )
-from callshot.corpus.known_corpora import CORPORA, find_corpus
-from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.segments import segment_corpus
 from callshot.errors import InputError, OptionError
 from callshot.records import DurationStats

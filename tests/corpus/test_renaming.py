@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from callshot.corpus.renaming import Renaming, make_annotation_options, read_renames
+from callshot.corpus.options import Renaming, make_annotation_options, read_renames
 from callshot.corpus.segments import segment_corpus
 from callshot.errors import InputError
 from sounds import record

@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 from paper_shapes import ELEPHANT_VOICES, LDC, spread_over_folds
 
 from callshot.corpus.audio import load_audio, open_recording, read_span
-from callshot.corpus.known_corpora import CORPORA
-from callshot.corpus.notes import check_any_segments
-from callshot.corpus.options import SegmentationOptions
-from callshot.corpus.segments import overlapping_labels, segment_corpus
+from callshot.corpus.options import CORPORA, SegmentationOptions
+from callshot.corpus.segments import (
+    check_any_segments,
+    overlapping_labels,
+    segment_corpus,
+)
 from callshot.errors import InputError
 from callshot.fewshot.folds import check_folds, complete_shots, count_classes
 from callshot.records import Segmentation

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from callshot.corpus.annotations import AnnotationOptions, describe_annotation_options
-from callshot.corpus.inspection import inspect_corpus
-from callshot.corpus.known_corpora import find_corpus
-from callshot.corpus.renaming import make_annotation_options
+from callshot.corpus.options import find_corpus, make_annotation_options
+from callshot.corpus.segment_table import inspect_corpus
 from callshot.encoders.catalogue import ENCODERS
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.study.init import CorpusSource, write_study

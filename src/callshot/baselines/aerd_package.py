@@ -17,7 +17,7 @@ import polars as pl
 from callshot.baselines.baseline_frames import find_outputs, frame_of_outputs
 from callshot.baselines.executor import check_lengths
 from callshot.baselines.spectrogram import Signal, check_signal, pad_signal
-from callshot.corpus.known_corpora import label_key
+from callshot.corpus.options import label_key
 from callshot.errors import InputError, check_choice
 from callshot.fewshot.dataset import EncoderDataset
 from callshot.fewshot.protocol import Protocol

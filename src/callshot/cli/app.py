@@ -205,7 +205,7 @@ def report_left_out(
 
     A command calls this last. `file` lists all of them.
     """
-    from callshot.corpus.notes import group_rejects
+    from callshot.corpus.segments import group_rejects
 
     if not rejects:
         return

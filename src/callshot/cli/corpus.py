@@ -44,8 +44,8 @@ def inspect(
     """
     from rich.console import Console
 
-    from callshot.corpus.inspection import inspect_corpus
-    from callshot.corpus.notes import check_any_segments
+    from callshot.corpus.segment_table import inspect_corpus
+    from callshot.corpus.segments import check_any_segments
     from callshot.report.corpus import show_inspection
 
     corpus = source.known_corpus()

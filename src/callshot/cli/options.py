@@ -11,8 +11,7 @@ from callshot.files import check_own_folder, check_results_folder
 
 if TYPE_CHECKING:
     from callshot.corpus.annotations import AnnotationOptions
-    from callshot.corpus.known_corpora import Corpus
-    from callshot.corpus.options import SegmentationOptions
+    from callshot.corpus.options import Corpus, SegmentationOptions
 
 
 NO_NAME = Path("\0")  # no file can have this name
@@ -226,7 +225,7 @@ class AnnotationFileOptions:
 
     def annotation_options(self) -> "AnnotationOptions":
         """Return what the options say about annotation files."""
-        from callshot.corpus.renaming import make_annotation_options
+        from callshot.corpus.options import make_annotation_options
 
         return make_annotation_options(
             columns=parse_pairs("columns", self.columns, "label=Species"),
@@ -253,7 +252,7 @@ class CorpusOptions(AnnotationFileOptions):
 
     def known_corpus(self) -> "Corpus | None":
         """Return the known corpus, if one is named."""
-        from callshot.corpus.known_corpora import find_corpus
+        from callshot.corpus.options import find_corpus
 
         return None if self.corpus is None else find_corpus(self.corpus)
 
@@ -318,7 +317,7 @@ def segmentation_options(
     corpus: "Corpus | None", **options: object
 ) -> "SegmentationOptions":
     """Return the options of a known corpus, or the defaults, with changes."""
-    from callshot.corpus.known_corpora import default_options
+    from callshot.corpus.options import default_options
 
     changes = {name: value for name, value in options.items() if value is not None}
     return replace(default_options(corpus), **changes)  # type: ignore[arg-type]

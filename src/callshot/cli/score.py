@@ -259,7 +259,7 @@ def convert(
     """
     from rich.console import Console
 
-    from callshot.corpus.renaming import make_annotation_options
+    from callshot.corpus.options import make_annotation_options
     from callshot.detection.clips import ClipOptions
     from callshot.detection.terminal import show_rejects
 

@@ -58,8 +58,8 @@ def init(
 
     Example: callshot init recordings --annotations selection-tables && callshot run study.toml
     """
-    from callshot.corpus.inspection import inspect_corpus
-    from callshot.corpus.notes import describe_minimum
+    from callshot.corpus.segment_table import inspect_corpus
+    from callshot.corpus.segments import describe_minimum
     from callshot.fewshot.protocol import parse_shots
     from callshot.storage import check_no_url
     from callshot.study.init import CorpusSource, write_study

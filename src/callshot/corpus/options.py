@@ -1,18 +1,40 @@
-"""Options of segmentation, and the checks of values that people choose."""
+"""Options of a corpus: how segments are cut, the corpora of the paper, and new names of labels.
+
+A known corpus has its own number of folds, segmentation options, labels with their spellings, and
+the categories of the AERD comparison, so that a user who has it types one line:
+
+    callshot segment AUDIO_DIR --corpus ldc2010s05 --out DIR
+
+Labels outside its list are kept, in the same spelling. A file of new names that the user wrote:
+
+    label,new_label
+    Rmbl,rumble
+    wind,                 calls without a new label are left out
+
+Labels that are not in the file stay as they are.
+"""
 
 import re
+import unicodedata
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
 
-from callshot.errors import OptionError, check_range
+from callshot.corpus.annotations.rows import AnnotationOptions, find_columns
+from callshot.corpus.annotations.text import (
+    list_names,
+    quote,
+    read_table,
+    read_text,
+    split_off_separator,
+)
+from callshot.corpus.audio_files import PEAKS_DBFS, RATES_HZ, check_channel_rule
+from callshot.errors import InputError, check_choice, check_range, count_text
 
-Limits = tuple[float, float]
-
-RATES_HZ: Limits = (10.0, 1e7)
-PEAKS_DBFS: Limits = (-200.0, 0.0)
-DURATIONS_S: Limits = (0.0, 1e6)
+DURATIONS_S = (0.0, 1e6)
 PAPER_PEAK_DBFS = -3.0
 PAPER_MINIMUM_S = 1.0
-CHANNEL_RULE = re.compile("first|mean|0{0,8}[1-9][0-9]*")
 
 
 @dataclass(frozen=True)
@@ -66,12 +88,235 @@ class SegmentationOptions:
             check_range("peak_dbfs", self.peak_dbfs, *PEAKS_DBFS, "dBFS")
 
 
-def check_channel_rule(rule: str) -> None:
-    """Raise OptionError unless a rule is "first", "mean" or the number of a channel from 1.
+@dataclass(frozen=True)
+class Corpus:
+    """One known corpus. `joint` goes between the words of a label that is not in `labels`."""
 
-    >>> check_channel_rule("2")
-    """
-    if CHANNEL_RULE.fullmatch(rule) is None:
-        raise OptionError(
-            f'channel: expected "first", "mean" or the number of a channel, got {rule!r}'
+    name: str
+    title: str
+    folds: int
+    options: SegmentationOptions
+    labels: tuple[str, ...]
+    categories: Mapping[str, str]
+    joint: str
+
+    @cached_property
+    def _labels_by_key(self) -> dict[str, str]:
+        return {label_key(name): name for name in self.labels}
+
+    def has_label(self, label: str) -> bool:
+        """Return whether the corpus has this label, in any spelling."""
+        return label_key(label) in self._labels_by_key
+
+    def categories_of(self, labels: Collection[str]) -> dict[str, str] | None:
+        """Return the categories of the labels; None if no label has one."""
+        return {
+            label: name for label, name in self.categories.items() if label in labels
+        } or None
+
+    def spell(self, label: str) -> str:
+        """Return a label as the corpus spells it: lower case, no `?`, one joint between words.
+
+        Digits are dropped if that gives a label in the list.
+
+        >>> CORPORA["ldc2010s05"].spell("Long_Roar-Rumble ?2")
+        'longroar-rumble'
+        >>> CORPORA["elephant-voices"].spell("Estrous-Rumble")
+        'oestrous rumble'
+        """
+        listed = self._labels_by_key.get(label_key(label))
+        words = re.sub(r"[\W_]+", " ", label.casefold()).split()
+        return listed or self.joint.join(words) or label
+
+
+def find_corpus(name: str) -> Corpus:
+    """Return a corpus by its name; the error for an unknown name suggests the nearest one."""
+    check_choice("corpus", name, CORPORA)
+    return CORPORA[name]
+
+
+def default_options(corpus: Corpus | None) -> SegmentationOptions:
+    """Return the segmentation options of a corpus, or the defaults if there is no known corpus."""
+    if corpus is None:
+        return SegmentationOptions()
+    return corpus.options
+
+
+@lru_cache(maxsize=10_000)
+def label_key(label: str) -> str:
+    """Return only the letters of a label, for comparing spellings; "oestrous" equals "estrous"."""
+    return re.sub(r"[\W\d_]+", "", label.casefold()).replace("oestr", "estr")
+
+
+LDC = Corpus(
+    name="ldc2010s05",
+    title="Asian Elephant Vocalizations (LDC2010S05)",
+    folds=10,
+    # The second channel holds spoken notes.
+    options=SegmentationOptions(
+        channel="first", collar_s=0.25, min_length_s=PAPER_MINIMUM_S
+    ),
+    # The ten types that the paper evaluates; it does not name the other six.
+    labels=(
+        "growl",
+        "longroar-rumble",
+        "rumble",
+        "longroar",
+        "bark-rumble",
+        "trumpet",
+        "blow",
+        "roar-rumble",
+        "trunk-bounce",
+        "roar",
+    ),
+    categories={
+        "growl": "rumble",
+        "rumble": "rumble",
+        "longroar-rumble": "roar",
+        "longroar": "roar",
+        "roar-rumble": "roar",
+        "roar": "roar",
+        "bark-rumble": "bark",
+        "trumpet": "trumpet",
+    },
+    joint="-",
+)
+
+AERD_SUBCALLS = (
+    "comment rumble",
+    "oestrous rumble",
+    "female chorus",
+    "conflict roar",
+    "trumpet blast",
+    "grumbling rumble",
+    "pulsated play trumpet",
+)
+
+ELEPHANT_VOICES = Corpus(
+    name="elephant-voices",
+    title="Elephant Voices",
+    folds=5,
+    options=SegmentationOptions(
+        channel="mean", collar_s=0.0, min_length_s=PAPER_MINIMUM_S
+    ),
+    # The twelve subcall types that the paper evaluates; it does not name the other fifteen.
+    labels=(
+        *AERD_SUBCALLS,
+        "greeting rumble",
+        "separated rumble",
+        "lets-go rumble",
+        "musth rumble",
+        "begging rumble",
+    ),
+    categories={label: label for label in AERD_SUBCALLS},
+    joint=" ",
+)
+
+CORPORA = {corpus.name: corpus for corpus in (LDC, ELEPHANT_VOICES)}
+
+
+Renames = Path | str | Mapping[str, str]
+
+COLUMNS = {
+    "label": ("label", "old_label", "old"),
+    "new_label": ("new_label", "new", "name"),
+}
+
+
+def read_renames(path: Path) -> dict[str, str]:
+    """Return the new label of each label in a file; empty for labels that are left out."""
+    renames: dict[str, str] = {}
+    for line, label, new_label in _read_pairs(path):
+        first = renames.setdefault(label, new_label)
+        if first != new_label:
+            raise InputError(
+                f"{path}: line {line}: {quote(label)} becomes {quote(new_label)} here "
+                f"but {quote(first)} above; keep one"
+            )
+    return renames
+
+
+def _read_pairs(path: Path) -> Iterator[tuple[int, str, str]]:
+    """Yield the line, the label and the new label of each row."""
+    delimiter, text, first_line = split_off_separator(read_text(path, []))
+    lines = read_table(path, text, delimiter, first_line)
+    line, header = next(lines, (1, []))
+    columns = find_columns(header, COLUMNS)
+    if len(columns) < len(COLUMNS):
+        raise InputError(
+            f"{path}: line {line}: expected the columns label and new_label, "
+            f"got {list_names(header)}"
         )
+    for line, cells in lines:
+        if len(cells) < len(header):
+            raise InputError(
+                f"{path}: line {line}: expected {count_text(len(header), 'field')} as in "
+                f"the header, got {len(cells)}"
+            )
+        label = _normalize(cells[columns["label"]])
+        yield line, label, cells[columns["new_label"]].strip()
+
+
+def make_annotation_options(
+    *,
+    columns: Mapping[str, str] | None = None,
+    tiers: Sequence[str] = (),
+    label: str | None = None,
+    rename: Renames | None = None,
+    time_unit: str | None = None,
+    follow_links: bool = False,
+    exclude: Sequence[Path] = (),
+) -> AnnotationOptions:
+    """Return how annotations are read; `rename` may be a file, which is then no annotation file."""
+    excluded = tuple(exclude)
+    if isinstance(rename, str | Path):
+        excluded += (Path(rename),)
+        rename = read_renames(Path(rename))
+    return AnnotationOptions(
+        columns=dict(columns or {}),
+        tiers=tuple(tiers),
+        label=label,
+        exclude=excluded,
+        time_unit=time_unit,
+        rename=rename or {},
+        follow_links=follow_links,
+    )
+
+
+def _normalize(label: str) -> str:
+    """Return a label without space around it, and with composed accents."""
+    return unicodedata.normalize("NFC", label.strip())
+
+
+class Renaming:
+    """Renames labels, and remembers which were renamed.
+
+    >>> rename = Renaming({"Rmbl": "rumble"})
+    >>> rename(" Rmbl"), rename("roar")
+    ('rumble', 'roar')
+    """
+
+    def __init__(self, renames: Mapping[str, str]) -> None:
+        self._renames = {_normalize(old): new for old, new in renames.items()}
+        self._used: set[str] = set()
+
+    def __call__(self, label: str) -> str:
+        """Return the new label; raise InputError if it is empty."""
+        old = _normalize(label)
+        if old not in self._renames:
+            return label.strip()
+        self._used.add(old)
+        new = self._renames[old].strip()
+        if not new:
+            raise InputError(
+                f"left out: label {quote(old)} has no new label in --rename"
+            )
+        return new
+
+    def describe(self) -> Iterator[str]:
+        """Describe what was renamed, and what may be a typing error in the list."""
+        if self._used:
+            yield f"labels renamed: {list_names(sorted(self._used))}"
+        unused = sorted(self._renames.keys() - self._used)
+        if unused:
+            yield f"labels to rename that no call has: {list_names(unused)}"

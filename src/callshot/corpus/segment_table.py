@@ -1,25 +1,56 @@
-"""Segments ↔ `segments.parquet`, rejects ↔ `rejects.csv`; categories and duplicates → CSV files.
+"""What a segmentation writes, and what a corpus holds in numbers.
 
-A table of segments has the columns of SCHEMA, and every other column of the annotations under its
+Segments ↔ `segments.parquet`, rejects ↔ `rejects.csv`; categories and duplicates → CSV files. A
+table of segments has the columns of SCHEMA, and every other column of the annotations under its
 own name, with `_annotated` added if SCHEMA has that name. The metadata of the file may give the
 `corpus`, its number of `folds` and the folder of `audio`.
+
+Inputs: the checksums of the files that segments were made from go into the provenance. A recording
+has its path in the folder of recordings; so has an annotation file that is in there. An annotation
+file elsewhere has its absolute path. So `root / file` is the file again.
+
+Numbers: `inspect_corpus` looks at a folder before anything is decided, `measure_corpus` counts what
+a report gives for the corpus, and `read_stats` reads that back from the files of a run.
 """
 
-from collections.abc import Mapping, Sequence
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
+from statistics import fmean, pstdev
 from typing import Any
 
 import polars as pl
 
-from callshot.corpus.segments import SEGMENT_COLUMNS
+from callshot.corpus.annotations import AnnotationOptions
+from callshot.corpus.options import Corpus, SegmentationOptions, default_options
+from callshot.corpus.segments import SEGMENT_COLUMNS, segment_corpus
 from callshot.errors import InputError
-from callshot.files import error_reason
-from callshot.records import Reject, Segmentation
+from callshot.fewshot.folds import (
+    DEFAULT_FOLDS,
+    check_folds,
+    complete_shots,
+    count_classes,
+    make_folds,
+)
+from callshot.files import error_reason, explain_unreadable, sha256_file
+from callshot.records import (
+    CorpusStats,
+    DurationStats,
+    Finding,
+    Folds,
+    Inspection,
+    Progress,
+    Reject,
+    Segmentation,
+    given_folds,
+    no_progress,
+)
 from callshot.records.csv_cells import restore_frame, write_csv
 from callshot.records.parquet import describe_parquet, read_parquet, write_parquet
 from callshot.spans import COLUMN_TYPES, Spans
-from callshot.storage import local_copy, to_path
+from callshot.storage import is_remote, local_copy, to_path
 
 SEGMENTS = "segments.parquet"
 REJECTS = "rejects.csv"
@@ -160,3 +191,207 @@ def write_duplicates(rows: Sequence[tuple[int, str, str, str]], path: Path) -> N
 def write_categories(categories: Mapping[str, str], path: Path) -> None:
     """Write the categories of labels for `evaluate --categories`."""
     write_csv([("label", "category"), *categories.items()], path)
+
+
+ANNOTATIONS = "annotations"
+RECORDING = "recording"
+
+
+def describe_inputs(
+    segmentation: Segmentation,
+    progress: Progress = no_progress,
+    *,
+    root: Path | None = None,
+) -> list[dict[str, str]]:
+    """Return role, file and sha256 of every annotation file and of all recordings with segments.
+
+    `root` is the folder of the recordings, if it is open already.
+    """
+    root = root or to_path(segmentation.audio)
+    roles = dict.fromkeys(_annotation_files(segmentation, root), ANNOTATIONS)
+    recordings = sorted(set(segmentation.segments.paths))
+    roles |= dict.fromkeys(recordings, RECORDING)
+    inputs = []
+    for file, role in roles.items():
+        progress(0.0, f"checksum of {file}")
+        path = _find_input(root, file)
+        with explain_unreadable(path):
+            inputs.append({"role": role, "file": file, "sha256": sha256_file(path)})
+    return inputs
+
+
+def _find_input(root: Path, file: str) -> Path:
+    """Return the path of an input: a URL, absolute, or below the folder of the recordings."""
+    path = to_path(file)
+    if is_remote(path) or path.is_absolute():
+        return path
+    return root / file
+
+
+def _annotation_files(segmentation: Segmentation, root: Path) -> list[str]:
+    calls = segmentation.calls
+    rows = [
+        *zip(calls["annotation_file"], calls["annotation_row"], strict=True),
+        *((reject.file, reject.row) for reject in segmentation.rejects),
+    ]
+    names = {file for file, row in rows if row is not None}
+    files = []
+    for name in names:
+        path: PurePath = to_path(name).absolute()
+        if path.is_relative_to(root):
+            path = path.relative_to(root)
+        files.append(path.as_posix())
+    return sorted(files)
+
+
+def verify_inputs(provenance: Mapping[str, Any], root: Path) -> Iterator[Finding]:
+    """Yield what became of the files that segments were made from."""
+    for entry in provenance.get("inputs", ()):
+        path = _find_input(root, entry["file"])
+        expected = entry["sha256"]
+        try:
+            is_same = sha256_file(path) == expected
+        except OSError:
+            yield Finding(path, "missing", f"the {entry['role']} of segments")
+            continue
+        if is_same:
+            yield Finding(path, "ok")
+        else:
+            reason = "has changed since the segments were cut; run again"
+            yield Finding(path, "damaged", reason)
+
+
+MAX_FOLDS = 10
+
+
+def inspect_corpus(
+    audio: Path,
+    annotations: Path | None = None,
+    *,
+    options: SegmentationOptions | None = None,
+    format: str = "auto",
+    annotation_options: AnnotationOptions | None = None,
+    corpus: Corpus | None = None,
+    folds: int | None = None,
+    progress: Progress = no_progress,
+) -> Inspection:
+    """Read the headers and annotations of a folder, and find the labels that folds would evaluate.
+
+    Folds in the annotations are used as they are.
+    """
+    options = options or default_options(corpus)
+    segmentation = segment_corpus(
+        audio,
+        annotations,
+        options=options,
+        format=format,
+        annotation_options=annotation_options,
+        corpus=corpus,
+        check=False,
+        progress=progress,
+    )
+    if folds is None:
+        folds = DEFAULT_FOLDS if corpus is None else corpus.folds
+    assignment = _choose_folds(segmentation.segments, folds)
+    label = segmentation.segments["label"]
+    recording = segmentation.segments["recording"]
+    classes = []
+    if assignment is not None:
+        classes = count_classes(label, assignment, recording)
+    return Inspection(
+        segmentation=segmentation,
+        possible=_count_labels_by_folds(label, recording),
+        folds=assignment,
+        classes=classes,
+        complete_shots=complete_shots(classes),
+    )
+
+
+def _choose_folds(segments: Spans, folds: int) -> Folds | None:
+    """Return the folds in the annotations, or new ones; None if there are too few recordings."""
+    label = segments["label"]
+    recording = segments["recording"]
+    annotated = given_folds(segments)
+    if annotated is not None:
+        return check_folds(recording, annotated)
+    if len(set(recording)) < folds:
+        return None
+    return make_folds(label, recording, folds)
+
+
+def _count_labels_by_folds(
+    label: Sequence[str], recording: Sequence[str]
+) -> dict[int, int]:
+    """Return how many labels are in enough recordings, for each possible number of folds."""
+    pairs = set(zip(label, recording, strict=True))
+    recordings = Counter(name for name, _ in pairs)
+    limit = min(MAX_FOLDS, len(set(recording)))
+    counts = {}
+    for folds in range(2, limit + 1):
+        counts[folds] = sum(count >= folds for count in recordings.values())
+    return counts
+
+
+def measure_durations(durations_s: Iterable[float]) -> DurationStats:
+    """Return the number of durations and their statistics, all zero if there are none.
+
+    >>> measure_durations([1.0, 3.0]).mean_s
+    2.0
+    """
+    values = list(durations_s)
+    if not values:
+        return DurationStats(
+            count=0,
+            total_s=0.0,
+            mean_s=0.0,
+            shortest_s=0.0,
+            longest_s=0.0,
+            deviation_s=0.0,
+        )
+    return DurationStats(
+        count=len(values),
+        total_s=sum(values),
+        mean_s=fmean(values),
+        shortest_s=min(values),
+        longest_s=max(values),
+        deviation_s=pstdev(values),
+    )
+
+
+def measure_corpus(
+    segmentation: Segmentation, options: SegmentationOptions
+) -> CorpusStats:
+    """Return the statistics of a corpus: its recordings, calls and segments."""
+    recordings = segmentation.recordings
+    annotated = [r for r in recordings if r.path in segmentation.annotated]
+    rates_hz = {recording.rate_hz for recording in recordings}
+    channels = {recording.channels for recording in recordings}
+    kinds = {recording.kind for recording in recordings}
+    return CorpusStats(
+        rates_hz=tuple(sorted(rates_hz)),
+        channels=tuple(sorted(channels)),
+        kinds=tuple(sorted(kinds)),
+        labels=len(set(segmentation.calls["label"])),
+        min_length_s=options.min_length_s,
+        collar_s=options.collar_s,
+        recordings=measure_durations(r.duration_s for r in recordings),
+        annotated=measure_durations(r.duration_s for r in annotated),
+        calls=measure_durations(segmentation.calls.durations_s.tolist()),
+        segments=measure_durations(segmentation.segments.durations_s.tolist()),
+    )
+
+
+def read_stats(path: Path) -> tuple[CorpusStats, list[str]]:
+    """Read the statistics and the notes in the `segments.json` of a run."""
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        values = dict(content["facts"])
+        for name in ("rates_hz", "channels", "kinds"):
+            values[name] = tuple(values[name])
+        for name in ("recordings", "annotated", "calls", "segments"):
+            values[name] = DurationStats(**values[name])
+        return CorpusStats(**values), [str(note) for note in content["notes"]]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InputError(
+            f"{path}: expected the segments.json of callshot segment, cannot read it ({error!r})"
+        ) from None

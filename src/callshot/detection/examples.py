@@ -20,12 +20,10 @@ import numpy as np
 
 from callshot.corpus.annotations import AnnotationOptions
 from callshot.corpus.audio import load_audio, probe
-from callshot.corpus.input_files import describe_inputs
-from callshot.corpus.notes import check_any_segments
 from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.recordings import find_recordings, probe_recordings
-from callshot.corpus.segment_table import read_segments
-from callshot.corpus.segments import segment_corpus
+from callshot.corpus.segment_table import describe_inputs, read_segments
+from callshot.corpus.segments import check_any_segments, segment_corpus
 from callshot.detection.background import (
     ANNOTATED,
     MAX_WINDOWS,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from callshot.corpus.renaming import Renames, make_annotation_options
+from callshot.corpus.options import Renames, make_annotation_options
 from callshot.detection.examples import (
     BackgroundAudio,
     Calls,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from callshot.corpus.renaming import make_annotation_options
+from callshot.corpus.options import make_annotation_options
 from callshot.corpus.segment_table import REJECTS, write_rejects
 from callshot.detection.call_density import estimate_density, find_verdicts
 from callshot.detection.events import (

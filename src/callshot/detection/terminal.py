@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from callshot.corpus.notes import group_rejects
+from callshot.corpus.segments import group_rejects
 from callshot.detection.background import WITHOUT_CALLS
 from callshot.detection.detector import HIGHEST_AIM
 from callshot.detection.scan import ScanResult

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from callshot.corpus.inspection import measure_durations
-from callshot.corpus.notes import describe_minimum, group_rejects
+from callshot.corpus.segment_table import measure_durations
+from callshot.corpus.segments import describe_minimum, group_rejects
 from callshot.errors import count_text, printable
 from callshot.records import (
     ClassCount,

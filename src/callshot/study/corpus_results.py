@@ -7,9 +7,15 @@ from pathlib import Path
 import polars as pl
 
 from callshot.baselines.run import BaselineResults
-from callshot.corpus.inspection import measure_durations, read_stats
-from callshot.corpus.known_corpora import Corpus
-from callshot.corpus.segment_table import REJECTS, SEGMENTS, read_rejects, read_segments
+from callshot.corpus.options import Corpus
+from callshot.corpus.segment_table import (
+    REJECTS,
+    SEGMENTS,
+    measure_durations,
+    read_rejects,
+    read_segments,
+    read_stats,
+)
 from callshot.fewshot.crossover import add_baselines
 from callshot.records import CorpusResults, Embeddings, Evaluation, Reject
 from callshot.records.frames import BASELINES, REFINEMENT, concat_frames

@@ -17,21 +17,24 @@ from typing import Any
 import numpy as np
 
 from callshot.corpus.annotations import AnnotationOptions, describe_annotation_options
-from callshot.corpus.input_files import describe_inputs
-from callshot.corpus.inspection import measure_corpus
-from callshot.corpus.known_corpora import CORPORA, Corpus, default_options
-from callshot.corpus.notes import check_any_segments
-from callshot.corpus.options import SegmentationOptions
+from callshot.corpus.options import (
+    CORPORA,
+    Corpus,
+    SegmentationOptions,
+    default_options,
+)
 from callshot.corpus.segment_table import (
     DUPLICATE_COLUMNS,
     REJECT_SCHEMA,
     SEGMENTATION,
+    describe_inputs,
+    measure_corpus,
     read_segments,
     write_duplicates,
     write_rejects,
     write_segmentation,
 )
-from callshot.corpus.segments import segment_corpus
+from callshot.corpus.segments import check_any_segments, segment_corpus
 from callshot.detection.embed_mixed_segments import (
     BackgroundMix,
     check_no_cluster,

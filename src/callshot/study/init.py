@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from callshot.corpus.annotations import AnnotationOptions
-from callshot.corpus.known_corpora import Corpus
-from callshot.corpus.notes import check_any_segments
-from callshot.corpus.options import PAPER_MINIMUM_S
+from callshot.corpus.options import PAPER_MINIMUM_S, Corpus
+from callshot.corpus.segments import check_any_segments
 from callshot.encoders.availability import encoder_status
 from callshot.encoders.catalogue import find_encoder
 from callshot.errors import InputError, OptionError, count_text

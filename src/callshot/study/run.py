@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from callshot.baselines.options import check_trainable
-from callshot.corpus.inspection import inspect_corpus
-from callshot.corpus.notes import check_any_segments
+from callshot.corpus.segment_table import inspect_corpus
+from callshot.corpus.segments import check_any_segments
 from callshot.encoders.embed import (
     check_rates,
     check_store,

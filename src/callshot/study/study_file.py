@@ -19,9 +19,14 @@ from typing import Any
 
 from callshot.baselines.options import BaselineOptions
 from callshot.corpus.annotations import AnnotationOptions
-from callshot.corpus.known_corpora import CORPORA, Corpus, default_options, find_corpus
-from callshot.corpus.options import SegmentationOptions
-from callshot.corpus.renaming import make_annotation_options
+from callshot.corpus.options import (
+    CORPORA,
+    Corpus,
+    SegmentationOptions,
+    default_options,
+    find_corpus,
+    make_annotation_options,
+)
 from callshot.encoders.availability import encoder_status
 from callshot.encoders.joined_encoder import (
     JoinedEncoder,

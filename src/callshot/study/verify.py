@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from callshot.corpus.corpus_annotations import DAMAGED_MANIFEST
-from callshot.corpus.input_files import verify_inputs
+from callshot.corpus.segment_table import verify_inputs
 from callshot.corpus.segments import audio_root
 from callshot.detection.exports import MANIFEST as EXPORT_INFO
 from callshot.detection.index.index_files import is_index

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from callshot.corpus.audio import probe
-from callshot.corpus.options import check_channel_rule
+from callshot.corpus.audio_files import check_channel_rule
 from callshot.corpus.recordings import Library, find_recordings
 from callshot.corpus.segment_table import write_rejects
 from callshot.detection.index.add_recording import (

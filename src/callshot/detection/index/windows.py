@@ -15,8 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.corpus.audio import open_recording, probe
-from callshot.corpus.reader import MARGIN, Reader
+from callshot.corpus.audio import MARGIN, Reader, open_recording, probe
 from callshot.encoders.embed import default_threads
 from callshot.encoders.encode import PreparedSegment, change_speed, open_encoder
 from callshot.encoders.joined_encoder import find_joined_encoder
