@@ -15,7 +15,7 @@ import soundfile
 
 from callshot.detection.events import events_frame
 from callshot.files import sha256_file
-from callshot.report.provenance_file import format_provenance
+from callshot.results import format_provenance
 
 RATE_HZ = 4000
 DURATION_S = 60.0

@@ -14,7 +14,7 @@ from callshot.detection import (
 from callshot.errors import OutputError
 from callshot.files import WORK_FOLDER, check_own_folder
 from callshot.report import band_coverage, results
-from callshot.report.output_folder import open_output_folder
+from callshot.results import open_output_folder
 from callshot.study import file_steps
 from callshot.tables import fold_files
 from studies import make_corpus, replace_text, write_study

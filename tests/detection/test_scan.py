@@ -14,6 +14,7 @@ import pytest
 import soundfile as sf
 
 import callshot
+from callshot import results
 from callshot.detection import scan_files as scan_output
 from callshot.detection.clips import ClipOptions
 from callshot.detection.events import open_recordings, read_events
@@ -25,7 +26,6 @@ from callshot.detection.scan import IndexingOptions, ScanOptions, median_lengths
 from callshot.detection.scan_files import ScanOutput, scan_files
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.records import FAILURES, Finding
-from callshot.report import local_folder
 from callshot.study.verify import verify_path
 from field_recordings import write_site
 from killed_runs import kill_self, run_killed
@@ -516,7 +516,7 @@ def scan_until_written(folder: str, out: str, count: int) -> None:
 
 def scan_until_moved(folder: str, out: str, count: int) -> None:
     """Scan, and die when some results are in place."""
-    move = local_folder._move
+    move = results._move
     moved = []
 
     def move_or_die(*paths):
@@ -525,7 +525,7 @@ def scan_until_moved(folder: str, out: str, count: int) -> None:
         if len(moved) == count:
             kill_self()
 
-    local_folder._move = move_or_die
+    results._move = move_or_die
     span_writer.SPAN_WINDOWS = 16
     run_scan(Path(folder), Path(folder) / "site", Path(out))
 

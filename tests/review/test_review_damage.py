@@ -12,7 +12,7 @@ import pytest
 import served_review
 from callshot.errors import InputError
 from callshot.files import sha256_file
-from callshot.report.provenance_file import format_provenance
+from callshot.results import format_provenance
 from callshot.review import server
 from callshot.review.journal import JOURNAL
 from callshot.review.server import ServerOptions, read_address, write_address

@@ -15,7 +15,7 @@ from callshot.detection.segment_labels import scan_segment_files
 from callshot.encoders.embed import EmbedOptions
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.records import Embeddings
-from callshot.report.provenance_file import format_provenance
+from callshot.results import format_provenance
 from callshot.review import server
 from callshot.review.held_out_scores import HeldOutScores
 from callshot.review.journal import read_journal

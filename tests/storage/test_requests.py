@@ -8,7 +8,7 @@ import pytest
 
 from callshot import index_recordings, learn
 from callshot.errors import OutputError
-from callshot.report.output_folder import open_output_folder
+from callshot.results import open_output_folder
 from callshot.storage import RangeReader, to_path
 from callshot.storage.range_reader import RangeMemory, forget_ranges
 from sounds import record

@@ -19,7 +19,7 @@ from callshot.errors import InputError
 from callshot.records.csv_cells import write_csv_frame
 from callshot.records.frames import ACTIVITY, Frame
 from callshot.report.figures.figure_io import render
-from callshot.report.output_folder import open_output_folder
+from callshot.results import open_output_folder
 from callshot.version import __version__
 
 TABLE = "activity.csv"

@@ -32,7 +32,7 @@ from callshot.records import Annotation, Cell, Recording, Reject, no_progress
 from callshot.records.columns import check_columns
 from callshot.records.frames import EVENTS, Frame
 from callshot.records.parquet import read_parquet
-from callshot.report.provenance_file import check_result
+from callshot.results import check_result
 
 Row = dict[str, Any]  # an event, by the names of its columns
 Rejects = list[Reject]

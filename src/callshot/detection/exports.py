@@ -30,8 +30,7 @@ from callshot.files import is_inside, sha256_text
 from callshot.records import Annotation
 from callshot.records.csv_cells import format_csv
 from callshot.records.frames import Frame
-from callshot.report.local_folder import OutputFolder
-from callshot.report.output_folder import open_output_folder
+from callshot.results import OutputFolder, open_output_folder
 
 MANIFEST = "export.json"  # readers of annotations do not skip the files that it lists
 TABLE_SUFFIX = ".Table.1.selections.txt"

@@ -40,7 +40,7 @@ from callshot.detection.scan import (
 from callshot.errors import OptionError, suggest_name
 from callshot.files import describe_file, make_folder, sha256_text
 from callshot.records import Progress, Recording, Reject, no_progress
-from callshot.report.output_folder import open_output_folder
+from callshot.results import open_output_folder
 from callshot.storage import is_remote, to_path
 from callshot.version import __version__
 

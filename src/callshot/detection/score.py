@@ -69,8 +69,7 @@ from callshot.report.figures.layout import (
     set_titles,
 )
 from callshot.report.figures.style import FIRST_LINE, SECOND_LINE, Style
-from callshot.report.local_folder import OutputFolder
-from callshot.report.output_folder import open_output_folder
+from callshot.results import OutputFolder, open_output_folder
 from callshot.storage import to_path
 from callshot.version import __version__
 

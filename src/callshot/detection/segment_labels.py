@@ -31,7 +31,7 @@ from callshot.files import describe_file
 from callshot.records import FloatArray, Progress, Reject, no_progress
 from callshot.records.csv_cells import write_csv_frame
 from callshot.records.parquet import write_parquet
-from callshot.report.output_folder import open_output_folder
+from callshot.results import open_output_folder
 from callshot.spans import Spans
 from callshot.version import __version__
 

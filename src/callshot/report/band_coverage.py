@@ -24,9 +24,8 @@ from callshot.report.figures.style import (
     SMALL_PT,
     TICK_PT,
 )
-from callshot.report.local_folder import OutputFolder
-from callshot.report.output_folder import open_output_folder
 from callshot.report.terminal import make_table
+from callshot.results import OutputFolder, open_output_folder
 from callshot.version import __version__
 
 if TYPE_CHECKING:

@@ -24,8 +24,7 @@ from callshot.records import frames as schemas
 from callshot.records.csv_cells import restore_frame, write_csv_frame
 from callshot.records.frames import CURVE_KEY, Frame, Schema
 from callshot.records.parquet import ROW_GROUP, write_parquet
-from callshot.report.local_folder import OutputFolder
-from callshot.report.output_folder import open_output_folder
+from callshot.results import OutputFolder, open_output_folder
 
 DrawFigures = Callable[[Path], Sequence[Path]]
 

@@ -18,7 +18,7 @@ from callshot.corpus.audio import load_audio
 from callshot.errors import CallshotError
 from callshot.files import make_folder, sha256_text, write_atomic
 from callshot.records import FloatArray
-from callshot.report.reuse import content_key
+from callshot.results import content_key
 from callshot.spans import Spans
 
 LONGEST_S = 3.0  # of a sound

@@ -13,8 +13,6 @@ import polars as pl
 
 from callshot.records import Evaluation, TransferEvaluation
 from callshot.records.frames import CURVE_KEY, Frame
-from callshot.report.local_folder import OutputFolder
-from callshot.report.output_folder import open_output_folder
 from callshot.report.results import (
     CLASSES,
     FOLDS,
@@ -23,6 +21,7 @@ from callshot.report.results import (
     write_frame,
     write_values,
 )
+from callshot.results import OutputFolder, open_output_folder
 
 OWNER = "evaluate --queries"
 JOINED_FRAMES = ("curve", "per_class", "confusion", "ties", "chance_test", "duplicates")

@@ -34,10 +34,10 @@ from callshot.report.results import (
     write_frame,
     write_values,
 )
-from callshot.report.reuse import EarlierFiles, content_key
 from callshot.report.sounds import MAX_BYTES, make_clips
 from callshot.report.summary import Summary
 from callshot.report.tables.write_tables import DOCUMENT, build_tables, write_tables
+from callshot.results import EarlierFiles, content_key
 from callshot.spans import Spans
 
 PAGE = "report.html"

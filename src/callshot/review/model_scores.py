@@ -29,7 +29,7 @@ from callshot.fewshot.classifiers import shrink_covariance
 from callshot.fewshot.estimator import CentroidClassifier
 from callshot.files import atomic_path, sha256_file, write_atomic
 from callshot.records import FloatArray, IntArray
-from callshot.report.provenance_file import format_provenance, is_intact
+from callshot.results import format_provenance, is_intact
 from callshot.review.items import Items, Ranking, rank_columns
 
 VECTORS = "vectors.npy"

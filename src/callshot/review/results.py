@@ -19,7 +19,7 @@ from callshot.detection.exports import EXPORTS, check_format, export_events
 from callshot.errors import CallshotError, InputError, OptionError, RequestError
 from callshot.records import Recording
 from callshot.records.frames import EVENTS, Frame
-from callshot.report.provenance_file import check_result
+from callshot.results import check_result
 from callshot.review.decisions import Decision, Decisions
 from callshot.review.items import make_empty_items
 from callshot.review.journal import JOURNAL, describe_torn, read_journal

@@ -29,7 +29,7 @@ import math
 from callshot.detection.events import complete_events
 from callshot.records.frames import EVENTS
 from callshot.records.parquet import read_parquet
-from callshot.report.provenance_file import check_result, read_intact_provenance
+from callshot.results import check_result, read_intact_provenance
 
 SCAN_FACTS = "scan.json"
 SCAN_KEYS = {"classes", "folders", "aim_per_hour"}

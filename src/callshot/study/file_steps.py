@@ -75,17 +75,15 @@ from callshot.records.duplicates import (
     group_recordings,
 )
 from callshot.report.figures import draw_sweep
-from callshot.report.finished_sweeps import FinishedSweeps
-from callshot.report.output_folder import open_output_folder
 from callshot.report.provenance import (
     describe_evaluation,
     describe_folds,
     describe_segmentation,
 )
 from callshot.report.results import PROVENANCE, open_results, write_folds, write_results
-from callshot.report.reuse import EarlierFiles
 from callshot.report.summary import write_summary
 from callshot.report.write_report import ReportOptions, write_report
+from callshot.results import EarlierFiles, FinishedSweeps, open_output_folder
 from callshot.spans import Spans
 from callshot.storage import to_path
 from callshot.tables.dataset import read_dataset

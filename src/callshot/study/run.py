@@ -26,9 +26,9 @@ from callshot.fewshot.sweep_on_cluster import choose_sweep_device
 from callshot.files import LockBusy, check_own_folder, hold_lock
 from callshot.jobs import Cluster
 from callshot.records import ClassCount, Inspection, Progress, no_progress
-from callshot.report.output_folder import open_output_folder
 from callshot.report.results import PROVENANCE
 from callshot.report.write_report import certain_names
+from callshot.results import open_output_folder
 from callshot.study.estimate import estimate_s
 from callshot.study.plan import plan
 from callshot.study.steps import Step

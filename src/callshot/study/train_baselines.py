@@ -32,7 +32,6 @@ from callshot.files import check_writable, sha256_file
 from callshot.records import Evaluation
 from callshot.records.frames import BASELINES, REFINEMENT
 from callshot.records.parquet import read_parquet, write_parquet
-from callshot.report.output_folder import open_output_folder
 from callshot.report.provenance import describe_evaluation
 from callshot.report.results import (
     PROVENANCE,
@@ -45,6 +44,7 @@ from callshot.report.results import (
     write_evaluation,
     write_frame,
 )
+from callshot.results import open_output_folder
 from callshot.study.file_steps import DatasetChoice
 from callshot.study.steps import optional
 from callshot.tables.sequence_tables import read_sequences, sequences_path

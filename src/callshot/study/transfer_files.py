@@ -12,12 +12,12 @@ from callshot.fewshot.transfer import evaluate_transfer
 from callshot.jobs import Cluster
 from callshot.records import Evaluation, Progress, TransferEvaluation, no_progress
 from callshot.report.figures.transfer import draw_transfer
-from callshot.report.finished_sweeps import FinishedSweeps
 from callshot.report.provenance import describe_evaluation
 from callshot.report.transfer_results import (
     open_transfer_results,
     write_transfer_results,
 )
+from callshot.results import FinishedSweeps
 from callshot.study.file_steps import DatasetChoice
 
 

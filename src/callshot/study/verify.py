@@ -20,8 +20,8 @@ from callshot.encoders.store.store import is_store, verify_store
 from callshot.errors import InputError, OptionError
 from callshot.files import is_inside, sha256_file
 from callshot.records import FAILURES, Finding
-from callshot.report.provenance_file import is_intact
 from callshot.report.results import PROVENANCE
+from callshot.results import is_intact
 from callshot.review.journal import is_review
 from callshot.review.verify_review import verify_review
 from callshot.study.file_steps import SEGMENTS_INFO

@@ -17,7 +17,7 @@ from callshot.report.figures.figure_io import (
 from callshot.report.figures.projection import plan_projection
 from callshot.report.figures.spreads import plan_spreads
 from callshot.report.figures.style import series_style
-from callshot.report.reuse import EarlierFiles, content_key
+from callshot.results import EarlierFiles, content_key
 from corpus_results import make_corpus_results
 
 

@@ -22,7 +22,7 @@ from callshot.report.figures.figure_io import (
     open_figure,
     render,
 )
-from callshot.report.reuse import EarlierFiles, content_key
+from callshot.results import EarlierFiles, content_key
 
 MAX_WORKERS = 3  # a start takes as long as two figures, and there are a dozen
 

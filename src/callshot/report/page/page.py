@@ -12,12 +12,12 @@ from importlib.resources import files
 from pathlib import Path
 
 from callshot.files import write_atomic
-from callshot.report.local_folder import explain_errors
 from callshot.report.page.call_data import clip_data
 from callshot.report.page.data import chart_data, to_json
 from callshot.report.page.first_screen import show_first_screen
 from callshot.report.page.html import Markup, element
 from callshot.report.page.question_sections import PageContent, Section, make_sections
+from callshot.results import explain_errors
 
 STYLES = ("uPlot.min.css", "page.css", "first_screen.css", "panels.css")
 SCRIPTS = (

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from callshot.records import CorpusResults
 from callshot.records.frames import Shots
-from callshot.report.local_folder import explain_errors
 from callshot.report.tables.baselines import baseline_table
 from callshot.report.tables.classifiers import classifier_table
 from callshot.report.tables.comparisons import difference_table, interval_table
@@ -17,6 +16,7 @@ from callshot.report.tables.latex import to_document, to_latex
 from callshot.report.tables.markdown import to_markdown
 from callshot.report.tables.scores import PAPER_SHOTS, reduced_table, score_table
 from callshot.report.tables.table import Table
+from callshot.results import explain_errors
 
 AllResults = Sequence[CorpusResults]
 

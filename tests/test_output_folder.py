@@ -16,10 +16,9 @@ from typing import Any, NoReturn
 import polars as pl
 import pytest
 
+from callshot import results
 from callshot.errors import OutputError
-from callshot.report import local_folder
-from callshot.report.local_folder import LOCK, STAGING
-from callshot.report.output_folder import open_output_folder
+from callshot.results import LOCK, STAGING, open_output_folder
 
 PROVENANCE = "provenance.json"
 OWNER = "a.toml"
@@ -260,7 +259,7 @@ def test_files_that_cannot_be_read_are_kept(tmp_path, monkeypatch):
     (tmp_path / "report.html.before").write_text("mine")
     edit_provenance(tmp_path, {"locked.csv": ""})
     (tmp_path / "locked.csv").write_text("mine")
-    real = local_folder.sha256_file
+    real = results.sha256_file
 
     def fail(path: Path) -> str:
         locked = ("locked.csv", "report.html", "report.html.before")
@@ -268,7 +267,7 @@ def test_files_that_cannot_be_read_are_kept(tmp_path, monkeypatch):
             raise PermissionError(errno.EACCES, "no")
         return real(path)
 
-    monkeypatch.setattr(local_folder, "sha256_file", fail)
+    monkeypatch.setattr(results, "sha256_file", fail)
     write(tmp_path, {"report.html": "page"})
     texts = contents(tmp_path)
     assert texts["report.html.before"] == texts["locked.csv"] == "mine"

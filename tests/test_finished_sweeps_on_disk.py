@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from callshot.errors import OutputError
-from callshot.report.finished_sweeps import FOLDER, FinishedSweeps
+from callshot.results import SWEEPS as FOLDER
+from callshot.results import FinishedSweeps
 from callshot.storage import to_path
 
 ONE, OTHER = "1" * 64, "2" * 64
