@@ -24,13 +24,18 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from callshot.baselines.beats import BeatsConfig
-from callshot.baselines.end_to_end import PRETRAINED, score_end_to_end
-from callshot.baselines.executor import TrainingOptions
-from callshot.baselines.frame_classifier import DEFAULT_ENCODER, FrameConfig, FrameTask
+from callshot.baselines.end_to_end import (
+    DEFAULT_ENCODER,
+    PRETRAINED,
+    FrameConfig,
+    FrameTask,
+    score_end_to_end,
+)
 from callshot.baselines.scoring import measure_outputs
 from callshot.baselines.sequence_batches import BatchData, FrameTable
 from callshot.baselines.spectrogram import log_mel
+from callshot.baselines.training import TrainingOptions
+from callshot.baselines.transformer import BeatsConfig
 from callshot.corpus.audio import load_audio
 from callshot.corpus.segment_table import read_segments
 from callshot.fewshot.folds import make_folds

@@ -15,9 +15,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from callshot.baselines.executor import TrainingOptions, run_jobs
 from callshot.baselines.recurrent import CELLS, plan_jobs
-from callshot.baselines.train_loop import TrainingJob, score_queries, search
+from callshot.baselines.training import (
+    TrainingJob,
+    TrainingOptions,
+    run_jobs,
+    score_queries,
+    search,
+)
 from callshot.fewshot.episodes import Episodes
 from callshot.records import no_progress
 from table import parser, show

@@ -52,7 +52,7 @@ def run_until_step(path: Path, kind: str, moment: str) -> None:
 
 def run_until_checkpoint(path: Path, count: int) -> None:
     """Run a study with short trainings, on one thread, until it has saved some checkpoints."""
-    from callshot.baselines.checkpoints import CheckpointStore
+    from callshot.baselines.training import CheckpointStore
     from networks import short_training
 
     save = CheckpointStore.save

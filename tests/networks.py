@@ -29,7 +29,7 @@ def interrupt_at(text: str) -> Progress:
 
 def forbid_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fail the test if a network is trained."""
-    from callshot.baselines.training_task import TrainingTask
+    from callshot.baselines.training import TrainingTask
 
     def fail(*_: Any) -> None:
         pytest.fail("a network was trained")
@@ -62,12 +62,12 @@ def saved_phases(folder: Path) -> dict[str, str]:
 @contextmanager
 def short_training(epochs: int = 4) -> Iterator[None]:
     """Train networks for a few epochs at most."""
-    from callshot.baselines import frame_classifier, recurrent_network
+    from callshot.baselines import end_to_end, recurrent
 
-    recurrent = partial(recurrent_network.RecurrentConfig, epochs=epochs)
-    end_to_end = partial(frame_classifier.FrameConfig, epochs=epochs)
+    recurrent_config = partial(recurrent.RecurrentConfig, epochs=epochs)
+    frame_config = partial(end_to_end.FrameConfig, epochs=epochs)
     with (
-        patch.object(recurrent_network, "RecurrentConfig", recurrent),
-        patch.object(frame_classifier, "FrameConfig", end_to_end),
+        patch.object(recurrent, "RecurrentConfig", recurrent_config),
+        patch.object(end_to_end, "FrameConfig", frame_config),
     ):
         yield

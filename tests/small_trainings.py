@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from callshot.baselines.end_to_end import score_end_to_end
-from callshot.baselines.executor import TrainingOptions
-from callshot.baselines.recurrent import score_recurrent
+from callshot.baselines.training import TrainingOptions
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import check_folds, count_classes
 from callshot.records import Embeddings, FloatArray, IntArray, no_progress
@@ -21,9 +19,13 @@ pytest.importorskip(
     "torch", reason="torch is not installed: pip install 'callshot[baselines]'"
 )
 
-from callshot.baselines import frame_classifier, recurrent_network
-from callshot.baselines.frame_classifier import FrameClassifier, FrameConfig
-from callshot.baselines.recurrent_network import RecurrentConfig, RecurrentNetwork
+from callshot.baselines import end_to_end, recurrent
+from callshot.baselines.end_to_end import FrameClassifier, FrameConfig, score_end_to_end
+from callshot.baselines.recurrent import (
+    RecurrentConfig,
+    RecurrentNetwork,
+    score_recurrent,
+)
 from callshot.baselines.transformer import AstConfig
 
 SetAttribute = Callable[[Any, str, Any], None]
@@ -78,14 +80,14 @@ def score_signals(
 
 def set_recurrent(set_attribute: SetAttribute, **settings: Any) -> None:
     config = partial(RecurrentConfig, **{"epochs": 4, **settings})
-    set_attribute(recurrent_network, "RecurrentConfig", config)
+    set_attribute(recurrent, "RecurrentConfig", config)
 
 
 def set_end_to_end(set_attribute: SetAttribute, **settings: Any) -> None:
     encoder = AstConfig(width=16, layers=1, heads=2, inner=16)
     config = partial(FrameConfig, epochs=3, **settings)
-    set_attribute(frame_classifier, "DEFAULT_ENCODER", encoder)
-    set_attribute(frame_classifier, "FrameConfig", config)
+    set_attribute(end_to_end, "DEFAULT_ENCODER", encoder)
+    set_attribute(end_to_end, "FrameConfig", config)
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from callshot.baselines import executor, recurrent_network, train_loop
-from callshot.baselines.executor import CancelToken, TrainingOptions
-from callshot.baselines.recurrent import choose_cell, score_recurrent
+from callshot.baselines.training import CancelToken, TrainingOptions
 from callshot.errors import OutputError
 from callshot.fewshot.episodes import Episodes
 from callshot.records import no_progress
@@ -25,7 +23,14 @@ from networks import (
     read_header,
     saved_phases,
 )
-from small_trainings import (
+
+torch = pytest.importorskip(
+    "torch", reason="torch is not installed: pip install 'callshot[baselines]'"
+)
+
+from callshot.baselines import recurrent, training  # noqa: E402
+from callshot.baselines.recurrent import choose_cell, score_recurrent  # noqa: E402
+from small_trainings import (  # noqa: E402
     END_TO_END,
     RECURRENT,
     Kind,
@@ -35,9 +40,6 @@ from small_trainings import (
     set_recurrent,
 )
 
-torch = pytest.importorskip(
-    "torch", reason="torch is not installed: pip install 'callshot[baselines]'"
-)
 both_kinds = pytest.mark.parametrize(
     "kind", [RECURRENT, END_TO_END], ids=["recurrent", "end-to-end"]
 )
@@ -135,7 +137,7 @@ def test_another_torch_device_or_format_trains_another_network(
     changes: list[tuple[Any, str, Any]] = [
         (torch, "__version__", "0.1"),
         (TrainingOptions, "device_type", "cuda"),
-        (train_loop, "FORMAT", 0),
+        (training, "FORMAT", 0),
     ]
     for owner, name, value in changes:
         with monkeypatch.context() as patch:
@@ -180,7 +182,7 @@ def test_a_search_is_not_repeated(
     def fail(*_: Any) -> None:
         pytest.fail("a search was repeated")
 
-    monkeypatch.setattr(recurrent_network, "balanced_loss", fail)
+    monkeypatch.setattr(recurrent, "balanced_loss", fail)
     score_sequences(tmp_path)
     assert saved_phases(tmp_path)["fold0-seed0-gru"] == "finished"
 
@@ -299,7 +301,7 @@ def test_a_cancelled_training_stops_after_its_batch_and_can_be_resumed(
         folder = tmp_path / f"cut after {calls}"
         with monkeypatch.context() as patch:
             patch.setattr(kind.network, "forward", cancel_after)
-            patch.setattr(executor, "CancelToken", lambda *_, token=token: token)
+            patch.setattr(training, "CancelToken", lambda *_, token=token: token)
             with pytest.raises(CancelledError):
                 kind.score(folder)
         assert done == calls

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from callshot.baselines.executor import TrainingOptions
-from callshot.baselines.recurrent import choose_cell, score_recurrent
+from callshot.baselines.training import TrainingOptions
 from callshot.errors import InputError, OutputError
 from networks import (
     Interrupted,
@@ -19,9 +18,11 @@ from networks import (
     read_header,
     saved_phases,
 )
-from small_trainings import END_TO_END, RECURRENT, make_dataset, score_sequences
 
 safetensors = pytest.importorskip("safetensors.numpy")
+
+from callshot.baselines.recurrent import choose_cell, score_recurrent  # noqa: E402
+from small_trainings import END_TO_END, RECURRENT, make_dataset, score_sequences  # noqa: E402
 
 CHECKSUM_ERROR = "expected content with the checksum in its header, got another"
 

@@ -10,10 +10,9 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
-from callshot.baselines.end_to_end import score_end_to_end
-from callshot.baselines.executor import TrainingOptions
 from callshot.baselines.sequence_batches import BatchData, stack_sequences
 from callshot.baselines.spectrogram import window_crops
+from callshot.baselines.training import TrainingOptions
 from callshot.errors import InputError, LeakError, OptionError
 from callshot.records import FloatArray, IntArray
 
@@ -22,12 +21,13 @@ torch = pytest.importorskip(
 )
 pytest.importorskip("safetensors")
 
-from callshot.baselines import frame_classifier  # noqa: E402
-from callshot.baselines.frame_classifier import (  # noqa: E402
+from callshot.baselines import end_to_end  # noqa: E402
+from callshot.baselines.end_to_end import (  # noqa: E402
     FrameConfig,
     FrameTask,
     balanced_weights,
     frame_loss,
+    score_end_to_end,
 )
 from callshot.baselines.transformer import AstConfig  # noqa: E402
 
@@ -75,13 +75,11 @@ def mean_auroc(targets: NDArray[np.bool_], fold: IntArray, scores: FloatArray) -
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use a small network, and one thread: two on two busy cores take ten times as long."""
     torch.set_num_threads(1)
-    monkeypatch.setattr(frame_classifier, "DEFAULT_ENCODER", SMALL)
+    monkeypatch.setattr(end_to_end, "DEFAULT_ENCODER", SMALL)
 
 
 def configure(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
-    monkeypatch.setattr(
-        frame_classifier, "FrameConfig", partial(FrameConfig, **settings)
-    )
+    monkeypatch.setattr(end_to_end, "FrameConfig", partial(FrameConfig, **settings))
 
 
 @pytest.fixture

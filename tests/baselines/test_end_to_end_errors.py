@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from callshot.baselines.end_to_end import score_end_to_end
 from callshot.errors import InputError
 
 torch = pytest.importorskip(
@@ -24,6 +23,7 @@ from baselines.test_pretrained import (  # noqa: E402
     save_hugging_face,
 )
 from callshot.baselines import pretrained  # noqa: E402
+from callshot.baselines.end_to_end import score_end_to_end  # noqa: E402
 from callshot.baselines.pretrained import BEATS_SIZES, read_pretrained  # noqa: E402
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from callshot.baselines.executor import CancelToken, run_jobs
+from callshot.baselines.training import CancelToken, run_jobs
 from callshot.records import no_progress
 
 torch = pytest.importorskip(

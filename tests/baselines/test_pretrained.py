@@ -11,20 +11,23 @@ from scipy.special import erf, expit
 
 from callshot.baselines import end_to_end, spectrogram
 from callshot.baselines.end_to_end import score_end_to_end
-from callshot.baselines.executor import TrainingOptions
+from callshot.baselines.training import TrainingOptions
 
 torch = pytest.importorskip(
     "torch", reason="torch is not installed: pip install 'callshot[baselines]'"
 )
 safetensors = pytest.importorskip("safetensors.torch")
 
-from callshot.baselines.beats import BeatsConfig, distance_buckets  # noqa: E402
 from callshot.baselines.pretrained import (  # noqa: E402
     BEATS_SIZES,
     interpolate_grid,
     read_pretrained,
 )
-from callshot.baselines.transformer import AstConfig  # noqa: E402
+from callshot.baselines.transformer import (  # noqa: E402
+    AstConfig,
+    BeatsConfig,
+    distance_buckets,
+)
 
 CFG = {
     "encoder_embed_dim": 24,

@@ -11,10 +11,9 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from callshot.baselines import train_loop
-from callshot.baselines.executor import TrainingOptions
-from callshot.baselines.recurrent import CELLS, choose_cell, score_recurrent
+from callshot.baselines import training
 from callshot.baselines.sequence_batches import BatchData, stack_sequences
+from callshot.baselines.training import TrainingOptions
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.centroid import log_odds
 from callshot.fewshot.episodes import Episodes, plan_episodes
@@ -25,10 +24,13 @@ from networks import read_header, saved_trainings
 torch = pytest.importorskip(
     "torch", reason="torch is not installed: pip install 'callshot[baselines]'"
 )
+
+from callshot.baselines.recurrent import CELLS, choose_cell, score_recurrent  # noqa: E402
+
 load_file = pytest.importorskip("safetensors.torch").load_file
 
-from callshot.baselines import recurrent_network  # noqa: E402
-from callshot.baselines.recurrent_network import (  # noqa: E402
+from callshot.baselines import recurrent  # noqa: E402
+from callshot.baselines.recurrent import (  # noqa: E402
     HIDDEN,
     RecurrentConfig,
     RecurrentTask,
@@ -106,7 +108,7 @@ def make_task(cell: str, sequences: list[Any], **sizes: int) -> RecurrentTask:
 
 def configure(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
     config = partial(RecurrentConfig, **settings)
-    monkeypatch.setattr(recurrent_network, "RecurrentConfig", config)
+    monkeypatch.setattr(recurrent, "RecurrentConfig", config)
 
 
 @pytest.fixture(autouse=True)
@@ -449,7 +451,7 @@ def test_a_split_without_held_out_rows_is_trained_for_a_fixed_number_of_epochs(
     recording = np.repeat(np.arange(4), 2)
     dataset = make_dataset(label, recording, np.tile([0, 0, 1, 1], 2), sequences)
     _, metadata = score_recurrent(*dataset, hidden=4)
-    assert metadata["epochs"] == [[train_loop.UNSEARCHED_EPOCHS]] * 2
+    assert metadata["epochs"] == [[training.UNSEARCHED_EPOCHS]] * 2
     message = r"fold 0: no class has two recordings .* to choose a network; name one"
     with pytest.raises(InputError, match=message):
         choose_cell(*dataset, hidden=4)
@@ -473,7 +475,7 @@ def test_the_cell_with_the_lowest_loss_on_inner_folds_is_chosen(
     def fail(*_: Any) -> None:
         pytest.fail("a search was repeated")
 
-    monkeypatch.setattr(recurrent_network, "balanced_loss", fail)
+    monkeypatch.setattr(recurrent, "balanced_loss", fail)
     scores, metadata = score_recurrent(*dataset, cell=chosen, hidden=8, options=options)
     assert metadata["cells"] == chosen
     assert np.isfinite(scores).all()

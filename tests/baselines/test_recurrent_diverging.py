@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from callshot.baselines.executor import TrainingOptions
-from callshot.baselines.recurrent import CELLS, choose_cell, score_recurrent
-from callshot.baselines.training_task import State
+from callshot.baselines.training import State, TrainingOptions
 from callshot.errors import InputError
 from networks import saved_phases
 
@@ -19,7 +17,8 @@ pytest.importorskip(
 )
 
 from baselines.test_recurrent import configure, order_dataset
-from callshot.baselines import recurrent_network
+from callshot.baselines import recurrent
+from callshot.baselines.recurrent import CELLS, choose_cell, score_recurrent
 
 NAN = float("nan")
 
@@ -33,7 +32,7 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
 def set_losses(monkeypatch: pytest.MonkeyPatch, losses: list[float]) -> None:
     """Give the held-out rows these losses, epoch by epoch."""
     remaining = itertools.cycle(losses)
-    monkeypatch.setattr(recurrent_network, "balanced_loss", lambda *_: next(remaining))
+    monkeypatch.setattr(recurrent, "balanced_loss", lambda *_: next(remaining))
 
 
 @pytest.mark.parametrize(

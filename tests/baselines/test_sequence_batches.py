@@ -11,8 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callshot.baselines.executor import TrainingOptions
-from callshot.baselines.recurrent import PAPER_CELLS, choose_cell, score_recurrent
 from callshot.baselines.sequence_batches import (
     BatchData,
     assign_inner_folds,
@@ -22,10 +20,17 @@ from callshot.baselines.sequence_batches import (
     random_batches,
     stack_sequences,
 )
+from callshot.baselines.training import TrainingOptions
 from callshot.errors import InputError, LeakError, OptionError
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import check_folds, count_classes
 from callshot.records import Embeddings, IntArray
+
+pytest.importorskip(
+    "torch", reason="torch is not installed: pip install 'callshot[baselines]'"
+)
+
+from callshot.baselines.recurrent import PAPER_CELLS, choose_cell, score_recurrent
 
 Sequences = list[np.ndarray]
 Labelled = tuple[IntArray, IntArray]
@@ -323,7 +328,7 @@ def test_the_error_about_a_missing_package_names_the_command(
         score_recurrent(*make_dataset())
 
 
-@pytest.mark.parametrize("module", ["recurrent", "end_to_end", "run"])
+@pytest.mark.parametrize("module", ["options", "run", "sequence_batches"])
 def test_torch_is_not_imported_before_it_is_used(module: str) -> None:
     code = f"import sys, callshot.baselines.{module}; sys.exit('torch' in sys.modules)"
     source = str(Path(__file__).parents[2] / "src")

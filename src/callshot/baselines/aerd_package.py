@@ -15,8 +15,8 @@ import numpy as np
 import polars as pl
 
 from callshot.baselines.baseline_frames import find_outputs, frame_of_outputs
-from callshot.baselines.executor import check_lengths
 from callshot.baselines.spectrogram import Signal, check_signal, pad_signal
+from callshot.baselines.training import check_lengths
 from callshot.corpus.options import label_key
 from callshot.errors import InputError, check_choice
 from callshot.fewshot.dataset import EncoderDataset

@@ -1,10 +1,10 @@
 """Signals and targets → scores of the end-to-end baseline, trained on the support side of splits.
 
 AERD's system AST-seq: log-mel frames, patches of 16 × 16, a transformer, a linear layer for each
-token, the mean over the eight patches of a column, a sigmoid for each output and frame of 160 ms.
-Every frame of a segment is trained with all labels of the segment; both sides of every output count
-the same. Without `init` it is a small transformer; `init` starts from public weights of AST or
-BEATs.
+token, the mean over the eight patches of a column, a sigmoid for each output and column. A column
+lasts 160 ms and is what AERD calls a frame. Every frame of a segment is trained with all labels of
+the segment; both sides of every output count the same. Without `init` it is a small transformer;
+`init` starts from public weights of AST or BEATs.
 
 For each split and seed a network is trained twice, like the recurrent ones: first without an inner
 fold of recordings, to find the number of epochs, then on all rows. `epochs` skips the first: useful
@@ -13,45 +13,55 @@ than 10.24 s is trained by random crops of that length and scored whole, in cons
 score is the mean of its frames' log-odds, averaged over the seeds.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor, nn
 
-from callshot.baselines.executor import (
-    DEFAULT_OPTIONS,
-    TrainingOptions,
-    check_examples,
-    check_lengths,
-    check_positive,
-    require_torch,
-)
-from callshot.baselines.sequence_batches import BatchData, BoolArray
+from callshot.baselines.pretrained import read_pretrained
+from callshot.baselines.sequence_batches import BatchData, BoolArray, Frames
 from callshot.baselines.spectrogram import (
+    COLUMN_PATCHES,
     COLUMN_S,
     HOP_SAMPLES,
     MAX_COLUMNS,
+    PATCH,
     RATE_HZ,
+    Crops,
     Signal,
+    batch_crops,
+    crop_index,
     log_mel_table,
+    random_crops,
+    window_crops,
 )
-from callshot.baselines.train_loop import (
+from callshot.baselines.training import (
+    DEFAULT_OPTIONS,
     UNSEARCHED_EPOCHS,
+    Dropout,
     Metadata,
+    TrainingConfig,
     TrainingJob,
+    TrainingOptions,
+    TrainingTask,
+    check_examples,
+    check_lengths,
+    no_dropout,
     plan_job,
+    require_torch,
     run_trainings,
 )
-from callshot.errors import InputError
+from callshot.baselines.transformer import AstConfig, BeatsConfig, Mask
+from callshot.errors import InputError, check_range
 from callshot.fewshot.folds import check_folds
 from callshot.records import FloatArray, IntArray, Progress, no_progress
 
-if TYPE_CHECKING:
-    from callshot.baselines.frame_classifier import FrameTask
-    from callshot.baselines.pretrained import Pretrained
-
+SCORING_BATCH = 32  # crops
+DEFAULT_ENCODER = AstConfig()  # of networks that are trained from scratch
 PRETRAINED = {  # smaller steps, because the weights are good already
     "learning_rate": 5e-5,
     "warmup_steps": 100,
@@ -78,20 +88,51 @@ def score_end_to_end(
     one channel; each is read once. `targets` is (rows, outputs), `groups` the recording of each
     row, `names` those of the outputs. `progress` is also called from other threads.
     """
-    check_positive("epochs", epochs)
+    if epochs is not None:
+        check_range("epochs", epochs, 1)
     _check_input(len(signals), targets, fold, groups, names)
     require_torch(options.device)
-    encoder, pretrained = _choose_encoder(init)
+    encoder: AstConfig | BeatsConfig = DEFAULT_ENCODER
+    settings: Metadata = {}
+    weights = None
+    text = encoder.title
+    source = None
+    if init is not None:
+        pretrained = read_pretrained(init)
+        encoder = pretrained.encoder
+        settings = {"init": pretrained.digest, **PRETRAINED}
+        weights = pretrained.weights
+        text = f"{encoder.title} from {init.name}"
+        source = {
+            "file": init.name,
+            "sha256": pretrained.digest,
+            "unused": pretrained.unused,
+        }
     table = log_mel_table(signals, encoder.front_end)
     data = BatchData.load(table, targets, options.device)
-    jobs = _plan_jobs(data, fold, groups, names, encoder, pretrained, epochs, options)
+
+    def make_task(member: int) -> FrameTask:
+        config = FrameConfig(
+            encoder=encoder,
+            outputs=len(names),
+            seed=options.seed,
+            member=member,
+            **settings,
+        )
+        return FrameTask(data, config, weights)
+
+    tasks = [make_task(member) for member in range(options.seeds)]
+    jobs = _plan_jobs(tasks, fold, groups, names, epochs, options)
     means, training = run_trainings(jobs, options, progress)
     scores = np.full(targets.shape, np.nan)
     for number, mean in means.items():
         scores[fold == number] = mean
     metadata = {
-        **_describe_encoder(encoder, pretrained),
-        "parameters": jobs[0].task.parameters,
+        "title": encoder.title,
+        "text": text,
+        "encoder": asdict(encoder),
+        "init": source,
+        "parameters": tasks[0].parameters,
         "pooling": "mean of the frames' log-odds",
         "frame_s": COLUMN_S,
         "window_s": COLUMN_S * MAX_COLUMNS,
@@ -99,34 +140,6 @@ def score_end_to_end(
         "audio_s": len(table.frames) * HOP_SAMPLES / RATE_HZ,
     }
     return scores, metadata | training
-
-
-def _choose_encoder(init: Path | None) -> tuple[Any, "Pretrained | None"]:
-    from callshot.baselines.frame_classifier import DEFAULT_ENCODER
-    from callshot.baselines.pretrained import read_pretrained
-
-    if init is None:
-        return DEFAULT_ENCODER, None
-    pretrained = read_pretrained(init)
-    return pretrained.encoder, pretrained
-
-
-def _describe_encoder(encoder: Any, pretrained: "Pretrained | None") -> Metadata:
-    metadata = {
-        "title": encoder.title,
-        "text": encoder.title,
-        "encoder": asdict(encoder),
-        "init": None,
-    }
-    if pretrained is not None:
-        file_name = pretrained.path.name
-        metadata["text"] = f"{encoder.title} from {file_name}"
-        metadata["init"] = {
-            "file": file_name,
-            "sha256": pretrained.digest,
-            "unused": pretrained.unused,
-        }
-    return metadata
 
 
 def _check_input(
@@ -145,23 +158,20 @@ def _check_input(
             f"got shape {targets.shape} of {targets.dtype}"
         )
     check_lengths(rows, signals=signals, fold=len(fold), groups=len(groups))
-    folds = check_folds([str(group) for group in groups], fold)
-    for number in range(folds.count):
-        counts = targets[fold != number].sum(axis=0)
-        check_examples(counts, names, number)
+    check_folds([str(group) for group in groups], fold)
+    check_examples(targets, fold, names)
 
 
 def _plan_jobs(
-    data: BatchData,
+    tasks: Sequence["FrameTask"],
     fold: IntArray,
     groups: IntArray,
     names: Sequence[str],
-    encoder: Any,
-    pretrained: "Pretrained | None",
     epochs: int | None,
     options: TrainingOptions,
 ) -> list[TrainingJob]:
     """Plan the trainings of each split with all seeds, and read what earlier runs saved."""
+    data = tasks[0].data
     jobs = []
     for number in range(int(fold.max()) + 1):
         rows = np.flatnonzero(fold != number)
@@ -170,16 +180,15 @@ def _plan_jobs(
             "rows": data.fingerprint(rows, groups),
             "epochs": epochs,
         }
-        for member in range(options.seeds):
-            task = _make_task(data, encoder, pretrained, options.seed, member)
+        label = _rarest_output(data.label[rows])
+        for task in tasks:
             held_out = np.zeros(len(rows), np.bool_)
             if epochs is None:
-                label = _rarest_output(data.label[rows])
                 held_out = task.config.held_out(label, groups[rows])
             job = plan_job(
                 task=task,
                 name="aerd",
-                title=encoder.title,
+                title=task.config.encoder.title,
                 fold=fold,
                 number=number,
                 held_out=held_out,
@@ -191,30 +200,6 @@ def _plan_jobs(
     return jobs
 
 
-def _make_task(
-    data: BatchData,
-    encoder: Any,
-    pretrained: "Pretrained | None",
-    seed: int,
-    member: int,
-) -> "FrameTask":
-    from callshot.baselines.frame_classifier import FrameConfig, FrameTask
-
-    settings: dict[str, Any] = {}
-    weights = None
-    if pretrained is not None:
-        settings = {"init": pretrained.digest, **PRETRAINED}
-        weights = pretrained.weights
-    config = FrameConfig(
-        encoder=encoder,
-        outputs=data.label.shape[1],
-        seed=seed,
-        member=member,
-        **settings,
-    )
-    return FrameTask(data, config, weights)
-
-
 def _rarest_output(truth: BoolArray) -> IntArray:
     """Return a class for each row: the rarest of its outputs, or one more for rows without any."""
     counts = np.where(truth, truth.sum(axis=0), len(truth) + 1)
@@ -222,3 +207,161 @@ def _rarest_output(truth: BoolArray) -> IntArray:
     rarest[~truth.any(axis=1)] = truth.shape[1]
     _, label = np.unique(rarest, return_inverse=True)
     return label
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameConfig(TrainingConfig):
+    """Everything that decides a network and its training, except the rows.
+
+    `init` is the hash of the pretrained weights, if there are any.
+    """
+
+    encoder: AstConfig | BeatsConfig
+    outputs: int
+    init: str | None = None
+    batch_size: int = 16
+    learning_rate: float = 5e-4
+    warmup_steps: int = 20
+    weight_decay: float = 5e-2
+    dropout: float = 0.1
+    epochs: int = 60
+    patience: int = 8
+
+
+class FrameClassifier(nn.Module):
+    """An encoder of patches and a linear layer."""
+
+    def __init__(self, config: FrameConfig) -> None:
+        super().__init__()
+        self.encoder = config.encoder.build()
+        self.head = nn.Linear(config.encoder.width, config.outputs)
+
+    def forward(
+        self, frames: Tensor, mask: Mask = None, dropout: Dropout = no_dropout
+    ) -> Tensor:
+        """Return log-odds (crops, columns, outputs) of frames (crops, 16 × columns, 128).
+
+        `mask` is (crops, columns); None if all columns are real. On a GPU the encoder computes in
+        bfloat16.
+        """
+        columns = frames.unflatten(1, (-1, PATCH))
+        bands = columns.unflatten(-1, (COLUMN_PATCHES, PATCH))
+        patches = bands.transpose(2, 3).flatten(-2)
+        with torch.autocast("cuda", torch.bfloat16, enabled=frames.is_cuda):
+            tokens = self.encoder(patches, mask, dropout)
+        column_means = tokens.float().mean(dim=2)
+        return self.head(column_means)
+
+
+@dataclass(frozen=True)
+class FrameTask(TrainingTask):
+    """Train a frame classifier on targets; `weights` are pretrained weights of its encoder."""
+
+    config: FrameConfig
+    weights: Mapping[str, Any] | None = None
+
+    def build(self) -> FrameClassifier:
+        """Return a network without weights."""
+        return FrameClassifier(self.config)
+
+    def initialize(self, network: FrameClassifier, rows: IntArray) -> None:
+        """Load or draw the first weights of the encoder; the head starts with zeros."""
+        if self.weights is None:
+            generator = torch.Generator()
+            generator.manual_seed(self.config.stream_seed("weights"))
+            network.encoder.initialize(generator)
+        else:
+            network.encoder.load_state_dict(self.weights)
+        nn.init.zeros_(network.head.weight)
+        nn.init.zeros_(network.head.bias)
+
+    def log_odds(
+        self, network: FrameClassifier, crops: Crops, dropout: Dropout = no_dropout
+    ) -> tuple[Tensor, Mask]:
+        """Return the log-odds of crops, (crops, columns, outputs), and a mask of real columns."""
+        index, columns = crop_index(self.data.table, crops)
+        frames = self.data.frames[self.data.tensor(index)]
+        mask = None if columns.all() else self.data.tensor(columns)
+        return network(frames, mask, dropout), mask
+
+    def row_weights(self, rows: IntArray) -> Frames:
+        """Return weights with which positives and negatives of each output count the same."""
+        label = self.data.label
+        return balanced_weights(label[rows], label).astype(np.float32)
+
+    def batch_loss(
+        self,
+        network: FrameClassifier,
+        batch: IntArray,
+        weights: Any,
+        rng: np.random.Generator,
+        dropout: Dropout,
+    ) -> Tensor:
+        """Return the loss of one random crop per row; every frame has the targets of its row."""
+        crops = random_crops(self.data.table.lengths, batch, rng)
+        log_odds, mask = self.log_odds(network, crops, dropout)
+        label = self.data.label[batch]
+        truth = self.data.tensor(label.astype(np.float32))
+        batch_weights = self.data.tensor(weights[batch])
+        return frame_loss(log_odds, mask, truth, batch_weights)
+
+    def predict(self, network: FrameClassifier, rows: IntArray) -> FloatArray:
+        """Return the log-odds of some rows, (rows, outputs), averaged over all of their columns."""
+        total = np.zeros(self.data.label.shape)
+        count = np.zeros((len(total), 1))
+        crops = window_crops(self.data.table.lengths, rows)
+        for batch in batch_crops(crops, SCORING_BATCH):
+            np.add.at(total, batch.row, self._sum_log_odds(network, batch))
+            np.add.at(count, batch.row, batch.columns[:, None])
+        means: FloatArray = total[rows] / count[rows]
+        return means
+
+    def _sum_log_odds(self, network: FrameClassifier, crops: Crops) -> FloatArray:
+        """Return the sum over the real columns of each crop, (crops, outputs)."""
+        with torch.inference_mode():
+            log_odds, mask = self.log_odds(network, crops)
+            log_odds = log_odds.double()
+            if mask is not None:
+                log_odds = log_odds * mask[:, :, None]
+            sums: FloatArray = log_odds.sum(dim=1).cpu().numpy()
+        return sums
+
+    def loss(self, scores: FloatArray, rows: IntArray) -> float:
+        """Return the cross-entropy of scores, balanced over outputs and their two sides."""
+        truth = self.data.label[rows]
+        losses = np.logaddexp(0.0, np.where(truth, -scores, scores))
+        weights = balanced_weights(truth, truth)
+        return float(np.average(losses, weights=weights))
+
+
+def balanced_weights(truth: BoolArray, label: BoolArray) -> FloatArray:
+    """Return weights for `label` with which both sides of each output of `truth` count the same.
+
+    >>> balanced_weights(np.array([[True], [False], [False], [False]]), np.array([[True], [False]]))
+    array([[2.        ],
+           [0.66666667]])
+    """
+    rows = len(truth)
+    positives = truth.sum(axis=0)
+    negatives = rows - positives
+    counts = np.where(label, positives, negatives)
+    weights: FloatArray = rows / 2.0 / np.maximum(counts, 1)
+    return weights
+
+
+def frame_loss(log_odds: Tensor, mask: Mask, truth: Tensor, weights: Tensor) -> Tensor:
+    """Return the weighted cross-entropy of log-odds (crops, columns, outputs).
+
+    `truth` and `weights` are (crops, outputs). The mean is over the real columns, then the rest.
+    """
+    target = truth[:, None].expand_as(log_odds)
+    losses = nn.functional.binary_cross_entropy_with_logits(
+        log_odds, target, reduction="none"
+    )
+    if mask is None:
+        means = losses.mean(dim=1)
+    else:
+        total = (losses * mask[:, :, None]).sum(dim=1)
+        count = mask.sum(dim=1)
+        means = total / count[:, None]
+    return (means * weights).mean()

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from callshot.baselines.executor import require_torch
 from callshot.baselines.logistic import check_c
 from callshot.baselines.logistic_per_k import DRAWS
+from callshot.baselines.training import require_torch
 from callshot.errors import OptionError, check_choice, check_range
 from callshot.fewshot.protocol import SPREAD_CHOICES, Protocol
 from callshot.records import BASELINE_KINDS

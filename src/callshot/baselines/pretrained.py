@@ -18,10 +18,9 @@ import torch
 from torch import Tensor
 
 from callshot.baselines import spectrogram
-from callshot.baselines.beats import BeatsConfig
 from callshot.baselines.sequence_batches import Frames
 from callshot.baselines.spectrogram import BANDS, COLUMN_PATCHES, MAX_COLUMNS, PATCH
-from callshot.baselines.transformer import AstConfig
+from callshot.baselines.transformer import AstConfig, BeatsConfig
 from callshot.errors import InputError
 from callshot.files import error_reason, sha256_file
 

@@ -1,9 +1,10 @@
 """Episodes and sequences → scores of recurrent networks, trained on the support side of each split.
 
-One layer, Elman, GRU or LSTM, runs over the frames of a segment; the mean of its outputs over time
-goes into a linear layer over the classes. A linear layer before it narrows input of more than 64
-dimensions. The hidden widths 128, 64 and 56 give the three about the same number of parameters:
-for twelve classes 21,000 to 23,000 with MFCC, 67,000 to 77,000 with 768 to 1536 dimensions.
+    frames → standardise → linear (if wide) → Elman, GRU or LSTM → mean over time → linear
+
+A linear layer narrows input of more than 64 dimensions. The hidden widths 128, 64 and 56 give the
+three cells about the same number of parameters: for twelve classes 21,000 to 23,000 with MFCC,
+67,000 to 77,000 with 768 to 1536 dimensions.
 
 For each split and seed a network is trained twice: first without an inner fold of recordings, to
 find the number of epochs, then on the whole support side. Frames are standardised by the rows of
@@ -14,37 +15,45 @@ Long sequences are shortened: neighbouring frames are averaged so that the media
 support side has at most 64 steps.
 """
 
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import chain, product
 
 import numpy as np
+import torch
+from torch import Tensor, nn
 
-from callshot.baselines.executor import (
-    DEFAULT_OPTIONS,
-    TrainingOptions,
-    check_examples,
-    check_lengths,
-    check_positive,
-    require_torch,
-    run_jobs,
-)
 from callshot.baselines.sequence_batches import (
     BatchData,
     Sequences,
     check_sequences,
+    frame_scaling,
+    padded_index,
+    sorted_batches,
     stack_sequences,
 )
-from callshot.baselines.train_loop import (
+from callshot.baselines.training import (
+    DEFAULT_OPTIONS,
+    Dropout,
     Metadata,
+    TrainingConfig,
     TrainingJob,
+    TrainingOptions,
+    TrainingTask,
+    best_epoch,
+    check_examples,
+    check_lengths,
+    no_dropout,
     plan_job,
+    require_torch,
+    run_jobs,
     run_trainings,
     search,
 )
-from callshot.baselines.training_task import TrainingTask, best_epoch
-from callshot.errors import InputError, OptionError, check_choice
+from callshot.errors import InputError, OptionError, check_choice, check_range
 from callshot.fewshot.centroid import log_odds
 from callshot.fewshot.episodes import Episodes
 from callshot.fewshot.folds import check_no_leak
@@ -52,6 +61,12 @@ from callshot.records import FloatArray, IntArray, Progress, no_progress
 
 MAX_STEPS = 64  # of the median sequence
 CELLS = {"elman": "Elman", "gru": "GRU", "lstm": "LSTM"}
+MODULES = {"elman": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+HIDDEN = {"elman": 128, "gru": 64, "lstm": 56}  # about the same number of parameters
+MAX_WIDTH = 64  # wider input is projected to this width, or less:
+MAX_PROJECTION_WEIGHTS = 50_000
+CLIP_DEVIATIONS = 10.0  # standard deviations from the mean at which input is clipped
+SCORING_BATCH = 64  # rows
 
 # Table 3 of the paper: the network for each encoder and corpus. It has none for HuBERT.
 PAPER_CELLS = {
@@ -62,7 +77,6 @@ PAPER_CELLS = {
     ("perch-v2", "elephant-voices"): "elman",
     ("perch-v2", "ldc2010s05"): "gru",
 }
-
 
 Losses = dict[str, list[float]]  # of a cell, in each split
 
@@ -90,25 +104,19 @@ def score_recurrent(
     scores = np.full(episodes.relevant.shape, np.nan)
     for fold, mean in means.items():
         scores[episodes.fold == fold] = log_odds(mean)
-    steps = [_frames_per_step(episodes, sequences, fold) for fold in means]
+    tasks = {job.name: job.task for job in jobs}
     metadata = {
         "cells": tuple(cells),
         "text": describe_cells(cells),
-        **_describe_jobs(jobs),
-        "pooling": "mean over time",
-        "frames_per_step": steps,
-    }
-    return scores, metadata | training
-
-
-def _describe_jobs(jobs: Sequence[TrainingJob]) -> Metadata:
-    """Return the sizes of the networks of each cell."""
-    tasks = {job.name: job.task for job in jobs}
-    return {
         "parameters": {name: task.parameters for name, task in tasks.items()},
         "hidden": {name: task.config.hidden for name, task in tasks.items()},
         "width": jobs[0].task.config.width,
+        "pooling": "mean over time",
+        "frames_per_step": [
+            _frames_per_step(episodes, sequences, fold) for fold in means
+        ],
     }
+    return scores, metadata | training
 
 
 def choose_cell(
@@ -128,29 +136,27 @@ def choose_cell(
     """
     all_cells = [tuple(CELLS)] * episodes.folds
     jobs = plan_jobs(episodes, groups, sequences, all_cells, hidden, options)
-    _check_held_out(jobs)
+    searched = {job.fold for job in jobs if job.held_out.any()}
+    for fold in range(episodes.folds):
+        if fold not in searched:
+            raise InputError(
+                f"fold {fold}: no class has two recordings on its support side, so nothing can "
+                "be held out to choose a network; name one"
+            )
     searches = run_jobs(jobs, search, options.threads, progress)
-    losses = _mean_losses(jobs, searches)
+    lowest: dict[tuple[str, int], list[float]] = {}
+    for job, job_losses in zip(jobs, searches, strict=True):
+        if job_losses:
+            loss = job_losses[best_epoch(job_losses) - 1]
+            lowest.setdefault((job.name, job.fold), []).append(loss)
+    losses: Losses = {cell: [] for cell in CELLS}
+    for (cell, _), seed_losses in lowest.items():
+        losses[cell].append(float(np.mean(seed_losses)))
     cells = []
     for fold in range(episodes.folds):
         fold_losses = {cell: losses[cell][fold] for cell in CELLS}
         cells.append(min(CELLS, key=fold_losses.__getitem__))
     return tuple(cells), losses
-
-
-def _mean_losses(
-    jobs: Sequence[TrainingJob], searches: Sequence[list[float]]
-) -> Losses:
-    """Return the lowest loss of each cell in each split, averaged over the seeds."""
-    lowest: dict[tuple[str, int], list[float]] = {}
-    for job, losses in zip(jobs, searches, strict=True):
-        if losses:
-            loss = losses[best_epoch(losses) - 1]
-            lowest.setdefault((job.name, job.fold), []).append(loss)
-    means: Losses = {cell: [] for cell in CELLS}
-    for (cell, _), losses in lowest.items():
-        means[cell].append(float(np.mean(losses)))
-    return means
 
 
 def describe_cells(cells: Sequence[str]) -> str:
@@ -174,31 +180,22 @@ def describe_baseline(
 
     `is_chosen`: inner folds chose the cells.
 
-    >>> networks = {"cells": ("gru",), "text": "GRU", "parameters": {"gru": 21000}}
+    >>> networks = {"cells": ("gru", "lstm"), "text": "…"}
+    >>> networks["parameters"] = {"gru": 21000, "lstm": 23000}
     >>> describe_baseline(networks, 1, is_chosen=True)["how"]
-    'GRU, by inner folds; 21,000 parameters, 1 seed'
+    '…, by inner folds; 21,000 to 23,000 parameters, 1 seed'
     """
     title = metadata["text"]
     choice = ", by inner folds" if is_chosen else ""
-    size = _describe_size(metadata["parameters"], seeds)
-    return {
-        "kind": "recurrent",
-        "name": title if len(set(metadata["cells"])) == 1 else "RNN",
-        "how": f"{title}{choice}; {size}",
-    }
-
-
-def _describe_size(parameters: Mapping[str, int], seeds: int) -> str:
-    """Return the parameters of the networks of all cells as text.
-
-    >>> _describe_size({"gru": 21000, "lstm": 23000}, 1)
-    '21,000 to 23,000 parameters, 1 seed'
-    """
-    numbers = parameters.values()
+    numbers = metadata["parameters"].values()
     sizes = sorted({min(numbers), max(numbers)})
     size = " to ".join(f"{number:,}" for number in sizes)
     plural = "s" if seeds > 1 else ""
-    return f"{size} parameters, {seeds} seed{plural}"
+    return {
+        "kind": "recurrent",
+        "name": title if len(set(metadata["cells"])) == 1 else "RNN",
+        "how": f"{title}{choice}; {size} parameters, {seeds} seed{plural}",
+    }
 
 
 def plan_jobs(
@@ -210,7 +207,8 @@ def plan_jobs(
     options: TrainingOptions,
 ) -> list[TrainingJob]:
     """Check all input, and plan the trainings of each split: all of its cells with all seeds."""
-    check_positive("hidden", hidden)
+    if hidden is not None:
+        check_range("hidden", hidden, 1)
     _check_input(episodes, groups, sequences, cells)
     require_torch(options.device)
 
@@ -230,46 +228,26 @@ def plan_jobs(
             "frames_per_step": step,
         }
         for name, member in product(names, range(options.seeds)):
-            task = _make_task(
-                data, name, len(episodes.classes), hidden, options, member
+            config = RecurrentConfig(
+                cell=name,
+                dimension=data.table.frames.shape[1],
+                classes=len(episodes.classes),
+                hidden=hidden or HIDDEN[name],
+                seed=options.seed,
+                member=member,
             )
             job = plan_job(
-                task=task,
+                task=RecurrentTask(data, config),
                 name=name,
                 title=CELLS[name],
                 fold=episodes.fold,
                 number=fold,
-                held_out=task.config.held_out(episodes.label[rows], groups[rows]),
+                held_out=config.held_out(episodes.label[rows], groups[rows]),
                 key=key,
                 options=options,
             )
             jobs.append(job)
     return jobs
-
-
-def _make_task(
-    data: BatchData,
-    cell: str,
-    classes: int,
-    hidden: int | None,
-    options: TrainingOptions,
-    member: int,
-) -> TrainingTask:
-    from callshot.baselines.recurrent_network import (
-        HIDDEN,
-        RecurrentConfig,
-        RecurrentTask,
-    )
-
-    config = RecurrentConfig(
-        cell=cell,
-        dimension=data.table.frames.shape[1],
-        classes=classes,
-        hidden=hidden or HIDDEN[cell],
-        seed=options.seed,
-        member=member,
-    )
-    return RecurrentTask(data, config)
 
 
 def _frames_per_step(episodes: Episodes, sequences: Sequences, fold: int) -> int:
@@ -291,22 +269,154 @@ def _check_input(
     if len(cells) != episodes.folds:
         expected = f"one, or one for each of {episodes.folds} splits"
         raise OptionError(f"cell: expected {expected}, got {len(cells)}")
-    rows = len(episodes.label)
-    check_lengths(rows, sequences=len(sequences), groups=len(groups))
+    label = episodes.label
+    check_lengths(len(label), sequences=len(sequences), groups=len(groups))
     check_no_leak([str(group) for group in groups], episodes.fold)
     check_sequences(sequences)
-    for fold in range(episodes.folds):
-        support = episodes.label[episodes.fold != fold]
-        counts = np.bincount(support, minlength=len(episodes.classes))
-        check_examples(counts, episodes.classes, fold)
+    is_class = label[:, None] == np.arange(len(episodes.classes))
+    check_examples(is_class, episodes.fold, episodes.classes)
 
 
-def _check_held_out(jobs: Sequence[TrainingJob]) -> None:
-    """Check that some rows of each split are held out, because they decide between the cells."""
-    searched = {job.fold for job in jobs if job.held_out.any()}
-    for job in jobs:
-        if job.fold not in searched:
-            raise InputError(
-                f"fold {job.fold}: no class has two recordings on its support side, so nothing can "
-                "be held out to choose a network; name one"
-            )
+@dataclass(frozen=True, kw_only=True)
+class RecurrentConfig(TrainingConfig):
+    """Everything that decides a network and its training, except the rows."""
+
+    cell: str
+    dimension: int
+    classes: int
+    hidden: int
+    batch_size: int = 32
+    learning_rate: float = 2e-3
+    weight_decay: float = 1e-2
+    dropout: float = 0.5
+    epochs: int = 100
+    patience: int = 10
+
+    @property
+    def width(self) -> int:
+        """The width of the input of the recurrent layer.
+
+        >>> RecurrentConfig(cell="gru", dimension=1024, classes=12, hidden=64).width
+        48
+        """
+        if self.dimension <= MAX_WIDTH:
+            return self.dimension
+        return max(1, min(MAX_WIDTH, MAX_PROJECTION_WEIGHTS // self.dimension))
+
+    @property
+    def is_projected(self) -> bool:
+        """Whether a linear layer narrows the input."""
+        return self.width != self.dimension
+
+    @property
+    def peak_learning_rate(self) -> float:
+        """The learning rate; smaller for wide input, which overfits within one epoch otherwise."""
+        return self.learning_rate / 4 if self.is_projected else self.learning_rate
+
+
+class RecurrentNetwork(nn.Module):
+    """One recurrent layer between an optional projection and a linear layer."""
+
+    def __init__(self, config: RecurrentConfig) -> None:
+        super().__init__()
+        self.cell = MODULES[config.cell](config.width, config.hidden)
+        self.projection = None
+        if config.is_projected:
+            self.projection = nn.Linear(config.dimension, config.width)
+        self.head = nn.Linear(config.hidden, config.classes)
+        self.register_buffer("mean", torch.zeros(config.dimension))
+        self.register_buffer("scale", torch.zeros(config.dimension))
+
+    def forward(
+        self, frames: Tensor, mask: Tensor, dropout: Dropout = no_dropout
+    ) -> Tensor:
+        """Return logits (rows, classes) of frames (times, rows, dimensions).
+
+        Padding is left out of the mean over time. The result is that of a packed batch, whose
+        backward pass takes 3 to 18 times as long on a CPU.
+        """
+        scaled = (frames - self.mean) * self.scale
+        steps = scaled.clamp(-CLIP_DEVIATIONS, CLIP_DEVIATIONS)
+        if self.projection is not None:
+            steps = self.projection(dropout(steps))
+        outputs, _ = self.cell(steps)
+        total = (outputs * mask[:, :, None]).sum(dim=0)
+        count = mask.sum(dim=0)
+        pooled = total / count[:, None]
+        return self.head(dropout(pooled))
+
+
+@dataclass(frozen=True)
+class RecurrentTask(TrainingTask):
+    """Train a recurrent network on classes."""
+
+    config: RecurrentConfig
+
+    def build(self) -> RecurrentNetwork:
+        """Return a network without weights."""
+        return RecurrentNetwork(self.config)
+
+    def initialize(self, network: RecurrentNetwork, rows: IntArray) -> None:
+        """Draw the first weights; scale the input by the rows of the training."""
+        generator = torch.Generator()
+        generator.manual_seed(self.config.stream_seed("weights"))
+        for name, tensor in network.named_parameters():
+            is_projection = name.startswith("projection")
+            inputs = self.config.dimension if is_projection else self.config.hidden
+            bound = 1.0 / math.sqrt(inputs)
+            tensor.uniform_(-bound, bound, generator=generator)
+        mean, scale = frame_scaling(self.data.table, rows)
+        network.mean.copy_(torch.from_numpy(mean))
+        network.scale.copy_(torch.from_numpy(scale))
+
+    def logits(
+        self, network: RecurrentNetwork, rows: IntArray, dropout: Dropout = no_dropout
+    ) -> Tensor:
+        """Return the logits of a batch of rows."""
+        index, mask = padded_index(self.data.table, rows)
+        frames = self.data.frames[self.data.tensor(index)]
+        return network(frames, self.data.tensor(mask), dropout)
+
+    def row_weights(self, rows: IntArray) -> Tensor:
+        """Return weights with which all classes count the same."""
+        label = self.data.label
+        classes = self.config.classes
+        counts = np.bincount(label[rows], minlength=classes)
+        weights = len(rows) / (classes * counts)
+        return self.data.tensor(weights.astype(np.float32)[label])
+
+    def batch_loss(
+        self,
+        network: RecurrentNetwork,
+        batch: IntArray,
+        weights: Tensor,
+        rng: np.random.Generator,
+        dropout: Dropout,
+    ) -> Tensor:
+        """Return the weighted cross-entropy of a batch."""
+        logits = self.logits(network, batch, dropout)
+        label = self.data.tensor(self.data.label[batch])
+        losses = nn.functional.cross_entropy(logits, label, reduction="none")
+        batch_weights = weights[self.data.tensor(batch)]
+        return (losses * batch_weights).mean()
+
+    def predict(self, network: RecurrentNetwork, rows: IntArray) -> FloatArray:
+        """Return the log-probabilities of some rows, (rows, classes)."""
+        scores = np.empty((len(self.data.label), self.config.classes))
+        batches = sorted_batches(self.data.table, rows, SCORING_BATCH)
+        with torch.inference_mode():
+            for batch in batches:
+                logits = self.logits(network, batch).double()
+                scores[batch] = logits.log_softmax(dim=1).cpu().numpy()
+        return scores[rows]
+
+    def loss(self, scores: FloatArray, rows: IntArray) -> float:
+        """Return the cross-entropy of log-probabilities, averaged over the classes."""
+        return balanced_loss(scores, self.data.label[rows])
+
+
+def balanced_loss(scores: FloatArray, label: IntArray) -> float:
+    """Return the mean cross-entropy of each class, averaged over the classes."""
+    losses = -scores[np.arange(len(label)), label]
+    means = [losses[label == number].mean() for number in np.unique(label)]
+    return float(np.mean(means))

@@ -28,10 +28,10 @@ from callshot.baselines.baseline_frames import (
     refinement_frame,
 )
 from callshot.baselines.centroid_to_logistic import refine_centroid
-from callshot.baselines.executor import TrainingOptions
 from callshot.baselines.logistic import DEFAULT_C, score_logistic
 from callshot.baselines.logistic_per_k import sweep_logistic
 from callshot.baselines.options import CHOSEN_CELL, PAPER_CELL, BaselineOptions
+from callshot.baselines.training import TrainingOptions
 from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.crossover import find_crossovers
 from callshot.fewshot.dataset import Dataset, EncoderDataset, equal_tables

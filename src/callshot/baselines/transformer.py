@@ -1,10 +1,19 @@
-"""Patches of a spectrogram → tokens, with the audio spectrogram transformer (AST).
+"""Patches of a spectrogram → tokens, with the audio spectrogram transformer (AST) or BEATs.
 
+AST:
     patches → linear + position
     → [x + attention(norm x), x + (linear, GELU, linear)(norm x)] … → norm
 
 Positions are a grid of 64 columns × 8 bands. A pretrained encoder has two more tokens in front,
 which are removed at the end.
+
+BEATs:
+    patches → linear → norm → linear → + GELU(convolution over tokens) → norm
+    → [norm(a x + attention(x)), norm(a x + (linear, GELU, linear)(x))] …,   a = (2 × layers) ^ ¼
+
+Attention adds a bias for the distance of two tokens, weighted by a gate of the query: for each head
+g₁ (g₂ s − 1) + 2, where g₁ and g₂ are sigmoids of sums of four linear values of the query, and s is
+trained.
 
 The order in which layers are registered decides the last digits of trained weights, because
 gradients are clipped by a sum over all parameters.
@@ -18,13 +27,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.functional import gelu, pad, scaled_dot_product_attention
+from torch.nn.functional import (
+    conv1d,
+    gelu,
+    pad,
+    scaled_dot_product_attention,
+)
 
 from callshot.baselines import spectrogram
 from callshot.baselines.spectrogram import COLUMN_PATCHES, MAX_COLUMNS, PATCH, FrontEnd
-from callshot.baselines.training_task import Dropout, no_dropout
+from callshot.baselines.training import Dropout, no_dropout
+from callshot.records import IntArray
 
-EPSILON = 1e-6  # of the layer norms
+EPSILON = 1e-6  # of the layer norms of AST
+GATE_VALUES = 4  # linear values that are summed for each of the two gates of BEATs
 Mask: TypeAlias = "Tensor | None"
 
 
@@ -156,3 +172,168 @@ def sinusoidal_grid(width: int) -> NDArray[np.float32]:
     waves = [np.sin(column), np.cos(column), np.sin(band), np.cos(band)]
     grid = np.concatenate([np.broadcast_to(wave, size) for wave in waves], axis=2)
     return grid.astype(np.float32)
+
+
+@dataclass(frozen=True)
+class BeatsConfig:
+    """The sizes of a BEATs encoder."""
+
+    title: ClassVar[str] = "BEATs"
+    family: str = "beats"
+    width: int = 768
+    layers: int = 12
+    heads: int = 12
+    inner: int = 3072
+    patch_width: int = 512
+    buckets: int = 320
+    max_distance: int = 800
+    kernel: int = 128
+    kernel_groups: int = 16
+    front_end: FrontEnd = spectrogram.BEATS
+
+    def build(self) -> "BeatsEncoder":
+        """Return an encoder without weights."""
+        return BeatsEncoder(self)
+
+
+class BeatsEncoder(nn.Module):
+    """A BEATs encoder."""
+
+    def __init__(self, config: BeatsConfig) -> None:
+        super().__init__()
+        width = config.width
+        self.config = config
+        self.patch = nn.Linear(PATCH * PATCH, config.patch_width, bias=False)
+        self.patch_norm = nn.LayerNorm(config.patch_width)
+        self.convolution = PositionConvolution(config)
+        self.norm = nn.LayerNorm(width)
+        self.distances = nn.Embedding(config.buckets, config.heads)
+        self.blocks = nn.ModuleList(BeatsBlock(config) for _ in range(config.layers))
+        self.projection = nn.Identity()
+        if config.patch_width != width:
+            self.projection = nn.Linear(config.patch_width, width)
+
+    def forward(
+        self, patches: Tensor, mask: Mask = None, dropout: Dropout = no_dropout
+    ) -> Tensor:
+        """Return tokens (crops, columns, 8, width) of patches (crops, columns, 8, 256).
+
+        `mask` is (crops, columns); None if all columns are real.
+        """
+        columns = patches.shape[1]
+        normalised = self.patch_norm(self.patch(patches))
+        tokens = self.projection(normalised.flatten(1, 2))
+        mask = token_mask(mask)
+        if mask is not None:
+            # Zeros, as the convolution pads the ends.
+            tokens = tokens * mask[:, :, None]
+        tokens = dropout(self.norm(tokens + self.convolution(tokens)))
+        bias = self._distance_bias(tokens)
+        for block in self.blocks:
+            tokens = block(tokens, bias, mask, dropout)
+        return tokens.unflatten(1, (columns, COLUMN_PATCHES))
+
+    def _distance_bias(self, tokens: Tensor) -> Tensor:
+        """Return what attention adds for the distance of two tokens, (heads, tokens, tokens)."""
+        config = self.config
+        buckets = distance_buckets(tokens.shape[1], config.buckets, config.max_distance)
+        numbers = torch.from_numpy(buckets).to(tokens.device)
+        return self.distances(numbers).permute(2, 0, 1)
+
+
+class PositionConvolution(nn.Module):
+    """A grouped convolution over tokens whose kernel has a direction and a length."""
+
+    def __init__(self, config: BeatsConfig) -> None:
+        super().__init__()
+        width = config.width
+        shape = (width, width // config.kernel_groups, config.kernel)
+        self.groups = config.kernel_groups
+        self.bias = nn.Parameter(torch.zeros(width))
+        self.direction = nn.Parameter(torch.ones(shape))
+        self.length = nn.Parameter(torch.ones(1, 1, config.kernel))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Mix each token with its neighbours.
+
+        In float32, because torch computes it wrongly in bfloat16 on some CPUs.
+        """
+        norm = self.direction.norm(dim=(0, 1), keepdim=True)
+        kernel = self.direction * (self.length / norm)
+        padding = kernel.shape[-1] // 2
+        with torch.autocast(tokens.device.type, enabled=False):
+            signal = tokens.float().transpose(1, 2)
+            mixed = conv1d(
+                signal, kernel, self.bias, padding=padding, groups=self.groups
+            )
+        return gelu(mixed[:, :, : tokens.shape[1]]).transpose(1, 2)
+
+
+class BeatsBlock(nn.Module):
+    """Self-attention with gated distances, and two linear layers."""
+
+    def __init__(self, config: BeatsConfig) -> None:
+        super().__init__()
+        width = config.width
+        self.heads = config.heads
+        self.residual_scale = (2.0 * config.layers) ** 0.25
+        self.q = nn.Linear(width, width)
+        self.k = nn.Linear(width, width)
+        self.v = nn.Linear(width, width)
+        self.out = nn.Linear(width, width)
+        self.fc1 = nn.Linear(width, config.inner)
+        self.fc2 = nn.Linear(config.inner, width)
+        self.gate = nn.Linear(width // config.heads, 2 * GATE_VALUES)
+        self.norm1 = nn.LayerNorm(width)
+        self.norm2 = nn.LayerNorm(width)
+        self.gain = nn.ParameterDict({"scale": torch.ones(1, config.heads, 1, 1)})
+
+    def forward(
+        self, tokens: Tensor, bias: Tensor, mask: Mask, dropout: Dropout
+    ) -> Tensor:
+        """Return tokens of the same shape."""
+        residual = tokens * self.residual_scale
+        tokens = self.norm1(residual + dropout(self._attend(tokens, bias, mask)))
+        inner = dropout(self.fc2(gelu(self.fc1(tokens))))
+        return self.norm2(tokens * self.residual_scale + inner)
+
+    def _attend(self, tokens: Tensor, bias: Tensor, mask: Mask) -> Tensor:
+        query = split_heads(self.q(tokens), self.heads)
+        key = split_heads(self.k(tokens), self.heads)
+        value = split_heads(self.v(tokens), self.heads)
+        bias = (self._gate(query) * bias).to(query.dtype)
+        if mask is not None:
+            bias = bias.masked_fill(~mask[:, None, None, :], -math.inf)
+        heads = scaled_dot_product_attention(query, key, value, bias)
+        return self.out(join_heads(heads))
+
+    def _gate(self, query: Tensor) -> Tensor:
+        values = self.gate(query).unflatten(-1, (2, GATE_VALUES))
+        gates = torch.sigmoid(values.sum(-1))
+        first, second = gates.split(1, dim=-1)
+        return first * (second * self.gain["scale"] - 1.0) + 2.0
+
+
+def distance_buckets(tokens: int, count: int, max_distance: int) -> IntArray:
+    """Return the bucket of the distance from each token (row) to each token (column).
+
+    Short distances have a bucket each, long ones share logarithmic buckets. Tokens that come later
+    have the second half of the buckets.
+
+    >>> distance_buckets(3, 8, 16)
+    array([[0, 5, 6],
+           [1, 0, 5],
+           [2, 1, 0]])
+    """
+    half = count // 2
+    near = half // 2
+    position = np.arange(tokens)
+    offset = position - position[:, None]
+    distance = np.abs(offset)
+    ratio = np.maximum(distance, 1).astype(np.float32) / near
+    logarithm = np.log(ratio) / math.log(max_distance / near)
+    beyond = logarithm * (half - near)
+    far = np.minimum(near + beyond.astype(np.int64), half - 1)
+    bucket: IntArray = np.where(distance < near, distance, far)
+    bucket[offset > 0] += half
+    return bucket
