@@ -11,9 +11,8 @@ import polars as pl
 
 from callshot.records import CorpusResults, Evaluation, Reject
 from callshot.records.frames import BUDGET, DIFFERENCES, make_frame
-from callshot.report.calls import CorpusCalls, choose_sounds, find_calls
+from callshot.report.calls import CorpusCalls, choose_sounds, find_calls, make_clip
 from callshot.report.page import PageContent, Picture, write_page
-from callshot.report.sounds import make_clip
 from callshot.report.summary import write_summary
 from callshot.report.tables.table import Cell, Column, Table
 from corpus_results import make_baselines, make_corpus_results, make_rows, make_tables

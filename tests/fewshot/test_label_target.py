@@ -10,7 +10,7 @@ from callshot.errors import InputError, OptionError
 from callshot.fewshot.label_budget import check_target, labels_for_target
 from callshot.records import Embeddings, Evaluation, Folds
 from callshot.records.frames import values_frame
-from callshot.report.summary.targets import describe_targets
+from callshot.report.summary.sentences import describe_targets
 
 
 def make(shots, samples, *, complete=100, spread="total", classifiers=("centroid",)):

@@ -16,7 +16,7 @@ from callshot.fewshot.single_episode import rerun_episode
 from callshot.fewshot.sweep import small_sample_inflation, widen_to_prediction
 from callshot.fewshot.transfer import evaluate_transfer, plan_task
 from callshot.records.frames import value_matrix
-from callshot.report.transfer_terminal import describe_transfer
+from callshot.report.terminal import describe_transfer
 from corpora import random_corpus
 from literal_transfer import TransferTwin
 

@@ -25,8 +25,7 @@ from callshot.records.csv_cells import (
     write_csv_frame,
 )
 from callshot.report.results import read_frame, write_frame
-from callshot.report.tables.csv import to_csv
-from callshot.report.tables.table import Cell, Column, Table
+from callshot.report.tables.table import Cell, Column, Table, to_csv
 from callshot.tables.embedding_tables import read_table
 from callshot.tables.text_tables import read_csv_records
 

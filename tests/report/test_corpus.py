@@ -15,7 +15,7 @@ from callshot.records import (
     Reject,
     Segmentation,
 )
-from callshot.report.corpus import show_inspection, show_segmentation
+from callshot.report.terminal import show_inspection, show_segmentation
 from rows_of_spans import make_row, make_spans
 
 

@@ -41,7 +41,7 @@ from callshot.report.page.section_content import (
     show_provenance,
 )
 from callshot.report.summary import write_summary
-from callshot.report.tables.needs import needs_table
+from callshot.report.tables.corpora import needs_table
 from callshot.report.tables.table import Cell, Column, Table
 from corpus_results import make_corpus_results, make_rows, make_tables, replace_frames
 from pages import (

@@ -10,11 +10,18 @@ import numpy as np
 import pytest
 import soundfile
 
-from callshot.report import sounds
-from callshot.report.call_scores import pick_calls, rank_confused, score_calls
-from callshot.report.calls import choose_sounds, find_calls, place_calls
+from callshot.report import calls as sounds
+from callshot.report.calls import (
+    choose_sounds,
+    find_calls,
+    make_clip,
+    make_clips,
+    pick_calls,
+    place_calls,
+    rank_confused,
+    score_calls,
+)
 from callshot.report.page.call_data import call_data
-from callshot.report.sounds import make_clip, make_clips
 from callshot.spans import Spans
 from corpus_results import make_corpus_results, make_tables
 from rows_of_spans import make_row, make_spans

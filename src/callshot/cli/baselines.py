@@ -217,7 +217,7 @@ def baselines(
 
     from callshot.baselines.run import TrainingContext
     from callshot.files import NETWORKS
-    from callshot.report.baselines import show_baselines, show_crossovers
+    from callshot.report.terminal import show_baselines, show_crossovers
     from callshot.study.train_baselines import TrainingInputs, train_baseline_files
 
     options = training.baselines()

@@ -46,7 +46,7 @@ def inspect(
 
     from callshot.corpus.segment_table import inspect_corpus
     from callshot.corpus.segments import check_any_segments
-    from callshot.report.corpus import show_inspection
+    from callshot.report.terminal import show_inspection
 
     corpus = source.known_corpus()
     options = segmentation_options(
@@ -103,7 +103,7 @@ def segment(
     """
     from rich.console import Console
 
-    from callshot.report.corpus import show_segmentation
+    from callshot.report.terminal import show_segmentation
     from callshot.study.file_steps import segment_files
 
     corpus = source.known_corpus()

@@ -163,9 +163,8 @@ def _print_result(result: "Evaluation", reference: str, target: float | None) ->
 
     from callshot.fewshot.label_budget import labels_for_target
     from callshot.records import TransferEvaluation
-    from callshot.report.summary.targets import describe_targets
-    from callshot.report.terminal import print_lines, show_evaluation
-    from callshot.report.transfer_terminal import show_transfer
+    from callshot.report.summary.sentences import describe_targets
+    from callshot.report.terminal import print_lines, show_evaluation, show_transfer
 
     console = Console()
     if isinstance(result, TransferEvaluation):

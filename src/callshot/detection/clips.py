@@ -29,7 +29,7 @@ from callshot.files import make_folder
 from callshot.records import Progress, Reject, no_progress
 from callshot.records.csv_cells import write_csv_frame
 from callshot.records.frames import CLIPS, Frame, unique_values
-from callshot.report.tables.file_names import safe_names
+from callshot.report.tables.table import safe_names
 from callshot.results import open_output_folder
 from callshot.version import __version__
 

@@ -37,8 +37,8 @@ from callshot.report.figures.style import (
     TITLE_FONT,
     VERMILION,
     Style,
+    shorten,
 )
-from callshot.report.figures.text_width import shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,8 +16,7 @@ from callshot.detection.score import DetectionScores
 from callshot.errors import count_text, printable
 from callshot.records import Reject
 from callshot.records.frames import DETECTION_METRICS, Frame, unique_values
-from callshot.report.corpus import describe_rejects
-from callshot.report.terminal import make_table, print_lines
+from callshot.report.terminal import describe_rejects, make_table, print_lines
 
 COUNTS = {
     "annotated": "calls",

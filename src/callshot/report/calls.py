@@ -1,17 +1,330 @@
-"""Results of a corpus → its calls as the page shows them: a map, confusions, calls to play."""
+"""Results of a corpus → its calls as the page shows them: a map, confusions, sounds to play."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import base64
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from importlib.util import find_spec
 from itertools import zip_longest
+from pathlib import Path
 
 import numpy as np
 
-from callshot.records import CorpusResults, Embeddings, FloatArray
-from callshot.report.call_scores import Picks, pick_calls, rank_confused, score_calls
+from callshot.corpus.audio import load_audio
+from callshot.errors import CallshotError
+from callshot.files import make_folder, sha256_text, write_atomic
+from callshot.records import CorpusResults, Embeddings, FloatArray, Folds
 from callshot.report.figures.projection import principal_plane
-from callshot.report.sounds import Clip
 from callshot.report.summary.context import is_random
+from callshot.results import content_key
+from callshot.spans import Spans
+
+MAX_CALLS = 12  # that a cell of the heat map lists
+
+
+def score_calls(table: Embeddings, folds: Folds, labels: Sequence[str]) -> FloatArray:
+    """Return the score of every call for every label, (calls, labels), as the centroid gives it.
+
+    A score is 2 c·z − |c|², c the mean of all examples of the label in other folds: up to a
+    constant of the call, minus its squared distance. NaN if other folds have no example.
+    """
+    vectors = np.asarray(table.vectors, np.float64)
+    label = np.array(table.label)
+    scores = np.full((len(vectors), len(labels)), np.nan)
+    for fold in np.unique(folds.fold):
+        is_query = folds.fold == fold
+        is_support = ~is_query | (folds.fold < 0)
+        for number, name in enumerate(labels):
+            support = vectors[is_support & (label == name)]
+            if len(support):
+                centre = support.mean(axis=0)
+                products = 2 * vectors[is_query] @ centre
+                scores[is_query, number] = products - centre @ centre
+    return scores
+
+
+def rank_confused(
+    scores: FloatArray, label: Sequence[str], labels: Sequence[str]
+) -> list[list[list[int]]]:
+    """Return for each pair of labels the calls of the first that are most like the second."""
+    names = np.array(label)
+    ranked = []
+    for true, name in enumerate(labels):
+        members = np.flatnonzero(names == name)
+        rows = []
+        for other in range(len(labels)):
+            margin = scores[members, other] - scores[members, true]
+            if other == true:
+                margin = scores[members, true] - _best_other(scores[members], true)
+            order = np.argsort(-np.nan_to_num(margin, nan=-np.inf), kind="stable")
+            rows.append(members[order[:MAX_CALLS]].tolist())
+        ranked.append(rows)
+    return ranked
+
+
+def _best_other(scores: FloatArray, true: int) -> FloatArray:
+    other_scores = np.delete(scores, true, axis=1)
+    if other_scores.shape[1] == 0:
+        return np.zeros(len(scores))
+    best: FloatArray = np.nan_to_num(other_scores, nan=-np.inf).max(axis=1)
+    return best
+
+
+@dataclass(frozen=True)
+class Picks:
+    """The calls of one type that are worth hearing, by their row.
+
+    `nearest` is the call most like another type, `other` that type; it equals the type itself if
+    there is no other.
+    """
+
+    typical: int
+    nearest: int
+    other: int
+    farthest: int
+
+
+def pick_calls(
+    table: Embeddings, scores: FloatArray, labels: Sequence[str]
+) -> list[Picks]:
+    """Return for each label its most typical call, the one nearest to another, and the farthest."""
+    vectors = np.asarray(table.vectors, np.float64)
+    squares = np.einsum("ij,ij->i", vectors, vectors)
+    names = np.array(table.label)
+    finite_scores = np.nan_to_num(scores, nan=-np.inf)
+    picks = []
+    for true, name in enumerate(labels):
+        members = np.flatnonzero(names == name)
+        own = finite_scores[members, true]
+        nearness = own - squares[members]  # minus the squared distance
+        nearest, other = _most_like_another(finite_scores[members], true)
+        pick = Picks(
+            typical=int(members[nearness.argmax()]),
+            nearest=int(members[nearest]),
+            other=other,
+            farthest=int(members[nearness.argmin()]),
+        )
+        picks.append(pick)
+    return picks
+
+
+def _most_like_another(scores: FloatArray, true: int) -> tuple[int, int]:
+    """Return the row with the largest lead of another label, and that label."""
+    margins = scores - scores[:, [true]]
+    margins[:, true] = -np.inf
+    margins = np.nan_to_num(margins, nan=-np.inf, neginf=-np.inf)
+    row, other = np.unravel_index(margins.argmax(), margins.shape)
+    is_known = np.isfinite(margins[row, other])
+    return int(row), int(other) if is_known else true
+
+
+LONGEST_S = 3.0  # of a sound
+SHORT_CALL_S = 0.5  # a shorter call is played with some sound around it
+AROUND_S = 0.25
+MAX_BYTES = 2_000_000  # of all clips of a page, before they are text
+BASE64 = 4 / 3  # characters per byte
+RATE_HZ = 16000
+RATES_HZ = (16000, 32000)  # MP3 has few rates; calls above 8 kHz need the second
+COMPRESSION = 0.8  # of MP3: 0 is best, 1 is smallest
+LEVEL = 0.7  # of the loudest sample
+LOW_HZ = 150.0  # half of the energy is below: barely audible
+AUDIBLE_HZ = 250.0
+SPEEDS = (4, 8, 16)
+COLUMNS = 150  # of a spectrogram
+ROWS = 64
+RANGE_DB = 55.0
+QUIETEST = 1e-12  # of power
+
+
+@dataclass(frozen=True)
+class Clip:
+    """A call to play and see; `fast` is the sound sped up by `speed`, if it is low."""
+
+    sound: str
+    picture: str
+    seconds: float
+    top_hz: float
+    fast: str = ""
+    speed: int = 1
+
+
+def make_clips(
+    segments: Spans,
+    names: Sequence[str],
+    most_bytes: float = MAX_BYTES,
+    store: Path | None = None,
+) -> dict[str, Clip]:
+    """Return the clips of segments by name, the first ones first, as far as the size allows.
+
+    Segments whose recording cannot be read have none. The file `store` has the clips of the last
+    time, which are taken if neither segments nor recordings changed.
+    """
+    names_once = dict.fromkeys(names)
+    named = segments.only(names_once)
+    ordered = replace(
+        named, frame=named.frame.sort("path", "start_s", maintain_order=True)
+    )
+    files = [_file_facts(segments.root / path) for path in ordered.paths]
+    key = content_key(list(ordered.rows()), files)
+    clips = _read_clips(store, key)
+    if clips is None:
+        clips = dict(_load_clips(ordered))
+        _write_clips(store, key, clips)
+    return _limit_size(clips, list(names_once), most_bytes)
+
+
+def _limit_size(
+    clips: Mapping[str, Clip], names: Sequence[str], most_bytes: float
+) -> dict[str, Clip]:
+    """Return as many clips as the size allows, in the order of their names."""
+    kept: dict[str, Clip] = {}
+    size = 0
+    for name in names:
+        if name in clips:
+            clip = clips[name]
+            size += len(clip.sound) + len(clip.picture) + len(clip.fast)
+            if size > most_bytes * BASE64:
+                break
+            kept[name] = clip
+    return kept
+
+
+def _file_facts(path: Path) -> tuple[int, int]:
+    """Return the size of a recording and its time; zeros where there is none."""
+    with suppress(OSError):
+        status = path.stat()
+        return status.st_size, status.st_mtime_ns
+    return 0, 0
+
+
+def _read_clips(store: Path | None, key: str) -> dict[str, Clip] | None:
+    """Return the clips of a file, or None if it has other ones or is damaged."""
+    if store is None:
+        return None
+    with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
+        content = json.loads(store.read_text(encoding="utf-8"))
+        clips = content["clips"]
+        if content["key"] == [key, sha256_text(json.dumps(clips))]:
+            return {name: Clip(**facts) for name, facts in clips.items()}
+    return None
+
+
+def _write_clips(store: Path | None, key: str, clips: Mapping[str, Clip]) -> None:
+    if store is None:
+        return
+    facts = {name: asdict(clip) for name, clip in clips.items()}
+    keys = [key, sha256_text(json.dumps(facts))]
+    make_folder(store.parent)
+    write_atomic(store, json.dumps({"key": keys, "clips": facts}))
+
+
+def _load_clips(segments: Spans) -> Iterator[tuple[str, Clip]]:
+    """Yield the clip of each segment: not too long, and with something around a short call."""
+    end_s = np.minimum(segments["end_s"], np.array(segments["start_s"]) + LONGEST_S)
+    collar_s = np.array(segments["collar_s"])
+    is_short = end_s - np.array(segments["start_s"]) < SHORT_CALL_S
+    collar_s[is_short] = np.maximum(collar_s[is_short], AROUND_S)
+    spans = segments.with_columns(end_s=end_s, collar_s=collar_s)
+    names = segments["segment"]
+    rates_hz = segments["rate_hz"]
+    for row, signal in load_audio(spans):
+        if not isinstance(signal, CallshotError) and len(signal):
+            yield names[row], make_clip(np.asarray(signal, float), rates_hz[row])
+
+
+def make_clip(signal: FloatArray, rate_hz: int) -> Clip:
+    """Return the sound and the picture of a signal."""
+    loudest = float(np.abs(signal).max()) or 1.0
+    level = signal * (LEVEL / loudest)
+    middle_hz = median_frequency_hz(level, rate_hz)
+    out_hz = RATES_HZ[0] if rate_hz <= RATES_HZ[0] else RATES_HZ[1]
+    top_hz = min(rate_hz / 2, max(8 * middle_hz, 500.0))
+    clip = Clip(
+        _encode(_resample(level, rate_hz, out_hz), out_hz),
+        _draw_spectrogram(level, rate_hz, top_hz),
+        len(signal) / rate_hz,
+        top_hz,
+    )
+    if middle_hz >= LOW_HZ:
+        return clip
+    speed = next(
+        (choice for choice in SPEEDS if choice * middle_hz >= AUDIBLE_HZ), SPEEDS[-1]
+    )
+    faster = _resample(level, rate_hz, out_hz / speed)
+    return replace(clip, fast=_encode(faster, out_hz), speed=speed)
+
+
+def median_frequency_hz(signal: FloatArray, rate_hz: float) -> float:
+    """Return the frequency below which half of the energy is.
+
+    >>> tone = np.sin(2 * np.pi * 100 * np.arange(8000) / 8000)
+    >>> round(median_frequency_hz(tone, 8000))
+    100
+    """
+    power = np.abs(np.fft.rfft(signal)) ** 2
+    share = np.cumsum(power) / (power.sum() or 1.0)
+    index = int(np.searchsorted(share, 0.5))
+    return index * rate_hz / max(len(signal), 1)
+
+
+def _resample(signal: FloatArray, rate_hz: float, out_hz: float) -> FloatArray:
+    import soxr
+
+    if rate_hz == out_hz:
+        return signal
+    resampled: FloatArray = soxr.resample(signal, rate_hz, out_hz)
+    return resampled
+
+
+def _encode(signal: FloatArray, rate_hz: int) -> str:
+    """Return a sound as MP3 in base64."""
+    import soundfile
+
+    content = io.BytesIO()
+    with soundfile.SoundFile(
+        content,
+        "w",
+        rate_hz,
+        1,
+        format="MP3",
+        subtype="MPEG_LAYER_III",
+        compression_level=COMPRESSION,
+        bitrate_mode="VARIABLE",
+    ) as file:
+        file.write(np.clip(signal, -1.0, 1.0))
+    return base64.b64encode(content.getvalue()).decode("ascii")
+
+
+def _draw_spectrogram(signal: FloatArray, rate_hz: int, top_hz: float) -> str:
+    """Return a spectrogram up to a frequency as PNG in base64; dark is loud."""
+    from PIL import Image
+
+    levels = _spectrogram_db(signal, rate_hz, top_hz)
+    shades = np.clip((levels - levels.max() + RANGE_DB) / RANGE_DB, 0.0, 1.0)
+    pixels = (255 * (1.0 - shades[::-1])).astype(np.uint8)
+    image = Image.fromarray(pixels // 16 * 17).quantize(16, dither=Image.Dither.NONE)
+    content = io.BytesIO()
+    image.save(content, "PNG", optimize=True)
+    return base64.b64encode(content.getvalue()).decode("ascii")
+
+
+def _spectrogram_db(signal: FloatArray, rate_hz: int, top_hz: float) -> FloatArray:
+    """Return levels (rows, columns), the lowest frequency first."""
+    shortest = max(ROWS * rate_hz / top_hz, rate_hz / 100)
+    width = int(min(len(signal), shortest))
+    starts = np.linspace(0, len(signal) - width, COLUMNS).astype(int)
+    window = np.hanning(width + 2)[1:-1]
+    frames = signal[starts[:, None] + np.arange(width)] * window
+    size = max(width, int(shortest))
+    power = np.abs(np.fft.rfft(frames, size)) ** 2
+    frequencies_hz = np.linspace(0, top_hz, ROWS + 1)[1:]
+    bins = np.rint(frequencies_hz * size / rate_hz).astype(int)
+    shown = power[:, np.minimum(bins, power.shape[1] - 1)]
+    levels: FloatArray = 10 * np.log10(shown.T + QUIETEST)
+    return levels
+
 
 EXTRA = 36  # calls with a sound besides those that are picked, over all types
 MIN_EXTRA = 3  # of each type
@@ -76,15 +389,13 @@ def choose_sounds(calls: CorpusCalls, results: CorpusResults) -> list[str]:
                 rows += [pick.typical, pick.nearest, pick.farthest]
     segments = results.evaluation.segments
     most = max(MIN_EXTRA, EXTRA // max(len(calls.labels), 1))
-    members = [
-        _standard_deviation(segments.label, label, most) for label in calls.labels
-    ]
+    members = [_spread_over(segments.label, label, most) for label in calls.labels]
     for together in zip_longest(*members):
         rows += [row for row in together if row is not None]
     return [segments.segment[row] for row in dict.fromkeys(rows)]
 
 
-def _standard_deviation(labels: Sequence[str], label: str, most: int) -> list[int]:
+def _spread_over(labels: Sequence[str], label: str, most: int) -> list[int]:
     """Return a few calls of a label, from the first to the last."""
     rows = [row for row, name in enumerate(labels) if name == label]
     step = max(1, len(rows) // most)

@@ -19,11 +19,16 @@ from callshot.corpus.segment_table import write_rejects
 from callshot.fewshot.protocol import Protocol
 from callshot.records import CorpusResults, Evaluation, Progress, no_progress
 from callshot.records.frames import CURVE_KEY, Shots
-from callshot.report.calls import CorpusCalls, choose_sounds, find_calls
+from callshot.report.calls import (
+    MAX_BYTES,
+    CorpusCalls,
+    choose_sounds,
+    find_calls,
+    make_clips,
+)
 from callshot.report.classifiers import all_curves, all_values
 from callshot.report.figures import plan_figures
-from callshot.report.figures.drawing import Drawing, start_drawing
-from callshot.report.figures.figure_io import FigurePage
+from callshot.report.figures.figure_io import Drawing, FigurePage, start_drawing
 from callshot.report.methods import describe_methods, list_references
 from callshot.report.page import PageContent, Picture, write_page
 from callshot.report.results import (
@@ -34,7 +39,6 @@ from callshot.report.results import (
     write_frame,
     write_values,
 )
-from callshot.report.sounds import MAX_BYTES, make_clips
 from callshot.report.summary import Summary
 from callshot.report.tables.write_tables import DOCUMENT, build_tables, write_tables
 from callshot.results import EarlierFiles, content_key

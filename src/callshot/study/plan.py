@@ -21,7 +21,7 @@ from callshot.fewshot.device import network_device
 from callshot.fewshot.folds import DEFAULT_FOLDS
 from callshot.jobs import Cluster
 from callshot.records import Progress
-from callshot.report.figures.drawing import open_workers
+from callshot.report.figures.figure_io import open_workers
 from callshot.report.results import PROVENANCE, RESULT_FILES
 from callshot.report.write_report import ReportOptions
 from callshot.spans import Spans

@@ -11,7 +11,7 @@ from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.transfer import evaluate_transfer
 from callshot.jobs import Cluster
 from callshot.records import Evaluation, Progress, TransferEvaluation, no_progress
-from callshot.report.figures.transfer import draw_transfer
+from callshot.report.figures.differences import draw_transfer
 from callshot.report.provenance import describe_evaluation
 from callshot.report.transfer_results import (
     open_transfer_results,

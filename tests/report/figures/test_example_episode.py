@@ -2,7 +2,7 @@ import pytest
 
 from callshot import Protocol, rerun_episode
 from callshot.records import Episode
-from callshot.report.figures.example_episode import MAX_ROWS, choose_episode, decide
+from callshot.report.figures.episode import MAX_ROWS, choose_episode, decide
 from corpus_results import make_corpus_results, make_tables
 
 FEW = Protocol(shots=(1, 2, 5), draws=3, bootstraps=5, shared_draws=5, total_samples=5)

@@ -6,16 +6,17 @@ import pytest
 from PIL import Image
 
 from callshot.errors import OutputError
-from callshot.report.figures import drawing
-from callshot.report.figures.drawing import open_workers, start_drawing
+from callshot.report.figures import figure_io as drawing
+from callshot.report.figures.curves import plan_spreads
 from callshot.report.figures.figure_io import (
     FigurePage,
     make_pages,
     open_figure,
+    open_workers,
     render,
+    start_drawing,
 )
 from callshot.report.figures.projection import plan_projection
-from callshot.report.figures.spreads import plan_spreads
 from callshot.report.figures.style import series_style
 from callshot.results import EarlierFiles, content_key
 from corpus_results import make_corpus_results

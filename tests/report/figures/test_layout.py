@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from callshot.report.figures.figure_io import open_figure
 from callshot.report.figures.layout import axis_limits, choose_ticks
-from callshot.report.figures.style import TICK_FONT
-from callshot.report.figures.text_width import text_width_pt
+from callshot.report.figures.style import TICK_FONT, text_width_pt
 
 
 @given(

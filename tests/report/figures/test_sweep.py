@@ -13,10 +13,9 @@ from callshot.errors import OutputError
 from callshot.records import ClassCount, Embeddings, Evaluation, Folds
 from callshot.records.frames import CURVE, CURVE_KEY, make_frame
 from callshot.report.figures import draw_sweep
-from callshot.report.figures.baselines import NAME_ID
+from callshot.report.figures.curves import NAME_ID, density, sweep_page
 from callshot.report.figures.figure_io import open_figure
 from callshot.report.figures.style import STYLE
-from callshot.report.figures.sweep import density, sweep_page
 from corpus_results import make_baselines
 from report.figures.made_up_results import legend_texts, line_values, panel_titles
 

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callshot.report.figures.figure_io import open_figure
-from callshot.report.figures.text_width import (
+from callshot.report.figures.style import (
     display_name,
     shorten,
     shorten_all,

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from callshot.report.classifiers import all_values
-from callshot.report.tables.classifiers import classifier_table
+from callshot.report.tables.scores import classifier_table
 from corpus_results import (
     SMALL,
     make_corpus_results,

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from callshot.report.tables.latex import to_latex
-from callshot.report.tables.latex_escape import escape, escape_prose
+from callshot.report.tables.latex import escape, escape_prose, to_latex
 from callshot.report.tables.scores import score_table
 from callshot.report.tables.table import Cell, Column, Table, number
 from callshot.report.tables.write_tables import write_tables

@@ -22,16 +22,19 @@ from collections.abc import Sequence
 from callshot.fewshot.protocol import Protocol
 from callshot.records import CorpusResults
 from callshot.report.figures.confusion import plan_confusion
-from callshot.report.figures.curves import plan_classes, plan_classifiers
-from callshot.report.figures.differences import plan_differences
+from callshot.report.figures.curves import (
+    draw_sweep,
+    plan_classes,
+    plan_classifiers,
+    plan_inset,
+    plan_spreads,
+    plan_sweep,
+)
+from callshot.report.figures.differences import plan_differences, plan_sensitivity
 from callshot.report.figures.episode import plan_episode
 from callshot.report.figures.figure_io import Pages
 from callshot.report.figures.projection import plan_projection
-from callshot.report.figures.refinement import plan_refinement
-from callshot.report.figures.sensitivity import plan_sensitivity
-from callshot.report.figures.spreads import plan_spreads
-from callshot.report.figures.sweep import draw_sweep, plan_inset, plan_sweep
-from callshot.report.figures.training import plan_training
+from callshot.report.figures.training import plan_refinement, plan_training
 
 __all__ = ["draw_sweep", "plan_figures"]
 

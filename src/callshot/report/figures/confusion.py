@@ -22,8 +22,10 @@ from callshot.report.figures.style import (
     SMALL_FONT,
     SMALL_PT,
     TICK_PT,
+    shorten,
+    shorten_all,
+    text_width_pt,
 )
-from callshot.report.figures.text_width import shorten, shorten_all, text_width_pt
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

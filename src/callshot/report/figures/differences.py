@@ -1,10 +1,15 @@
-"""Paired differences → a panel per pair: the difference against k, and the share of wins below."""
+"""Paired differences, transfers beside curves within corpora, and sources of the spread."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from callshot.records import CorpusResults
+import polars as pl
+
+from callshot.records import CorpusResults, TransferEvaluation
 from callshot.records.frames import Frame, unique_values
-from callshot.report.figures.figure_io import Pages, make_pages
+from callshot.records.terms import preferred_spread
+from callshot.report.figures.curves import spread_legend
+from callshot.report.figures.figure_io import FigurePage, Pages, make_pages, render
 from callshot.report.figures.layout import (
     Frames,
     Limits,
@@ -13,10 +18,22 @@ from callshot.report.figures.layout import (
     axis_limits,
     draw_curve,
     draw_line,
+    draw_series,
+    line_handle,
+    list_series,
+    mark_last_complete,
+    set_titles,
 )
-from callshot.report.figures.spreads import spread_legend
-from callshot.report.figures.style import BOLD_TICK_FONT, LINE, TICK_PT, ZERO
-from callshot.report.figures.text_width import wrap
+from callshot.report.figures.style import (
+    BOLD_TICK_FONT,
+    CHANCE,
+    LINE,
+    PAGE_WIDTH_IN,
+    TICK_PT,
+    ZERO,
+    series_style,
+    wrap,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,3 +84,91 @@ def _draw_pair(pair: Frame, upper: "Axes", lower: "Axes") -> None:
     upper.axhline(0.0, **ZERO)
     lower.axhline(0.5, **{**ZERO, "linewidth": 0.5})
     lower.set_yticks([0, 0.5, 1], ["0", "½", "1"])
+
+
+TRANSFER = PageLayout(columns=2, rows=3, row_in=2.3, left_in=0.5, above_in=0.8)
+
+
+def draw_transfer(result: TransferEvaluation, path_stem: Path) -> list[Path]:
+    """Draw mAP against k for every encoder, and write it as PDF and PNG."""
+    spread = preferred_spread(result.spreads)
+    panels = [make_panel(result, encoder, spread) for encoder in result.encoders]
+    page = FigurePage(path_stem.name, _compose_transfer, (panels, f"mAP ({spread})"))
+    return render(page, path_stem.parent)
+
+
+def make_panel(result: TransferEvaluation, encoder: str, spread: str) -> Frame:
+    """Return the curves of one panel; the column `curve` has what the legend calls them.
+
+    All have the shots of the transfer curve; a curve is null at a k that it does not have.
+    """
+    curves = result.list_curves(encoder)
+    shots = next(iter(curves.values())).select("k").unique().sort("k")
+    parts = []
+    for name, curve in curves.items():
+        rows = curve.filter(metric="map", scoring="all", spread=spread)
+        aligned = shots.join(rows, on="k", how="left", maintain_order="left")
+        names = {"curve": pl.lit(name), "panel": pl.lit(encoder)}
+        parts.append(aligned.with_columns(**names))
+    return pl.concat(parts)
+
+
+def _compose_transfer(figure: "Figure", panels: Frames, label: str) -> None:
+    rows = pl.concat(panels)
+    shots = unique_values(rows, "k")
+    limits = axis_limits(rows.select("p01", "p99", "chance").drop_nulls())
+    axes, width_in = TRANSFER.draw_panels(
+        figure, panels, _draw_transfer, shots, [limits]
+    )
+    set_titles(axes, [panel["panel"][0] for panel in panels], width_in - 0.3)
+    figure.supylabel(label)
+    legend = list_series(unique_values(rows, "curve"))
+    legend["chance"] = line_handle(CHANCE)
+    add_legend(figure, legend)
+
+
+def _draw_transfer(panel: Frame, ax: "Axes") -> None:
+    curves = panel.partition_by("curve", maintain_order=True)
+    for number, curve in enumerate(curves):
+        draw_series(ax, number, curve)
+    first = curves[0]
+    ax.axhline(first["chance"][0], **CHANCE)
+    mark_last_complete(ax, first["complete"])
+
+
+PANELS_PER_ROW = 3
+PANELS_PER_PAGE = 12
+PANEL_HEIGHT_IN = 2.0
+
+
+def plan_sensitivity(results: CorpusResults) -> Pages:
+    """Yield the sources of every encoder's spread, if they were measured."""
+    sources = results.evaluation.sensitivity.sort("k", maintain_order=True)
+    panels = sources.partition_by("encoder")
+    yield from make_pages("sensitivity", panels, PANELS_PER_PAGE, _compose_sensitivity)
+
+
+def _compose_sensitivity(figure: "Figure", panels: Frames) -> None:
+    columns = min(len(panels), PANELS_PER_ROW)
+    lines = -(-len(panels) // columns)
+    figure.set_size_inches(PAGE_WIDTH_IN, 0.5 + PANEL_HEIGHT_IN * lines)
+    axes = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
+    highest = max(max(panel["sd"]) for panel in panels)
+    for ax, panel in zip(axes.flat, panels, strict=False):
+        _draw_sources(ax, panel)
+        ax.set_ylim(0.0, 1.05 * highest or 1.0)
+    names = [panel["encoder"][0] for panel in panels]
+    set_titles(axes.flat[: len(panels)], names, PAGE_WIDTH_IN / columns - 0.5)
+    for ax in axes.flat[len(panels) :]:
+        ax.set_axis_off()
+    for ax in axes[:, 0]:
+        ax.set_ylabel("standard deviation of mAP")
+    legend = {}
+    for number, source in enumerate(unique_values(panels[0], "source")):
+        legend[source] = line_handle(series_style(number))
+    add_legend(figure, legend, "k, exemplars per class")
+
+
+def _draw_sources(ax: "Axes", panel: Frame) -> None:
+    for number, line in enumerate(panel.partition_by("source")):
+        ax.plot(line["k"], line["sd"], **series_style(number))

@@ -24,8 +24,10 @@ from callshot.report.figures.style import (
     TITLE_FONT,
     Style,
     series_style,
+    shorten,
+    shorten_all,
+    text_width_pt,
 )
-from callshot.report.figures.text_width import shorten, shorten_all, text_width_pt
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -25,8 +25,9 @@ from callshot.report.figures.style import (
     TICK_PT,
     Style,
     series_style,
+    shorten_all,
+    text_width_pt,
 )
-from callshot.report.figures.text_width import shorten_all, text_width_pt
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,29 +1,26 @@
-"""Samples of baselines trained at every k, and of the centroid → when does training pay?
-
-A panel for each encoder. Both classifiers see the same draws: their means and intervals against k,
-with the baselines trained on all labels, and below the difference. Vertical lines mark the k from
-which the baseline is ahead in the mean, and by its 98 % interval.
-"""
+"""When training pays: a trained baseline beside the centroid, and gradient steps between them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from math import log10
+from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
 from callshot.fewshot.differences import align_draws
-from callshot.records import CorpusResults, FloatArray, IntArray
-from callshot.records.frames import Frame, summarise_samples
+from callshot.records import METRIC_NAMES, CorpusResults, FloatArray, IntArray
+from callshot.records.frames import Frame, summarise_samples, unique_values
 from callshot.report.classifiers import classifier_name, is_trained, paired_values
-from callshot.report.figures.baselines import (
+from callshot.report.figures.curves import (
     baseline_legend,
     draw_baselines,
     drawable_baselines,
     separate_names,
 )
-from callshot.report.figures.figure_io import Pages, make_pages
+from callshot.report.figures.figure_io import FigurePage, Pages, make_pages
 from callshot.report.figures.layout import (
     INTERVAL,
+    Frames,
     Legend,
     Limits,
     PageLayout,
@@ -35,8 +32,17 @@ from callshot.report.figures.layout import (
     set_scales,
     set_titles,
 )
-from callshot.report.figures.style import CROSSOVER, SMALL_FONT, SMALL_PT, ZERO
-from callshot.report.figures.text_width import shorten, wrap
+from callshot.report.figures.style import (
+    CROSSOVER,
+    GREY,
+    PAGE_WIDTH_IN,
+    SMALL_FONT,
+    SMALL_PT,
+    ZERO,
+    series_style,
+    shorten,
+    wrap,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -193,3 +199,66 @@ def _make_legend(panels: TrainingPanels) -> Legend:
         "98 % interval above 0 from here on": line_handle(CROSSOVER["k_clear"]),
         **baseline_legend(panel.baselines for panel in panels),
     }
+
+
+def plan_refinement(results: CorpusResults) -> Pages:
+    """Yield mAP and AUROC side by side, if centroids were refined."""
+    steps = results.refinement.filter(scoring="all").sort("step", maintain_order=True)
+    panels = steps.partition_by("metric")
+    if panels:
+        yield FigurePage("refinement", _compose_refinement, (panels,))
+
+
+def step_position(step: int) -> float:
+    """Return the position of a step on the axis.
+
+    >>> [step_position(step) for step in (0, 1, 10, 100)]
+    [0.0, 1.0, 2.0, 3.0]
+    """
+    return 0.0 if step == 0 else 1.0 + log10(step)
+
+
+def _compose_refinement(figure: "Figure", panels: Frames) -> None:
+    encoders = unique_values(panels[0], "encoder")
+    legend_in = 0.13 * min(len(encoders), 30)
+    figure.set_size_inches(PAGE_WIDTH_IN, 2.6 + legend_in)
+    axes = figure.subplots(1, len(panels), squeeze=False)
+    for ax, panel in zip(axes[0], panels, strict=True):
+        _draw_steps(ax, panel)
+    legend = {}
+    for number, encoder in enumerate(encoders):
+        legend[encoder] = line_handle(series_style(number))
+    add_legend(figure, legend, "gradient steps")
+
+
+def _draw_steps(ax: "Axes", panel: Frame) -> None:
+    for number, line in enumerate(panel.partition_by("encoder")):
+        positions = [step_position(step) for step in line["step"]]
+        ax.plot(positions, line["value"], **series_style(number))
+    _label_steps(ax, panel["step"][-1])
+    ax.set_ylim(axis_limits(panel["value"]))
+    metric = panel["metric"][0]
+    ax.set_ylabel(METRIC_NAMES[metric])
+    _write_end(ax, "left", "centroid")
+    _write_end(ax, "right", "logistic regression")
+
+
+def _label_steps(ax: "Axes", last: int) -> None:
+    """Label 0 steps and the powers of ten up to the last step."""
+    powers = range(len(str(last)))
+    steps = [0, *(10**power for power in powers)]
+    positions = [step_position(step) for step in steps]
+    labels = [f"{step:,}".replace(",", " ") for step in steps]
+    ax.set_xticks(positions, labels)
+    ax.set_xlim(-0.2, step_position(last) + 0.2)
+
+
+def _write_end(ax: "Axes", side: Literal["left", "right"], text: str) -> None:
+    """Name the classifier at one end of the axis."""
+    ax.set_title(
+        text,
+        loc=side,
+        fontsize=SMALL_PT,
+        fontweight="normal",
+        color=GREY,
+    )

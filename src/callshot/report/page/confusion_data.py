@@ -10,7 +10,7 @@ from typing import Any
 from callshot.records import Evaluation
 from callshot.records.frames import Frame, Shots
 from callshot.report.page.html import clean
-from callshot.report.summary.confusions import confusion_shot
+from callshot.report.summary.sentences import confusion_shot
 
 
 def confusion_data(evaluation: Evaluation, shots: Shots, few: int) -> dict[str, Any]:

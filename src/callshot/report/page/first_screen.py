@@ -17,7 +17,7 @@ from callshot.report.page.curve_svg import (
 from callshot.report.page.html import Markup, element, join
 from callshot.report.page.section_content import format_count
 from callshot.report.summary import Card, Headline, Summary
-from callshot.report.summary.headline import format_value
+from callshot.report.summary.first_screen import format_value
 
 Summaries = Mapping[str, Summary]
 COLOURS = 7  # of the style of the page

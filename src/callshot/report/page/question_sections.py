@@ -20,7 +20,7 @@ from callshot.report.page.section_content import (
     show_provenance,
 )
 from callshot.report.summary import Summary
-from callshot.report.tables.needs import needs_table
+from callshot.report.tables.corpora import needs_table
 from callshot.report.tables.table import Table
 
 HEADINGS = {

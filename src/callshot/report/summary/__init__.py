@@ -14,35 +14,35 @@ from dataclasses import dataclass, replace
 from callshot.errors import printable
 from callshot.records import CorpusResults
 from callshot.report.methods import describe_licences
-from callshot.report.summary.cards import Card, write_cards
-from callshot.report.summary.cautions import (
-    describe_cautions,
-    describe_excluded,
-    describe_intervals,
-    describe_not_compared,
-    describe_repeated_folds,
-)
-from callshot.report.summary.comparisons import (
-    describe_baselines,
-    describe_other_classifiers,
-    describe_refinement,
-    describe_training,
-)
-from callshot.report.summary.confusions import describe_confusions
 from callshot.report.summary.context import Context, Sentences
-from callshot.report.summary.encoders import (
+from callshot.report.summary.first_screen import (
+    Card,
+    Headline,
+    write_cards,
+    write_headline,
+)
+from callshot.report.summary.sentences import (
     describe_accuracy,
+    describe_baselines,
     describe_budget,
+    describe_cautions,
     describe_chance,
+    describe_confusions,
+    describe_excluded,
     describe_expectation,
+    describe_intervals,
     describe_later_best,
     describe_next_best,
     describe_no_success,
+    describe_not_compared,
+    describe_other_classifiers,
     describe_random,
+    describe_refinement,
+    describe_repeated_folds,
     describe_saturation,
+    describe_target,
+    describe_training,
 )
-from callshot.report.summary.headline import Headline, write_headline
-from callshot.report.summary.targets import describe_target
 
 __all__ = ["Card", "Headline", "Summary", "write_summary"]
 

@@ -1,9 +1,9 @@
-"""Results of a corpus → tables of means by k, underlined where the centroid passes a baseline.
+"""Results of a corpus → tables by k: means, intervals, differences, classifiers, baselines.
 
-These are the paper's tables 4 to 6. All tables by k choose their shots and mark k* as here.
+All choose their shots and mark k* in the same way.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import inf, nan
@@ -12,9 +12,21 @@ from typing import Any
 import polars as pl
 
 from callshot.fewshot.differences import baseline_name
-from callshot.records import BASELINE_KINDS, METRIC_NAMES, CorpusResults
-from callshot.records.frames import Frame, Shots
-from callshot.report.tables.table import Cell, Column, Table, number
+from callshot.records import (
+    BASELINE_KINDS,
+    METRIC_NAMES,
+    RANKING_METRICS,
+    CorpusResults,
+)
+from callshot.records.frames import Frame, Shots, unique_values
+from callshot.report.classifiers import (
+    all_values,
+    classifier_name,
+    common_spread,
+    describe_classifier,
+    list_classifiers,
+)
+from callshot.report.tables.table import MISSING, Cell, Column, Table, number
 from callshot.report.terminal import starred_shot
 
 Row = list[Cell]
@@ -48,7 +60,7 @@ def score_table(
     """
     sweep = _select_sweep(results, "all", shots, spread)
     title = "mean AUROC and mAP of the centroid with k exemplars per class"
-    return _make_table(results, sweep, "results", title, UNDERLINES)
+    return _make_score_table(results, sweep, "results", title, UNDERLINES)
 
 
 def reduced_table(
@@ -63,7 +75,7 @@ def reduced_table(
     sweep = _select_sweep(results, "reduced", shots, spread)
     underlines = {"end-to-end": 1} if "end-to-end" in sweep.kinds else UNDERLINES
     title = "mean AUROC and mAP of the centroid over categories (reduced scoring)"
-    return _make_table(results, sweep, "reduced", title, underlines)
+    return _make_score_table(results, sweep, "reduced", title, underlines)
 
 
 def shown_shots(evaluated: Iterable[int], table_shots: Shots) -> list[int]:
@@ -152,7 +164,7 @@ def _select_sweep(
     )
 
 
-def _make_table(
+def _make_score_table(
     results: CorpusResults,
     sweep: _Sweep,
     name: str,
@@ -283,3 +295,312 @@ def _kind_notes(baselines: Frame) -> Iterator[str]:
             f"{row_name} has one score per category; for the centroid, the AP of classes is "
             "averaged within categories. The two tasks are compared as in the paper."
         )
+
+
+Group = tuple[str, str]  # a spread and a metric
+
+INTERVAL = ("mean", "p01", "p99")
+PERCENTILES = "p01 and p99 are the 1st and the 99th percentile"
+DIFFERENCE_NOTE = (
+    f"The first minus the second, over the same draws; {PERCENTILES}; wins is the share of samples "
+    "in which the first is larger, with ties counted half. Underlined: a clear difference, by a 98 "
+    "% interval of all pairs and all k up to k* at once."
+)
+
+
+def interval_table(results: CorpusResults, shots: Shots = PAPER_SHOTS) -> Table:
+    """Return the mean and the 98 % interval by k, for each encoder and spread."""
+    curve = results.evaluation.curve.filter(scoring="all")
+    spreads = unique_values(curve, "spread")
+    meanings = [f"{spread} is {SPREADS[spread]}" for spread in spreads]
+    return _make_comparison(
+        results,
+        curve.with_columns(clear=False, Encoder="encoder"),
+        INTERVAL,
+        shots,
+        name="intervals",
+        title="means and intervals by k",
+        note=f"{PERCENTILES}; {'; '.join(meanings)}.",
+    )
+
+
+def difference_table(
+    results: CorpusResults, shots: Shots = PAPER_SHOTS
+) -> Table | None:
+    """Return paired differences by k, if there are any: mean, interval, and share of wins."""
+    differences = results.evaluation.differences
+    if differences.is_empty():
+        return None
+    pair = pl.format("{} − {}", "one", "other")
+    reduced = pl.format("{} − {}, {} scoring", "one", "other", "scoring")
+    pair = pl.when(scoring="all").then(pair).otherwise(reduced)
+    return _make_comparison(
+        results,
+        differences.with_columns(Difference=pair),
+        (*INTERVAL, "wins"),
+        shots,
+        name="differences",
+        title="paired differences by k",
+        note=DIFFERENCE_NOTE,
+    )
+
+
+def _make_comparison(
+    results: CorpusResults,
+    points: Frame,
+    fields: Sequence[str],
+    shots: Shots,
+    *,
+    name: str,
+    title: str,
+    note: str,
+) -> Table:
+    """Return a block of rows per value of the last column, and columns per spread and metric."""
+    points = points.filter(IS_SHOWN)
+    groups = _list_groups(points)
+    columns = [Column(points.columns[-1]), Column("k")]
+    for spread, metric in groups:
+        heading = f"{METRIC_NAMES[metric]}, {spread}"
+        columns += [Column(field, heading) for field in fields]
+    shown = shown_shots(points["k"], shots)
+    complete_shots = results.evaluation.complete_shots
+    star = starred_shot(shown, complete_shots)
+    return Table(
+        name,
+        f"{results.corpus}: {title}",
+        columns,
+        _comparison_rows(points, fields, groups, shown, star),
+        notes=[star_note(star, complete_shots), ("", note)],
+        blocks=True,
+    )
+
+
+def _list_groups(points: Frame) -> list[Group]:
+    """Return the spreads and metrics that have columns, in their order."""
+    spreads = unique_values(points, "spread")
+    pairs = points.select("spread", "metric").unique().rows()
+    return [group for group in product(spreads, TABLE_METRICS) if group in pairs]
+
+
+def _comparison_rows(
+    points: Frame,
+    fields: Sequence[str],
+    groups: Sequence[Group],
+    shots: Shots,
+    star: int | None,
+) -> list[Row]:
+    lead = points.columns[-1]
+    key = [lead, "k", "spread", "metric"]
+    values = points.select(*key, "clear", *fields).rows_by_key(key, unique=True)
+    missing = [False, *[nan] * len(fields)]
+    rows = []
+    for block, k in product(unique_values(points, lead), shots):
+        row = [Cell(block), shot_cell(k, star)]
+        for group in groups:
+            is_clear, mean, *others = values.get((block, k, *group), missing)
+            row.append(number(mean, 3, int(is_clear)))
+            row += [number(value, 3) for value in others]
+        rows.append(row)
+    return rows
+
+
+MetricShot = tuple[str, int]  # a metric and a k
+
+CLASSIFIER_KEY = ("encoder", "classifier", "metric", "k")
+
+
+def classifier_table(
+    results: CorpusResults, shots: Shots = PAPER_SHOTS
+) -> Table | None:
+    """Return mAP and AUROC of every classifier by k, if there are others than the reference.
+
+    The spread is the preferred one of those that all have. Means are over the draws that all
+    classifiers have, so that luck favours none.
+    """
+    if results.other_classifiers is None or results.other_classifiers.values.is_empty():
+        return None
+    spread = common_spread(results)
+    values = all_values(results).filter(IS_SHOWN, scoring="all", spread=spread)
+    evaluated = values["classifier"]
+    names = [name for name in list_classifiers(results) if name in evaluated]
+    encoders = unique_values(values, "encoder")
+    groups = list(product(RANKING_METRICS, shown_shots(values["k"], shots)))
+    cells = _mean_cells(values, _common_draws(values))
+    notes = _classifier_notes(results, values, names, spread)
+    return Table(
+        "classifiers",
+        f"{results.corpus}: classifiers with k exemplars per class, {spread}",
+        _classifier_columns(groups),
+        _classifier_rows(cells, encoders, names, groups),
+        notes=[("", note) for note in notes],
+        blocks=True,
+    )
+
+
+def _classifier_columns(groups: Sequence[MetricShot]) -> list[Column]:
+    columns = [Column("Encoder"), Column("Classifier")]
+    for metric, k in groups:
+        columns.append(Column(str(k), f"{METRIC_NAMES[metric]} at k"))
+    return columns
+
+
+def _common_draws(values: Frame) -> int:
+    """Return how many draws every classifier has; they are the first ones of each."""
+    return int(min(values["value"].list.len()))
+
+
+def _classifier_rows(
+    cells: Mapping[tuple[object, ...], Cell],
+    encoders: Sequence[str],
+    names: Sequence[str],
+    groups: Sequence[MetricShot],
+) -> list[Row]:
+    """Return a block of rows per encoder, with a row per classifier."""
+    missing = Cell(MISSING)
+    rows = []
+    for encoder, name in product(encoders, names):
+        row = [Cell(encoder), Cell(classifier_name(name))]
+        row += [cells.get((encoder, name, *group), missing) for group in groups]
+        rows.append(row)
+    return rows
+
+
+def _mean_cells(values: Frame, draws: int) -> dict[tuple[object, ...], Cell]:
+    """Return means over the first draws as cells; an encoder's best is underlined."""
+    points = values.select(
+        *CLASSIFIER_KEY, mean=pl.col("value").list.head(draws).list.mean()
+    )
+    mean = pl.col("mean").fill_nan(None)
+    best = mean.max().over("encoder", "metric", "k")
+    points = points.with_columns(is_best=mean == best)
+    cells = {}
+    for *key, value, is_best in points.iter_rows():
+        underline = 1 if is_best else 0
+        cells[tuple(key)] = number(value, 3, underline)
+    return cells
+
+
+def _classifier_notes(
+    results: CorpusResults, values: Frame, names: Sequence[str], spread: str
+) -> Iterator[str]:
+    descriptions = [
+        f"{classifier_name(name)}: {describe_classifier(name)}" for name in names
+    ]
+    yield "; ".join(descriptions) + "."
+    yield "Underlined: the best of an encoder at that k."
+    yield f"The spread {spread} is {SPREADS[spread]}."
+    draws = _common_draws(values)
+    most = max(values["value"].list.len())
+    if draws < most:
+        yield (
+            f"Every mean is over the first {draws} of {most} sets, "
+            "which all classifiers have."
+        )
+    yield from _crossover_notes(results, spread)
+
+
+def _crossover_notes(results: CorpusResults, spread: str) -> Iterator[str]:
+    """Yield the k from which training on the same exemplars is better."""
+    crossovers = results.evaluation.crossovers.filter(
+        labels="k", scoring="all", spread=spread
+    )
+    for metric in RANKING_METRICS:
+        of_metric = crossovers.filter(metric=metric)
+        for rows in of_metric.partition_by("baseline"):
+            name = classifier_name(rows["baseline"][0])
+            shots = rows.select("encoder", "k_mean", "k_clear")
+            texts = [_format_crossover(*row) for row in shots.iter_rows()]
+            yield (
+                f"{name} is better than the centroid on the same draws, by {METRIC_NAMES[metric]}: "
+                f"{'; '.join(texts)}."
+            )
+
+
+def _format_crossover(encoder: str, k_mean: int | None, k_clear: int | None) -> str:
+    if k_mean is None:
+        return f"{encoder} not at the largest k"
+    if k_clear is None:
+        return f"{encoder} from k = {k_mean} on, but never clearly"
+    return f"{encoder} from k = {k_mean} on, clearly from k = {k_clear} on"
+
+
+BASELINE_TITLE = (
+    "baselines trained on all labels, and the k at which the centroid passes them"
+)
+CROSSOVERS = {"k_mean": "mean", "k_clear": "clear"}
+K_NOTE = (
+    "Columns of k: mean is the first k at which the mean of the centroid is above the baseline, "
+    "clear the k from which the 98 % interval of the difference, of all comparisons and k at once, "
+    "stays above 0; – means at no k up to k*."
+)
+
+
+def baseline_table(results: CorpusResults) -> Table | None:
+    """Return a block for each baseline and scoring, with a row for each encoder."""
+    if results.baselines.is_empty():
+        return None
+    groups = list(product(results.evaluation.spreads, RANKING_METRICS))
+    baselines = results.baselines.sort("scoring", maintain_order=True)
+    rows: list[Row] = []
+    for block in baselines.partition_by("scoring", "name"):
+        rows += _block_rows(results, block, groups)
+    return Table(
+        "baselines",
+        f"{results.corpus}: {BASELINE_TITLE}",
+        _baseline_columns(groups),
+        rows,
+        notes=[("", TRAINED_NOTE), ("", K_NOTE)],
+        blocks=True,
+    )
+
+
+def _baseline_columns(groups: Sequence[Group]) -> list[Column]:
+    metrics = [METRIC_NAMES[metric] for metric in RANKING_METRICS]
+    columns = list(map(Column, ["Baseline", "Encoder", *metrics, "Chosen"]))
+    for spread, metric in groups:
+        heading = f"k by {METRIC_NAMES[metric]}, {spread}"
+        columns += [Column(name, heading) for name in CROSSOVERS.values()]
+    return columns
+
+
+def _block_rows(
+    results: CorpusResults, block: Frame, groups: Sequence[Group]
+) -> Iterator[Row]:
+    """Yield the rows of one baseline in one scoring."""
+    scoring, name = block.select("scoring", "name").row(0)
+    title = name if scoring == "all" else f"{name}, {scoring} scoring"
+    all_crossovers = results.evaluation.crossovers.filter(
+        labels="all",
+        baseline=name,
+        scoring=scoring,
+    )
+    for encoder in results.evaluation.encoders:
+        baselines = block.filter(reads_encoder(encoder))
+        if baselines.is_empty():
+            continue
+        crossovers = all_crossovers.filter(encoder=encoder)
+        yield [
+            Cell(title),
+            Cell(encoder),
+            *_score_cells(baselines),
+            *_crossover_cells(crossovers, groups),
+        ]
+
+
+def _score_cells(baselines: Frame) -> Iterator[Cell]:
+    values = dict(baselines.select("metric", "value").iter_rows())
+    for metric in RANKING_METRICS:
+        yield _number_or_missing(values.get(metric), 4)
+    yield Cell(baselines["how"][0] or MISSING)
+
+
+def _crossover_cells(crossovers: Frame, groups: Sequence[Group]) -> Iterator[Cell]:
+    shots = crossovers.rows_by_key(["spread", "metric"], named=True, unique=True)
+    for group in groups:
+        row = shots.get(group, {})
+        for column in CROSSOVERS:
+            yield _number_or_missing(row.get(column), 0)
+
+
+def _number_or_missing(value: float | None, decimals: int) -> Cell:
+    return Cell(MISSING) if value is None else number(value, decimals)

@@ -1,9 +1,14 @@
-"""Tables before they become LaTeX, Markdown, CSV or HTML: columns, rows of cells, and notes."""
+"""Tables: columns, rows of cells and notes, and their writers for CSV and Markdown."""
 
-from collections.abc import Iterator, Sequence
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from math import isfinite
+
+from callshot.errors import printable
+from callshot.records.csv_cells import format_csv
 
 MISSING = "–"
 
@@ -101,3 +106,131 @@ def column_groups(columns: Sequence[Column]) -> Iterator[tuple[str, list[int]]]:
 def _group_of(numbered: tuple[int, Column]) -> str:
     _, column = numbered
     return column.group
+
+
+def to_csv(table: Table) -> str:
+    """Return a table as CSV; a shared heading stands before the heading of a column.
+
+    >>> from callshot.report.tables.table import Column, number
+    >>> columns = [Column("k"), Column("mAP", "mfcc, v2")]
+    >>> print(to_csv(Table("t", "", columns, [[Cell("1", 1), number(0.12345)]])))
+    k,"mfcc, v2 mAP"
+    1,0.12345
+    <BLANKLINE>
+    """
+    rows: list[Sequence[object]] = [[column.whole for column in table.columns]]
+    for cells in table.rows:
+        values = [_csv_value(cell) for cell in cells]
+        if values[0] is None:  # a label that looks like a missing value
+            values[0] = cells[0].text
+        rows.append(values)
+    return format_csv(rows)
+
+
+def _csv_value(cell: Cell) -> int | float | str | None:
+    """Return the value of a cell; None if it is missing."""
+    if isinstance(cell.value, int):
+        return cell.value
+    if cell.value is not None:
+        return float(cell.value)
+    return None if cell.text == MISSING else cell.text
+
+
+ALIGN = {"number": "---:", "text": ":---", "mixed": "---:"}
+UNDERLINE = ("{}", "<ins>{}</ins>", "<ins>**{}**</ins>")
+UNDERLINED_TWICE = "Bold and underlined stands for underlined twice here."
+# A backslash does not stop tags, entities, formulas, mentions and (:name:) emoji.
+ENTITIES = {character: f"&#{ord(character)};" for character in "<>&$@"}
+BACKSLASHES = {character: f"\\{character}" for character in r"\`*_[]|~#"}
+ESCAPES = str.maketrans({**ENTITIES, **BACKSLASHES})
+
+
+def to_markdown(table: Table) -> str:
+    """Return a table with its title above and its notes below.
+
+    GitHub shows `<ins>` underlined and has no double underline: such cells are bold, too.
+
+    >>> from callshot.report.tables.table import Column
+    >>> rows = [[Cell("4", 4, 2, "⋆")]]
+    >>> print(to_markdown(Table("t", "Two", [Column("a|b")], rows, notes=[("⋆", "k* = 4")])))
+    **Two**
+    <BLANKLINE>
+    | a\\|b |
+    | ---: |
+    | <ins>**4**</ins><sup>⋆</sup> |
+    <BLANKLINE>
+    - ⋆ k\\* = 4
+    - Bold and underlined stands for underlined twice here.
+    <BLANKLINE>
+    """
+    title = _escape_markdown(table.title)
+    lines = [f"**{title}**", "", *_markdown_rows(table), "", *_markdown_notes(table)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _markdown_rows(table: Table) -> Iterator[str]:
+    headings = [_escape_markdown(column.whole) for column in table.columns]
+    alignments = [ALIGN[kind] for kind in column_kinds(table)]
+    yield _markdown_row(headings)
+    yield _markdown_row(alignments)
+    for cells in table.rows:
+        yield _markdown_row(map(_markdown_cell, cells))
+
+
+def _markdown_row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _markdown_cell(cell: Cell) -> str:
+    text = UNDERLINE[cell.underline].format(_escape_markdown(cell.text))
+    if cell.mark:
+        text += f"<sup>{_escape_markdown(cell.mark)}</sup>"
+    return text
+
+
+def _markdown_notes(table: Table) -> Iterator[str]:
+    for mark, text in table.notes:
+        note = f"{mark} {text}".strip()
+        yield f"- {_escape_markdown(note)}"
+    cells = chain.from_iterable(table.rows)
+    if any(cell.underline == 2 for cell in cells):
+        yield f"- {UNDERLINED_TWICE}"
+
+
+def _escape_markdown(text: str) -> str:
+    escaped = printable(text).translate(ESCAPES)
+    return re.sub(r":(?=\w)", "&#58;", escaped)
+
+
+MAX_NAME = 60
+
+
+def safe_name(name: str, default: str = "corpus") -> str:
+    """Return a name in lower-case ASCII letters, digits and hyphens; `default` if none is left.
+
+    >>> safe_name("Éléphants / Parc n° 3"), safe_name("../.."), safe_name("象")
+    ('elephants-parc-n-3', 'corpus', 'corpus')
+    """
+    decomposed = unicodedata.normalize("NFKD", name)
+    ascii_name = decomposed.encode("ascii", "ignore").decode()
+    hyphenated = re.sub(r"[^a-z0-9]+", "-", ascii_name.lower())
+    cropped = hyphenated.strip("-")[:MAX_NAME]
+    return cropped.rstrip("-") or default
+
+
+def safe_names(names: Sequence[str], default: str = "corpus") -> list[str]:
+    """Return a safe name for each name, in the same order; equal ones are numbered.
+
+    >>> safe_names(["a b", "A/B", "a-b-2", "c"])
+    ['a-b', 'a-b-2', 'a-b-2-2', 'c']
+    """
+    unique: list[str] = []
+    for text in names:
+        name = safe_name(text, default)
+        candidate = name
+        count = 1
+        while candidate in unique:
+            count += 1
+            candidate = f"{name}-{count}"
+        unique.append(candidate)
+    return unique

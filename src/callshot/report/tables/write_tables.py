@@ -6,16 +6,18 @@ from pathlib import Path
 
 from callshot.records import CorpusResults
 from callshot.records.frames import Shots
-from callshot.report.tables.baselines import baseline_table
-from callshot.report.tables.classifiers import classifier_table
-from callshot.report.tables.comparisons import difference_table, interval_table
 from callshot.report.tables.corpora import class_table, corpus_table, segment_table
-from callshot.report.tables.csv import to_csv
-from callshot.report.tables.file_names import safe_names
 from callshot.report.tables.latex import to_document, to_latex
-from callshot.report.tables.markdown import to_markdown
-from callshot.report.tables.scores import PAPER_SHOTS, reduced_table, score_table
-from callshot.report.tables.table import Table
+from callshot.report.tables.scores import (
+    PAPER_SHOTS,
+    baseline_table,
+    classifier_table,
+    difference_table,
+    interval_table,
+    reduced_table,
+    score_table,
+)
+from callshot.report.tables.table import Table, safe_names, to_csv, to_markdown
 from callshot.results import explain_errors
 
 AllResults = Sequence[CorpusResults]

@@ -1,8 +1,7 @@
-"""Context → the first sentence of a report: how good with a few examples, and what more would do.
+"""Context → the first screen: a headline with details, and three cards with short answers.
 
-It is about mAP, by which encoders are chosen and compared: the first screen has one metric. The
-share of right names is in a sentence of its own. A higher level is promised only if an evaluated k
-up to k* reaches it on average, and if nearly all samples rise.
+All is about mAP, by which encoders are chosen and compared, and about one k. A higher level is
+promised only if an evaluated k up to k* reaches it on average, and if nearly all samples rise.
 """
 
 from dataclasses import dataclass, replace
@@ -12,11 +11,32 @@ import numpy as np
 import polars as pl
 
 from callshot.errors import count_text
+from callshot.fewshot.crossover import first_lasting
 from callshot.fewshot.differences import MIN_SAMPLES
-from callshot.fewshot.label_budget import REACHES, labels_for_target
+from callshot.fewshot.label_budget import (
+    REACHES,
+    has_gains,
+    labels_for_target,
+    recommended_class,
+)
 from callshot.records.frames import Frame, value_matrix
-from callshot.report.summary.context import SAMPLES, Context, Point, format_share
-from callshot.report.summary.encoders import WHERE, describe_no_success
+from callshot.report.classifiers import is_trained
+from callshot.report.summary.context import (
+    SAMPLES,
+    Context,
+    Point,
+    compare_means,
+    format_difference,
+    format_margin,
+    format_share,
+)
+from callshot.report.summary.sentences import (
+    AHEAD,
+    NAMES,
+    WHERE,
+    compare_with_centroid,
+    describe_no_success,
+)
 
 LEVEL_STEPS = (0.1, 0.05)
 MIN_RISE = 0.02  # from the mean to a level that is worth naming
@@ -219,3 +239,140 @@ def format_percent(value: float) -> str:
     '61 %'
     """
     return f"{100 * value:.0f} %"
+
+
+NOT_MEASURED = (
+    "Nothing was trained on the same examples; [baselines] per_k = true does it."
+)
+
+
+@dataclass(frozen=True)
+class Card:
+    """A question, its answer in a few words, the sentence behind it, and the section it is from."""
+
+    question: str
+    answer: str
+    text: str
+    section: str
+
+
+def write_cards(context: Context) -> list[Card]:
+    """Return the three cards of the first screen."""
+    return [
+        Card("Which encoder?", *_choose_encoder(context), "encoder"),
+        Card("Is training worth it?", *_answer_training(context), "training"),
+        Card(
+            "Which call type needs examples most?",
+            *_choose_call_type(context),
+            "labels",
+        ),
+    ]
+
+
+def _choose_encoder(context: Context) -> tuple[str, str]:
+    best, *other_encoders = context.ranking(context.k)
+    k = context.k
+    few = f"With {context.number(k)}"
+    if not other_encoders:
+        mean = context.curve().filter(k=k)["mean"][0]
+        return best, f"{few}, mAP is {mean:.2f}; no other encoder was evaluated."
+    other = other_encoders[0]
+    for row in context.difference_at(k, best, other):
+        margin = format_margin(row)
+        if row["low"] is not None and row["low"] <= 0:
+            return f"{best} or {other}", f"{few}, {best} leads by {margin}: not clear."
+        return best, f"{few}, {best} is ahead of {other} by {margin}."
+    return best, f"{few}, {best} is on average ahead of {other}."
+
+
+def _answer_training(context: Context) -> tuple[str, str]:
+    """Return whether logistic regression on the same examples beats the centroid."""
+    for name, rows in compare_with_centroid(context):
+        if is_trained(name):
+            return _compare_trained(context, NAMES.get(name, name), rows)
+    return "Not measured", NOT_MEASURED
+
+
+def _compare_trained(context: Context, name: str, rows: Frame) -> tuple[str, str]:
+    passed = first_lasting(rows, AHEAD)
+    if passed is None:
+        return "No", _describe_behind(context, name, rows)
+    with_interval = rows.drop_nulls("low")
+    clear = first_lasting(with_interval, pl.col("low") > 0)
+    if clear is not None:
+        return _describe_clear_lead(context, name, rows, clear)
+    point = _few_or_first(context, rows, passed)
+    reason = "the first where it leads"
+    if point["low"] is not None and point["low"] > 0:  # clear with a few, but not later
+        point = with_interval.row(-1, named=True)
+        reason = "the most compared"
+    few = _with_reason(context, point["k"], reason)
+    margin = format_margin(point)
+    return "Not clearly", f"With {few}, {name} leads by {margin}: no clear lead."
+
+
+def _describe_behind(context: Context, name: str, rows: Frame) -> str:
+    """Return that training is behind with a few examples, or with the most if it is ahead there."""
+    point = rows.row(-1, named=True)
+    for point_of_few in rows.filter(~AHEAD, k=context.k).iter_rows(named=True):
+        point = point_of_few
+    few = _with_reason(context, point["k"], "the most tested")
+    return f"With {few}, {name} is behind: {compare_means(point)}."
+
+
+def _describe_clear_lead(
+    context: Context, name: str, rows: Frame, clear: Point
+) -> tuple[str, str]:
+    point = _few_or_first(context, rows, clear)
+    few = _with_reason(context, point["k"], "the first where this is clear")
+    margin = format_margin(point)
+    answer = f"From {count_text(clear['k'], 'example')} on"
+    return answer, f"With {few}, {name} on the same examples is ahead by {margin}."
+
+
+def _few_or_first(context: Context, rows: Frame, first: Point) -> Point:
+    """Return the point of the headline's k, or the first that holds where that comes later."""
+    if first["k"] <= context.k:
+        for point in rows.filter(k=context.k).iter_rows(named=True):
+            return point
+    return first
+
+
+def _with_reason(context: Context, k: int, reason: str) -> str:
+    """Return a number of examples; one that is not the headline's with the reason for it."""
+    number = context.number(k)
+    return number if k == context.k else f"{number}, {reason}"
+
+
+def _choose_call_type(context: Context) -> tuple[str, str]:
+    """Return the call type that gains most, or the one with the lowest AP."""
+    rows = context.evaluation.budget.filter(encoder=context.best, metric="map")
+    recommended = recommended_class(rows)
+    if recommended is not None:
+        gain = format_difference(recommended["next_gain"])
+        low = format_difference(recommended["next_gain_p01"])
+        high = format_difference(recommended["next_gain_p99"])
+        k = recommended["k"]
+        interval = f"98 % interval: {low} to {high}"
+        text = f"From {k} to {k + 1} examples of its own it gains {gain} of AP ({interval})."
+        return recommended["label"], text
+    answer = "None stands out" if has_gains(rows) else "Not known"
+    return answer, _describe_lowest(context)
+
+
+def _describe_lowest(context: Context) -> str:
+    points = context.evaluation.per_class.filter(
+        encoder=context.best,
+        scoring="all",
+        metric="map",
+        spread=context.spread,
+        k=context.k,
+    )
+    if points.is_empty():
+        return "No class has a curve of its own."
+    lowest = points.sort("mean", maintain_order=True).row(0, named=True)
+    return (
+        f"'{lowest['label']}' has the lowest AP with {context.number(context.k)}: "
+        f"{lowest['mean']:.2f} "
+        f"(98 % interval: {lowest['p01']:.2f} to {lowest['p99']:.2f})."
+    )
