@@ -28,10 +28,9 @@ from table import parser, show
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
+from callshot.encoders import store as stores
 from callshot.encoders.embed import EmbedOptions, embed
-from callshot.encoders.store import shards
-from callshot.encoders.store import store as stores
-from callshot.encoders.store.store import Store, open_store
+from callshot.encoders.store import Store, open_store
 from callshot.errors import CallshotError
 from callshot.records import Embeddings
 from callshot.spans import Spans
@@ -80,7 +79,7 @@ def read_damaged_store(folder: Path, number: int) -> str:
     place = folder / "store"
     if not place.exists():
         fill_store(place)
-    files = sorted(place.glob("*/shard-*.parquet"))
+    files = sorted(place.glob("*/shard-*.npy"))
     rng = random.Random(number)
     shard = rng.choice(files)
     whole = shard.read_bytes()
@@ -130,7 +129,7 @@ def embed_with_damage(folder: Path, number: int) -> str:
         place = folder / f"{name} {number}"
         if name == "damaged":
             embed(audio, "mfcc", EmbedOptions(store=place, threads=1))
-            [shard] = place.glob("*/shard-*.parquet")
+            [shard] = place.glob("*/shard-*.npy")
             shard.write_bytes(damage_bytes(shard.read_bytes(), random.Random(number)))
         table, rejects = embed(audio, "mfcc", EmbedOptions(store=place, threads=1))
         path = folder / f"{name}.parquet"
@@ -278,28 +277,28 @@ def measure_store() -> dict[str, object]:
     """Return the cost of verifying 82 MB of vectors, beside opening the store and reading."""
     names = [sha256(str(n).encode()).hexdigest() for n in range(20_000)]
     block = np.random.default_rng(0).normal(size=(1000, 1024)).astype(np.float32)
-    verify = stores.verify_shards
+    verify = stores._verify_shards
     times: dict[bool, Times] = {True: [], False: []}
     with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
         with open_store(Path(folder), FINGERPRINT) as store:
             for number, name in enumerate(names):
                 store.add(name, name, block[number % 1000])
         for is_verified in (True, False) * 7:
-            stores.verify_shards = verify if is_verified else lambda shards, _: shards
-            shards._whole_shards.clear()
+            stores._verify_shards = verify if is_verified else lambda shards, _: shards
+            stores._whole_shards.clear()
             start = (time.process_time(), time.perf_counter())
             with open_store(Path(folder), FINGERPRINT) as store:
                 store.vectors(names)
             end = (time.process_time(), time.perf_counter())
             times[is_verified].append((end[0] - start[0], end[1] - start[1]))
-    stores.verify_shards = verify
+    stores._verify_shards = verify
     return describe_cost("open the store, read 82 MB", times)
 
 
 UNVERIFIED = """
 import sys
-from callshot.encoders.store import store
-store.verify_shards = lambda shards, notes: shards
+from callshot.encoders import store
+store._verify_shards = lambda shards, notes: shards
 from callshot.__main__ import main
 main()
 """

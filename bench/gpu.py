@@ -28,7 +28,7 @@ from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.embed import embed_spans
 from callshot.encoders.encode import GPU_WORKERS, Encoder, PreparedSegment
 from callshot.encoders.hubert import RATE_HZ, open_hubert_torch
-from callshot.encoders.store.store import open_store
+from callshot.encoders.store import open_store
 from callshot.encoders.workers import Batching, Workers
 from callshot.spans import Spans
 from table import parser, show

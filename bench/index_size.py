@@ -33,11 +33,11 @@ from callshot.detection.index.index_files import (
     open_index,
     recording_folder,
     write_indexed,
-    write_record,
     write_span,
 )
 from callshot.detection.model import write_model
 from callshot.records import Embeddings
+from callshot.vectors import write_record
 from table import parser, show
 
 DATA = Path(__file__).parents[2] / "shared" / "data"

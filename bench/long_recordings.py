@@ -21,7 +21,8 @@ import numpy as np
 import soundfile
 
 import callshot
-from callshot.detection.index import index_on_cluster, span_writer
+from callshot.detection.index import add_recording
+from callshot.detection.index import index_recordings as indexing
 from callshot.detection.index.index_recordings import IndexResult
 from callshot.errors import InputError
 from callshot.jobs import Job, Outcome
@@ -142,9 +143,9 @@ def compare_damaged(folder: Path, count: int) -> dict[str, object]:
         soundfile.write(path, noise, 8000)
         path.write_bytes(damage(path.read_bytes(), rng))
     soundfile.write(folder / "whole.wav", noise, 8000)
-    span_writer.SPAN_WINDOWS = 8
-    index_on_cluster.SPAN_S = 2.0
-    index_on_cluster.SPAN_BYTES = 1e3
+    add_recording.SPAN_WINDOWS = 8
+    indexing.PIECE_S = 2.0
+    indexing.PIECE_BYTES = 1e3
     outcomes = []
     for name, cluster in (("plain", None), ("spans", ClusterHere())):
         out = folder.parent / name

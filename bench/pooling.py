@@ -29,7 +29,7 @@ from callshot.encoders.encode import Encoder, open_encoder
 from callshot.encoders.joined_encoder import find_joined_encoder
 from callshot.encoders.pooling import POOLINGS
 from callshot.encoders.spec import EncoderSpec
-from callshot.encoders.store.store import open_store
+from callshot.encoders.store import open_store
 from callshot.records import Embeddings
 from callshot.spans import Spans
 from encoder_scores import compare_tables

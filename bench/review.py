@@ -27,13 +27,13 @@ from callshot.detection.index.index_files import (
     IndexSettings,
     recording_folder,
     write_indexed,
-    write_record,
     write_span,
 )
 from callshot.detection.scan import IndexingOptions, ScanOptions
 from callshot.detection.scan_files import ScanOutput, scan_files
 from callshot.review.server import ServerOptions, open_review
 from callshot.review.sources import SourceOptions
+from callshot.vectors import write_record
 from child_processes import run_child
 from table import parser, show
 

@@ -26,7 +26,6 @@ from callshot.detection.index.index_files import (
     IndexSettings,
     recording_folder,
     write_indexed,
-    write_record,
     write_span,
 )
 from callshot.detection.index.index_recordings import index_recordings
@@ -41,6 +40,7 @@ from callshot.detection.scan import IndexingOptions, ScanOptions, scan
 from callshot.detection.scan_files import ScanOutput, scan_files
 from callshot.files import sha256_text
 from callshot.spans import Spans
+from callshot.vectors import write_record
 from child_processes import peak_mb, run_child, run_to_end, start_child
 from kills import kill_and_resume, list_files
 from noise import make_recording

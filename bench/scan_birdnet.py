@@ -29,8 +29,8 @@ from pathlib import Path
 from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.index.windows import (
     RecordingAtSpeed,
-    Vectors,
     WindowEncoder,
+    WindowVectors,
     find_spec,
     make_grid,
     read_windows,
@@ -65,7 +65,7 @@ def run_model_alone(recording: str, threads: str) -> None:
     before_s = time.perf_counter()
     before_cpu_s = time.process_time()
     count = 0
-    waiting: deque[Vectors] = deque()
+    waiting: deque[WindowVectors] = deque()
     path = Path(recording)
     with (
         WindowEncoder(spec, device="cpu", threads=int(threads)) as model,

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from callshot.encoders.store.store import open_store
+from callshot.encoders.store import open_store
 from table import parser, show
 
 LIMIT_S = 2.0

@@ -20,7 +20,7 @@ from callshot.corpus.audio import load_audio
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.embed import default_threads, embed_spans
 from callshot.encoders.encode import open_encoder
-from callshot.encoders.store.store import open_store
+from callshot.encoders.store import open_store
 from callshot.spans import Spans
 
 RATE_HZ = 16000

@@ -7,7 +7,7 @@ import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from callshot.detection.index.long_recordings import Span
+from callshot.detection.index.add_recording import Piece
 from callshot.errors import InputError, OutputError
 from callshot.files import explain_unreadable
 from callshot.jobs import Job, Outcome, TryLater
@@ -139,7 +139,7 @@ class ClusterHere:
         state = job.prepare(job.common, 1)
         for number in reversed(range(len(job.items))):
             item = job.items[number]
-            if isinstance(item, Span):
+            if isinstance(item, Piece):
                 self.spans.append(item)
             if self.most is not None and len(self.spans) > self.most:
                 raise KeyboardInterrupt

@@ -17,8 +17,9 @@ from callshot.detection.index.find_windows import (
     find_windows,
     parse_example,
 )
-from callshot.detection.index.index_files import span_paths, write_record
+from callshot.detection.index.index_files import span_paths
 from callshot.errors import InputError, OptionError
+from callshot.vectors import write_record
 from sounds import record
 
 RATE_HZ = 16000

@@ -13,12 +13,11 @@ import soundfile
 
 import callshot
 from callshot.corpus.audio import open_recording
-from callshot.detection.index import add_recording, span_writer
+from callshot.detection.index import add_recording
 from callshot.detection.index import index_recordings as indexing
 from callshot.detection.index.index_files import (
     Index,
     open_index,
-    read_record,
 )
 from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.index.windows import (
@@ -33,6 +32,7 @@ from callshot.errors import InputError, OptionError
 from callshot.files import LockBusy
 from callshot.records import FAILURES
 from callshot.study.verify import verify_path
+from callshot.vectors import read_record
 from sounds import record, record_badly
 
 RATE_HZ = 16000
@@ -71,7 +71,7 @@ def make_recordings(folder: Path, count: int = 3, seconds: float = 3.3) -> Path:
 @pytest.fixture
 def small_spans(monkeypatch):
     """Files of 4 windows, in blocks of 2."""
-    monkeypatch.setattr(span_writer, "SPAN_WINDOWS", 4)
+    monkeypatch.setattr(add_recording, "SPAN_WINDOWS", 4)
     monkeypatch.setattr(WindowGrid, "block_windows", 2)
 
 
@@ -174,7 +174,7 @@ def test_threads_and_sizes_of_files_do_not_change_the_vectors(tmp_path, monkeypa
         tmp_path / "a.wav", tmp_path / "two", "mfcc", threads=3, **options
     )
     assert list_files(one.index.folder) == list_files(two.index.folder)
-    monkeypatch.setattr(span_writer, "SPAN_WINDOWS", 3)
+    monkeypatch.setattr(add_recording, "SPAN_WINDOWS", 3)
     three = index_recordings(tmp_path / "a.wav", tmp_path / "three", "mfcc", **options)
     rows = read_all(one.index)["a.wav"]
     others = read_all(three.index)["a.wav"]
@@ -277,15 +277,15 @@ def test_a_file_that_grows_while_it_is_read_waits_for_the_next_run(
     tmp_path, monkeypatch
 ):
     folder = make_recordings(tmp_path / "audio", 2)
-    write_span = span_writer.write_span
+    write_span = add_recording.write_span
 
     def grow_and_write(*arguments):
         with (folder / "r0.wav").open("ab") as stream:
             stream.write(bytes(32000))
-        monkeypatch.setattr(span_writer, "write_span", write_span)
+        monkeypatch.setattr(add_recording, "write_span", write_span)
         return write_span(*arguments)
 
-    monkeypatch.setattr(span_writer, "write_span", grow_and_write)
+    monkeypatch.setattr(add_recording, "write_span", grow_and_write)
     first = index_recordings(folder, tmp_path / "i", "mfcc", window_s=1)
     assert first.added == ["r1.wav"]
     assert [one.reason for one in first.rejects] == [
@@ -315,7 +315,7 @@ def test_a_corrupt_file_is_a_reject_and_the_rest_goes_on(tmp_path, kind):
 CHILD = """
 import os, signal, sys
 from callshot import files
-from callshot.detection.index import add_recording, span_writer
+from callshot.detection.index import add_recording
 from callshot.detection.index import index_recordings as indexing
 from callshot.detection.index.windows import (
     RecordingAtSpeed,
@@ -323,7 +323,7 @@ from callshot.detection.index.windows import (
     make_grid,
     read_windows,
 )
-span_writer.SPAN_WINDOWS = 4
+add_recording.SPAN_WINDOWS = 4
 WindowGrid.block_windows = 2
 kill_at = int(sys.argv[3])
 calls = 0
@@ -339,7 +339,7 @@ def before(function):
     return run
 files.sync_file = before(files.sync_file)
 files.sync_folder = before(files.sync_folder)
-span_writer.read_windows = before(span_writer.read_windows)
+add_recording.read_windows = before(add_recording.read_windows)
 add_recording.write_indexed = before(add_recording.write_indexed)
 indexing.index_recordings(sys.argv[1], sys.argv[2], "mfcc", window_s=0.5, threads=1)
 """
@@ -371,7 +371,7 @@ def test_finished_files_are_not_made_again(tmp_path, audio, small_spans, monkeyp
     index_recordings(audio, out, "mfcc", window_s=0.5)
     for path in out.rglob("recording.json"):
         path.unlink()
-    monkeypatch.setattr(span_writer, "read_windows", None)  # would fail
+    monkeypatch.setattr(add_recording, "read_windows", None)  # would fail
     result = index_recordings(audio, out, "mfcc", window_s=0.5)
     assert len(result.added) == 3
 
@@ -446,7 +446,7 @@ def test_a_recording_that_another_process_has_is_waited_for(tmp_path, monkeypatc
     monkeypatch.setattr(add_recording, "hold_lock", hold_first_later)
     result = index_recordings(folder, tmp_path / "i", "mfcc", window_s=1)
     assert waits == [0.0, 0.0, -1.0]
-    assert result.added == ["r1.wav", "r0.wav"]
+    assert result.added == ["r0.wav", "r1.wav"]
 
 
 # Verification
@@ -528,7 +528,7 @@ def test_names_in_recording_json_cannot_lead_outside(tmp_path, audio):
     out = tmp_path / "i"
     index_recordings(audio, out, "mfcc", window_s=0.5)
     path = next(out.rglob("recording.json"))
-    record_ = read_record(path)
+    record_ = read_record(path, "")
     indexing.write_record(path, record_ | {"spans": ["../../../etc/passwd"]})
     (reject,) = open_index(out).rejects
     assert "expected names of files of windows" in reject.reason
@@ -686,5 +686,5 @@ def test_top_hz_cuts_what_lies_above_it_in_every_block(tmp_path, small_spans):
 @pytest.mark.parametrize("text", ["[]", "1", "null", "{}", "{", '"sha256"'])
 def test_settings_that_are_other_json_are_one_line(tmp_path, text):
     (tmp_path / "index.json").write_text(text)
-    with pytest.raises(InputError, match=r"index\.json: not a file of an index"):
+    with pytest.raises(InputError, match=r"index\.json: not a file of callshot"):
         open_index(tmp_path)

@@ -19,7 +19,7 @@ from callshot.detection import scan_files as scan_output
 from callshot.detection.clips import ClipOptions
 from callshot.detection.events import open_recordings, read_events
 from callshot.detection.find_events import decide
-from callshot.detection.index import add_recording, span_writer
+from callshot.detection.index import add_recording
 from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.learn import learn
 from callshot.detection.scan import IndexingOptions, ScanOptions, median_lengths, scan
@@ -257,7 +257,7 @@ def test_a_second_scan_writes_the_same_bytes_and_embeds_nothing(
     out = tmp_path / "out"
     run_scan(field, field / "site", out)
     first = list_files(out)
-    monkeypatch.setattr(span_writer, "write_span", None)
+    monkeypatch.setattr(add_recording, "write_span", None)
     run_scan(field, field / "site", out)
     assert list_files(out) == first
 
@@ -500,7 +500,7 @@ def test_labels_with_the_same_examples_are_refused(tmp_path):
 
 def scan_until_written(folder: str, out: str, count: int) -> None:
     """Scan, and die when some files of windows are written."""
-    write_span = span_writer.write_span
+    write_span = add_recording.write_span
     written = []
 
     def write_or_die(*arguments):
@@ -509,8 +509,8 @@ def scan_until_written(folder: str, out: str, count: int) -> None:
             kill_self()
         return written[-1]
 
-    span_writer.write_span = write_or_die
-    span_writer.SPAN_WINDOWS = 16
+    add_recording.write_span = write_or_die
+    add_recording.SPAN_WINDOWS = 16
     run_scan(Path(folder), Path(folder) / "site", Path(out))
 
 
@@ -526,7 +526,7 @@ def scan_until_moved(folder: str, out: str, count: int) -> None:
             kill_self()
 
     results._move = move_or_die
-    span_writer.SPAN_WINDOWS = 16
+    add_recording.SPAN_WINDOWS = 16
     run_scan(Path(folder), Path(folder) / "site", Path(out))
 
 
@@ -536,7 +536,7 @@ def scan_until_moved(folder: str, out: str, count: int) -> None:
 def test_a_killed_scan_goes_on_to_the_same_bytes(
     field, tmp_path, monkeypatch, run, count
 ):
-    monkeypatch.setattr(span_writer, "SPAN_WINDOWS", 16)
+    monkeypatch.setattr(add_recording, "SPAN_WINDOWS", 16)
     out = tmp_path / "out"
     run_scan(field, field / "site", out)
     expected = list_files(out)

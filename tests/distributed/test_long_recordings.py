@@ -12,13 +12,10 @@ import pytest
 import soundfile
 
 import callshot
-from callshot.detection.index import (
-    index_on_cluster,
-    long_recordings,
-    span_writer,
-)
+from callshot.detection.index import add_recording
+from callshot.detection.index import index_recordings as indexing
+from callshot.detection.index.add_recording import Piece
 from callshot.detection.index.index_files import LOCK, recording_folder
-from callshot.detection.index.long_recordings import Span
 from callshot.files import hold_lock
 from callshot.jobs import TryLater
 from cluster_jobs import ClusterHere, list_files
@@ -32,9 +29,9 @@ FILE_WINDOWS = 8
 @pytest.fixture(autouse=True)
 def short_spans(monkeypatch):
     """Make recordings of some seconds long ones."""
-    monkeypatch.setattr(span_writer, "SPAN_WINDOWS", FILE_WINDOWS)
-    monkeypatch.setattr(index_on_cluster, "SPAN_S", 2.0)
-    monkeypatch.setattr(index_on_cluster, "SPAN_BYTES", 1e3)
+    monkeypatch.setattr(add_recording, "SPAN_WINDOWS", FILE_WINDOWS)
+    monkeypatch.setattr(indexing, "PIECE_S", 2.0)
+    monkeypatch.setattr(indexing, "PIECE_BYTES", 1e3)
 
 
 def index(audio: Path, out: Path, cluster=None, **options):
@@ -124,8 +121,8 @@ def test_spans_are_long_enough_and_cover_all_files_once(monkeypatch, tmp_path):
         (11.0, 1e3, []),
         (2.0, 170e3, []),
     ]:
-        monkeypatch.setattr(index_on_cluster, "SPAN_S", span_s)
-        monkeypatch.setattr(index_on_cluster, "SPAN_BYTES", span_bytes)
+        monkeypatch.setattr(indexing, "PIECE_S", span_s)
+        monkeypatch.setattr(indexing, "PIECE_BYTES", span_bytes)
         cluster = ClusterHere()
         index(tmp_path / "audio", tmp_path / f"{span_s} {span_bytes}", cluster)
         spans = [span.numbers for span in reversed(cluster.spans)]
@@ -187,13 +184,13 @@ def test_samples_that_are_not_finite_reject_the_recording_once(tmp_path):
 
 def count_written(monkeypatch) -> list[int]:
     written = []
-    write_span = span_writer.write_span
+    write_span = add_recording.write_span
 
     def write(folder, stamp, number, rows):
         written.append(number)
         return write_span(folder, stamp, number, rows)
 
-    monkeypatch.setattr(span_writer, "write_span", write)
+    monkeypatch.setattr(add_recording, "write_span", write)
     return written
 
 
@@ -238,20 +235,20 @@ def test_windows_of_an_earlier_state_are_replaced_and_other_files_stay(tmp_path)
 def test_a_recording_that_changes_between_two_spans_is_rejected(tmp_path, monkeypatch):
     path = record(tmp_path / "audio/a.wav", 20.0, 8000)
     record(tmp_path / "audio/b.wav", 1.0, 8000)
-    write_span = span_writer.write_span
+    write_span = add_recording.write_span
 
     def grow_and_write(folder, stamp, number, rows):
         if number == 4:
             record(path, 21.0, 8000)
         return write_span(folder, stamp, number, rows)
 
-    monkeypatch.setattr(span_writer, "write_span", grow_and_write)
+    monkeypatch.setattr(add_recording, "write_span", grow_and_write)
     result = index(tmp_path / "audio", tmp_path / "spans", ClusterHere())
     assert result.added == ["b.wav"]
     assert [reject.reason for reject in result.rejects] == [
         "a.wav: changed while it was read; index again when it is complete"
     ]
-    monkeypatch.setattr(span_writer, "write_span", write_span)
+    monkeypatch.setattr(add_recording, "write_span", write_span)
     index(tmp_path / "audio", tmp_path / "spans", ClusterHere())
     index(tmp_path / "audio", tmp_path / "plain")
     assert list_files(tmp_path / "spans") == list_files(tmp_path / "plain")
@@ -261,14 +258,14 @@ def test_a_recording_that_changes_between_two_spans_is_rejected(tmp_path, monkey
 
 
 def test_a_span_waits_while_another_process_adds_the_recording(tmp_path, monkeypatch):
-    monkeypatch.setattr(long_recordings, "LOCK_S", 0.05)
+    monkeypatch.setattr(add_recording, "LOCK_S", 0.05)
     record(tmp_path / "audio/a.wav", 20.0, 8000)
     tried = []
 
     class ClusterThatWaits(ClusterHere):
         def run(self, job):
             for item in job.items:
-                if isinstance(item, Span) and not tried:
+                if isinstance(item, Piece) and not tried:
                     self.try_with_lock(job, item)
             yield from super().run(job)
 
@@ -335,8 +332,8 @@ def list_workers() -> list[int]:
 def test_a_worker_that_is_killed_within_a_long_recording_loses_nothing(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(span_writer, "SPAN_WINDOWS", 1024)  # as on the workers
-    monkeypatch.setattr(index_on_cluster, "SPAN_S", 5.0)
+    monkeypatch.setattr(add_recording, "SPAN_WINDOWS", 1024)  # as on the workers
+    monkeypatch.setattr(indexing, "PIECE_S", 5.0)
     windows = {"window_s": 0.1, "hop_s": 0.01}
     record(tmp_path / "audio/long.flac", 60.0, 8000)
     damage(record(tmp_path / "audio/bad.flac", 60.0, 8000), "cut short")

@@ -12,7 +12,7 @@ from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.embed import default_threads, embed_spans
 from callshot.encoders.encode import Encoder, PreparedSegment, open_encoder
 from callshot.encoders.install import import_weights
-from callshot.encoders.store.store import open_store
+from callshot.encoders.store import open_store
 from callshot.encoders.workers import Batching, Workers
 from callshot.errors import InputError
 from rows_of_spans import make_row, make_spans

@@ -8,7 +8,8 @@ import pytest
 
 from callshot import index_recordings, learn, open_index, scan
 from callshot.corpus.recordings import find_recordings
-from callshot.detection.index import index_files, index_on_cluster, span_writer
+from callshot.detection.index import add_recording, index_files
+from callshot.detection.index import index_recordings as indexing
 from callshot.detection.index.index_files import Index
 from callshot.detection.scan import IndexingOptions, ScanOptions
 from callshot.detection.scan_files import ScanOutput, scan_files
@@ -50,9 +51,9 @@ def test_an_index_in_a_bucket_has_the_rows_of_one_on_a_disk_and_reads_audio_once
 def test_spans_of_a_long_recording_read_its_bytes_about_once(
     bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(span_writer, "SPAN_WINDOWS", 8)
-    monkeypatch.setattr(index_on_cluster, "SPAN_S", 1.0)
-    monkeypatch.setattr(index_on_cluster, "SPAN_BYTES", 11 * 2**14)
+    monkeypatch.setattr(add_recording, "SPAN_WINDOWS", 8)
+    monkeypatch.setattr(indexing, "PIECE_S", 1.0)
+    monkeypatch.setattr(indexing, "PIECE_BYTES", 11 * 2**14)
     monkeypatch.setattr(range_reader, "FIRST_BYTES", 2**10)
     monkeypatch.setattr(range_reader, "MAX_BYTES", 2**14)  # 48 MB are 11 times 4 MiB
     path = record(tmp_path / "recordings/a.wav", 60, 16000)
@@ -83,7 +84,7 @@ def test_a_second_run_adds_only_what_is_new_or_changed(
 def test_a_run_goes_on_with_the_files_of_one_that_ended_early(
     bucket: Any, local: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(span_writer, "SPAN_WINDOWS", 2)
+    monkeypatch.setattr(add_recording, "SPAN_WINDOWS", 2)
     upload(bucket, local, f"{BUCKET}/in")
 
     def fail(*_: Any) -> None:
@@ -97,7 +98,7 @@ def test_a_run_goes_on_with_the_files_of_one_that_ended_early(
     assert len([name for name in first if name.endswith(".npy")]) == 3
     written = []
     monkeypatch.setattr(
-        span_writer,
+        add_recording,
         "write_span",
         lambda *parts: written.append(parts) or index_files.write_span(*parts),
     )
@@ -200,23 +201,23 @@ def test_two_writers_at_once_leave_an_index_that_can_be_read(
     bucket: Any, local: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upload(bucket, local, f"{BUCKET}/in")
-    real = span_writer.write_span
+    real = add_recording.write_span
     seconds = []
 
     def write_with_rival(folder: Any, stamp: str, number: int, rows: Any) -> str:
         """Another process finishes the recording first, with other last digits."""
         if not seconds:
             seconds.append(True)
-            monkeypatch.setattr(span_writer, "write_span", write_other)
+            monkeypatch.setattr(add_recording, "write_span", write_other)
             make_index(f"{URL}/in", f"{URL}/index")
-            monkeypatch.setattr(span_writer, "write_span", real)
+            monkeypatch.setattr(add_recording, "write_span", real)
         return real(folder, stamp, number, rows)
 
     def write_other(folder: Any, stamp: str, number: int, rows: Any) -> str:
         rows["vector"] += 1
         return real(folder, stamp, number, rows)
 
-    monkeypatch.setattr(span_writer, "write_span", write_with_rival)
+    monkeypatch.setattr(add_recording, "write_span", write_with_rival)
     make_index(f"{URL}/in", f"{URL}/index")
     index = open_index(f"{URL}/index")
     assert len(index.recordings) == 3

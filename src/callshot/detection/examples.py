@@ -49,7 +49,7 @@ from callshot.encoders.embed import (
 from callshot.encoders.encode import open_encoder
 from callshot.encoders.joined_encoder import JoinedEncoder
 from callshot.encoders.spec import EncoderSpec
-from callshot.encoders.store.store import open_store
+from callshot.encoders.store import open_store
 from callshot.errors import InputError, OptionError, count_text
 from callshot.files import explain_unreadable, sha256_file
 from callshot.records import (

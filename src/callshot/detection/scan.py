@@ -28,6 +28,7 @@ from callshot.detection.find_events import (
     find_on_cluster,
     merge_windows,
 )
+from callshot.detection.index.add_recording import group_notes
 from callshot.detection.index.clock import shift_clock
 from callshot.detection.index.index_files import (
     REJECTS,
@@ -37,7 +38,6 @@ from callshot.detection.index.index_files import (
     open_index,
 )
 from callshot.detection.index.index_recordings import IndexResult, index_recordings
-from callshot.detection.index.span_writer import group_notes
 from callshot.detection.index.windows import WindowEncoder, find_spec
 from callshot.detection.learn import plain_fingerprint
 from callshot.detection.mix_examples import (

@@ -33,7 +33,7 @@ from callshot.encoders.joined_encoder import (
     join_tables,
 )
 from callshot.encoders.spec import EncoderSpec
-from callshot.encoders.store.store import FINGERPRINT, Store, open_store
+from callshot.encoders.store import FINGERPRINT, Store, open_store
 from callshot.encoders.validation import Float32Array
 from callshot.encoders.workers import (
     Output,

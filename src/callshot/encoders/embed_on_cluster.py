@@ -16,7 +16,7 @@ from callshot.encoders.encode import (
     unroll,
 )
 from callshot.encoders.spec import EncoderSpec, find_differences
-from callshot.encoders.store.store import Store
+from callshot.encoders.store import Store
 from callshot.encoders.validation import Float32Array
 from callshot.encoders.workers import Loaded, Workers, describe_speed, prepare_segment
 from callshot.errors import InputError

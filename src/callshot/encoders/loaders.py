@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from callshot.encoders.spec import EncoderSpec
-from callshot.encoders.store.store import audio_key
+from callshot.encoders.store import audio_key
 from callshot.encoders.validation import Float32Array, Model
 from callshot.encoders.weights.weight_files import (
     Weight,

@@ -24,7 +24,7 @@ import numpy as np
 
 from callshot.corpus.mixing import load_spans
 from callshot.encoders.encode import Encoder, PreparedSegment
-from callshot.encoders.store.store import audio_key
+from callshot.encoders.store import audio_key
 from callshot.encoders.validation import Float32Array
 from callshot.errors import InputError
 from callshot.pools import Pool

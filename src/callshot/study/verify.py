@@ -12,11 +12,10 @@ from callshot.corpus.corpus_annotations import DAMAGED_MANIFEST
 from callshot.corpus.segment_table import verify_inputs
 from callshot.corpus.segments import audio_root
 from callshot.detection.exports import MANIFEST as EXPORT_INFO
-from callshot.detection.index.index_files import is_index
-from callshot.detection.index.verify_index import verify_index
+from callshot.detection.index.index_files import is_index, verify_index
 from callshot.detection.scan_files import PROVENANCE as SCAN_INFO
 from callshot.encoders.embed import default_store
-from callshot.encoders.store.store import is_store, verify_store
+from callshot.encoders.store import is_store, verify_store
 from callshot.errors import InputError, OptionError
 from callshot.files import is_inside, sha256_file
 from callshot.records import FAILURES, Finding

@@ -1,33 +1,47 @@
-"""One recording comes in; its windows go into an index, unless it has them."""
+"""One recording comes in; its windows go into an index, as a whole or in pieces.
 
-from collections.abc import Callable, Sequence
+Windows are read in blocks while the model works, and written in files of up to 1024. What was
+written before a crash is used again. When all files are there, the recording is entered.
+
+A piece is some of the files of a long recording, with the names and bytes that they have when the
+recording is embedded in one go: a file begins with a block, and each block is sought and resampled
+by itself. So several workers can embed one recording. Only recordings in which any frame can be
+sought have pieces.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import numpy as np
 
 from callshot.corpus.audio import probe
 from callshot.corpus.audio_files import DamagedAudio
 from callshot.detection.index.clock import find_clock_time
 from callshot.detection.index.index_files import (
     LOCK,
-    RECORDING,
-    RECORDINGS,
+    SPAN_NAME,
     IndexedRecording,
     IndexSettings,
     list_files,
     read_indexed,
     recording_folder,
     write_indexed,
-)
-from callshot.detection.index.span_writer import (
-    SpanWriter,
-    describe_recording,
-    select_spans,
+    write_span,
 )
 from callshot.detection.index.windows import (
     RecordingAtSpeed,
     WindowEncoder,
     WindowGrid,
+    WindowVectors,
+    measure_levels,
+    read_windows,
+    split_range,
 )
+from callshot.encoders.spec import EncoderSpec
 from callshot.errors import InputError
 from callshot.files import (
     LockBusy,
@@ -37,30 +51,72 @@ from callshot.files import (
     remove_unfinished,
     sha256_text,
 )
-from callshot.records import Recording
-from callshot.storage import is_remote, to_path
+from callshot.jobs import TryLater
+from callshot.records import IntArray, Recording
+from callshot.storage import to_path
+from callshot.vectors import Rows, find_damage
 
-ReportAudio = Callable[[float, float], None]
-"""Called with seconds of audio that are in the index now, and with those embedded just now."""
+SPAN_WINDOWS = 1024  # in a file
+BLOCKS_AHEAD = 2  # that wait for the model
+LOCK_S = 60.0  # all pieces of a recording write one after the other
 
-
-def ignore_audio(audio_s: float, embedded_s: float) -> None:
-    """Report nothing."""
+Step = tuple[float, float]
+"""Seconds of audio that are in the index now, and how many of them were embedded just now."""
+Lock = Callable[[], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)
 class AddedRecording:
-    """A recording that the index has, with notes; `entry` is what was added now, if it was."""
+    """A recording that the index has; `is_new` says whether it was added now."""
+
+    entry: IndexedRecording
+    notes: Sequence[str]
+    is_new: bool
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Files of windows of a recording, by number; `stamp` stands for its state."""
 
     path: str
-    duration_s: float
-    notes: Sequence[str]
-    entry: IndexedRecording | None
+    stamp: str
+    numbers: range
 
-    @property
-    def is_new(self) -> bool:
-        """Whether it was added now."""
-        return self.entry is not None
+
+@dataclass(frozen=True)
+class WrittenPiece:
+    """The names of the files of a piece, and how many seconds of it were embedded now.
+
+    With `is_damaged`, some of its files are missing: the audio file is damaged within it.
+    """
+
+    names: Sequence[str]
+    embedded_s: float
+    is_damaged: bool = False
+
+
+@dataclass(frozen=True)
+class LongRecording:
+    """A recording to embed in pieces.
+
+    entry    what the index will have of it, without its files
+    earlier  files of windows that were there before
+    notes    what is unusual about it
+    """
+
+    entry: IndexedRecording
+    earlier: Sequence[Path]
+    notes: Sequence[str]
+
+    def split(self, count: int) -> list[Piece]:
+        """Return at most `count` pieces of equal length, of which the last may be shorter."""
+        files = range(count_files(self.entry.windows))
+        size = -(-len(files) // count)
+        entry = self.entry
+        return [
+            Piece(entry.path, entry.stamp, files[first : first + size])
+            for first in files[::size]
+        ]
 
 
 @dataclass(frozen=True)
@@ -72,22 +128,22 @@ class IndexTarget:
     settings: IndexSettings
     grid: WindowGrid
 
-    def is_indexed(self, path: str, stamp: str, files: Sequence[Path]) -> bool:
-        """Return whether the index, which has `files` of a recording, has it as it is now.
+    def find_entry(
+        self, path: str, stamp: str, files: Sequence[Path]
+    ) -> IndexedRecording | None:
+        """Return what the index, which has `files` of a recording, has of it as it is now.
 
         Raises
         ------
         InputError
             If the index has another recording of the same name, from another folder.
         """
-        indexed_recording = read_indexed(self.out, path, files)
-        if indexed_recording is None:
-            return False
-        if indexed_recording.stamp == stamp:
-            return True
-        root = to_path(indexed_recording.root)
+        entry = read_indexed(self.out, path, files)
+        if entry is None or entry.stamp == stamp:
+            return entry
+        root = to_path(entry.root)
         if root == self.root.absolute():
-            return False
+            return None
         with explain_unreadable(root / path):
             is_there = (root / path).exists()
         if is_there:
@@ -95,93 +151,126 @@ class IndexTarget:
                 f"{path}: the index has another recording of this name, from {root}; "
                 "give the folder that both are in, or another --out"
             )
-        return False
+        return None
 
     def add(
-        self,
-        path: str,
-        model: WindowEncoder,
-        *,
-        wait: bool,
-        report: ReportAudio = ignore_audio,
-    ) -> AddedRecording | None:
-        """Add a recording; return None if another process is adding it, and `wait` is False."""
+        self, path: str, model: WindowEncoder, *, wait: bool
+    ) -> Generator[Step, None, AddedRecording]:
+        """Add a recording; LockBusy if another process is adding it, and `wait` is False."""
         folder = recording_folder(self.out, path)
         timeout_s = -1.0 if wait else 0.0
         make_folder(folder)
-        try:
-            with hold_lock(folder / LOCK, timeout_s=timeout_s):
-                stamp = find_stamp(self.root / path)
-                files = list_files(self.out, path)
-                if self.is_indexed(path, stamp, files):  # by another process
-                    return self._describe(self._probe_indexed(path, files), model)
-                remove_unfinished(folder)
-                return self._embed(path, select_spans(files), stamp, model, report)
-        except LockBusy:
-            return None
-
-    def _probe_indexed(self, path: str, files: Sequence[Path]) -> Recording:
-        """Return the header of a recording that is in the index, with its length there."""
-        recording = probe(self.root / path, path)
-        entry = read_indexed(self.out, path, files)
-        if entry is not None:
-            frames = round(entry.duration_s * recording.rate_hz)
-            if frames < recording.frames:  # its file is damaged
-                return recording.shorten(frames)
-        return recording
+        with hold_lock(folder / LOCK, timeout_s=timeout_s):
+            stamp = find_stamp(self.root / path)
+            files = list_files(self.out, path)
+            entry = self.find_entry(path, stamp, files)
+            if entry is not None:  # by another process
+                yield entry.duration_s, 0.0
+                recording = probe(self.root / path, path)
+                frames = round(entry.duration_s * recording.rate_hz)
+                if frames < recording.frames:  # its file is damaged
+                    recording = recording.shorten(frames)
+                notes = describe_recording(recording, self.grid, model.spec.name)
+                return AddedRecording(entry, tuple(notes), is_new=False)
+            remove_unfinished(folder)
+            return (yield from self._embed(path, select_spans(files), stamp, model))
 
     def _embed(
-        self,
-        path: str,
-        earlier: Sequence[Path],
-        stamp: str,
-        model: WindowEncoder,
-        report: ReportAudio,
-        end_frame: int | None = None,
-    ) -> AddedRecording:
-        """Embed the windows of a recording, and add it to the index.
-
-        If its file is damaged, it is embedded again as a recording that ends before the damage.
-        """
-        try:
-            return self._embed_up_to(end_frame, path, earlier, stamp, model, report)
-        except DamagedAudio as damage:
-            is_earlier = end_frame is None or damage.end_frame < end_frame
-            if damage.end_frame == 0 or not is_earlier:
-                raise
-            earlier = select_spans(list_files(self.out, path))
-            return self._embed(
-                path, earlier, stamp, model, ignore_audio, damage.end_frame
-            )
-
-    def _embed_up_to(
-        self,
-        end_frame: int | None,
-        path: str,
-        earlier: Sequence[Path],
-        stamp: str,
-        model: WindowEncoder,
-        report: ReportAudio,
-    ) -> AddedRecording:
-        """Embed the windows of a recording up to a frame, and add it to the index."""
-        file = self.root / path
-        folder = recording_folder(self.out, path)
-        channel = self.settings.channel
-        with RecordingAtSpeed(file, path, model.spec, channel, end_frame) as audio:
+        self, path: str, earlier: Sequence[Path], stamp: str, model: WindowEncoder
+    ) -> Generator[Step, None, AddedRecording]:
+        """Embed a recording and enter it; of a damaged file, what lies before the damage."""
+        end_frame = None
+        while True:
             span_stamp = stamp
             if end_frame is not None:
                 # The last windows differ from those of the whole recording.
                 span_stamp = sha256_text(f"{stamp} {end_frame}")[:8]
-            writer = SpanWriter(
-                audio, folder, span_stamp, self.settings, self.grid, earlier
-            )
-            for share, is_new in writer.write_spans(model):
-                audio_s = share * audio.recording.duration_s
-                report(audio_s, audio_s if is_new else 0.0)
+            names = []
+            try:
+                with self._open(path, model.spec, end_frame) as audio:
+                    files = self._write_files(audio, span_stamp, model, earlier)
+                    for name, seconds, is_new in files:
+                        names.append(name)
+                        if end_frame is None:
+                            yield seconds, seconds if is_new else 0.0
+                break
+            except DamagedAudio as damage:
+                is_earlier = end_frame is None or damage.end_frame < end_frame
+                if damage.end_frame == 0 or not is_earlier:
+                    raise
+                end_frame = damage.end_frame
+                earlier = select_spans(list_files(self.out, path))
         self.check_unchanged(path, stamp)
-        entry = replace(self.make_entry(audio, stamp), spans=writer.spans)
-        self.enter(entry, earlier)
-        return self._describe(audio.recording, model, entry)
+        entry = replace(self._make_entry(audio, stamp), spans=names)
+        self._enter(entry, earlier)
+        notes = describe_recording(audio.recording, self.grid, model.spec.name)
+        return AddedRecording(entry, tuple(notes), is_new=True)
+
+    def _open(
+        self, path: str, spec: EncoderSpec, end_frame: int | None = None
+    ) -> RecordingAtSpeed:
+        channel = self.settings.channel
+        return RecordingAtSpeed(self.root / path, path, spec, channel, end_frame)
+
+    def _write_files(
+        self,
+        audio: RecordingAtSpeed,
+        stamp: str,
+        model: WindowEncoder,
+        earlier: Sequence[Path],
+        numbers: range | None = None,
+        lock: Lock = nullcontext,
+    ) -> Iterator[tuple[str, float, bool]]:
+        """Write the files of windows that are missing; yield name, seconds, whether it is new.
+
+        `earlier` are files that are there, `numbers` those to write, by default all. `lock` is
+        held while a file is written.
+        """
+        folder = recording_folder(self.out, audio.recording.path)
+        starts = self.grid.find_starts(audio.samples)
+        numbers = numbers or range(count_files(len(starts)))
+        names = find_whole_spans(earlier, stamp, numbers)
+        for number in numbers:
+            part = starts[number * SPAN_WINDOWS : (number + 1) * SPAN_WINDOWS]
+            seconds = len(part) / len(starts) * audio.recording.duration_s
+            is_new = number not in names
+            if is_new:
+                rows = self._embed_windows(audio, part, model)
+                with lock():
+                    names[number] = write_span(folder, stamp, number, rows)
+            yield names[number], seconds, is_new
+
+    def _embed_windows(
+        self, audio: RecordingAtSpeed, starts: IntArray, model: WindowEncoder
+    ) -> Rows:
+        """Return windows as rows; the next ones are read while the model works."""
+        grid = self.grid
+        rows = np.zeros(len(starts), self.settings.row_dtype())
+        ends = np.minimum(starts + grid.window, audio.samples)
+        rows["start_s"] = grid.to_seconds(starts)
+        # The last sample at the model's rate may reach beyond the last one of the file.
+        rows["end_s"] = np.minimum(grid.to_seconds(ends), audio.recording.duration_s)
+        waiting: deque[tuple[slice, WindowVectors]] = deque()
+
+        def store_first() -> None:
+            part, vectors = waiting.popleft()
+            with np.errstate(over="ignore"):  # checked when all are there
+                rows["vector"][part] = vectors()
+
+        for part in split_range(len(starts), grid.block_windows):
+            windows = read_windows(audio, starts[part], grid.window)
+            rows["rms_dbfs"][part] = measure_levels(windows)
+            waiting.append((part, model.submit(windows)))
+            if len(waiting) > BLOCKS_AHEAD:
+                store_first()
+        while waiting:
+            store_first()
+        if not np.isfinite(rows["vector"]).all():
+            raise InputError(
+                f"{audio.recording.path}: a vector is too large for "
+                f"{self.settings.dtype}; index with --dtype float32"
+            )
+        return rows
 
     def check_unchanged(self, path: str, stamp: str) -> None:
         """Raise InputError if a recording has changed since it had a stamp."""
@@ -190,7 +279,7 @@ class IndexTarget:
                 f"{path}: changed while it was read; index again when it is complete"
             )
 
-    def make_entry(self, audio: RecordingAtSpeed, stamp: str) -> IndexedRecording:
+    def _make_entry(self, audio: RecordingAtSpeed, stamp: str) -> IndexedRecording:
         """Return what the index has to know of a recording, without its files of windows."""
         recording = audio.recording
         return IndexedRecording(
@@ -204,7 +293,7 @@ class IndexTarget:
             spans=(),
         )
 
-    def enter(self, recording: IndexedRecording, earlier: Sequence[Path]) -> None:
+    def _enter(self, recording: IndexedRecording, earlier: Sequence[Path]) -> None:
         """Add a recording whose windows are written; remove those of its earlier states.
 
         Of files that are not its own only `earlier` ones are removed, which were there before the
@@ -216,24 +305,90 @@ class IndexTarget:
             if path.name not in recording.spans:
                 path.unlink(missing_ok=True)
 
-    def _describe(
-        self,
-        recording: Recording,
-        model: WindowEncoder,
-        entry: IndexedRecording | None = None,
-    ) -> AddedRecording:
-        notes = describe_recording(recording, self.grid, model.spec.name)
-        return AddedRecording(recording.path, recording.duration_s, tuple(notes), entry)
+    # Pieces of long recordings
+
+    def measure(self, spec: EncoderSpec, path: str) -> LongRecording | None:
+        """Return what is known of a recording before it is embedded; None if it has no pieces."""
+        stamp = find_stamp(self.root / path)
+        with self._open(path, spec) as audio:
+            if not audio.reader.starts_anywhere:
+                return None
+            entry = self._make_entry(audio, stamp)
+        notes = tuple(describe_recording(audio.recording, self.grid, spec.name))
+        return LongRecording(entry, select_spans(list_files(self.out, path)), notes)
+
+    def write_piece(self, piece: Piece, model: WindowEncoder) -> WrittenPiece:
+        """Write the missing files of a piece; TryLater if another process adds the recording."""
+        folder = recording_folder(self.out, piece.path)
+        make_folder(folder)
+        names = []
+        embedded_s = 0.0
+        is_damaged = False
+        try:
+            with _lock_briefly(folder):
+                self.check_unchanged(piece.path, piece.stamp)
+            earlier = select_spans(list_files(self.out, piece.path))
+            with self._open(piece.path, model.spec) as audio:
+                files = self._write_files(
+                    audio,
+                    piece.stamp,
+                    model,
+                    earlier,
+                    piece.numbers,
+                    lambda: _lock_briefly(folder),
+                )
+                for name, seconds, is_new in files:
+                    names.append(name)
+                    if is_new:
+                        embedded_s += seconds
+        except DamagedAudio:
+            is_damaged = True
+        except LockBusy:
+            raise TryLater from None
+        self.check_unchanged(piece.path, piece.stamp)
+        return WrittenPiece(names, embedded_s, is_damaged)
+
+    def enter(self, recording: LongRecording, names: Sequence[str]) -> AddedRecording:
+        """Add a recording to the index, all files of which are written; `names` are in order."""
+        entry = recording.entry
+        folder = recording_folder(self.out, entry.path)
+        with hold_lock(folder / LOCK):
+            self.check_unchanged(entry.path, entry.stamp)
+            files = list_files(self.out, entry.path)
+            is_new = self.find_entry(entry.path, entry.stamp, files) is None
+            if is_new:  # otherwise another process added it
+                remove_unfinished(folder)
+                entry = replace(entry, spans=names)
+                self._enter(entry, recording.earlier)
+        return AddedRecording(entry, recording.notes, is_new)
 
 
-def find_candidates(index: Path) -> Callable[[str], bool]:
-    """Return whether an index may have a recording; in a store, by one listing of the index."""
-    if not is_remote(index):
-        return lambda path: True
-    with explain_unreadable(str(index)):
-        entries = list(index.glob(f"{RECORDINGS}/*/{RECORDING}"))
-    names = {entry.parent.name for entry in entries}
-    return lambda path: recording_folder(Path(), path).name in names
+def _lock_briefly(folder: Path) -> AbstractContextManager[None]:
+    return hold_lock(folder / LOCK, timeout_s=LOCK_S)
+
+
+def count_files(windows: int) -> int:
+    """Return how many files a number of windows takes."""
+    return math.ceil(windows / SPAN_WINDOWS)
+
+
+def select_spans(files: Sequence[Path]) -> list[Path]:
+    """Return those files that are files of windows."""
+    return [path for path in files if SPAN_NAME.fullmatch(path.name) is not None]
+
+
+def find_whole_spans(
+    paths: Sequence[Path], stamp: str, numbers: range
+) -> dict[int, str]:
+    """Map number to name of the intact files of windows of one version of a recording."""
+    spans = {}
+    for path in paths:
+        match = SPAN_NAME.fullmatch(path.name)
+        if match is None or match[1] != stamp or int(match[2]) not in numbers:
+            continue
+        if not find_damage(path):
+            spans[int(match[2])] = path.name
+    return spans
 
 
 def find_stamp(path: Path) -> str:
@@ -241,3 +396,47 @@ def find_stamp(path: Path) -> str:
     with explain_unreadable(path):
         status = path.stat()
     return sha256_text(f"{status.st_size} {status.st_mtime_ns}")[:8]
+
+
+def group_notes(notes: Iterable[str]) -> list[str]:
+    """Return notes that begin with the name of a recording, each text once.
+
+    >>> group_notes(["a.wav: is silent", "b.wav: is silent", "c.wav: is short"])
+    ['a.wav and 1 more: is silent', 'c.wav: is short']
+    """
+    names: dict[str, list[str]] = {}
+    for note in notes:
+        name, _, text = note.partition(": ")
+        names.setdefault(text, []).append(name)
+    grouped = []
+    for text, (first, *further_names) in names.items():
+        more = f" and {len(further_names)} more" if further_names else ""
+        grouped.append(f"{first}{more}: {text}")
+    return grouped
+
+
+def describe_recording(
+    recording: Recording, grid: WindowGrid, encoder: str
+) -> Iterator[str]:
+    """Yield what is unusual about a recording: shorter than a window, cut short, low rate.
+
+    >>> short = Recording("a.wav", 8000, 8000.0, 1, "WAV PCM_16")
+    >>> for note in describe_recording(short, WindowGrid(16000, 32000, 32000), "mfcc"):
+    ...     print(note)
+    a.wav: 1 s is shorter than the window of 2 s; its only window is padded
+    a.wav: at 8000 Hz it has nothing above 4000 Hz, and mfcc uses up to 8000 Hz
+    """
+    if recording.duration_s < grid.window_s:
+        yield (
+            f"{recording.path}: {recording.duration_s:.3g} s is shorter than the window of "
+            f"{grid.window_s:g} s; its only window is padded"
+        )
+    if note := recording.describe_length():
+        yield f"{recording.path}: {note}"
+    top_hz = recording.rate_hz / 2
+    needed_hz = grid.rate_hz / grid.speed / 2
+    if top_hz < needed_hz:
+        yield (
+            f"{recording.path}: at {recording.rate_hz:g} Hz it has nothing above {top_hz:g} Hz, "
+            f"and {encoder} uses up to {needed_hz:g} Hz"
+        )

@@ -4,20 +4,16 @@
     INDEX/rejects.csv                    recordings that the last run could not read
     INDEX/recordings/<16 hex digits>/    one folder for each recording, by the hash of its path
         recording.json                   its path, length, clock time, and its files of windows
-        STAMP-NUMBER-SHA256.npy          up to 1024 windows: start_s, end_s, rms_dbfs, vector
+        STAMP-NUMBER-SHA256.npy          a chunk (`callshot.vectors`) of up to 1024 windows:
+                                         start_s, end_s, rms_dbfs, vector
 
-The JSON files contain the SHA-256 of their content, the others have it in their names. A file is
-written whole and never changed. `recording.json` is written last: a recording without it is not
-finished. STAMP stands for the size and the time of the audio file, and of a damaged one for where
-the damage begins.
+`recording.json` is written last: a recording without it is not finished. STAMP stands for the size
+and the time of the audio file, and of a damaged one for where the damage begins.
 """
 
-import io
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -27,28 +23,30 @@ from numpy.typing import NDArray
 
 from callshot.encoders.catalogue import format_encoder
 from callshot.errors import InputError, count_text
-from callshot.files import (
-    error_reason,
-    explain_unreadable,
-    sha256_file,
-    sha256_text,
-    write_atomic,
+from callshot.files import error_reason, explain_unreadable, sha256_text
+from callshot.records import Finding, FloatArray, Reject
+from callshot.storage import is_remote, map_requests, to_path
+from callshot.vectors import (
+    Rows,
+    find_copy,
+    find_damage,
+    map_chunk,
+    read_record,
+    verify_files,
+    write_chunk,
+    write_record,
 )
-from callshot.records import FloatArray, Reject
-from callshot.storage import is_remote, local_copy, map_requests, to_path
 
 INDEX = "index.json"
 RECORDINGS = "recordings"
 RECORDING = "recording.json"
 REJECTS = "rejects.csv"
 LOCK = ".lock"
+OWN_NAMES = (INDEX, RECORDINGS, REJECTS, LOCK)
 VERSION = 1
 DTYPES = ("float16", "float32")
 SPAN_NAME = re.compile(r"([0-9a-f]{8})-(\d{6})-([0-9a-f]{64})\.npy")
 MAKE_AGAIN = "run callshot verify --repair and callshot index again"
-
-Rows = NDArray[np.void]
-"""Windows: start_s, end_s, rms_dbfs and vector."""
 
 
 @dataclass(frozen=True)
@@ -243,7 +241,7 @@ def read_index(folder: Path, known: Mapping[str, IndexedRecording]) -> Index:
 
 def _read_recording(path: Path) -> IndexedRecording | InputError:
     try:
-        return _make_recording(path, read_record(path))
+        return _make_recording(path, read_record(path, MAKE_AGAIN))
     except InputError as error:
         return error
 
@@ -273,30 +271,6 @@ def read_settings(folder: Path) -> IndexSettings:
     return IndexSettings(**record)
 
 
-def write_record(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON file that contains the SHA-256 of its content."""
-    record = {"sha256": sha256_text(_format_json(content)), **content}
-    write_atomic(path, _format_json(record))
-
-
-def read_record(path: Path, advice: str = MAKE_AGAIN) -> dict[str, Any]:
-    """Return the content of a JSON file with a checksum; raise InputError if it differs."""
-    with explain_unreadable(path):
-        text = path.read_bytes()
-    try:
-        record = json.loads(text)
-        checksum = record.pop("sha256")
-    except (ValueError, AttributeError, LookupError, TypeError, RecursionError):
-        raise InputError(f"{path}: not a file of an index; {advice}") from None
-    if sha256_text(_format_json(record)) != checksum:
-        raise InputError(f"{path}: differs from its checksum; {advice}")
-    return dict(record)
-
-
-def _format_json(content: Mapping[str, Any]) -> str:
-    return json.dumps(content, sort_keys=True, indent=1, ensure_ascii=True) + "\n"
-
-
 def recording_folder(index: Path, path: str) -> Path:
     """Return the folder of a recording in an index."""
     return index / RECORDINGS / sha256_text(path)[:16]
@@ -324,7 +298,7 @@ def read_indexed(
     if RECORDING not in names:
         return None
     try:
-        recording = _make_recording(folder, read_record(folder / RECORDING))
+        recording = _make_recording(folder, read_record(folder / RECORDING, MAKE_AGAIN))
     except InputError:  # made again
         return None
     return recording if names.issuperset(recording.spans) else None
@@ -348,50 +322,60 @@ def _make_recording(path: Path, record: Mapping[str, Any]) -> IndexedRecording:
 
 def write_span(folder: Path, stamp: str, number: int, rows: Rows) -> str:
     """Write windows, all of them or nothing; return the name of the file."""
-    buffer = io.BytesIO()
-    np.save(buffer, rows, allow_pickle=False)
-    content = buffer.getbuffer()
-    name = f"{stamp}-{number:06d}-{sha256(content).hexdigest()}.npy"
-    write_atomic(folder / name, content)
-    return name
+    return write_chunk(folder, f"{stamp}-{number:06d}", rows).name
 
 
 def read_span(path: Path, settings: IndexSettings, *, verify: bool = True) -> Rows:
     """Map a file of windows into memory; raise InputError if it is damaged."""
-    copy = _find_copy(path)
-    damage = find_span_damage(copy) if verify else ""
+    with explain_unreadable(path):
+        copy = find_copy(path)
+    damage = find_damage(copy) if verify else ""
     if damage:
         raise InputError(f"{path}: {damage}; {MAKE_AGAIN}")
     try:
-        rows = np.load(copy, mmap_mode="r", allow_pickle=False)
+        rows = map_chunk(copy)
     except (OSError, ValueError, EOFError) as error:
         raise InputError(
             f"{path}: cannot be read ({error_reason(error)}); {MAKE_AGAIN}"
         ) from None
-    if rows.dtype != settings.row_dtype() or rows.ndim != 1:
+    if rows.dtype != settings.row_dtype():
         raise InputError(
             f"{path}: expected windows with vectors of {settings.dimension} {settings.dtype}; "
             f"{MAKE_AGAIN}"
         )
-    return np.asarray(rows)
+    return rows
 
 
-def _find_copy(path: Path) -> Path:
-    """Return a file of windows on this machine: one behind a URL is copied, once."""
-    match = SPAN_NAME.fullmatch(path.name)
-    with explain_unreadable(path):
-        return local_copy(path, None if match is None else match[3])
+def verify_index(folder: Path, *, repair: bool = False) -> Iterator[Finding]:
+    """Yield the state of each file of an index; with `repair`, set damaged windows aside.
 
-
-def find_span_damage(path: Path) -> str:
-    """Return why a file of windows must not be used, or nothing if it is as it was written."""
-    match = SPAN_NAME.fullmatch(path.name)
+    The next `callshot index` makes them again. `index.json` cannot be made from the rest.
+    """
     try:
-        checksum = sha256_file(path)
-    except FileNotFoundError:
-        return "the file is gone"
-    except OSError as error:
-        return f"cannot be read ({error_reason(error)})"
-    if match is None or checksum != match[3]:
-        return "its content differs from the checksum in its name"
-    return ""
+        read_settings(folder)
+        yield Finding(folder / INDEX, "ok")
+    except InputError as error:
+        reason = str(error).removeprefix(f"{folder / INDEX}: ")
+        yield Finding(folder / INDEX, "damaged", reason)
+    strangers = [
+        *(path for path in folder.iterdir() if path.name not in OWN_NAMES),
+        *(path for path in (folder / RECORDINGS).glob("*") if not path.is_dir()),
+    ]
+    for path in sorted(strangers):
+        yield Finding(path, "not from callshot")
+    for recording in sorted((folder / RECORDINGS).glob("*/")):
+        for name in _list_spans(recording):
+            if not (recording / name).exists():
+                reason = "windows of a recording; callshot index makes them again"
+                yield Finding(recording / name, "missing", reason)
+        again = "callshot index makes it again"
+        yield from verify_files(recording, [RECORDING], repair=repair, again=again)
+
+
+def _list_spans(folder: Path) -> list[str]:
+    """Return the files that a recording lists, none if the list cannot be read."""
+    try:
+        names = read_record(folder / RECORDING, MAKE_AGAIN).get("spans", [])
+    except InputError:
+        return []
+    return [name for name in names if SPAN_NAME.fullmatch(str(name)) is not None]

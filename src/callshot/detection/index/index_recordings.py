@@ -5,13 +5,12 @@ memory does not grow with its length, and a crash costs at most one file. What a
 made again. Several processes may work on one index: each takes recordings that no other has.
 """
 
+import errno
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from callshot.corpus.audio import probe
 from callshot.corpus.audio_files import check_channel_rule
@@ -20,37 +19,39 @@ from callshot.corpus.segment_table import write_rejects
 from callshot.detection.index.add_recording import (
     AddedRecording,
     IndexTarget,
-    ReportAudio,
-    find_candidates,
+    LongRecording,
+    Piece,
+    WrittenPiece,
     find_stamp,
+    group_notes,
 )
 from callshot.detection.index.index_files import (
     DTYPES,
     INDEX,
     LOCK,
+    RECORDING,
     RECORDINGS,
     REJECTS,
     Index,
-    IndexedRecording,
     IndexSettings,
     is_index,
     list_files,
     read_index,
     read_settings,
-    write_record,
+    recording_folder,
 )
-from callshot.detection.index.index_on_cluster import IndexWork, index_on_cluster
-from callshot.detection.index.span_writer import group_notes
 from callshot.detection.index.windows import (
     WindowEncoder,
     find_spec,
     make_grid,
     plain_json,
 )
+from callshot.encoders.embed_on_cluster import check_fingerprint_of_client
 from callshot.encoders.encode import check_runs_on, encoder_fingerprint
 from callshot.encoders.spec import EncoderSpec, find_differences, format_options
 from callshot.errors import InputError, OutputError, check_choice
 from callshot.files import (
+    LockBusy,
     atomic_path,
     check_own_folder,
     check_writable,
@@ -60,11 +61,20 @@ from callshot.files import (
     path_exists,
     remove_unfinished,
 )
-from callshot.jobs import Cluster, Outcome
+from callshot.jobs import Cluster, Job, TryLater
 from callshot.records import Progress, Reject, no_progress
 from callshot.storage import is_remote, map_requests, to_path
+from callshot.vectors import write_record
 
-Value = TypeVar("Value")
+PIECE_S = 1800.0  # of audio in a piece of a long recording, at least
+# of its file in a piece, at least: 2 MB more than those are read of a file behind a URL
+PIECE_BYTES = 48e6
+
+Outcome = AddedRecording | str
+"""A recording that is in the index, or why it is not."""
+Step = tuple[str, float, float, Outcome | None]
+"""A recording; how much of the work was done, by length or size; how many seconds of audio were
+embedded for it; its outcome, None if more of it follows."""
 
 
 @dataclass(frozen=True)
@@ -180,19 +190,42 @@ def index_recordings(
         channel=channel,
         dtype=dtype,
     )
-    run = _IndexRun(library, IndexTarget(library.root, out, settings, grid), progress)
+    target = IndexTarget(library.root, out, settings, grid)
     if cluster is None:
-        run.run_here(spec, device, threads)
+        with WindowEncoder(spec, device=device, threads=threads) as model:
+            target = _open_target(target, model.plain_fingerprint)
+            values, outcomes = _find_missing(target, library, _find_length)
+            steps = _add_here(target, model, values)
+            outcomes |= _follow(steps, sum(values.values()), encoder, progress)
     else:
-        run.run_on_cluster(cluster, spec, device)
-    _write_rejects(out, run.rejects)
-    check_settings(out, run.target.settings)  # a store has no lock for two that begin
-    index = read_index(out, run.entries)
+        check_runs_on(spec, device)
+        fingerprint = plain_json(encoder_fingerprint(spec, device))
+        target = _open_target(target, fingerprint)
+        values, outcomes = _find_missing(target, library, _find_size)
+        steps = _add_on_cluster(cluster, IndexWork(target, spec, device), values)
+        outcomes |= _follow(steps, sum(values.values()), encoder, progress)
+    rejects = list(library.rejects)
+    added = []
+    notes: list[str] = []
+    entries = {}  # not to be read again from a store
+    for path in library.paths:
+        outcome = outcomes.get(path)
+        if isinstance(outcome, str):
+            rejects.append(Reject(path, None, outcome))
+        elif outcome is not None and (outcome.is_new or cluster is not None):
+            added.append(path)
+            notes += outcome.notes
+            if outcome.is_new and is_remote(out):
+                entries[path] = outcome.entry
+    with hold_lock(out / LOCK), atomic_path(out / REJECTS) as temporary:
+        write_rejects(rejects, temporary)
+    check_settings(out, target.settings)  # a store has no lock for two that begin
+    index = read_index(out, entries)
     if not index.recordings:
         raise InputError(
-            f"{recordings}: no recording could be indexed (the first: {run.rejects[0].reason})"
+            f"{recordings}: no recording could be indexed (the first: {rejects[0].reason})"
         )
-    return IndexResult(index, run.added, run.rejects, group_notes(run.notes))
+    return IndexResult(index, added, rejects, group_notes(notes))
 
 
 def check_index_folder(folder: Path) -> None:
@@ -209,8 +242,10 @@ def check_index_folder(folder: Path) -> None:
             )
 
 
-def _make_index(folder: Path, settings: IndexSettings) -> None:
-    """Make the folder of an index, or check that it has the same settings."""
+def _open_target(target: IndexTarget, fingerprint: dict[str, Any]) -> IndexTarget:
+    """Make the folder of an index, or check that it is of the same encoder and windows."""
+    folder = target.out
+    settings = replace(target.settings, fingerprint=fingerprint)
     make_folder(folder)
     with hold_lock(folder / LOCK):
         remove_unfinished(folder)
@@ -218,6 +253,7 @@ def _make_index(folder: Path, settings: IndexSettings) -> None:
             write_record(folder / INDEX, asdict(settings))
         check_settings(folder, settings)
     make_folder(folder / RECORDINGS)
+    return replace(target, settings=settings)
 
 
 def check_settings(folder: Path, settings: IndexSettings) -> None:
@@ -239,157 +275,283 @@ def check_settings(folder: Path, settings: IndexSettings) -> None:
             )
 
 
-def _write_rejects(folder: Path, rejects: list[Reject]) -> None:
-    with hold_lock(folder / LOCK), atomic_path(folder / REJECTS) as temporary:
-        write_rejects(rejects, temporary)
+def _find_length(path: Path, name: str) -> float:
+    return probe(path, name).duration_s
 
 
-@dataclass
-class _IndexRun:
-    """The recordings of a run, and what became of them so far."""
+def _find_size(path: Path, name: str) -> float:
+    with explain_unreadable(path):
+        return path.stat().st_size
 
-    library: Library
-    target: IndexTarget
-    progress: Progress
-    added: list[str] = field(default_factory=list)
-    entries: dict[str, IndexedRecording] = field(default_factory=dict)  # not to be read
-    reasons: dict[str, str] = field(default_factory=dict)  # of rejects, by path
-    notes: list[str] = field(default_factory=list)
-    start_s: float = field(default_factory=time.monotonic)
-    done_s: float = 0.0
 
-    @property
-    def rejects(self) -> list[Reject]:
-        """Recordings that were left out, in order."""
-        paths = [path for path in self.library.paths if path in self.reasons]
-        return [
-            *self.library.rejects,
-            *(Reject(path, None, self.reasons[path]) for path in paths),
-        ]
+def find_candidates(index: Path) -> Callable[[str], bool]:
+    """Return whether an index may have a recording; in a store, by one listing of the index."""
+    if not is_remote(index):
+        return lambda path: True
+    with explain_unreadable(str(index)):
+        entries = list(index.glob(f"{RECORDINGS}/*/{RECORDING}"))
+    names = {entry.parent.name for entry in entries}
+    return lambda path: recording_folder(Path(), path).name in names
 
-    def run_here(self, spec: EncoderSpec, device: str, threads: int | None) -> None:
-        """Add the recordings that the index does not have in this process."""
-        with WindowEncoder(spec, device=device, threads=threads) as model:
-            self._open(model.plain_fingerprint)
-            self._add_all(model)
 
-    def run_on_cluster(self, cluster: Cluster, spec: EncoderSpec, device: str) -> None:
-        """Add the recordings that the index does not have on the workers of a cluster."""
-        check_runs_on(spec, device)
-        self._open(plain_json(encoder_fingerprint(spec, device)))
-        sizes = self._map_missing(self._find_size)
-        total = sum(sizes.values())
-        self.start_s = time.monotonic()
-        work = IndexWork(self.target, spec, device)
-        outcomes = {}
-        for ended in index_on_cluster(cluster, work, sizes):
-            self._report(total, ended.size, ended.embedded_s)
-            if ended.outcome is None:
-                continue
-            outcomes[ended.path] = ended.outcome
-            if not ended.outcome.reason:
-                cluster.add_audio(ended.outcome.value.duration_s)
-        for path in sizes:
-            self._note_outcome(path, outcomes[path])
+def _find_missing(
+    target: IndexTarget, library: Library, measure: Callable[[Path, str], float]
+) -> tuple[dict[str, float], dict[str, Outcome]]:
+    """Return how much there is of each recording that the index does not have as it is now.
 
-    def _open(self, fingerprint: dict[str, Any]) -> None:
-        """Make the index, or check that it is of the same encoder and windows."""
-        settings = replace(self.target.settings, fingerprint=fingerprint)
-        self.target = replace(self.target, settings=settings)
-        _make_index(self.target.out, settings)
+    Also why recordings are left out that cannot be measured.
+    """
+    may_have = find_candidates(target.out)
 
-    def _add_all(self, model: WindowEncoder) -> None:
-        """Add the recordings that the index does not have; wait for those of other processes."""
-        durations_s = self._map_missing(self._find_length)
-        total_s = sum(durations_s.values())
-        self.start_s = time.monotonic()
-        report = partial(self._report, total_s)
-        later = [
-            path for path in durations_s if not self._add(path, model, report, False)
-        ]
-        for path in later:
-            self._add(path, model, report, True)
-
-    def _map_missing(self, measure: Callable[[str], Value]) -> dict[str, Value]:
-        """Return a value for each recording that the index does not have as it is now."""
-
-        may_have = find_candidates(self.target.out)
-
-        def measure_missing(path: str) -> Value | InputError | None:
-            try:
-                stamp = find_stamp(self._file(path))
-                if may_have(path):
-                    files = list_files(self.target.out, path)
-                    if self.target.is_indexed(path, stamp, files):
-                        return None
-                return measure(path)
-            except InputError as error:
-                return error
-
-        values = {}
-        paths = self.library.paths
-        together = is_remote(self.library.root)
-        answers = map_requests(measure_missing, paths, together=together)
-        for path, value in zip(paths, answers, strict=True):
-            if isinstance(value, InputError):
-                self.reasons[path] = str(value)
-            elif value is not None:
-                values[path] = value
-        return values
-
-    def _find_length(self, path: str) -> float:
-        return probe(self._file(path), path).duration_s
-
-    def _find_size(self, path: str) -> int:
-        with explain_unreadable(self._file(path)):
-            return self._file(path).stat().st_size
-
-    def _file(self, path: str) -> Path:
-        return self.library.root / path
-
-    @contextmanager
-    def _catch(self, path: str) -> Iterator[None]:
-        """Make an error about a recording a reject."""
+    def measure_missing(path: str) -> float | InputError | None:
+        file = target.root / path
         try:
-            yield
+            stamp = find_stamp(file)
+            if may_have(path):
+                files = list_files(target.out, path)
+                if target.find_entry(path, stamp, files) is not None:
+                    return None
+            return measure(file, path)
         except InputError as error:
-            self.reasons[path] = str(error)
+            return error
 
-    def _add(
-        self, path: str, model: WindowEncoder, report: ReportAudio, wait: bool
-    ) -> bool:
-        """Add a recording; return False if another process is adding it."""
-        with self._catch(path):
-            added = self.target.add(path, model, wait=wait, report=report)
-            if added is None:
-                return False
-            if added.is_new:
-                self._note(added)
-            else:
-                report(added.duration_s, 0.0)
-        return True
+    values: dict[str, float] = {}
+    outcomes: dict[str, Outcome] = {}
+    paths = library.paths
+    answers = map_requests(measure_missing, paths, together=is_remote(library.root))
+    for path, value in zip(paths, answers, strict=True):
+        if isinstance(value, InputError):
+            outcomes[path] = str(value)
+        elif value is not None:
+            values[path] = value
+    return values, outcomes
 
-    def _note_outcome(self, path: str, outcome: Outcome) -> None:
-        """Note what became of a recording that the index did not have when the job began.
 
-        A worker that died may have added it, so that it was not new to the one that reported it.
-        """
-        if outcome.reason:
-            self.reasons[path] = outcome.reason
-        else:
-            self._note(outcome.value)
-
-    def _note(self, recording: AddedRecording) -> None:
-        self.added.append(recording.path)
-        self.notes += recording.notes
-        if recording.entry is not None and is_remote(self.target.out):
-            self.entries[recording.path] = recording.entry
-
-    def _report(self, total: float, amount: float, embedded_s: float) -> None:
-        """Report progress by an amount of the total; some seconds of audio were embedded now."""
-        self.done_s += embedded_s
-        elapsed_s = time.monotonic() - self.start_s
-        speed = self.done_s / max(elapsed_s, 1e-3)
+def _follow(
+    steps: Iterator[Step], total: float, encoder: str, progress: Progress
+) -> dict[str, Outcome]:
+    """Follow the work, reporting progress; return the outcome of each recording."""
+    start_s = time.monotonic()
+    done_s = 0.0
+    outcomes = {}
+    for path, amount, embedded_s, outcome in steps:
+        done_s += embedded_s
+        elapsed_s = max(time.monotonic() - start_s, 1e-3)
         share = amount / max(total, amount, 1e-9)
-        name = self.target.settings.encoder
-        self.progress(share, f"{name}: {speed:,.0f} h of audio per hour")
+        progress(share, f"{encoder}: {done_s / elapsed_s:,.0f} h of audio per hour")
+        if outcome is not None:
+            outcomes[path] = outcome
+    return outcomes
+
+
+def _add_here(
+    target: IndexTarget, model: WindowEncoder, paths: Iterable[str]
+) -> Iterator[Step]:
+    """Add recordings in this process; wait for those of other processes at the end."""
+    busy: list[str] = []
+    for wait in (False, True):
+        for path in busy if wait else paths:
+            adding = target.add(path, model, wait=wait)
+            outcome: Outcome
+            try:
+                while True:
+                    seconds, embedded_s = next(adding)
+                    yield path, seconds, embedded_s, None
+            except StopIteration as end:
+                outcome = end.value
+            except LockBusy:
+                busy.append(path)
+                continue
+            except InputError as error:
+                outcome = str(error)
+            yield path, 0.0, 0.0, outcome
+
+
+# On a cluster
+
+
+@dataclass(frozen=True)
+class IndexWork:
+    """What a worker has to know: the target, and the encoder as the client found it."""
+
+    target: IndexTarget
+    spec: EncoderSpec
+    device: str
+
+
+def _add_on_cluster(
+    cluster: Cluster, work: IndexWork, sizes: Mapping[str, float]
+) -> Iterator[Step]:
+    """Embed recordings, of `sizes` in bytes, on a cluster.
+
+    Workers measure large recordings first. The pieces of a long one are items of their own, so that
+    several workers embed it; when all are written, this process enters the recording.
+    """
+    root = work.target.root.absolute()
+    out = work.target.out.absolute()
+    work = replace(work, target=replace(work.target, root=root, out=out))
+    large = [path for path, size in sizes.items() if size >= 2 * PIECE_BYTES]
+    # This process opens none of them: a file that crashes the decoder would end it.
+    measuring = Job(
+        kind="measure",
+        prepare=open_folder_on_worker,
+        function=measure_on_worker,
+        common=work,
+        items=large,
+        names=large,
+        sizes=[1.0] * len(large),
+    )
+    long_recordings: dict[str, LongRecording] = {}
+    rest = dict(sizes)
+    for measured in cluster.run(measuring):
+        path = large[measured.number]
+        if measured.reason:
+            yield path, rest.pop(path), 0.0, measured.reason
+        elif measured.value is not None:
+            long_recordings[path] = measured.value
+    yield from _embed_on_cluster(cluster, work, rest, long_recordings)
+
+
+def _embed_on_cluster(
+    cluster: Cluster,
+    work: IndexWork,
+    sizes: Mapping[str, float],
+    long_recordings: Mapping[str, LongRecording],
+) -> Iterator[Step]:
+    """Embed recordings and pieces of long ones."""
+    items: list[str | Piece] = []
+    shares: list[float] = []
+    unfinished: dict[str, int] = {}  # pieces that have not ended
+    written: dict[str, dict[int, WrittenPiece | str]] = {}  # by the first file
+    for path, size in sizes.items():
+        pieces: Sequence[str | Piece] = [path]
+        if path in long_recordings:
+            recording = long_recordings[path]
+            longest = recording.entry.duration_s // PIECE_S
+            count = int(min(longest, size // PIECE_BYTES))
+            pieces = recording.split(max(1, count))
+        if len(pieces) == 1:
+            pieces = [path]
+        else:
+            unfinished[path] = len(pieces)
+            written[path] = {}
+        items += pieces
+        shares += [size / len(pieces)] * len(pieces)
+    job = Job(
+        kind="index",
+        prepare=open_index_on_worker,
+        function=add_on_worker,
+        common=work,
+        items=items,
+        names=[item.path if isinstance(item, Piece) else item for item in items],
+        sizes=shares,
+        needs_gpu=work.device == "cuda",
+    )
+    for ended in cluster.run(job):
+        item = items[ended.number]
+        path = job.names[ended.number]
+        embedded_s = 0.0
+        outcome: Outcome | None = ended.reason or ended.value
+        if isinstance(item, Piece):
+            if not ended.reason:
+                embedded_s = ended.value.embedded_s
+            written[path][item.numbers.start] = ended.reason or ended.value
+            outcome = None
+            unfinished[path] -= 1
+            if unfinished[path] == 0:
+                pieces_of = written[path]
+                outcome = _enter(work.target, long_recordings[path], pieces_of)
+        elif not ended.reason:
+            embedded_s = ended.value.entry.duration_s
+        if isinstance(outcome, AddedRecording):
+            cluster.add_audio(outcome.entry.duration_s)
+        yield path, shares[ended.number], embedded_s, outcome
+    damaged = [path for path in written if _is_damaged(written[path])]
+    if damaged:  # to be embedded in one go, up to the damage
+        yield from _embed_on_cluster(cluster, work, dict.fromkeys(damaged, 0.0), {})
+
+
+def _is_damaged(pieces: Mapping[int, WrittenPiece | str]) -> bool:
+    """Return whether the audio file is damaged in one of its pieces."""
+    return any(
+        isinstance(piece, WrittenPiece) and piece.is_damaged
+        for piece in pieces.values()
+    )
+
+
+def _enter(
+    target: IndexTarget,
+    recording: LongRecording,
+    pieces: Mapping[int, WrittenPiece | str],
+) -> Outcome | None:
+    """Enter a recording whose pieces have ended; None if its file is damaged."""
+    if _is_damaged(pieces):
+        return None
+    names: list[str] = []
+    for _, piece in sorted(pieces.items()):
+        # The first error in time counts, as if the recording were read in one go.
+        if isinstance(piece, str):
+            return piece
+        names += piece.names
+    try:
+        return target.enter(recording, names)
+    except InputError as error:
+        return str(error)
+
+
+def open_folder_on_worker(work: IndexWork, threads: int) -> IndexWork:
+    """Check that the recordings are there; nothing has to be opened."""
+    if not work.target.root.is_dir():
+        raise FileNotFoundError(
+            errno.ENOENT,
+            "the folder of the recordings is not there; use a shared folder",
+            str(work.target.root),
+        )
+    return work
+
+
+def measure_on_worker(work: IndexWork, path: str) -> LongRecording | None:
+    """Return what is known of a recording before it is embedded; None if it has no pieces."""
+    return work.target.measure(work.spec, path)
+
+
+def open_index_on_worker(
+    work: IndexWork, threads: int
+) -> tuple[IndexTarget, WindowEncoder]:
+    """Open the model in the process of a worker; check that folders and weights are the same."""
+    open_folder_on_worker(work, threads)
+    target = work.target
+    if not is_index(target.out):
+        raise FileNotFoundError(
+            errno.ENOENT,
+            "the index is not there; use a folder that all machines share",
+            str(target.out),
+        )
+    if read_settings(target.out) != target.settings:
+        raise InputError(
+            f"{target.out}: the worker has a different index at this path; use a folder that all "
+            "machines share"
+        )
+    model = WindowEncoder(work.spec, device=work.device, threads=threads)
+    check_fingerprint_of_client(
+        target.settings.fingerprint, model.plain_fingerprint, work.spec.name
+    )
+    return target, model
+
+
+def add_on_worker(
+    state: tuple[IndexTarget, WindowEncoder], item: str | Piece
+) -> AddedRecording | WrittenPiece:
+    """Add a recording, or write a piece of one; TryLater if another process is adding it."""
+    target, model = state
+    if isinstance(item, Piece):
+        return target.write_piece(item, model)
+    adding = target.add(item, model, wait=False)
+    try:
+        while True:
+            next(adding)
+    except StopIteration as end:
+        added: AddedRecording = end.value
+        return added
+    except LockBusy:
+        raise TryLater from None

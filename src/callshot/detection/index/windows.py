@@ -31,7 +31,7 @@ MAX_OVERLAP = 100  # windows that may begin in the time of one
 SILENCE_DBFS = -120.0  # the level of windows without any sound
 SILENCE = 10 ** (SILENCE_DBFS / 10)  # power
 
-Vectors = Callable[[], Float32Array]
+WindowVectors = Callable[[], Float32Array]
 """Waits for the vectors of windows, a row for each."""
 
 
@@ -237,7 +237,7 @@ class WindowEncoder:
         """The fingerprint as a file gives it back."""
         return plain_json(self.fingerprint)
 
-    def submit(self, windows: list[Float32Array]) -> Vectors:
+    def submit(self, windows: list[Float32Array]) -> WindowVectors:
         """Give windows to the threads; one that is shorter than the model's is padded."""
         options = self.spec.windowing
         if options is None:
@@ -252,7 +252,7 @@ class WindowEncoder:
 
         return wait
 
-    def _submit_each(self, windows: list[Float32Array]) -> Vectors:
+    def _submit_each(self, windows: list[Float32Array]) -> WindowVectors:
         """Give windows to a model that takes any length; its frames are pooled."""
         items = [PreparedSegment(np.ascontiguousarray(window)) for window in windows]
         outputs = [self.workers.submit(item) for item in items]

@@ -13,17 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from callshot.encoders.store import shards
-from callshot.encoders.store import store as stores
-from callshot.encoders.store.store import Store, audio_key, open_store
+from callshot import vectors
+from callshot.encoders import store as stores
+from callshot.encoders.store import Store, audio_key, open_store
 from callshot.errors import InputError, OutputError
 
 Vectors = NDArray[np.float32]
@@ -64,15 +62,15 @@ def check_rows(folder: Path, numbers: Any) -> list[str]:
         if keys:
             assert np.array_equal(store.vectors(keys), vectors_of(numbers))
         listed = [
-            pl.read_parquet(shard, columns=["key"])["key"]
-            for shard in store.folder.glob("shard-*.parquet")
+            np.load(shard)["key"].tolist() for shard in store.folder.glob("shard-*.npy")
         ]
-        assert {key for series in listed for key in series} == set(keys)
+        found = {key.decode() for names in listed for key in names}
+        assert found - {""} == set(keys)
         return store.notes
 
 
 def shard_files(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*/shard-*.parquet"))
+    return sorted(folder.glob("*/shard-*.npy"))
 
 
 def unfinished(folder: Path) -> list[Path]:
@@ -92,7 +90,7 @@ import sys, time
 from hashlib import sha256
 from pathlib import Path
 import numpy as np
-from callshot.encoders.store.store import open_store
+from callshot.encoders.store import open_store
 from callshot.errors import OutputError
 ENCODER = {ENCODER!r}
 folder, arguments = Path(sys.argv[1]), sys.argv[2:]
@@ -194,9 +192,9 @@ def test_rows_without_sequences_do_not_count_in_a_store_of_sequences(
     with open_store(tmp_path, ENCODER, sequences=True) as store:
         assert store.find(["source 1"]) == {}
         assert not store.has(name(1))
-        store.add("source 1", name(1), vectors_of([1])[0], np.ones((3, 2), np.float32))
+        store.add("source 1", name(1), vectors_of([1])[0], np.ones((3, 8), np.float32))
     with open_store(tmp_path, ENCODER, sequences=True) as store:
-        assert [one.shape for one in store.sequences([name(1)])] == [(3, 2)]
+        assert [one.shape for one in store.sequences([name(1)])] == [(3, 8)]
     assert check_rows(tmp_path, [1, 2]) == []
     with (
         open_store(tmp_path, ENCODER) as store,
@@ -262,12 +260,10 @@ def test_the_first_shard_by_name_counts(tmp_path: Path) -> None:
         open_store(folder, ENCODER).close()
         for place, shard in enumerate((older, newer)):
             content = shard.read_bytes()
-            shard_name = f"shard-{place}-{sha256(content).hexdigest()}.parquet"
+            shard_name = f"shard-{place}-{sha256(content).hexdigest()}.npy"
             (folder / older.parent.name / shard_name).write_bytes(content)
         with open_store(folder, ENCODER) as store:
-            assert np.array_equal(
-                store.vectors(["k"]), pl.read_parquet(older)["embedding"].to_list()
-            )
+            assert np.array_equal(store.vectors(["k"]), np.load(older)["vector"])
 
 
 def test_rows_in_the_store_are_not_written_again(tmp_path: Path) -> None:
@@ -278,24 +274,13 @@ def test_rows_in_the_store_are_not_written_again(tmp_path: Path) -> None:
 
 def test_other_tools_read_the_shards(tmp_path: Path) -> None:
     with open_store(tmp_path, ENCODER, sequences=True) as store:
-        store.add("a", "k", np.ones(2, np.float32), np.ones((3, 2), np.float32))
+        store.add("a", "k", np.full(2, 9, np.float32), np.ones((3, 2), np.float32))
     [shard] = shard_files(tmp_path)
-    table = pq.read_table(shard)
-    kinds = {column.name: str(column.type) for column in table.schema}
-    assert table.to_pylist() == [
-        {
-            "source": "a",
-            "key": "k",
-            "embedding": [1, 1],
-            "sequence": [1] * 6,
-            "frames": 3,
-        }
-    ]
-    assert kinds["frames"] == "int32"
-    assert all(
-        "list<" in kinds[column] and "float" in kinds[column]
-        for column in ("embedding", "sequence")
-    )
+    rows = np.load(shard, allow_pickle=False)
+    assert rows["source"].tolist() == [b"a", b"", b"", b""]
+    assert rows["key"].tolist() == [b"k", b"", b"", b""]
+    assert rows["frames"].tolist() == [3, 0, 0, 0]
+    assert rows["vector"].tolist() == [[9, 9], [1, 1], [1, 1], [1, 1]]
 
 
 def test_a_shard_is_flushed_by_size_and_by_age(
@@ -323,7 +308,7 @@ def test_a_shard_is_flushed_by_size_and_by_age(
 def test_each_fingerprint_has_its_folder_named_by_its_hash(tmp_path: Path) -> None:
     folder = fill(tmp_path, [1])
     text = (folder / "fingerprint.json").read_bytes()
-    assert json.loads(text) == ENCODER
+    assert json.loads(text).items() >= ENCODER.items()
     assert sha256(text).hexdigest()[:16] == folder.name
     assert fill(tmp_path, [1]) == folder
     with open_store(tmp_path, dict(reversed(ENCODER.items()))) as store:
@@ -345,9 +330,7 @@ def test_a_fingerprint_other_than_that_of_the_folder_is_written_again(
     assert check_rows(tmp_path, [1]) == []
 
 
-@pytest.mark.parametrize(
-    "value", [float("nan"), object(), np.float32(1), "\ud800", {1j: 2}]
-)
+@pytest.mark.parametrize("value", [float("nan"), object(), np.float32(1), {1j: 2}])
 def test_a_fingerprint_that_json_cannot_hold_is_an_error(
     tmp_path: Path, value: Any
 ) -> None:
@@ -431,9 +414,9 @@ def test_a_shard_with_damaged_vectors_is_set_aside_when_they_are_read(
 ) -> None:
     fill(tmp_path, range(10))
     [shard] = shard_files(tmp_path)
-    frame = pl.read_parquet(shard)
+    rows = np.load(shard)
     with open_store(tmp_path, ENCODER) as store:
-        frame.select("source", "key").write_parquet(shard)
+        np.save(shard, rows[["source", "key"]].copy())
         with pytest.raises(
             InputError,
             match=r"the shard is damaged \(.*run again to embed its segments anew",
@@ -469,14 +452,14 @@ def test_a_process_verifies_a_shard_once_and_again_when_it_is_written_to(
     for start in (0, 10):
         fill(tmp_path, range(start, start + 10))
     verified: list[Path] = []
-    find_damage = shards.find_damage
+    find_damage = stores.find_damage
 
     def count(shard: Path) -> str:
         verified.append(shard)
         return find_damage(shard)
 
-    monkeypatch.setattr(shards, "_whole_shards", set())
-    monkeypatch.setattr(shards, "find_damage", count)
+    monkeypatch.setattr(stores, "_whole_shards", set())
+    monkeypatch.setattr(stores, "find_damage", count)
     for _ in range(3):
         open_store(tmp_path, ENCODER).close()
     assert sorted(verified) == shard_files(tmp_path)
@@ -495,8 +478,8 @@ def test_a_shard_that_the_disk_cannot_read_is_set_aside(
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with monkeypatch.context() as patched:
-        patched.setattr(shards, "sha256_file", fail)
-        damage = shards.find_damage(shard_files(tmp_path)[0])
+        patched.setattr(vectors, "sha256_file", fail)
+        damage = stores.find_damage(shard_files(tmp_path)[0])
     assert damage == os.strerror(errno.EIO)
 
 
@@ -508,7 +491,8 @@ def test_a_shard_that_may_not_be_read_is_an_error_and_stays(
     def fail(shard: Path) -> str:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr(shards, "find_damage", fail)
+    monkeypatch.setattr(stores, "_whole_shards", set())
+    monkeypatch.setattr(vectors, "sha256_file", fail)
     with pytest.raises(
         InputError, match=r"shard-.*cannot be read \(Permission denied\)"
     ):
@@ -538,7 +522,7 @@ def read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A store on read-only media, with a damaged shard."""
     for start in (0, 10):
         fill(tmp_path, range(start, start + 10))
-    shard_files(tmp_path)[1].write_bytes(b"PAR1")
+    shard_files(tmp_path)[1].write_bytes(b"NUMPY")
 
     def refuse(*_: object, **options: object) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
@@ -738,11 +722,11 @@ def test_a_shard_has_its_name_only_once_it_is_on_the_disk(
 def test_unfinished_files_are_kept_while_others_have_the_store_open(
     tmp_path: Path,
 ) -> None:
-    part = fill(tmp_path, [1]) / f".shard-1.{dead_pid()}-0123abcd.part.parquet"
-    part.write_bytes(b"PAR1")
+    part = fill(tmp_path, [1]) / f".shard-1.{dead_pid()}-0123abcd.part.npy"
+    part.write_bytes(b"NUMPY")
     first = open_store(tmp_path, ENCODER)
     assert part.exists() == (sys.platform == "win32")
-    part.write_bytes(b"PAR1")
+    part.write_bytes(b"NUMPY")
     second = open_store(tmp_path, ENCODER)
     first.close()
     open_store(tmp_path, ENCODER).close()
@@ -756,7 +740,7 @@ def test_a_store_without_a_lock_is_read_and_not_tidied(tmp_path: Path) -> None:
     folder = fill(tmp_path, [1])
     (folder / ".lock").unlink()
     (folder / ".lock").mkdir()
-    (folder / f".shard-1.{dead_pid()}-0123abcd.part.parquet").write_bytes(b"PAR1")
+    (folder / f".shard-1.{dead_pid()}-0123abcd.part.npy").write_bytes(b"NUMPY")
     assert check_rows(tmp_path, [1]) == []
     assert len(unfinished(tmp_path)) == 1
 
@@ -771,15 +755,15 @@ posix = pytest.mark.skipif(
 @pytest.fixture
 def many_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A store of 7 small shards, with rows that are there twice, where 5 are many."""
-    monkeypatch.setattr(shards, "MANY_SHARDS", 100)
+    monkeypatch.setattr(stores, "MANY_SHARDS", 100)
     for start in range(0, 70, 10):
         fill(tmp_path, range(start, start + 10))
     first, second = shard_files(tmp_path)[:2]
-    frame = pl.concat([pl.read_parquet(first), pl.read_parquet(second)])
+    rows = np.concatenate([np.load(first), np.load(second)])
     second.unlink()
     stamp = second.name.split("-")[1]
-    shards.write_shard(second.parent, stamp, frame, sequences=False)
-    monkeypatch.setattr(shards, "MANY_SHARDS", 5)
+    vectors.write_chunk(second.parent, f"shard-{stamp}", rows)
+    monkeypatch.setattr(stores, "MANY_SHARDS", 5)
     return tmp_path
 
 
@@ -788,7 +772,7 @@ def test_many_small_shards_become_one_and_keep_every_row(many_shards: Path) -> N
     first = shard_files(many_shards)[0]
     assert check_rows(many_shards, range(70)) == []
     [merged] = shard_files(many_shards)
-    assert pl.read_parquet(merged).height == 70
+    assert len(np.load(merged)) == 70
     assert merged.name.split("-")[1] == first.name.split("-")[1]
 
 
@@ -797,7 +781,7 @@ def test_a_merged_shard_is_no_larger_than_one_may_be(
     many_shards: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        shards, "SHARD_BYTES", 3 * shard_files(many_shards)[0].stat().st_size
+        stores, "SHARD_BYTES", 3 * shard_files(many_shards)[0].stat().st_size
     )
     assert check_rows(many_shards, range(70)) == []
     assert 2 <= len(shard_files(many_shards)) <= 4
@@ -828,9 +812,9 @@ def test_nothing_is_merged_while_another_has_the_store_open(
     many_shards: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = shard_files(many_shards)
-    monkeypatch.setattr(shards, "MANY_SHARDS", 100)
+    monkeypatch.setattr(stores, "MANY_SHARDS", 100)
     with open_store(many_shards, ENCODER) as store:
-        monkeypatch.setattr(shards, "MANY_SHARDS", 5)
+        monkeypatch.setattr(stores, "MANY_SHARDS", 5)
         open_store(many_shards, ENCODER).close()
         assert shard_files(many_shards) == before
         assert np.array_equal(store.vectors([name(69)]), vectors_of([69]))
