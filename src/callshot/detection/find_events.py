@@ -35,7 +35,6 @@ from callshot.detection.detector import Detector
 from callshot.detection.index.index_files import (
     Index,
     IndexedRecording,
-    Rows,
     read_span,
     span_paths,
 )
@@ -45,6 +44,7 @@ from callshot.errors import InputError
 from callshot.jobs import Cluster, Job, Outcome
 from callshot.pools import Pool
 from callshot.records import FloatArray, IntArray
+from callshot.vectors import Rows
 
 FILES_AHEAD = 4  # for each thread
 BLOCK_WINDOWS = 64  # that are scored at once

@@ -22,7 +22,7 @@ from callshot.detection.background import (
     BackgroundRecording,
 )
 from callshot.detection.examples import find_grid, read_as, read_headers
-from callshot.detection.index.index_files import Index, IndexedRecording, Rows
+from callshot.detection.index.index_files import Index, IndexedRecording
 from callshot.detection.index.windows import (
     SILENCE_DBFS,
     RecordingAtSpeed,
@@ -47,6 +47,7 @@ from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.validation import Float32Array
 from callshot.errors import InputError, OptionError, count_text
 from callshot.spans import Spans
+from callshot.vectors import Rows
 
 MIN_WINDOWS = 100
 

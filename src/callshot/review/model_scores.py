@@ -22,7 +22,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from callshot.detection.background import scale_to_background
 from callshot.detection.detector import MIN_WINDOWS, choose_background
-from callshot.detection.index.index_files import Index, IndexedRecording, Rows
+from callshot.detection.index.index_files import Index, IndexedRecording
 from callshot.detection.model import Model
 from callshot.errors import InputError
 from callshot.fewshot.classifiers import shrink_covariance
@@ -31,6 +31,7 @@ from callshot.files import atomic_path, sha256_file, write_atomic
 from callshot.records import FloatArray, IntArray
 from callshot.results import format_provenance, is_intact
 from callshot.review.items import Items, Ranking, rank_columns
+from callshot.vectors import Rows
 
 VECTORS = "vectors.npy"
 VECTOR_FACTS = "vectors.json"

@@ -217,10 +217,12 @@ def index_recordings(
             notes += outcome.notes
             if outcome.is_new and is_remote(out):
                 entries[path] = outcome.entry
-    with hold_lock(out / LOCK), atomic_path(out / REJECTS) as temporary:
+    with hold_lock(target.out / LOCK), atomic_path(target.out / REJECTS) as temporary:
         write_rejects(rejects, temporary)
-    check_settings(out, target.settings)  # a store has no lock for two that begin
-    index = read_index(out, entries)
+    check_settings(
+        target.out, target.settings
+    )  # a store has no lock for two that begin
+    index = read_index(target.out, entries)
     if not index.recordings:
         raise InputError(
             f"{recordings}: no recording could be indexed (the first: {rejects[0].reason})"
