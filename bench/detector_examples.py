@@ -21,7 +21,6 @@ from callshot.detection.index.windows import (
     make_grid,
 )
 from callshot.detection.mix_examples import (
-    BackgroundFile,
     read_quiet_windows,
     split_call,
 )
@@ -123,10 +122,7 @@ def embed_clips(
     clips: Path, recordings: Path, embedder: Embedder
 ) -> dict[str, Examples]:
     """Return clips as they are, and mixed into background of the recordings."""
-    files = [
-        BackgroundFile(recordings, path.name)
-        for path in sorted(recordings.glob("*.wav"))
-    ]
+    files = [(recordings, path.name) for path in sorted(recordings.glob("*.wav"))]
     spec = embedder.spec
     site = read_quiet_windows(files, spec, embedder.grid, "first")
     window = embedder.grid.window

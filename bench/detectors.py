@@ -31,7 +31,7 @@ from callshot.detection.detector import (
     find_thresholds,
     make_detectors,
 )
-from callshot.detection.find_events import ActiveWindows, Spacing, merge_windows
+from callshot.detection.find_events import Spacing, merge_windows
 from callshot.detection.matching import match_events
 from callshot.detection.model import (
     AudioSettings,
@@ -124,26 +124,22 @@ class Trial:
         best = scores.argmax(axis=1)
         rows = np.arange(len(best))
         active = excess[rows, best] >= 0
-        spacing = Spacing(self.windows.window_s, self.windows.hop_s, self.call_s)
+        call_s = dict(zip(self.classes, self.call_s, strict=True))
+        spacing = Spacing(self.windows.window_s, self.windows.hop_s, call_s)
         events = []
         for path in np.unique(self.windows.path):
             chosen = np.flatnonzero(active & (self.windows.path == path))
             start_s = self.windows.start_s[chosen]
-            part = ActiveWindows(
-                start_s,
-                start_s + self.windows.window_s,
-                best[chosen],
-                scores[chosen, best[chosen]],
-                np.zeros(len(chosen)),
-                best[chosen],
-                np.zeros(len(chosen)),
-                len(chosen),
-                0,
+            part = pl.DataFrame(
+                {
+                    "start_s": start_s,
+                    "end_s": start_s + self.windows.window_s,
+                    "label": [self.classes[number] for number in best[chosen]],
+                    "score": scores[chosen, best[chosen]],
+                }
             )
-            for event in merge_windows(part, spacing, 1e9):
-                label = self.classes[part.label[event.strongest]]
-                score = part.score[event.strongest]
-                events.append((path, event.start_s, event.end_s, label, score))
+            merged = merge_windows(part, spacing, 1e9)
+            events += [(path, *event) for event in merged.rows()]
         columns = ["path", "start_s", "end_s", "label", "score"]
         frame = pl.DataFrame(events, columns, orient="row")
         return frame.sort("score", descending=True) if events else frame

@@ -29,8 +29,7 @@ from callshot.detection.index.index_files import (
     write_indexed,
     write_span,
 )
-from callshot.detection.scan import IndexingOptions, ScanOptions
-from callshot.detection.scan_files import ScanOutput, scan_files
+from callshot.detection.scan_files import scan_files
 from callshot.review.server import ServerOptions, open_review
 from callshot.review.sources import SourceOptions
 from callshot.vectors import write_record
@@ -75,9 +74,7 @@ def measure(folder: Path, hours: int, decisions: int) -> list[dict[str, object]]
         folder / "model.npz",
         folder / "index",
         folder / "scan",
-        ScanOptions(),
-        IndexingOptions(),
-        ScanOutput(()),
+        formats=(),
     )
     first = run_child("open_once", folder)
     server = KillableServer(folder / "scan", folder / "review")

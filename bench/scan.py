@@ -36,8 +36,8 @@ from callshot.detection.model import (
     make_model,
     write_model,
 )
-from callshot.detection.scan import IndexingOptions, ScanOptions, scan
-from callshot.detection.scan_files import ScanOutput, scan_files
+from callshot.detection.scan import scan
+from callshot.detection.scan_files import scan_files
 from callshot.files import sha256_text
 from callshot.spans import Spans
 from callshot.vectors import write_record
@@ -185,9 +185,8 @@ def run_scan(folder: str, out: str) -> None:
         Path(folder) / "model.npz",
         Path(folder) / "recordings",
         Path(out),
-        ScanOptions(hop_s=0.5),
-        IndexingOptions(),
-        ScanOutput(("raven", "audacity", "kaleidoscope")),
+        hop_s=0.5,
+        formats=("raven", "audacity", "kaleidoscope"),
     )
 
 

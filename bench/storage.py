@@ -19,8 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from callshot.detection.index.index_files import open_index
 from callshot.detection.learn import learn
 from callshot.detection.model import write_model
-from callshot.detection.scan import IndexingOptions, ScanOptions
-from callshot.detection.scan_files import ScanOutput, scan_files
+from callshot.detection.scan_files import scan_files
 from callshot.storage import home, range_reader, to_path
 from callshot.storage.local_copies import COPIES
 from stores import (
@@ -126,9 +125,8 @@ def _scan(model: Path, recordings: Path, out: Path):
         model,
         recordings,
         out,
-        ScanOptions(false_alarms=60, adapt="none"),
-        IndexingOptions(),
-        ScanOutput(),
+        false_alarms=60,
+        adapt="none",
     )
 
 

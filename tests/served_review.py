@@ -13,8 +13,7 @@ from pathlib import Path
 import uvicorn
 
 from callshot.detection.learn import learn
-from callshot.detection.scan import IndexingOptions, ScanOptions
-from callshot.detection.scan_files import ScanOutput, scan_files
+from callshot.detection.scan_files import scan_files
 from callshot.review.server import LOOPBACK, ServerOptions, listen, open_review
 from callshot.review.sources import SourceOptions
 from callshot.review.web import make_app
@@ -39,9 +38,10 @@ def make_scan(folder: Path) -> Path:
         folder / "calls.npz",
         folder / "recordings",
         folder / "scan",
-        ScanOptions(false_alarms=60.0, hop_s=0.25),
-        IndexingOptions(threads=1),
-        ScanOutput(()),
+        false_alarms=60.0,
+        hop_s=0.25,
+        threads=1,
+        formats=(),
     )
     shutil.rmtree(folder / "store")
     return folder / "scan"

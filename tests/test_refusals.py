@@ -9,7 +9,6 @@ from callshot.detection import (
     exports,
     scan_files,
     score,
-    segment_labels,
 )
 from callshot.errors import OutputError
 from callshot.files import WORK_FOLDER, check_own_folder
@@ -189,7 +188,6 @@ def write_results(folder, provenance):
         results.PROVENANCE,
         score.PROVENANCE,
         scan_files.PROVENANCE,
-        segment_labels.PROVENANCE,
         activity.PROVENANCE,
         clips.PROVENANCE,
         band_coverage.PROVENANCE,

@@ -1,33 +1,29 @@
 """Neighbouring active windows become events: which, what they are called, and their edges."""
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callshot.detection.find_events import ActiveWindows, Spacing, merge_windows
+from callshot.detection.find_events import Spacing, merge_windows
 from literal_events import NONE, literal_events
 
-CALL_S = np.array([1.0, 0.25, 5.0])
+CALL_S = {0: 1.0, 1: 0.25, 2: 5.0}
 
 
 def make_windows(labels, scores, window_s, hop_s, duration_s):
     """Return the active windows of a recording; −1 is a window without a call."""
     starts = [n * hop_s for n in range(len(labels))]
     active = [n for n, label in enumerate(labels) if label != NONE]
-    count = len(active)
-    start_s = np.array([starts[n] for n in active])
-    return ActiveWindows(
-        start_s=start_s,
-        end_s=np.minimum(start_s + window_s, duration_s),
-        label=np.array([labels[n] for n in active], int),
-        score=np.array([scores[n] for n in active], float),
-        distance=np.zeros(count),
-        runner_up=np.full(count, -1),
-        runner_up_score=np.full(count, np.nan),
-        scanned=len(labels),
-        silent=0,
-    )
+    start_s = np.array([starts[n] for n in active], float)
+    columns = {
+        "start_s": start_s,
+        "end_s": np.minimum(start_s + window_s, duration_s),
+        "label": np.array([labels[n] for n in active], int),
+        "score": np.array([scores[n] for n in active], float),
+    }
+    return pl.DataFrame(columns)
 
 
 def merge(labels, scores=None, *, window_s=3.0, hop_s=3.0, gap_s=0.0):
@@ -37,15 +33,7 @@ def merge(labels, scores=None, *, window_s=3.0, hop_s=3.0, gap_s=0.0):
     windows = make_windows(labels, scores, window_s, hop_s, duration_s)
     spacing = Spacing(window_s, hop_s, CALL_S, gap_s)
     events = merge_windows(windows, spacing, duration_s)
-    return [
-        (
-            one.start_s,
-            one.end_s,
-            int(windows.label[one.strongest]),
-            float(windows.score[one.strongest]),
-        )
-        for one in events
-    ]
+    return events.rows()
 
 
 def test_neighbouring_windows_are_one_event_with_the_edges_of_windows():
@@ -112,8 +100,8 @@ def test_events_are_those_of_the_literal_rules(labels, hops, gap_s, tail_s, seed
         labels, scores, window_s, hop_s, gap_s, duration_s, CALL_S
     )
     assert len(events) == len(expected)
-    for event, (start_s, end_s, label, score) in zip(events, expected, strict=True):
-        assert (event.start_s, event.end_s) == pytest.approx((start_s, end_s))
-        assert windows.label[event.strongest] == label
-        assert windows.score[event.strongest] == score
-        assert 0 <= event.start_s < event.end_s <= duration_s
+    for event, wanted in zip(events.rows(), expected, strict=True):
+        start_s, end_s, label, score = event
+        assert (start_s, end_s) == pytest.approx(wanted[:2])
+        assert (label, score) == wanted[2:]
+        assert 0 <= start_s < end_s <= duration_s

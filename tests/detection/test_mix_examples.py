@@ -12,7 +12,6 @@ from callshot.detection.background import MAX_WINDOWS
 from callshot.detection.index.windows import WindowEncoder, find_spec, make_grid
 from callshot.detection.learn import learn
 from callshot.detection.mix_examples import (
-    BackgroundFile,
     read_quiet_windows,
     sample_index,
 )
@@ -124,9 +123,9 @@ def test_site_windows_are_the_quieter_half_spread_over_the_recordings(field):
     folder, _ = field
     spec = find_spec("mfcc")
     grid = make_grid(spec, 0.5)
-    files = [BackgroundFile(folder / "site", f"{name}.wav") for name in "xy"]
+    files = [(folder / "site", f"{name}.wav") for name in "xy"]
     windows = read_quiet_windows(files, spec, grid, "first")
-    signals = [sf.read(file.root / file.path, dtype="float32")[0] for file in files]
+    signals = [sf.read(root / path, dtype="float32")[0] for root, path in files]
     lengths = [len(signal) for signal in signals]
     count = 256
     levels = []
@@ -148,10 +147,10 @@ def test_silent_windows_of_a_site_do_not_count(field, tmp_path):
     spec = find_spec("mfcc")
     grid = make_grid(spec, 0.5)
     sf.write(tmp_path / "silent.wav", np.zeros(8 * 16000), 16000)
-    silent = BackgroundFile(tmp_path, "silent.wav")
+    silent = (tmp_path, "silent.wav")
     with pytest.raises(InputError, match="site: 1 recording silent"):
         read_quiet_windows([silent], spec, grid, "first")
-    files = [BackgroundFile(folder / "site", "x.wav"), *3 * [silent]]
+    files = [(folder / "site", "x.wav"), *3 * [silent]]
     windows = read_quiet_windows(files, spec, grid, "first")
     assert windows
     assert all(window.any() for window in windows)
@@ -160,7 +159,7 @@ def test_silent_windows_of_a_site_do_not_count(field, tmp_path):
 def test_a_missing_site_is_one_line(field):
     folder, _ = field
     spec = find_spec("mfcc")
-    missing = [BackgroundFile(folder, "missing.wav")]
+    missing = [(folder, "missing.wav")]
     grid = make_grid(spec, 0.5)
     with pytest.raises(InputError, match="site: no window could be read from 1 rec"):
         read_quiet_windows(missing, spec, grid, "first")
@@ -173,7 +172,7 @@ def test_learning_for_a_site_embeds_mixtures(field, model):
         folder / "clips", "mfcc", site=folder / "site", store=folder / "store"
     )
     spec = find_spec("mfcc")
-    files = [BackgroundFile(folder / "site", f"{name}.wav") for name in "xy"]
+    files = [(folder / "site", f"{name}.wav") for name in "xy"]
     windows = read_quiet_windows(files, spec, make_grid(spec, 0.5), "first")
     with WindowEncoder(spec, device="cpu", threads=1) as encoder:
         for row in (0, 5, 11):

@@ -22,8 +22,8 @@ from callshot.detection.find_events import decide
 from callshot.detection.index import add_recording
 from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.learn import learn
-from callshot.detection.scan import IndexingOptions, ScanOptions, median_lengths, scan
-from callshot.detection.scan_files import ScanOutput, scan_files
+from callshot.detection.scan import median_lengths, scan
+from callshot.detection.scan_files import scan_files
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.records import FAILURES, Finding
 from callshot.study.verify import verify_path
@@ -71,9 +71,8 @@ def run_scan(folder: Path, source: Path, out: Path, **options):
         folder / "model.npz",
         source,
         out,
-        ScanOptions(**{"hop_s": HOP_S} | options),
-        IndexingOptions(),
-        ScanOutput(("raven", "audacity", "kaleidoscope")),
+        formats=("raven", "audacity", "kaleidoscope"),
+        **{"hop_s": HOP_S} | options,
     )
 
 
@@ -271,14 +270,13 @@ def test_recordings_that_are_gone_are_not_scanned(field, tmp_path):
 
 
 def test_clips_are_cut_and_not_scanned(field, tmp_path):
-    wanted = ScanOutput((), ClipOptions(1))
-    arguments = (ScanOptions(), IndexingOptions(), wanted)
+    options = {"formats": (), "clips": ClipOptions(1)}
     model = field / "model.npz"
-    scan_files(model, field / "index", tmp_path / "out", *arguments)
+    scan_files(model, field / "index", tmp_path / "out", **options)
     clips = pl.read_csv(tmp_path / "out" / "clips" / "clips.csv")
     assert {"best", "uncertain"} <= {why.split(",")[0] for why in clips["why"]}
     with pytest.raises(OptionError, match="the next scan would take clips for record"):
-        scan_files(model, field / "site", field / "site" / "out", *arguments)
+        scan_files(model, field / "site", field / "site" / "out", **options)
 
 
 def test_clips_of_a_recording_that_changed_are_rejects_in_the_table(field, tmp_path):
@@ -286,10 +284,9 @@ def test_clips_of_a_recording_that_changed_are_rejects_in_the_table(field, tmp_p
     run_scan(field, site, tmp_path / "first")
     changed = site / "x.wav"
     os.utime(changed, ns=(0, 0))
-    wanted = ScanOutput((), ClipOptions(50))
-    arguments = (ScanOptions(), IndexingOptions(), wanted)
+    options = {"formats": (), "clips": ClipOptions(50)}
     out = tmp_path / "out"
-    result = scan_files(field / "model.npz", tmp_path / "first/index", out, *arguments)
+    result = scan_files(field / "model.npz", tmp_path / "first/index", out, **options)
     assert "x.wav" in result.events["recording"].to_list()
     assert [reject.file for reject in result.rejects] == ["x.wav"]
     clips = pl.read_csv(out / "clips" / "clips.csv")
@@ -302,9 +299,9 @@ def test_clips_of_a_recording_that_is_gone_are_rejects_in_the_table(field, tmp_p
     site = shutil.copytree(field / "site", tmp_path / "site")
     run_scan(field, site, tmp_path / "first")
     (site / "x.wav").unlink()
-    arguments = (ScanOptions(), IndexingOptions(), ScanOutput((), ClipOptions(1)))
+    options = {"formats": (), "clips": ClipOptions(1)}
     out = tmp_path / "out"
-    result = scan_files(field / "model.npz", tmp_path / "first/index", out, *arguments)
+    result = scan_files(field / "model.npz", tmp_path / "first/index", out, **options)
     assert {reject.file for reject in result.rejects} == {"x.wav"}
     assert "no clip: x.wav: cannot be opened" in (out / "rejects.csv").read_text()
 
@@ -418,7 +415,10 @@ def test_a_silent_window_is_none_of_the_classes_whatever_its_score(field):
     rows["rms_dbfs"][4:9] = -120
     windows = decide(rows, detector)
     assert windows.silent == 5
-    assert windows.start_s.tolist() == np.delete(rows["start_s"], range(4, 9)).tolist()
+    assert (
+        windows.frame["start_s"].to_list()
+        == np.delete(rows["start_s"], range(4, 9)).tolist()
+    )
 
 
 def test_short_recordings_and_low_rates_are_noted(field, tmp_path):

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from callshot.cli import app
 from callshot.corpus.segment_table import write_segment_table
 from callshot.detection.model import load_model
-from callshot.detection.segment_labels import scan_segment_files
+from callshot.detection.scan_files import scan_segment_files
 from callshot.encoders.embed import EmbedOptions
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.records import Embeddings

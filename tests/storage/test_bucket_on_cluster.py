@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import callshot
-from callshot.detection.scan import IndexingOptions, ScanOptions
-from callshot.detection.scan_files import ScanOutput, scan_files
+from callshot.detection.scan_files import scan_files
 from callshot.errors import InputError
 from callshot.storage import remote_path, to_path
 from stores import BUCKET, SECRET, serve_files, upload
@@ -76,9 +75,9 @@ def test_workers_read_and_write_a_bucket_and_signed_urls(
         scan_files(
             *places,
             to_path(f"{URL}/{out}"),
-            ScanOptions(900, adapt="none"),
-            IndexingOptions(cluster=workers),
-            ScanOutput(),
+            false_alarms=900,
+            adapt="none",
+            cluster=workers,
         )
     plain = read_bucket(bucket, "scan")
     assert len(plain) > 8

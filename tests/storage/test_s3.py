@@ -11,8 +11,7 @@ from callshot.corpus.recordings import find_recordings
 from callshot.detection.index import add_recording, index_files
 from callshot.detection.index import index_recordings as indexing
 from callshot.detection.index.index_files import Index
-from callshot.detection.scan import IndexingOptions, ScanOptions
-from callshot.detection.scan_files import ScanOutput, scan_files
+from callshot.detection.scan_files import scan_files
 from callshot.errors import InputError, OutputError
 from callshot.storage import range_reader, to_path
 from cluster_jobs import ClusterHere
@@ -120,12 +119,12 @@ def test_scans_from_and_to_a_bucket_write_the_files_of_a_scan_on_a_disk(
     assert (model.model.vectors == expected.model.vectors).all()
     assert model.model.provenance == expected.model.provenance
     expected.write(tmp_path / "model.npz")
-    options = (ScanOptions(3600, adapt="none"), IndexingOptions(), ScanOutput())
+    options = {"false_alarms": 3600, "adapt": "none"}
     places = (tmp_path / "model.npz", local, tmp_path / "out")
     for _ in range(2):  # the second set replaces the first
         urls = [to_path(f"{URL}/{name}") for name in ("model.npz", "in", "out")]
-        found = scan_files(*urls, *options)
-    wanted = scan_files(*places, *options)
+        found = scan_files(*urls, **options)
+    wanted = scan_files(*places, **options)
     assert len(found.events) > 0
     assert found.events.equals(wanted.events)
     for path in sorted(places[2].rglob("*.*")):

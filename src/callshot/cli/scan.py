@@ -1,8 +1,8 @@
 """The command that uses a model: scan."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -20,10 +20,6 @@ from callshot.cli.options import (
     parse_pairs,
 )
 from callshot.errors import OptionError, count_text, printable
-
-if TYPE_CHECKING:
-    from callshot.detection.scan import ScanOptions
-    from callshot.detection.scan_files import ScanOutput
 
 
 @dataclass
@@ -95,25 +91,6 @@ class EventOptions:
     ] = None
     seed: Seed = 0
     follow_links: FollowLinks = False
-
-    def scan_options(self) -> "ScanOptions":
-        """Return how windows become events."""
-        from callshot.cli.score import parse_rate  # later: --help lists scan first
-        from callshot.detection.scan import ScanOptions
-
-        aim = parse_rate(self.false_alarms)
-        assert aim is not None  # there is a default
-        return ScanOptions(aim, self.gap, self.hop, self.adapt)
-
-    def output(self) -> "ScanOutput":
-        """Return which files are written."""
-        from callshot.detection.clips import ClipOptions
-        from callshot.detection.scan_files import ScanOutput
-
-        clips = None
-        if self.clips is not None:
-            clips = ClipOptions(self.clips, max_hz=self.max_hz, seed=self.seed)
-        return ScanOutput(parse_names(self.to), clips)
 
 
 @app.command(rich_help_panel=FIELD)
@@ -187,25 +164,39 @@ def _scan_recordings(
 ) -> None:
     from rich.console import Console
 
-    from callshot.detection.scan import IndexingOptions
+    from callshot.cli.score import parse_rate  # later: --help lists scan first
+    from callshot.detection.clips import ClipOptions
     from callshot.detection.scan_files import scan_files
     from callshot.detection.terminal import show_scan
 
-    indexing = IndexingOptions(
-        encoder.encoder,
-        parse_pairs("set", encoder.choices, "speed=2"),
-        events.follow_links,
-        encoder.device,
-        encoder.threads,
-    )
-    options = events.scan_options()
-    output = events.output()
+    clips = None
+    if events.clips is not None:
+        clips = ClipOptions(events.clips, max_hz=events.max_hz, seed=events.seed)
+    options = {
+        "false_alarms": parse_rate(events.false_alarms),
+        "gap_s": events.gap,
+        "hop_s": events.hop,
+        "adapt": events.adapt,
+        "encoder": encoder.encoder,
+        "encoder_options": parse_pairs("set", encoder.choices, "speed=2"),
+        "follow_links": events.follow_links,
+        "device": encoder.device,
+        "threads": encoder.threads,
+    }
     with (
         use_cluster(cluster, encoder.threads, quiet=quiet) as workers,
         run_with_progress("opening the encoder", quiet=quiet) as progress,
     ):
-        indexing = replace(indexing, cluster=workers)
-        result = scan_files(path, recordings, out, options, indexing, output, progress)
+        result = scan_files(
+            path,
+            recordings,
+            out,
+            formats=parse_names(events.to),
+            clips=clips,
+            cluster=workers,
+            progress=progress,
+            **options,
+        )
     if not quiet:
         show_scan(result, out, Console())
     report_left_out(result.rejects, "recording", out / "rejects.csv")
@@ -219,7 +210,7 @@ def _name_segments(
     audio: Path | None,
     quiet: bool,
 ) -> None:
-    from callshot.detection.segment_labels import scan_segment_files
+    from callshot.detection.scan_files import scan_segment_files
 
     with run_with_progress("opening the encoder", quiet=quiet) as progress:
         result = scan_segment_files(

@@ -4,7 +4,7 @@ Events are detections or annotations: callshot's CSV and Parquet files, and all 
 that `callshot segment` reads. A row is an event or a reject.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -33,9 +33,11 @@ from callshot.records.columns import check_columns
 from callshot.records.frames import EVENTS, Frame
 from callshot.records.parquet import read_parquet
 from callshot.results import check_result
+from callshot.spans import Spans
 
 Row = dict[str, Any]  # an event, by the names of its columns
 Rejects = list[Reject]
+EventCells = tuple[Row, Mapping[str, Cell]]  # an event, and the other cells of its row
 
 REQUIRED = ("recording", "start_s", "end_s", "label")
 # What files call the columns of numbers; case and punctuation do not matter.
@@ -106,60 +108,69 @@ def read_events(
     path: Path,
     recordings: RecordingFolder | None = None,
     annotation_options: AnnotationOptions = NO_OPTIONS,
+    *,
+    check: bool = True,
 ) -> EventTable:
     """Read detections or annotations, of one recording or of many.
 
     Without `recordings`, every file must name the recordings of its rows. Results of callshot must
     be as they were written, except a text file that is given by its own path: people edit these.
+    Without `check`, all that have a start, an end and a label are kept: events may begin before
+    their recording or end after it, and may be there twice. They also have the columns of PLACE.
     """
-    _check_unchanged(path)
+    if path.suffix.lower() == PARQUET or path.is_dir():
+        check_result(path, RESULT_LISTS)
+    options = annotation_options
+    if not check:
+        options = replace(options, keep_early=True)
     if recordings is None:
-        rows, rejects, notes = _read_named(path, annotation_options)
-        return EventTable(events_frame(rows), rejects, notes)
-    corpus_annotations = _read_matched(path, recordings, annotation_options)
-    errors = dict(recordings.errors)
-    calls, rejects = make_calls(
-        corpus_annotations.annotations,
+        events, rejects, notes = _read_named(path, options)
+    else:
+        read = _read_matched(path, recordings, options)
+        rejects = [*read.rejects, *read.skipped_files]
+        notes = sorted(read.notes)
+        find_events = _check_calls if check else _find_calls
+        events = find_events(read, recordings, rejects)
+    rows = []
+    for event, cells in events:
+        try:
+            rows.append(event | _parse_cells(cells))
+        except RowError as error:
+            rejects.append(Reject(event["file"], event["row"], str(error)))
+    if check:
+        return EventTable(events_frame(rows).drop(PLACE), rejects, notes)
+    return EventTable(pl.DataFrame(rows, {**EVENTS, **PLACE}), rejects, notes)
+
+
+def _check_calls(
+    read: CorpusAnnotations, recordings: RecordingFolder, rejects: Rejects
+) -> list[EventCells]:
+    """Return annotations as events, as `callshot segment` takes them for calls."""
+    calls, call_rejects = make_calls(
+        read.annotations,
         dict(recordings.recordings),
-        errors,
+        dict(recordings.errors),
         str.strip,
         recordings.library.root,
     )
-    rejects = [*corpus_annotations.rejects, *corpus_annotations.skipped_files, *rejects]
-    rows = []
+    rejects += call_rejects
+    events = []
     for call in calls.rows():
-        event = {
-            "recording": call["path"],
-            "start_s": call["start_s"],
-            "end_s": call["end_s"],
-            "label": call["label"],
-            "file": call["annotation_file"],
-            "row": call["annotation_row"],
-        }
+        event = {name: call[name] for name in ("start_s", "end_s", "label")}
+        event["recording"] = call["path"]
+        event["file"] = call["annotation_file"]
+        event["row"] = call["annotation_row"]
         cells = {name: cell for name, cell in call.items() if name not in CALL_COLUMNS}
-        _add_row(rows, rejects, event, cells)
-    return EventTable(events_frame(rows), rejects, sorted(corpus_annotations.notes))
+        events.append((event, cells))
+    return events
 
 
-def read_unchecked_events(
-    path: Path,
-    recordings: RecordingFolder | None = None,
-    annotation_options: AnnotationOptions = NO_OPTIONS,
-) -> EventTable:
-    """Read events as `read_events` does, but keep all that have a start, an end and a label.
-
-    Events may begin before their recording or end after it, and may be there twice. They also have
-    the columns of PLACE.
-    """
-    options = replace(annotation_options, keep_early=True)
-    _check_unchanged(path)
-    if recordings is None:
-        rows, rejects, notes = _read_named(path, options)
-        return EventTable(_placed_frame(rows), rejects, notes)
-    corpus_annotations = _read_matched(path, recordings, options)
-    rejects = [*corpus_annotations.rejects, *corpus_annotations.skipped_files]
-    rows = []
-    for name, annotation in corpus_annotations.annotations:
+def _find_calls(
+    read: CorpusAnnotations, recordings: RecordingFolder, rejects: Rejects
+) -> list[EventCells]:
+    """Return all annotations on readable recordings as events."""
+    events = []
+    for name, annotation in read.annotations:
         if name in recordings.errors:
             rejects.append(annotation.reject(recordings.errors[name]))
             continue
@@ -169,18 +180,8 @@ def read_unchecked_events(
         if annotation.end_s is not None:
             end_s = annotation.end_s / unit
         event = _make_event(annotation, name, annotation.start_s / unit, end_s)
-        _add_row(rows, rejects, event, annotation.extra)
-    return EventTable(_placed_frame(rows), rejects, sorted(corpus_annotations.notes))
-
-
-def _placed_frame(rows: list[Row]) -> Frame:
-    return pl.DataFrame(rows, schema={**EVENTS, **PLACE})
-
-
-def _check_unchanged(path: Path) -> None:
-    """Raise InputError if a result of callshot is not as it was written; text may be edited."""
-    if path.suffix.lower() == PARQUET or path.is_dir():
-        check_result(path, RESULT_LISTS)
+        events.append((event, annotation.extra))
+    return events
 
 
 def _read_matched(
@@ -199,48 +200,36 @@ def _read_matched(
 
 def _read_named(
     path: Path, annotation_options: AnnotationOptions
-) -> tuple[list[Row], Rejects, list[str]]:
-    """Read files that name the recordings of their rows; return rows, rejects and notes."""
-    rows: list[Row] = []
+) -> tuple[list[EventCells], Rejects, list[str]]:
+    """Read files that name the recordings of their rows; return events, rejects and notes."""
+    if path.suffix.lower() == PARQUET:
+        files = [_read_parquet_rows(path, annotation_options)]
+    else:
+        paths = [path]
+        if path.is_dir():
+            found = find_input_files(path)
+            paths = [file for file in found if recognise(file, annotation_options)]
+        if not paths:
+            raise InputError(f"{path}: no file of events found")
+        files = [read_annotations(file, options=annotation_options) for file in paths]
+    events = []
     rejects: Rejects = []
     notes: dict[str, None] = {}
-    for annotation_file in _read_files(path, annotation_options):
-        rejects += annotation_file.rejects
-        notes |= dict.fromkeys(annotation_file.notes)
-        for annotation in annotation_file.annotations:
-            name = _check_named(annotation)
-            start_s = annotation.start_s
-            event = _make_event(annotation, name, start_s, annotation.end_s)
-            _add_row(rows, rejects, event, annotation.extra)
-    return rows, rejects, list(notes)
-
-
-def _read_files(
-    path: Path, annotation_options: AnnotationOptions
-) -> Iterator[AnnotationFile]:
-    if path.suffix.lower() == PARQUET:
-        yield _read_parquet_rows(path, annotation_options)
-        return
-    if not path.is_dir():
-        yield read_annotations(path, options=annotation_options)
-        return
-    files = [
-        file for file in find_input_files(path) if recognise(file, annotation_options)
-    ]
-    if not files:
-        raise InputError(f"{path}: no file of events found")
     for file in files:
-        yield read_annotations(file, options=annotation_options)
-
-
-def _check_named(annotation: Annotation) -> str:
-    is_complete = annotation.end_s is not None and not annotation.in_frames
-    if annotation.path is None or not is_complete:
-        raise InputError(
-            f"{annotation.file}: row {annotation.row}: expected the recording, start and end "
-            "in seconds; give the folder of the recordings (--recordings)"
-        )
-    return annotation.path
+        rejects += file.rejects
+        notes |= dict.fromkeys(file.notes)
+        for annotation in file.annotations:
+            is_complete = annotation.end_s is not None and not annotation.in_frames
+            if annotation.path is None or not is_complete:
+                raise InputError(
+                    f"{annotation.file}: row {annotation.row}: expected the recording, start and "
+                    "end in seconds; give the folder of the recordings (--recordings)"
+                )
+            event = _make_event(
+                annotation, annotation.path, annotation.start_s, annotation.end_s
+            )
+            events.append((event, annotation.extra))
+    return events, rejects, list(notes)
 
 
 def _make_event(
@@ -256,44 +245,25 @@ def _make_event(
     }
 
 
-def _add_row(
-    rows: list[Row], rejects: Rejects, event: Row, extra: Mapping[str, Cell]
-) -> None:
-    """Add an event with its other cells, or a reject if one of these is wrong."""
-    try:
-        cells = _parse_cells(extra)
-    except RowError as error:
-        rejects.append(Reject(event["file"], event["row"], str(error)))
-        return
-    rows.append({**event, **cells})
-
-
 def _parse_cells(extra: Mapping[str, Cell]) -> Row:
     """Return the columns of an event that an annotation has among its extra cells."""
     cells = {normalize_name(name): cell for name, cell in extra.items()}
     row: Row = {}
     for name, synonyms in NUMBERS.items():
-        values = [cells[synonym] for synonym in synonyms if synonym in cells]
-        row[name] = _parse_number(next(iter(values), None), name)
+        cell = next((cells[one] for one in synonyms if one in cells), None)
+        row[name] = None if _is_missing(cell) else parse_number(str(cell), name)
     row["runner_up"] = cells.get("runnerup")
     row["clock"] = cells.get("clock")
-    row["confirmed"] = _parse_verdict(cells.get("confirmed"))
+    verdict = cells.get("confirmed")
+    text = str(verdict).strip().lower()
+    if not _is_missing(verdict) and text not in VERDICTS:
+        raise RowError(f"confirmed: expected yes or no, got {quote(str(verdict))}")
+    row["confirmed"] = VERDICTS.get(text)
     return row
 
 
-def _parse_number(cell: Cell, name: str) -> float | None:
-    if cell is None or str(cell).strip().lower() in MISSING:
-        return None
-    return parse_number(str(cell), name)
-
-
-def _parse_verdict(cell: Cell) -> bool | None:
-    if cell is None or str(cell).strip().lower() in MISSING:
-        return None
-    text = str(cell).strip().lower()
-    if text not in VERDICTS:
-        raise RowError(f"confirmed: expected yes or no, got {quote(str(cell))}")
-    return VERDICTS[text]
+def _is_missing(cell: Cell) -> bool:
+    return cell is None or str(cell).strip().lower() in MISSING
 
 
 def _read_parquet_rows(
@@ -330,22 +300,25 @@ def _read_parquet_rows(
 
 
 def events_frame(rows: Iterable[Row]) -> Frame:
-    """Return rows as a frame of the EVENTS schema, by recording and time; null where they lack it.
+    """Return rows as events; see `complete_events`.
 
     >>> row = {"recording": "a.wav", "start_s": 1.0, "end_s": 2.0, "label": "roar"}
     >>> events_frame([row])["score"].to_list()
     [None]
     """
-    frame = pl.DataFrame(list(rows), schema=dict(EVENTS))
-    return frame.sort(REQUIRED, maintain_order=True)
+    return complete_events(Spans.from_rows(rows, REQUIRED).frame)
 
 
 def complete_events(frame: Frame) -> Frame:
-    """Return a frame of the user in the EVENTS schema; columns that it lacks are null."""
+    """Return events by recording and time, with all columns of EVENTS and then their others.
+
+    Columns of EVENTS that they lack are null.
+    """
     check_columns("memory", frame.columns, REQUIRED)
-    columns = [name for name in EVENTS if name in frame.columns]
-    rows = frame.select([pl.col(name).cast(EVENTS[name]) for name in columns])
-    return events_frame(rows.iter_rows(named=True))
+    lacking = [pl.lit(None).alias(name) for name in EVENTS if name not in frame.columns]
+    others = [name for name in frame.columns if name not in EVENTS]
+    complete = frame.with_columns(lacking).select(*EVENTS, *others)
+    return complete.cast(dict(EVENTS)).sort(REQUIRED, maintain_order=True)
 
 
 def rename_recordings(events: Frame, names: Iterable[str]) -> Frame:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from callshot.corpus.options import Renames, make_annotation_options
 from callshot.detection.examples import (
@@ -19,7 +18,6 @@ from callshot.detection.examples import (
     read_background,
     read_calls,
 )
-from callshot.detection.index.windows import plain_json
 from callshot.detection.mix_examples import embed_mixed_examples, read_clips
 from callshot.detection.model import (
     SEGMENT,
@@ -33,6 +31,7 @@ from callshot.detection.model import (
     load_model,
     make_model,
     merge_models,
+    plain_fingerprint,
     write_model,
 )
 from callshot.detection.model_summary import describe_few_windows
@@ -40,7 +39,6 @@ from callshot.encoders.embed import EmbedOptions, replace_auto_speed
 from callshot.encoders.joined_encoder import (
     JoinedEncoder,
     find_joined_encoder,
-    joined_fingerprint,
 )
 from callshot.encoders.spec import format_options
 from callshot.errors import OptionError
@@ -308,11 +306,6 @@ def _choose_encoder(name: str | None, earlier: Model | None) -> str:
     raise OptionError(
         "encoder: name one, such as --encoder mfcc; see callshot encoders"
     )
-
-
-def plain_fingerprint(joined_encoder: JoinedEncoder, device: str) -> dict[str, Any]:
-    """Return the fingerprint of an encoder as a file gives it back."""
-    return plain_json(joined_fingerprint(joined_encoder, device))
 
 
 def _complete_settings(

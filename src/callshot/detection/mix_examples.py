@@ -5,7 +5,7 @@ Background without labels is found as in `callshot.corpus.mixing`, in windows of
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -49,15 +49,11 @@ from callshot.errors import InputError, OptionError, count_text
 from callshot.spans import Spans
 from callshot.vectors import Rows
 
+Files = Sequence[
+    tuple[Path, str]
+]  # the folder of each recording, and its path in there
+
 MIN_WINDOWS = 100
-
-
-@dataclass(frozen=True)
-class BackgroundFile:
-    """A recording to take background from: its folder, and its path in there."""
-
-    root: Path
-    path: str
 
 
 def read_clips(calls: Spans, grid: WindowGrid, settings: AudioSettings) -> Clips:
@@ -83,7 +79,7 @@ def read_clips(calls: Spans, grid: WindowGrid, settings: AudioSettings) -> Clips
 
 
 def read_quiet_windows(
-    files: Sequence[BackgroundFile], spec: EncoderSpec, grid: WindowGrid, channel: str
+    files: Files, spec: EncoderSpec, grid: WindowGrid, channel: str
 ) -> list[Float32Array]:
     """Return the audio of windows of recordings: the quieter half of those that are not silent."""
     windows = list(_read_distributed(files, spec, grid, channel))
@@ -104,29 +100,26 @@ def read_quiet_windows(
 
 
 def _read_distributed(
-    files: Sequence[BackgroundFile], spec: EncoderSpec, grid: WindowGrid, channel: str
+    files: Files, spec: EncoderSpec, grid: WindowGrid, channel: str
 ) -> Iterator[Float32Array]:
     """Yield windows that are spread over recordings, without what cannot be read."""
-    durations_s = [_find_duration(file) for file in files]
+    durations_s = []
+    for root, path in files:
+        try:
+            durations_s.append(probe(root / path, path).duration_s)
+        except InputError:
+            durations_s.append(0.0)
     starts = distribute_spans(durations_s, grid.window_s)
     for number, spans in groupby(starts, key=itemgetter(0)):
-        file = files[number]
+        root, path = files[number]
         with (
             suppress(InputError),
-            RecordingAtSpeed(file.root / file.path, file.path, spec, channel) as audio,
+            RecordingAtSpeed(root / path, path, spec, channel) as audio,
         ):
             latest = audio.samples - grid.window
             for _, start_s in spans:
                 start = max(0, min(grid.to_samples(start_s), latest))
                 yield audio.read(start, start + grid.window)
-
-
-def _find_duration(file: BackgroundFile) -> float:
-    """Return the length of a recording in seconds, 0 if it cannot be read."""
-    try:
-        return probe(file.root / file.path, file.path).duration_s
-    except InputError:
-        return 0.0
 
 
 def mix_clips(
@@ -170,7 +163,7 @@ def embed_mixed_examples(
             "background; remove --site"
         )
     library = find_recordings(recordings)
-    files = [BackgroundFile(library.root, path) for path in library.paths]
+    files = [(library.root, path) for path in library.paths]
     spec = joined_encoder.specs[0]
     grid = find_grid(spec, settings)
     windows = read_quiet_windows(files, spec, grid, settings.channel_rule)
@@ -197,7 +190,7 @@ def split_call(signal: Float32Array, window: int) -> list[Float32Array]:
 
 def adapt_examples(
     model: Model,
-    files: Sequence[BackgroundFile],
+    files: Files,
     spec: EncoderSpec,
     grid: WindowGrid,
     encoder: WindowEncoder,

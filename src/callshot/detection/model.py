@@ -50,6 +50,8 @@ from callshot.detection.background import (
     BackgroundRecording,
     merge_backgrounds,
 )
+from callshot.detection.index.windows import plain_json
+from callshot.encoders.joined_encoder import JoinedEncoder, joined_fingerprint
 from callshot.encoders.spec import find_differences
 from callshot.errors import InputError, OptionError, count_text
 from callshot.fewshot.centroid import LinearLayer, log_odds
@@ -322,6 +324,17 @@ def merge_models(first: Model, second: Model) -> Model:
             first.clips, len(first.examples), second.clips, len(second.examples)
         ),
     )
+
+
+def plain_fingerprint(joined_encoder: JoinedEncoder, device: str) -> dict[str, Any]:
+    """Return the fingerprint of an encoder as a file gives it back."""
+    return plain_json(joined_fingerprint(joined_encoder, device))
+
+
+def check_encoder(model: Model, joined_encoder: JoinedEncoder, device: str) -> None:
+    """Raise InputError unless an encoder gives the vectors that a model was learned from."""
+    fingerprint = plain_fingerprint(joined_encoder, device)
+    check_fingerprint(model, joined_encoder.name, fingerprint)
 
 
 def check_fingerprint(

@@ -1,14 +1,9 @@
-"""A model, and recordings or an index of them → the windows to scan, which must suit the model.
-
-A model and what is scanned → the model adapted to the background of these recordings.
-
-A model and recordings, or an index of them → events with a label, or "none of these".
-"""
+"""A model and recordings, or an index of them → events with a label, or "none of these"."""
 
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,16 +13,9 @@ from callshot.corpus.recordings import find_recordings
 from callshot.corpus.segment_table import read_rejects
 from callshot.detection.background import Background
 from callshot.detection.detector import Detector, check_aim, make_detector
-from callshot.detection.events import Row, events_frame
+from callshot.detection.events import complete_events
 from callshot.detection.examples import find_grid
-from callshot.detection.find_events import (
-    ActiveWindows,
-    Event,
-    Spacing,
-    find_active_windows,
-    find_on_cluster,
-    merge_windows,
-)
+from callshot.detection.find_events import Spacing, find_active_windows, merge_windows
 from callshot.detection.index.add_recording import group_notes
 from callshot.detection.index.clock import shift_clock
 from callshot.detection.index.index_files import (
@@ -37,23 +25,18 @@ from callshot.detection.index.index_files import (
     is_index,
     open_index,
 )
-from callshot.detection.index.index_recordings import IndexResult, index_recordings
+from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.index.windows import WindowEncoder, find_spec
-from callshot.detection.learn import plain_fingerprint
-from callshot.detection.mix_examples import (
-    BackgroundFile,
-    adapt_examples,
-    sample_index,
-)
+from callshot.detection.mix_examples import adapt_examples, sample_index
 from callshot.detection.model import (
     SEGMENT,
     Model,
     check_different,
-    check_fingerprint,
+    check_encoder,
     load_model,
 )
 from callshot.encoders.joined_encoder import find_joined_encoder
-from callshot.encoders.spec import find_differences, format_options
+from callshot.encoders.spec import EncoderSpec, find_differences, format_options
 from callshot.errors import InputError, OptionError, check_choice, count_text
 from callshot.jobs import Cluster
 from callshot.records import FloatArray, Progress, Reject, no_progress, scale_progress
@@ -63,274 +46,11 @@ from callshot.storage import to_path
 ADAPT_MODES = ("auto", "always", "none")
 INDEXING = 0.98  # of the work, where recordings are embedded first
 ROUNDING_S = 1e-3  # windows and hops are whole numbers of samples
-
-
-@dataclass(frozen=True)
-class ScanOptions:
-    """How windows become events.
-
-    false_alarms  aim for each class, per hour
-    gap_s         pauses up to this do not end an event
-    hop_s         seconds from one window to the next; None: those of the encoder or the index
-    adapt         "auto": examples without recordings around them are mixed into background of what
-                  is scanned; "always": all examples are; "none"
-    """
-
-    false_alarms: float = 1.0
-    gap_s: float = 0.0
-    hop_s: float | None = None
-    adapt: str = "auto"
-
-    def __post_init__(self) -> None:
-        check_choice("adapt", self.adapt, ADAPT_MODES)
-        if not 0 <= self.gap_s < math.inf:
-            raise OptionError(f"gap: expected 0 or more seconds, got {self.gap_s:g}")
-
-
-@dataclass(frozen=True)
-class IndexingOptions:
-    """How recordings are indexed before a scan; the encoder is needed only if there is no index.
-
-    encoder, encoder_options
-             where the model cannot find its own by name, as with onnx:PATH
-    cluster  workers that embed windows, and compare them with the model
-    """
-
-    encoder: str | None = None
-    encoder_options: Mapping[str, str] = field(default_factory=dict)
-    follow_links: bool = False
-    device: str = "cpu"
-    threads: int | None = None
-    cluster: Cluster | None = None
-
-
-@dataclass(frozen=True)
-class ScanSource:
-    """An index, the recordings of it that are scanned, and what is known about the others.
-
-    `share` is how much of the work is left.
-    """
-
-    index: Index
-    recordings: Sequence[IndexedRecording]
-    rejects: Sequence[Reject] = ()
-    notes: Sequence[str] = ()
-    share: float = 1.0
-
-
-def check_scannable(model: Model) -> None:
-    """Raise InputError unless a model has different classes, of windows as recordings have them."""
-    check_different(model)
-    if model.settings.source == SEGMENT:
-        raise InputError(
-            f"{model.source}: this model was made from a segments.parquet and can only label "
-            "segments (--segments); to scan recordings, make it from recordings with annotations"
-        )
-    if model.settings.source_rate_hz is not None:
-        raise InputError(
-            f"{model.source}: learned with --source-rate-hz, and scan reads recordings only at "
-            "their own rate; convert the recordings, and learn the model from these"
-        )
-
-
-def open_source(
-    model: Model,
-    recordings: Path | str | Index,
-    index: Path | str | None,
-    options: ScanOptions,
-    indexing: IndexingOptions,
-    progress: Progress,
-) -> ScanSource:
-    """Return an index as it is, or make one of recordings in the folder `index`."""
-    if isinstance(recordings, Index):
-        return _use_index(model, recordings, options)
-    path = to_path(recordings)
-    if is_index(path):
-        return _use_index(model, open_index(recordings), options)
-    if index is None:
-        raise OptionError(
-            "index: name the folder in which the windows of recordings are stored"
-        )
-    run = _IndexFirst(model, path, to_path(index), indexing)
-    return run.make_source(options.hop_s, progress)
-
-
-def _use_index(model: Model, index: Index, options: ScanOptions) -> ScanSource:
-    check_index(model, index)
-    hop_s = index.settings.hop_s
-    if options.hop_s is not None and abs(options.hop_s - hop_s) > ROUNDING_S:
-        raise OptionError(
-            f"hop: {index.folder} has a window every {hop_s:g} s; remove --hop, or index the "
-            "recordings with this hop"
-        )
-    if not index.recordings:
-        raise InputError(
-            f"{index.folder}: the index has no recordings; run callshot index"
-        )
-    try:
-        rejects = read_rejects(index.folder / REJECTS)
-    except InputError as error:
-        return ScanSource(index, index.recordings, index.rejects, [str(error)])
-    return ScanSource(index, index.recordings, [*rejects, *index.rejects])
-
-
-def check_index(model: Model, index: Index) -> None:
-    """Raise InputError unless the windows of an index are made as the examples of a model."""
-    difference = next(_find_index_differences(model, index), "")
-    if difference:
-        raise InputError(
-            f"{index.folder}: {difference}; index the recordings as the model was learned, or "
-            "learn the model again"
-        )
-
-
-def _find_index_differences(model: Model, index: Index) -> Iterator[str]:
-    settings = index.settings
-    names = find_differences(settings.fingerprint, model.fingerprint)
-    if names:
-        yield (
-            f"an index of {settings.name}, but {model.source} was learned with {model.encoder} "
-            f"(they differ in {', '.join(names)})"
-        )
-    channel = model.settings.channel_rule
-    if settings.channel != channel:
-        yield (
-            f"an index of channel {settings.channel}, but {model.source} was learned from channel "
-            f"{channel}"
-        )
-    window_s = model.settings.window_s
-    if window_s is not None and abs(window_s - settings.window_s) > ROUNDING_S:
-        yield (
-            f"an index with windows of {settings.window_s:g} s, but {model.source} was learned "
-            f"with windows of {window_s:g} s"
-        )
-
-
-@dataclass(frozen=True)
-class _IndexFirst:
-    """Recordings whose windows are embedded before they are scanned, into a folder."""
-
-    model: Model
-    recordings: Path
-    folder: Path
-    options: IndexingOptions
-
-    def make_source(self, hop_s: float | None, progress: Progress) -> ScanSource:
-        """Embed the windows that the index does not have; earlier recordings are left out."""
-        encoder = self.options.encoder or self.model.encoder
-        self._check_encoder(encoder)
-        result = index_recordings(
-            self.recordings,
-            self.folder,
-            encoder,
-            encoder_options=self.options.encoder_options,
-            window_s=self.model.settings.window_s,
-            hop_s=hop_s,
-            channel=self.model.settings.channel_rule,
-            follow_links=self.options.follow_links,
-            device=self.options.device,
-            threads=self.options.threads,
-            cluster=self.options.cluster,
-            progress=scale_progress(progress, INDEXING),
-        )
-        scanned = self._select(result)
-        share = 1 - INDEXING
-        return ScanSource(result.index, scanned, result.rejects, result.notes, share)
-
-    def _check_encoder(self, encoder: str) -> None:
-        joined_encoder = find_joined_encoder(encoder, self.options.encoder_options)
-        fingerprint = plain_fingerprint(joined_encoder, self.options.device)
-        check_fingerprint(self.model, joined_encoder.name, fingerprint)
-
-    def _select(self, result: IndexResult) -> list[IndexedRecording]:
-        """Return the recordings of this run: not those that are gone or that failed now."""
-        follow_links = self.options.follow_links
-        library = find_recordings(self.recordings, follow_links=follow_links)
-        rejected = {reject.file for reject in result.rejects}
-        readable_paths = set(library.paths) - rejected
-        scanned = [
-            recording
-            for recording in result.index.recordings
-            if recording.path in readable_paths
-        ]
-        if not scanned:
-            reason = result.rejects[0].reason
-            raise InputError(
-                f"{self.recordings}: no recording could be scanned (the first: {reason})"
-            )
-        return scanned
-
-
 NO_LABELS = (
     "thresholds come from recordings without labels, so there can be several times more false "
     "alarms than --false-alarms allows; with learn --background FOLDER (recordings without calls) "
     "they are closer to this limit"
 )
-
-
-@dataclass(frozen=True)
-class AdaptedModel:
-    """A model for what is scanned, background to find thresholds, and notes."""
-
-    model: Model
-    background: Background | None
-    notes: tuple[str, ...] = ()
-
-    def changed_from(self, model: Model) -> Model | None:
-        """Return the model with this background, None if that is the given model."""
-        if self.model is model and self.background is model.background:
-            return None
-        return replace(self.model, background=self.background)
-
-
-def adapt_model(
-    model: Model, source: ScanSource, mode: str, indexing: IndexingOptions
-) -> AdaptedModel:
-    """Mix examples into background of what is scanned, and take thresholds from there.
-
-    `mode` is the option `adapt` of a scan. With "auto", only for models without background: their
-    examples are clips, from elsewhere.
-    """
-    background = model.background
-    has_background = background is not None and len(background.vectors) > 0
-    if mode == "none" or (mode == "auto" and has_background):
-        return AdaptedModel(model, background)
-    index = replace(source.index, recordings=tuple(source.recordings))
-    background = sample_index(index)
-    if background is None:
-        note = (
-            f"{count_text(len(index), 'window')}: too few to find background without labels; "
-            "the model is used as it is"
-        )
-        return AdaptedModel(model, model.background, (note,))
-    files = [
-        BackgroundFile(to_path(recording.root), recording.path)
-        for recording in source.recordings
-    ]
-    try:
-        mixed = _mix_examples(model, files, indexing)
-    except InputError as error:
-        note = f"the examples are used as they are: {error}"
-        return AdaptedModel(model, background, (note, NO_LABELS))
-    note = (
-        f"{count_text(len(mixed.examples), 'example')} mixed into background of these recordings; "
-        "--adapt none uses them as they are"
-    )
-    return AdaptedModel(mixed, background, (note, NO_LABELS))
-
-
-def _mix_examples(
-    model: Model, files: list[BackgroundFile], indexing: IndexingOptions
-) -> Model:
-    spec = find_spec(indexing.encoder or model.encoder, indexing.encoder_options)
-    grid = find_grid(spec, model.settings)
-    with WindowEncoder(
-        spec, device=indexing.device, threads=indexing.threads
-    ) as encoder:
-        return adapt_examples(model, files, spec, grid, encoder)
-
-
-DIGITS = 6  # of times: microseconds
 
 
 @dataclass(frozen=True, eq=False)
@@ -350,7 +70,6 @@ class ScanResult:
     """
 
     model: Model
-    options: ScanOptions
     events: Frame
     detector: Detector
     index: Index
@@ -359,6 +78,8 @@ class ScanResult:
     active: int
     rejects: Sequence[Reject]
     notes: Sequence[str]
+    false_alarms: float
+    gap_s: float
     adapted_model: Model | None = None
 
     @property
@@ -457,32 +178,217 @@ def scan(
     >>> result.events["label"].unique().to_list()
     ['rumble']
     """
-    learned = model if isinstance(model, Model) else load_model(model)
-    options = ScanOptions(false_alarms, gap_s, hop_s, adapt)
-    indexing = IndexingOptions(
-        encoder, format_options(encoder_options), follow_links, device, threads, cluster
-    )
-    return scan_recordings(learned, recordings, index, options, indexing, progress)
-
-
-def scan_recordings(
-    model: Model,
-    recordings: Path | str | Index,
-    index: Path | str | None,
-    options: ScanOptions,
-    indexing: IndexingOptions,
-    progress: Progress = no_progress,
-) -> ScanResult:
-    """Find calls in recordings or in an index of them; see `scan`."""
+    check_choice("adapt", adapt, ADAPT_MODES)
+    if not 0 <= gap_s < math.inf:
+        raise OptionError(f"gap: expected 0 or more seconds, got {gap_s:g}")
+    check_aim(false_alarms)
+    if not isinstance(model, Model):
+        model = load_model(model)
     check_scannable(model)
-    check_aim(options.false_alarms)
-    source = open_source(model, recordings, index, options, indexing, progress)
-    adapted = adapt_model(model, source, options.adapt, indexing)
-    aim = find_window_aim(options.false_alarms, source.index, adapted.background)
-    detector = make_detector(adapted.model, adapted.background, aim)
-    run = _ScanRun(source, detector, _make_spacing(model, source.index, options))
-    run.scan_all(indexing, progress)
-    return run.make_result(model, options, adapted)
+    encoder = encoder or model.encoder
+    options = format_options(encoder_options)
+    if isinstance(recordings, Index) or is_index(to_path(recordings)):
+        opened = recordings if isinstance(recordings, Index) else open_index(recordings)
+        rejects, notes = _check_index(model, opened, hop_s)
+        scanned = list(opened.recordings)
+        report = _make_report(scanned, progress)
+    else:
+        if index is None:
+            raise OptionError(
+                "index: name the folder in which the windows of recordings are stored"
+            )
+        check_encoder(model, find_joined_encoder(encoder, options), device)
+        result = index_recordings(
+            recordings,
+            index,
+            encoder,
+            encoder_options=options,
+            window_s=model.settings.window_s,
+            hop_s=hop_s,
+            channel=model.settings.channel_rule,
+            follow_links=follow_links,
+            device=device,
+            threads=threads,
+            cluster=cluster,
+            progress=scale_progress(progress, INDEXING),
+        )
+        opened = result.index
+        rejects = list(result.rejects)
+        notes = list(result.notes)
+        # Not those of earlier runs that are gone, or that failed now.
+        library = find_recordings(to_path(recordings), follow_links=follow_links)
+        readable = set(library.paths) - {reject.file for reject in rejects}
+        scanned = [one for one in opened.recordings if one.path in readable]
+        if not scanned:
+            raise InputError(
+                f"{recordings}: no recording could be scanned (the first: {rejects[0].reason})"
+            )
+        report = _make_report(scanned, scale_progress(progress, 1 - INDEXING))
+
+    adapted = model
+    background = model.background
+    has_background = background is not None and len(background.vectors) > 0
+    if adapt == "always" or (adapt == "auto" and not has_background):
+        spec = find_spec(encoder, options)
+        adapted, adapt_notes = adapt_model(
+            model, opened, scanned, spec, device=device, threads=threads
+        )
+        notes += adapt_notes
+
+    aim = find_window_aim(false_alarms, opened, adapted.background)
+    detector = make_detector(adapted, adapted.background, aim)
+    settings = opened.settings
+    call_s = dict(zip(model.classes, median_lengths(model), strict=True))
+    spacing = Spacing(settings.window_s, settings.hop_s, call_s, gap_s)
+    finished = []
+    tables = []
+    silent = []
+    window_count = 0
+    active_count = 0
+    scan_rejects = []
+    for recording, windows in find_active_windows(
+        opened, scanned, detector, threads=threads, cluster=cluster
+    ):
+        report(recording.duration_s)
+        if isinstance(windows, InputError):
+            scan_rejects.append(Reject(recording.path, None, str(windows)))
+            continue
+        finished.append(recording)
+        window_count += recording.windows
+        active_count += len(windows.frame)
+        if windows.silent == recording.windows:
+            silent.append(f"{recording.path}: silent from start to end")
+        events = merge_windows(windows.frame, spacing, recording.duration_s)
+        clocks = [shift_clock(recording.clock, time_s) for time_s in events["start_s"]]
+        tables.append(
+            events.with_columns(
+                recording=pl.lit(recording.path),
+                clock=pl.Series(clocks, dtype=pl.String),
+            )
+        )
+    if not finished:
+        raise InputError(
+            f"{opened.folder}: no recording could be scanned "
+            f"(the first: {scan_rejects[0].reason})"
+        )
+    return ScanResult(
+        model=model,
+        events=complete_events(pl.concat(tables)),
+        detector=detector,
+        index=opened,
+        recordings=finished,
+        windows=window_count,
+        active=active_count,
+        rejects=[*rejects, *scan_rejects],
+        notes=[*notes, *group_notes(silent)],
+        false_alarms=false_alarms,
+        gap_s=gap_s,
+        adapted_model=None if adapted is model else adapted,
+    )
+
+
+def check_scannable(model: Model) -> None:
+    """Raise InputError unless a model has different classes, of windows as recordings have them."""
+    check_different(model)
+    if model.settings.source == SEGMENT:
+        raise InputError(
+            f"{model.source}: this model was made from a segments.parquet and can only label "
+            "segments (--segments); to scan recordings, make it from recordings with annotations"
+        )
+    if model.settings.source_rate_hz is not None:
+        raise InputError(
+            f"{model.source}: learned with --source-rate-hz, and scan reads recordings only at "
+            "their own rate; convert the recordings, and learn the model from these"
+        )
+
+
+def _check_index(
+    model: Model, index: Index, hop_s: float | None
+) -> tuple[list[Reject], list[str]]:
+    """Check that an index can be scanned with a model; return its rejects, and notes."""
+    check_index(model, index)
+    index_hop_s = index.settings.hop_s
+    if hop_s is not None and abs(hop_s - index_hop_s) > ROUNDING_S:
+        raise OptionError(
+            f"hop: {index.folder} has a window every {index_hop_s:g} s; remove --hop, or index "
+            "the recordings with this hop"
+        )
+    if not index.recordings:
+        raise InputError(
+            f"{index.folder}: the index has no recordings; run callshot index"
+        )
+    try:
+        return [*read_rejects(index.folder / REJECTS), *index.rejects], []
+    except InputError as error:
+        return list(index.rejects), [str(error)]
+
+
+def check_index(model: Model, index: Index) -> None:
+    """Raise InputError unless the windows of an index are made as the examples of a model."""
+    difference = next(_find_index_differences(model, index), "")
+    if difference:
+        raise InputError(
+            f"{index.folder}: {difference}; index the recordings as the model was learned, or "
+            "learn the model again"
+        )
+
+
+def _find_index_differences(model: Model, index: Index) -> Iterator[str]:
+    settings = index.settings
+    names = find_differences(settings.fingerprint, model.fingerprint)
+    if names:
+        yield (
+            f"an index of {settings.name}, but {model.source} was learned with {model.encoder} "
+            f"(they differ in {', '.join(names)})"
+        )
+    channel = model.settings.channel_rule
+    if settings.channel != channel:
+        yield (
+            f"an index of channel {settings.channel}, but {model.source} was learned from channel "
+            f"{channel}"
+        )
+    window_s = model.settings.window_s
+    if window_s is not None and abs(window_s - settings.window_s) > ROUNDING_S:
+        yield (
+            f"an index with windows of {settings.window_s:g} s, but {model.source} was learned "
+            f"with windows of {window_s:g} s"
+        )
+
+
+def adapt_model(
+    model: Model,
+    index: Index,
+    recordings: Sequence[IndexedRecording],
+    spec: EncoderSpec,
+    *,
+    device: str,
+    threads: int | None,
+) -> tuple[Model, list[str]]:
+    """Mix examples into background of what is scanned, and take thresholds from there.
+
+    Return the adapted model, and notes.
+    """
+    scanned = replace(index, recordings=tuple(recordings))
+    background = sample_index(scanned)
+    if background is None:
+        note = (
+            f"{count_text(len(scanned), 'window')}: too few to find background without labels; "
+            "the model is used as it is"
+        )
+        return model, [note]
+    files = [(to_path(recording.root), recording.path) for recording in recordings]
+    try:
+        with WindowEncoder(spec, device=device, threads=threads) as encoder:
+            grid = find_grid(spec, model.settings)
+            mixed = adapt_examples(model, files, spec, grid, encoder)
+        note = (
+            f"{count_text(len(mixed.examples), 'example')} mixed into background of these "
+            "recordings; --adapt none uses them as they are"
+        )
+    except InputError as error:
+        mixed = model
+        note = f"the examples are used as they are: {error}"
+    return replace(mixed, background=background), [note, NO_LABELS]
 
 
 def find_window_aim(
@@ -498,12 +404,6 @@ def find_window_aim(
     return false_alarms * min(1.0, index.settings.hop_s / background.hop_s)
 
 
-def _make_spacing(model: Model, index: Index, options: ScanOptions) -> Spacing:
-    settings = index.settings
-    lengths_s = median_lengths(model)
-    return Spacing(settings.window_s, settings.hop_s, lengths_s, options.gap_s)
-
-
 def median_lengths(model: Model) -> FloatArray:
     """Return the median length of the examples of each class, in seconds."""
     lengths_s = model.examples.durations_s
@@ -512,73 +412,11 @@ def median_lengths(model: Model) -> FloatArray:
     return np.array(medians_s)
 
 
-@dataclass
-class _ScanRun:
-    """The recordings of a scan, and what was found in them so far."""
-
-    source: ScanSource
-    detector: Detector
-    spacing: Spacing
-    rows: list[Row] = field(default_factory=list)
-    scanned: list[IndexedRecording] = field(default_factory=list)
-    rejects: list[Reject] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    windows: int = 0
-    active: int = 0
-
-    def scan_all(self, indexing: IndexingOptions, progress: Progress) -> None:
-        """Find the events of all recordings; one that cannot be read is a reject."""
-        source = self.source
-        report = _make_report(source, progress)
-        scanned = (source.index, source.recordings, self.detector)
-        if indexing.cluster is None:
-            active_windows = find_active_windows(*scanned, threads=indexing.threads)
-        else:
-            active_windows = find_on_cluster(indexing.cluster, *scanned)
-        for recording, windows in active_windows:
-            if isinstance(windows, InputError):
-                self.rejects.append(Reject(recording.path, None, str(windows)))
-            else:
-                self._add(recording, windows)
-            report(recording.duration_s)
-        if not self.scanned:
-            raise InputError(
-                f"{source.index.folder}: no recording could be scanned "
-                f"(the first: {self.rejects[0].reason})"
-            )
-
-    def make_result(
-        self, model: Model, options: ScanOptions, adapted: AdaptedModel
-    ) -> ScanResult:
-        """Return what was found with a model, and the model as it was adapted."""
-        return ScanResult(
-            model=model,
-            options=options,
-            events=events_frame(self.rows),
-            detector=self.detector,
-            index=self.source.index,
-            recordings=self.scanned,
-            windows=self.windows,
-            active=self.active,
-            rejects=[*self.source.rejects, *self.rejects],
-            notes=[*self.source.notes, *adapted.notes, *group_notes(self.notes)],
-            adapted_model=adapted.changed_from(model),
-        )
-
-    def _add(self, recording: IndexedRecording, windows: ActiveWindows) -> None:
-        self.scanned.append(recording)
-        self.windows += windows.scanned
-        self.active += len(windows)
-        if windows.silent == windows.scanned:
-            self.notes.append(f"{recording.path}: silent from start to end")
-        for event in merge_windows(windows, self.spacing, recording.duration_s):
-            row = _make_row(event, recording, windows, self.detector.classes)
-            self.rows.append(row)
-
-
-def _make_report(source: ScanSource, progress: Progress) -> Callable[[float], None]:
+def _make_report(
+    recordings: Sequence[IndexedRecording], progress: Progress
+) -> Callable[[float], None]:
     """Return a function that reports progress when some seconds of audio are scanned."""
-    total_s = sum(recording.duration_s for recording in source.recordings)
+    total_s = sum(recording.duration_s for recording in recordings)
     start_s = time.monotonic()
     done_s = 0.0
 
@@ -586,32 +424,6 @@ def _make_report(source: ScanSource, progress: Progress) -> Callable[[float], No
         nonlocal done_s
         done_s += audio_s
         speed = done_s / max(time.monotonic() - start_s, 1e-3)
-        share = audio_s / total_s * source.share
-        progress(share, f"scanning: {speed:,.0f} h of audio per hour")
+        progress(audio_s / total_s, f"scanning: {speed:,.0f} h of audio per hour")
 
     return report
-
-
-def _make_row(
-    event: Event,
-    recording: IndexedRecording,
-    windows: ActiveWindows,
-    classes: Sequence[str],
-) -> Row:
-    """Return an event by the names of its columns."""
-    strongest = event.strongest
-    start_s = round(event.start_s, DIGITS)
-    row: Row = {
-        "recording": recording.path,
-        "start_s": start_s,
-        "end_s": round(event.end_s, DIGITS),
-        "label": classes[windows.label[strongest]],
-        "score": float(windows.score[strongest]),
-        "distance": float(windows.distance[strongest]),
-        "clock": shift_clock(recording.clock, start_s),
-    }
-    runner_up = int(windows.runner_up[strongest])
-    if runner_up >= 0:
-        row["runner_up"] = classes[runner_up]
-        row["runner_up_score"] = float(windows.runner_up_score[strongest])
-    return row

@@ -8,10 +8,11 @@ rejects.csv                   recordings that could not be read, and why
 scan.json                     what was scanned and how, and the sha256 of every other file
 model.npz                     the model as it was used, if examples were adapted to these recordings
 index/                        windows of recordings, made once; only if no index was given
+labels.csv, labels.parquet    with --segments, instead of events: the label of each segment
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +31,15 @@ from callshot.detection.events import RecordingFolder
 from callshot.detection.exports import write_files
 from callshot.detection.index.add_recording import find_stamp
 from callshot.detection.index.clock import RecordedTime, parse_clock
-from callshot.detection.model import load_model, write_model
-from callshot.detection.scan import (
-    IndexingOptions,
-    ScanOptions,
-    ScanResult,
-    scan_recordings,
-)
+from callshot.detection.model import Model, load_model, write_model
+from callshot.detection.scan import ScanResult, scan
+from callshot.detection.segment_labels import LabelledSegments, label_segments
+from callshot.encoders.embed import EmbedOptions
 from callshot.errors import OptionError, suggest_name
 from callshot.files import describe_file, make_folder, sha256_text
 from callshot.records import Progress, Recording, Reject, no_progress
+from callshot.records.csv_cells import write_csv_frame
+from callshot.records.parquet import write_parquet
 from callshot.results import open_output_folder
 from callshot.storage import is_remote, to_path
 from callshot.version import __version__
@@ -47,6 +47,8 @@ from callshot.version import __version__
 PROVENANCE = "scan.json"
 INDEX_FOLDER = "index"
 ADAPTED_MODEL = "model.npz"
+LABELS_CSV = "labels.csv"
+LABELS = "labels.parquet"
 CLIPS_FOLDER = "clips"
 ACTIVITY_FOLDER = "activity"
 TABLES = {"csv": "events.csv", "parquet": "events.parquet"}
@@ -58,94 +60,76 @@ FORMATS = {
 }
 
 
-@dataclass(frozen=True)
-class ScanOutput:
-    """Which files a scan writes beside the events: names of FORMATS, and clips."""
-
-    formats: Sequence[str] = ("raven",)
-    clips: ClipOptions | None = None
-
-    def __post_init__(self) -> None:
-        for name in self.formats:
-            if name not in FORMATS:
-                raise OptionError(f"to: {name!r}: {suggest_name(name, FORMATS)}")
-
-    def check_folder(self, recordings: Path, out: Path) -> None:
-        """Raise OptionError if clips would be among the recordings of the next scan."""
-        is_inside = is_remote(out) == is_remote(recordings)
-        is_inside = is_inside and out.resolve().is_relative_to(recordings.resolve())
-        if self.clips is not None and is_inside:
-            raise OptionError(
-                f"out: {out} is in the folder of the recordings, and the next scan would take "
-                "clips for recordings; choose another folder"
-            )
-
-
 def scan_files(
     model_path: Path,
     recordings: Path,
     out: Path,
-    options: ScanOptions,
-    indexing: IndexingOptions,
-    scan_output: ScanOutput,
-    progress: Progress = no_progress,
+    *,
+    formats: Sequence[str] = ("raven",),
+    clips: ClipOptions | None = None,
+    **options: Any,
 ) -> ScanResult:
-    """Scan recordings or an index with a model, and write what was found."""
+    """Scan recordings or an index with a model, and write what was found.
+
+    `formats` are names of FORMATS; `options` are those of `scan`.
+    """
+    for name in formats:
+        if name not in FORMATS:
+            raise OptionError(f"to: {name!r}: {suggest_name(name, FORMATS)}")
     model_path, recordings, out = map(to_path, (model_path, recordings, out))
-    scan_output.check_folder(recordings, out)
+    is_inside = is_remote(out) == is_remote(recordings)
+    is_inside = is_inside and out.resolve().is_relative_to(recordings.resolve())
+    if clips is not None and is_inside:
+        raise OptionError(
+            f"out: {out} is in the folder of the recordings, and the next scan would take "
+            "clips for recordings; choose another folder"
+        )
     names = (*TABLES.values(), REJECTS)
     with open_output_folder(out, names, PROVENANCE) as output:
-        if scan_output.clips is not None:
+        if clips is not None:
             check_clips_folder(out / CLIPS_FOLDER)
-        model = load_model(model_path)
-        scanned = scan_recordings(
-            model, recordings, out / INDEX_FOLDER, options, indexing, progress
-        )
-        rejects = [*scanned.rejects, *_write_clips(scanned, out, scan_output.clips)]
-        result = replace(scanned, rejects=rejects)
+        result = scan(load_model(model_path), recordings, out / INDEX_FOLDER, **options)
+        if clips is not None:
+            rejects = [*result.rejects, *_write_clips(result, out, clips)]
+            result = replace(result, rejects=rejects)
 
         def make_files(folder: Path) -> list[str]:
-            return _write_events(result, folder, scan_output)
+            return _write_events(result, folder, formats)
 
         output.write(make_files, describe_scan(result, model_path))
     return result
 
 
-def _write_clips(
-    result: ScanResult, out: Path, options: ClipOptions | None
-) -> list[Reject]:
-    """Cut clips of some events, from the channel that was scanned; return what has none."""
-    if options is None:
-        return []
+def _write_clips(result: ScanResult, out: Path, options: ClipOptions) -> list[Reject]:
+    """Cut clips of some events, from the channel that was scanned; return what has none.
+
+    Recordings that have changed since they were indexed have none.
+    """
     options = replace(options, channel=result.index.settings.channel)
-    changed = _find_changed(result)
-    names = [reject.file for reject in changed]
-    events = result.events.filter(~pl.col("recording").is_in(names))
-    clips = write_clips(events, list_recordings(result), out / CLIPS_FOLDER, options)
-    return [*changed, *clips.rejects]
-
-
-def _find_changed(result: ScanResult) -> list[Reject]:
-    """Return a reject for each recording with events that is not as it was indexed."""
     names = set(result.events["recording"])
-    rejects = []
+    changed = []
     for recording in result.recordings:
         path = to_path(recording.root) / recording.path
         if recording.path not in names or not path.exists():
             continue
         if find_stamp(path) != recording.stamp:
             reason = f"no clip: {path} has changed since it was indexed; index it again"
-            rejects.append(Reject(recording.path, None, reason))
-    return rejects
+            changed.append(Reject(recording.path, None, reason))
+    changed_names = [reject.file for reject in changed]
+    events = result.events.filter(~pl.col("recording").is_in(changed_names))
+    clips = write_clips(events, list_recordings(result), out / CLIPS_FOLDER, options)
+    return [*changed, *clips.rejects]
 
 
-def _write_events(result: ScanResult, folder: Path, output: ScanOutput) -> list[str]:
+def _write_events(
+    result: ScanResult, folder: Path, formats: Sequence[str]
+) -> list[str]:
     """Write all files to a folder; return their names."""
     recordings = list_recordings(result)
     names = []
     for format in TABLES:
         names += write_files(result.events, format, folder, recordings)
-    for name in output.formats:
+    for name in formats:
         for format in FORMATS[name]:
             files = write_files(result.events, format, folder / format, recordings)
             names += [f"{format}/{file}" for file in files]
@@ -188,47 +172,80 @@ def list_recordings(result: ScanResult) -> RecordingFolder:
 
 def describe_scan(result: ScanResult, model_path: Path) -> dict[str, Any]:
     """Return where the events come from, for scan.json."""
+    settings = result.index.settings
+    files = [name for recording in result.recordings for name in recording.spans]
+    classes = []
+    for row in result.per_class.iter_rows(named=True):
+        if not np.isfinite(row["threshold"]):  # JSON has no infinite numbers
+            row["threshold"] = None
+        classes.append(row)
     return {
         "callshot": __version__,
-        "model": {
-            **describe_file(model_path, encoder=result.model.encoder),
-            "path": str(model_path.absolute()),
-        },
+        "model": _describe_model(result.model, model_path),
         "licence": result.model.provenance.licence,
-        "index": _describe_index(result),
+        "index": {
+            "folder": str(result.index.folder),
+            "encoder": settings.name,
+            "window_s": settings.window_s,
+            "hop_s": settings.hop_s,
+            "channel": settings.channel,
+            "dtype": settings.dtype,
+            "sha256": sha256_text("\n".join(files)),  # the names contain checksums
+        },
         "recordings": len(result.recordings),
         "folders": sorted({recording.root for recording in result.recordings}),
         "hours": result.hours,
         "windows": result.windows,
         "active_windows": result.active,
-        "aim_per_hour": result.options.false_alarms,
-        "gap_s": result.options.gap_s,
+        "aim_per_hour": result.false_alarms,
+        "gap_s": result.gap_s,
         "thresholds_from": result.detector.origin,
-        "classes": _describe_classes(result),
+        "classes": classes,
         "events": len(result.events),
         "rejects": len(result.rejects),
     }
 
 
-def _describe_index(result: ScanResult) -> dict[str, Any]:
-    settings = result.index.settings
-    files = [name for recording in result.recordings for name in recording.spans]
-    return {
-        "folder": str(result.index.folder),
-        "encoder": settings.name,
-        "window_s": settings.window_s,
-        "hop_s": settings.hop_s,
-        "channel": settings.channel,
-        "dtype": settings.dtype,
-        "sha256": sha256_text("\n".join(files)),  # the names contain checksums
-    }
+def _describe_model(model: Model, path: Path) -> dict[str, Any]:
+    facts = describe_file(path, encoder=model.encoder)
+    return {**facts, "path": str(path.absolute())}
 
 
-def _describe_classes(result: ScanResult) -> list[dict[str, Any]]:
-    """Return the rows of `per_class`; JSON has no infinite thresholds."""
-    classes = []
-    for row in result.per_class.iter_rows(named=True):
-        if not np.isfinite(row["threshold"]):
-            row["threshold"] = None
-        classes.append(row)
-    return classes
+def scan_segment_files(
+    model_path: Path,
+    segments: Path,
+    out: Path,
+    options: EmbedOptions,
+    *,
+    encoder: str | None = None,
+    audio: Path | None = None,
+    progress: Progress = no_progress,
+) -> LabelledSegments:
+    """Name the segments of a table; write labels as CSV and Parquet, and rejects."""
+    names = (LABELS_CSV, LABELS, REJECTS)
+    with open_output_folder(out, names, PROVENANCE) as output:
+        model = load_model(model_path)
+        result = label_segments(
+            model, segments, options, encoder=encoder, audio=audio, progress=progress
+        )
+
+        def make_files(folder: Path) -> Sequence[str]:
+            write_csv_frame(result.frame, folder / LABELS_CSV)
+            write_parquet(result.frame, folder / LABELS)
+            write_rejects(result.rejects, folder / REJECTS)
+            return names
+
+        first = next(result.spans.rows())
+        facts = {
+            "callshot": __version__,
+            "model": _describe_model(model, model_path),
+            "segments": describe_file(segments),
+            "folders": [str(result.spans.root.absolute())],
+            "channel": first["channel_rule"],
+            "source_rate_hz": first["source_rate_hz"],
+            "licence": model.provenance.licence,
+            "labels": len(result.frame),
+            "rejects": len(result.rejects),
+        }
+        output.write(make_files, facts)
+    return result

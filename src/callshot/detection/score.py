@@ -26,10 +26,8 @@ from callshot.detection.events import (
     EventTable,
     RecordingFolder,
     complete_events,
-    events_frame,
     open_recordings,
     read_events,
-    read_unchecked_events,
     rename_recordings,
 )
 from callshot.detection.matching import (
@@ -53,6 +51,7 @@ from callshot.records.frames import (
     CALL_DENSITY,
     DETECTED,
     DETECTION_SCORES,
+    EVENTS,
     OUTCOMES,
     PRECISION_RECALL,
     Frame,
@@ -102,11 +101,11 @@ class ScoreInput:
             table = EventTable(rows.with_columns(**places))
         else:
             options = make_annotation_options(columns=columns or {})
-            table = read_unchecked_events(to_path(events), self.folder, options)
+            table = read_events(to_path(events), self.folder, options, check=False)
         rows = self._take(table)
         rows = self._keep_best(rows)
         rows = self._cut(rows, kind)
-        return events_frame(rows.iter_rows(named=True))
+        return complete_events(rows.select(*EVENTS))
 
     def read_reviewed(self, events: Events) -> Frame:
         """Return reviewed events as they are: several people may have reviewed one."""

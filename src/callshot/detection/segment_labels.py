@@ -8,36 +8,24 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from callshot.corpus.segment_table import REJECTS, write_rejects
 from callshot.detection.examples import (
-    EmbeddedCalls,
     embed_calls,
     read_call_table,
     segment_settings,
 )
-from callshot.detection.learn import plain_fingerprint
 from callshot.detection.model import (
     SEGMENT,
     Model,
     check_classes,
-    check_fingerprint,
+    check_encoder,
     check_settings,
-    load_model,
     score_vectors,
 )
 from callshot.encoders.embed import EmbedOptions
 from callshot.encoders.joined_encoder import find_joined_encoder
-from callshot.files import describe_file
 from callshot.records import FloatArray, Progress, Reject, no_progress
-from callshot.records.csv_cells import write_csv_frame
-from callshot.records.parquet import write_parquet
-from callshot.results import open_output_folder
 from callshot.spans import Spans
-from callshot.version import __version__
 
-LABELS_CSV = "labels.csv"
-LABELS = "labels.parquet"
-PROVENANCE = "scan.json"
 UNLIKE = 1.5  # times the median distance of examples
 SEGMENT_LABELS: dict[str, Any] = {
     "segment": pl.String,
@@ -87,18 +75,31 @@ def label_segments(
     joined_encoder = find_joined_encoder(
         encoder or model.encoder, options.encoder_options
     )
-    fingerprint = plain_fingerprint(joined_encoder, options.device)
-    check_fingerprint(model, joined_encoder.name, fingerprint)
-    calls = read_call_table(segments, audio)
+    check_encoder(model, joined_encoder, options.device)
+    spans = read_call_table(segments, audio)
     if model.settings.source == SEGMENT:
-        check_settings(model, segment_settings(calls), str(segments))
+        check_settings(model, segment_settings(spans), str(segments))
     embedded = embed_calls(
-        calls, joined_encoder, model.settings, options, progress=progress
+        spans, joined_encoder, model.settings, options, progress=progress
     )
     scores = score_vectors(model, embedded.vectors)
-    frame = _make_frame(model, embedded, scores)
-    notes = [*embedded.notes, *_describe_distance(model, frame["distance"].to_numpy())]
-    return LabelledSegments(frame, scores, embedded.rejects, notes, calls)
+    order = np.argsort(-scores, axis=1, kind="stable")
+    best = order[:, 0]
+    second = order[:, 1]
+    rows = np.arange(len(scores))
+    names = pl.Series(model.classes)
+    distance = np.linalg.norm(embedded.vectors - model.means[best], axis=1)
+    frame = embedded.calls.frame.with_columns(
+        annotated=pl.col("label"),
+        label=names.gather(best),
+        score=scores[rows, best],
+        runner_up=names.gather(second),
+        runner_up_score=scores[rows, second],
+        distance=distance,
+    )
+    frame = frame.select(*SEGMENT_LABELS).cast(SEGMENT_LABELS)
+    notes = [*embedded.notes, *_describe_distance(model, distance)]
+    return LabelledSegments(frame, scores, embedded.rejects, notes, spans)
 
 
 def _describe_distance(model: Model, distance: FloatArray) -> list[str]:
@@ -119,70 +120,3 @@ def _describe_distance(model: Model, distance: FloatArray) -> list[str]:
         "callshot model does not hold here, and is not known; examples from the recordings of the "
         "segments help (callshot learn --add)"
     ]
-
-
-def _make_frame(
-    model: Model, embedded_calls: EmbeddedCalls, scores: FloatArray
-) -> pl.DataFrame:
-    order = np.argsort(-scores, axis=1, kind="stable")
-    best = order[:, 0]
-    second = order[:, 1]
-    rows = np.arange(len(scores))
-    calls = embedded_calls.calls
-    columns: dict[str, Any] = {
-        name: calls[name]
-        for name in ("segment", "recording", "path", "start_s", "end_s")
-    }
-    distance = np.linalg.norm(embedded_calls.vectors - model.means[best], axis=1)
-    columns |= {
-        "label": [model.classes[n] for n in best],
-        "score": scores[rows, best],
-        "runner_up": [model.classes[n] for n in second],
-        "runner_up_score": scores[rows, second],
-        "distance": distance,
-        "annotated": calls["label"],
-    }
-    return pl.DataFrame(columns, SEGMENT_LABELS)
-
-
-def scan_segment_files(
-    model_path: Path,
-    segments: Path,
-    out: Path,
-    options: EmbedOptions,
-    *,
-    encoder: str | None = None,
-    audio: Path | None = None,
-    progress: Progress = no_progress,
-) -> LabelledSegments:
-    """Name the segments of a table; write labels as CSV and Parquet, and rejects."""
-    names = (LABELS_CSV, LABELS, REJECTS)
-    with open_output_folder(out, names, PROVENANCE) as output:
-        model = load_model(model_path)
-        result = label_segments(
-            model, segments, options, encoder=encoder, audio=audio, progress=progress
-        )
-
-        def make_files(folder: Path) -> Sequence[str]:
-            write_csv_frame(result.frame, folder / LABELS_CSV)
-            write_parquet(result.frame, folder / LABELS)
-            write_rejects(result.rejects, folder / REJECTS)
-            return names
-
-        first = next(result.spans.rows())
-        facts = {
-            "callshot": __version__,
-            "model": {
-                **describe_file(model_path, encoder=model.encoder),
-                "path": str(model_path.absolute()),
-            },
-            "segments": describe_file(segments),
-            "folders": [str(result.spans.root.absolute())],
-            "channel": first["channel_rule"],
-            "source_rate_hz": first["source_rate_hz"],
-            "licence": model.provenance.licence,
-            "labels": len(result.frame),
-            "rejects": len(result.rejects),
-        }
-        output.write(make_files, facts)
-    return result

@@ -191,7 +191,7 @@ def _describe(result: ScanResult) -> Iterator[str]:
         f"{result.active:,} of {count_text(result.windows, 'window')}"
     )
     yield (
-        f"aim: {count_text(result.options.false_alarms, 'false alarm')} per hour and class; "
+        f"aim: {count_text(result.false_alarms, 'false alarm')} per hour and class; "
         f"thresholds from {result.detector.origin}"
     )
 
@@ -226,8 +226,8 @@ def _describe_nothing(result: ScanResult) -> Iterator[str]:
         "without thresholds, the windows most similar to one call, the best first: "
         f"callshot find EXAMPLE.wav@START-END {result.index.folder}"
     )
-    aim = min(10 * result.options.false_alarms, HIGHEST_AIM)
-    if aim > result.options.false_alarms:
+    aim = min(10 * result.false_alarms, HIGHEST_AIM)
+    if aim > result.false_alarms:
         yield f"--false-alarms {aim:g}/h lowers the thresholds"
 
 
