@@ -39,10 +39,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callshot.encoders.availability import encoder_status
-from callshot.encoders.birdnet import BIRDNET, open_birdnet
 from callshot.encoders.catalogue import find_encoder
-from callshot.encoders.flatbuffer import expose_tensor
 from callshot.encoders.hubert import cut_hubert, open_hubert
+from callshot.encoders.litert import BIRDNET, expose_tensor, open_tflite
 from callshot.encoders.mfcc import PAPER, compute_mean_mfcc, compute_mfcc
 from callshot.encoders.weights.weight_files import weight_folder
 from table import parser, show
@@ -293,12 +292,12 @@ def compare_birdnet(
     windows = list(0.1 * noise)
     yield compare(
         "birdnet, first",
-        lambda window: open_birdnet(target)(window),
+        lambda window: open_tflite(target, BIRDNET)(window),
         lambda window: open_with_all_tensors(source)(window),
         windows[:3],
         1,
     )
-    model = open_birdnet(target)
+    model = open_tflite(target, BIRDNET)
     yield compare(
         "birdnet, others", model, open_with_all_tensors(source), windows, rounds
     )
@@ -319,7 +318,7 @@ def compare_models(options: argparse.Namespace) -> Iterable[TableRow]:
             yield from compare_hubert(options, hubert)
         if weights is not None:
             birdnet = Path(folder) / "embedding.tflite"
-            expose_tensor(weights, birdnet, BIRDNET.tensor)
+            expose_tensor(weights, birdnet, BIRDNET)
             yield from compare_birdnet(
                 weights, birdnet, options.birdnetlib, options.rounds
             )

@@ -18,9 +18,13 @@ import pytest
 from numpy.typing import NDArray
 
 from callshot.encoders import litert
-from callshot.encoders.birdnet import BIRDNET, open_birdnet, rewrite_birdnet
-from callshot.encoders.flatbuffer import expose_tensor
-from callshot.encoders.litert import hide_greeting
+from callshot.encoders.litert import (
+    BIRDNET,
+    expose_tensor,
+    hide_greeting,
+    open_tflite,
+    rewrite_tflite,
+)
 from callshot.errors import InputError, OptionError
 from tflites import birdnet_weights, save, tiny
 
@@ -34,7 +38,7 @@ Signal = NDArray[np.float32]
 @pytest.fixture
 def cut(tmp_path: Path) -> Path:
     """The tiny model, rewritten."""
-    expose_tensor(save(tmp_path, tiny()), tmp_path / "cut.tflite", BIRDNET.tensor)
+    expose_tensor(save(tmp_path, tiny()), tmp_path / "cut.tflite", BIRDNET)
     return tmp_path / "cut.tflite"
 
 
@@ -48,7 +52,7 @@ def noise(rows: int, samples: int = 144000) -> Signal:
 @needs_litert
 def test_each_window_gives_one_row(cut: Path) -> None:
     windows = noise(5)
-    model = open_birdnet(cut)
+    model = open_tflite(cut, BIRDNET)
     assert model(windows).dtype == np.float32
     for rows in (0, 1, 2, 5):
         np.testing.assert_array_equal(model(windows[:rows]), windows[:rows, :1024])
@@ -56,7 +60,7 @@ def test_each_window_gives_one_row(cut: Path) -> None:
 
 @needs_litert
 def test_a_result_is_not_changed_by_the_next_call(cut: Path) -> None:
-    model = open_birdnet(cut)
+    model = open_tflite(cut, BIRDNET)
     first = model(noise(1))
     copy = first.copy()
     model(noise(2)[1:])
@@ -67,7 +71,7 @@ def test_a_result_is_not_changed_by_the_next_call(cut: Path) -> None:
 def test_threads_keep_the_order_of_rows(cut: Path) -> None:
     windows = noise(20)
     np.testing.assert_array_equal(
-        open_birdnet(cut, threads=3)(windows), windows[:, :1024]
+        open_tflite(cut, BIRDNET, threads=3)(windows), windows[:, :1024]
     )
 
 
@@ -75,10 +79,10 @@ def test_threads_keep_the_order_of_rows(cut: Path) -> None:
 def test_memory_layout_and_float_type_of_windows_do_not_matter(cut: Path) -> None:
     windows = noise(3)
     np.testing.assert_array_equal(
-        open_birdnet(cut)(np.asfortranarray(windows)), windows[:, :1024]
+        open_tflite(cut, BIRDNET)(np.asfortranarray(windows)), windows[:, :1024]
     )
     np.testing.assert_array_equal(
-        open_birdnet(cut)(windows.astype(np.float64)), windows[:, :1024]
+        open_tflite(cut, BIRDNET)(windows.astype(np.float64)), windows[:, :1024]
     )
 
 
@@ -90,7 +94,7 @@ def test_windows_of_another_shape_are_an_error(
     with pytest.raises(
         InputError, match=r"expected windows of shape \(n, 144000\), got"
     ):
-        open_birdnet(cut)(np.zeros(shape, np.float32))
+        open_tflite(cut, BIRDNET)(np.zeros(shape, np.float32))
 
 
 @needs_litert
@@ -99,7 +103,7 @@ def test_a_file_that_was_not_rewritten_is_an_error(tmp_path: Path) -> None:
         InputError,
         match=r"got .*'Identity'.* with shapes .*; use BirdNET's own file",
     ):
-        open_birdnet(save(tmp_path, tiny(model={7: None})))
+        open_tflite(save(tmp_path, tiny(model={7: None})), BIRDNET)
 
 
 @needs_litert
@@ -114,14 +118,14 @@ def test_a_damaged_model_is_an_error_in_one_line(
     with pytest.raises(
         InputError, match=r"not a tflite model|cannot be opened as a tflite model"
     ) as caught:
-        open_birdnet(path)
+        open_tflite(path, BIRDNET)
     assert str(caught.value).startswith(f"{path}: ")
     assert len(str(caught.value).splitlines()) == 1
 
 
 def test_zero_threads_are_an_error(cut: Path) -> None:
     with pytest.raises(OptionError, match="threads: expected 1 or more, got 0"):
-        open_birdnet(cut, threads=0)
+        open_tflite(cut, BIRDNET, threads=0)
 
 
 def test_a_missing_package_is_an_error_with_the_extra(
@@ -129,12 +133,12 @@ def test_a_missing_package_is_an_error_with_the_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", None)
     with pytest.raises(InputError, match=r"pip install 'callshot\[birdnet\]'"):
-        open_birdnet(cut)
+        open_tflite(cut, BIRDNET)
 
 
 def test_importing_the_module_imports_no_framework() -> None:
     code = (
-        "import sys, callshot.encoders.birdnet;"
+        "import sys, callshot.encoders.litert;"
         "print([name for name in sys.modules if 'edge_litert' in name or 'tensorflow' in name])"
     )
     process = subprocess.run(
@@ -146,8 +150,9 @@ def test_importing_the_module_imports_no_framework() -> None:
 @needs_litert
 def test_opening_prints_nothing(cut: Path) -> None:
     code = (
-        "import sys, pathlib; from callshot.encoders.birdnet import open_birdnet;"
-        "open_birdnet(pathlib.Path(sys.argv[1]))"
+        "import sys, pathlib; "
+        "from callshot.encoders.litert import BIRDNET, open_tflite;"
+        "open_tflite(pathlib.Path(sys.argv[1]), BIRDNET)"
     )
     process = subprocess.run(
         [sys.executable, "-c", code, str(cut)],
@@ -176,7 +181,7 @@ def test_a_rewritten_file_does_not_differ_from_its_source(
     tmp_path: Path, cut: Path
 ) -> None:
     assert litert.measure_rewrite(tmp_path / "source.tflite", cut, BIRDNET) == 0.0
-    rewrite_birdnet(tmp_path / "source.tflite", tmp_path / "again.tflite")
+    rewrite_tflite(tmp_path / "source.tflite", tmp_path / "again.tflite", BIRDNET)
     assert (tmp_path / "again.tflite").read_bytes() == cut.read_bytes()
 
 
@@ -198,7 +203,7 @@ def test_a_rewritten_file_that_differs_is_an_error(
     with pytest.raises(
         InputError, match="rewritten, it differs from the original by 1; not used"
     ):
-        rewrite_birdnet(save(tmp_path, tiny()), tmp_path / "cut.tflite")
+        rewrite_tflite(save(tmp_path, tiny()), tmp_path / "cut.tflite", BIRDNET)
 
 
 # The real weights
@@ -209,7 +214,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """BirdNET's own file, rewritten."""
     pytest.importorskip("ai_edge_litert")
     target = tmp_path_factory.mktemp("birdnet") / "embedding.tflite"
-    expose_tensor(birdnet_weights(), target, BIRDNET.tensor)
+    expose_tensor(birdnet_weights(), target, BIRDNET)
     return target
 
 
@@ -247,7 +252,7 @@ def embed_slowly(source: Path, windows: Signal) -> Signal:
 
 def test_birdnet_gives_the_vectors_of_the_original_file(real: Path) -> None:
     windows = np.stack(list(make_sounds().values()))
-    ours = open_birdnet(real)(windows)
+    ours = open_tflite(real, BIRDNET)(windows)
     theirs = embed_slowly(birdnet_weights(), windows)
     assert ours.shape == (7, 1024)
     assert np.isfinite(ours).all()
@@ -257,16 +262,16 @@ def test_birdnet_gives_the_vectors_of_the_original_file(real: Path) -> None:
 
 def test_birdnet_gives_the_same_bits_in_any_batch_and_in_threads(real: Path) -> None:
     windows = np.stack(list(make_sounds().values())[:5])
-    model = open_birdnet(real)
+    model = open_tflite(real, BIRDNET)
     alone = np.concatenate([model(window[None]) for window in windows])
     for rows in (1, 2, 5):
         np.testing.assert_array_equal(model(windows[:rows]), alone[:rows])
-    np.testing.assert_array_equal(open_birdnet(real, threads=2)(windows), alone)
+    np.testing.assert_array_equal(open_tflite(real, BIRDNET, threads=2)(windows), alone)
 
 
 def test_a_window_of_nan_does_not_change_the_next_vector(real: Path) -> None:
     windows = np.stack([np.full(144000, np.nan, np.float32), make_sounds()["chirp"]])
-    model = open_birdnet(real)
+    model = open_tflite(real, BIRDNET)
     np.testing.assert_array_equal(model(windows)[1], model(windows[1:])[0])
 
 
@@ -277,7 +282,7 @@ def test_two_bytes_of_the_real_file_change(real: Path) -> None:
 
 
 def test_birdnet_gives_the_vector_of_another_runtime(real: Path) -> None:
-    vector = open_birdnet(real)(make_sounds()["chirp"][None])[0]
+    vector = open_tflite(real, BIRDNET)(make_sounds()["chirp"][None])[0]
     theirs = {  # tflite-runtime 2.14.0
         515: 3.463169,
         794: 3.280769,

@@ -11,13 +11,11 @@ import numpy as np
 import pytest
 
 from callshot.encoders import litert
-from callshot.encoders.birdnet import BIRDNET
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.encode import open_encoder
-from callshot.encoders.litert import open_tflite, rewrite_tflite
+from callshot.encoders.litert import BIRDNET, YAMNET, open_tflite, rewrite_tflite
 from callshot.encoders.weights.weight_files import weight_folder
 from callshot.encoders.windows import make_test_windows
-from callshot.encoders.yamnet import YAMNET, open_yamnet, rewrite_yamnet
 from callshot.errors import InputError
 from tflites import save, tiny
 
@@ -37,7 +35,7 @@ def weights() -> Path:
 @pytest.fixture(scope="module")
 def rewritten(weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("yamnet") / "embedding.tflite"
-    rewrite_yamnet(weights, path)
+    rewrite_tflite(weights, path, YAMNET)
     return path
 
 
@@ -51,7 +49,7 @@ def test_the_rewritten_file_gives_the_vectors_of_the_original(
     weights: Path, rewritten: Path
 ) -> None:
     assert litert.measure_rewrite(weights, rewritten, YAMNET) == 0
-    vectors = open_yamnet(rewritten)(make_test_windows(15600))
+    vectors = open_tflite(rewritten, YAMNET)(make_test_windows(15600))
     steps = vectors / 0.0223283507
     np.testing.assert_allclose(steps, np.round(steps), atol=1e-3)
     assert vectors.min() >= 0
@@ -60,8 +58,10 @@ def test_the_rewritten_file_gives_the_vectors_of_the_original(
 
 def test_the_bits_do_not_depend_on_the_number_of_threads(rewritten: Path) -> None:
     windows = make_test_windows(15600)
-    one = open_yamnet(rewritten)(windows)
-    np.testing.assert_array_equal(open_yamnet(rewritten, threads=3)(windows), one)
+    one = open_tflite(rewritten, YAMNET)(windows)
+    np.testing.assert_array_equal(
+        open_tflite(rewritten, YAMNET, threads=3)(windows), one
+    )
 
 
 def test_the_encoder_has_windows_of_0_975_s(weights: Path) -> None:
@@ -77,7 +77,7 @@ def test_another_file_and_another_quantisation_are_errors(
     weights: Path, rewritten: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match="expected one tensor tower0/network/layer28"):
-        rewrite_yamnet(save(tmp_path, tiny()), tmp_path / "out.tflite")
+        rewrite_tflite(save(tmp_path, tiny()), tmp_path / "out.tflite", YAMNET)
     float_embedding = replace(YAMNET, quantization=(0.0, 0))
     with pytest.raises(InputError, match=r"expected shape .* and type 0 \(float32\)"):
         rewrite_tflite(weights, tmp_path / "out.tflite", float_embedding)

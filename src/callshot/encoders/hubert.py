@@ -25,9 +25,9 @@ import numpy as np
 
 from callshot.encoders.onnx import (
     cut_graph,
-    explain_errors,
     find_input,
     open_session,
+    read_nodes,
     run,
 )
 from callshot.encoders.validation import (
@@ -255,11 +255,8 @@ def _make_noise(seconds: float) -> Float32Array:
 
 def _find_layer_output(source: Path, layer: int) -> str:
     """Return the tensor that a layer ends in: the last one of its last normalisation."""
-    onnx = import_package("onnx", "onnx")
-    with explain_errors(source):
-        nodes = onnx.load(source, load_external_data=False).graph.node
     outputs: dict[int, str] = {}
-    for node in nodes:
+    for node in read_nodes(source):
         # The tensor of the last layer is named like the model's output: the node has the number.
         output = node.output[0]
         match = LAYER_END.search(f"{node.name} {output}")

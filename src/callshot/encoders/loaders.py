@@ -12,7 +12,7 @@ opened.
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,7 +26,10 @@ from callshot.encoders.weights.weight_files import (
     require_weight,
     weight_folder,
 )
-from callshot.errors import OptionError
+from callshot.errors import InputError, OptionError
+
+if TYPE_CHECKING:
+    from callshot.encoders.litert import TfliteEmbedding
 
 
 def used_weights(spec: EncoderSpec, device: str) -> tuple[Weight, ...]:
@@ -78,18 +81,50 @@ def load_random(spec: EncoderSpec, **_: object) -> Model:
 
 def load_birdnet(spec: EncoderSpec, *, threads: int, **_: object) -> Model:
     """Open BirdNET, rewritten once to end in the embedding."""
-    from callshot.encoders.birdnet import open_birdnet, rewrite_birdnet
+    from callshot.encoders.litert import BIRDNET
 
-    path = _derive(spec, "embedding-1.tflite", rewrite_birdnet)
-    return open_birdnet(path, threads=threads)
+    return _open_litert(spec, BIRDNET, threads)
+
+
+def load_yamnet(spec: EncoderSpec, *, threads: int, **_: object) -> Model:
+    """Open YAMNet, rewritten once to end in the embedding."""
+    from callshot.encoders.litert import YAMNET
+
+    return _open_litert(spec, YAMNET, threads)
+
+
+def _open_litert(
+    spec: EncoderSpec, embedding: "TfliteEmbedding", threads: int
+) -> Model:
+    from callshot.encoders.litert import open_tflite, rewrite_tflite
+
+    rewrite = partial(rewrite_tflite, embedding=embedding)
+    path = _derive(spec, "embedding-1.tflite", rewrite)
+    return open_tflite(path, embedding, threads=threads)
 
 
 def load_birdnet_onnx(spec: EncoderSpec, *, device: str, **_: object) -> Model:
     """Open BirdNET 2.4 from an ONNX file, cut once to its embedding."""
-    from callshot.encoders.birdnet import cut_birdnet
-
-    path = _derive(spec, "embedding-1.onnx", cut_birdnet)
+    path = _derive(spec, "embedding-1.onnx", _cut_birdnet)
     return _open_onnx(path, spec, device)
+
+
+def _cut_birdnet(source: Path, target: Path) -> None:
+    """Write BirdNET's ONNX file up to the embedding: the last tensor of its pooling layer.
+
+    Whoever converts the published file keeps the names of its tensors, with endings of their own.
+    """
+    from callshot.encoders.litert import BIRDNET
+    from callshot.encoders.onnx import cut_graph, read_nodes
+
+    outputs = [name for node in read_nodes(source) for name in node.output]
+    names = [name for name in outputs if name.startswith(BIRDNET.tensor)]
+    if not names:
+        raise InputError(
+            f"{source}: expected BirdNET 2.4, with a tensor {BIRDNET.tensor}; "
+            "is this the right file?"
+        )
+    cut_graph(source, target, names[-1:])
 
 
 def load_birdnet_v3(spec: EncoderSpec, *, device: str, **_: object) -> Model:
@@ -99,14 +134,6 @@ def load_birdnet_v3(spec: EncoderSpec, *, device: str, **_: object) -> Model:
     cut = partial(cut_graph, outputs=["embeddings"])
     path = _derive(spec, "embeddings-1.onnx", cut)
     return _open_onnx(path, spec, device)
-
-
-def load_yamnet(spec: EncoderSpec, *, threads: int, **_: object) -> Model:
-    """Open YAMNet, rewritten once to end in the embedding."""
-    from callshot.encoders.yamnet import open_yamnet, rewrite_yamnet
-
-    path = _derive(spec, "embedding-1.tflite", rewrite_yamnet)
-    return open_yamnet(path, threads=threads)
 
 
 def load_hubert(

@@ -220,6 +220,13 @@ def cut_graph(source: Path, target: Path, outputs: Sequence[str]) -> None:
         open_session(temporary)
 
 
+def read_nodes(path: Path) -> Any:
+    """Return the nodes of an ONNX file, in the order of computation."""
+    onnx = import_package("onnx", "onnx")
+    with explain_errors(path):
+        return onnx.load(path, load_external_data=False).graph.node
+
+
 def check_single_file(path: Path) -> None:
     """Check that a model has no external weights: they would be missing in its fingerprint."""
     onnx = import_package("onnx", "onnx")
