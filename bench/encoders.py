@@ -38,12 +38,12 @@ import librosa
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.encoders.availability import encoder_status
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.hubert import cut_hubert, open_hubert
+from callshot.encoders.install import encoder_status
 from callshot.encoders.litert import BIRDNET, expose_tensor, open_tflite
 from callshot.encoders.mfcc import PAPER, compute_mean_mfcc, compute_mfcc
-from callshot.encoders.weights.weight_files import weight_folder
+from callshot.encoders.weights import weight_folder
 from table import parser, show
 from throughput import measure_throughput
 

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from callshot.encoders.catalogue import ENCODERS
 from callshot.encoders.onnx import cut_graph
 from callshot.encoders.spec import EncoderSpec
-from callshot.encoders.weights.weight_files import Weight
+from callshot.encoders.weights import Weight
 
 SAMPLES = 160_000
 WIDTH = 768

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from callshot.encoders import catalogue
-from callshot.encoders.availability import encoder_status
 from callshot.encoders.catalogue import find_encoder, list_specs
 from callshot.encoders.encode import encoder_fingerprint, open_encoder
+from callshot.encoders.install import encoder_status
 
 torch = pytest.importorskip("torch", reason="avex needs torch: pip install torch")
 

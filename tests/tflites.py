@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from callshot.encoders.litert import BIRDNET
-from callshot.encoders.weights.weight_files import weight_folder
+from callshot.encoders.weights import weight_folder
 
 SLICE = 65
 NEG = 59

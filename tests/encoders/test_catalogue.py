@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from callshot.encoders import catalogue
-from callshot.encoders.availability import match_files
 from callshot.encoders.catalogue import (
     ENCODERS,
     find_encoder,
     list_specs,
 )
+from callshot.encoders.install import match_files
 from callshot.encoders.spec import EncoderSpec, apply_options, fingerprint
 from callshot.errors import InputError, OptionError
 

@@ -12,7 +12,7 @@ from callshot.encoders import catalogue
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.encode import Encoder, PreparedSegment, open_encoder, unroll
 from callshot.encoders.pooling import pool
-from callshot.encoders.weights.weight_files import find_weight, import_weight
+from callshot.encoders.weights import find_weight, import_weight
 from callshot.errors import InputError, OptionError
 
 RATE_HZ = 16000

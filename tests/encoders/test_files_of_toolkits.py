@@ -9,10 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from callshot.encoders import catalogue
-from callshot.encoders.availability import encoder_status, match_files
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.encode import encoder_fingerprint, open_encoder
-from callshot.encoders.install import import_weights
+from callshot.encoders.install import encoder_status, import_weights, match_files
 from callshot.errors import InputError
 from standins import (
     birdnet_v2,

@@ -9,12 +9,16 @@ import onnx
 import pytest
 
 import standins
-from callshot.encoders import availability, catalogue, hubert, install
-from callshot.encoders.availability import encoder_status
+from callshot.encoders import catalogue, hubert, install
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.encode import open_encoder
-from callshot.encoders.install import download_weights, import_weights, stage_weights
-from callshot.encoders.weights.weight_files import (
+from callshot.encoders.install import (
+    download_weights,
+    encoder_status,
+    import_weights,
+    stage_weights,
+)
+from callshot.encoders.weights import (
     find_weight,
     get_weight,
     weight_folder,
@@ -114,7 +118,7 @@ def test_a_wrong_file_leaves_the_right_one_in_place(
 def test_without_the_runtime_nothing_is_kept(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(availability, "find_spec", lambda name: None)
+    monkeypatch.setattr(install, "find_spec", lambda name: None)
     with pytest.raises(
         InputError, match=r"that needs: pip install 'callshot\[onnx\]'$"
     ):
@@ -172,7 +176,7 @@ def test_the_first_file_is_remembered_when_it_is_gone(
 @pytest.fixture
 def server(model: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr("callshot.encoders.weights.download.PAUSE_S", 0.001)
+    monkeypatch.setattr("callshot.encoders.download.PAUSE_S", 0.001)
 
     def get_from_server(name: str, weight: Any, progress: Any) -> Path:
         source = catalogue.replace(weight, source=server.url)

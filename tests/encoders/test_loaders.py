@@ -19,7 +19,7 @@ from callshot.encoders.encode import (
 )
 from callshot.encoders.loaders import used_weights
 from callshot.encoders.pooling import pool
-from callshot.encoders.weights.weight_files import import_weight, weight_folder
+from callshot.encoders.weights import import_weight, weight_folder
 from callshot.errors import InputError, OptionError
 from standins import hubert as save_hubert
 from standins import perch_v2, perch_v2_cells, unpinned

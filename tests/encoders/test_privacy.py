@@ -12,7 +12,7 @@ import pytest
 import callshot
 import standins
 from callshot.encoders.catalogue import find_encoder
-from callshot.encoders.weights.weight_files import find_weight
+from callshot.encoders.weights import find_weight
 from callshot.study.file_steps import segment_files
 from sounds import record
 

@@ -14,7 +14,7 @@ from callshot.encoders import litert
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.encode import open_encoder
 from callshot.encoders.litert import BIRDNET, YAMNET, open_tflite, rewrite_tflite
-from callshot.encoders.weights.weight_files import weight_folder
+from callshot.encoders.weights import weight_folder
 from callshot.encoders.windows import make_test_windows
 from callshot.errors import InputError
 from tflites import save, tiny

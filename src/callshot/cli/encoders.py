@@ -208,7 +208,7 @@ def list_all(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         from rich.console import Console
 
-        from callshot.encoders.availability import list_status
+        from callshot.encoders.install import list_status
         from callshot.report.terminal import show_encoders
 
         show_encoders(list_status(), Console())
@@ -219,7 +219,7 @@ def show(name: Name, choices: Choices = None) -> None:
     """Show the options of an encoder, how it reads audio, and where its weights come from."""
     from rich.console import Console
 
-    from callshot.encoders.availability import encoder_status
+    from callshot.encoders.install import encoder_status
     from callshot.encoders.joined_encoder import find_joined_encoder
     from callshot.report.terminal import show_encoder
 
@@ -289,7 +289,7 @@ def get(
 @encoders.command()
 def check(name: Name, choices: Choices = None, device: Device = "cpu") -> None:
     """Test an encoder on fixed sounds, and compare its vectors with known ones if there are any."""
-    from callshot.encoders.availability import check_encoder
+    from callshot.encoders.install import check_encoder
     from callshot.encoders.joined_encoder import find_joined_encoder
 
     for spec in find_joined_encoder(name, parse_pairs("set", choices, "speed=2")).specs:

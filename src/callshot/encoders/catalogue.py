@@ -20,7 +20,7 @@ from callshot.encoders.spec import (
     apply_options,
     format_option,
 )
-from callshot.encoders.weights.weight_files import Weight
+from callshot.encoders.weights import Weight
 from callshot.encoders.windows import WindowOptions
 from callshot.errors import InputError, OptionError, suggest
 from callshot.files import error_reason

@@ -19,7 +19,7 @@ from callshot.encoders.loaders import used_weights
 from callshot.encoders.pooling import frame_energies, pool
 from callshot.encoders.spec import EncoderSpec, fingerprint
 from callshot.encoders.validation import Float32Array, Model, check_signal
-from callshot.encoders.weights.weight_files import weight_sha256
+from callshot.encoders.weights import weight_sha256
 from callshot.encoders.windows import find_spans, resample, split_windows
 from callshot.errors import InputError, OptionError, check_choice, check_whole_number
 from callshot.files import check_regular_file, explain_unreadable, sha256_file

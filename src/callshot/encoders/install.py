@@ -1,51 +1,166 @@
-"""Weights come in, from the network or from files; those that the encoder runs with are kept.
+"""Which encoders run here, and how to get the others: weights, packages, and a check of vectors.
 
     get or import → new weights → run on fixed sounds → kept, and the encoder is ready
 
-Whatever is wrong with a file is found here, and not in the middle of a study. New weights wait
+Whatever is wrong with a weight is found here, and not in the middle of a study. New weights wait
 beside the encoder's own until they have been run once:
 
     home()/weights/<encoder>.new/     as weights/<encoder>/; emptied before and after each use,
                                       but for unfinished downloads, which resume
 
-An encoder whose weights have the name `<encoder>.new` opens them there.
+An encoder whose weights have the name `<encoder>.new` opens them there. `references/NAME.npz` has
+the vectors of an encoder with its default options, made on one machine; vectors of other machines
+differ in late digits.
 """
 
-import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import hashlib
+import io
+import platform
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
+from dataclasses import asdict, replace
+from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
-from callshot.encoders.availability import (
-    check_vectors,
-    compute_vectors,
-    match_files,
-    missing_packages,
-)
+from callshot.encoders.catalogue import find_encoder, list_specs
+from callshot.encoders.encode import open_encoder
+from callshot.encoders.hubert import TORCH_EXTRA
 from callshot.encoders.spec import EncoderSpec
-from callshot.encoders.weights.weight_files import (
+from callshot.encoders.validation import Float32Array
+from callshot.encoders.weights import (
     Weight,
     find_weight,
     get_weight,
     import_weight,
+    lock_weights,
     read_record,
     record_path,
     weight_folder,
     weight_sha256,
 )
-from callshot.errors import InputError, OutputError
-from callshot.files import error_reason, hold_lock, replace_file
-from callshot.records import Progress, no_progress
+from callshot.errors import InputError
+from callshot.files import replace_file
+from callshot.records import EncoderStatus, Progress, no_progress
 
+Vectors = dict[str, Float32Array]
 Fetch = Callable[[str, Weight], object]
 """Brings a weight into the folder of this name."""
 
+PACKAGES = {
+    "onnx": ("onnxruntime", "onnx"),
+    "birdnet": ("ai_edge_litert",),
+    "yamnet": ("ai_edge_litert",),
+    "perch-v1": ("onnxruntime", "tensorflow"),
+    TORCH_EXTRA: ("torch", "transformers", "safetensors", "onnxscript"),
+}
 DERIVED = "derived"
 UNFINISHED = (".part", ".part.json")
+RATE_HZ = 16000
+SECONDS = 4
+TOLERANCE = 1e-4  # relative to the largest value of a vector
+# References of models come from an x86-64 processor; on ARM, BirdNET differs by up to 0.006.
+OTHER_PROCESSOR_TOLERANCE = 0.02
+REFERENCE_PROCESSORS = ("x86_64", "AMD64")
+DECIMALS = 3  # of the vectors in their checksum
+
+
+# What is here, and what is missing
+
+
+def list_encoders() -> pl.DataFrame:
+    """List the encoders, and what each still needs; nothing is imported or downloaded.
+
+    Returns
+    -------
+    polars.DataFrame
+        One row per encoder: name, title, dimension, input, licence, loudness_effect, `needs` (the
+        commands that make it ready) and `ready`.
+
+    Examples
+    --------
+    >>> list_encoders().filter(name="mfcc").select("name", "dimension", "ready").rows()
+    [('mfcc', 40, True)]
+    """
+    rows = []
+    for status in list_status():
+        row = asdict(status)
+        del row["weights"]
+        row["needs"] = list(status.needs)
+        row["ready"] = not status.needs
+        rows.append(row)
+    return pl.DataFrame(rows, schema_overrides={"needs": pl.List(pl.String)})
+
+
+def list_status() -> list[EncoderStatus]:
+    """Return the status of every encoder; nothing is imported or downloaded."""
+    return [encoder_status(spec) for spec in list_specs()]
+
+
+def encoder_status(spec: EncoderSpec) -> EncoderStatus:
+    """Return what an encoder takes, what it still needs, and where its weights come from."""
+    segments = "whole segments"
+    if spec.windowing is not None:
+        segments = f"windows of {spec.windowing.window_s:g} s"
+    return EncoderStatus(
+        name=spec.name,
+        title=spec.title,
+        dimension=spec.dimension,
+        input=f"{segments} at {spec.rate_hz / 1000:g} kHz",
+        licence=spec.licence,
+        loudness_effect=spec.loudness_effect,
+        needs=tuple(_missing_parts(spec)),
+        weights=tuple(_weight_status(spec)),
+        tested_with_real_weights=spec.tested_with_real_weights,
+    )
+
+
+def _weight_status(spec: EncoderSpec) -> Iterator[tuple[str, str, str]]:
+    """Yield the name, the source and the state of each file: missing, or why it is trusted."""
+    for weight in (*spec.weights, *spec.alternatives):
+        source = weight.source
+        if weight in spec.alternatives:
+            source += " (for torch, instead)" if weight.is_for_torch else " (instead)"
+        state = "installed, sha256 as published"
+        if find_weight(spec.weights_name, weight) is None:
+            state = "missing"
+        elif weight.sha256 is None:
+            sha256 = weight_sha256(spec.weights_name, weight)
+            state = f"installed, trusted because it came first (sha256 {sha256})"
+        yield weight.file, source, state
+
+
+def _missing_parts(spec: EncoderSpec) -> Iterator[str]:
+    """Yield what must be done before an encoder runs."""
+    present = {
+        weight
+        for weight in (*spec.weights, *spec.alternatives)
+        if find_weight(spec.weights_name, weight) is not None
+    }
+    needs_torch = bool(present) and all(weight.is_for_torch for weight in present)
+    yield from missing_packages(spec, torch=needs_torch)
+    if not present.issuperset(spec.weights) and present.isdisjoint(spec.alternatives):
+        yield f"callshot encoders get {spec.name}"
+    path = spec.options.get("path")
+    if isinstance(path, str) and not Path(path).is_file():
+        yield f"the file {path}, which does not exist"
+
+
+def missing_packages(spec: EncoderSpec, *, torch: bool) -> Iterator[str]:
+    """Yield the commands that install what an encoder needs, with or without torch."""
+    extras = [spec.extra or ""]
+    if torch:
+        extras.append(TORCH_EXTRA)
+    for extra in extras:
+        packages = PACKAGES.get(extra, ())
+        if any(find_spec(package) is None for package in packages):
+            yield f"pip install 'callshot[{extra}]'"
+
+
+# Getting weights
 
 
 def download_weights(
@@ -65,11 +180,13 @@ def download_weights(
     paths = [find_weight(name, weight) for weight in weights]
     if None not in paths and not replace_first:
         return _describe_weights(spec, weights)
-    share = partial(_report_share, progress, len(weights))
+
+    def report_share(share: float, what: str) -> None:
+        progress(share / len(weights), what)
 
     def fetch(staged: str, weight: Weight) -> None:
         try:
-            get_weight(staged, weight, share)
+            get_weight(staged, weight, report_share)
         except InputError as error:
             raise InputError(
                 f"{name}: {error}; try again, or get it elsewhere and import it: "
@@ -89,6 +206,43 @@ def import_weights(
         import_weight(staged, weight, sources[weight])
 
     return _install(spec, tuple(sources), fetch, replace_first=replace_first)
+
+
+def match_files(spec: EncoderSpec, files: Sequence[Path]) -> list[tuple[Weight, Path]]:
+    """Pair the weights of an encoder with a user's files.
+
+    Files are in the order of the weights; the last one serves all weights that follow (an archive
+    or a folder). If there are alternatives, the name or the content of a folder decides, or else
+    the suffix.
+
+    >>> pairs = match_files(find_encoder("hubert-base-l2"), [Path("my.onnx")])
+    >>> [(weight.file, path.name) for weight, path in pairs]
+    [('model.onnx', 'my.onnx')]
+    """
+    if not spec.alternatives:
+        repeated = [*files, *[files[-1]] * len(spec.weights)]
+        return list(zip(spec.weights, repeated, strict=False))
+    weights = (*spec.weights, *spec.alternatives)
+    pairs = []
+    for file in files:
+        matches = [weight for weight in weights if _holds_weight(file, weight)]
+        if not matches:
+            suffix = file.suffix
+            matches = [
+                weight for weight in weights if Path(weight.file).suffix == suffix
+            ][:1]
+        if not matches:
+            names = ", ".join(weight.file for weight in weights)
+            raise InputError(
+                f"{file}: expected one of {names}, or a folder with one of them"
+            )
+        pairs += [(weight, file) for weight in matches]
+    return pairs
+
+
+def _holds_weight(file: Path, weight: Weight) -> bool:
+    """Return whether a file is a weight by its name, or a folder that contains it."""
+    return file.name == weight.file or (file / weight.file).is_file()
 
 
 def _install(
@@ -115,23 +269,16 @@ def _install(
 
 def _try_encoder(spec: EncoderSpec, staged: str) -> list[str]:
     """Run an encoder with new weights on the test sounds; return lines for people."""
-    trial = replace(spec, weights_of=staged)
     try:
-        vectors = compute_vectors(trial)
-        _check_variety(spec.name, vectors.values())
+        vectors = compute_vectors(replace(spec, weights_of=staged))
+        if len({vector.tobytes() for vector in vectors.values()}) == 1:
+            raise InputError(f"{spec.name}: every test sound has the same vector")
         return list(check_vectors(spec, vectors))
     except InputError as error:
         text = str(error).replace(f"{weight_folder(staged)}/", "")
         raise InputError(
             f"{spec.name}: the encoder does not run with these weights, not kept: {text}"
         ) from error
-
-
-def _check_variety(name: str, vectors: Iterable[np.ndarray]) -> None:
-    """Check that different sounds have different vectors."""
-    distinct = {vector.tobytes() for vector in vectors}
-    if len(distinct) == 1:
-        raise InputError(f"{name}: every test sound has the same vector")
 
 
 def _describe_weights(spec: EncoderSpec, weights: Sequence[Weight]) -> list[str]:
@@ -150,30 +297,17 @@ def _describe_weights(spec: EncoderSpec, weights: Sequence[Weight]) -> list[str]
     return lines
 
 
-def _report_share(progress: Progress, parts: int, share: float, what: str) -> None:
-    progress(share / parts, what)
-
-
 @contextmanager
 def stage_weights(encoder: str) -> Iterator[str]:
     """Yield the name under which new weights wait, to one process or thread at a time."""
     name = f"{encoder}.new"
     folder = weight_folder(name)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with hold_lock(folder.with_name(f".{name}.lock")):
+    with lock_weights(folder.parent, name):
+        _empty(folder)
+        try:
+            yield name
+        finally:
             _empty(folder)
-            try:
-                yield name
-            finally:
-                _empty(folder)
-    except OutputError:
-        raise
-    except OSError as error:
-        raise OutputError(
-            f"{folder}: weights cannot be written there ({error_reason(error)}); "
-            "free some space, or set CALLSHOT_HOME to another folder"
-        ) from error
 
 
 def check_first_use(encoder: str, staged: str, weight: Weight) -> None:
@@ -190,36 +324,103 @@ def check_first_use(encoder: str, staged: str, weight: Weight) -> None:
         )
 
 
-def keep_weights(encoder: str, staged: str, weights: Sequence[Weight]) -> list[Path]:
+def keep_weights(encoder: str, staged: str, weights: Sequence[Weight]) -> None:
     """Move weights that have run, and what was derived from them, to their place."""
-    paths = []
+    source = weight_folder(staged)
+    target = weight_folder(encoder)
+    # Derived files are named after the content that they come from.
+    files = [*source.glob(f"{DERIVED}/*/[!.]*")]
     for weight in weights:
-        source = weight_folder(staged) / weight.file
-        target = weight_folder(encoder) / weight.file
-        target.parent.mkdir(parents=True, exist_ok=True)
         # A record is harmless without its file.
-        replace_file(record_path(source), record_path(target))
-        replace_file(source, target)
-        paths.append(target)
-    _keep_derived(weight_folder(staged) / DERIVED, weight_folder(encoder) / DERIVED)
-    return paths
-
-
-def _keep_derived(source: Path, target: Path) -> None:
-    """Move derived files, which are named after the content that they come from."""
-    for file in source.glob("*/[!.]*"):
-        destination = target / file.parent.name / file.name
+        files += [record_path(source / weight.file), source / weight.file]
+    for file in files:
+        destination = target / file.relative_to(source)
         destination.parent.mkdir(parents=True, exist_ok=True)
         replace_file(file, destination)
 
 
 def _empty(folder: Path) -> None:
-    """Remove everything in a folder of new weights but unfinished downloads."""
-    for path in sorted(folder.rglob("*"), reverse=True):
+    """Remove a folder of new weights with everything in it but unfinished downloads."""
+    for path in [*sorted(folder.rglob("*"), reverse=True), folder]:
         if path.is_dir() and not path.is_symlink():
             if not any(path.iterdir()):
                 path.rmdir()
         elif not path.name.endswith(UNFINISHED):
-            path.unlink()
-    if not any(folder.iterdir()):
-        shutil.rmtree(folder, ignore_errors=True)
+            path.unlink(missing_ok=True)
+
+
+# Reference vectors
+
+
+def check_encoder(spec: EncoderSpec, *, device: str = "cpu") -> Iterator[str]:
+    """Compare an encoder with its reference vectors; yield lines for people.
+
+    Raises
+    ------
+    InputError
+        If a vector differs from its reference.
+    """
+    yield from check_vectors(spec, compute_vectors(spec, device=device))
+
+
+def check_vectors(spec: EncoderSpec, vectors: Vectors) -> Iterator[str]:
+    """Compare the vectors of the test sounds with the references; yield lines for people."""
+    digest = hashlib.sha256()
+    for vector in vectors.values():
+        digest.update(np.round(vector, DECIMALS).tobytes())
+    checksum = digest.hexdigest()[:16]
+    yield f"{spec.name}: checksum of its vectors, to {DECIMALS} decimals: {checksum}"
+    tolerance = TOLERANCE
+    if spec.weights and platform.machine() not in REFERENCE_PROCESSORS:
+        tolerance = OTHER_PROCESSOR_TOLERANCE
+    references = read_references(spec)
+    for name, reference in references.items():
+        largest = np.abs(reference).max()
+        difference = np.abs(vectors[name] - reference).max() / largest
+        if not difference <= tolerance:
+            raise InputError(
+                f"{spec.name}: its vector for {name} differs from the reference by "
+                f"{difference:.1g} of the largest value (allowed: {tolerance:g}); "
+                "get the weights again, or compare versions of its runtime"
+            )
+        yield f"{name}: correct to {difference:.1g} of the largest value"
+    if not references:
+        yield (
+            "no reference vectors for these options: "
+            "compare the checksum with the one of another machine"
+        )
+
+
+def compute_vectors(spec: EncoderSpec, *, device: str = "cpu") -> Vectors:
+    """Return the vectors of the test sounds."""
+    encoder = open_encoder(spec, device=device)
+    vectors = {}
+    for name, sound in make_test_sounds().items():
+        prepared = encoder.prepare(sound, RATE_HZ)
+        output = encoder.encode([prepared])[0]
+        vectors[name] = encoder.pool(prepared, output)
+    return vectors
+
+
+def make_test_sounds() -> Vectors:
+    """Return sounds that are the same on every machine: a tone, a sweep, clicks and noise."""
+    n = np.arange(RATE_HZ * SECONDS)
+    time_s = n / RATE_HZ
+    sounds = {
+        "tone": np.sin(2 * np.pi * 440 * time_s),
+        "sweep": np.sin(2 * np.pi * (50 + 250 * time_s) * time_s),
+        "clicks": (n % 4000 == 0).astype(np.float64),
+        "noise": np.sin(1e4 * np.sin(1e4 * n)),
+    }
+    return {name: (0.5 * sound).astype(np.float32) for name, sound in sounds.items()}
+
+
+def read_references(spec: EncoderSpec) -> Vectors:
+    """Return the reference vectors of an encoder; none if its options are not the defaults."""
+    path = files("callshot.encoders") / "references" / f"{spec.name}.npz"
+    if not path.is_file():
+        return {}
+    if spec.all_options() != find_encoder(spec.name).all_options():
+        return {}
+    with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as arrays:
+        return dict(arrays)

@@ -19,7 +19,7 @@ import numpy as np
 from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.store import audio_key
 from callshot.encoders.validation import Float32Array, Model
-from callshot.encoders.weights.weight_files import (
+from callshot.encoders.weights import (
     Weight,
     derive_file,
     find_weight,

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from callshot.encoders.pooling import POOLINGS
-from callshot.encoders.weights.weight_files import Weight
+from callshot.encoders.weights import Weight
 from callshot.encoders.windows import WindowOptions
 from callshot.errors import OptionError, check_choice, check_whole_number, suggest
 

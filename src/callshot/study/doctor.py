@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from callshot.encoders.availability import PACKAGES, list_status
 from callshot.encoders.embed import default_store, default_threads
+from callshot.encoders.install import PACKAGES, list_status
 from callshot.errors import CallshotError, count_text
 from callshot.files import error_reason, find_existing, why_not_writable
 from callshot.storage import home

@@ -10,8 +10,8 @@ from pathlib import Path
 from callshot.corpus.annotations import AnnotationOptions
 from callshot.corpus.options import PAPER_MINIMUM_S, Corpus
 from callshot.corpus.segments import check_any_segments
-from callshot.encoders.availability import encoder_status
 from callshot.encoders.catalogue import find_encoder
+from callshot.encoders.install import encoder_status
 from callshot.errors import InputError, OptionError, count_text
 from callshot.fewshot.folds import DEFAULT_FOLDS
 from callshot.files import write_atomic

@@ -27,7 +27,7 @@ from callshot.corpus.options import (
     find_corpus,
     make_annotation_options,
 )
-from callshot.encoders.availability import encoder_status
+from callshot.encoders.install import encoder_status
 from callshot.encoders.joined_encoder import (
     JoinedEncoder,
     check_title,

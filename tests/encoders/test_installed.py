@@ -10,8 +10,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from callshot.encoders import availability
-from callshot.encoders.availability import (
+from callshot.encoders import install
+from callshot.encoders.catalogue import ENCODERS, find_encoder
+from callshot.encoders.hubert import TORCH_EXTRA
+from callshot.encoders.install import (
     PACKAGES,
     check_encoder,
     encoder_status,
@@ -20,10 +22,8 @@ from callshot.encoders.availability import (
     make_test_sounds,
     read_references,
 )
-from callshot.encoders.catalogue import ENCODERS, find_encoder
-from callshot.encoders.hubert import TORCH_EXTRA
 from callshot.encoders.perch import TENSORFLOW_EXTRA
-from callshot.encoders.weights.weight_files import find_weight
+from callshot.encoders.weights import find_weight
 from callshot.errors import InputError
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
@@ -37,7 +37,7 @@ def test_the_status_lists_missing_packages_and_weights(monkeypatch, tmp_path):
     statuses = {status.name: status for status in list_status()}
     assert statuses["mfcc"].needs == statuses["random"].needs == ()
     assert "callshot encoders get birdnet-v2.4" in statuses["birdnet-v2.4"].needs
-    monkeypatch.setattr(availability, "find_spec", lambda name: None)
+    monkeypatch.setattr(install, "find_spec", lambda name: None)
     assert (
         encoder_status(find_encoder("perch-v2")).needs[0]
         == "pip install 'callshot[onnx]'"
@@ -68,9 +68,9 @@ def test_weights_for_torch_need_torch_unless_the_others_are_there(
     def find_package(name):
         return None if name == "torch" else name
 
-    monkeypatch.setattr(availability, "find_weight", find_file)
-    monkeypatch.setattr(availability, "weight_sha256", lambda name, weight: "abc")
-    monkeypatch.setattr(availability, "find_spec", find_package)
+    monkeypatch.setattr(install, "find_weight", find_file)
+    monkeypatch.setattr(install, "weight_sha256", lambda name, weight: "abc")
+    monkeypatch.setattr(install, "find_spec", find_package)
     assert encoder_status(spec).needs == ("callshot encoders get hubert-base-l3",)
     files.add("model.safetensors")
     assert encoder_status(spec).needs == (f"pip install 'callshot[{TORCH_EXTRA}]'",)
@@ -102,7 +102,7 @@ def test_every_extra_in_a_message_can_be_installed():
 
 def test_listing_encoders_imports_no_framework_and_writes_nothing(tmp_path):
     code = (
-        "import sys; from callshot.encoders.availability import list_status; list_status();"
+        "import sys; from callshot.encoders.install import list_status; list_status();"
         "frameworks = {'onnxruntime', 'onnx', 'torch', 'tensorflow', 'ai_edge_litert', 'numba'};"
         "print(*frameworks & set(sys.modules))"
     )
@@ -147,7 +147,7 @@ def test_a_vector_that_differs_from_its_reference_is_an_error(monkeypatch):
     wrong = {
         name: vector + np.float32(1) for name, vector in read_references(spec).items()
     }
-    monkeypatch.setattr(availability, "read_references", lambda spec: wrong)
+    monkeypatch.setattr(install, "read_references", lambda spec: wrong)
     with pytest.raises(
         InputError, match="its vector for tone differs from the reference by"
     ):

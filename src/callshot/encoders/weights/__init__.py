@@ -1,1 +1,0 @@
-"""Weight files: find, download, import and verify them."""
