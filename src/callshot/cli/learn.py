@@ -18,12 +18,12 @@ from callshot.cli.options import (
     parse_pairs,
 )
 from callshot.errors import OptionError, count_text, printable
+from callshot.storage import to_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from callshot.detection.examples import LearningOptions
-    from callshot.detection.learn import LearningResult
+    from callshot.detection.learn import LearningOptions, LearningResult
     from callshot.encoders.embed import EmbedOptions
     from callshot.records import Progress, Reject
 
@@ -148,8 +148,8 @@ def learn(
 
     Example: callshot learn recordings -a selections --encoder birdnet-v2.4 --out calls.npz
     """
-    from callshot.detection.examples import LearningOptions
-    from callshot.detection.learn import learn_files
+    from callshot.detection.learn import LearningOptions, learn_examples
+    from callshot.detection.model import check_model_path
 
     review, add = _find_review(examples, add)
     options = LearningOptions(
@@ -170,7 +170,9 @@ def learn(
             result = _learn_review(review, out, name, options, embedding, **more)
         else:
             assert examples is not None  # otherwise there is a review
-            result = learn_files(examples, out, name, options, embedding, **more)
+            check_model_path(to_path(out))
+            result = learn_examples(examples, name, options, embedding, **more)
+            result.write(out)
     if not quiet:
         _print_result(result, out)
     report_left_out(result.rejects, "example", "")
@@ -232,7 +234,7 @@ def _learn_review(
     progress: "Progress",
 ) -> "LearningResult":
     """Learn from a review, which has annotations of its own, and settings if it has a model."""
-    from callshot.detection.examples import LearningOptions
+    from callshot.detection.learn import LearningOptions
     from callshot.review.learn_review import learn_review_files
 
     if add is not None and options != LearningOptions(

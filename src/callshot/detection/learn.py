@@ -1,32 +1,47 @@
-"""Examples and an encoder → a model; or a model and more examples → a larger one."""
+"""Examples and an encoder → a model; or a model and more examples → a larger one.
+
+Read the examples and what is background; embed both (`examples.py`); keep the audio of examples, or
+mix it into the background of a site (`mix_examples.py`); make a model (`model.py`).
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from callshot.corpus.options import Renames, make_annotation_options
+from callshot.corpus.annotations import AnnotationOptions
+from callshot.corpus.options import (
+    Renames,
+    SegmentationOptions,
+    make_annotation_options,
+)
+from callshot.corpus.recordings import find_recordings, probe_recordings
+from callshot.corpus.segment_table import describe_inputs, read_segments
+from callshot.corpus.segments import check_any_segments, segment_corpus
+from callshot.detection.background import (
+    ANNOTATED,
+    UNLABELLED,
+    WITHOUT_CALLS,
+    BackgroundRecording,
+    Span,
+)
 from callshot.detection.examples import (
-    BackgroundAudio,
-    Calls,
-    EmbeddedCalls,
-    LearningOptions,
     check_unscaled,
+    cut_background,
     default_window_s,
     embed_background,
     embed_calls,
     find_grid,
-    read_background,
-    read_calls,
+    find_window_starts,
 )
+from callshot.detection.index.clock import find_place
 from callshot.detection.mix_examples import embed_mixed_examples, read_clips
 from callshot.detection.model import (
+    RECORDING,
     SEGMENT,
     AudioSettings,
-    Clips,
     Model,
     Provenance,
     check_fingerprint,
-    check_model_path,
     check_settings,
     load_model,
     make_model,
@@ -36,19 +51,65 @@ from callshot.detection.model import (
 )
 from callshot.detection.model_summary import describe_few_windows
 from callshot.encoders.embed import EmbedOptions, replace_auto_speed
-from callshot.encoders.joined_encoder import (
-    JoinedEncoder,
-    find_joined_encoder,
-)
-from callshot.encoders.spec import format_options
-from callshot.errors import OptionError
+from callshot.encoders.joined_encoder import JoinedEncoder, find_joined_encoder
+from callshot.encoders.spec import EncoderSpec, format_options
+from callshot.errors import InputError, OptionError
+from callshot.files import explain_unreadable, sha256_file
 from callshot.records import (
     Progress,
     Reject,
+    Segmentation,
     no_progress,
     scale_progress,
 )
-from callshot.storage import to_path
+from callshot.spans import Spans
+from callshot.storage import know_files, to_path
+
+TABLE_SUFFIX = ".parquet"
+AUTO = "auto"
+NONE = "none"
+WINDOWS_S = (0.01, 3600.0)
+
+
+@dataclass(frozen=True)
+class LearningOptions:
+    """How annotations and audio are read; None means that of the model that is added to.
+
+    annotations, format, annotation_options  as in `callshot segment`
+    window_s                    for encoders without a window; by default the median of the calls
+    channel                     "first", "mean", or the number of a channel
+    source_rate_hz              true rate of time-expanded recordings
+    background                  "auto": windows of annotated recordings that no annotation touches;
+                                "none"; or a folder of recordings without calls
+    site                        recordings in whose background examples are mixed
+    """
+
+    annotations: Path | None = None
+    format: str = "auto"
+    annotation_options: AnnotationOptions | None = None
+    window_s: float | None = None
+    channel: str | None = None
+    source_rate_hz: float | None = None
+    background: str = AUTO
+    site: Path | None = None
+
+    def __post_init__(self) -> None:
+        shortest, longest = WINDOWS_S
+        if self.window_s is not None and not shortest <= self.window_s <= longest:
+            raise OptionError(
+                f"window: expected {shortest:g} to {longest:g} s, got {self.window_s}"
+            )
+
+    def on_top_of(self, settings: AudioSettings) -> "LearningOptions":
+        """Return the options, with the settings of a model where none is given."""
+        if settings.source == SEGMENT:
+            return self
+        names = ("window_s", "source_rate_hz")
+        inherited = {name: getattr(settings, name) for name in names}
+        inherited["channel"] = settings.channel_rule
+        values = {name: getattr(self, name) for name in inherited}
+        changes = {name: value for name, value in values.items() if value is not None}
+        return replace(self, **inherited | changes)
 
 
 @dataclass(frozen=True)
@@ -144,81 +205,66 @@ def learn(
     >>> learn(folder, "mfcc", store=folder / "store").model.classes
     ('roar', 'rumble')
     """
-    annotation_options = make_annotation_options(
-        columns=columns,
-        tiers=tiers,
-        label=label,
-        rename=rename,
-        time_unit=time_unit,
-        follow_links=follow_links,
-    )
     options = LearningOptions(
         annotations=None if annotations is None else to_path(annotations),
         format=format,
-        annotation_options=annotation_options,
+        annotation_options=make_annotation_options(
+            columns=columns,
+            tiers=tiers,
+            label=label,
+            rename=rename,
+            time_unit=time_unit,
+            follow_links=follow_links,
+        ),
         window_s=window_s,
         channel=channel,
         source_rate_hz=source_rate_hz,
         background=str(background),
         site=None if site is None else to_path(site),
     )
-    texts = format_options(encoder_options)
+    embedding = EmbedOptions(format_options(encoder_options), store, device, threads)
     return learn_examples(
-        to_path(examples),
-        encoder,
-        options,
-        EmbedOptions(texts, store, device, threads),
-        add=None if add is None else to_path(add),
-        progress=progress,
-    )
-
-
-def learn_files(
-    examples: Path,
-    out: Path,
-    encoder: str | None,
-    options: LearningOptions,
-    embedding: EmbedOptions,
-    *,
-    add: Path | None = None,
-    progress: Progress = no_progress,
-) -> LearningResult:
-    """Learn a model and write it."""
-    examples = to_path(examples)
-    out = to_path(out)
-    check_model_path(out)
-    result = learn_examples(
         examples, encoder, options, embedding, add=add, progress=progress
     )
-    result.write(out)
-    return result
 
 
 def learn_examples(
-    examples: Path,
+    examples: Path | str,
     encoder: str | None,
     options: LearningOptions,
     embedding: EmbedOptions,
     *,
-    add: Path | None = None,
+    add: Path | str | None = None,
     progress: Progress = no_progress,
 ) -> LearningResult:
     """Learn a model, or add examples to one; see `learn`."""
     earlier = None if add is None else load_model(add)
-    requested_encoder = find_joined_encoder(
-        _choose_encoder(encoder, earlier), embedding.encoder_options
-    )
     if earlier is not None:
+        encoder = encoder or earlier.encoder
         options = options.on_top_of(earlier.settings)
-    calls = read_calls(examples, options)
+    if encoder is None:
+        raise OptionError(
+            "encoder: name one, such as --encoder mfcc; see callshot encoders"
+        )
+    requested_encoder = find_joined_encoder(encoder, embedding.encoder_options)
+    calls = read_calls(to_path(examples), options)
     joined_encoder = replace_auto_speed(requested_encoder, calls.spans)
+    check_unscaled(joined_encoder)
     settings = _complete_settings(calls, joined_encoder, options)
     fingerprint = plain_fingerprint(joined_encoder, embedding.device)
     if earlier is not None:
         check_fingerprint(earlier, joined_encoder.name, fingerprint)
         check_settings(earlier, settings, str(examples))
-    audio = read_background(calls, joined_encoder, settings, options)
-    share = _share_of_calls(calls, audio)
+
+    # Segments as they were cut, and joined encoders, are not scanned: background has no use there.
+    spec = joined_encoder.specs[0]
+    can_scan = settings.source == RECORDING and len(joined_encoder.specs) == 1
+    recordings = None
+    background = None
+    windows = Spans.from_rows([])
+    if can_scan:
+        recordings, windows = find_background(calls, spec, settings, options)
+    share = len(calls.spans) / (len(calls.spans) + len(windows))
     embedded = embed_calls(
         calls.spans,
         joined_encoder,
@@ -227,11 +273,20 @@ def learn_examples(
         refuse_silence=True,
         progress=scale_progress(progress, share),
     )
-    background = None
-    if audio is not None:
-        rest = scale_progress(progress, 1 - share)
-        background = embed_background(audio, joined_encoder, settings, embedding, rest)
-    clips = _read_clips(embedded, joined_encoder, settings)
+    if recordings is not None:
+        device = joined_encoder.device(spec, embedding.device)
+        background = embed_background(
+            recordings,
+            windows,
+            spec,
+            settings,
+            replace(embedding, device=device),
+            scale_progress(progress, 1 - share),
+        )
+
+    clips = None
+    if can_scan:
+        clips = read_clips(embedded.calls, find_grid(spec, settings), settings)
     vectors = embedded.vectors
     if options.site is not None:
         vectors = embed_mixed_examples(
@@ -247,42 +302,15 @@ def learn_examples(
         background=background,
         clips=clips,
     )
-    return _make_result(model, earlier, calls, embedded)
-
-
-def _share_of_calls(calls: Calls, background: BackgroundAudio | None) -> float:
-    """Return how much of the embedding is that of the calls."""
-    count = len(calls.spans)
-    if background is None:
-        return 1.0
-    return count / (count + background.windows)
-
-
-def _make_result(
-    model: Model, earlier: Model | None, calls: Calls, embedded_calls: EmbeddedCalls
-) -> LearningResult:
-    """Return a model, merged with an earlier one, and what became of the examples."""
     new = len(model.examples)
     if earlier is not None:
         model = merge_models(earlier, model)
         new = len(model.examples) - len(earlier.examples)
-    rejects = [*calls.rejects, *embedded_calls.rejects]
-    notes = [*embedded_calls.notes, *_describe_background(model)]
+    rejects = [*calls.rejects, *embedded.rejects]
+    notes = [*embedded.notes, *_describe_background(model)]
     if calls.segmentation is not None:
         notes = [*calls.segmentation.notes, *notes]
     return LearningResult(model, new, rejects, notes)
-
-
-def _read_clips(
-    embedded_calls: EmbeddedCalls,
-    joined_encoder: JoinedEncoder,
-    settings: AudioSettings,
-) -> Clips | None:
-    """Return the audio of examples; None for models that cannot be used in a scan."""
-    if settings.source == SEGMENT or len(joined_encoder.specs) > 1:
-        return None
-    grid = find_grid(joined_encoder.specs[0], settings)
-    return read_clips(embedded_calls.calls, grid, settings)
 
 
 def _describe_background(model: Model) -> list[str]:
@@ -298,21 +326,102 @@ def _describe_background(model: Model) -> list[str]:
     ]
 
 
-def _choose_encoder(name: str | None, earlier: Model | None) -> str:
-    if name is not None:
-        return name
-    if earlier is not None:
-        return earlier.encoder
-    raise OptionError(
-        "encoder: name one, such as --encoder mfcc; see callshot encoders"
+@dataclass(frozen=True)
+class Calls:
+    """Labelled calls, how their audio is cut, and the files that they come from.
+
+    inputs        role, file and sha256 of each file
+    segmentation  all annotations, also those that are no examples; None for a table
+    """
+
+    spans: Spans
+    settings: AudioSettings
+    rejects: Sequence[Reject]
+    inputs: tuple[tuple[str, str, str], ...]
+    segmentation: Segmentation | None = None
+
+
+def read_calls(examples: Path, options: LearningOptions) -> Calls:
+    """Read the examples of recordings with annotations, of a folder per label, or of a table."""
+    if examples.suffix == TABLE_SUFFIX:
+        return _read_table(examples, options)
+    segmentation = SegmentationOptions(
+        min_length_s=0.0,
+        channel=options.channel or "first",
+        source_rate_hz=options.source_rate_hz,
     )
+    result = segment_corpus(
+        examples,
+        options.annotations,
+        options=segmentation,
+        format=options.format,
+        annotation_options=options.annotation_options,
+        check=False,
+    )
+    check_any_segments(result)
+    settings = AudioSettings(
+        channel_rule=segmentation.channel, source_rate_hz=options.source_rate_hz
+    )
+    rejects = [*result.rejects, *result.skipped_files]
+    paths = {*result.segments.paths, *result.annotated}
+    root = know_files(to_path(result.audio), sorted(paths))
+    spans = replace(result.segments, root=root, source=str(examples))
+    files = describe_inputs(result, root=root)
+    inputs = sorted((file["role"], file["file"], file["sha256"]) for file in files)
+    return Calls(spans, settings, rejects, tuple(inputs), result)
+
+
+def _read_table(path: Path, options: LearningOptions) -> Calls:
+    """Read the calls of a table of segments, which are embedded as they were cut."""
+    unused_options: dict[str, object] = {
+        "--annotations": options.annotations,
+        "--window": options.window_s,
+        "--channel": options.channel,
+        "--source-rate-hz": options.source_rate_hz,
+    }
+    for name, value in unused_options.items():
+        if value is not None:
+            raise OptionError(
+                f"{name}: {path} is a table of segments, for which this option has no effect; "
+                f"remove {name}"
+            )
+    spans = read_call_table(path)
+    with explain_unreadable(path):
+        inputs = (("segments", path.name, sha256_file(path)),)
+    return Calls(spans, segment_settings(spans), (), inputs)
+
+
+def read_call_table(path: Path, root: Path | None = None) -> Spans:
+    """Read a table of segments; `root` is the folder of the recordings, if it has moved."""
+    table = read_segments(path)
+    if not table:
+        raise InputError(f"{path}: the table has no segments")
+    if root is None and "audio" not in table.metadata:
+        raise OptionError(f"audio: {path} does not name the folder of the recordings")
+    folder = table.root if root is None else root
+    return replace(table, root=know_files(folder, table.paths))
+
+
+def segment_settings(spans: Spans) -> AudioSettings:
+    """Return how the segments of a table were cut, which must be the same for all of them."""
+    names = ("rate_hz", "collar_s", "peak_dbfs", "channel_rule", "source_rate_hz")
+    settings = [
+        AudioSettings(source=SEGMENT, **{name: row[name] for name in names})
+        for row in spans.rows()
+    ]
+    for row, other in enumerate(settings, start=1):
+        if other != settings[0]:
+            raise InputError(
+                f"{spans.source}: row {row}: expected segments cut as in row 1, got another "
+                "rate_hz, collar_s, peak_dbfs, channel_rule or source_rate_hz"
+            )
+    return settings[0]
 
 
 def _complete_settings(
     calls: Calls, joined_encoder: JoinedEncoder, options: LearningOptions
 ) -> AudioSettings:
     """Return the settings with the length of a window, if an encoder has none of its own."""
-    check_unscaled(joined_encoder)
     if calls.settings.source == SEGMENT:
         return calls.settings
     window_s = options.window_s
@@ -325,3 +434,66 @@ def _complete_settings(
     if window_s is None:
         window_s = default_window_s(calls.spans)
     return replace(calls.settings, window_s=window_s)
+
+
+def find_background(
+    calls: Calls, spec: EncoderSpec, settings: AudioSettings, options: LearningOptions
+) -> tuple[list[BackgroundRecording] | None, Spans]:
+    """Return the recordings that options ask for, and their windows that may be background.
+
+    None if there are no such recordings.
+    """
+    nothing = Spans.from_rows([])
+    calls_s: dict[str, set[Span]] = {}
+    checksums = {file: sha256 for _, file, sha256 in calls.inputs}
+    if options.background == NONE:
+        return None, nothing
+    if options.background != AUTO or options.site is not None:
+        origin = WITHOUT_CALLS if options.background != AUTO else UNLABELLED
+        folder = options.site
+        if options.background != AUTO:
+            folder = to_path(options.background)
+        assert folder is not None  # one of the two is given
+        library = find_recordings(folder)
+        root = library.root
+        readable, errors = probe_recordings(
+            library, settings.source_rate_hz, no_progress
+        )
+        recordings = list(readable.values())
+        checksums = {}
+        if not recordings:
+            reason = next(iter(errors.values()), "no recordings in this folder")
+            raise InputError(f"background: {folder}: {reason}")
+    elif calls.segmentation is not None:
+        origin = ANNOTATED
+        root = calls.spans.root
+        calls_s = {path: set() for path in calls.segmentation.annotated}
+        annotated = calls.segmentation.calls.frame.select("path", "start_s", "end_s")
+        for path, start_s, end_s in annotated.iter_rows():
+            calls_s.setdefault(path, set()).add((start_s, end_s))
+        recordings = [
+            recording
+            for recording in calls.segmentation.recordings
+            if recording.path in calls_s
+        ]
+    else:
+        return None, nothing
+    grid = find_grid(spec, settings)
+    descriptions = []
+    for recording in recordings:
+        path = root / recording.path
+        sha256 = checksums.get(recording.path)
+        if sha256 is None:
+            with explain_unreadable(path):
+                sha256 = sha256_file(path)
+        descriptions.append(
+            BackgroundRecording(
+                sha256=sha256,
+                windows=len(find_window_starts(recording, grid)),
+                calls_s=tuple(sorted(calls_s.get(recording.path, ()))),
+                origin=origin,
+                place=find_place(recording.path),
+            )
+        )
+    windows = cut_background(recordings, descriptions, root, grid)
+    return descriptions, windows.with_columns(channel_rule=settings.channel_rule)

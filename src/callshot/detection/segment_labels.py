@@ -8,11 +8,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from callshot.detection.examples import (
-    embed_calls,
-    read_call_table,
-    segment_settings,
-)
+from callshot.detection.examples import embed_calls
+from callshot.detection.learn import read_call_table, segment_settings
 from callshot.detection.model import (
     SEGMENT,
     Model,

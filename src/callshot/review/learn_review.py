@@ -6,8 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from callshot.detection.examples import AUTO, NONE, LearningOptions
-from callshot.detection.learn import LearningResult, learn_examples
+from callshot.detection.learn import (
+    AUTO,
+    NONE,
+    LearningOptions,
+    LearningResult,
+    learn_examples,
+)
 from callshot.detection.model import Model, check_model_path, load_model, merge_models
 from callshot.encoders.embed import EmbedOptions
 from callshot.encoders.joined_encoder import find_joined_encoder
