@@ -41,7 +41,7 @@ from callshot.baselines.logistic_per_k import (
     sweep_logistic,
 )
 from callshot.baselines.scoring import measure
-from callshot.fewshot.crossover import find_crossovers
+from callshot.fewshot.differences import find_crossovers
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import choose_folds, count_classes

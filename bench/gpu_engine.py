@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.classifiers import CLASSIFIERS
-from callshot.fewshot.device import Gpu, choose_device
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import Episodes, make_splits
+from callshot.fewshot.gpu.device import Gpu, choose_device
+from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import sweep
 from callshot.records.frames import summarise_samples

@@ -27,11 +27,11 @@ from callshot.baselines.logistic_per_k import (
     support_rows,
     sweep_logistic,
 )
-from callshot.fewshot.accumulate import MetricSums
-from callshot.fewshot.device import Gpu, choose_device
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import Episodes, make_split, plan_episodes
 from callshot.fewshot.folds import choose_folds, count_classes
+from callshot.fewshot.gpu.device import Gpu, choose_device
+from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.protocol import Protocol
 from callshot.records import FloatArray, IntArray
 from callshot.tables.embedding_tables import read_table

@@ -13,7 +13,7 @@ from callshot.baselines.logistic import score_logistic
 from callshot.baselines.logistic_per_k import sweep_logistic
 from callshot.baselines.scoring import measure
 from callshot.fewshot.classifiers import CLASSIFIERS
-from callshot.fewshot.crossover import add_baselines
+from callshot.fewshot.differences import add_baselines
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.summary import SweepSummary

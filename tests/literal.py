@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.covariance import LedoitWolf
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from callshot.fewshot import reference, reference_streams
+from callshot.fewshot import reference
 
 
 def key(text):
@@ -21,8 +21,8 @@ def key(text):
 
 def pick_draw(seed, segment_key, sample, draws):
     """The draw that a bootstrap sample takes for a query."""
-    return reference_streams.below(
-        reference_streams.make_stream(seed, "bootstrap", segment_key), sample, draws
+    return reference.below(
+        reference.make_stream(seed, "bootstrap", segment_key), sample, draws
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from callshot.fewshot.crossover import find_crossovers
+from callshot.fewshot.differences import find_crossovers
 from callshot.records import (
     ClassCount,
     CorpusResults,

@@ -372,7 +372,7 @@ def test_without_a_terminal_there_are_plain_lines_and_with_quiet_none(
 
 
 def test_evaluate_says_which_device_it_used(table, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("callshot.fewshot.device.has_driver", lambda: False)
+    monkeypatch.setattr("callshot.fewshot.gpu.device.has_driver", lambda: False)
     line = "evaluated on the CPU: no NVIDIA driver was found"
     for device in ("auto", "cuda", "cpu"):
         out = tmp_path / device

@@ -46,7 +46,7 @@ def test_the_page_of_columns_has_every_schema(generated):
 def test_the_page_on_python_has_every_public_function(generated):
     page = generated.make_pages()["python.md"]
     assert "::: callshot.api.evaluate\n" in page
-    assert "::: callshot.fewshot.estimator.CentroidClassifier" in page
+    assert "::: callshot.fewshot.centroid.CentroidClassifier" in page
 
 
 def test_pages_link_to_no_file_outside_the_site(generated):

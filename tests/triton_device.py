@@ -5,7 +5,7 @@ import numpy as np
 import torch
 import triton  # noqa: F401  # tests are skipped without it
 
-from callshot.fewshot.device import Gpu
+from callshot.fewshot.gpu.device import Gpu
 from callshot.fewshot.kernels import fma
 
 HAS_GPU = torch.cuda.is_available()

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from callshot.distributed.connect import open_cluster
     from callshot.encoders.install import list_encoders
     from callshot.errors import CallshotError
-    from callshot.fewshot.estimator import CentroidClassifier
+    from callshot.fewshot.centroid import CentroidClassifier
     from callshot.fewshot.folds import check_folds, make_folds
     from callshot.fewshot.label_budget import labels_for_target
     from callshot.fewshot.protocol import Protocol
@@ -62,7 +62,7 @@ _MODULES = {
     "BaselineOptions": "baselines.options",
     "BaselineResults": "baselines.run",
     "CallshotError": "errors",
-    "CentroidClassifier": "fewshot.estimator",
+    "CentroidClassifier": "fewshot.centroid",
     "DetectionScores": "detection.score",
     "Embeddings": "records",
     "Evaluation": "records",

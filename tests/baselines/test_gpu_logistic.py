@@ -21,7 +21,7 @@ torch = pytest.importorskip("torch")
 from callshot.baselines.gpu_logistic import GpuTrainer  # noqa: E402
 from callshot.baselines.kernels.batched_objective import padded  # noqa: E402
 from callshot.baselines.kernels.batched_solver import BatchedSolver  # noqa: E402
-from callshot.fewshot.device import Gpu  # noqa: E402
+from callshot.fewshot.gpu.device import Gpu  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 SHOTS = np.array([1, 2, 4, 9])

@@ -25,14 +25,14 @@ from callshot.fewshot.classifiers import (
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import make_split, make_splits
 from callshot.fewshot.evaluate import evaluate_tables
-from callshot.fewshot.per_query_resampling import score_queries
-from callshot.fewshot.shared_resampling import (
+from callshot.fewshot.single_episode import rerun_episode
+from callshot.fewshot.sweep import (
     fold_products,
     pool_evidence,
+    score_queries,
     shared_evidence,
+    sweep,
 )
-from callshot.fewshot.single_episode import rerun_episode
-from callshot.fewshot.sweep import sweep
 from callshot.records import METRICS, Embeddings
 from callshot.tables.embedding_tables import write_table
 from corpora import (

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callshot.fewshot.crossover import find_crossovers
-from callshot.fewshot.differences import MIN_SAMPLES, ROUNDING
+from callshot.fewshot.differences import MIN_SAMPLES, ROUNDING, find_crossovers
 from callshot.records.frames import values_frame
 from corpus_results import make_baselines
 from literal import literal_intervals

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from callshot.errors import OptionError
-from callshot.fewshot import device
-from callshot.fewshot.device import Choice, Gpu, choose_device, gpu_if_large_enough
 from callshot.fewshot.evaluate import evaluate_tables
+from callshot.fewshot.gpu import device
+from callshot.fewshot.gpu.device import Choice, Gpu, choose_device, gpu_if_large_enough
 from callshot.fewshot.protocol import Protocol
 from corpora import episodes_of, folds_of, random_corpus
 
@@ -144,7 +144,8 @@ def test_running_out_of_memory_gives_the_numbers_of_the_cpu(monkeypatch):
     def fail(*arguments):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    from callshot.fewshot import gpu_sweep, sweep_on_cluster
+    from callshot.fewshot import sweep_on_cluster
+    from callshot.fewshot.gpu import sweep as gpu_sweep
 
     table = random_corpus(3, size=2)
     folds = folds_of(table)

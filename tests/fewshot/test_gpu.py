@@ -17,12 +17,12 @@ from corpora import corpora, episodes_of, random_corpus, repeat_vectors
 triton_device = pytest.importorskip("triton_device")
 torch = pytest.importorskip("torch")
 
-from callshot.fewshot import gpu_supports  # noqa: E402
-from callshot.fewshot.device import Gpu  # noqa: E402
+from callshot.fewshot.gpu import supports as products  # noqa: E402
+from callshot.fewshot.gpu import sweep as gpu_supports  # noqa: E402
+from callshot.fewshot.gpu.device import Gpu  # noqa: E402
+from callshot.fewshot.gpu.draws import bootstrap_picks  # noqa: E402
+from callshot.fewshot.gpu.scores import to_scores  # noqa: E402
 from callshot.fewshot.kernels import scores, streams  # noqa: E402
-from callshot.fewshot.kernels.gpu import products  # noqa: E402
-from callshot.fewshot.kernels.gpu.draws import bootstrap_picks  # noqa: E402
-from callshot.fewshot.kernels.gpu.scores import to_scores  # noqa: E402
 
 # Lanes beyond the last one compute on anything.
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")

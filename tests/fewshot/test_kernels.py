@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from scipy.special import logsumexp
 
 import literal
-from callshot.fewshot import reference, reference_streams
+from callshot.fewshot import reference
 from callshot.fewshot.centroid import log_odds, softmax
-from callshot.fewshot.kernels import bootstrap, ranks, streams
+from callshot.fewshot.kernels import ranks, streams
 from callshot.fewshot.metrics import harmonic_numbers
 
 finite = st.floats(-500, 500)
@@ -24,9 +24,9 @@ def test_streams_are_those_of_the_reference_bit_for_bit(text, word, position, n)
     assert int(streams.key(text)) == literal.key(text)
     assert int(streams.purpose_key(7, text)) == literal.key(f"callshot/7/{text}")
     stream = streams.make_stream(7, text, word)
-    assert int(stream) == reference_streams.make_stream(7, text, word)
+    assert int(stream) == reference.make_stream(7, text, word)
     pick = streams.below(stream, np.uint64(position), np.uint64(n))
-    assert int(pick) == reference_streams.below(int(stream), position, n)
+    assert int(pick) == reference.below(int(stream), position, n)
 
 
 def test_streams_fill_their_range_evenly():
@@ -52,7 +52,7 @@ def test_bootstrap_picks_are_a_hash_of_the_query_and_the_sample():
 def test_a_shared_support_is_the_first_of_one_order_outside_the_fold(sampler):
     fold = np.array([0, 1, 2, 0, 1, 2, -1, 0])
     for number in range(20):
-        stream = reference_streams.make_stream(3, "shared", number, literal.key("roar"))
+        stream = reference.make_stream(3, "shared", number, literal.key("roar"))
         for query_fold in range(3):
             chosen = np.zeros(4, np.uint64)
             outside = fold != query_fold
@@ -129,9 +129,7 @@ def test_every_sample_of_a_class_has_scikit_learns_ap_and_auroc(shape, share, dt
         if not anchor.any() or (ties and not positive):
             continue
         codes = ranks.Codes(code, np.flatnonzero(anchor), positive, ties > 0)
-        bootstrap.sample_class(
-            codes, draws, picks, harmonic_numbers(queries), ap, auroc
-        )
+        ranks.sample_class(codes, draws, picks, harmonic_numbers(queries), ap, auroc)
         for b in range(5):
             sample = scores[np.arange(queries), picks[:, b]]
             golden = literal.ranking_metrics(sample, relevant)

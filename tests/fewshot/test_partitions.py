@@ -10,7 +10,7 @@ from callshot import Embeddings, Protocol
 from callshot.errors import OptionError
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.folds import check_no_leak, count_classes, make_folds
-from callshot.fewshot.partitions import (
+from callshot.fewshot.variation import (
     describe_repetition,
     make_partition,
     order_encoders,

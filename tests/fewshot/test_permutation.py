@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import literal
-from callshot.fewshot import permutation, reference, reference_streams
+from callshot.fewshot import permutation, reference
 from callshot.fewshot.classifiers import CLASSIFIERS
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.evaluate import evaluate_tables
@@ -55,7 +55,7 @@ def permute_table(table, seed, number):
     rows = [row for row, name in enumerate(table.label) if name in classes]
 
     def word(recording):
-        return reference_streams.make_stream(
+        return reference.make_stream(
             seed, "permutation", number, literal.key(recording)
         )
 

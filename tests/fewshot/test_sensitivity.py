@@ -11,13 +11,13 @@ from callshot import Embeddings, Protocol
 from callshot.errors import OptionError
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.evaluate import evaluate_tables
-from callshot.fewshot.sensitivity import (
+from callshot.fewshot.sweep import sweep_weighted
+from callshot.fewshot.variation import (
     cross_samples,
     describe_sensitivity,
     sensitivity_frames,
     variance_components,
 )
-from callshot.fewshot.sweep import sweep_weighted
 from callshot.records.frames import SENSITIVITY, SENSITIVITY_MEANS
 from corpora import episodes_of
 from literal_total import literal_metrics, literal_support, literal_weights

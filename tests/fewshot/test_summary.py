@@ -7,11 +7,11 @@ import pytest
 
 from callshot import Protocol
 from callshot.fewshot import reference
-from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import make_splits
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.folds import count_classes
+from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.summary import SweepSummary
 from callshot.fewshot.sweep import sweep
 from callshot.records.frames import summarise_samples

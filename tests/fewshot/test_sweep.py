@@ -9,18 +9,19 @@ from hypothesis import strategies as st
 
 import literal
 from callshot.fewshot import engine as engine_module
-from callshot.fewshot import per_query_resampling, reference
-from callshot.fewshot.accumulate import MetricSums
+from callshot.fewshot import reference
+from callshot.fewshot import sweep as sweep_module
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import make_split, make_splits
-from callshot.fewshot.per_query_resampling import (
-    fill_by_rule,
-    score_queries,
-    sweep_per_query,
-)
+from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.summary import chance_levels
-from callshot.fewshot.sweep import sweep
+from callshot.fewshot.sweep import (
+    fill_by_rule,
+    score_queries,
+    sweep,
+    sweep_per_query,
+)
 from callshot.records import METRICS
 from corpora import corpora, episodes_of, random_corpus, repeat_vectors, reverse_rows
 
@@ -110,7 +111,7 @@ def test_sorting_every_sample_gives_the_same_values_as_counting(monkeypatch):
         )
         _, counted = run(table, SMALL, "per-query")
         with monkeypatch.context() as patch:
-            patch.setattr(per_query_resampling, "MANY_ANCHORS", 0)
+            patch.setattr(sweep_module, "MANY_ANCHORS", 0)
             _, by_sort = run(table, SMALL, "per-query")
         check_values_close(counted, by_sort)
         np.testing.assert_array_equal(by_sort.tied, counted.tied)
@@ -152,11 +153,11 @@ def test_the_same_scores_give_the_same_bootstrap_values_as_scikit_learn(
 
 @pytest.mark.parametrize("many", [512, 0], ids=["counted", "sorted"])
 def test_large_codes_take_the_wide_path_and_give_the_same_values(many, monkeypatch):
-    monkeypatch.setattr(per_query_resampling, "MANY_ANCHORS", many)
+    monkeypatch.setattr(sweep_module, "MANY_ANCHORS", many)
     table = random_corpus(31, classes=2, folds=2, size=40, dimensions=4, integers=False)
     with engine_for(table, Protocol(shots=(2,), draws=700, bootstraps=20)) as engine:
         split = make_split(engine.episodes, 0)
-        assert 2 * split.positives.min() * 700 > per_query_resampling.SMALL_CODES
+        assert 2 * split.positives.min() * 700 > sweep_module.SMALL_CODES
         check_bootstrap(engine, split)
 
 
@@ -366,7 +367,7 @@ def test_several_blocks_of_shots_give_the_same_values_as_one(monkeypatch):
     def small_blocks(total, size):
         return engine_module.blocks(total, 2)
 
-    monkeypatch.setattr(per_query_resampling, "blocks", small_blocks)
+    monkeypatch.setattr(sweep_module, "blocks", small_blocks)
     _, cut = run(table, protocol, "per-query")
     check_values_equal(whole, cut)
     np.testing.assert_array_equal(whole.decisions, cut.decisions)

@@ -16,12 +16,13 @@ from callshot.fewshot.engine import open_engine
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.kernels import ranks
 from callshot.fewshot.sweep import (
+    UNIT,
     count_recordings,
+    reweight,
     small_sample_inflation,
     sweep,
     widen_to_prediction,
 )
-from callshot.fewshot.total_resampling import UNIT, reweight
 from callshot.records import METRICS
 from corpora import episodes_of, random_corpus, reverse_rows
 from literal_total import (

@@ -10,11 +10,10 @@ from callshot.errors import InputError, OptionError
 from callshot.fewshot.dataset import Dataset
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.folds import check_tables
-from callshot.fewshot.joined_corpora import find_partner
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.single_episode import rerun_episode
 from callshot.fewshot.sweep import small_sample_inflation, widen_to_prediction
-from callshot.fewshot.transfer import evaluate_transfer, plan_task
+from callshot.fewshot.transfer import evaluate_transfer, find_partner, plan_task
 from callshot.records.frames import value_matrix
 from callshot.report.terminal import describe_transfer
 from corpora import random_corpus

@@ -15,16 +15,17 @@ import polars as pl
 from callshot.baselines.centroid_to_logistic import Refinement
 from callshot.baselines.scoring import Categories, Metrics, measure, measure_outputs
 from callshot.baselines.sequence_batches import BoolArray
-from callshot.fewshot.accumulate import WeightedMetricSums, group_classes
 from callshot.fewshot.dataset import EncoderDataset
 from callshot.fewshot.episodes import Episodes, Split, make_splits
+from callshot.fewshot.metrics import WeightedMetricSums, group_classes
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import (
+    UNIT,
     count_recordings,
+    draw_units,
     small_sample_inflation,
     widen_to_prediction,
 )
-from callshot.fewshot.total_resampling import UNIT, draw_units
 from callshot.records import RANKING_METRICS, FloatArray, IntArray
 from callshot.records.frames import BASELINES, REFINEMENT, concat_frames, make_frame
 

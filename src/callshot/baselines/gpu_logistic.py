@@ -16,20 +16,21 @@ from callshot.baselines.kernels.batched_objective import in_span, padded
 from callshot.baselines.kernels.batched_solver import BatchedSolver
 from callshot.baselines.logistic import CLOSE, check_optimum, score_whole_support
 from callshot.baselines.scoring import Categories
-from callshot.fewshot.accumulate import MetricSums, WeightedMetricSums
 from callshot.fewshot.engine import Engine, blocks
 from callshot.fewshot.episodes import Split
-from callshot.fewshot.gpu_rows import upload
-from callshot.fewshot.gpu_supports import ShotPlan, SupportDrawer
-from callshot.fewshot.gpu_sweep import (
+from callshot.fewshot.gpu.draws import Supports
+from callshot.fewshot.gpu.sweep import (
     GpuMetricSums,
     Scorer,
+    ShotPlan,
+    SupportDrawer,
     sweep_per_query,
     sweep_shared,
     sweep_total,
+    upload,
 )
-from callshot.fewshot.kernels.gpu.draws import Supports
-from callshot.fewshot.total_resampling import Reweighting, reweight
+from callshot.fewshot.metrics import MetricSums, WeightedMetricSums
+from callshot.fewshot.sweep import Reweighting, reweight
 from callshot.records import IntArray
 
 Tensor = Any

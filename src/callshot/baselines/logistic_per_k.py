@@ -30,19 +30,22 @@ from callshot.baselines.logistic import (
     standardise,
 )
 from callshot.baselines.scoring import Categories
-from callshot.fewshot.accumulate import MetricSums, WeightedMetricSums
-from callshot.fewshot.device import Gpu
 from callshot.fewshot.engine import Engine, open_engine
 from callshot.fewshot.episodes import Episodes, Split, make_splits
-from callshot.fewshot.per_query_resampling import (
+from callshot.fewshot.gpu.device import Gpu
+from callshot.fewshot.metrics import MetricSums, WeightedMetricSums
+from callshot.fewshot.protocol import Protocol
+from callshot.fewshot.sweep import (
     Fill,
     per_query_support,
+    reweight,
+    shared_support,
+    sweep_draws,
     sweep_per_query,
+    sweep_samples,
+    total_support,
+    widen_total,
 )
-from callshot.fewshot.protocol import Protocol
-from callshot.fewshot.shared_resampling import shared_support, sweep_draws
-from callshot.fewshot.sweep import widen_total
-from callshot.fewshot.total_resampling import reweight, sweep_samples, total_support
 from callshot.records import FloatArray, IntArray, Progress, no_progress
 
 DRAWS = 100

@@ -32,16 +32,16 @@ from callshot.baselines.logistic import DEFAULT_C, score_logistic
 from callshot.baselines.logistic_per_k import sweep_logistic
 from callshot.baselines.options import CHOSEN_CELL, PAPER_CELL, BaselineOptions
 from callshot.baselines.training import TrainingOptions
-from callshot.fewshot.accumulate import MetricSums
-from callshot.fewshot.crossover import find_crossovers
 from callshot.fewshot.dataset import Dataset, EncoderDataset, equal_tables
-from callshot.fewshot.device import (
+from callshot.fewshot.differences import find_crossovers
+from callshot.fewshot.gpu.device import (
     Gpu,
     choose_device,
     gpu_if_large_enough,
     network_device,
     run_with_fallback,
 )
+from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.summary import SweepSummary
 from callshot.records import (

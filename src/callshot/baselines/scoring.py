@@ -10,11 +10,10 @@ import numpy as np
 
 from callshot.baselines.sequence_batches import BoolArray
 from callshot.errors import InputError
-from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.episodes import Episodes, Split, make_splits
 from callshot.fewshot.kernels.ranks import FoldMetrics, measure_fold
-from callshot.fewshot.metrics import auroc, average_precision
-from callshot.fewshot.shared_resampling import empty_metrics
+from callshot.fewshot.metrics import MetricSums, auroc, average_precision
+from callshot.fewshot.sweep import empty_metrics
 from callshot.records import FloatArray, IntArray
 
 Metrics = dict[tuple[str, str], float]  # by scoring and metric

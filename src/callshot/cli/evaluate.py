@@ -119,7 +119,7 @@ def evaluate(
 
     Example: callshot evaluate perch.parquet mfcc.parquet --out results --shots 1-10
     """
-    from callshot.fewshot.device import check_device, choose_device
+    from callshot.fewshot.gpu.device import check_device, choose_device
     from callshot.fewshot.label_budget import check_target
     from callshot.records import Evaluation
     from callshot.study.file_steps import evaluate_files

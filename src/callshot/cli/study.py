@@ -136,7 +136,7 @@ def run(
     Example: callshot run study.toml --dry-run
     """
     from callshot.encoders.embed import default_threads
-    from callshot.fewshot.device import describe_device
+    from callshot.fewshot.gpu.device import describe_device
     from callshot.study.plan import plan
     from callshot.study.run import check_study, run_study, step_statuses
     from callshot.study.study_file import read_study

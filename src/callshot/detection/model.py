@@ -54,8 +54,7 @@ from callshot.detection.index.windows import plain_json
 from callshot.encoders.joined_encoder import JoinedEncoder, joined_fingerprint
 from callshot.encoders.spec import find_differences
 from callshot.errors import InputError, OptionError, count_text
-from callshot.fewshot.centroid import LinearLayer, log_odds
-from callshot.fewshot.estimator import CentroidClassifier
+from callshot.fewshot.centroid import CentroidClassifier, LinearLayer, log_odds
 from callshot.fewshot.kernels import streams
 from callshot.files import (
     atomic_path,

@@ -4,12 +4,20 @@
 
 The decision is argmax a_n, which is argmin |z − c_n|². Scores are the log-odds of softmax(a), or
 the softmax itself. Nothing is trained and nothing is tuned.
+
+
+`CentroidClassifier`: the nearest-centroid rule with the conventions of scikit-learn.
+
+scikit-learn is not needed. Where it is installed, it checks the input, so that data frames,
+warnings and errors are those its users know.
 """
 
+import math
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from callshot.errors import InputError
 from callshot.fewshot.kernels.scores import to_scores
@@ -98,3 +106,243 @@ def _score(a: ArrayLike, *, use_softmax: bool) -> FloatArray:
     decided = np.empty((1, 1, columns.shape[-1]), np.uint16)
     to_scores(columns, 0, 1, use_softmax, decided)
     return np.asarray(columns[0, :, 0].T.reshape(table.shape))
+
+
+Labels = NDArray[Any]
+
+
+class CentroidClassifier:
+    """Classify by the nearest class mean, with probabilities and log-odds.
+
+    The score of class n is a_n = 2 c_n·z − |c_n|², with c_n the mean of its examples and z the
+    query; probabilities are softmax(a). Nothing is trained and nothing is tuned. It passes
+    scikit-learn's `check_estimator`; scikit-learn is not needed.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The labels, sorted.
+    centroids_ : ndarray of shape (n_classes, n_features)
+        The mean of each class.
+    coef_ : ndarray of shape (n_classes, n_features), or (1, n_features) for two classes
+        The rule as a linear layer: 2 c_n; for two classes, the second minus the first.
+    intercept_ : ndarray of shape (n_classes,), or (1,) for two classes
+        −|c_n|²; for two classes, the second minus the first.
+    n_features_in_ : int
+        The number of features.
+    feature_names_in_ : ndarray of shape (n_features,)
+        The columns of X, where scikit-learn is installed and X is a data frame.
+
+    Notes
+    -----
+    Sums are stored exactly, as a few floats per feature that add up without rounding (`math.fsum`),
+    and rounded once. So `partial_fit` gives the same bits as `fit` on all data, whatever the
+    batches and their order.
+
+    Examples
+    --------
+    >>> X = [[0.0, 0.0], [2.0, 0.0], [5.0, 5.0], [9.0, 0.0]]
+    >>> model = CentroidClassifier().fit(X, ["rumble", "rumble", "roar", "bark"])
+    >>> model.predict([[1.5, 0.5]]).tolist()
+    ['rumble']
+    >>> model.decision_function([[1.5, 0.5]]).round(1).tolist()
+    [[-56.0, -32.0, 32.0]]
+    >>> model.partial_fit([[1.0, 1.0]], ["roar"]).centroids_[1]
+    array([3., 3.])
+    """
+
+    classes_: Labels
+    centroids_: FloatArray
+    n_features_in_: int
+    _sums: dict[Any, FloatArray]  # of each class, exactly; the last column is the count
+    _weight: FloatArray
+    _bias: FloatArray
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Compute the class means.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Vectors, for example embeddings.
+        y : array-like of shape (n_samples,)
+            Their labels.
+
+        Returns
+        -------
+        self
+        """
+        return self._learn(X, y, first=True)
+
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+    ) -> Self:
+        """Add examples to the class means.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Vectors.
+        y : array-like of shape (n_samples,)
+            Their labels; a call may bring new ones.
+        classes : ignored
+            Accepted because scikit-learn's other classifiers need it.
+
+        Returns
+        -------
+        self
+        """
+        return self._learn(X, y, first=not hasattr(self, "classes_"))
+
+    def _learn(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        first: bool,
+    ) -> Self:
+        vectors, label = _check_examples(self, X, y, first)
+        sums = {} if first else self._sums.copy()
+        # The last sum is the count.
+        counted = np.column_stack([vectors, np.ones(len(vectors))])
+        for name in np.unique(label).tolist():
+            terms = counted[label == name]
+            if name in sums:
+                terms = np.concatenate([sums[name], terms])
+            sums[name] = _exact_sum(terms)
+        self._sums = sums
+        self.classes_ = np.array(sorted(sums))
+        rounded = np.stack([sums[name][0] for name in sorted(sums)])
+        self.centroids_ = rounded[:, :-1] / rounded[:, -1:]
+        self._weight = 2.0 * self.centroids_
+        self._bias = -np.einsum("nd,nd->n", self.centroids_, self.centroids_)
+        return self
+
+    @property
+    def coef_(self) -> FloatArray:
+        """The weights of the linear layer."""
+        return np.diff(self._weight, axis=0) if len(self._weight) == 2 else self._weight
+
+    @property
+    def intercept_(self) -> FloatArray:
+        """The biases of the linear layer."""
+        return np.diff(self._bias) if len(self._bias) == 2 else self._bias
+
+    def predict(self, X: ArrayLike) -> Labels:
+        """Return the label of the nearest class mean for each row of X."""
+        numbers = self._evidence(X).argmax(axis=1)
+        return np.asarray(self.classes_[numbers])
+
+    def predict_proba(self, X: ArrayLike) -> FloatArray:
+        """Return softmax(a), (n_samples, n_classes)."""
+        return softmax(self._evidence(X))
+
+    def decision_function(self, X: ArrayLike) -> FloatArray:
+        """Return log-odds, which rank as the probabilities do and do not saturate.
+
+        The shape is (n_samples, n_classes); for two classes it is (n_samples,), and the log-odds
+        are those of the second.
+        """
+        scores = log_odds(self._evidence(X))
+        return scores[:, 1] if len(self.classes_) == 2 else scores
+
+    def score(self, X: ArrayLike, y: ArrayLike) -> float:
+        """Return the share of rows whose label is predicted."""
+        return float(np.mean(self.predict(X) == np.asarray(y)))
+
+    def _evidence(self, X: ArrayLike) -> FloatArray:
+        vectors = _check_queries(self, X)
+        return np.asarray(vectors @ self._weight.T + self._bias)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters: there are none."""
+        return {}
+
+    def set_params(self, **params: Any) -> Self:
+        """Accept no parameter."""
+        if params:
+            raise InputError(
+                f"CentroidClassifier has no parameter {next(iter(params))!r}"
+            )
+        return self
+
+    def __repr__(self) -> str:
+        return "CentroidClassifier()"
+
+    def __sklearn_tags__(self) -> Any:
+        """Return what scikit-learn asks about an estimator."""
+        from sklearn.utils import ClassifierTags, Tags, TargetTags
+
+        target = TargetTags(required=True)
+        return Tags("classifier", target_tags=target, classifier_tags=ClassifierTags())
+
+
+def _exact_sum(terms: FloatArray) -> FloatArray:
+    """Return rows with exactly the column sums of the terms; the first is the rounded sum.
+
+    Each further row is the rounded rest, until nothing is left.
+    """
+    columns = terms.T.tolist()
+    rows: list[list[float]] = []
+    while True:
+        row = [math.fsum(column) for column in columns]
+        if not any(row) and rows:
+            return np.array(rows)
+        rows.append(row)
+        for column, value in zip(columns, row, strict=True):
+            column.append(-value)
+
+
+def _check_examples(
+    model: CentroidClassifier,
+    X: ArrayLike,
+    y: ArrayLike,
+    first: bool,
+) -> tuple[FloatArray, Labels]:
+    """Return vectors and labels as arrays, after checking them."""
+    try:
+        from sklearn.utils.multiclass import check_classification_targets
+        from sklearn.utils.validation import validate_data
+    except ImportError:
+        vectors = _check_vectors(X, None if first else model.n_features_in_)
+        model.n_features_in_ = vectors.shape[1]
+        label = np.asarray(y)
+        if label.shape != (len(vectors),):
+            raise InputError(
+                f"y: expected {len(vectors)} labels, got shape {label.shape}"
+            ) from None
+    else:
+        vectors, label = validate_data(model, X, y, reset=first, dtype=np.float64)
+        check_classification_targets(label)
+    return vectors, label
+
+
+def _check_queries(model: CentroidClassifier, X: ArrayLike) -> FloatArray:
+    """Return vectors as an array, after checking them and that the model is fitted."""
+    try:
+        from sklearn.utils.validation import check_is_fitted, validate_data
+    except ImportError:
+        if not hasattr(model, "classes_"):
+            raise InputError(
+                "CentroidClassifier is not fitted; call fit first"
+            ) from None
+        return _check_vectors(X, model.n_features_in_)
+    check_is_fitted(model)
+    return np.asarray(validate_data(model, X, reset=False, dtype=np.float64))
+
+
+def _check_vectors(X: ArrayLike, features: int | None) -> FloatArray:
+    vectors = np.asarray(X, np.float64)
+    if vectors.ndim != 2 or not vectors.size:
+        raise InputError(
+            f"X: expected shape (n_samples, n_features), got {vectors.shape}"
+        )
+    if features not in (None, vectors.shape[1]):
+        raise InputError(
+            f"X: expected {features} features, as in fit, got {vectors.shape[1]}"
+        )
+    if not np.isfinite(vectors).all():
+        raise InputError("X: expected finite numbers, got NaN or infinity")
+    return vectors

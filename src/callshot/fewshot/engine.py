@@ -27,8 +27,8 @@ from callshot.pools import Pool
 from callshot.records import FloatArray, IntArray
 
 if TYPE_CHECKING:
-    from callshot.fewshot.device import Gpu
-    from callshot.fewshot.gpu_rows import GpuRows
+    from callshot.fewshot.gpu.device import Gpu
+    from callshot.fewshot.gpu.sweep import GpuRows
 
 Step = Callable[[float], None]
 Result = TypeVar("Result")
@@ -88,7 +88,7 @@ class Engine:
     @cached_property
     def on_gpu(self) -> "GpuRows":
         """The rows on the engine's GPU."""
-        from callshot.fewshot.gpu_rows import GpuRows
+        from callshot.fewshot.gpu.sweep import GpuRows
 
         assert self.gpu is not None
         return GpuRows(self.episodes, self.rule, self.gpu)

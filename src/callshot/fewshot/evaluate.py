@@ -1,27 +1,390 @@
-"""Embeddings of one corpus by several encoders → the results of the k-shot protocol, as frames."""
+"""What an evaluation does with each encoder: sweeps, tests and partitions → frames and notes.
+
+Embeddings of one corpus by several encoders → the results of the k-shot protocol, as frames."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 
-from callshot.fewshot.dataset import describe_equal_tables, distinct_tables
-from callshot.fewshot.engine import machine_memory
-from callshot.fewshot.evaluation_run import Categories, CollectedFrames, EvaluationRun
-from callshot.fewshot.finished_sweeps import SweepStore
+import numpy as np
+import polars as pl
+
+from callshot.errors import InputError
+from callshot.fewshot.classifiers import find_classifier
+from callshot.fewshot.dataset import (
+    describe_doubtful_labels,
+    describe_equal_tables,
+    describe_leaks,
+    describe_uncategorised,
+    distinct_tables,
+    list_duplicates,
+)
+from callshot.fewshot.differences import compare_encoders
+from callshot.fewshot.engine import (
+    Engine,
+    Step,
+    gram_bytes,
+    machine_memory,
+    open_engine,
+)
+from callshot.fewshot.episodes import Episodes, plan_episodes
+from callshot.fewshot.finished_sweeps import SweepStore, Swept
 from callshot.fewshot.folds import check_tables, complete_shots, count_classes
-from callshot.fewshot.notes import list_duplicates
-from callshot.fewshot.partitions import other_partitions
-from callshot.fewshot.permutation import shots_to_test
+from callshot.fewshot.gpu.device import Choice, Gpu, gpu_if_large_enough
+from callshot.fewshot.label_budget import Gains, label_budget
+from callshot.fewshot.metrics import MetricSums
+from callshot.fewshot.permutation import (
+    LARGEST_P,
+    TOO_FEW_ORDERS,
+    chance_test,
+    count_orders,
+    shots_to_test,
+)
 from callshot.fewshot.protocol import Protocol
-from callshot.fewshot.sweep_on_cluster import choose_sweep_device
+from callshot.fewshot.summary import SweepSummary, describe_ties
+from callshot.fewshot.sweep import (
+    sweep_weighted_with_fallback,
+    sweep_with_fallback,
+    widen_total,
+)
+from callshot.fewshot.sweep_on_cluster import (
+    SweepKey,
+    SweepWork,
+    choose_sweep_device,
+    sweep_on_cluster,
+)
+from callshot.fewshot.variation import (
+    cross_samples,
+    describe_partitions,
+    other_partitions,
+    partition_frame,
+    partition_spread,
+    sensitivity_frames,
+)
 from callshot.jobs import Cluster
 from callshot.records import (
+    ClassCount,
     Embeddings,
     Evaluation,
     Folds,
+    IntArray,
     Progress,
     no_progress,
 )
+from callshot.records.frames import (
+    CHANCE_TEST,
+    CONFUSION,
+    CURVE,
+    DUPLICATES,
+    PARTITIONS,
+    PER_CLASS,
+    SENSITIVITY,
+    SENSITIVITY_MEANS,
+    TIES,
+    VALUES,
+    concat_frames,
+)
+
+SCHEMAS = {
+    "curve": CURVE,
+    "values": VALUES,
+    "per_class": PER_CLASS,
+    "confusion": CONFUSION,
+    "ties": TIES,
+    "chance_test": CHANCE_TEST,
+    "partitions": PARTITIONS,
+    "sensitivity": SENSITIVITY,
+    "sensitivity_means": SENSITIVITY_MEANS,
+    "duplicates": DUPLICATES,
+}
+Categories = Mapping[str, str] | None
+
+
+@dataclass
+class CollectedFrames:
+    """Frames and notes, collected sweep by sweep."""
+
+    frames: dict[str, list[pl.DataFrame]] = field(
+        default_factory=lambda: {name: [] for name in SCHEMAS}
+    )
+    notes: list[str] = field(default_factory=list)
+    gains: dict[str, Gains] = field(default_factory=dict)  # by encoder
+
+    def add(self, **frames: pl.DataFrame) -> None:
+        """Add rows to frames, by their names."""
+        for name, frame in frames.items():
+            self.frames[name].append(frame)
+
+    def joined(self) -> dict[str, pl.DataFrame]:
+        """Return every frame as a whole."""
+        return {
+            name: concat_frames(parts, SCHEMAS[name])
+            for name, parts in self.frames.items()
+        }
+
+
+@dataclass(frozen=True)
+class EvaluationRun:
+    """What is the same for all encoders of an evaluation."""
+
+    corpus: str
+    protocol: Protocol
+    folds: Folds
+    counts: list[ClassCount]
+    categories: Categories
+    threads: int
+    memory: int
+    partitions: dict[int, Folds]
+    device: Choice
+    sweeps: dict[SweepKey, Swept] = field(default_factory=dict)  # made by a cluster
+
+    def describe_tables(self, tables: Sequence[Embeddings]) -> list[str]:
+        """Return notes on tables and their labels, on partitions and on the device."""
+        return [
+            *(table.note for table in tables if table.note),
+            *describe_doubtful_labels(tables[0]),
+            *describe_uncategorised(self.categories, self.counts),
+            *describe_partitions(self.partitions, self.protocol),
+            *self.device.notes,
+        ]
+
+    def summarise(
+        self, results: CollectedFrames, table: Embeddings, queries: int
+    ) -> Evaluation:
+        """Return the results of all encoders; `table` is that of the first one."""
+        frames = results.joined()
+        results.notes += describe_leaks(frames["duplicates"], self.folds)
+        reference = pl.col("classifier") == self.protocol.reference
+        per_class = frames["per_class"].filter(reference)
+        values = frames["values"].filter(reference)
+        last = complete_shots(self.counts)
+        return Evaluation(
+            corpus=self.corpus,
+            complete_shots=last,
+            queries=queries,
+            classes=self.counts,
+            folds=self.folds,
+            segments=table,
+            notes=results.notes,
+            settings=asdict(self.protocol),
+            **frames,
+            differences=compare_encoders(values, last),
+            budget=label_budget(per_class, self.counts, results.gains),
+        )
+
+    def evaluate_table(
+        self, table: Embeddings, results: CollectedFrames, step: Step
+    ) -> int:
+        """Collect the results of one encoder; return the number of queries."""
+        with _named_errors(table):
+            episodes = plan_episodes(table, self.folds, self.counts)
+        needed = gram_bytes(episodes)
+        gpu = gpu_if_large_enough(self.device.gpu, episodes, results.notes)
+        if needed > self.memory and gpu is None:
+            results.notes.append(_describe_direct_scoring(table, needed, self.memory))
+        for name in self.protocol.classifiers:
+            with _named_errors(table):
+                engine = self.open(episodes, step, name, gpu)
+            with engine:
+                self.add_sweeps(results, engine, table.encoder)
+                if name == self.protocol.reference:
+                    self.add_chance_test(results, engine, table.encoder)
+        self.add_partitions(results, table, step)
+        if self.protocol.seeds > 1:
+            self.add_sensitivity(results, table, step)
+        return int((episodes.fold >= 0).sum())
+
+    def open(
+        self, episodes: Episodes, step: Step, classifier: str, gpu: Gpu | None
+    ) -> Engine:
+        """Start the threads for one classifier."""
+        rule = find_classifier(classifier)
+        return open_engine(
+            episodes, self.protocol, self.threads, self.memory, step, rule, gpu
+        )
+
+    def sweep_on_cluster(
+        self,
+        cluster: Cluster,
+        tables: Sequence[Embeddings],
+        report: Callable[[str, int], None],
+        store: SweepStore | None,
+    ) -> dict[SweepKey, Swept]:
+        """Return the sweeps of all tables, made by the workers of a cluster."""
+        for table in tables:
+            with _named_errors(table):
+                plan_episodes(table, self.folds, self.counts)
+        work = SweepWork(
+            protocol=self.protocol,
+            folds=self.folds,
+            counts=self.counts,
+            categories=self.categories,
+            memory=self.memory,
+        )
+        return sweep_on_cluster(cluster, work, tables, report, store)
+
+    def sweep(
+        self,
+        engine: Engine,
+        encoder: str,
+        spread: str,
+        notes: list[str],
+        shared: MetricSums | None,
+    ) -> Swept:
+        """Return a sweep that a cluster made, or make it."""
+        key = (encoder, engine.classifier.name, spread)
+        if key not in self.sweeps:
+            return sweep_with_fallback(engine, spread, notes, self.categories, shared)
+        k, sums = self.sweeps[key]
+        if spread == "total" and shared is not None:
+            widen_total(sums, shared, engine.episodes)
+        return k, sums
+
+    def add_sweeps(
+        self, results: CollectedFrames, engine: Engine, encoder: str
+    ) -> None:
+        """Collect the frames of every spread; `total` is predicted with the help of `shared`."""
+        shared = None
+        for spread in self.protocol.spreads:
+            k, sums = self.sweep(engine, encoder, spread, results.notes, shared)
+            if spread == "shared":
+                shared = sums
+            self.add_sweep(results, engine, encoder, spread, k, sums)
+
+    def add_sweep(
+        self,
+        results: CollectedFrames,
+        engine: Engine,
+        encoder: str,
+        spread: str,
+        k: IntArray,
+        sums: MetricSums,
+    ) -> None:
+        """Collect the frames of a sweep; confusion and ties are those of the reference alone."""
+        classifier = engine.classifier.name
+        summary = SweepSummary(
+            corpus=self.corpus,
+            encoder=encoder,
+            spread=spread,
+            k=k,
+            sums=sums,
+            episodes=engine.episodes,
+            counts=self.counts,
+            classifier=classifier,
+        )
+        results.add(
+            curve=summary.curve, values=summary.values, per_class=summary.per_class
+        )
+        if classifier != self.protocol.reference:
+            return
+        if spread == "total":
+            results.gains[encoder] = summary.gains()
+        else:
+            log_sums = self.log_sums(engine, spread, results.notes)
+            self.add_reference_frames(results, summary, log_sums)
+
+    def add_reference_frames(
+        self,
+        results: CollectedFrames,
+        summary: SweepSummary,
+        log_sums: MetricSums | None,
+    ) -> None:
+        """Collect ties, partitions and confusion of a sweep of the reference."""
+        spread = summary.spread
+        ties = summary.ties(self.protocol.supports(spread), log_sums)
+        results.add(ties=ties)
+        results.notes.extend(describe_ties(ties))
+        if self.partitions and spread == partition_spread(self.protocol):
+            results.add(partitions=partition_frame(summary.curve, 0))
+        if spread == self.protocol.spreads[0]:
+            results.add(confusion=summary.confusion())
+            results.notes.extend(summary.notes())
+
+    def add_chance_test(
+        self, results: CollectedFrames, engine: Engine, encoder: str
+    ) -> None:
+        """Collect the test of the reference against permuted labels."""
+        last = complete_shots(self.counts)
+        shots = shots_to_test(self.protocol, last)
+        if shots and count_orders(engine.episodes) < 1 / LARGEST_P:
+            engine.step(len(shots))
+            if TOO_FEW_ORDERS not in results.notes:
+                results.notes.append(TOO_FEW_ORDERS)
+            return
+        results.add(chance_test=chance_test(engine, last, self.corpus, encoder))
+
+    def add_partitions(
+        self, results: CollectedFrames, table: Embeddings, step: Step
+    ) -> None:
+        """Collect the mAP of the reference in the other partitions."""
+        spread = partition_spread(self.protocol)
+        name = self.protocol.reference
+        for number, folds in self.partitions.items():
+            counts = count_classes(table.label, folds)
+            episodes = plan_episodes(table, folds, counts)
+            gpu = gpu_if_large_enough(self.device.gpu, episodes, results.notes)
+            with self.open(episodes, step, name, gpu) as engine:
+                k, sums = sweep_with_fallback(engine, spread, results.notes)
+            summary = SweepSummary(
+                corpus=self.corpus,
+                encoder=table.encoder,
+                spread=spread,
+                k=k,
+                sums=sums,
+                episodes=episodes,
+                counts=counts,
+                classifier=name,
+            )
+            results.add(partitions=partition_frame(summary.curve, number))
+
+    def add_sensitivity(
+        self, results: CollectedFrames, table: Embeddings, step: Step
+    ) -> None:
+        """Collect where the spread of the reference's mAP comes from."""
+        shots = np.array(self.protocol.shots, np.int64)
+        name = self.protocol.reference
+        values = []
+        for folds in (self.folds, *self.partitions.values()):
+            episodes = plan_episodes(table, folds, count_classes(table.label, folds))
+            samples = cross_samples(episodes, self.protocol)
+            gpu = gpu_if_large_enough(self.device.gpu, episodes, results.notes)
+            with self.open(episodes, step, name, gpu) as engine:
+                sums = sweep_weighted_with_fallback(
+                    engine, shots, samples, results.notes
+                )
+            values.append(sums.values["all", "map"].T)
+        size = (len(values), self.protocol.seeds, self.protocol.seeds, len(shots))
+        key = {"corpus": self.corpus, "encoder": table.encoder, "classifier": name}
+        sources, means = sensitivity_frames(np.stack(values).reshape(size), shots, key)
+        results.add(sensitivity=sources, sensitivity_means=means)
+
+    def log_sums(
+        self, engine: Engine, spread: str, notes: list[str]
+    ) -> MetricSums | None:
+        """Sweep log-odds beside the literal softmax, to measure what its ties cost."""
+        if self.protocol.score != "softmax":
+            return None
+        log_engine = replace(engine, protocol=replace(self.protocol, score="log"))
+        return sweep_with_fallback(log_engine, spread, notes)[1]
+
+
+@contextmanager
+def _named_errors(table: Embeddings) -> Iterator[None]:
+    """Name the table in errors about its vectors."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{table.source}: {error}") from None
+
+
+def _describe_direct_scoring(table: Embeddings, needed: int, memory: int) -> str:
+    return (
+        f"{table.encoder}: the Gram matrix needs {needed / 2**30:.1f} GiB, and "
+        f"{memory / 2**30:.1f} GiB are allowed; scoring from the vectors directly: "
+        "the same numbers, more slowly"
+    )
 
 
 def evaluate_tables(

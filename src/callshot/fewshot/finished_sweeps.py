@@ -14,7 +14,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.fewshot.accumulate import MetricSums
+from callshot.fewshot.metrics import MetricSums
 from callshot.records import ClassCount, Embeddings, Folds, IntArray
 from callshot.version import __version__
 

@@ -22,12 +22,12 @@ import numpy as np
 
 from callshot.fewshot.engine import Engine, blocks, class_matrices, expand
 from callshot.fewshot.episodes import Episodes, Keys, Split, make_splits
-from callshot.fewshot.kernels import permutations, streams
-from callshot.fewshot.kernels.permutations import Exemplars, recording_words
+from callshot.fewshot.kernels import streams
+from callshot.fewshot.kernels import supports as permutations
 from callshot.fewshot.kernels.streams import key, purpose_key
-from callshot.fewshot.kernels.supports import RULES
+from callshot.fewshot.kernels.supports import RULES, Exemplars, recording_words
 from callshot.fewshot.protocol import Protocol
-from callshot.fewshot.shared_resampling import fold_products, measure
+from callshot.fewshot.sweep import fold_products, measure
 from callshot.records import RANKING_METRICS, FloatArray, IntArray
 from callshot.records.frames import CHANCE_TEST, Frame, concat_frames, make_frame
 

@@ -13,9 +13,8 @@ from callshot.fewshot.classifiers import find_classifier, unit
 from callshot.fewshot.engine import transform_split
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import count_classes
-from callshot.fewshot.per_query_resampling import per_query_support
 from callshot.fewshot.protocol import Protocol
-from callshot.fewshot.shared_resampling import shared_support
+from callshot.fewshot.sweep import per_query_support, shared_support
 from callshot.records import Embeddings, Episode, FloatArray, Folds, IntArray
 
 

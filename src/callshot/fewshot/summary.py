@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.episodes import Episodes, Split, make_splits
 from callshot.fewshot.folds import complete_shots, new_exemplars
 from callshot.fewshot.label_budget import Gains, sample_gains
-from callshot.fewshot.metrics import chance_average_precision
+from callshot.fewshot.metrics import MetricSums, chance_average_precision
 from callshot.records import ClassCount, FloatArray, IntArray
 from callshot.records.frames import (
     CONFUSION,

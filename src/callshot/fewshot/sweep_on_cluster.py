@@ -11,7 +11,6 @@ import numpy as np
 
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.classifiers import find_classifier
-from callshot.fewshot.device import Choice, choose_device
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import plan_episodes
 from callshot.fewshot.finished_sweeps import (
@@ -25,6 +24,7 @@ from callshot.fewshot.finished_sweeps import (
     to_arrays,
 )
 from callshot.fewshot.folds import evaluated_classes
+from callshot.fewshot.gpu.device import Choice, choose_device
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import Categories, sweep
 from callshot.jobs import Cluster, Job

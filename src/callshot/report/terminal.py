@@ -222,8 +222,10 @@ def _describe_evaluation(evaluation: Evaluation, width: int) -> Iterator[Line]:
 
 def _describe_repetition(evaluation: Evaluation) -> list[str]:
     """Return how much mAP depends on folds, examples and queries, at the largest complete k."""
-    from callshot.fewshot.partitions import describe_repetition  # imports numba
-    from callshot.fewshot.sensitivity import describe_sensitivity
+    from callshot.fewshot.variation import (
+        describe_repetition,  # imports numba
+        describe_sensitivity,
+    )
 
     shots = {*evaluation.partitions["k"], *evaluation.sensitivity["k"]}
     complete = [k for k in shots if k <= evaluation.complete_shots]

@@ -25,8 +25,8 @@ from callshot.detection.detector import MIN_WINDOWS, choose_background
 from callshot.detection.index.index_files import Index, IndexedRecording
 from callshot.detection.model import Model
 from callshot.errors import InputError
+from callshot.fewshot.centroid import CentroidClassifier
 from callshot.fewshot.classifiers import shrink_covariance
-from callshot.fewshot.estimator import CentroidClassifier
 from callshot.files import atomic_path, sha256_file, write_atomic
 from callshot.records import FloatArray, IntArray
 from callshot.results import format_provenance, is_intact

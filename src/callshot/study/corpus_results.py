@@ -16,7 +16,7 @@ from callshot.corpus.segment_table import (
     read_segments,
     read_stats,
 )
-from callshot.fewshot.crossover import add_baselines
+from callshot.fewshot.differences import add_baselines
 from callshot.records import CorpusResults, Embeddings, Evaluation, Reject
 from callshot.records.frames import BASELINES, REFINEMENT, concat_frames
 from callshot.report.results import merge_results, read_results

@@ -17,8 +17,8 @@ from callshot.corpus.annotations import describe_annotation_options
 from callshot.corpus.segment_table import REJECTS, SEGMENTS, read_segments
 from callshot.corpus.segments import audio_root
 from callshot.encoders.joined_encoder import joined_fingerprint
-from callshot.fewshot.device import network_device
 from callshot.fewshot.folds import DEFAULT_FOLDS
+from callshot.fewshot.gpu.device import network_device
 from callshot.jobs import Cluster
 from callshot.records import Progress
 from callshot.report.figures.figure_io import open_workers

@@ -20,8 +20,8 @@ from callshot.encoders.embed import (
     make_table,
 )
 from callshot.errors import InputError, OptionError, OutputError, count_text
-from callshot.fewshot.device import check_device, network_device
 from callshot.fewshot.folds import check_folds, count_classes, evaluated_classes
+from callshot.fewshot.gpu.device import check_device, network_device
 from callshot.fewshot.sweep_on_cluster import choose_sweep_device
 from callshot.files import LockBusy, check_own_folder, hold_lock
 from callshot.jobs import Cluster

@@ -34,7 +34,7 @@ from callshot.encoders.joined_encoder import (
     find_joined_encoder,
 )
 from callshot.errors import InputError, OptionError, check_range
-from callshot.fewshot.device import DEVICES
+from callshot.fewshot.gpu.device import DEVICES
 from callshot.fewshot.label_budget import check_target
 from callshot.fewshot.protocol import SPREAD_CHOICES, Protocol, make_protocol
 from callshot.files import WORK_FOLDER, check_results_folder

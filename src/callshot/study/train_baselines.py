@@ -26,7 +26,7 @@ from callshot.corpus.audio import load_audio
 from callshot.corpus.segment_table import read_segments
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.dataset import Dataset, EncoderDataset
-from callshot.fewshot.device import check_device, network_device
+from callshot.fewshot.gpu.device import check_device, network_device
 from callshot.fewshot.protocol import Protocol
 from callshot.files import check_writable, sha256_file
 from callshot.records import Evaluation

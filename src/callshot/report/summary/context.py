@@ -12,8 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from callshot.fewshot.crossover import first_lasting
-from callshot.fewshot.differences import MIN_SAMPLES, ROUNDING
+from callshot.fewshot.differences import MIN_SAMPLES, ROUNDING, first_lasting
 from callshot.fewshot.permutation import LARGEST_P
 from callshot.records import CorpusResults, Evaluation
 from callshot.records.frames import Frame

@@ -11,8 +11,7 @@ import numpy as np
 import polars as pl
 
 from callshot.errors import count_text
-from callshot.fewshot.crossover import first_lasting
-from callshot.fewshot.differences import MIN_SAMPLES
+from callshot.fewshot.differences import MIN_SAMPLES, first_lasting
 from callshot.fewshot.label_budget import (
     REACHES,
     has_gains,

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 import polars as pl
 
 from callshot.errors import count_text
-from callshot.fewshot.crossover import first_lasting
 from callshot.fewshot.differences import (
     MIN_SAMPLES,
     Comparison,
     baseline_name,
     compare_classifiers,
+    first_lasting,
     summarise_comparisons,
 )
 from callshot.fewshot.label_budget import (
@@ -20,8 +20,7 @@ from callshot.fewshot.label_budget import (
     recommended_class,
     saturation,
 )
-from callshot.fewshot.partitions import describe_repetition
-from callshot.fewshot.sensitivity import describe_sensitivity
+from callshot.fewshot.variation import describe_repetition, describe_sensitivity
 from callshot.records import ClassCount, Evaluation
 from callshot.records.frames import Frame, unique_values, value_matrix
 from callshot.report.classifiers import classifier_name, is_trained, paired_values

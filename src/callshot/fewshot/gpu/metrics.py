@@ -3,6 +3,18 @@
 A sample takes one draw of each query: the one that it picks, or, where draws are shared, draw b.
 For every anchor the queries at or above it are counted, as `kernels.bootstrap` does: the anchors
 are the positives, or the negatives where these are fewer and nothing is tied.
+
+
+Scores and weights of queries → weighted AP and AUROC of every sample, for the spread `total`.
+
+Weights are whole numbers in float64, so that their sums are exact in any order.
+
+
+Scores → how many of the positives' are also another query's, for every shot and class.
+
+A first pass over the scores of a shot and a class sets one bit for each, by a hash, and notes the
+bits that were set before. Only scores with a noted bit can be equal to another: these few are
+sorted.
 """
 
 from typing import Any, NamedTuple
@@ -11,12 +23,15 @@ import torch
 import triton
 import triton.language as tl
 
+from callshot.fewshot.gpu.draws import mix
+
 Tensor = Any
 
 LANES = 64  # samples in one program
 ANCHORS = 16  # anchors in one pass over the queries
 WARPS = LANES // 32
 HIT_LANES = 256
+WEIGHTED_LANES = 128
 
 
 class Truth(NamedTuple):
@@ -323,3 +338,204 @@ def sample_hits(
         HIT_LANES,
     )
     return out
+
+
+Tensor = Any
+
+
+@triton.jit
+def _weight_where(
+    scores,
+    weight,
+    which,
+    count,
+    t,
+    d,
+    valid,
+    draws,
+    STRICT: tl.constexpr,
+    LISTED: tl.constexpr,
+):
+    """Sum the weights of the queries below t (STRICT), or not above it."""
+    sums = tl.zeros(t.shape, tl.float64)
+    for i in range(count):
+        q = tl.load(which + i).to(tl.int64) if LISTED else i
+        v = tl.load(scores + q * draws + d, valid, 0.0)[None, :]
+        w = tl.load(weight + q * draws + d, valid, 0.0)[None, :]
+        sums += tl.where((v < t) if STRICT else (v <= t), w, 0.0)
+    return sums
+
+
+@triton.jit
+def _weighted_metrics(
+    scores,
+    weight,
+    sides,
+    start,
+    ap,
+    auroc,
+    queries,
+    draws,
+    classes,
+    ANCHORS: tl.constexpr,
+    LANES: tl.constexpr,
+):
+    row = tl.program_id(1).to(tl.int64)
+    n = row % classes
+    d = tl.program_id(0) * LANES + tl.arange(0, LANES)
+    valid = d < draws
+    scores += row * queries * draws
+    first = tl.load(start + n)
+    m = tl.load(start + n + 1) - first
+    which = sides + first
+    everything = tl.zeros((LANES,), tl.float64)
+    for i in range(queries):
+        everything += tl.load(weight + i * draws + d, valid, 0.0)
+    relevant = tl.zeros((LANES,), tl.float64)
+    for i in range(m):
+        relevant += tl.load(weight + tl.load(which + i) * draws + d, valid, 1.0)
+    precision = tl.zeros((LANES,), tl.float64)
+    lost = tl.zeros((LANES,), tl.float64)
+    for begin in range(0, m, ANCHORS):
+        j = begin + tl.arange(0, ANCHORS)
+        real = (j[:, None] < m) & valid[None, :]
+        q = tl.load(which + j, j < m, 0).to(tl.int64)[:, None]
+        place = q * draws + d[None, :]
+        t = tl.load(scores + place, real, 0.0)
+        w = tl.load(weight + place, real, 0.0)
+        below = _weight_where(
+            scores, weight, which, queries, t, d, valid, draws, True, False
+        )
+        not_above = _weight_where(
+            scores, weight, which, queries, t, d, valid, draws, False, False
+        )
+        same_below = _weight_where(
+            scores, weight, which, m, t, d, valid, draws, True, True
+        )
+        same_not_above = _weight_where(
+            scores, weight, which, m, t, d, valid, draws, False, True
+        )
+        hits = relevant[None, :] - same_below
+        misses = everything[None, :] - below - hits
+        misses_above = (
+            everything[None, :] - not_above - (relevant[None, :] - same_not_above)
+        )
+        rank = tl.where(real, hits + misses, 1.0)
+        precision += tl.sum(w * (hits / rank), 0)
+        lost += tl.sum(w * (0.5 * (misses + misses_above)), 0)
+    pairs = relevant * (everything - relevant)
+    share = tl.where(pairs > 0, lost / tl.where(pairs > 0, pairs, 1.0), float("nan"))
+    tl.store(ap + row * draws + d, precision / relevant, valid)
+    tl.store(auroc + row * draws + d, 1.0 - share, valid)
+
+
+def weighted_metrics(
+    scores: Tensor, weight: Tensor, truth: Truth
+) -> tuple[Tensor, Tensor]:
+    """Return weighted AP and AUROC (shots, classes, draws); weight is (queries, draws)."""
+    shots, classes, _ = scores.shape
+    draws = weight.shape[1]
+    ap = torch.empty((shots, classes, draws), dtype=torch.float64, device=scores.device)
+    auroc = torch.empty_like(ap)
+    _weighted_metrics[(triton.cdiv(draws, WEIGHTED_LANES), shots * classes)](
+        scores,
+        weight,
+        truth.sides,
+        truth.start,
+        ap,
+        auroc,
+        truth.queries,
+        draws,
+        classes,
+        ANCHORS,
+        WEIGHTED_LANES,
+        num_warps=WEIGHTED_LANES // 32,
+        enable_fp_fusion=False,
+    )
+    return ap, auroc
+
+
+BLOCK = 1024
+BITS_PER_SCORE = 32
+
+
+@triton.jit
+def _word_of(scores, lane, valid, mask):
+    """Return the bits of each score, the word of the bit map that is its own, and the bit."""
+    score = tl.load(scores + lane, valid, 0.0) + 0.0
+    bits = score.to(tl.int64, bitcast=True)
+    place = (mix(bits.to(tl.uint64, bitcast=True)) >> 20).to(tl.int64) & mask
+    bit = tl.full(lane.shape, 1, tl.int32) << (place & 31).to(tl.int32)
+    return bits, place >> 5, bit
+
+
+@triton.jit
+def _note_scores(scores, seen, again, lanes, words, mask, BLOCK: tl.constexpr):
+    row = tl.program_id(1).to(tl.int64)
+    lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    valid = lane < lanes
+    _, word, bit = _word_of(scores + row * lanes, lane, valid, mask)
+    before = tl.atomic_or(seen + row * words + word, bit, valid)
+    repeated = valid & ((before & bit) != 0)
+    tl.atomic_or(again + row * words + word, bit, repeated)
+
+
+@triton.jit
+def _mark_repeated(scores, again, marked, lanes, words, mask, BLOCK: tl.constexpr):
+    row = tl.program_id(1).to(tl.int64)
+    lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    valid = lane < lanes
+    _, word, bit = _word_of(scores + row * lanes, lane, valid, mask)
+    noted = tl.load(again + row * words + word, valid, 0)
+    found = ((noted & bit) != 0).to(tl.int8)
+    tl.store(marked + row * lanes + lane, found, valid)
+
+
+def count_ties(scores: Tensor, relevant: Tensor, draws: int) -> tuple[Tensor, Tensor]:
+    """Return whether any scores of two queries are equal, and how many positives' scores are.
+
+    Both are (shots, classes). `scores` is (shots, classes, lanes), `relevant` (classes, queries).
+    """
+    shots, classes, lanes = scores.shape
+    rows = shots * classes
+    words = triton.next_power_of_2(max(lanes * BITS_PER_SCORE // 32, 1))
+    device = scores.device
+    seen = torch.zeros((rows, words), dtype=torch.int32, device=device)
+    again = torch.zeros_like(seen)
+    marked = torch.empty((rows, lanes), dtype=torch.int8, device=device)
+    grid = (triton.cdiv(lanes, BLOCK), rows)
+    mask = words * 32 - 1
+    _note_scores[grid](scores, seen, again, lanes, words, mask, BLOCK)
+    _mark_repeated[grid](scores, again, marked, lanes, words, mask, BLOCK)
+    row, lane = marked.nonzero(as_tuple=True)
+    size = (shots, classes)
+    tied = torch.zeros(rows, dtype=torch.int64, device=device)
+    tied_positives = torch.zeros_like(tied)
+    if not len(row):
+        return tied.reshape(size), tied_positives.reshape(size)
+    several, row, lane = _equal_to_others(scores.reshape(rows, lanes), row, lane, draws)
+    positive = relevant[row % classes, lane // draws] != 0
+    tied.index_add_(0, row, several.to(torch.int64))
+    tied_positives.index_add_(0, row, (several & positive).to(torch.int64))
+    return tied.reshape(size), tied_positives.reshape(size)
+
+
+def _equal_to_others(
+    table: Tensor, row: Tensor, lane: Tensor, draws: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Sort some scores inside their rows; return whether each is also another query's."""
+    score = table[row, lane] + 0.0
+    order = torch.argsort(score, stable=True)
+    order = order[torch.argsort(row[order], stable=True)]
+    row = row[order]
+    lane = lane[order]
+    score = score[order]
+    new = torch.ones_like(row, dtype=torch.bool)
+    new[1:] = (row[1:] != row[:-1]) | (score[1:] != score[:-1])
+    group = torch.cumsum(new, 0) - 1
+    query = lane // draws
+    least = torch.full_like(query, table.shape[1])
+    least.scatter_reduce_(0, group, query, "amin")
+    largest = torch.full_like(query, -1)
+    largest.scatter_reduce_(0, group, query, "amax")
+    return (least != largest)[group], row, lane

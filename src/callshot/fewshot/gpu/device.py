@@ -146,7 +146,7 @@ def network_device(device: str) -> str:
 
 def _count_bytes(episodes: Episodes) -> int:
     """Return the GPU memory that the vectors and the matrices of classes take."""
-    from callshot.fewshot.kernels.gpu.products import triangle_size
+    from callshot.fewshot.gpu.supports import triangle_size
 
     sizes = np.diff(episodes.class_start).tolist()
     matrices = sum(triangle_size(size) for size in sizes)
@@ -207,7 +207,7 @@ def _triton_error() -> str:
     try:
         import torch
 
-        from callshot.fewshot.kernels.gpu.draws import bootstrap_picks
+        from callshot.fewshot.gpu.draws import bootstrap_picks
 
         word = torch.zeros(1, dtype=torch.int64, device="cuda")
         bootstrap_picks(word, word, 4, 4).cpu()
