@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 # numba's cache looks at the age of one file, not of those it calls; a folder per text of the kernels is never stale.
-export NUMBA_CACHE_DIR ?= $(CURDIR)/.numba/$(shell cat src/callshot/fewshot/kernels/*.py src/callshot/baselines/*.py src/callshot/baselines/kernels/*.py | cksum | cut -d' ' -f1)
+export NUMBA_CACHE_DIR ?= $(CURDIR)/.numba/$(shell cat src/callshot/fewshot/kernels/*.py src/callshot/baselines/*.py | cksum | cut -d' ' -f1)
 
 .PHONY: demo test check docs bench package test-lowest test-full clean
 

@@ -5,7 +5,7 @@ spread. The GPU runs whole, a median of three after a first run, from arrays in 
 host to metrics there. The CPU runs a tenth of the draws on two threads, and is scaled up. `J above`
 is the largest difference between the objectives that the two reach on all fits of two draws;
 `metrics` is the largest difference between the metrics of the draws that both ran. With
---table FILE, on embeddings of a corpus. Needs an NVIDIA GPU, torch and Triton.
+--table FILE, on embeddings of a corpus. Needs an NVIDIA GPU, torch and Triton (for the metrics).
 """
 
 import time
@@ -17,9 +17,8 @@ import numpy as np
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from callshot.baselines.gpu_logistic import GpuTrainer
-from callshot.baselines.kernels.batched_solver import BatchedSolver
-from callshot.baselines.logistic import CLOSE, DEFAULT_C, standardise
+from callshot.baselines.gpu_logistic import BatchedSolver, GpuTrainer
+from callshot.baselines.logistic import DEFAULT_C, standardise
 from callshot.baselines.logistic_per_k import (
     DRAWS,
     ENGINE_BYTES,
@@ -108,9 +107,7 @@ def optimum_difference(episodes: Episodes, gpu: Gpu) -> float:
     classes = len(episodes.classes)
     largest = 0.0
     with open_engine(episodes, protocol, 1, ENGINE_BYTES, gpu=gpu) as engine:
-        trainer = GpuTrainer(
-            engine, split, shots, solver=BatchedSolver(DEFAULT_C, CLOSE, fused=True)
-        )
+        trainer = GpuTrainer(engine, split, shots, solver=BatchedSolver(DEFAULT_C))
         draws = [support_rows(episodes, 0, draw, shots, protocol) for draw in (0, 1)]
         table = torch.from_numpy(np.stack([rows for rows, _ in draws]))
         fits = [

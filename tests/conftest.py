@@ -41,8 +41,7 @@ def _kernel_cache() -> Path:
     """Name a cache after the text of the kernels: numba checks one file, not those it calls."""
     root = Path(__file__).parents[1]
     folders = (
-        root / "src/callshot" / name
-        for name in ("fewshot/kernels", "baselines", "baselines/kernels")
+        root / "src/callshot" / name for name in ("fewshot/kernels", "baselines")
     )
     text = b"".join(
         p.read_bytes() for folder in folders for p in sorted(folder.glob("*.py"))

@@ -18,9 +18,11 @@ from corpora import episodes_of
 triton_device = pytest.importorskip("triton_device")
 torch = pytest.importorskip("torch")
 
-from callshot.baselines.gpu_logistic import GpuTrainer  # noqa: E402
-from callshot.baselines.kernels.batched_objective import padded  # noqa: E402
-from callshot.baselines.kernels.batched_solver import BatchedSolver  # noqa: E402
+from callshot.baselines.gpu_logistic import (  # noqa: E402
+    BatchedSolver,
+    GpuTrainer,
+    padded,
+)
 from callshot.fewshot.gpu.device import Gpu  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -87,20 +89,6 @@ def objective(rows, label, weight, bias, c):
     return loss.sum() + (weight**2).sum() / (2 * c)
 
 
-def test_the_kernels_take_the_steps_of_torch():
-    rng = np.random.default_rng(0)
-    device = triton_device.GPU.torch_device
-    rows = torch.from_numpy(rng.normal(size=(2, 70, 80))).to(device)
-    rows[1] *= 1e-2  # stops before the others
-    label = torch.from_numpy(np.arange(70) % 3).to(device)
-    zeros = rows.new_zeros((2, 3, padded(70)))
-    golden, _, gap = BatchedSolver(0.1, 1e-6).solve(rows, label, 3, zeros)
-    solver = BatchedSolver(0.1, 1e-6, fused=True)
-    weights, _, fused_gap = solver.solve(rows, label, 3, zeros)
-    torch.testing.assert_close(weights, golden, rtol=0.0, atol=1e-12)
-    assert fused_gap == pytest.approx(gap, rel=1e-6)
-
-
 def test_a_fit_does_not_depend_on_those_beside_it_and_bad_starts_do_not_matter():
     rng = np.random.default_rng(0)
     rows = torch.from_numpy(rng.normal(size=(3, 12, 20)))
@@ -156,7 +144,7 @@ def test_small_batches_and_shots_all_change_nothing(monkeypatch):
 
 
 def test_a_fit_that_stops_early_is_reported(monkeypatch):
-    monkeypatch.setattr("callshot.baselines.kernels.batched_solver.MAX_STEPS", 1)
+    monkeypatch.setattr("callshot.baselines.gpu_logistic.MAX_STEPS", 1)
     episodes = gaussian_episodes(6)
     with pytest.raises(OptionError, match="above its optimum"):
         fit_on_gpu(episodes, [support_rows(episodes, 0, 0, SHOTS, SMALL)], 100.0)

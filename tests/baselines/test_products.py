@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callshot.baselines.kernels import products
+from callshot.baselines import solver as products
 from callshot.fewshot.kernels import COMPILED, njit
 
 

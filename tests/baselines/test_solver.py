@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
-from callshot.baselines.kernels.solver import Problem, gram_matrix, solve
+from callshot.baselines.solver import Problem, gram_matrix, solve
 
 SHAPES = {  # sizes of the classes, dimensions
     "more rows than dimensions": ((40, 30, 20), 5),

@@ -1,7 +1,7 @@
 """Episodes → the path from the centroid to logistic regression by gradient steps, with its metrics.
 
 The nearest centroid is a linear layer. Written for standardised columns it is a point in the space
-in which logistic regression is trained, so gradient descent on the same J (`kernels.solver`: same
+in which logistic regression is trained, so gradient descent on the same J (`solver`: same
 L2 penalty, free bias) leads from one to the other. Scores of the centroid grow with the square of
 the vectors' length and saturate, so J is first lowered by one number: a temperature of at least 1
 that divides all of them. Then come full gradient steps of length 1 / (bound of the curvature), with
@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from callshot.baselines.kernels.solver import Problem, fill_gradient
 from callshot.baselines.logistic import check_c, fit, gather, standardise
 from callshot.baselines.scoring import Categories, measure
+from callshot.baselines.solver import Problem, fill_gradient
 from callshot.errors import OptionError
 from callshot.fewshot.centroid import LinearLayer, linear_layer
 from callshot.fewshot.classifiers import CENTROID

@@ -5,7 +5,7 @@ is not penalised. C, the inverse strength of the L2 penalty, is given, or chosen
 inner folds. These are the other folds of the episodes, merged where there are many: no recording is
 in two of them, and each has every class.
 
-The tests compare with scikit-learn. `kernels.solver` finds the same optimum to more digits in a
+The tests compare with scikit-learn. `solver` finds the same optimum to more digits in a
 fraction of the time, and needs no extra dependency.
 """
 
@@ -14,8 +14,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from callshot.baselines.kernels.solver import make_problem, solve
 from callshot.baselines.scoring import measure
+from callshot.baselines.solver import make_problem, solve
 from callshot.errors import OptionError
 from callshot.fewshot.centroid import LinearLayer, log_odds
 from callshot.fewshot.engine import Engine

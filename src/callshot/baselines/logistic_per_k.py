@@ -19,8 +19,6 @@ from functools import partial
 
 import numpy as np
 
-from callshot.baselines.kernels.products import fill_layer, fill_logits
-from callshot.baselines.kernels.solver import make_problem, solve
 from callshot.baselines.logistic import (
     CLOSE,
     DEFAULT_C,
@@ -30,6 +28,7 @@ from callshot.baselines.logistic import (
     standardise,
 )
 from callshot.baselines.scoring import Categories
+from callshot.baselines.solver import fill_layer, fill_logits, make_problem, solve
 from callshot.fewshot.engine import Engine, open_engine
 from callshot.fewshot.episodes import Episodes, Split, make_splits
 from callshot.fewshot.gpu.device import Gpu
@@ -90,7 +89,6 @@ def sweep_logistic(
     splits = make_splits(episodes)
     shots = _list_shots(protocol, splits)
     workers = threads or os.cpu_count() or 1
-    sums: MetricSums
 
     def step(share: float) -> None:
         progress(share / len(shots), "logistic")
@@ -98,21 +96,14 @@ def sweep_logistic(
     with open_engine(
         episodes, protocol, workers, ENGINE_BYTES, step, gpu=gpu
     ) as engine:
-        if gpu is not None:
-            from callshot.baselines.gpu_logistic import sweep_on_gpu
-
-            sums = sweep_on_gpu(engine, splits, shots, c, spread, categories)
-        elif spread == "total":
-            sums = _sweep_weighted(engine, splits, shots, c, categories)
-        else:
-            sums = _sweep_unweighted(engine, splits, shots, c, spread, categories)
+        sums = _sweep_folds(engine, splits, shots, c, spread, categories)
     sums.finish(protocol.supports(spread))
     if spread == "total" and shared is not None:
         widen_total(sums, shared, episodes)
     return shots, sums
 
 
-def _sweep_unweighted(
+def _sweep_folds(
     engine: Engine,
     splits: Sequence[Split],
     shots: IntArray,
@@ -120,36 +111,42 @@ def _sweep_unweighted(
     spread: str,
     categories: Categories,
 ) -> MetricSums:
-    """Run every fold of the spread `shared` or `per-query`."""
-    samples = engine.protocol.samples(spread)
-    sums = MetricSums(len(shots), samples, engine.episodes.classes, categories)
+    """Run every fold of a spread, with threads or on the engine's GPU."""
+    size = (len(shots), engine.protocol.samples(spread), engine.episodes.classes)
+    on_gpu = engine.gpu is not None
+    if on_gpu:
+        from callshot.baselines.gpu_logistic import BatchedSolver, GpuTrainer
+        from callshot.fewshot.gpu import sweep as gpu_sweep
+
+        make_trainer = partial(GpuTrainer, solver=BatchedSolver(c))
+    if spread == "total":
+        weighted = WeightedMetricSums(*size, categories)
+        reweighting = reweight(engine.episodes, engine.protocol)
+        support = partial(total_support, reweighting.rank)
+        for split in splits:
+            weighted.add_weights(split, reweighting.weights(split.rows))
+            inputs = (reweighting, weighted)
+            if on_gpu:
+                gpu_sweep.sweep_total(engine, split, shots, *inputs, make_trainer)
+            else:
+                trainer = SplitTrainer(engine, split, shots, c, support)
+                evidence = trainer.draw_evidence
+                sweep_samples(engine, split, len(shots), *inputs, evidence)
+            weighted.close_fold(split)
+        return weighted
+    sums = MetricSums(*size, categories)
+    if on_gpu:
+        sums = gpu_sweep.GpuMetricSums(*size, categories, engine.on_gpu.gpu)
     for split in splits:
-        if spread == "shared":
+        if on_gpu and spread == "shared":
+            gpu_sweep.sweep_shared(engine, split, shots, sums, make_trainer)
+        elif on_gpu:
+            gpu_sweep.sweep_per_query(engine, split, shots, sums, make_trainer)
+        elif spread == "shared":
             trainer = SplitTrainer(engine, split, shots, c)
             sweep_draws(engine, split, len(shots), sums, trainer.draw_evidence)
         else:
             sweep_per_query(engine, split, shots, sums, partial(make_fill, c))
-        sums.close_fold(split)
-    return sums
-
-
-def _sweep_weighted(
-    engine: Engine,
-    splits: Sequence[Split],
-    shots: IntArray,
-    c: float,
-    categories: Categories,
-) -> WeightedMetricSums:
-    """Run every fold of the spread `total`."""
-    samples = engine.protocol.total_samples
-    sums = WeightedMetricSums(len(shots), samples, engine.episodes.classes, categories)
-    reweighting = reweight(engine.episodes, engine.protocol)
-    support = partial(total_support, reweighting.rank)
-    for split in splits:
-        sums.add_weights(split, reweighting.weights(split.rows))
-        trainer = SplitTrainer(engine, split, shots, c, support)
-        evidence = trainer.draw_evidence
-        sweep_samples(engine, split, len(shots), reweighting, sums, evidence)
         sums.close_fold(split)
     return sums
 

@@ -1,1 +1,0 @@
-"""The inner loops of logistic regression, compiled by numba."""
