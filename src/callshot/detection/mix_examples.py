@@ -32,7 +32,7 @@ from callshot.detection.index.windows import (
 )
 from callshot.detection.model import (
     FULL_SCALE,
-    LONGEST_S,
+    MAX_CLIP_S,
     AudioSettings,
     Clips,
     Model,
@@ -62,7 +62,7 @@ def read_clips(calls: Spans, grid: WindowGrid, settings: AudioSettings) -> Clips
     rows = []
     for call in read_as(calls, grid.rate_hz, settings).rows():
         # The middle of the call, as a span of the recording at the encoder's speed.
-        excess_s = max(0.0, call["end_s"] - call["start_s"] - LONGEST_S)
+        excess_s = max(0.0, call["end_s"] - call["start_s"] - MAX_CLIP_S)
         start = grid.to_samples(call["start_s"] + excess_s / 2)
         end = max(start + 1, grid.to_samples(call["end_s"] - excess_s / 2))
         call["start_s"] = start / grid.rate_hz

@@ -1,15 +1,14 @@
-"""The plain audio of examples, which a model keeps so that it can be adapted to other recordings.
-
-Of each label the audio of at most 20 examples is kept, chosen by a hash of their places: so the
-choice does not depend on the order in which examples are added. Of a long call only the middle 10 s
-are kept. Samples are 16 bit, at the rate of the encoder, and their peak is full scale.
-
-A model: labelled example vectors, and everything that decides how vectors are made.
+"""A model: labelled example vectors, and everything that decides how vectors are made.
 
 Class means, counts and distances follow from the examples, which are kept in a fixed order. So two
 models merge into the one that all their examples give at once, whatever the order.
 
-A model ↔ one `.npz` file without pickles.
+A model keeps the plain audio of examples, so that it can be adapted to other recordings: of each
+label at most 20, chosen by a hash of their places, so that the choice does not depend on the order
+in which examples are added; of a long call the middle 10 s; 16 bit, at the rate of the encoder,
+with the peak at full scale.
+
+The file of a model is an `.npz` without pickles:
 
     facts          JSON in UTF-8: format, version, encoder, fingerprint, settings, classes, the
                    places of the examples, provenance
@@ -72,7 +71,7 @@ from callshot.version import __version__
 Pcm = NDArray[np.int16]
 
 MAX_CLIPS = 20  # of a label
-LONGEST_S = 10.0
+MAX_CLIP_S = 10.0
 FULL_SCALE = 32767
 
 
@@ -99,49 +98,11 @@ def to_pcm(signal: NDArray[np.float32]) -> Pcm:
     return np.round(scaled).astype(np.int16)
 
 
-def choose_clips(labels: Sequence[str], locations: Sequence[str]) -> list[bool]:
-    """Return which examples keep their audio: of each label the 20 with the lowest hash.
-
-    >>> sum(choose_clips(["hoot"] * 30, [f"a.wav {n}" for n in range(30)]))
-    20
-    """
-    ranked: dict[str, list[tuple[int, int]]] = {}
-    for row, (label, location) in enumerate(zip(labels, locations, strict=True)):
-        key = int(streams.key(f"clip {location}"))
-        ranked.setdefault(label, []).append((key, row))
-    clip_rows = {row for rows in ranked.values() for _, row in sorted(rows)[:MAX_CLIPS]}
-    return [row in clip_rows for row in range(len(labels))]
-
-
-def bound_clips(
-    clips: Clips | None, labels: Sequence[str], locations: Sequence[str]
-) -> Clips | None:
-    """Return clips without those that are too many."""
-    if clips is None:
-        return None
-    has_clip = choose_clips(labels, locations)
-    pairs = zip(clips.samples, has_clip, strict=True)
-    return Clips(clips.rate_hz, tuple(clip if keep else None for clip, keep in pairs))
-
-
-def join_clips(
-    first: Clips | None, first_count: int, second: Clips | None, second_count: int
-) -> Clips | None:
-    """Return the clips of the examples of two models, one after the other."""
-    rates_hz = [clips.rate_hz for clips in (first, second) if clips is not None]
-    if not rates_hz:
-        return None
-    samples: list[Pcm | None] = []
-    for clips, count in ((first, first_count), (second, second_count)):
-        samples += [None] * count if clips is None else clips.samples
-    return Clips(rates_hz[0], tuple(samples))
-
-
 Vectors = NDArray[np.float32]
 
 RECORDING = "recording"
 SEGMENT = "segment"
-SOURCES = (RECORDING, SEGMENT)
+SOURCES = {RECORDING: "recordings with annotations", SEGMENT: "a table of segments"}
 EXAMPLE_COLUMNS = ("label", "recording", "path", "start_s", "end_s", "windows")
 OPTION_NAMES = {
     "window_s": "--window",
@@ -292,8 +253,10 @@ def make_model(
     rows = [unique[key] for key in sorted(unique)]
     ordered = Spans(frame[rows])
     if clips is not None:
-        locations = describe_locations(ordered)
-        clips = bound_clips(clips.select(rows), ordered["label"], locations)
+        keep = _choose_clips(ordered)
+        samples = clips.select(rows).samples
+        kept = [clip if row in keep else None for row, clip in enumerate(samples)]
+        clips = Clips(clips.rate_hz, tuple(kept))
     return Model(
         encoder=encoder,
         fingerprint=fingerprint,
@@ -306,11 +269,28 @@ def make_model(
     )
 
 
+def _choose_clips(examples: Spans) -> set[int]:
+    """Return the examples that keep their audio: of each label the 20 with the lowest hash."""
+    ranked: dict[str, list[tuple[int, int]]] = {}
+    pairs = zip(examples["label"], describe_locations(examples), strict=True)
+    for row, (label, location) in enumerate(pairs):
+        key = int(streams.key(f"clip {location}"))
+        ranked.setdefault(label, []).append((key, row))
+    return {row for rows in ranked.values() for _, row in sorted(rows)[:MAX_CLIPS]}
+
+
 def merge_models(first: Model, second: Model) -> Model:
     """Return the model of all examples of two models, which must agree in everything else."""
     check_fingerprint(first, second.encoder, second.fingerprint)
     check_settings(first, second.settings, second.source)
     inputs = {*first.provenance.inputs, *second.provenance.inputs}
+    clips = None
+    samples: list[Pcm | None] = []
+    for model in (first, second):
+        own = [None] * len(model.examples)
+        samples += own if model.clips is None else model.clips.samples
+        if clips is None:
+            clips = model.clips
     return make_model(
         concat_spans([first.examples, second.examples]),
         np.concatenate([first.vectors, second.vectors]),
@@ -319,9 +299,7 @@ def merge_models(first: Model, second: Model) -> Model:
         settings=first.settings,
         provenance=Provenance(first.provenance.licence, tuple(sorted(inputs))),
         background=merge_backgrounds(first.background, second.background),
-        clips=join_clips(
-            first.clips, len(first.examples), second.clips, len(second.examples)
-        ),
+        clips=None if clips is None else Clips(clips.rate_hz, tuple(samples)),
     )
 
 
@@ -362,20 +340,14 @@ def check_settings(model: Model, settings: AudioSettings, source: str) -> None:
             continue
         if field.name == "source":
             raise InputError(
-                f"{source}: expected {_describe_source(expected)}, as the examples of "
-                f"{model.source}, got {_describe_source(value)}"
+                f"{source}: expected {SOURCES[expected]}, as the examples of "
+                f"{model.source}, got {SOURCES[value]}"
             )
         option = OPTION_NAMES[field.name]
         raise InputError(
             f"{source}: {field.name} is {value}, but {model.source} was learned with {expected}; "
             f"use {option} {expected}"
         )
-
-
-def _describe_source(source: str) -> str:
-    if source == SEGMENT:
-        return "a table of segments"
-    return "recordings with annotations"
 
 
 def check_classes(model: Model) -> None:
@@ -405,11 +377,6 @@ def score_vectors(model: Model, vectors: Any) -> FloatArray:
     return log_odds(model.layer(vectors))
 
 
-def settings_facts(settings: AudioSettings) -> dict[str, Any]:
-    """Return settings as they are written to files."""
-    return asdict(settings)
-
-
 Arrays = dict[str, NDArray[Any]]
 
 BACKGROUND_ARRAYS = (
@@ -418,122 +385,6 @@ BACKGROUND_ARRAYS = (
     "background_start_s",
 )
 CLIP_ARRAYS = ("clip_samples", "clip_length")
-
-
-def check_number(name: str, value: Any, lowest: float = 0.0) -> None:
-    """Raise ValueError unless a value of a file is a finite number greater than `lowest`."""
-    if type(value) not in (int, float) or not lowest < value < math.inf:
-        raise ValueError(f"{name}: {value!r}")
-
-
-def check_texts(name: str, values: Iterable[Any]) -> None:
-    """Raise ValueError unless all values of a file are text that can be written again."""
-    for value in values:
-        if not isinstance(value, str):
-            raise ValueError(f"{name}: expected text, got {value!r}")
-        value.encode()
-
-
-def check_spans(start_s: NDArray[Any], end_s: NDArray[Any]) -> None:
-    """Raise ValueError unless times are finite and no end is before its start."""
-    times_s = np.concatenate([start_s, end_s])
-    if not np.isfinite(times_s).all():
-        raise ValueError("start_s, end_s: expected finite numbers")
-    if (end_s < start_s).any():
-        raise ValueError("end_s: before start_s")
-
-
-def describe_background(background: Background | None) -> dict[str, Any]:
-    """Return the facts of background."""
-    if background is None:
-        return {}
-    facts = {
-        "window_s": background.window_s,
-        "hop_s": background.hop_s,
-        "recordings": [asdict(recording) for recording in background.recordings],
-    }
-    return {"background": facts}
-
-
-def background_arrays(background: Background | None) -> Arrays:
-    """Return the arrays of background."""
-    if background is None:
-        return {}
-    arrays = (background.vectors, background.number, background.start_s)
-    return dict(zip(BACKGROUND_ARRAYS, arrays, strict=True))
-
-
-def build_background(facts: dict[str, Any], arrays: Arrays) -> Background | None:
-    """Return the background of a file; raise ValueError if it is damaged."""
-    if "background" not in facts:
-        return None
-    entries = facts["background"]
-    recordings = tuple(_build_recording(entry) for entry in entries["recordings"])
-    vectors, number, start_s = (arrays[name] for name in BACKGROUND_ARRAYS)
-    _check_background_vectors(vectors, (len(start_s), arrays["vectors"].shape[1]))
-    for name in ("window_s", "hop_s"):
-        check_number(name, entries[name])
-    is_known = np.isin(number, np.arange(len(recordings)))
-    if len(number) != len(start_s) or not is_known.all():
-        raise ValueError("background: a window is of no recording")
-    return Background(
-        recordings=recordings,
-        vectors=vectors,
-        number=number.astype(np.int64),
-        start_s=start_s.astype(np.float64),
-        window_s=float(entries["window_s"]),
-        hop_s=float(entries["hop_s"]),
-    )
-
-
-def _check_background_vectors(vectors: NDArray[Any], shape: tuple[int, int]) -> None:
-    """Raise ValueError unless vectors of background are finite float32 of this shape."""
-    if vectors.dtype != np.float32 or vectors.shape != shape:
-        raise ValueError(f"background vectors have shape {vectors.shape}")
-    if not np.isfinite(vectors).all():
-        raise ValueError("background vectors: expected finite numbers")
-
-
-def _build_recording(entry: dict[str, Any]) -> BackgroundRecording:
-    calls_s = tuple((float(start), float(end)) for start, end in entry["calls_s"])
-    origin = ORIGINS[ORIGINS.index(entry["origin"])]
-    check_number("windows", entry["windows"], -1)
-    check_texts("place", [entry["place"]])
-    return BackgroundRecording(
-        str(entry["sha256"]), int(entry["windows"]), calls_s, origin, entry["place"]
-    )
-
-
-def describe_clips(clips: Clips | None) -> dict[str, Any]:
-    """Return the facts of clips."""
-    return {} if clips is None else {"clip_rate_hz": clips.rate_hz}
-
-
-def clip_arrays(clips: Clips | None) -> Arrays:
-    """Return the arrays of clips: all samples, and how many each example has."""
-    if clips is None:
-        return {}
-    nothing = np.zeros(0, np.int16)
-    samples = [nothing if clip is None else clip for clip in clips.samples]
-    lengths = np.array([len(clip) for clip in samples], np.int64)
-    return {"clip_samples": np.concatenate(samples), "clip_length": lengths}
-
-
-def build_clips(facts: dict[str, Any], arrays: Arrays) -> Clips | None:
-    """Return the clips of a file; raise ValueError if they are damaged."""
-    if "clip_rate_hz" not in facts:
-        return None
-    check_number("clip_rate_hz", facts["clip_rate_hz"])
-    samples, length = (arrays[name] for name in CLIP_ARRAYS)
-    examples = len(arrays["label"])
-    is_whole = (length >= 0).all() and length.sum() == len(samples)
-    if samples.dtype != np.int16 or len(length) != examples or not is_whole:
-        raise ValueError(f"clips: {len(samples)} samples for {len(length)} examples")
-    parts = np.split(samples, np.cumsum(length)[:-1])
-    clips = tuple(clip if len(clip) > 0 else None for clip in parts)
-    return Clips(int(facts["clip_rate_hz"]), clips)
-
-
 FORMAT = "callshot model"
 VERSION = 1
 SUFFIX = ".npz"
@@ -580,36 +431,21 @@ def _is_model(path: Path) -> bool:
 def write_model(model: Model, path: Path) -> None:
     """Write a model; an earlier file of that name is replaced when the new one is whole."""
     check_model_path(path)
-    text = json.dumps(_facts(model), sort_keys=True, ensure_ascii=True)
-    arrays = _arrays(model)
-    arrays["facts"] = np.frombuffer(text.encode(), np.uint8)
-    make_folder(path.absolute().parent)
-    with atomic_path(path) as temporary, temporary.open("wb") as stream:
-        np.savez(stream, allow_pickle=False, **arrays)
-
-
-def _facts(model: Model) -> dict[str, Any]:
-    facts = {
+    examples = model.examples
+    facts: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
         "callshot": __version__,
         "encoder": model.encoder,
         "fingerprint": dict(model.fingerprint),
         "classifier": "centroid",
-        "settings": settings_facts(model.settings),
+        "settings": asdict(model.settings),
         "classes": model.classes,
-        "path": model.examples.paths,
-        "recording": model.examples["recording"],
+        "path": examples.paths,
+        "recording": examples["recording"],
         "licence": model.provenance.licence,
         "inputs": model.provenance.inputs,
     }
-    facts |= describe_background(model.background)
-    facts |= describe_clips(model.clips)
-    return facts
-
-
-def _arrays(model: Model) -> Arrays:
-    examples = model.examples
     arrays: Arrays = {
         "vectors": model.vectors,
         "label": model.label.astype(np.int64),
@@ -620,9 +456,26 @@ def _arrays(model: Model) -> Arrays:
         "mean": model.means,
         "count": model.counts.astype(np.int64),
     }
-    arrays |= background_arrays(model.background)
-    arrays |= clip_arrays(model.clips)
-    return arrays
+    background = model.background
+    if background is not None:
+        facts["background"] = {
+            "window_s": background.window_s,
+            "hop_s": background.hop_s,
+            "recordings": [asdict(recording) for recording in background.recordings],
+        }
+        columns = (background.vectors, background.number, background.start_s)
+        arrays |= zip(BACKGROUND_ARRAYS, columns, strict=True)
+    if model.clips is not None:
+        facts["clip_rate_hz"] = model.clips.rate_hz
+        nothing = np.zeros(0, np.int16)
+        samples = [nothing if clip is None else clip for clip in model.clips.samples]
+        lengths = np.array([len(clip) for clip in samples], np.int64)
+        arrays |= zip(CLIP_ARRAYS, (np.concatenate(samples), lengths), strict=True)
+    text = json.dumps(facts, sort_keys=True, ensure_ascii=True)
+    arrays["facts"] = np.frombuffer(text.encode(), np.uint8)
+    make_folder(path.absolute().parent)
+    with atomic_path(path) as temporary, temporary.open("wb") as stream:
+        np.savez(stream, allow_pickle=False, **arrays)
 
 
 def load_model(path: Path | str) -> Model:
@@ -686,58 +539,124 @@ def _read_entries(path: Path) -> tuple[dict[str, Any], Arrays]:
 
 
 def _build_model(path: Path, facts: dict[str, Any], arrays: Arrays) -> Model:
-    vectors = arrays["vectors"]
-    _check_vectors(vectors, len(facts["path"]))
+    """Return the model of a file; raise ValueError if the file is damaged."""
+    examples = _build_examples(facts, arrays)
+    _check_vectors("vectors", arrays["vectors"], len(examples))
+    if arrays["vectors"].size == 0:
+        raise ValueError("vectors: there are none")
     settings = AudioSettings(**facts["settings"])
-    _check_settings(settings)
+    if settings.source not in SOURCES:
+        raise ValueError(f"source: {settings.source!r}")
+    _check_texts("channel_rule", [settings.channel_rule])
+    for name, lowest in LOWEST.items():
+        value = getattr(settings, name)
+        if value is not None:
+            _check_number(name, value, lowest)
     inputs = tuple(sorted((role, file, sha) for role, file, sha in facts["inputs"]))
+    background = None
+    if "background" in facts:
+        background = _build_background(facts["background"], arrays)
+    clips = None
+    if "clip_rate_hz" in facts:
+        _check_number("clip_rate_hz", facts["clip_rate_hz"])
+        samples, length = (arrays[name] for name in CLIP_ARRAYS)
+        is_whole = (length >= 0).all() and length.sum() == len(samples)
+        if samples.dtype != np.int16 or len(length) != len(examples) or not is_whole:
+            raise ValueError(
+                f"clips: {len(samples)} samples for {len(length)} examples"
+            )
+        parts = np.split(samples, np.cumsum(length)[:-1])
+        kept = tuple(clip if len(clip) > 0 else None for clip in parts)
+        clips = Clips(int(facts["clip_rate_hz"]), kept)
     model = make_model(
-        _build_examples(facts, arrays),
-        vectors,
+        examples,
+        arrays["vectors"],
         encoder=str(facts["encoder"]),
         fingerprint=dict(facts["fingerprint"]),
         settings=settings,
         provenance=Provenance(str(facts["licence"]), inputs),
-        background=build_background(facts, arrays),
-        clips=build_clips(facts, arrays),
+        background=background,
+        clips=clips,
     )
     return replace(model, source=str(path))
 
 
-def _check_settings(settings: AudioSettings) -> None:
-    """Raise ValueError unless settings have the types and ranges that `learn` writes."""
-    if settings.source not in SOURCES:
-        raise ValueError(f"source: {settings.source!r}")
-    check_texts("channel_rule", [settings.channel_rule])
-    for name, lowest in LOWEST.items():
-        value = getattr(settings, name)
-        if value is not None:
-            check_number(name, value, lowest)
-
-
-def _check_vectors(vectors: NDArray[Any], count: int) -> None:
-    """Raise ValueError unless there is a finite vector for each example."""
-    if vectors.dtype != np.float32 or vectors.ndim != 2 or len(vectors) != count:
-        raise ValueError(f"vectors have shape {vectors.shape} for {count} examples")
-    if not np.isfinite(vectors).all() or vectors.size == 0:
-        raise ValueError("vectors: expected finite numbers")
-
-
 def _build_examples(facts: dict[str, Any], arrays: Arrays) -> Spans:
-    classes = facts["classes"]
     for name in ("classes", "recording", "path"):
-        check_texts(name, facts[name])
-    check_spans(arrays["start_s"], arrays["end_s"])
+        _check_texts(name, facts[name])
+    start_s = arrays["start_s"].astype(np.float64)
+    end_s = arrays["end_s"].astype(np.float64)
+    if not np.isfinite([start_s, end_s]).all() or (end_s < start_s).any():
+        raise ValueError("start_s, end_s: expected finite numbers, start before end")
     if (arrays["label"] < 0).any():
         raise ValueError("label: expected numbers of classes")
+    classes = facts["classes"]
     columns = {
         "label": [classes[number] for number in arrays["label"].tolist()],
         "recording": facts["recording"],
         "path": facts["path"],
-        "start_s": arrays["start_s"].astype(np.float64),
-        "end_s": arrays["end_s"].astype(np.float64),
+        "start_s": start_s,
+        "end_s": end_s,
         "windows": arrays["windows"].astype(np.int64),
     }
     if len({len(column) for column in columns.values()}) > 1:
         raise ValueError("examples: columns of different lengths")
     return Spans(pl.DataFrame(columns))
+
+
+def _build_background(facts: dict[str, Any], arrays: Arrays) -> Background:
+    recordings = []
+    for entry in facts["recordings"]:
+        _check_number("windows", entry["windows"], -1)
+        _check_texts("place", [entry["place"]])
+        if entry["origin"] not in ORIGINS:
+            raise ValueError(f"origin: {entry['origin']!r}")
+        recordings.append(
+            BackgroundRecording(
+                sha256=str(entry["sha256"]),
+                windows=int(entry["windows"]),
+                calls_s=tuple(
+                    (float(start), float(end)) for start, end in entry["calls_s"]
+                ),
+                origin=entry["origin"],
+                place=entry["place"],
+            )
+        )
+    vectors, number, start_s = (arrays[name] for name in BACKGROUND_ARRAYS)
+    _check_vectors("background", vectors, len(start_s))
+    for name in ("window_s", "hop_s"):
+        _check_number(name, facts[name])
+    is_known = np.isin(number, np.arange(len(recordings)))
+    has_dimension = vectors.shape[1] == arrays["vectors"].shape[1]
+    if len(number) != len(start_s) or not is_known.all() or not has_dimension:
+        raise ValueError("background: a window is of no recording or dimension")
+    return Background(
+        recordings=tuple(recordings),
+        vectors=vectors,
+        number=number.astype(np.int64),
+        start_s=start_s.astype(np.float64),
+        window_s=float(facts["window_s"]),
+        hop_s=float(facts["hop_s"]),
+    )
+
+
+def _check_vectors(name: str, vectors: NDArray[Any], count: int) -> None:
+    """Raise ValueError unless there are so many finite vectors of float32."""
+    if vectors.dtype != np.float32 or vectors.ndim != 2 or len(vectors) != count:
+        raise ValueError(f"{name}: {count} rows, vectors of shape {vectors.shape}")
+    if not np.isfinite(vectors).all():
+        raise ValueError(f"{name}: expected finite numbers")
+
+
+def _check_number(name: str, value: Any, lowest: float = 0.0) -> None:
+    """Raise ValueError unless a value of a file is a finite number greater than `lowest`."""
+    if type(value) not in (int, float) or not lowest < value < math.inf:
+        raise ValueError(f"{name}: {value!r}")
+
+
+def _check_texts(name: str, values: Iterable[Any]) -> None:
+    """Raise ValueError unless all values of a file are text that can be written again."""
+    for value in values:
+        if not isinstance(value, str):
+            raise ValueError(f"{name}: expected text, got {value!r}")
+        value.encode()
