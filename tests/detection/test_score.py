@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 import callshot
 from callshot.cli import app
 from callshot.detection.exports import export_events
-from callshot.detection.score import ScoreOptions
 from callshot.errors import InputError, OptionError
 from recordings_with_events import DURATIONS_S, make_events, make_recordings
 
@@ -175,7 +174,7 @@ def test_options_out_of_their_range_are_errors(
     options: dict[str, float], message: str
 ) -> None:
     with pytest.raises(OptionError, match=message):
-        ScoreOptions(**options)  # type: ignore[arg-type]
+        callshot.score_detections(DETECTIONS, ANNOTATIONS, **options)  # type: ignore[arg-type]
 
 
 def test_neither_annotations_nor_reviewed_detections_is_an_error() -> None:

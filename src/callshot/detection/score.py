@@ -1,17 +1,16 @@
 """Detections and annotations → precision, recall and false alarms, with intervals.
 
 `score_detections` is the whole of it: read, match, measure; and call density from reviewed events.
+`write_scores` writes CSV files and pictures to a folder, all of them or none.
 
 Of several events with the same span and label, the one with the highest score counts. What begins
 before its recording or ends after it is cut to the recording; what lies wholly outside is a reject.
 So scores do not depend on the order of rows, nor on whether a detector pads its windows.
-
-Scores of detections → CSV files and pictures in a folder, all of them or none.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +19,14 @@ import polars as pl
 
 from callshot.corpus.options import make_annotation_options
 from callshot.corpus.segment_table import REJECTS, write_rejects
-from callshot.detection.call_density import estimate_density, find_verdicts
+from callshot.detection.call_density import (
+    Verdicts,
+    estimate_density,
+    find_verdicts,
+)
 from callshot.detection.events import (
     PLACE,
     EventTable,
-    RecordingFolder,
     complete_events,
     open_recordings,
     read_events,
@@ -32,7 +34,6 @@ from callshot.detection.events import (
 )
 from callshot.detection.matching import (
     RankedDetections,
-    Scores,
     Task,
     find_threshold,
     measure,
@@ -72,195 +73,37 @@ from callshot.results import OutputFolder, open_output_folder
 from callshot.storage import to_path
 from callshot.version import __version__
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 Events = Frame | Path | str
 Recordings = Mapping[str, float] | Path | str
+Ranked = Mapping[str, Sequence[RankedDetections]]  # by events and by windows
 
-IN_MEMORY = "memory"  # instead of a file, for rows of frames
 DIGITS = 6  # of times in seconds: spans that differ by less are the same
-
-
-@dataclass
-class ScoreInput:
-    """What was read: the lengths of recordings, rejects and notes."""
-
-    folder: RecordingFolder | None = None
-    durations_s: dict[str, float] = field(default_factory=dict)
-    rejects: list[Reject] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    def read(
-        self, events: Events, kind: str, columns: Mapping[str, str] | None = None
-    ) -> Frame:
-        """Return the events of a file or frame, cut to their recordings, each of them once.
-
-        `kind` is what they are called in notes.
-        """
-        if isinstance(events, pl.DataFrame):
-            rows = complete_events(events)
-            places = {name: pl.lit(None, dtype) for name, dtype in PLACE.items()}
-            table = EventTable(rows.with_columns(**places))
-        else:
-            options = make_annotation_options(columns=columns or {})
-            table = read_events(to_path(events), self.folder, options, check=False)
-        rows = self._take(table)
-        rows = self._keep_best(rows)
-        rows = self._cut(rows, kind)
-        return complete_events(rows.select(*EVENTS))
-
-    def read_reviewed(self, events: Events) -> Frame:
-        """Return reviewed events as they are: several people may have reviewed one."""
-        if isinstance(events, pl.DataFrame):
-            return self._take(EventTable(complete_events(events)))
-        return self._take(read_events(to_path(events), self.folder))
-
-    def _take(self, table: EventTable) -> Frame:
-        """Keep rejects and notes; return the events, by the names of the recordings."""
-        if len(table.events) == 0 and table.rejects:
-            first = table.rejects[0]
-            place = (
-                first.file if first.row is None else f"{first.file}, row {first.row}"
-            )
-            raise InputError(
-                f"{place}: {first.reason}; no row is left to score "
-                f"({count_text(len(table.rejects), 'reject')})"
-            )
-        self.rejects += table.rejects
-        self.notes += table.notes
-        if self.durations_s:
-            return rename_recordings(table.events, self.durations_s)
-        return table.events
-
-    def _keep_best(self, events: Frame) -> Frame:
-        """Return the event with the highest score of those with the same span and label."""
-        times = [pl.col(name).round(DIGITS) for name in ("start_s", "end_s")]
-        key = pl.struct("recording", "label", *times)
-        ordered = events.sort(
-            "score", descending=True, nulls_last=True, maintain_order=True
-        )
-        is_first = ordered.select(key.is_first_distinct()).to_series()
-        for row in ordered.filter(~is_first).iter_rows(named=True):
-            reason = "the same span and label as another row, which counts instead"
-            self.rejects.append(_reject(row, reason))
-        return ordered.filter(is_first)
-
-    def _cut(self, events: Frame, kind: str) -> Frame:
-        """Return events cut to their recordings, without those wholly outside."""
-        durations_s = pl.Series(
-            [self.durations_s.get(name) for name in events["recording"]],
-            dtype=pl.Float64,
-        )
-        events = events.with_columns(duration_s=durations_s)
-        is_outside = (pl.col("end_s") <= 0) | (
-            pl.col("start_s") >= pl.col("duration_s")
-        )
-        has_no_span = pl.col("end_s") <= pl.col("start_s")
-        is_left_out = (is_outside | has_no_span).fill_null(False)
-        for row in events.filter(is_left_out).iter_rows(named=True):
-            self.rejects.append(_reject(row, _describe_outside(row)))
-        kept = events.filter(~is_left_out)
-        overhangs = (pl.col("start_s") < 0) | (
-            pl.col("end_s").round(DIGITS) > pl.col("duration_s").round(DIGITS)
-        )
-        count = kept.filter(overhangs).height
-        if count:
-            self.notes.append(
-                f"{count} of {len(kept)} {kind} begin before their recording or end after it; "
-                "they are cut to it"
-            )
-        # min_horizontal leaves out the lengths that are not known.
-        return kept.with_columns(
-            start_s=pl.max_horizontal("start_s", pl.lit(0.0)),
-            end_s=pl.min_horizontal("end_s", "duration_s"),
-        )
-
-
-def _reject(row: Mapping[str, Any], reason: str) -> Reject:
-    file = row["file"]
-    if file is None:
-        place = f"{row['recording']}, {row['start_s']:.6g} to {row['end_s']:.6g} s"
-        return Reject(IN_MEMORY, None, f"{place}: {reason}")
-    return Reject(file, row["row"], reason)
-
-
-def _describe_outside(row: Mapping[str, Any]) -> str:
-    span = f"{row['start_s']:.6g} to {row['end_s']:.6g} s"
-    if row["end_s"] <= row["start_s"]:
-        return f"{span} is no span"
-    if row["end_s"] <= 0:
-        return f"{span} is before the start of {row['recording']}"
-    duration = f"{row['duration_s']:.6g} s"
-    return f"{span} is beyond the end of {row['recording']}, which is {duration} long"
-
-
-def open_input(recordings: Recordings | None) -> ScoreInput:
-    """Read which recordings there are, and how long they are."""
-    if recordings is None:
-        return ScoreInput()
-    if isinstance(recordings, Mapping):
-        return ScoreInput(durations_s=dict(recordings))
-    folder = open_recordings(to_path(recordings))
-    rejects = [Reject(path, None, str(error)) for path, error in folder.errors.items()]
-    return ScoreInput(folder, folder.durations_s, rejects)
-
-
 FEW_RECORDINGS = 5
 # If more of the annotated calls cannot be matched by events, scores by windows come first.
 MAX_UNREACHABLE = 0.1
-
-
-def is_misleading(events: Sequence[RankedDetections]) -> bool:
-    """Return whether many calls are too short to be matched by events."""
-    unreachable = sum(detections.unreachable for detections in events)
-    annotated = sum(int(detections.annotated.sum()) for detections in events)
-    return unreachable > MAX_UNREACHABLE * annotated
-
-
-def warn_unreachable(scores: Frame, task: Task) -> Iterator[str]:
-    """Say how many calls are too short to be matched by events, and what to believe."""
-    total = scores.filter(pl.col("label").is_null(), by="events").row(0, named=True)
-    unreachable = total["unreachable"]
-    if unreachable == 0:
-        return
-    annotated = total["annotated"]
-    lengths = [task.find_shortest(label) for label in task.labels]
-    texts = dict.fromkeys([f"{min(lengths):.3g}", f"{max(lengths):.3g}"])
-    shortest = " to ".join(texts)
-    least = f"{task.min_iou:g}"
-    warning = (
-        f"{unreachable} of {annotated} annotated calls ({unreachable / annotated:.0%}) are too "
-        f"short to be matched by events: the shortest detections last {shortest} s, and one that "
-        f"contains such a call has an IoU below {least} with it"
-    )
-    if scores["by"][0] == "windows":
-        yield f"{warning}; believe the scores by windows, not those by events"
-    else:
-        yield f"{warning}; by events they count as missed"
-
-
-def describe_task(task: Task) -> list[str]:
-    """Describe what the user should know before the scores are believed."""
-    notes = []
-    detected = {*task.detections["label"]}
-    annotated = {*task.annotations["label"]}
-    if detected and annotated and detected.isdisjoint(annotated):
-        notes.append(
-            f"no label is both detected ({', '.join(sorted(detected))}) "
-            f"and annotated ({', '.join(sorted(annotated))})"
-        )
-    count = len(task.recordings)
-    if count < FEW_RECORDINGS:
-        recordings = count_text(count, "recording")
-        notes.append(f"intervals from {recordings} are too narrow")
-    return notes
-
-
-Ranked = Mapping[str, Sequence[RankedDetections]]  # by events and by windows
-
 INTERVAL = {"_p01": 1, "_p99": 99}
 NO_LENGTHS = (
     "without the recordings (--recordings) there are no false alarms per hour, and "
     "recordings without any event are not counted"
 )
+PROVENANCE = "provenance.json"
+SET = "callshot score"
+FRAMES = {
+    "scores.csv": "scores",
+    "precision_recall.csv": "curve",
+    "thresholds.csv": "thresholds",
+    "outcomes.csv": "outcomes",
+    "call_density.csv": "density",
+}
+LAYOUT = PageLayout(columns=3, rows=3, row_in=2.2, left_in=0.5, above_in=0.5)
+LINES: dict[str, Style] = {"events": FIRST_LINE, "windows": SECOND_LINE}
+TITLE_MARGIN_IN = 0.4
+
+Panel = tuple[str, Frame, Frame]  # a label, its curves and its scores
 
 
 @dataclass(frozen=True)
@@ -278,38 +121,6 @@ class DetectionScores:
     rejects: Sequence[Reject] = ()
     notes: Sequence[str] = ()
     warnings: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
-class ScoreOptions:
-    """How detections are scored."""
-
-    iou: float = 0.3
-    window_s: float = 3.0
-    threshold: float | None = None
-    false_alarms_per_hour: float | None = None
-    unknown: str | None = None
-    bins: int = 4
-    samples: int = 1000
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.iou <= 1:
-            raise OptionError(f"iou: expected above 0 and at most 1, got {self.iou}")
-        if not 0 < self.window_s < np.inf:
-            raise OptionError(f"window_s: expected above 0 s, got {self.window_s}")
-        aim = self.false_alarms_per_hour
-        if aim is not None and not 0 < aim < np.inf:
-            raise OptionError(
-                f"false_alarms: expected more than 0 per hour, got {aim}; no threshold "
-                "promises none at all"
-            )
-        if self.threshold is not None and np.isnan(self.threshold):
-            raise OptionError("threshold: expected a number, got nan")
-        if self.bins < 1:
-            raise OptionError(f"bins: expected 1 or more, got {self.bins}")
-        if self.samples < 1:
-            raise OptionError(f"samples: expected 1 or more, got {self.samples}")
 
 
 def score_detections(
@@ -382,150 +193,283 @@ def score_detections(
     >>> result.scores.filter(label="roar").select(names).rows()
     [('events', 0.5, 1.0, 1.0, 1.0), ('windows', 0.5, 1.0, 1.0, 1.0)]
     """
-    options = ScoreOptions(
-        iou=iou,
-        window_s=window_s,
-        threshold=threshold,
-        false_alarms_per_hour=false_alarms_per_hour,
-        unknown=unknown,
-        bins=bins,
-        samples=samples,
-        seed=seed,
-    )
+    _check_options(iou, window_s, threshold, false_alarms_per_hour, bins, samples)
     if annotations is None and reviewed is None:
         raise OptionError("give annotations, or reviewed detections (--reviewed)")
-    source = open_input(recordings)
-    events = source.read(detections, "detections")
-    frames = {}
+    folder = None
+    durations_s: dict[str, float] = {}
+    rejects: list[Reject] = []
+    if isinstance(recordings, Mapping):
+        durations_s = dict(recordings)
+    elif recordings is not None:
+        folder = open_recordings(to_path(recordings))
+        durations_s = folder.durations_s
+        rejects += [Reject(path, None, str(one)) for path, one in folder.errors.items()]
+    notes: list[str] = []
     warnings: list[str] = []
+    frames: dict[str, Frame] = {}
+
+    def read(
+        source: Events, check: bool, columns: Mapping[str, str] | None = None
+    ) -> Frame:
+        """Return the events of a file or frame, by the names of the recordings."""
+        if isinstance(source, pl.DataFrame):
+            empty = {name: pl.lit(None, dtype) for name, dtype in PLACE.items()}
+            table = EventTable(complete_events(source).with_columns(**empty))
+        else:
+            options = make_annotation_options(columns=columns or {})
+            table = read_events(to_path(source), folder, options, check=check)
+        _check_any(table)
+        rejects.extend(table.rejects)
+        notes.extend(table.notes)
+        if durations_s:
+            return rename_recordings(table.events, durations_s)
+        return table.events
+
+    def read_once(
+        source: Events, kind: str, columns: Mapping[str, str] | None = None
+    ) -> Frame:
+        """Return events cut to their recordings, each of them once."""
+        rows = keep_best(read(source, False, columns), rejects)
+        rows = cut_to_recordings(rows, durations_s, kind, rejects, notes)
+        return complete_events(rows.select(*EVENTS))
+
+    found = read_once(detections, "detections")
     if annotations is not None:
-        truth = source.read(annotations, "annotations", columns)
-        task = _make_task(events, truth, source, options)
-        frames = _score(task, source, options)
+        truth = read_once(annotations, "annotations", columns)
+        names = {*truth["recording"], *durations_s}
+        named = rename_recordings(found, names)
+        task = Task(
+            detections=named,
+            annotations=truth,
+            recordings=sorted(names | set(named["recording"])),
+            durations_s=durations_s,
+            min_iou=iou,
+            unknown=unknown,
+        )
+        needs_scores = (threshold, false_alarms_per_hour) != (None, None)
+        notes += _check_task(task, needs_scores=needs_scores)
+        ranked, outcomes = _rank(task, window_s)
+        curves = [
+            precision_recall_curve(ranked_class, by)
+            for by, classes in ranked.items()
+            for ranked_class in classes
+            if ranked_class.has_scores
+        ]
+        frames["curve"] = concat_frames(curves, PRECISION_RECALL)
+        frames["outcomes"] = outcomes
+        weights = sample_weights(len(task.recordings), samples, seed)
+        scores = []
+        for by, classes in ranked.items():
+            scores += [
+                _score_row(by, one.label, [one], weights, threshold) for one in classes
+            ]
+            scores.append(_score_row(by, None, classes, weights, threshold))
+        frames["scores"] = concat_frames(scores, DETECTION_SCORES)
+        if false_alarms_per_hour is not None:
+            frames["thresholds"] = _find_thresholds(
+                frames["curve"], next(iter(ranked)), task, false_alarms_per_hour
+            )
         warnings += warn_unreachable(frames["scores"], task)
     if reviewed is not None:
-        frames["density"] = _estimate_density(events, reviewed, source, options)
-    notes = list(dict.fromkeys(source.notes))
+        # Reviewed events are taken as they are: several people may have reviewed one.
+        verdicts = find_verdicts(found, read(reviewed, True))
+        notes += _describe_verdicts(verdicts)
+        frames["density"] = estimate_density(found, verdicts, bins, seed)
     return DetectionScores(
-        **frames, rejects=source.rejects, notes=notes, warnings=warnings
+        **frames, rejects=rejects, notes=list(dict.fromkeys(notes)), warnings=warnings
     )
 
 
-def _estimate_density(
-    detections: Frame, reviewed: Events, source: ScoreInput, options: ScoreOptions
-) -> Frame:
-    """Return how many of the detections are calls."""
-    verdicts = find_verdicts(detections, source.read_reviewed(reviewed))
-    if verdicts.elsewhere:
-        source.notes.append(
-            f"{verdicts.elsewhere} reviewed events are on no detection; they do not count"
+def _check_options(
+    iou: float,
+    window_s: float,
+    threshold: float | None,
+    aim: float | None,
+    bins: int,
+    samples: int,
+) -> None:
+    if not 0 < iou <= 1:
+        raise OptionError(f"iou: expected above 0 and at most 1, got {iou}")
+    if not 0 < window_s < np.inf:
+        raise OptionError(f"window_s: expected above 0 s, got {window_s}")
+    if aim is not None and not 0 < aim < np.inf:
+        raise OptionError(
+            f"false_alarms: expected more than 0 per hour, got {aim}; no threshold "
+            "promises none at all"
         )
+    if threshold is not None and np.isnan(threshold):
+        raise OptionError("threshold: expected a number, got nan")
+    if bins < 1:
+        raise OptionError(f"bins: expected 1 or more, got {bins}")
+    if samples < 1:
+        raise OptionError(f"samples: expected 1 or more, got {samples}")
+
+
+def _check_any(table: EventTable) -> None:
+    """Raise InputError if a file has only rejects."""
+    if len(table.events) == 0 and table.rejects:
+        first = table.rejects[0]
+        place = first.file if first.row is None else f"{first.file}, row {first.row}"
+        raise InputError(
+            f"{place}: {first.reason}; no row is left to score "
+            f"({count_text(len(table.rejects), 'reject')})"
+        )
+
+
+def keep_best(events: Frame, rejects: list[Reject]) -> Frame:
+    """Return the event with the highest score of those with the same span and label."""
+    times = [pl.col(name).round(DIGITS) for name in ("start_s", "end_s")]
+    key = pl.struct("recording", "label", *times)
+    ordered = events.sort(
+        "score", descending=True, nulls_last=True, maintain_order=True
+    )
+    is_first = ordered.select(key.is_first_distinct()).to_series()
+    reason = "the same span and label as another row, which counts instead"
+    others = ordered.filter(~is_first).iter_rows(named=True)
+    rejects += [_reject(row, reason) for row in others]
+    return ordered.filter(is_first)
+
+
+def cut_to_recordings(
+    events: Frame,
+    durations_s: Mapping[str, float],
+    kind: str,
+    rejects: list[Reject],
+    notes: list[str],
+) -> Frame:
+    """Return events cut to their recordings, without those wholly outside.
+
+    `kind` is what they are called in notes.
+    """
+    lengths = [durations_s.get(name) for name in events["recording"]]
+    events = events.with_columns(duration_s=pl.Series(lengths, dtype=pl.Float64))
+    is_outside = (pl.col("end_s") <= 0) | (pl.col("start_s") >= pl.col("duration_s"))
+    has_no_span = pl.col("end_s") <= pl.col("start_s")
+    is_left_out = (is_outside | has_no_span).fill_null(False)
+    outside = events.filter(is_left_out).iter_rows(named=True)
+    rejects += [_reject(row, _describe_outside(row)) for row in outside]
+    kept = events.filter(~is_left_out)
+    end_s = pl.col("end_s").round(DIGITS)
+    overhangs = (pl.col("start_s") < 0) | (end_s > pl.col("duration_s").round(DIGITS))
+    count = kept.filter(overhangs).height
+    if count:
+        notes.append(
+            f"{count} of {len(kept)} {kind} begin before their recording or end after it; "
+            "they are cut to it"
+        )
+    # min_horizontal leaves out the lengths that are not known.
+    return kept.with_columns(
+        start_s=pl.max_horizontal("start_s", pl.lit(0.0)),
+        end_s=pl.min_horizontal("end_s", "duration_s"),
+    )
+
+
+def _reject(row: Mapping[str, Any], reason: str) -> Reject:
+    if row["file"] is None:
+        place = f"{row['recording']}, {row['start_s']:.6g} to {row['end_s']:.6g} s"
+        return Reject("memory", None, f"{place}: {reason}")
+    return Reject(row["file"], row["row"], reason)
+
+
+def _describe_outside(row: Mapping[str, Any]) -> str:
+    span = f"{row['start_s']:.6g} to {row['end_s']:.6g} s"
+    if row["end_s"] <= row["start_s"]:
+        return f"{span} is no span"
+    if row["end_s"] <= 0:
+        return f"{span} is before the start of {row['recording']}"
+    duration = f"{row['duration_s']:.6g} s"
+    return f"{span} is beyond the end of {row['recording']}, which is {duration} long"
+
+
+def _check_task(task: Task, *, needs_scores: bool) -> Iterator[str]:
+    """Check that detections can be scored; yield what to know before scores are believed."""
+    durations_s = task.durations_s
+    known = count_text(len(durations_s), "recording")
+    if durations_s:
+        unannotated = len(durations_s.keys() - set(task.annotations["recording"]))
+        yield (
+            f"{unannotated} of {known} without an annotated call; detections there are false "
+            "alarms"
+        )
+    else:
+        yield NO_LENGTHS
+    for events in (task.detections, task.annotations):
+        for name in events["recording"].unique().sort():
+            if durations_s and name not in durations_s:
+                raise InputError(
+                    f"{name}: not among the {known} whose length is known; add it"
+                )
+    if not task.labels:
+        raise InputError("there are no detections and no annotations to score")
+    missing = task.detections["score"].null_count()
+    if 0 < missing < len(task.detections):
+        raise InputError(
+            f"{missing} of {len(task.detections)} detections have no score; give all of them one, "
+            "or none"
+        )
+    if missing and needs_scores:
+        raise InputError("detections have no scores; a threshold needs them")
+    detected = {*task.detections["label"]}
+    annotated = {*task.annotations["label"]}
+    if detected and annotated and detected.isdisjoint(annotated):
+        yield (
+            f"no label is both detected ({', '.join(sorted(detected))}) "
+            f"and annotated ({', '.join(sorted(annotated))})"
+        )
+    if len(task.recordings) < FEW_RECORDINGS:
+        recordings = count_text(len(task.recordings), "recording")
+        yield f"intervals from {recordings} are too narrow"
+
+
+def _rank(task: Task, window_s: float) -> tuple[Ranked, Frame]:
+    """Rank all classes by events and by windows, what to believe first; return outcomes too."""
+    events = []
+    windows = []
+    outcomes = []
+    for label in task.labels:
+        detections, outcome = rank_events(task, label)
+        events.append(detections)
+        windows.append(rank_windows(task, label, outcome, window_s))
+        outcomes.append(outcome)
+    unreachable = sum(detections.unreachable for detections in events)
+    annotated = sum(int(detections.annotated.sum()) for detections in events)
+    ranked = {"events": events, "windows": windows}
+    if unreachable > MAX_UNREACHABLE * annotated:
+        ranked = {"windows": windows, "events": events}
+    return ranked, sort_outcomes(outcomes)
+
+
+def warn_unreachable(scores: Frame, task: Task) -> Iterator[str]:
+    """Say how many calls are too short to be matched by events, and what to believe."""
+    total = scores.filter(pl.col("label").is_null(), by="events").row(0, named=True)
+    unreachable = total["unreachable"]
+    if unreachable == 0:
+        return
+    annotated = total["annotated"]
+    lengths = [task.find_shortest(label) for label in task.labels]
+    texts = dict.fromkeys([f"{min(lengths):.3g}", f"{max(lengths):.3g}"])
+    shortest = " to ".join(texts)
+    least = f"{task.min_iou:g}"
+    warning = (
+        f"{unreachable} of {annotated} annotated calls ({unreachable / annotated:.0%}) are too "
+        f"short to be matched by events: the shortest detections last {shortest} s, and one that "
+        f"contains such a call has an IoU below {least} with it"
+    )
+    if scores["by"][0] == "windows":
+        yield f"{warning}; believe the scores by windows, not those by events"
+    else:
+        yield f"{warning}; by events they count as missed"
+
+
+def _describe_verdicts(verdicts: Verdicts) -> Iterator[str]:
+    if verdicts.elsewhere:
+        yield f"{verdicts.elsewhere} reviewed events are on no detection; they do not count"
     if verdicts.detections["confirmed"].all():
-        source.notes.append(
+        yield (
             "reviewed: all verdicts are yes; if only confirmed detections were kept, the call "
             "density is too high: give the folder of the review, or its table with those rejected"
         )
-    return estimate_density(detections, verdicts, options.bins, options.seed)
-
-
-def _make_task(
-    detections: Frame, annotations: Frame, source: ScoreInput, options: ScoreOptions
-) -> Task:
-    """Return what is scored; detections and annotations name recordings in the same way."""
-    names = {*annotations["recording"], *source.durations_s}
-    detections = rename_recordings(detections, names)
-    if source.durations_s:
-        unannotated = len(source.durations_s.keys() - set(annotations["recording"]))
-        source.notes.append(
-            f"{unannotated} of {count_text(len(source.durations_s), 'recording')} without an "
-            "annotated call; "
-            "detections there are false alarms"
-        )
-        _check_known(detections, source.durations_s)
-        _check_known(annotations, source.durations_s)
-    else:
-        source.notes.append(NO_LENGTHS)
-    recordings = sorted(names | set(detections["recording"]))
-    return Task(
-        detections=detections,
-        annotations=annotations,
-        recordings=recordings,
-        durations_s=source.durations_s,
-        min_iou=options.iou,
-        unknown=options.unknown,
-    )
-
-
-def _check_known(events: Frame, durations_s: Mapping[str, float]) -> None:
-    for name in events["recording"].unique().sort():
-        if name not in durations_s:
-            raise InputError(
-                f"{name}: not among the {count_text(len(durations_s), 'recording')} whose "
-                "length is known; add it"
-            )
-
-
-def _score(task: Task, source: ScoreInput, options: ScoreOptions) -> dict[str, Frame]:
-    """Return the frames of all classes, by events and by windows."""
-    labels = task.labels
-    if not labels:
-        raise InputError("there are no detections and no annotations to score")
-    _check_scores(task.detections, options)
-    source.notes += describe_task(task)
-    matched = [rank_events(task, label) for label in labels]
-    events = [detections for detections, _ in matched]
-    windows = [
-        rank_windows(task, label, outcome, options.window_s)
-        for label, (_, outcome) in zip(labels, matched, strict=True)
-    ]
-    ranked = {"events": events, "windows": windows}
-    if is_misleading(events):
-        ranked = {"windows": windows, "events": events}
-    curve = _trace_curves(ranked)
-    first = next(iter(ranked))
-    return {
-        "scores": _score_all(ranked, len(task.recordings), options),
-        "curve": curve,
-        "thresholds": _find_thresholds(curve, first, task, options),
-        "outcomes": sort_outcomes([outcome for _, outcome in matched]),
-    }
-
-
-def _score_all(ranked: Ranked, recordings: int, options: ScoreOptions) -> Frame:
-    """Return the scores of every class, and of all classes together."""
-    weights = sample_weights(recordings, options.samples, options.seed)
-    scores = []
-    for by, classes in ranked.items():
-        scores += [
-            _score_row(by, detections.label, [detections], weights, options)
-            for detections in classes
-        ]
-        scores.append(_score_row(by, None, classes, weights, options))
-    return concat_frames(scores, DETECTION_SCORES)
-
-
-def _trace_curves(ranked: Ranked) -> Frame:
-    """Return the curves of precision and recall of every class with scores."""
-    curves = []
-    for by, classes in ranked.items():
-        curves += [
-            precision_recall_curve(detections, by)
-            for detections in classes
-            if detections.has_scores
-        ]
-    return concat_frames(curves, PRECISION_RECALL)
-
-
-def _check_scores(detections: Frame, options: ScoreOptions) -> None:
-    missing = detections["score"].null_count()
-    if 0 < missing < len(detections):
-        raise InputError(
-            f"{missing} of {len(detections)} detections have no score; give all of them one, "
-            "or none"
-        )
-    wants_scores = (options.threshold, options.false_alarms_per_hour) != (None, None)
-    if missing and wants_scores:
-        raise InputError("detections have no scores; a threshold needs them")
 
 
 def _score_row(
@@ -533,70 +477,40 @@ def _score_row(
     label: str | None,
     classes: Sequence[RankedDetections],
     weights: FloatArray,
-    options: ScoreOptions,
+    threshold: float | None,
 ) -> Frame:
     """Return the scores of some classes together, with the percentiles of the samples."""
     once = np.ones((1, weights.shape[1]))
-    values = measure(classes, once, options.threshold)
-    samples = measure(classes, weights, options.threshold)
-    counts = sum_counts(
-        [detections.above(options.threshold) for detections in classes], once
-    )
+    values = measure(classes, once, threshold)
+    samples = measure(classes, weights, threshold)
+    counts = sum_counts([detections.above(threshold) for detections in classes], once)
     columns = {name: counts[name] for name in ("annotated", *DETECTED)}
     unreachable = sum(detections.unreachable for detections in classes)
     columns["unreachable"] = np.array([unreachable])
     for metric, value in values.items():
         columns[metric] = value
-        columns |= _percentiles(metric, value, samples)
+        defined = samples[metric][~np.isnan(samples[metric])]
+        is_defined = not np.isnan(value).any() and len(defined) > 0
+        for suffix, percent in INTERVAL.items():
+            limit = np.array([np.nan])
+            if is_defined:
+                limit = np.percentile(defined, [percent])
+            columns[metric + suffix] = limit
     frame = make_frame(DETECTION_SCORES, columns, {"by": by, "label": label})
     return frame.fill_nan(None)
 
 
-def _percentiles(metric: str, value: FloatArray, samples: Scores) -> Scores:
-    """Return the interval of a metric; NaN where the metric is not defined."""
-    defined = samples[metric][~np.isnan(samples[metric])]
-    if np.isnan(value).any() or len(defined) == 0:
-        return {metric + suffix: np.array([np.nan]) for suffix in INTERVAL}
-    return {
-        metric + suffix: np.percentile(defined, [percent])
-        for suffix, percent in INTERVAL.items()
-    }
-
-
-def _find_thresholds(curve: Frame, by: str, task: Task, options: ScoreOptions) -> Frame:
+def _find_thresholds(curve: Frame, by: str, task: Task, aim: float) -> Frame:
     """Return the threshold of each class that would have met the aim, by events.
 
     Its precision and recall are by `by`.
     """
-    aim = options.false_alarms_per_hour
-    if aim is None:
-        return concat_frames([], AIM_THRESHOLDS)
     if not task.durations_s:
         raise OptionError(
             "false_alarms: an aim per hour needs the lengths of the recordings (--recordings)"
         )
     rows = [find_threshold(curve, label, aim, by) for label in task.labels]
     return concat_frames(rows, AIM_THRESHOLDS)
-
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-PROVENANCE = "provenance.json"
-SET = "callshot score"
-FRAMES = {
-    "scores.csv": "scores",
-    "precision_recall.csv": "curve",
-    "thresholds.csv": "thresholds",
-    "outcomes.csv": "outcomes",
-    "call_density.csv": "density",
-}
-LAYOUT = PageLayout(columns=3, rows=3, row_in=2.2, left_in=0.5, above_in=0.5)
-LINES: dict[str, Style] = {"events": FIRST_LINE, "windows": SECOND_LINE}
-TITLE_MARGIN_IN = 0.4
-
-Panel = tuple[str, Frame, Frame]  # a label, its curves and its scores
 
 
 def open_scores(out: Path) -> AbstractContextManager[OutputFolder]:
