@@ -44,7 +44,9 @@ def make_study(folder: Path) -> dict[str, Any]:
         "tables": {one.corpus: [make_table(one)] for one in evaluations},
         "pictures": {
             "reserve": [
-                Picture("sweep", "Sweep of <mfcc>", draw_picture(folder / "sweep.png"))
+                Picture(
+                    "encoder", "Sweep of <mfcc>", draw_picture(folder / "sweep.png")
+                )
             ]
         },
         "methods": {"reserve": ["We counted calls.", "[1] A reference."]},
@@ -203,7 +205,8 @@ def make_table(evaluation: Evaluation) -> Table:
         rows.append(cells)
     rows.append([Cell("LR"), *(Cell("0.810", 0.81) for _ in keys)])
     title = f"Results on {evaluation.corpus}"
-    return Table("results", title, columns, rows, 1, [("⋆", "the first row beyond k*")])
+    notes = [("⋆", "the first row beyond k*")]
+    return Table("results", title, columns, rows, 1, notes, section="encoder")
 
 
 def draw_picture(path: Path) -> Path:

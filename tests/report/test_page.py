@@ -20,25 +20,27 @@ from callshot.errors import InputError, OutputError
 from callshot.fewshot.protocol import Protocol
 from callshot.records import ClassCount, Embeddings, Evaluation, Folds, Reject
 from callshot.records.frames import BUDGET, CURVE, CURVE_KEY, PER_CLASS
-from callshot.report.page.curve_svg import (
+from callshot.report.page.curves import (
     SvgLine,
     SvgMark,
     SvgPicture,
     draw_svg,
     share_scale,
+    show_first_screen,
+    show_matrix,
+    show_multiples,
 )
 from callshot.report.page.data import DIGITS, chart_data, class_chances, to_json
-from callshot.report.page.first_screen import show_first_screen
-from callshot.report.page.grids import show_table
-from callshot.report.page.html import clean, element, join
-from callshot.report.page.multiples import show_matrix, show_multiples
 from callshot.report.page.page import SCRIPTS
-from callshot.report.page.section_content import (
+from callshot.report.page.parts import (
+    clean,
     describe_budget,
+    render,
     show_budget,
     show_left_out,
     show_picture,
     show_provenance,
+    show_table,
 )
 from callshot.report.summary import write_summary
 from callshot.report.tables.corpora import needs_table
@@ -156,14 +158,17 @@ def make_large(classes: int = 27, encoders: int = 4, shots: int = 40) -> Evaluat
 
 @given(st.text() | st.text("<>&\"'/;=!-ab "))
 def test_any_text_comes_back_as_that_text_from_an_element_and_its_attribute(said):
-    ((attributes, inside),) = Reader(element("p", said, title=said)).kinds("p")
+    page = Reader(render("picture", said, "", 1, 1))
+    ((_, inside),) = page.kinds("figcaption")
+    ((attributes, _),) = page.kinds("img")
     assert inside == clean(said)
-    assert attributes["title"] == clean(said)
+    assert attributes["alt"] == clean(said)
 
 
 def test_markup_is_inserted_unchanged_and_text_is_escaped():
-    assert join("<", element("b", "&")) == "&lt;<b>&amp;</b>"
-    assert element("p", hidden=True, open=False, id=None) == "<p hidden></p>"
+    shown = render("side", render("paragraphs", ["&"]), "<")
+    assert shown == '<div class="side" id="&lt;"><p>&amp;</p></div>'
+    assert render("side", "<", None) == '<div class="side">&lt;</div>'
 
 
 @given(

@@ -21,7 +21,7 @@ from callshot.report.calls import (
     rank_confused,
     score_calls,
 )
-from callshot.report.page.call_data import call_data
+from callshot.report.page.data import call_data
 from callshot.spans import Spans
 from corpus_results import make_corpus_results, make_tables
 from rows_of_spans import make_row, make_spans

@@ -11,10 +11,10 @@ import soundfile
 
 from callshot.records import Embeddings
 from callshot.records.frames import BASELINES, CROSSOVERS, REFINEMENT
+from callshot.report.figures import FIGURES
 from callshot.report.results import read_frame
 from callshot.report.summary import write_summary
 from callshot.report.write_report import (
-    CAPTIONS,
     ReportOptions,
     write_numbers,
     write_report,
@@ -122,7 +122,7 @@ def test_every_figure_that_is_drawn_is_on_the_page_once(trained, tmp_path):
     page = (tmp_path / "report.html").read_text()
     figures = sorted(tmp_path.glob("*/figures/*.png"))
     kinds = {path.stem.partition("-")[0] for path in figures}
-    assert kinds == set(CAPTIONS)
+    assert kinds == set(FIGURES)
     for path in figures:
         image = base64.b64encode(path.read_bytes()).decode()
         assert page.count(image) == 1, path

@@ -27,7 +27,7 @@ from callshot.report.calls import (
     make_clips,
 )
 from callshot.report.classifiers import all_curves, all_values
-from callshot.report.figures import plan_figures
+from callshot.report.figures import FIGURES, plan_figures
 from callshot.report.figures.figure_io import Drawing, FigurePage, start_drawing
 from callshot.report.methods import describe_methods, list_references
 from callshot.report.page import PageContent, Picture, write_page
@@ -46,27 +46,6 @@ from callshot.spans import Spans
 
 PAGE = "report.html"
 ALWAYS_WRITTEN = (DIFFERENCES_FILE,)
-CAPTIONS = {
-    "episode": "An episode chosen as an illustration: a query, its draw, and what is left",
-    "sweep": "mAP against k, exemplars per class",
-    "reduced": "mAP over categories against k",
-    "inset": "The curves at few examples, up to k = 7",
-    "classes": "The curve of every class",
-    "spreads": (
-        "The three spreads: the paper's, the luck of which examples were labelled, and what one "
-        "labelled set would score on other recordings"
-    ),
-    "differences": "Encoders and baselines, compared pair by pair over the same draws",
-    "sensitivity": (
-        "Where the spread of mAP comes from: folds, labelled examples, queries, and their "
-        "interactions"
-    ),
-    "training": "When training pays: the centroid and a baseline trained on the same exemplars",
-    "classifiers": "The centroid and other classifiers without training, against k",
-    "refinement": "Gradient steps from the centroid of all labels to logistic regression",
-    "confusion": "Labels against decisions",
-    "map": "The embeddings in the plane of largest variance, with the centroids of the labels",
-}
 
 
 @dataclass(frozen=True)
@@ -222,10 +201,9 @@ def _caption_pictures(figures: Sequence[Path]) -> list[Picture]:
     for path in figures:
         if path.suffix == ".png":
             name, _, number = path.stem.partition("-")
-            caption = CAPTIONS[name]
-            if number:
-                caption += f", {number}"
-            pictures.append(Picture(path.stem, caption, path))
+            figure = FIGURES[name]
+            caption = f"{figure.caption}, {number}" if number else figure.caption
+            pictures.append(Picture(figure.section, caption, path))
     return pictures
 
 

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import ceil, floor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from callshot.records import CorpusResults, FloatArray
 from callshot.records.frames import Frame, unique_values
-from callshot.report.figures.figure_io import Pages, make_pages
+from callshot.report.figures.figure_io import Pages, figure_of_report, make_pages
 from callshot.report.figures.layout import AxesArray, Frames, add_panels, place
 from callshot.report.figures.style import (
     BOLD_TICK_FONT,
@@ -59,7 +59,12 @@ class MatrixGrid:
     side_in: float
 
 
-def plan_confusion(results: CorpusResults, shots: Sequence[int]) -> Pages:
+@figure_of_report(
+    "confusion",
+    "confused",
+    "Labels against decisions",
+)
+def plan_confusion(results: CorpusResults, shots: Sequence[int], *_: Any) -> Pages:
     """Yield the confusion at each of the shots that was evaluated, or else at the last one."""
     cells = results.evaluation.confusion
     if cells.is_empty():

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,15 +20,10 @@ from callshot.records.frames import (
     unique_values,
 )
 from callshot.records.terms import preferred_spread
-from callshot.report.classifiers import (
-    all_curves,
-    classifier_name,
-    common_spread,
-    list_classifiers,
-)
 from callshot.report.figures.figure_io import (
     FigurePage,
     Pages,
+    figure_of_report,
     freeze,
     make_pages,
     render,
@@ -46,7 +40,6 @@ from callshot.report.figures.layout import (
     area_handle,
     axis_limits,
     curve_handle,
-    draw_band,
     draw_curve,
     draw_line,
     draw_series,
@@ -69,14 +62,12 @@ from callshot.report.figures.style import (
     MEAN,
     MEDIAN,
     PAGE_WIDTH_IN,
-    PALE_BLUE,
     SILVER,
     SMALL_FONT,
     SMALL_PT,
     VIOLIN,
     WHISKER,
     Style,
-    series_style,
     shorten,
     wrap,
 )
@@ -297,16 +288,29 @@ def sweep_page(
     return FigurePage(stem, _compose_sweep, (panels, evaluation.complete_shots))
 
 
-def plan_sweep(results: CorpusResults) -> Pages:
-    """Yield the sweep of all classes, and that of reduced scoring if there is one."""
-    evaluation = results.evaluation
-    baselines = results.baselines
-    yield sweep_page(evaluation, "sweep", "all", baselines)
-    if "reduced" in evaluation.curve["scoring"]:
-        yield sweep_page(evaluation, "reduced", "reduced", baselines)
+@figure_of_report(
+    "sweep",
+    "encoder",
+    "mAP against k, exemplars per class",
+)
+def plan_sweep(results: CorpusResults, *_: Any) -> Pages:
+    """Yield the sweep of all classes."""
+    yield sweep_page(results.evaluation, "sweep", "all", results.baselines)
 
 
-def plan_inset(results: CorpusResults) -> Pages:
+@figure_of_report("reduced", "encoder", "mAP over categories against k")
+def plan_reduced(results: CorpusResults, *_: Any) -> Pages:
+    """Yield the sweep of reduced scoring, if there is one."""
+    if "reduced" in results.evaluation.curve["scoring"]:
+        yield sweep_page(results.evaluation, "reduced", "reduced", results.baselines)
+
+
+@figure_of_report(
+    "inset",
+    "encoder",
+    "The curves at few examples, up to k = 7",
+)
+def plan_inset(results: CorpusResults, *_: Any) -> Pages:
     """Yield the inset, if at least two shots are few."""
     panels = make_panels(results.evaluation, baselines=results.baselines)
     few_shots = [_few_shots(panel, results.evaluation.values) for panel in panels]
@@ -432,10 +436,14 @@ def _draw_inset(panel: Panel, ax: "Axes") -> None:
 
 CLASSES = PageLayout(columns=5, rows=6, row_in=1.35, left_in=0.6, above_in=0.7)
 LABEL_IN = 0.05  # of the vertical axis, from the edge
-CLASSIFIERS = PageLayout(columns=3, rows=3, row_in=2.3, left_in=0.5, above_in=0.8)
 
 
-def plan_classes(results: CorpusResults) -> Pages:
+@figure_of_report(
+    "classes",
+    "encoder",
+    "The curve of every class",
+)
+def plan_classes(results: CorpusResults, *_: Any) -> Pages:
     """Yield the AP of all eligible classes, thirty to a page, those with most exemplars first."""
     per_class = results.evaluation.per_class
     spread = per_class["spread"][0]
@@ -491,71 +499,6 @@ def _draw_class(panel: Frame, ax: "Axes") -> None:
     mark_last_complete(ax, curve["complete"])
 
 
-def plan_classifiers(results: CorpusResults) -> Pages:
-    """Yield the mean of every classifier for each encoder, nine to a page, if there are several."""
-    spread = common_spread(results)
-    curves = all_curves(results).filter(scoring="all", metric="map", spread=spread)
-    rows = curves.sort("k", maintain_order=True)
-    evaluated = rows["classifier"]
-    classifiers = [name for name in list_classifiers(results) if name in evaluated]
-    if len(classifiers) == 1:
-        return
-    reference = rows.filter(classifier=classifiers[0])
-    yield from make_pages(
-        "classifiers",
-        rows.partition_by("encoder"),
-        CLASSIFIERS.capacity,
-        _compose_classifiers,
-        classifiers,
-        axis_limits(rows["mean"], reference.select("p01", "p99", "chance")),
-        f"mAP ({spread})",
-    )
-
-
-def _compose_classifiers(
-    figure: "Figure",
-    panels: Frames,
-    classifiers: Sequence[str],
-    limits: Limits,
-    label: str,
-) -> None:
-    draw = partial(_draw_classifiers, classifiers)
-    shots = unique_values(panels[0], "k")
-    axes, width_in = CLASSIFIERS.draw_panels(figure, panels, draw, shots, [limits])
-    encoders = [panel["encoder"][0] for panel in panels]
-    set_titles(axes, encoders, width_in - 0.3)
-    figure.supylabel(label)
-    names = [classifier_name(name) for name in classifiers]
-    add_legend(figure, _classifier_legend(names))
-
-
-def _classifier_legend(names: Sequence[str]) -> Legend:
-    legend: Legend = {}
-    for number, name in enumerate(names):
-        legend[name] = line_handle(_classifier_style(number))
-    band = {"facecolor": PALE_BLUE, "edgecolor": "none"}
-    legend[f"{names[0]}: 1st–99th percentile"] = area_handle(band)
-    legend["chance"] = line_handle(CHANCE)
-    return legend
-
-
-def _classifier_style(number: int) -> Style:
-    width = 1.4 if number == 0 else 0.9
-    return {**series_style(number), "linewidth": width}
-
-
-def _draw_classifiers(classifiers: Sequence[str], panel: Frame, ax: "Axes") -> None:
-    reference = panel.filter(classifier=classifiers[0])
-    draw_band(ax, reference, PALE_BLUE)
-    ax.axhline(reference["chance"][0], **CHANCE)
-    shots = reference.select("k")
-    for number, name in enumerate(classifiers):
-        curve = panel.filter(classifier=name)
-        aligned = shots.join(curve, on="k", how="left", maintain_order="left")
-        draw_line(ax, aligned["mean"], _classifier_style(number))
-    mark_last_complete(ax, reference["complete"])
-
-
 SPREADS_LAYOUT = PageLayout(
     columns=4,
     rows=1,
@@ -574,7 +517,13 @@ SPREAD_MEANINGS = {
 SPREAD_ALPHA = 0.85
 
 
-def plan_spreads(results: CorpusResults) -> Pages:
+@figure_of_report(
+    "spreads",
+    "certainty",
+    "The three spreads: the paper's, the luck of which examples were labelled, and what one "
+    "labelled set would score on other recordings",
+)
+def plan_spreads(results: CorpusResults, *_: Any) -> Pages:
     """Yield a column for every encoder, four to a page, if several spreads were evaluated."""
     curve = results.evaluation.curve.filter(scoring="all", metric="map")
     if len(unique_values(curve, "spread")) > 1:

@@ -1,7 +1,7 @@
 """Paired differences, transfers beside curves within corpora, and sources of the spread."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -9,7 +9,13 @@ from callshot.records import CorpusResults, TransferEvaluation
 from callshot.records.frames import Frame, unique_values
 from callshot.records.terms import preferred_spread
 from callshot.report.figures.curves import spread_legend
-from callshot.report.figures.figure_io import FigurePage, Pages, make_pages, render
+from callshot.report.figures.figure_io import (
+    FigurePage,
+    Pages,
+    figure_of_report,
+    make_pages,
+    render,
+)
 from callshot.report.figures.layout import (
     Frames,
     Limits,
@@ -50,7 +56,12 @@ LAYOUT = PageLayout(
 WINS_LIMITS = (-0.08, 1.08)
 
 
-def plan_differences(results: CorpusResults) -> Pages:
+@figure_of_report(
+    "differences",
+    "certainty",
+    "Encoders and baselines, compared pair by pair over the same draws",
+)
+def plan_differences(results: CorpusResults, *_: Any) -> Pages:
     """Yield the pairs of encoders, or of an encoder and a baseline, twelve to a page."""
     rows = results.evaluation.differences.filter(metric="map", scoring="all")
     by_k = rows.sort("k", maintain_order=True)
@@ -141,7 +152,13 @@ PANELS_PER_PAGE = 12
 PANEL_HEIGHT_IN = 2.0
 
 
-def plan_sensitivity(results: CorpusResults) -> Pages:
+@figure_of_report(
+    "sensitivity",
+    "certainty",
+    "Where the spread of mAP comes from: folds, labelled examples, queries, and their "
+    "interactions",
+)
+def plan_sensitivity(results: CorpusResults, *_: Any) -> Pages:
     """Yield the sources of every encoder's spread, if they were measured."""
     sources = results.evaluation.sensitivity.sort("k", maintain_order=True)
     panels = sources.partition_by("encoder")

@@ -22,7 +22,7 @@ from callshot.records import (
     Episode,
     Evaluation,
 )
-from callshot.report.figures.figure_io import FigurePage, Pages
+from callshot.report.figures.figure_io import FigurePage, Pages, figure_of_report
 from callshot.report.figures.style import (
     BLUE,
     BOLD_FONT,
@@ -245,7 +245,12 @@ KEY = (
 )
 
 
-def plan_episode(results: CorpusResults, protocol: Protocol) -> Pages:
+@figure_of_report(
+    "episode",
+    "methods",
+    "An episode chosen as an illustration: a query, its draw, and what is left",
+)
+def plan_episode(results: CorpusResults, _: Any, protocol: Protocol) -> Pages:
     """Yield the diagram of one episode."""
     example = choose_episode(results, protocol)
     score = "log-odds" if protocol.score == "log" else "softmax"

@@ -19,7 +19,7 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import numpy as np
 
@@ -48,6 +48,33 @@ class FigurePage:
 
 
 Pages = Iterator[FigurePage]
+
+
+@dataclass(frozen=True)
+class FigureKind:
+    """A figure of a report: its caption, the section of the page that shows it, and its pages.
+
+    `plan(results, confusion_shots, protocol)` yields the pages that the results have data for.
+    """
+
+    section: str
+    caption: str
+    plan: Callable[..., Pages]
+
+
+FIGURES: dict[str, FigureKind] = {}  # by name, which the stems of the pages begin with
+
+Plan = TypeVar("Plan", bound=Callable[..., Pages])
+
+
+def figure_of_report(name: str, section: str, caption: str) -> Callable[[Plan], Plan]:
+    """Register a function that plans the pages of a figure."""
+
+    def register(plan: Plan) -> Plan:
+        FIGURES[name] = FigureKind(section, caption, plan)
+        return plan
+
+    return register
 
 
 def make_pages(

@@ -13,7 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callshot.records import CorpusResults, Embeddings, FloatArray, IntArray
-from callshot.report.figures.figure_io import Pages, freeze, make_pages
+from callshot.report.figures.figure_io import (
+    Pages,
+    figure_of_report,
+    freeze,
+    make_pages,
+)
 from callshot.report.figures.layout import add_panels, line_handle, set_titles
 from callshot.report.figures.style import (
     INK,
@@ -88,7 +93,12 @@ class Projection:
     centroids: FloatArray
 
 
-def plan_projection(results: CorpusResults) -> Pages:
+@figure_of_report(
+    "map",
+    "listen",
+    "The embeddings in the plane of largest variance, with the centroids of the labels",
+)
+def plan_projection(results: CorpusResults, *_: Any) -> Pages:
     """Yield a map for every encoder, six to a page."""
     labels = [count.label for count in results.evaluation.eligible_classes]
     yield from make_pages("map", results.tables, MAPS_PER_PAGE, _compose, labels)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import log10
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,14 +11,26 @@ import polars as pl
 from callshot.fewshot.differences import align_draws
 from callshot.records import METRIC_NAMES, CorpusResults, FloatArray, IntArray
 from callshot.records.frames import Frame, summarise_samples, unique_values
-from callshot.report.classifiers import classifier_name, is_trained, paired_values
+from callshot.report.classifiers import (
+    all_curves,
+    classifier_name,
+    common_spread,
+    is_trained,
+    list_classifiers,
+    paired_values,
+)
 from callshot.report.figures.curves import (
     baseline_legend,
     draw_baselines,
     drawable_baselines,
     separate_names,
 )
-from callshot.report.figures.figure_io import FigurePage, Pages, make_pages
+from callshot.report.figures.figure_io import (
+    FigurePage,
+    Pages,
+    figure_of_report,
+    make_pages,
+)
 from callshot.report.figures.layout import (
     INTERVAL,
     Frames,
@@ -25,20 +38,27 @@ from callshot.report.figures.layout import (
     Limits,
     PageLayout,
     add_legend,
+    area_handle,
     axis_limits,
     curve_handle,
+    draw_band,
     draw_curve,
+    draw_line,
     line_handle,
+    mark_last_complete,
     set_scales,
     set_titles,
 )
 from callshot.report.figures.style import (
+    CHANCE,
     CROSSOVER,
     GREY,
     PAGE_WIDTH_IN,
+    PALE_BLUE,
     SMALL_FONT,
     SMALL_PT,
     ZERO,
+    Style,
     series_style,
     shorten,
     wrap,
@@ -86,7 +106,12 @@ class TrainingPanel:
 TrainingPanels = Sequence[TrainingPanel]
 
 
-def plan_training(results: CorpusResults) -> Pages:
+@figure_of_report(
+    "training",
+    "training",
+    "When training pays: the centroid and a baseline trained on the same exemplars",
+)
+def plan_training(results: CorpusResults, *_: Any) -> Pages:
     """Yield a panel for every encoder with a baseline trained at every k, nine to a page."""
     panels = []
     for trained, centroid in paired_values(results):
@@ -201,7 +226,85 @@ def _make_legend(panels: TrainingPanels) -> Legend:
     }
 
 
-def plan_refinement(results: CorpusResults) -> Pages:
+CLASSIFIERS = PageLayout(columns=3, rows=3, row_in=2.3, left_in=0.5, above_in=0.8)
+
+
+@figure_of_report(
+    "classifiers",
+    "training",
+    "The centroid and other classifiers without training, against k",
+)
+def plan_classifiers(results: CorpusResults, *_: Any) -> Pages:
+    """Yield the mean of every classifier for each encoder, nine to a page, if there are several."""
+    spread = common_spread(results)
+    curves = all_curves(results).filter(scoring="all", metric="map", spread=spread)
+    rows = curves.sort("k", maintain_order=True)
+    evaluated = rows["classifier"]
+    classifiers = [name for name in list_classifiers(results) if name in evaluated]
+    if len(classifiers) == 1:
+        return
+    reference = rows.filter(classifier=classifiers[0])
+    yield from make_pages(
+        "classifiers",
+        rows.partition_by("encoder"),
+        CLASSIFIERS.capacity,
+        _compose_classifiers,
+        classifiers,
+        axis_limits(rows["mean"], reference.select("p01", "p99", "chance")),
+        f"mAP ({spread})",
+    )
+
+
+def _compose_classifiers(
+    figure: "Figure",
+    panels: Frames,
+    classifiers: Sequence[str],
+    limits: Limits,
+    label: str,
+) -> None:
+    draw = partial(_draw_classifiers, classifiers)
+    shots = unique_values(panels[0], "k")
+    axes, width_in = CLASSIFIERS.draw_panels(figure, panels, draw, shots, [limits])
+    encoders = [panel["encoder"][0] for panel in panels]
+    set_titles(axes, encoders, width_in - 0.3)
+    figure.supylabel(label)
+    names = [classifier_name(name) for name in classifiers]
+    add_legend(figure, _classifier_legend(names))
+
+
+def _classifier_legend(names: Sequence[str]) -> Legend:
+    legend: Legend = {}
+    for number, name in enumerate(names):
+        legend[name] = line_handle(_classifier_style(number))
+    band = {"facecolor": PALE_BLUE, "edgecolor": "none"}
+    legend[f"{names[0]}: 1st–99th percentile"] = area_handle(band)
+    legend["chance"] = line_handle(CHANCE)
+    return legend
+
+
+def _classifier_style(number: int) -> Style:
+    width = 1.4 if number == 0 else 0.9
+    return {**series_style(number), "linewidth": width}
+
+
+def _draw_classifiers(classifiers: Sequence[str], panel: Frame, ax: "Axes") -> None:
+    reference = panel.filter(classifier=classifiers[0])
+    draw_band(ax, reference, PALE_BLUE)
+    ax.axhline(reference["chance"][0], **CHANCE)
+    shots = reference.select("k")
+    for number, name in enumerate(classifiers):
+        curve = panel.filter(classifier=name)
+        aligned = shots.join(curve, on="k", how="left", maintain_order="left")
+        draw_line(ax, aligned["mean"], _classifier_style(number))
+    mark_last_complete(ax, reference["complete"])
+
+
+@figure_of_report(
+    "refinement",
+    "training",
+    "Gradient steps from the centroid of all labels to logistic regression",
+)
+def plan_refinement(results: CorpusResults, *_: Any) -> Pages:
     """Yield mAP and AUROC side by side, if centroids were refined."""
     steps = results.refinement.filter(scoring="all").sort("step", maintain_order=True)
     panels = steps.partition_by("metric")

@@ -7,6 +7,7 @@ over `shots`. `lines["0.1.2.c0"]` is the same for the first of `classifiers`.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple
 from math import isfinite
 from typing import Any
 
@@ -19,6 +20,7 @@ from callshot.records import (
     METRIC_NAMES,
     CorpusResults,
     Evaluation,
+    FloatArray,
     Folds,
     IntArray,
 )
@@ -26,13 +28,13 @@ from callshot.records import METRICS as CLASS_METRICS
 from callshot.records.frames import Frame, Shots
 from callshot.report.calls import CorpusCalls
 from callshot.report.classifiers import classifier_name, list_classifiers
-from callshot.report.page.call_data import call_data
-from callshot.report.page.confusion_data import confusion_data
-from callshot.report.page.html import clean
+from callshot.report.page.parts import class_metric_name, clean
+from callshot.report.summary.sentences import confusion_shot
 
 DIGITS = 4  # rounded once, so that a shown number equals the one in `curve.csv`
 ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 INTERVAL = ("mean", "p01", "p99")
+SIDE = 1000  # of the map, in whole numbers
 MEAN_CHANCE = "chance, mean over k and encoders"
 
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
@@ -80,11 +82,6 @@ def metric_name(scoring: str, metric: str) -> str:
     """
     name = METRIC_NAMES[metric]
     return name if scoring == "all" else f"{scoring} {name}"
-
-
-def class_metric_name(metric: str) -> str:
-    """Return what people call a metric of one class, whose AP is not a mean."""
-    return "AP" if metric == "map" else METRIC_NAMES[metric]
 
 
 def class_chances(evaluation: Evaluation) -> dict[str, float]:
@@ -260,3 +257,79 @@ def _round(value: float | None) -> float | None:
     if value is None or not isfinite(value):
         return None
     return round(value, DIGITS) + 0.0  # no negative zero
+
+
+def confusion_data(evaluation: Evaluation, shots: Shots, few: int) -> Data:
+    """Return the shares of decisions by encoder and k, in percent; rows are the true call types.
+
+    The heat map opens at the k of the headline, `few`, whatever other shots there are to choose.
+    """
+    labels = [count.label for count in evaluation.eligible_classes]
+    cells = evaluation.confusion
+    evaluated = sorted(set(cells["k"]))
+    first = confusion_shot(evaluated, few) if evaluated else few
+    shown = {k for k in (*shots, first) if k in evaluated}
+    ordered = sorted(shown)
+    matrices = {}
+    for number, encoder in enumerate(evaluation.encoders):
+        for k in ordered:
+            rows = cells.filter(encoder=encoder, k=k)
+            matrices[f"{number}.{k}"] = _fill_matrix(rows, labels)
+    names = [clean(label) for label in labels]
+    return {"labels": names, "shots": ordered, "first": first, "matrices": matrices}
+
+
+def _fill_matrix(cells: Frame, labels: Sequence[str]) -> list[list[float]]:
+    numbers = {label: number for number, label in enumerate(labels)}
+    matrix = [[0.0] * len(labels) for _ in labels]
+    columns = cells.select("true", "predicted", "recall").fill_nan(0.0)
+    for true, predicted, recall in columns.iter_rows():
+        matrix[numbers[true]][numbers[predicted]] = round(100 * recall, 1)
+    return matrix
+
+
+def call_data(results: CorpusResults, calls: CorpusCalls | None) -> Data:
+    """Return all calls, and their places and picks by encoder."""
+    if calls is None:
+        return {"labels": [], "calls": [], "has_clips": False, "encoder_calls": []}
+    segments = results.evaluation.segments
+    numbers = {label: number for number, label in enumerate(calls.labels)}
+    encoders = []
+    for encoder in calls.encoders:
+        picks = [astuple(pick) for pick in encoder.picks]
+        entry = {
+            "map": _scale(encoder.plane),
+            "confused": encoder.confused,
+            "picks": picks,
+        }
+        encoders.append(entry)
+    return {
+        "labels": [clean(label) for label in calls.labels],
+        "calls": [clean(name) for name in segments.segment],
+        "call_labels": [numbers.get(label, -1) for label in segments.label],
+        "encoder_calls": encoders,
+        "map_method": calls.method,
+        "has_clips": bool(calls.clips),
+    }
+
+
+def clip_data(results: CorpusResults, calls: CorpusCalls | None) -> dict[int, Any]:
+    """Return the clips of a corpus by the row of their call."""
+    if calls is None:
+        return {}
+    segments = results.evaluation.segments
+    rows = {name: row for row, name in enumerate(segments.segment)}
+    return {rows[name]: astuple(clip) for name, clip in calls.clips.items()}
+
+
+def _scale(points: FloatArray) -> list[list[int]]:
+    """Return points as whole numbers; both axes have the same unit."""
+    if not len(points):
+        return []
+    low = points.min(axis=0)
+    width = float(np.max(points.max(axis=0) - low)) or 1.0
+    middle = (SIDE - SIDE * (points.max(axis=0) - low) / width) / 2
+    scaled: list[list[int]] = (
+        np.rint(SIDE * (points - low) / width + middle).astype(int).tolist()
+    )
+    return scaled

@@ -1,14 +1,22 @@
 """Results of corpora → tables of what was evaluated, and of how many examples call types need."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import polars as pl
 
 from callshot.records import ClassCount, CorpusResults, CorpusStats, DurationStats
 from callshot.records.frames import Frame
 from callshot.report.classifiers import main_spread
-from callshot.report.tables.scores import Note, Row
-from callshot.report.tables.table import MISSING, Cell, Column, Table, number
+from callshot.report.tables.table import (
+    MISSING,
+    Cell,
+    Column,
+    Note,
+    Row,
+    Table,
+    number,
+)
 
 AllResults = Sequence[CorpusResults]
 Fact = float | str | Sequence[float] | None
@@ -89,7 +97,7 @@ def _describe_long_enough(stats: CorpusStats, is_same_minimum: bool) -> Facts:
     }
 
 
-def class_table(results: CorpusResults) -> Table:
+def class_table(results: CorpusResults, *_: Any) -> Table:
     """Return the exemplars of each class and its complete shots; below, the classes left out."""
     evaluation = results.evaluation
     categories = results.categories or {}
@@ -107,7 +115,7 @@ def class_table(results: CorpusResults) -> Table:
     if marked:
         notes.append(("†", _describe_categories(marked, categories)))
     title = f"{results.corpus}: call types evaluated, by their number of exemplars"
-    return Table("classes", title, columns, rows, excluded, notes)
+    return Table("classes", title, columns, rows, excluded, notes, section="left-out")
 
 
 def _make_table(
@@ -125,7 +133,8 @@ def _make_table(
         rows.append([Cell(label), *cells])
     corpora = [Column(results.corpus) for results in all_results]
     foot = len(rows) - head
-    return Table(name, title, [Column(""), *corpora], rows, foot, notes)
+    columns_of_table = [Column(""), *corpora]
+    return Table(name, title, columns_of_table, rows, foot, notes, section="left-out")
 
 
 def _make_cell(fact: Fact) -> Cell:
@@ -257,3 +266,7 @@ def _level_cells(curve: Frame, count: ClassCount) -> list[Cell]:
             text += f" ({k})"
         cells.append(Cell(text, on_average[0] if on_average else None))
     return cells
+
+
+# By `(results, shots, spread)`.
+TABLES = (class_table,)

@@ -3,7 +3,7 @@
 All choose their shots and mark k* in the same way.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import inf, nan
@@ -26,11 +26,17 @@ from callshot.report.classifiers import (
     describe_classifier,
     list_classifiers,
 )
-from callshot.report.tables.table import MISSING, Cell, Column, Table, number
+from callshot.report.tables.table import (
+    MISSING,
+    Cell,
+    Column,
+    Note,
+    Row,
+    Table,
+    number,
+)
 from callshot.report.terminal import starred_shot
 
-Row = list[Cell]
-Note = tuple[str, str]  # a mark, and its text
 ScoreColumn = tuple[str, str]  # an encoder and a metric
 
 TABLE_METRICS = ("auroc", "map")  # in the order of the columns
@@ -192,6 +198,7 @@ def _make_score_table(
         [*_mean_rows(sweep, underlines, star), *foot],
         foot=len(foot),
         notes=[star_note(star, complete_shots), *notes],
+        section="encoder",
     )
 
 
@@ -298,110 +305,87 @@ def _kind_notes(baselines: Frame) -> Iterator[str]:
 
 
 Group = tuple[str, str]  # a spread and a metric
-
-INTERVAL = ("mean", "p01", "p99")
-PERCENTILES = "p01 and p99 are the 1st and the 99th percentile"
-DIFFERENCE_NOTE = (
-    f"The first minus the second, over the same draws; {PERCENTILES}; wins is the share of samples "
-    "in which the first is larger, with ties counted half. Underlined: a clear difference, by a 98 "
-    "% interval of all pairs and all k up to k* at once."
+BASELINE_TITLE = (
+    "baselines trained on all labels, and the k at which the centroid passes them"
+)
+CROSSOVERS = {"k_mean": "mean", "k_clear": "clear"}
+K_NOTE = (
+    "Columns of k: mean is the first k at which the mean of the centroid is above the baseline, "
+    "clear the k from which the 98 % interval of the difference, of all comparisons and k at once, "
+    "stays above 0; – means at no k up to k*."
 )
 
 
-def interval_table(results: CorpusResults, shots: Shots = PAPER_SHOTS) -> Table:
-    """Return the mean and the 98 % interval by k, for each encoder and spread."""
-    curve = results.evaluation.curve.filter(scoring="all")
-    spreads = unique_values(curve, "spread")
-    meanings = [f"{spread} is {SPREADS[spread]}" for spread in spreads]
-    return _make_comparison(
-        results,
-        curve.with_columns(clear=False, Encoder="encoder"),
-        INTERVAL,
-        shots,
-        name="intervals",
-        title="means and intervals by k",
-        note=f"{PERCENTILES}; {'; '.join(meanings)}.",
-    )
-
-
-def difference_table(
-    results: CorpusResults, shots: Shots = PAPER_SHOTS
-) -> Table | None:
-    """Return paired differences by k, if there are any: mean, interval, and share of wins."""
-    differences = results.evaluation.differences
-    if differences.is_empty():
+def baseline_table(results: CorpusResults, *_: Any) -> Table | None:
+    """Return a block for each baseline and scoring, with a row for each encoder."""
+    if results.baselines.is_empty():
         return None
-    pair = pl.format("{} − {}", "one", "other")
-    reduced = pl.format("{} − {}, {} scoring", "one", "other", "scoring")
-    pair = pl.when(scoring="all").then(pair).otherwise(reduced)
-    return _make_comparison(
-        results,
-        differences.with_columns(Difference=pair),
-        (*INTERVAL, "wins"),
-        shots,
-        name="differences",
-        title="paired differences by k",
-        note=DIFFERENCE_NOTE,
-    )
-
-
-def _make_comparison(
-    results: CorpusResults,
-    points: Frame,
-    fields: Sequence[str],
-    shots: Shots,
-    *,
-    name: str,
-    title: str,
-    note: str,
-) -> Table:
-    """Return a block of rows per value of the last column, and columns per spread and metric."""
-    points = points.filter(IS_SHOWN)
-    groups = _list_groups(points)
-    columns = [Column(points.columns[-1]), Column("k")]
-    for spread, metric in groups:
-        heading = f"{METRIC_NAMES[metric]}, {spread}"
-        columns += [Column(field, heading) for field in fields]
-    shown = shown_shots(points["k"], shots)
-    complete_shots = results.evaluation.complete_shots
-    star = starred_shot(shown, complete_shots)
+    groups = list(product(results.evaluation.spreads, RANKING_METRICS))
+    baselines = results.baselines.sort("scoring", maintain_order=True)
+    rows: list[Row] = []
+    for block in baselines.partition_by("scoring", "name"):
+        rows += _block_rows(results, block, groups)
     return Table(
-        name,
-        f"{results.corpus}: {title}",
-        columns,
-        _comparison_rows(points, fields, groups, shown, star),
-        notes=[star_note(star, complete_shots), ("", note)],
+        "baselines",
+        f"{results.corpus}: {BASELINE_TITLE}",
+        _baseline_columns(groups),
+        rows,
+        notes=[("", TRAINED_NOTE), ("", K_NOTE)],
         blocks=True,
+        section="training",
     )
 
 
-def _list_groups(points: Frame) -> list[Group]:
-    """Return the spreads and metrics that have columns, in their order."""
-    spreads = unique_values(points, "spread")
-    pairs = points.select("spread", "metric").unique().rows()
-    return [group for group in product(spreads, TABLE_METRICS) if group in pairs]
+def _baseline_columns(groups: Sequence[Group]) -> list[Column]:
+    metrics = [METRIC_NAMES[metric] for metric in RANKING_METRICS]
+    columns = list(map(Column, ["Baseline", "Encoder", *metrics, "Chosen"]))
+    for spread, metric in groups:
+        heading = f"k by {METRIC_NAMES[metric]}, {spread}"
+        columns += [Column(name, heading) for name in CROSSOVERS.values()]
+    return columns
 
 
-def _comparison_rows(
-    points: Frame,
-    fields: Sequence[str],
-    groups: Sequence[Group],
-    shots: Shots,
-    star: int | None,
-) -> list[Row]:
-    lead = points.columns[-1]
-    key = [lead, "k", "spread", "metric"]
-    values = points.select(*key, "clear", *fields).rows_by_key(key, unique=True)
-    missing = [False, *[nan] * len(fields)]
-    rows = []
-    for block, k in product(unique_values(points, lead), shots):
-        row = [Cell(block), shot_cell(k, star)]
-        for group in groups:
-            is_clear, mean, *others = values.get((block, k, *group), missing)
-            row.append(number(mean, 3, int(is_clear)))
-            row += [number(value, 3) for value in others]
-        rows.append(row)
-    return rows
+def _block_rows(
+    results: CorpusResults, block: Frame, groups: Sequence[Group]
+) -> Iterator[Row]:
+    """Yield the rows of one baseline in one scoring."""
+    scoring, name = block.select("scoring", "name").row(0)
+    title = name if scoring == "all" else f"{name}, {scoring} scoring"
+    all_crossovers = results.evaluation.crossovers.filter(
+        labels="all",
+        baseline=name,
+        scoring=scoring,
+    )
+    for encoder in results.evaluation.encoders:
+        baselines = block.filter(reads_encoder(encoder))
+        if baselines.is_empty():
+            continue
+        crossovers = all_crossovers.filter(encoder=encoder)
+        yield [
+            Cell(title),
+            Cell(encoder),
+            *_score_cells(baselines),
+            *_crossover_cells(crossovers, groups),
+        ]
+
+
+def _score_cells(baselines: Frame) -> Iterator[Cell]:
+    values = dict(baselines.select("metric", "value").iter_rows())
+    for metric in RANKING_METRICS:
+        yield _number_or_missing(values.get(metric), 4)
+    yield Cell(baselines["how"][0] or MISSING)
+
+
+def _crossover_cells(crossovers: Frame, groups: Sequence[Group]) -> Iterator[Cell]:
+    shots = crossovers.rows_by_key(["spread", "metric"], named=True, unique=True)
+    for group in groups:
+        row = shots.get(group, {})
+        for column in CROSSOVERS:
+            yield _number_or_missing(row.get(column), 0)
+
+
+def _number_or_missing(value: float | None, decimals: int) -> Cell:
+    return Cell(MISSING) if value is None else number(value, decimals)
 
 
 MetricShot = tuple[str, int]  # a metric and a k
@@ -410,7 +394,7 @@ CLASSIFIER_KEY = ("encoder", "classifier", "metric", "k")
 
 
 def classifier_table(
-    results: CorpusResults, shots: Shots = PAPER_SHOTS
+    results: CorpusResults, shots: Shots = PAPER_SHOTS, *_: Any
 ) -> Table | None:
     """Return mAP and AUROC of every classifier by k, if there are others than the reference.
 
@@ -434,6 +418,7 @@ def classifier_table(
         _classifier_rows(cells, encoders, names, groups),
         notes=[("", note) for note in notes],
         blocks=True,
+        section="training",
     )
 
 
@@ -524,83 +509,120 @@ def _format_crossover(encoder: str, k_mean: int | None, k_clear: int | None) -> 
     return f"{encoder} from k = {k_mean} on, clearly from k = {k_clear} on"
 
 
-BASELINE_TITLE = (
-    "baselines trained on all labels, and the k at which the centroid passes them"
-)
-CROSSOVERS = {"k_mean": "mean", "k_clear": "clear"}
-K_NOTE = (
-    "Columns of k: mean is the first k at which the mean of the centroid is above the baseline, "
-    "clear the k from which the 98 % interval of the difference, of all comparisons and k at once, "
-    "stays above 0; – means at no k up to k*."
+INTERVAL = ("mean", "p01", "p99")
+PERCENTILES = "p01 and p99 are the 1st and the 99th percentile"
+DIFFERENCE_NOTE = (
+    f"The first minus the second, over the same draws; {PERCENTILES}; wins is the share of samples "
+    "in which the first is larger, with ties counted half. Underlined: a clear difference, by a 98 "
+    "% interval of all pairs and all k up to k* at once."
 )
 
 
-def baseline_table(results: CorpusResults) -> Table | None:
-    """Return a block for each baseline and scoring, with a row for each encoder."""
-    if results.baselines.is_empty():
+def interval_table(
+    results: CorpusResults, shots: Shots = PAPER_SHOTS, *_: Any
+) -> Table:
+    """Return the mean and the 98 % interval by k, for each encoder and spread."""
+    curve = results.evaluation.curve.filter(scoring="all")
+    spreads = unique_values(curve, "spread")
+    meanings = [f"{spread} is {SPREADS[spread]}" for spread in spreads]
+    return _make_comparison(
+        results,
+        curve.with_columns(clear=False, Encoder="encoder"),
+        INTERVAL,
+        shots,
+        name="intervals",
+        title="means and intervals by k",
+        note=f"{PERCENTILES}; {'; '.join(meanings)}.",
+    )
+
+
+def difference_table(
+    results: CorpusResults, shots: Shots = PAPER_SHOTS, *_: Any
+) -> Table | None:
+    """Return paired differences by k, if there are any: mean, interval, and share of wins."""
+    differences = results.evaluation.differences
+    if differences.is_empty():
         return None
-    groups = list(product(results.evaluation.spreads, RANKING_METRICS))
-    baselines = results.baselines.sort("scoring", maintain_order=True)
-    rows: list[Row] = []
-    for block in baselines.partition_by("scoring", "name"):
-        rows += _block_rows(results, block, groups)
-    return Table(
-        "baselines",
-        f"{results.corpus}: {BASELINE_TITLE}",
-        _baseline_columns(groups),
-        rows,
-        notes=[("", TRAINED_NOTE), ("", K_NOTE)],
-        blocks=True,
+    pair = pl.format("{} − {}", "one", "other")
+    reduced = pl.format("{} − {}, {} scoring", "one", "other", "scoring")
+    pair = pl.when(scoring="all").then(pair).otherwise(reduced)
+    return _make_comparison(
+        results,
+        differences.with_columns(Difference=pair),
+        (*INTERVAL, "wins"),
+        shots,
+        name="differences",
+        title="paired differences by k",
+        note=DIFFERENCE_NOTE,
     )
 
 
-def _baseline_columns(groups: Sequence[Group]) -> list[Column]:
-    metrics = [METRIC_NAMES[metric] for metric in RANKING_METRICS]
-    columns = list(map(Column, ["Baseline", "Encoder", *metrics, "Chosen"]))
+def _make_comparison(
+    results: CorpusResults,
+    points: Frame,
+    fields: Sequence[str],
+    shots: Shots,
+    *,
+    name: str,
+    title: str,
+    note: str,
+) -> Table:
+    """Return a block of rows per value of the last column, and columns per spread and metric."""
+    points = points.filter(IS_SHOWN)
+    groups = _list_groups(points)
+    columns = [Column(points.columns[-1]), Column("k")]
     for spread, metric in groups:
-        heading = f"k by {METRIC_NAMES[metric]}, {spread}"
-        columns += [Column(name, heading) for name in CROSSOVERS.values()]
-    return columns
-
-
-def _block_rows(
-    results: CorpusResults, block: Frame, groups: Sequence[Group]
-) -> Iterator[Row]:
-    """Yield the rows of one baseline in one scoring."""
-    scoring, name = block.select("scoring", "name").row(0)
-    title = name if scoring == "all" else f"{name}, {scoring} scoring"
-    all_crossovers = results.evaluation.crossovers.filter(
-        labels="all",
-        baseline=name,
-        scoring=scoring,
+        heading = f"{METRIC_NAMES[metric]}, {spread}"
+        columns += [Column(field, heading) for field in fields]
+    shown = shown_shots(points["k"], shots)
+    complete_shots = results.evaluation.complete_shots
+    star = starred_shot(shown, complete_shots)
+    return Table(
+        name,
+        f"{results.corpus}: {title}",
+        columns,
+        _comparison_rows(points, fields, groups, shown, star),
+        notes=[star_note(star, complete_shots), ("", note)],
+        blocks=True,
+        section="certainty",
     )
-    for encoder in results.evaluation.encoders:
-        baselines = block.filter(reads_encoder(encoder))
-        if baselines.is_empty():
-            continue
-        crossovers = all_crossovers.filter(encoder=encoder)
-        yield [
-            Cell(title),
-            Cell(encoder),
-            *_score_cells(baselines),
-            *_crossover_cells(crossovers, groups),
-        ]
 
 
-def _score_cells(baselines: Frame) -> Iterator[Cell]:
-    values = dict(baselines.select("metric", "value").iter_rows())
-    for metric in RANKING_METRICS:
-        yield _number_or_missing(values.get(metric), 4)
-    yield Cell(baselines["how"][0] or MISSING)
+def _list_groups(points: Frame) -> list[Group]:
+    """Return the spreads and metrics that have columns, in their order."""
+    spreads = unique_values(points, "spread")
+    pairs = points.select("spread", "metric").unique().rows()
+    return [group for group in product(spreads, TABLE_METRICS) if group in pairs]
 
 
-def _crossover_cells(crossovers: Frame, groups: Sequence[Group]) -> Iterator[Cell]:
-    shots = crossovers.rows_by_key(["spread", "metric"], named=True, unique=True)
-    for group in groups:
-        row = shots.get(group, {})
-        for column in CROSSOVERS:
-            yield _number_or_missing(row.get(column), 0)
+def _comparison_rows(
+    points: Frame,
+    fields: Sequence[str],
+    groups: Sequence[Group],
+    shots: Shots,
+    star: int | None,
+) -> list[Row]:
+    lead = points.columns[-1]
+    key = [lead, "k", "spread", "metric"]
+    values = points.select(*key, "clear", *fields).rows_by_key(key, unique=True)
+    missing = [False, *[nan] * len(fields)]
+    rows = []
+    for block, k in product(unique_values(points, lead), shots):
+        row = [Cell(block), shot_cell(k, star)]
+        for group in groups:
+            is_clear, mean, *others = values.get((block, k, *group), missing)
+            row.append(number(mean, 3, int(is_clear)))
+            row += [number(value, 3) for value in others]
+        rows.append(row)
+    return rows
 
 
-def _number_or_missing(value: float | None, decimals: int) -> Cell:
-    return Cell(MISSING) if value is None else number(value, decimals)
+# By `(results, shots, spread)`, in their order; None where a corpus has no data.
+TABLES: tuple[Callable[..., Table | None], ...] = (
+    score_table,
+    reduced_table,
+    baseline_table,
+    classifier_table,
+    interval_table,
+    difference_table,
+)

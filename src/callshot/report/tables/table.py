@@ -11,6 +11,7 @@ from callshot.errors import printable
 from callshot.records.csv_cells import format_csv
 
 MISSING = "–"
+Note = tuple[str, str]  # a mark, and its text
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,9 @@ class Cell:
     value: float | None = None
     underline: int = 0
     mark: str = ""
+
+
+Row = list[Cell]
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,7 @@ class Table:
     `name` is the stem of a file, `title` a caption. The last `foot` rows are set apart. `notes` are
     pairs of a mark and its text; notes on the whole table have an empty mark. With `blocks`, the
     first column repeats over several rows, and formats may show it as a heading above them.
+    `section` is the part of the page that shows the table.
     """
 
     name: str
@@ -56,6 +61,7 @@ class Table:
     foot: int = 0
     notes: Sequence[tuple[str, str]] = ()
     blocks: bool = False
+    section: str = ""
 
 
 def number(value: float, decimals: int = 4, underline: int = 0) -> Cell:

@@ -6,18 +6,16 @@ from pathlib import Path
 
 from callshot.records import CorpusResults
 from callshot.records.frames import Shots
-from callshot.report.tables.corpora import class_table, corpus_table, segment_table
+from callshot.report.tables import corpora, scores
+from callshot.report.tables.corpora import corpus_table, segment_table
 from callshot.report.tables.latex import to_document, to_latex
-from callshot.report.tables.scores import (
-    PAPER_SHOTS,
-    baseline_table,
-    classifier_table,
-    difference_table,
-    interval_table,
-    reduced_table,
-    score_table,
+from callshot.report.tables.scores import PAPER_SHOTS
+from callshot.report.tables.table import (
+    Table,
+    safe_names,
+    to_csv,
+    to_markdown,
 )
-from callshot.report.tables.table import Table, safe_names, to_csv, to_markdown
 from callshot.results import explain_errors
 
 AllResults = Sequence[CorpusResults]
@@ -59,22 +57,8 @@ def build_tables(
     tables = [corpus_table(all_results), segment_table(all_results)]
     names = safe_names([results.corpus for results in all_results])
     for results, name in zip(all_results, names, strict=True):
-        parts = _corpus_tables(results, shots, spread)
-        for table in parts:
-            named = replace(table, name=f"{table.name}-{name}")
-            tables.append(named)
+        for build in (*corpora.TABLES, *scores.TABLES):
+            table = build(results, shots, spread)
+            if table is not None:
+                tables.append(replace(table, name=f"{table.name}-{name}"))
     return tables
-
-
-def _corpus_tables(results: CorpusResults, shots: Shots, spread: str) -> list[Table]:
-    """Return the tables that a corpus has results for."""
-    tables = (
-        class_table(results),
-        score_table(results, shots, spread),
-        reduced_table(results, shots, spread),
-        baseline_table(results),
-        classifier_table(results, shots),
-        interval_table(results, shots),
-        difference_table(results, shots),
-    )
-    return [table for table in tables if table is not None]

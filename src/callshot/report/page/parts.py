@@ -1,28 +1,43 @@
-"""Results of a corpus → the parts of sections that are the same without scripts."""
+"""Text, tables, pictures and results of a corpus → parts of the page, without scripts.
+
+The templates are in `templates/`. Text from files is always text: Jinja escapes it, and characters
+that a page cannot hold are replaced.
+"""
 
 import base64
 import json
+import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from jinja2.ext import Extension
+from markupsafe import Markup
 
 from callshot.errors import InputError
 from callshot.fewshot.label_budget import has_gains, recommended_class
-from callshot.records import ClassCount, CorpusResults, Reject
+from callshot.records import METRIC_NAMES, ClassCount, CorpusResults, Reject
 from callshot.records.frames import Frame
-from callshot.report.page.data import class_metric_name
-from callshot.report.page.grids import show_table
-from callshot.report.page.html import Markup, element, join
-from callshot.report.tables.table import Cell, Column, Table
+from callshot.report.tables.table import (
+    Cell,
+    Column,
+    Table,
+    column_groups,
+    column_kinds,
+)
 
+# Control characters, half surrogates (of file names that are not UTF-8), changes of direction.
+UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]"
+)
 PNG = b"\x89PNG\r\n\x1a\n"
 MAX_REJECTS = 200
 MAX_ITEMS = 100  # of a list in the provenance, for example of recordings
-NOTHING_LEFT_OUT = "Nothing was left out, and there are no warnings."
 BUDGET_NOTE = (
     "What one more example is worth to a class, by a curve a − b/k fitted to its own points; at "
     "each step every class gets one more. The longer the bar, the more the next label helps. The "
@@ -32,54 +47,98 @@ BUDGET_NOTE = (
 )
 
 
+def clean(text: str) -> str:
+    r"""Replace the characters that a page cannot hold or would obey instead of showing them.
+
+    >>> clean("a\x00b\udcff")
+    'a\ufffdb\ufffd'
+    """
+    unix_lines = text.replace("\r\n", "\n").replace("\r", "\n")
+    return UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", unix_lines)
+
+
+class _Compact(Extension):
+    """Drops the newlines and the indentation of templates, which are there for people."""
+
+    def preprocess(
+        self, source: str, name: str | None, filename: str | None = None
+    ) -> str:
+        return re.sub(r"\s*\n\s*", "", source)
+
+
+def _finalize(value: Any) -> Any:
+    is_text = isinstance(value, str) and not isinstance(value, Markup)
+    return clean(value) if is_text else value
+
+
+@cache
+def get_template(name: str) -> Template:
+    """Return a template of the page, in which text is escaped."""
+    environment = Environment(
+        loader=PackageLoader("callshot.report.page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        extensions=[_Compact],
+        finalize=_finalize,
+    )
+    environment.filters["plain"] = _format_value
+    environment.tests["finite"] = _is_finite
+    environment.tests["nested"] = _is_nested
+    return environment.get_template(name)
+
+
+def render(part: str, *values: Any) -> Markup:
+    """Return a part of the page: a macro of `parts.html`.
+
+    >>> render("paragraphs", ["1 < 2"])
+    Markup('<p>1 &lt; 2</p>')
+    """
+    macro = getattr(get_template("parts.html").module, part)
+    return Markup(macro(*values))
+
+
+def _is_finite(value: float | None) -> bool:
+    return value is not None and isfinite(value)
+
+
+def _is_nested(value: Any) -> bool:
+    if not isinstance(value, list | tuple):
+        return False
+    return any(isinstance(item, Mapping | list | tuple) for item in value)
+
+
+def _format_value(value: Any) -> str:
+    """Return a plain value of the provenance, or a list of such values."""
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_format_value, value)) or "none"
+    if value is None:
+        return "none"
+    if isinstance(value, str | Path):
+        return str(value)
+    return json.dumps(value, default=str)
+
+
+def show_table(table: Table, name: str) -> Markup:
+    """Return a table in a box that scrolls, with its caption and notes; `name` is its id."""
+    # A column with any number in it is aligned and sorted as numbers.
+    classes = ["" if kind == "text" else "n" for kind in column_kinds(table)]
+    return render("table", table, name, classes, list(column_groups(table.columns)))
+
+
 def show_picture(caption: str, path: Path) -> Markup:
     """Return a PNG with its caption; its bytes are in the page."""
     data = path.read_bytes()
     if not data.startswith(PNG) or len(data) < 24:
         raise InputError(f"{path}: expected a PNG file; draw the figure again")
-    width, height = struct.unpack(">II", data[16:24])
     encoded = base64.b64encode(data).decode("ascii")
-    image = element(
-        "img",
-        src=f"data:image/png;base64,{encoded}",
-        alt=caption,
-        loading="lazy",
-        decoding="async",
-        width=str(width),
-        height=str(height),
-    )
-    return element(
-        "figure",
-        element("div", image, class_="scroll"),
-        element("figcaption", caption),
-        class_="picture",
-    )
+    return render("picture", caption, encoded, *struct.unpack(">II", data[16:24]))
 
 
 def show_budget(budget: Frame) -> Markup:
     """Return a list of classes for each encoder and metric; the best encoder is first, and open."""
-    parts: list[Markup] = []
-    for rows in _order_budget(budget).partition_by("encoder", "metric"):
-        most = max(0.0, rows["next_gain"][0])  # 0 if no gain is known
-        items = [_show_class(row, most) for row in rows.iter_rows(named=True)]
-        part = element(
-            "details",
-            element("summary", describe_budget(rows)),
-            element("ol", *items, class_="budget"),
-            open=not parts,
-            data_testid="budget",
-        )
-        parts.append(part)
-    if parts:
-        parts.insert(0, element("p", BUDGET_NOTE, class_="quiet"))
-    return join(*parts)
-
-
-def _order_budget(budget: Frame) -> Frame:
-    """Sort by the mean of an encoder, then by the gain of a class, both largest first."""
     value = pl.col("value").fill_nan(None)
     gain = pl.col("next_gain").fill_nan(None)
-    return budget.sort(
+    ordered = budget.sort(
         value.mean().over("encoder", "metric"),
         "encoder",
         "metric",
@@ -88,6 +147,12 @@ def _order_budget(budget: Frame) -> Frame:
         descending=[True, False, False, True, False],
         nulls_last=True,
     )
+    encoders = []
+    for rows in ordered.partition_by("encoder", "metric"):
+        most = max(0.0, rows["next_gain"][0])  # 0 if no gain is known
+        classes = [_describe_gain(row, most) for row in rows.iter_rows(named=True)]
+        encoders.append((describe_budget(rows), classes))
+    return render("budget", encoders, BUDGET_NOTE)
 
 
 def describe_budget(rows: Frame) -> str:
@@ -107,25 +172,17 @@ def describe_budget(rows: Frame) -> str:
     return f"With {encoder}, it is not known which call type gains most."
 
 
-def _show_class(row: dict[str, Any], most: float) -> Markup:
+def _describe_gain(row: dict[str, Any], most: float) -> tuple[str, str, float, str]:
+    """Return a label, its gain as text and in percent of the largest, and the facts behind it."""
     gain = row["next_gain"]
-    text = "not known"
-    share = 0.0
-    if isfinite(gain):
-        text = format_change(gain, 4)
-        if gain > 0:
-            share = 100 * gain / most
-    bar = element("rect", width=f"{share:.1f}%", height="100%", rx="2")
-    return element(
-        "li",
-        element("span", row["label"], class_="label"),
-        element("span", text, class_="gain"),
-        element("svg", bar, class_="bar", aria_hidden="true"),
-        element("small", "; ".join(_describe_class(row))),
-    )
+    facts = "; ".join(_list_facts(row))
+    if not isfinite(gain):
+        return row["label"], "not known", 0.0, facts
+    share = 100 * gain / most if gain > 0 else 0.0
+    return row["label"], format_change(gain, 4), share, facts
 
 
-def _describe_class(row: dict[str, Any]) -> Iterator[str]:
+def _list_facts(row: dict[str, Any]) -> Iterator[str]:
     exemplars = format_count(row["exemplars"], "exemplar")
     if row["k"] == 0:
         yield f"{exemplars}, and no evaluated shot that all splits can give"
@@ -147,24 +204,17 @@ def _describe_class(row: dict[str, Any]) -> Iterator[str]:
 
 def show_left_out(results: CorpusResults, name: str) -> Markup:
     """Return the warnings of a corpus, and what was left out, with reasons."""
-    content = join(*_left_out_parts(results, name))
-    return content or element("p", NOTHING_LEFT_OUT)
-
-
-def _left_out_parts(results: CorpusResults, name: str) -> Iterator[Markup]:
     evaluation = results.evaluation
-    notes = dict.fromkeys([*results.notes, *evaluation.notes])
-    if notes:
-        items = [element("li", note) for note in notes]
-        yield element("ul", *items, class_="warnings")
-    excluded = evaluation.excluded_classes
-    if excluded:
-        yield show_table(_excluded_table(excluded), f"{name}-classes")
+    notes = list(dict.fromkeys([*results.notes, *evaluation.notes]))
+    excluded = ""
+    if evaluation.excluded_classes:
+        table = _excluded_table(evaluation.excluded_classes)
+        excluded = show_table(table, f"{name}-classes")
+    rejects = ""
     if results.rejects:
-        count = format_count(len(results.rejects), "row or file", "rows and files")
-        summary = element("summary", f"{count} left out, with reasons")
-        table = show_table(_reject_table(results.rejects), f"{name}-rejects")
-        yield element("details", summary, table)
+        rejects = show_table(_reject_table(results.rejects), f"{name}-rejects")
+    count = format_count(len(results.rejects), "row or file", "rows and files")
+    return render("left_out", notes, excluded, rejects, count)
 
 
 def _excluded_table(classes: Sequence[ClassCount]) -> Table:
@@ -183,55 +233,19 @@ def _reject_table(rejects: Sequence[Reject]) -> Table:
     rows = []
     for reject in rejects[:MAX_REJECTS]:
         text = "" if reject.row is None else str(reject.row)
-        row = Cell(text, reject.row)
-        rows.append([Cell(reject.file), row, Cell(reject.reason)])
+        rows.append([Cell(reject.file), Cell(text, reject.row), Cell(reject.reason)])
     columns = [Column("file"), Column("row"), Column("reason")]
     return Table("rejects", title, columns, rows)
 
 
 def show_provenance(value: Any) -> Markup:
     """Return nested values as nested lists; a list of plain values is one line."""
-    if isinstance(value, Mapping):
-        return element("dl", *map(_show_fact, value.keys(), value.values()))
-    if isinstance(value, list | tuple):
-        return _show_list(value)
-    if isinstance(value, str) and "\n" in value:
-        return element("pre", value)
-    return join(_format_value(value))
+    return render("provenance", value, MAX_ITEMS)
 
 
-def _show_fact(name: object, value: Any) -> Markup:
-    term = element("dt", str(name))
-    description = element("dd", show_provenance(value))
-    return join(term, description)
-
-
-def _show_list(values: Sequence[Any]) -> Markup:
-    if any(isinstance(value, Mapping | list | tuple) for value in values):
-        shown = values[:MAX_ITEMS]
-        items = [element("li", show_provenance(value)) for value in shown]
-        if len(values) > MAX_ITEMS:
-            rest = len(values) - MAX_ITEMS
-            items.append(element("li", f"and {rest} more, in provenance.json"))
-        return element("ul", *items)
-    texts = map(_format_value, values)
-    return join(", ".join(texts) or "none")
-
-
-def _format_value(value: Any) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, str | Path):
-        return str(value)
-    return json.dumps(value, default=str)
-
-
-def show_commands(commands: Sequence[str]) -> Markup:
-    """Return shell commands to copy, or nothing if there are none."""
-    if not commands:
-        return Markup()
-    lines = "\n".join(commands)
-    return element("pre", element("code", lines), tabindex="0")
+def class_metric_name(metric: str) -> str:
+    """Return what people call a metric of one class, whose AP is not a mean."""
+    return "AP" if metric == "map" else METRIC_NAMES[metric]
 
 
 def format_number(value: float) -> str:

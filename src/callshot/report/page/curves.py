@@ -1,0 +1,328 @@
+"""Curves over k → drawings in SVG that need no scripts; colours come from the style of the page.
+
+k is on a logarithmic axis. Pictures with the same `Scale` can be compared side by side.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import ceil, floor, isfinite, log
+from typing import Any, ClassVar
+
+from markupsafe import Markup
+
+from callshot.records import METRIC_NAMES, CorpusResults
+from callshot.records.frames import Frame
+from callshot.report.classifiers import main_spread
+from callshot.report.page.parts import format_count, render
+from callshot.report.summary import Headline, Summary
+from callshot.report.summary.first_screen import format_value
+
+WIDTH = 480
+HEIGHT = 310
+RIGHT = 10
+BOTTOM = 40
+SMALL_WIDTH = 260
+SMALL_HEIGHT = 190
+NAME_CHARACTERS = 24
+LINE_HEIGHT = 15
+ROUND_SHOTS = (1, 2, 3, 5, 10, 20, 40, 100, 200, 500, 1000)
+ROUND_SHOTS_IF_SMALL = (1, 3, 10, 40, 200, 1000)
+TICK_STEPS = (0.01, 0.02, 0.05, 0.1, 0.2)
+MAX_TICKS = 6
+COLOURS = 7  # of the style of the page
+SHADES = 8
+MAX_LINES = 6  # of the first picture
+MATRIX = "Encoders and call types"
+
+Values = Sequence[float]
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class SvgLine:
+    """A line with an optional band; `colour` is a number, `name` is written above its end."""
+
+    name: str
+    shots: Sequence[int]
+    mean: Values
+    low: Values = ()
+    high: Values = ()
+    colour: int = 0
+    class_: str = "line"
+
+    @property
+    def short_name(self) -> str:
+        """The name, as far as there is room for it."""
+        if len(self.name) <= NAME_CHARACTERS:
+            return self.name
+        return f"{self.name[: NAME_CHARACTERS - 1]}…"
+
+
+@dataclass(frozen=True)
+class SvgMark:
+    """A point that the text is about, with a few words beside it."""
+
+    k: int
+    value: float
+    text: str
+
+
+@dataclass(frozen=True)
+class SvgPicture:
+    """What a drawing shows; the name of `chance` is written at its line, `complete` is k*."""
+
+    title: str
+    lines: Sequence[SvgLine]
+    metric: str
+    chance: SvgLine | None = None
+    complete: int | None = None
+    marks: Sequence[SvgMark] = ()
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The ends of both axes, and where points are on the drawing."""
+
+    first: int
+    last: int
+    low: float
+    high: float
+    width: int = WIDTH
+    height: int = HEIGHT
+
+    left: ClassVar[int] = 46
+    top: ClassVar[int] = 14
+
+    @property
+    def right(self) -> int:
+        """The right end of the horizontal axis."""
+        return self.width - RIGHT
+
+    @property
+    def bottom(self) -> int:
+        """The place of the horizontal axis."""
+        return self.height - BOTTOM
+
+    @property
+    def axis(self) -> str:
+        """The name of the horizontal axis."""
+        return "k, examples per call type" if self.width >= WIDTH else "k"
+
+    @cached_property
+    def ticks(self) -> list[float]:
+        """Round values on the vertical axis."""
+        height = self.high - self.low
+        steps = [step for step in TICK_STEPS if height / step <= MAX_TICKS]
+        step = steps[0] if steps else TICK_STEPS[-1]
+        first = ceil(self.low / step - 1e-9)
+        last = floor(self.high / step + 1e-9)
+        return [number * step for number in range(first, last + 1)]
+
+    @cached_property
+    def shots(self) -> list[int]:
+        """Round shots on the horizontal axis, and the last one if it is far from those."""
+        round_shots = ROUND_SHOTS if self.width >= WIDTH else ROUND_SHOTS_IF_SMALL
+        shots = [k for k in round_shots if self.first <= k <= self.last]
+        if self.last not in shots and (not shots or self.last > 1.5 * shots[-1]):
+            shots.append(self.last)
+        return shots
+
+    def place(self, k: float, value: float) -> Point:
+        """Return where a point is on the drawing."""
+        along = log(k / self.first) / log(self.last / self.first)
+        up = (value - self.low) / (self.high - self.low)
+        up_inside = min(max(up, 0.0), 1.0)
+        x = self.left + (self.right - self.left) * along
+        return x, self.bottom - (self.bottom - self.top) * up_inside
+
+    def place_all(self, shots: Sequence[int], values: Values) -> list[Point]:
+        """Return where the finite points of a line are."""
+        pairs = zip(shots, values, strict=True)
+        return [self.place(k, value) for k, value in pairs if isfinite(value)]
+
+    def place_names(self, lines: Sequence[SvgLine]) -> list[tuple[float, SvgLine]]:
+        """Return how high the names of lines are: at their right ends, none over another."""
+        ends = []
+        for line in lines:
+            points = self.place_all(line.shots, line.mean)
+            if line.name and points:
+                ends.append((points[-1][1] - 6, line))
+        lowest = float(self.top)
+        places = []
+        for end_y, line in sorted(ends, key=lambda end: end[0]):
+            y = max(end_y, lowest)
+            lowest = y + LINE_HEIGHT
+            places.append((y, line))
+        return places
+
+
+def share_scale(pictures: Sequence[SvgPicture]) -> Scale:
+    """Return axes that hold everything in all pictures."""
+    lines = [line for picture in pictures for line in picture.lines]
+    levels = [picture.chance for picture in pictures if picture.chance is not None]
+    shots = [k for line in lines for k in line.shots]
+    values = []
+    for line in (*lines, *levels):
+        values += [*line.mean, *line.low, *line.high]
+    finite = [value for value in values if isfinite(value)] or [0.0, 1.0]
+    low = floor(10 * min(finite)) / 10
+    high = ceil(10 * max(finite)) / 10
+    if high <= low:
+        high = low + 0.1
+    first = min(shots, default=1)
+    return Scale(first, max(max(shots, default=1), first + 1), low, high)
+
+
+def draw_svg(picture: SvgPicture, scale: Scale) -> Markup:
+    """Return a picture as an SVG element."""
+    return render("svg", picture, scale)
+
+
+def _make_line(points: Frame, name: str = "", **style: Any) -> SvgLine:
+    """Return the line of a curve's means."""
+    by_k = points.sort("k")
+    return SvgLine(name, by_k["k"].to_list(), by_k["mean"].to_list(), **style)
+
+
+def _add_band(line: SvgLine, points: Frame) -> SvgLine:
+    by_k = points.sort("k")
+    return replace(line, low=by_k["p01"].to_list(), high=by_k["p99"].to_list())
+
+
+def show_first_screen(
+    all_results: Sequence[CorpusResults], summaries: Mapping[str, Summary]
+) -> Markup:
+    """Return the answer for every corpus; those of several share their axes."""
+    ordered = [summaries[results.corpus] for results in all_results]
+    pictures = list(map(_first_picture, all_results, ordered))
+    bases = map(describe_basis, all_results)
+    articles = list(zip(all_results, ordered, pictures, bases, strict=True))
+    return render("first_screen", articles, share_scale(pictures))
+
+
+def describe_basis(results: CorpusResults) -> str:
+    """Return what the numbers rest on, and how much was left out."""
+    evaluation = results.evaluation
+    counts = (
+        format_count(results.stats.recordings.count, "recording"),
+        format_count(results.evaluated.count, "call"),
+        format_count(len(evaluation.eligible_classes), "call type"),
+        format_count(evaluation.folds.count, "fold"),
+    )
+    classes = format_count(len(evaluation.excluded_classes), "call type")
+    rejects = format_count(len(results.rejects), "row or file", "rows and files")
+    complete = f"Every call type has k examples up to k* = {evaluation.complete_shots}"
+    if max(evaluation.curve["k"]) > evaluation.complete_shots:
+        complete += "; beyond that, some give all they have"
+    return (
+        f"Based on {', '.join(counts)}. Left out: {classes} and {rejects}. {complete}."
+    )
+
+
+def _first_picture(results: CorpusResults, summary: Summary) -> SvgPicture:
+    """Return the curves of the headline's metric; only the best encoder has a band."""
+    headline = summary.headline
+    evaluation = results.evaluation
+    curve = evaluation.curve.filter(
+        scoring="all", metric=headline.metric, spread=main_spread(evaluation)
+    )
+    other_encoders = [name for name in evaluation.encoders if name != summary.best]
+    lines = []
+    for name in [*other_encoders[: MAX_LINES - 1], summary.best]:
+        points = curve.filter(encoder=name)
+        colour = evaluation.encoders.index(name) % COLOURS
+        line = _make_line(points, name, colour=colour, class_="line pale")
+        lines.append(line)
+    best = curve.filter(encoder=summary.best).sort("k")
+    lines[-1] = replace(_add_band(lines[-1], best), class_="line")
+    metric = METRIC_NAMES[headline.metric]
+    return SvgPicture(
+        f"{results.corpus}: {metric} against k",
+        lines,
+        metric,
+        _chance_line(best, headline),
+        evaluation.complete_shots,
+        _marks(headline, lines[-1]),
+    )
+
+
+def _chance_line(points: Frame, headline: Headline) -> SvgLine:
+    """Return the chance level by k, named by that of the headline: it may differ between k."""
+    shots = points["k"].to_list()
+    chance = points["chance"].to_list()
+    number = shots.index(headline.k) if headline.k in shots else 0
+    return SvgLine(f"chance {format_value(chance[number])}", shots, chance)
+
+
+def _marks(headline: Headline, line: SvgLine) -> list[SvgMark]:
+    """Return the points that the headline is about."""
+    means = dict(zip(line.shots, line.mean, strict=True))
+    marks = []
+    for k in (headline.k, headline.next_k):
+        if k is not None and k in means:
+            text = f"{format_value(means[k])} with {k}"
+            marks.append(SvgMark(k, means[k], text))
+    return marks
+
+
+def show_spreads(results: CorpusResults, best: str, name: str) -> Markup:
+    """Return the mAP of the best encoder with its three intervals, the widest first."""
+    evaluation = results.evaluation
+    curve = evaluation.curve.filter(encoder=best, scoring="all", metric="map")
+    lines = []
+    for number, spread in enumerate(reversed(evaluation.spreads)):
+        points = curve.filter(spread=spread)
+        width = (points["p99"] - points["p01"]).mean()
+        text = f"{spread}: ±{width / 2:.3f}" if isinstance(width, float) else spread
+        line = _make_line(points, text, colour=number)
+        lines.append(_add_band(line, points))
+    title = f"{results.corpus}: mAP of {best} with the interval of each spread"
+    picture = SvgPicture(title, lines, "mAP", None, evaluation.complete_shots)
+    return render("spread_curve", picture, share_scale([picture]), name)
+
+
+def show_matrix(results: CorpusResults, k: int) -> Markup:
+    """Return the AP of every encoder for every call type at k, as a table with shaded cells."""
+    points = _class_points(results).filter(k=k)
+    if points.is_empty():
+        return Markup()
+    encoders = results.evaluation.encoders
+    rows = []
+    for count in results.evaluation.eligible_classes:
+        of_label = points.filter(label=count.label)
+        cells = [_matrix_cell(of_label.filter(encoder=name)) for name in encoders]
+        rows.append((count.label, cells))
+    return render("matrix", MATRIX, k, encoders, rows)
+
+
+def _matrix_cell(point: Frame) -> tuple[str, int, str]:
+    """Return the text of a cell, its shade, and the interval."""
+    for mean, low, high in point.select("mean", "p01", "p99").iter_rows():
+        shade = min(SHADES - 1, int(mean * SHADES))
+        return f"{mean:.2f}", shade, f"98 % interval: {low:.2f} to {high:.2f}"
+    return "–", 0, ""
+
+
+def show_multiples(results: CorpusResults) -> Markup:
+    """Return the curves of every call type, one picture each, on the same axes."""
+    all_points = _class_points(results)
+    if all_points.is_empty():
+        return Markup()
+    encoders = results.evaluation.encoders
+    pictures = []
+    for count in results.evaluation.eligible_classes:
+        points = all_points.filter(label=count.label)
+        lines = []
+        for number, encoder in enumerate(encoders):
+            of_encoder = points.filter(encoder=encoder)
+            lines.append(_make_line(of_encoder, colour=number % COLOURS))
+        pictures.append(SvgPicture(count.label, lines, "AP"))
+    scale = replace(share_scale(pictures), width=SMALL_WIDTH, height=SMALL_HEIGHT)
+    return render("multiples", encoders, pictures, scale, COLOURS)
+
+
+def _class_points(results: CorpusResults) -> Frame:
+    evaluation = results.evaluation
+    spread = main_spread(evaluation)
+    return evaluation.per_class.filter(scoring="all", metric="map", spread=spread)
