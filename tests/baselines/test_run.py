@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from callshot.baselines.aerd_package import score_aerd_package
-from callshot.baselines.baseline_frames import find_outputs
 from callshot.baselines.run import find_cell
+from callshot.baselines.scoring import find_outputs
 from callshot.corpus.options import CORPORA
 from callshot.errors import InputError
 from callshot.fewshot.dataset import EncoderDataset

@@ -9,17 +9,18 @@ from hypothesis import given, settings
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from callshot import Protocol
-from callshot.baselines.baseline_frames import (
+from callshot.baselines.options import BaselineOptions
+from callshot.baselines.run import TrainingContext, train_dataset
+from callshot.baselines.scoring import (
     frame_of_classes,
     frame_of_outputs,
+    measure,
+    measure_outputs,
     measure_ranking,
     resample_classes,
     resample_outputs,
     widen_samples,
 )
-from callshot.baselines.options import BaselineOptions
-from callshot.baselines.run import TrainingContext, train_dataset
-from callshot.baselines.scoring import measure, measure_outputs
 from callshot.fewshot.dataset import Dataset
 from callshot.fewshot.sweep import count_recordings
 from corpora import episodes_of, folds_of, random_corpus

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from callshot.baselines.baseline_frames import find_outputs, frame_of_outputs
+from callshot.baselines.scoring import find_outputs, frame_of_outputs
 from callshot.baselines.spectrogram import Signal, check_signal, pad_signal
 from callshot.baselines.training import check_lengths
 from callshot.corpus.options import label_key

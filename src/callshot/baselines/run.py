@@ -10,28 +10,26 @@ centroid. Choices are made on inner folds, and reported.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from callshot.baselines.aerd_package import score_aerd_package
-from callshot.baselines.baseline_frames import (
-    find_outputs,
-    frame_of_classes,
-    frame_of_outputs,
-    refinement_frame,
-)
 from callshot.baselines.centroid_to_logistic import refine_centroid
 from callshot.baselines.logistic import DEFAULT_C, score_logistic
 from callshot.baselines.logistic_per_k import sweep_logistic
 from callshot.baselines.options import CHOSEN_CELL, PAPER_CELL, BaselineOptions
-from callshot.baselines.training import TrainingOptions
+from callshot.baselines.scoring import (
+    find_outputs,
+    frame_of_classes,
+    frame_of_outputs,
+)
+from callshot.baselines.training import Metadata, TrainingOptions
 from callshot.fewshot.dataset import Dataset, EncoderDataset, equal_tables
 from callshot.fewshot.differences import find_crossovers
 from callshot.fewshot.gpu.device import (
@@ -45,6 +43,7 @@ from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.summary import SweepSummary
 from callshot.records import (
+    RANKING_METRICS,
     Evaluation,
     IntArray,
     Progress,
@@ -56,10 +55,10 @@ from callshot.records.frames import (
     REFINEMENT,
     concat_frames,
     empty_frame,
+    make_frame,
 )
 
 Signal = NDArray[np.float32]
-Metadata = dict[str, Any]  # how a network was trained, for provenance
 
 
 @dataclass(frozen=True)
@@ -156,15 +155,25 @@ def train_dataset(
     equal = equal_tables(dataset.tables)
     encoders = list(dataset.per_encoder())
     context = context or TrainingContext(protocol.seed)
-    distinct = len(encoders) - len(equal)
-    context = context.for_share(1 / _count_tasks(options, distinct))
+    # Baselines that read audio are trained once, the others for each encoder.
+    has_end_to_end = "end-to-end" in options.train
+    once = has_end_to_end + bool(options.published)
+    per_encoder = len(options.train) - has_end_to_end + options.per_k
+    tasks = once + (len(encoders) - len(equal)) * per_encoder
+    context = context.for_share(1 / max(1, tasks))
     results: list[BaselineResults] = []
     for number, encoder_data in enumerate(encoders):
         if number in equal:
             continue
-        frames = sequences[number] if "recurrent" in options.train else ()
-        results += _train_encoder(encoder_data, options, protocol, frames, context)
-    if "end-to-end" in options.train:
+        inputs = (encoder_data, options, protocol)
+        if "logistic" in options.train:
+            results.append(train_logistic(*inputs, context))
+        if options.per_k:
+            evaluation = sweep_logistic_per_k(*inputs, context)
+            results.append(BaselineResults(per_k=[evaluation]))
+        if "recurrent" in options.train:
+            results.append(train_recurrent(*inputs, sequences[number], context))
+    if has_end_to_end:
         results.append(
             train_end_to_end(encoders[0], options, protocol, signals, context)
         )
@@ -173,35 +182,6 @@ def train_dataset(
             encoders[0], options.published, protocol, signals
         )
         results.append(BaselineResults(baselines))
-    return _join_results(results)
-
-
-def _train_encoder(
-    encoder_data: EncoderDataset,
-    options: BaselineOptions,
-    protocol: Protocol,
-    sequences: Sequence[Signal],
-    context: TrainingContext,
-) -> Iterator[BaselineResults]:
-    """Train the baselines that read the vectors or the sequences of one encoder."""
-    if "logistic" in options.train:
-        yield train_logistic(encoder_data, options, protocol, context)
-    if options.per_k:
-        evaluation = sweep_logistic_per_k(encoder_data, options, protocol, context)
-        yield BaselineResults(per_k=[evaluation])
-    if "recurrent" in options.train:
-        yield train_recurrent(encoder_data, options, protocol, sequences, context)
-
-
-def _count_tasks(options: BaselineOptions, encoders: int) -> int:
-    """Return the number of trainings; those that read audio are not repeated for each encoder."""
-    end_to_end = "end-to-end" in options.train
-    once = end_to_end + bool(options.published)
-    per_encoder = len(options.train) - end_to_end + options.per_k
-    return max(1, once + encoders * per_encoder)
-
-
-def _join_results(results: Sequence[BaselineResults]) -> BaselineResults:
     return BaselineResults(
         concat_frames([result.baselines for result in results], BASELINES),
         concat_frames([result.refinement for result in results], REFINEMENT),
@@ -236,7 +216,19 @@ def train_logistic(
     how = f"C{choice}: {format_c(c_values)}"
     baseline = {"kind": "logistic", "name": "LR", "how": how}
     baselines = frame_of_classes(encoder_data, scores, protocol, baseline)
-    return BaselineResults(baselines, refinement_frame(encoder_data, path))
+    frames = []
+    for (scoring, metric), values in path.values.items():
+        if metric in RANKING_METRICS:
+            key = {
+                "corpus": encoder_data.dataset.corpus,
+                "encoder": encoder_data.table.encoder,
+                "temperature": float(np.mean(path.temperature)),
+                "scoring": scoring,
+                "metric": metric,
+            }
+            columns = {"step": path.steps, "value": values}
+            frames.append(make_frame(REFINEMENT, columns, key))
+    return BaselineResults(baselines, concat_frames(frames, REFINEMENT))
 
 
 def format_c(values: Sequence[float]) -> str:
@@ -259,9 +251,43 @@ def sweep_logistic_per_k(
     """Train logistic regression at every k of a protocol, on the draws that the centroid sees."""
     choice = choose_device(context.device)
     notes = choice.notes
-    gpu = gpu_if_large_enough(choice.gpu, encoder_data.episodes, notes)
-    run = partial(run_with_fallback, gpu, notes)
-    sweeps = list(_sweep_spreads(encoder_data, options, protocol, context, run))
+    episodes = encoder_data.episodes
+    gpu = gpu_if_large_enough(choice.gpu, episodes, notes)
+    spreads = options.spreads(protocol)
+    sweeps = []
+    shared: MetricSums | None = None
+    for spread in spreads:  # shared comes before total, which is computed with it
+
+        def train(
+            gpu: Gpu | None, spread: str = spread, shared: MetricSums | None = shared
+        ) -> tuple[IntArray, MetricSums]:
+            return sweep_logistic(
+                episodes,
+                protocol,
+                spread,
+                c=DEFAULT_C if options.C is None else options.C,
+                draws=options.draws,
+                categories=encoder_data.dataset.categories,
+                shared=shared,
+                threads=context.threads,
+                gpu=gpu,
+                progress=context.for_share(1 / len(spreads)).progress,
+            )
+
+        k, sums = run_with_fallback(gpu, notes, train)
+        if spread == "shared":
+            shared = sums
+        summary = SweepSummary(
+            corpus=encoder_data.dataset.corpus,
+            encoder=encoder_data.table.encoder,
+            spread=spread,
+            k=k,
+            sums=sums,
+            episodes=episodes,
+            counts=encoder_data.dataset.classes,
+            classifier="logistic",
+        )
+        sweeps.append(summary)
     return replace(
         encoder_data.empty_evaluation(),
         curve=pl.concat([sweep.curve for sweep in sweeps]),
@@ -269,61 +295,6 @@ def sweep_logistic_per_k(
         per_class=pl.concat([sweep.per_class for sweep in sweeps]),
         notes=[f"logistic regression at every k was {note}" for note in notes],
     )
-
-
-def _sweep_spreads(
-    encoder_data: EncoderDataset,
-    options: BaselineOptions,
-    protocol: Protocol,
-    context: TrainingContext,
-    run: Callable[..., tuple[IntArray, MetricSums]],
-) -> Iterator[SweepSummary]:
-    """Train at every k on each spread; shared comes before total, which is computed with it.
-
-    `run` calls a function with the GPU that it is to use, if any.
-    """
-    spreads = options.spreads(protocol)
-    train = partial(
-        sweep_logistic,
-        encoder_data.episodes,
-        protocol,
-        c=DEFAULT_C if options.C is None else options.C,
-        draws=options.draws,
-        categories=encoder_data.dataset.categories,
-        threads=context.threads,
-        progress=context.for_share(1 / len(spreads)).progress,
-    )
-    shared = None
-    for spread in spreads:
-        k, sums = run(partial(_train_on, train, spread, shared))
-        if spread == "shared":
-            shared = sums
-        yield _summarise_sweep(encoder_data, spread, k, sums)
-
-
-def _summarise_sweep(
-    encoder_data: EncoderDataset, spread: str, k: IntArray, sums: MetricSums
-) -> SweepSummary:
-    return SweepSummary(
-        corpus=encoder_data.dataset.corpus,
-        encoder=encoder_data.table.encoder,
-        spread=spread,
-        k=k,
-        sums=sums,
-        episodes=encoder_data.episodes,
-        counts=encoder_data.dataset.classes,
-        classifier="logistic",
-    )
-
-
-def _train_on(
-    train: Callable[..., tuple[IntArray, MetricSums]],
-    spread: str,
-    shared: MetricSums | None,
-    gpu: Gpu | None,
-) -> tuple[IntArray, MetricSums]:
-    """Train at every k on one spread, on a GPU or on the CPU."""
-    return train(spread, shared=shared, gpu=gpu)
 
 
 def train_recurrent(

@@ -1,24 +1,48 @@
-"""Scores of a baseline, one row per segment → the metrics of the centroid, by the same kernels.
+"""Scores of a baseline, one row per segment → the metrics of the centroid, and rows of BASELINES.
 
 A baseline gives every query a score for every class, by a model that never saw the query's fold.
-Rows of the common fold are no queries: their scores are ignored.
+Rows of the common fold are no queries: their scores are ignored. Values come from the kernels of
+the centroid.
+
+With the spread `total`, a row has an interval: what the trained model would score on other
+recordings. The model stays as it was trained. In each sample its queries weigh as those of the
+classifiers without training do, so that sample b of all is paired. Training again in every sample
+would take a thousand trainings, so other training sets are left out.
 """
 
 from collections.abc import Callable, Mapping
 
 import numpy as np
+import polars as pl
 
 from callshot.baselines.sequence_batches import BoolArray
 from callshot.errors import InputError
-from callshot.fewshot.episodes import Episodes, Split, make_splits
-from callshot.fewshot.kernels.ranks import FoldMetrics, measure_fold
-from callshot.fewshot.metrics import MetricSums, auroc, average_precision
-from callshot.fewshot.sweep import empty_metrics
-from callshot.records import FloatArray, IntArray
+from callshot.fewshot.dataset import EncoderDataset
+from callshot.fewshot.episodes import Episodes, make_splits
+from callshot.fewshot.kernels.ranks import measure_fold
+from callshot.fewshot.metrics import (
+    MetricSums,
+    WeightedMetricSums,
+    auroc,
+    average_precision,
+    group_classes,
+)
+from callshot.fewshot.protocol import Protocol
+from callshot.fewshot.sweep import (
+    UNIT,
+    count_recordings,
+    draw_units,
+    empty_metrics,
+    small_sample_inflation,
+    widen_to_prediction,
+)
+from callshot.records import RANKING_METRICS, FloatArray, IntArray
+from callshot.records.frames import BASELINES, make_frame
 
-Metrics = dict[tuple[str, str], float]  # by scoring and metric
-Metric = Callable[[FloatArray, BoolArray], float]
 Categories = Mapping[str, str] | None  # of classes
+Description = Mapping[str, str]  # kind, name and how
+Metrics = dict[tuple[str, str], float]  # by scoring and metric
+Samples = dict[tuple[str, str], FloatArray]
 
 
 def measure(
@@ -55,28 +79,23 @@ def sum_metrics(
         )
     sums = MetricSums(1, 1, episodes.classes, categories)
     for split in make_splits(episodes):
-        metrics = _measure_split(split, scores[split.rows])
+        fold_scores = scores[split.rows]
+        unscored = np.flatnonzero(np.isnan(fold_scores).any(axis=1))
+        if unscored.size:
+            row = split.rows[unscored[0]]
+            raise InputError(
+                f"scores: row {row} of the episodes: expected numbers, got NaN"
+            )
+        table = np.ascontiguousarray(fold_scores.T, np.float64)[None, None]
+        decided = table.argmax(axis=2).astype(np.uint16)
+        metrics = empty_metrics(1, 1, len(split.relevant))
+        measure_fold(table, decided, split.truth, metrics)
         sums.decisions += metrics.decisions
         sums.tied += metrics.tied
         sums.add(0, split, metrics.ap[0].T, metrics.auroc[0].T, metrics.hits[0].T)
         sums.close_fold(split)
     sums.finish(1)
     return sums
-
-
-def _measure_split(split: Split, scores: FloatArray) -> FoldMetrics:
-    """Return the metrics of one fold; `scores` is (queries, classes)."""
-    unscored = np.flatnonzero(np.isnan(scores).any(axis=1))
-    if unscored.size:
-        row = split.rows[unscored[0]]
-        raise InputError(
-            f"scores: row {row} of the episodes: expected numbers, got NaN"
-        )
-    table = np.ascontiguousarray(scores.T, np.float64)[None, None]
-    decided = table.argmax(axis=2).astype(np.uint16)
-    metrics = empty_metrics(1, 1, len(split.relevant))
-    measure_fold(table, decided, split.truth, metrics)
-    return metrics
 
 
 def measure_outputs(
@@ -99,23 +118,218 @@ def measure_outputs(
             f"scores: expected shape {targets.shape}, one score per row and output,"
             f" got {scores.shape}"
         )
-    map_values = []
-    auroc_values = []
+    functions = {"map": average_precision, "auroc": auroc}
+    return {
+        name: _mean_over_folds(targets, fold, scores, functions[name])
+        for name in functions
+    }
+
+
+def _mean_over_folds(
+    targets: BoolArray,
+    fold: IntArray,
+    scores: FloatArray,
+    metric: Callable[[FloatArray, BoolArray], float],
+) -> float:
+    """Return the mean over outputs, then folds, of the values that are defined."""
+    means = []
     for number in range(int(fold.max()) + 1):
         rows = fold == number
-        map_values.append(
-            _mean_of_outputs(average_precision, targets[rows], scores[rows])
+        outputs = np.flatnonzero(targets[rows].any(axis=0))
+        means.append(
+            _mean([metric(scores[rows, n], targets[rows, n]) for n in outputs])
         )
-        auroc_values.append(_mean_of_outputs(auroc, targets[rows], scores[rows]))
-    return {"map": _mean(map_values), "auroc": _mean(auroc_values)}
-
-
-def _mean_of_outputs(metric: Metric, targets: BoolArray, scores: FloatArray) -> float:
-    outputs = np.flatnonzero(targets.any(axis=0))
-    return _mean([metric(scores[:, n], targets[:, n]) for n in outputs])
+    return _mean(means)
 
 
 def _mean(values: list[float]) -> float:
     """Return the mean of the values that are defined."""
     defined = [value for value in values if not np.isnan(value)]
     return float(np.mean(defined)) if defined else float("nan")
+
+
+def frame_of_classes(
+    encoder_data: EncoderDataset,
+    scores: FloatArray,
+    protocol: Protocol,
+    baseline: Description,
+) -> pl.DataFrame:
+    """Return the rows of a baseline with one score per class; `scores` is (rows, classes)."""
+    episodes = encoder_data.episodes
+    categories = encoder_data.dataset.categories
+    raw: Samples = {}
+    if "total" in protocol.spreads:
+        raw = resample_classes(episodes, scores, protocol, categories)
+    values = measure(episodes, scores, categories)
+    return _make_rows(encoder_data, values, raw, baseline)
+
+
+def frame_of_outputs(
+    encoder_data: EncoderDataset,
+    scores: FloatArray,
+    protocol: Protocol,
+    baseline: Description,
+) -> pl.DataFrame:
+    """Return the rows of a baseline that reads audio; `scores` is (rows, outputs)."""
+    episodes = encoder_data.episodes
+    scoring, _, targets = find_outputs(encoder_data)
+    raw: Samples = {}
+    if "total" in protocol.spreads:
+        samples = resample_outputs(episodes, targets, scores, protocol)
+        raw = {(scoring, metric): samples[metric] for metric in RANKING_METRICS}
+    measured = measure_outputs(targets, episodes.fold, scores)
+    values = {(scoring, metric): measured[metric] for metric in RANKING_METRICS}
+    frame = _make_rows(encoder_data, values, raw, baseline)
+    return frame.with_columns(encoder=pl.lit(""))
+
+
+def find_outputs(
+    encoder_data: EncoderDataset,
+) -> tuple[str, tuple[str, ...], BoolArray]:
+    """Return the scoring, names and targets (rows, outputs) of a baseline that reads audio."""
+    episodes = encoder_data.episodes
+    categories = encoder_data.dataset.categories
+    if categories is None:
+        return "all", episodes.classes, episodes.relevant
+    groups = group_classes(episodes.classes, categories)
+    names = tuple(categories[episodes.classes[group[0]]] for group in groups)
+    targets = [episodes.relevant[:, group].any(axis=1) for group in groups]
+    return "reduced", names, np.stack(targets, axis=1)
+
+
+def _make_rows(
+    encoder_data: EncoderDataset, values: Metrics, raw: Samples, baseline: Description
+) -> pl.DataFrame:
+    """Return a row for every scoring and ranking metric; NaN for an interval without samples."""
+    samples = widen_samples(raw, values, encoder_data.episodes)
+    rows = []
+    for (scoring, metric), value in values.items():
+        if metric not in RANKING_METRICS:
+            continue
+        kept = samples.get((scoring, metric), np.empty(0))
+        low, high = np.percentile(kept, (1, 99)) if kept.size else (np.nan, np.nan)
+        rows.append((scoring, metric, value, float(low), float(high), kept.tolist()))
+    names = ("scoring", "metric", "value", "p01", "p99", "samples")
+    columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+    key = {
+        "corpus": encoder_data.dataset.corpus,
+        "encoder": encoder_data.table.encoder,
+        **baseline,
+    }
+    return make_frame(BASELINES, columns, key)
+
+
+def widen_samples(raw: Samples, values: Metrics, episodes: Episodes) -> Samples:
+    """Return raw samples around the plain values, with the error of these values added.
+
+    No labelled set is drawn: the spread `shared` of a trained baseline is a constant.
+    """
+    inflation = float(small_sample_inflation(count_recordings(episodes)).mean())
+    predicted = {}
+    for key, samples in raw.items():
+        plain = np.array([values[key]])
+        predicted[key] = widen_to_prediction(
+            samples, plain, inflation=inflation, bounded=True
+        )
+    return predicted
+
+
+def resample_classes(
+    episodes: Episodes,
+    scores: FloatArray,
+    protocol: Protocol,
+    categories: Categories = None,
+) -> Samples:
+    """Return raw samples of every scoring and metric; `scores` is (rows, classes)."""
+    units = draw_units(episodes, protocol, protocol.total_samples)
+    sums = WeightedMetricSums(1, len(units), episodes.classes, categories)
+    for split in make_splits(episodes):
+        units_of_fold = units[:, split.rows]
+        weights = np.asarray(units_of_fold.T * UNIT, np.float64)
+        sums.add_weights(split, weights)
+        fold_scores = scores[split.rows]
+        decided = fold_scores.argmax(axis=1)
+        is_hit = split.relevant[decided, np.arange(len(decided))]
+        metrics = []
+        for n, relevant in enumerate(split.relevant):
+            ranking = measure_ranking(fold_scores[:, n], relevant, units_of_fold)
+            is_class_hit = is_hit & (split.label == n)
+            hits = units_of_fold[:, is_class_hit].sum(axis=1) * UNIT
+            metrics.append((*ranking, hits))
+        sums.add_weighted(0, split, *np.swapaxes(metrics, 0, 1))
+        sums.close_fold(split)
+    sums.finish(len(units))
+    return {key: table[0] for key, table in sums.values.items()}
+
+
+def measure_ranking(
+    scores: FloatArray, relevant: BoolArray, units: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return weighted AP and AUROC (NaN without a negative) of one ranking in every sample.
+
+    `units` are whole weights, (samples, queries). The ranking is the same in all samples, so it is
+    sorted once.
+
+    >>> units = np.array([[1, 1, 1], [1, 3, 1]])
+    >>> measure_ranking(np.array([3.0, 2.0, 1.0]), np.array([True, False, True]), units)
+    (array([0.83333333, 0.7       ]), array([0.5, 0.5]))
+    """
+    order = np.argsort(-scores, kind="stable")
+    ordered = scores[order]
+    is_last = np.append(ordered[1:] != ordered[:-1], True)
+    weight = units[:, order]
+    # The weights of positives and of negatives down to each distinct score, the highest first.
+    all_hits = np.cumsum(weight * relevant[order], axis=1)
+    all_misses = np.cumsum(weight, axis=1) - all_hits
+    hits = all_hits[:, is_last]
+    misses = all_misses[:, is_last]
+    new_hits = np.diff(hits, prepend=0)
+    new_misses = np.diff(misses, prepend=0)
+    precision = np.sum(new_hits * (hits / (hits + misses)), axis=1)
+    lost = np.sum(new_hits * (misses - 0.5 * new_misses), axis=1)
+    positives = hits[:, -1].astype(np.float64)
+    pairs = positives * misses[:, -1]
+    known_pairs = np.where(pairs > 0, pairs, np.nan)
+    return precision / positives, 1.0 - lost / known_pairs
+
+
+def resample_outputs(
+    episodes: Episodes, targets: BoolArray, scores: FloatArray, protocol: Protocol
+) -> dict[str, FloatArray]:
+    """Return raw samples of mAP and AUROC of outputs that may be true together.
+
+    `targets` and `scores` are (rows, outputs). As for classes, the value of an output is its mean
+    over folds, weighted by the mean weight of its positives; a fold without a positive has none.
+    """
+    units = draw_units(episodes, protocol, protocol.total_samples)
+    outputs = []
+    for target, column in zip(targets.T, scores.T, strict=True):
+        outputs.append(_resample_output(target, column, episodes.fold, units))
+    table = np.array(outputs)
+    means = {}
+    for number, metric in enumerate(RANKING_METRICS):
+        samples = table[:, number]
+        is_defined = ~np.isnan(samples).any(axis=1)
+        means[metric] = np.full(len(units), np.nan)
+        if is_defined.any():
+            means[metric] = samples[is_defined].mean(axis=0)
+    return means
+
+
+def _resample_output(
+    target: BoolArray, scores: FloatArray, fold: IntArray, units: IntArray
+) -> FloatArray:
+    """Return AP and AUROC of one output, (2, samples); NaN where no fold has a value."""
+    sums = np.zeros((len(RANKING_METRICS), len(units)))
+    shares = np.zeros(sums.shape)
+    for number in range(int(fold.max()) + 1):
+        rows = np.flatnonzero(fold == number)
+        positives = rows[target[rows]]
+        if not positives.size:
+            continue
+        ranking = measure_ranking(scores[rows], target[rows], units[:, rows])
+        metrics = np.array(ranking)
+        share = units[:, positives].mean(axis=1)
+        sums += share * np.nan_to_num(metrics)
+        shares += share * ~np.isnan(metrics)
+    return sums / np.where(shares > 0, shares, np.nan)
