@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from callshot.corpus.annotations import (
+    ANNOTATION_SUFFIXES,
     AnnotationFile,
     AnnotationOptions,
     find_format,
     read_annotations,
     recognise,
 )
+from callshot.corpus.annotations.rows import reject_row
 from callshot.corpus.audio import SUFFIXES
 from callshot.corpus.recordings import (
     Library,
@@ -30,20 +32,15 @@ from callshot.corpus.recordings import (
 )
 from callshot.errors import InputError, count_text
 from callshot.files import sha256_file
-from callshot.records import Annotation, Progress, Reject
-
-# The path of a recording, and an annotation on it.
-RecordingAnnotation = tuple[str, Annotation]
+from callshot.records import Progress, Reject
+from callshot.spans import Row
 
 # What rows call a recording, with the folders that its path does not have.
-Names = defaultdict[str, dict[str | None, str]]
+Names = defaultdict[str, dict[str, str]]
 Formats = defaultdict[str, dict[str, Path]]  # of each recording, with a file of each
 
 FOLDERS = "folders"
 MANIFESTS = ("segments.json", "provenance.json")  # files that callshot wrote
-ANNOTATION_SUFFIXES = frozenset(
-    (".txt", ".csv", ".tsv", ".textgrid", ".selections", ".xml", ".mat", ".phn", ".lab")
-)
 UNRECOGNISED = (
     "not recognised as annotations; "
     "give its format with --format, or its columns with --columns"
@@ -60,37 +57,37 @@ DAMAGED_MANIFEST = (
 
 @dataclass
 class CorpusAnnotations:
-    """Annotations with the paths of their recordings, rejected rows and skipped files.
+    """Annotations on recordings of a library, rejected rows and skipped files.
 
+    The `path` of a row is that of its recording; `path_written` is what the file calls it.
     `annotated` includes recordings whose annotation file has no calls. `recognised` counts files by
     format and by what they were recognised from.
     """
 
     library: Library
-    annotations: list[RecordingAnnotation] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
     annotated: set[str] = field(default_factory=set)
     rejects: list[Reject] = field(default_factory=list)
     skipped_files: list[Reject] = field(default_factory=list)
     recognised: Counter[tuple[str, str]] = field(default_factory=Counter)
     notes: Counter[str] = field(default_factory=Counter)
 
-    def add(
-        self, annotation_file: AnnotationFile, relative_path: PurePosixPath
-    ) -> set[str]:
-        """Add the annotations of a file; return the recordings that it annotates."""
-        self.recognised[annotation_file.format, annotation_file.reason] += 1
-        self.rejects += annotation_file.rejects
-        self.notes.update(annotation_file.notes)
-        names = {annotation.path for annotation in annotation_file.annotations}
+    def add(self, file: AnnotationFile, relative_path: PurePosixPath) -> set[str]:
+        """Add the rows of a file; return the recordings that it annotates."""
+        self.recognised[file.format, file.reason] += 1
+        self.rejects += file.rejects
+        self.notes.update(file.notes)
+        names = {row["path"] for row in file.rows}
         recordings = {
             name: self._find_recording(name, relative_path) for name in names or {None}
         }
-        for annotation in annotation_file.annotations:
-            recording = recordings[annotation.path]
+        for row in file.rows:
+            name = row["path"]
+            recording = recordings[name]
             if isinstance(recording, InputError):
-                self.rejects.append(annotation.reject(recording))
+                self.rejects.append(reject_row(row, recording))
             else:
-                self.annotations.append((recording, annotation))
+                self.rows.append(row | {"path": recording, "path_written": name})
         paths = {path for path in recordings.values() if isinstance(path, str)}
         self.annotated |= paths
         return paths
@@ -144,7 +141,7 @@ def read_corpus_annotations(
     is_empty_corpus = (
         corpus_annotations.recognised and not corpus_annotations.skipped_files
     )
-    if corpus_annotations.annotations or corpus_annotations.rejects or is_empty_corpus:
+    if corpus_annotations.rows or corpus_annotations.rejects or is_empty_corpus:
         return corpus_annotations
     has_folders = any("/" in name for name in library.paths)
     if annotations is not None or format != "auto" or not has_folders:
@@ -174,15 +171,17 @@ def _label_by_folder(library: Library, origin: str) -> CorpusAnnotations:
         folders.add(folder)
         file = str(library.root / path)
         if folder.name:
-            annotation = Annotation(
-                path=path,
-                start_s=0.0,
-                end_s=None,
-                label=folder.name,
-                file=file,
-                row=None,
-            )
-            corpus_annotations.annotations.append((path, annotation))
+            row = {
+                "path": path,
+                "path_written": path,
+                "recording": None,
+                "start_s": 0.0,
+                "end_s": None,
+                "label": folder.name,
+                "annotation_file": file,
+                "annotation_row": None,
+            }
+            corpus_annotations.rows.append(row)
             corpus_annotations.annotated.add(path)
         else:
             reason = "not in a folder that could be its label"
@@ -217,7 +216,7 @@ def _read_folder(
 
 
 def _may_annotate(path: Path) -> bool:
-    return path.suffix.lower() in ANNOTATION_SUFFIXES
+    return path.name.lower().endswith(ANNOTATION_SUFFIXES)
 
 
 def _read_file(
@@ -274,45 +273,35 @@ def _reject_namesakes(corpus_annotations: CorpusAnnotations) -> None:
 
     `site1/x.wav` and `site2/x.wav` are two recordings, even if the library has only one of them.
     """
-    names = _find_names(corpus_annotations.annotations)
+    names: Names = defaultdict(dict)
+    for row in corpus_annotations.rows:
+        name = row["path_written"]
+        if name and name not in names[row["path"]]:
+            names[row["path"]][name] = unmatched_folders(name, row["path"])
     root = corpus_annotations.library.root.absolute().name.casefold()
-    guesses: dict[str, str | None] = {}
-    certain_annotations = []
-    for path, annotation in corpus_annotations.annotations:
-        ignored = names[path].get(annotation.path, "")
+    guesses: dict[str, str] = {}
+    certain = []
+    for row in corpus_annotations.rows:
+        path = row["path"]
+        name = row["path_written"]
+        ignored = names[path].get(name, "")
         if ignored and ignored.rpartition("/")[2] != root:
-            guesses.setdefault(path, annotation.path)
-            other = _find_other_name(names[path], ignored)
-            if other is not None:
-                reason = f"may be another recording than {path}, which other rows call {other}"
-                reject = annotation.reject(f"{annotation.path} {reason}")
+            guesses.setdefault(path, name)
+            others = [
+                other for other, folders in names[path].items() if folders != ignored
+            ]
+            if others:
+                reason = f"may be another recording than {path}, which other rows call"
+                reject = reject_row(row, f"{name} {reason} {min(others)}")
                 corpus_annotations.rejects.append(reject)
                 continue
-        certain_annotations.append((path, annotation))
-    corpus_annotations.annotations = certain_annotations
+        certain.append(row)
+    corpus_annotations.rows = certain
     if guesses:
         first = next(iter(guesses.values()))
         count = count_text(len(guesses), "recording")
         note = f"{count} found by file name only, the first from {first}"
         corpus_annotations.notes[note] += 1
-
-
-def _find_names(annotations: Iterable[RecordingAnnotation]) -> Names:
-    """Return what rows call each recording, with the folders that its path does not have."""
-    names: Names = defaultdict(dict)
-    for path, annotation in annotations:
-        name = annotation.path
-        if name and name not in names[path]:
-            names[path][name] = unmatched_folders(name, path)
-    return names
-
-
-def _find_other_name(names: dict[str | None, str], ignored: str) -> str | None:
-    """Return the first name of a recording with other unmatched folders, None if there is none."""
-    other_names = [
-        name for name, folders in names.items() if name and folders != ignored
-    ]
-    return min(other_names, default=None)
 
 
 def find_input_files(

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-from callshot.corpus.annotations.rows import AnnotationOptions, find_columns
+from callshot.corpus.annotations.delimited import find_columns
+from callshot.corpus.annotations.rows import AnnotationOptions
 from callshot.corpus.annotations.text import (
     list_names,
     quote,

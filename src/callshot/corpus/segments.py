@@ -19,11 +19,9 @@ import numpy as np
 import polars as pl
 
 from callshot.corpus.annotations import NO_LABEL, AnnotationOptions
+from callshot.corpus.annotations.rows import OWN_COLUMNS, describe_place, reject_row
 from callshot.corpus.audio import load_audio
-from callshot.corpus.corpus_annotations import (
-    RecordingAnnotation,
-    read_corpus_annotations,
-)
+from callshot.corpus.corpus_annotations import read_corpus_annotations
 from callshot.corpus.options import (
     PAPER_MINIMUM_S,
     Corpus,
@@ -40,7 +38,6 @@ from callshot.corpus.recordings import (
 )
 from callshot.errors import InputError, count_text
 from callshot.records import (
-    Annotation,
     Progress,
     Recording,
     Reject,
@@ -63,6 +60,7 @@ ROUNDING_S = 1e-9
 OVERSHOOT_S = 0.1  # a call may end this much after its recording
 ORIGIN_COLUMNS = ("is_whole", "annotation_file", "annotation_row")  # not in segments
 CALL_COLUMNS = ("path", "recording", "start_s", "end_s", "label", *ORIGIN_COLUMNS)
+READ_COLUMNS = (*OWN_COLUMNS, "path_written")  # of annotations that calls replace
 SEGMENT_COLUMNS = (
     "segment",
     "recording",
@@ -119,19 +117,18 @@ def segment_corpus(
     rate_hz = options.source_rate_hz
     recordings, errors = probe_recordings(library, rate_hz, step_progress)
     calls, impossible = make_calls(
-        corpus_annotations.annotations, recordings, errors, spell, library.root
+        corpus_annotations.rows, recordings, errors, spell, library.root
     )
     segments, short = cut_segments(calls, options, recordings)
     doubts = describe_doubts(calls, options, recordings, corpus)
-    unused_errors = _unused_errors(library, errors, corpus_annotations.annotations)
+    unused_errors = _unused_errors(library, errors, corpus_annotations.rows)
     segmentation = Segmentation(
         recordings=list(recordings.values()),
         annotated=frozenset(corpus_annotations.annotated),
         sources=[
             (*source, files) for source, files in corpus_annotations.recognised.items()
         ],
-        annotation_count=len(corpus_annotations.annotations)
-        + len(corpus_annotations.rejects),
+        annotation_count=len(corpus_annotations.rows) + len(corpus_annotations.rejects),
         calls=calls,
         segments=segments.without(*ORIGIN_COLUMNS),
         rejects=_sort_rejects([*corpus_annotations.rejects, *impossible, *short]),
@@ -183,10 +180,10 @@ def audio_root(audio: Path) -> Path:
 
 
 def _unused_errors(
-    library: Library, errors: Errors, annotations: Iterable[RecordingAnnotation]
+    library: Library, errors: Errors, rows: Iterable[Row]
 ) -> Iterator[Reject]:
     """Yield the unreadable recordings that no annotation is on: no reject mentions them."""
-    annotated = {path for path, _ in annotations}
+    annotated = {row["path"] for row in rows}
     for path, error in errors.items():
         if path not in annotated:
             reason = str(error).removeprefix(f"{path}: ")
@@ -194,41 +191,45 @@ def _unused_errors(
 
 
 def make_calls(
-    annotations: Sequence[RecordingAnnotation],
+    annotations: Sequence[Row],
     recordings: Recordings,
     errors: Errors,
     spell: Spelling,
     root: Path,
 ) -> tuple[Spans, list[Reject]]:
-    """Turn annotations into calls: spans in seconds on recordings that can be read.
+    """Turn rows of annotations into calls: spans in seconds on recordings that can be read.
 
     Annotations beyond the end of a recording, on an unreadable one, and duplicates are rejects.
     Calls are sorted by path, start, end and label; they keep all cells of their annotations.
     """
     rows = []
     rejects = []
-    first_rows: dict[tuple[object, ...], Annotation] = {}
+    first_rows: dict[tuple[object, ...], Row] = {}
     groups = _find_groups(annotations)
-    for path, annotation in annotations:
+    for annotation in annotations:
+        path = annotation["path"]
         try:
             if path in errors:
                 raise errors[path]
             group = groups.get(path, path)
             row = _make_call(annotation, recordings[path], group, spell)
-            _check_unique(row, annotation, first_rows)
+            times_s = (round(row["start_s"], 6), round(row["end_s"], 6))
+            first = first_rows.setdefault((path, *times_s, row["label"]), annotation)
+            if first is not annotation:
+                raise InputError(f"the same span and label as {describe_place(first)}")
             rows.append(row)
         except InputError as error:
-            rejects.append(annotation.reject(error))
+            rejects.append(reject_row(annotation, error))
     rows.sort(key=lambda row: (row["path"], row["start_s"], row["end_s"], row["label"]))
     return Spans.from_rows(rows, CALL_COLUMNS, root=root, source=str(root)), rejects
 
 
-def _find_groups(annotations: Iterable[RecordingAnnotation]) -> dict[str, str]:
+def _find_groups(annotations: Iterable[Row]) -> dict[str, str]:
     """Return the recording that each file belongs to, if one is given: the one most rows name."""
     counts = Counter[tuple[str, str]]()
-    for path, annotation in annotations:
-        if annotation.recording is not None:
-            counts[path, annotation.recording] += 1
+    for row in annotations:
+        if row["recording"] is not None:
+            counts[row["path"], row["recording"]] += 1
     groups: dict[str, str] = {}
     for path, name in sorted(sorted(counts), key=counts.__getitem__, reverse=True):
         groups.setdefault(path, name)
@@ -236,28 +237,28 @@ def _find_groups(annotations: Iterable[RecordingAnnotation]) -> dict[str, str]:
 
 
 def _make_call(
-    annotation: Annotation, recording: Recording, group: str, spell: Spelling
-) -> dict[str, Any]:
+    annotation: Row, recording: Recording, group: str, spell: Spelling
+) -> Row:
     start_s, end_s = _find_span(annotation, recording)
-    if annotation.recording not in (None, group):
+    if annotation["recording"] not in (None, group):
         raise InputError(
-            f"{recording.path} is in recording {annotation.recording!r} here "
+            f"{recording.path} is in recording {annotation['recording']!r} here "
             f"but in {group!r} elsewhere"
         )
-    label = spell(annotation.label)
-    row: dict[str, Any] = {
+    label = spell(annotation["label"])
+    row: Row = {
         "path": recording.path,
         "recording": group,
         "start_s": start_s,
         "end_s": end_s,
         "label": label,
-        "is_whole": annotation.end_s is None,
-        "annotation_file": annotation.file,
-        "annotation_row": annotation.row,
+        "is_whole": annotation["end_s"] is None,
+        "annotation_file": annotation["annotation_file"],
+        "annotation_row": annotation["annotation_row"],
     }
-    cells = dict(annotation.extra)
-    if annotation.label != label:
-        cells["label_written"] = annotation.label
+    cells = {name: annotation[name] for name in annotation if name not in READ_COLUMNS}
+    if annotation["label"] != label:
+        cells["label_written"] = annotation["label"]
     for name, value in cells.items():
         while name in row or name in SEGMENT_COLUMNS:
             name += "_annotated"
@@ -265,18 +266,14 @@ def _make_call(
     return row
 
 
-def _find_span(annotation: Annotation, recording: Recording) -> tuple[float, float]:
+def _find_span(annotation: Row, recording: Recording) -> tuple[float, float]:
     """Return start and end in seconds; raise InputError if the recording ends before.
 
     A span that reaches beyond the decodable end of a recording is shortened to it, if its header
     announces more or has no exact length.
     """
-    unit = recording.rate_hz if annotation.in_frames else 1.0
     length_s = recording.duration_s
-    start_s = annotation.start_s / unit
-    end_s = length_s
-    if annotation.end_s is not None:
-        end_s = annotation.end_s / unit
+    start_s, end_s = to_seconds(annotation, recording)
     announced_s = recording.announced_s or 0.0
     if start_s < length_s < end_s <= announced_s + OVERSHOOT_S:
         end_s = length_s
@@ -291,20 +288,13 @@ def _find_span(annotation: Annotation, recording: Recording) -> tuple[float, flo
     return start_s, end_s
 
 
-def _check_unique(
-    row: Mapping[str, Any],
-    annotation: Annotation,
-    first_rows: dict[tuple[object, ...], Annotation],
-) -> None:
-    start_s = round(row["start_s"], 6)
-    end_s = round(row["end_s"], 6)
-    key = (row["path"], start_s, end_s, row["label"])
-    first = first_rows.setdefault(key, annotation)
-    if first is not annotation:
-        position = first.file
-        if first.row is not None:
-            position += f", row {first.row}"
-        raise InputError(f"the same span and label as {position}")
+def to_seconds(annotation: Row, recording: Recording) -> tuple[float, float]:
+    """Return start and end of a row in seconds; one without an end is on the whole recording."""
+    unit = recording.rate_hz if annotation.get("in_frames") else 1.0
+    end_s = recording.duration_s
+    if annotation["end_s"] is not None:
+        end_s = annotation["end_s"] / unit
+    return annotation["start_s"] / unit, end_s
 
 
 def cut_segments(
@@ -351,7 +341,7 @@ def cut_segments(
 def _reject(calls: Spans, row: int, reason: object) -> Reject:
     """Return the reject of the annotation that a call or segment comes from."""
     cells = calls.frame.row(row, named=True)
-    return Reject(cells["annotation_file"], cells["annotation_row"], str(reason))
+    return reject_row(cells, reason)
 
 
 def overlapping_labels(calls: Spans) -> list[Labels]:

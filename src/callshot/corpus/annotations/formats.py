@@ -1,11 +1,9 @@
 """The table of annotation formats, and functions that recognise, read and write files.
 
-A format is one row of FORMATS; they are tried in this order.
+A format is one row of FORMATS, with everything that is known about it; they are tried in this
+order.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from callshot.corpus.annotations import (
@@ -18,75 +16,52 @@ from callshot.corpus.annotations import (
 from callshot.corpus.annotations.rows import (
     AnnotationFile,
     AnnotationOptions,
-    Annotations,
-    check_annotations,
+    Format,
+    check_row,
 )
-from callshot.corpus.annotations.text import quote, read_head, split_lines, suggest_name
-from callshot.errors import InputError, OptionError
+from callshot.corpus.annotations.text import (
+    RowError,
+    quote,
+    read_head,
+    split_lines,
+    suggest_name,
+)
+from callshot.errors import InputError, OptionError, OutputError
 from callshot.files import atomic_path
+from callshot.spans import Row, Spans
 from callshot.storage import to_path
-
-Recogniser = Callable[[Path, str, AnnotationOptions], str | None]
 
 NO_OPTIONS = AnnotationOptions()
 
-
-@dataclass(frozen=True)
-class Format:
-    """An annotation format.
-
-    `recognise` returns why a file with this name and head is in the format, None if it is not.
-    """
-
-    name: str
-    recognise: Recogniser
-    read: Callable[[AnnotationFile, AnnotationOptions], None]
-    write: Callable[[Annotations, Path], str] | None = None
-
-
-def _crowsetta_format(
-    name: str,
-    read_calls: crowsetta_formats.CallReader,
-    suffixes: tuple[str, ...] = (),
-    pattern: str = "",
-    reason: str = "",
-) -> Format:
-    """Return a format that crowsetta reads; without suffixes it is never recognised."""
-    recognise = partial(crowsetta_formats.recognise, suffixes, pattern, reason)
-    read = partial(crowsetta_formats.read, name, read_calls)
-    return Format(name, recognise, read)
-
-
 FORMATS = (
-    Format("textgrid", textgrid.recognise, textgrid.read),
-    Format("raven", raven.recognise, raven.read, raven.write),
-    Format("audacity", audacity.recognise, audacity.read, audacity.write),
-    _crowsetta_format(
-        "birdsong-recognition-dataset",
-        crowsetta_formats.read_birdsong,
-        (".xml",),
-        r"[^<]*(?:<[^A-Za-z_][^<]*)*<Sequences(?![\w.-])",  # the first element
-        "it is XML that begins with <Sequences>",
+    Format("textgrid", "Praat", (".textgrid",), textgrid.recognise, textgrid.read),
+    Format(
+        "raven",
+        "Raven selection tables",
+        (".txt", ".selections"),
+        raven.recognise,
+        raven.read,
+        raven.write,
     ),
-    _crowsetta_format(
-        "notmat",
-        crowsetta_formats.read_notmat,
-        (".not.mat",),
-        "MATLAB",
-        "it is a MATLAB file called .not.mat",
+    Format(
+        "audacity",
+        "Audacity label tracks",
+        (".txt", ".lab"),
+        audacity.recognise,
+        audacity.read,
+        audacity.write,
     ),
-    _crowsetta_format(
-        "timit",
-        crowsetta_formats.read_timit,
-        (".phn", ".wrd"),
-        r"[0-9]+ [0-9]+ \S",
-        "its lines are two samples and a text, and it is called .phn or .wrd",
+    *crowsetta_formats.FORMATS,
+    Format(
+        "csv",
+        "any table with a header",
+        (".csv", ".tsv", ".txt"),
+        delimited.recognise,
+        delimited.read,
+        delimited.write,
     ),
-    _crowsetta_format("generic-seq", crowsetta_formats.read_generic_seq),
-    _crowsetta_format("simple-seq", crowsetta_formats.read_simple_seq),
-    _crowsetta_format("yarden", crowsetta_formats.read_yarden),
-    Format("csv", delimited.recognise, delimited.read, delimited.write),
 )
+ANNOTATION_SUFFIXES = tuple({name for row in FORMATS for name in row.suffixes})
 
 
 def recognise(
@@ -129,8 +104,8 @@ def read_annotations(
     Returns
     -------
     AnnotationFile
-        The annotations, the rejected rows with their reasons, and notes. Every row of the file
-        is an annotation or a reject.
+        Its `spans`, the rejected rows with their reasons, and notes. Every row of the file is a
+        span or a reject. Spans have all columns of the file.
 
     Raises
     ------
@@ -145,8 +120,8 @@ def read_annotations(
     >>> path = Path(tempfile.mkdtemp()) / "a.txt"
     >>> _ = path.write_text("0.5\\t2.5\\trumble\\n3\\t3\\troar\\n")
     >>> file = read_annotations(path)
-    >>> file.format, file.annotations[0].label, file.rejects[0].reason
-    ('audacity', 'rumble', 'starts and ends at 3.0: a point in time; a segment needs a span')
+    >>> file.format, file.spans["label"], file.rejects[0].reason
+    ('audacity', ['rumble'], 'starts and ends at 3.0: a point in time; a segment needs a span')
     """
     path = to_path(path)
     if format == "auto":
@@ -163,21 +138,19 @@ def read_annotations(
     else:
         reader = find_format(format)
         reason = "asked for"
-    annotation_file = AnnotationFile(
-        path, reader.name, reason, options.label, keep_early=options.keep_early
-    )
-    reader.read(annotation_file, options)
-    annotation_file.notes += annotation_file.describe_filled()
-    return annotation_file
+    file = AnnotationFile(path, reader.name, reason, options)
+    reader.read(file)
+    file.notes += file.describe_filled()
+    return file
 
 
-def write_annotations(annotations: Annotations, path: Path, format: str) -> None:
+def write_annotations(spans: Spans, path: Path, format: str) -> None:
     """Write an annotation file: the whole of it, or nothing.
 
     Parameters
     ----------
-    annotations : sequence of Annotation
-        The annotations to write.
+    spans : Spans
+        The annotations to write; other columns than recording, times and label are written too.
     path : Path
         The file to write; an existing one is replaced.
     format : str
@@ -193,10 +166,9 @@ def write_annotations(annotations: Annotations, path: Path, format: str) -> None
     Examples
     --------
     >>> import tempfile
-    >>> from callshot.records import Annotation
     >>> path = Path(tempfile.mkdtemp()) / "calls.csv"
-    >>> call = Annotation("a.wav", 0.5, 2.5, "rumble", "", None)
-    >>> write_annotations([call], path, "csv")
+    >>> call = {"recording": "a.wav", "start_s": 0.5, "end_s": 2.5, "label": "rumble"}
+    >>> write_annotations(Spans.from_rows([call]), path, "csv")
     >>> print(path.read_text())
     recording,start_s,end_s,label
     a.wav,0.5,2.5,rumble
@@ -207,9 +179,27 @@ def write_annotations(annotations: Annotations, path: Path, format: str) -> None
     if write is None:
         writable = ", ".join([row.name for row in FORMATS if row.write is not None])
         raise OptionError(f"format {format!r} is read-only; expected one of {writable}")
-    check_annotations(annotations, path)
+    rows = list_rows(spans)
+    for number, row in enumerate(rows, start=1):
+        try:
+            check_row(row)
+        except RowError as error:
+            raise OutputError(
+                f"{path}: annotation {number} cannot be written: {error}"
+            ) from None
     with atomic_path(path, errors=(ValueError,)) as temporary:
-        temporary.write_bytes(write(annotations, path).encode())
+        temporary.write_bytes(write(rows, path).encode())
+
+
+def list_rows(spans: Spans) -> list[Row]:
+    """Return the rows of spans as writers take them; without `path`, the recording is the file."""
+    rows = list(spans.frame.iter_rows(named=True))
+    for row in rows:
+        if "path" not in row:
+            row["path"] = row["recording"]
+            row["recording"] = None
+        row["label"] = row.get("label") or ""
+    return rows
 
 
 def find_format(name: str) -> Format:

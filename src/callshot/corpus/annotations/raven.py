@@ -6,58 +6,85 @@ German, French, Spanish or Portuguese, and cells quoted, as Excel and R write th
 """
 
 import re
+import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path, PurePath
 
-from callshot.corpus.annotations.cells import (
-    FREQUENCIES,
-    NumberStyle,
-    add_times,
-    format_float,
-    parse_time,
-)
-from callshot.corpus.annotations.raven_headers import (
-    BEGIN,
-    DELTA,
-    END,
-    OFFSET,
-    is_raven_header,
-    translate_header,
-    translate_name,
-)
-from callshot.corpus.annotations.rows import (
-    AnnotationFile,
-    AnnotationOptions,
-    Annotations,
+from callshot.corpus.annotations.delimited import (
     Table,
-    check_extra_columns,
-    check_one_recording,
-    check_spans,
-    extra_columns,
     find_column,
     find_columns,
     normalize_name,
 )
+from callshot.corpus.annotations.rows import (
+    AnnotationFile,
+    AnnotationOptions,
+    Rows,
+    check_extra_columns,
+    check_one_recording,
+    check_spans,
+    extra_columns,
+)
 from callshot.corpus.annotations.text import (
+    FREQUENCIES,
+    NumberStyle,
     RowError,
+    add_times,
     escape_controls,
-    has_row_names,
+    format_float,
     list_names,
+    parse_time,
     quote,
     read_text,
     split_filled_lines,
     split_lines,
     unescape_controls,
 )
-from callshot.corpus.annotations.time_columns import find_table_style
 from callshot.errors import count_text
-from callshot.records import Annotation
 
 Cells = Mapping[str, str]  # of one row, by column
+# A path and its begin, by recording: files that Raven opens as one sound.
+Sound = Mapping[str, tuple[str, float]]
 
+BEGIN = "Begin Time (s)"
+END = "End Time (s)"
+DELTA = "Delta Time (s)"
+OFFSET = "File Offset (s)"
+# Parts of words, without accents. English words are there for headers that are half translated.
+# fmt: off
+WORDS = {
+    "selection": ("selection", "auswahl", "selektion", "seleccion", "selecao"),
+    "view": ("view", "ansicht", "vue", "affichage", "vista", "visualiza"),
+    "channel": ("channel", "kanal", "canal", "voie"),
+    "begin": ("begin", "start", "anfang", "debut", "depart", "inici", "comienzo", "comeco"),
+    "end": ("end", "schluss", "fin", "fim", "termin"),
+    "time": ("time", "zeit", "temps", "heure", "tiempo", "hora", "tempo"),
+    "low": ("low", "niedrig", "unter", "tief", "bass", "inferi", "baja", "baixa"),
+    "high": ("high", "hoch", "hohe", "ober", "haut", "superi", "alta"),
+    "frequency": ("freq", "frec"),
+    "file": ("file", "datei", "fichier", "archivo", "arquivo", "ficheiro"),
+    "path": ("path", "pfad", "chemin", "ruta", "caminho"),
+    "offset": ("offset", "versatz", "decalage", "desplazamiento", "desfase", "deslocamento"),
+    "length": ("delta", "dauer", "duree", "duracion", "duracao"),
+}
+# The words that the name of a column has, its unit, and what Raven calls it.
+TRANSLATIONS = (
+    (("selection",), "", "Selection"),
+    (("view",), "", "View"),
+    (("channel",), "", "Channel"),
+    (("begin", "time"), "s", BEGIN),
+    (("end", "time"), "s", END),
+    (("low", "frequency"), "hz", "Low Freq (Hz)"),
+    (("high", "frequency"), "hz", "High Freq (Hz)"),
+    (("begin", "file"), "", "Begin File"),
+    (("begin", "path"), "", "Begin Path"),
+    (("offset",), "s", OFFSET),
+    (("length",), "s", DELTA),
+)
+# fmt: on
+LAST_UNIT = re.compile(r"\(([a-z]+)\)$")
 PATHS = ("Begin Path", "Begin File")
 COLUMNS = {name: [name] for name in (BEGIN, END, DELTA, OFFSET, "Begin File")}
 NUMBERS = (BEGIN, END, DELTA, OFFSET)
@@ -93,12 +120,41 @@ MARKED = re.compile('[,"]')
 UNIT = re.compile(r"\([^()]*\)$")
 
 
-@dataclass(frozen=True)
-class SoundFile:
-    """A file among several that Raven opens as one sound: its path, and when it begins in there."""
+def translate_header(names: Sequence[str]) -> list[str]:
+    """Return the header with Raven's own names; as it is if it is not a selection table.
 
-    path: str
-    begin_s: float
+    >>> translate_header(["Auswahl", "Anfangszeit (s)", "Endzeit (s)", "Ruftyp"])
+    ['Selection', 'Begin Time (s)', 'End Time (s)', 'Ruftyp']
+    """
+    if is_raven_header(names):
+        return list(names)
+    translated: list[str] = []
+    for name in names:
+        raven_name = translate_name(name)
+        if raven_name in translated:
+            raven_name = name
+        translated.append(raven_name)
+    if is_raven_header(translated):
+        return translated
+    return list(names)
+
+
+def is_raven_header(names: Sequence[str]) -> bool:
+    """Return whether a header has the columns that every selection table has."""
+    return {normalize_name(name) for name in names} >= {"selection", "begintimes"}
+
+
+def translate_name(name: str) -> str:
+    """Return what Raven calls a column; the name itself if it is none of Raven's."""
+    decomposed = unicodedata.normalize("NFKD", name.strip().casefold())
+    text = "".join(c for c in decomposed if not unicodedata.combining(c))
+    unit = LAST_UNIT.search(text)
+    found_unit = unit[1] if unit else ""
+    for words, expected_unit, raven_name in TRANSLATIONS:
+        has_words = all(any(part in text for part in WORDS[word]) for word in words)
+        if has_words and found_unit == expected_unit:
+            return raven_name
+    return name
 
 
 def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
@@ -112,40 +168,39 @@ def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
     return None
 
 
-def read(annotation_file: AnnotationFile, options: AnnotationOptions) -> None:
+def read(file: AnnotationFile) -> None:
     """Read a selection table; of a selection in several views, one row is read."""
-    table, selections = _read_table(annotation_file)
-    _assign_columns(annotation_file, table, options, is_empty=not selections)
+    table = _read_table(file)
+    _assign_columns(file, table)
     width = len(table.names)
     complete = {}
-    for row, cells in enumerate(selections, start=1):
+    for number, cells in enumerate(table.rows, start=1):
         if len(cells) >= width:
-            complete[row] = table.select(cells)
-    table.style = find_table_style(table, selections, NUMBERS, "\t")
-    _check_times(annotation_file, table, complete.values())
+            complete[number] = table.select(cells)
+    _check_times(file, table, complete.values())
     repeated = _find_repeated_views(complete)
     if repeated:
-        rows = count_text(len(repeated), "row")
-        annotation_file.notes.append(f"{rows} left out: further views of a selection")
-    for row, cells in enumerate(selections, start=1):
-        if row not in repeated:
-            with annotation_file.rejecting(row):
-                _add(annotation_file, row, table, cells)
+        count = count_text(len(repeated), "row")
+        file.notes.append(f"{count} left out: further views of a selection")
+    for number, cells in enumerate(table.rows, start=1):
+        if number not in repeated:
+            with file.rejecting(number):
+                _add(file, number, table, cells)
 
 
-def _read_table(annotation_file: AnnotationFile) -> tuple[Table, list[list[str]]]:
-    """Return the header, in Raven's own names, and the rows, as Raven, Excel or R wrote them."""
-    text = read_text(annotation_file.path, annotation_file.notes)
+def _read_table(file: AnnotationFile) -> Table:
+    """Return the table with Raven's own names of columns, as Raven, Excel or R wrote it."""
+    text = read_text(file.path, file.notes)
     lines = split_lines(text)
     filled = [line for line in lines if line.strip()] or lines[:1]
     rows = [line.split("\t") for line in filled]
     if _is_quoted(rows, is_windows="\r\n" in text):
         rows = [[*map(_unquote, cells)] for cells in rows]
     header, *selections = [[*map(unescape_controls, cells)] for cells in rows]
-    if has_row_names(header, selections):
-        header = ["", *header]
     line = lines.index(filled[0]) + 1
-    return Table(annotation_file.path, line, translate_header(header)), selections
+    table = Table(file.path, line, header, selections)
+    table.names = translate_header(table.names)
+    return table
 
 
 def _is_quoted(rows: Sequence[Sequence[str]], *, is_windows: bool) -> bool:
@@ -169,14 +224,8 @@ def _unquote(cell: str) -> str:
     return inner.replace('""', '"').replace('\\"', '"')
 
 
-def _assign_columns(
-    annotation_file: AnnotationFile,
-    table: Table,
-    options: AnnotationOptions,
-    *,
-    is_empty: bool,
-) -> None:
-    path_column = options.columns.get("path", "Begin Path")
+def _assign_columns(file: AnnotationFile, table: Table) -> None:
+    path_column = file.options.columns.get("path", "Begin Path")
     paths = [path_column, translate_name(path_column), *PATHS]
     columns = find_columns(table.names, {"path": paths, **COLUMNS})
     if END in columns:
@@ -185,37 +234,36 @@ def _assign_columns(
         raise table.error(f"no column {END}; available: {list_names(table.names)}")
     if BEGIN not in columns:
         raise table.error(f"no column {BEGIN}; available: {list_names(table.names)}")
-    if not is_empty:
-        label = _find_label_column(annotation_file, table, options)
+    if table.rows:
+        label = _find_label_column(file, table)
         if label is not None:
             columns["label"] = label
-    table.assign(columns)
+    table.assign(columns, NUMBERS, "\t")
     table.columns |= find_columns(table.names, VIEW_COLUMNS)  # they are extra cells too
 
 
-def _find_label_column(
-    annotation_file: AnnotationFile, table: Table, options: AnnotationOptions
-) -> int | None:
+def _find_label_column(file: AnnotationFile, table: Table) -> int | None:
     """Find the labels: in the given column, under a usual name, or in the only unknown column."""
+    options = file.options
     if "label" in options.columns:
         return table.find_given("label", options.columns["label"])
     column = find_column(table.names, LABELS)
-    unknown = [name for name in table.names if not _is_raven_column(name)]
+    unknown = [
+        name
+        for name in table.names
+        if normalize_name(name) not in RAVEN_COLUMNS and not UNIT.search(name)
+    ]
     if column is None and len(unknown) == 1:
         column = table.names.index(unknown[0])
     if column is not None:
-        annotation_file.notes.append(f"labels from column {quote(table.names[column])}")
+        file.notes.append(f"labels from column {quote(table.names[column])}")
     elif options.label is None:
         raise table.missing_label()
     return column
 
 
-def _is_raven_column(name: str) -> bool:
-    return normalize_name(name) in RAVEN_COLUMNS or UNIT.search(name) is not None
-
-
 def _check_times(
-    annotation_file: AnnotationFile, table: Table, selections: Iterable[Cells]
+    file: AnnotationFile, table: Table, selections: Iterable[Cells]
 ) -> None:
     """Check that times start anew with each file if there is no column with the offset.
 
@@ -239,7 +287,7 @@ def _check_times(
             "add that measurement in Raven and save the table again"
         )
     if len(ends) > 1:
-        annotation_file.notes.append(
+        file.notes.append(
             f"no column {OFFSET}: times are taken to start anew with each file"
         )
 
@@ -247,28 +295,21 @@ def _check_times(
 def _find_repeated_views(selections: Mapping[int, Cells]) -> set[int]:
     """Return the rows that show a selection again; its first spectrogram is kept, if it has one."""
     views = defaultdict[tuple[str | None, ...], dict[int, str]](dict)
-    for row, cells in selections.items():
+    for number, cells in selections.items():
         if "View" in cells and cells.get("Selection"):
             key = tuple(map(cells.get, SELECTION_KEY))
-            views[key][row] = cells["View"]
+            views[key][number] = cells["View"]
     repeated: set[int] = set()
     for row_views in views.values():
-        spectrograms = filter(_is_spectrogram, row_views.values())
-        first = next(spectrograms, next(iter(row_views.values())))
-        repeated |= {row for row, view in row_views.items() if view != first}
+        names = list(row_views.values())
+        # "trogram" is in the word in all five languages.
+        spectrograms = [view for view in names if "trogram" in view.lower()]
+        first = [*spectrograms, *names][0]
+        repeated |= {number for number, view in row_views.items() if view != first}
     return repeated
 
 
-def _is_spectrogram(view: str) -> bool:
-    return "trogram" in view.lower()  # in all five languages
-
-
-def _add(
-    annotation_file: AnnotationFile,
-    row: int,
-    table: Table,
-    cells: list[str],
-) -> None:
+def _add(file: AnnotationFile, number: int, table: Table, cells: list[str]) -> None:
     named_cells = table.split(cells)
     path = named_cells.get("path")
     if path is not None and not path.strip():
@@ -277,9 +318,7 @@ def _add(
             raise RowError("no recording named")
     start_s, end_s = _parse_times(named_cells, table.style)
     label = named_cells.get("label", "")
-    annotation_file.add(
-        row, label, start_s, end_s, path=path, extra=table.parse_extra(cells)
-    )
+    file.add(number, label, start_s, end_s, table.parse_extra(cells), path=path)
 
 
 def _parse_times(cells: Cells, style: NumberStyle) -> tuple[float, float]:
@@ -298,21 +337,18 @@ def _parse_times(cells: Cells, style: NumberStyle) -> tuple[float, float]:
     return offset_s, add_times(offset_s, end_s, -start_s)
 
 
-def write(
-    annotations: Annotations,
-    path: Path,
-    sound: Mapping[str, SoundFile] | None = None,
-) -> str:
+def write(rows: Rows, path: Path, sound: Sound | None = None) -> str:
     """Return a selection table; with many recordings, each row names its file.
 
-    With `sound`, times are those of all files in a row, as Raven counts them, and `Begin Path` with
-    the offset has those of each file: Raven trusts the first in a selection table, the second in a
-    sound selection table. Groups of recordings are not written.
+    With `sound`, the file of each recording and when it begins in all files in a row, times are
+    those of that row of files, as Raven counts them, and `Begin Path` with the offset has those of
+    each file: Raven trusts the first in a selection table, the second in a sound selection table.
+    Groups of recordings are not written.
     """
-    check_spans(annotations, path, "a selection table")
-    paths = {annotation.path for annotation in annotations}
+    check_spans(rows, path, "a selection table")
+    paths = {row["path"] for row in rows}
     if None in paths:
-        check_one_recording(annotations, path, "a selection table without Begin File")
+        check_one_recording(rows, path, "a selection table without Begin File")
     names_files = len(paths) > 1 and sound is None
     names = [*WRITTEN]
     if sound is not None:
@@ -320,43 +356,31 @@ def write(
     elif names_files:
         names += ["Begin File", OFFSET]
     names.append("Annotation")
-    extra = extra_columns(annotations)
+    extra = extra_columns(rows)
     extra = [name for name in extra if normalize_name(name) not in REWRITTEN]
     check_extra_columns(names, extra, path)
     table = [[*names, *extra]]
-    for selection, annotation in enumerate(annotations, start=1):
-        cells = [str(selection), *_format_selection(annotation, sound)]
-        if names_files:
-            cells += [annotation.path or "", format_float(annotation.start_s)]
-        cells.append(annotation.label)
-        cells += [_format_extra(annotation, name) for name in extra]
+    for selection, row in enumerate(rows, start=1):
+        start = format_float(row["start_s"])
+        times_s = [row["start_s"], row["end_s"]]
+        files = []
+        if sound is not None:
+            file, begin_s = sound[row["path"] or ""]
+            times_s = [add_times(begin_s, time_s) for time_s in times_s]
+            files = [file, PurePath(file).name, start]
+        elif names_files:
+            files = [row["path"] or "", start]
+        cells = [
+            str(selection),
+            str(row.get("View") or "Spectrogram 1"),
+            str(row.get("Channel") or "1"),
+            *map(format_float, times_s),
+            *[format_float(row.get(name)) for name in FREQUENCIES],
+            *files,
+            row["label"],
+        ]
+        others = [row.get(name) for name in extra]
+        cells += ["" if value is None else str(value) for value in others]
         table.append(cells)
     lines = ["\t".join(map(escape_controls, cells)) for cells in table]
     return "\n".join([*lines, ""])
-
-
-def _format_selection(
-    annotation: Annotation, sound: Mapping[str, SoundFile] | None
-) -> list[str]:
-    """Return view, channel, times, frequencies and, in a sound of several files, the file."""
-    times_s = [annotation.start_s, annotation.end_s or 0.0]
-    files = []
-    if sound is not None:
-        file = sound[annotation.path or ""]
-        times_s = [add_times(file.begin_s, time_s) for time_s in times_s]
-        offset = format_float(annotation.start_s)
-        files = [file.path, PurePath(file.path).name, offset]
-    return [
-        _format_extra(annotation, "View") or "Spectrogram 1",
-        _format_extra(annotation, "Channel") or "1",
-        *map(format_float, times_s),
-        *[format_float(annotation.extra.get(name)) for name in FREQUENCIES],
-        *files,
-    ]
-
-
-def _format_extra(annotation: Annotation, name: str) -> str:
-    value = annotation.extra.get(name)
-    if value is None:
-        return ""
-    return str(value)

@@ -1,31 +1,27 @@
-"""Rows and columns of annotation files, the same for all formats.
+"""Rows of annotation files, the same for all formats.
 
-`AnnotationFile` collects the annotations and rejects of a file. `Table` finds out which column of
-a table holds what. The checks of writers are here too: what one format writes, its reader takes.
+`AnnotationFile` collects the rows and rejects of a file. The checks of writers are here too: what
+one format writes, its reader takes. A row of annotations has these columns, and any others:
+
+path             audio file as the row names it; empty if the file belongs to one recording
+recording        group of files that must stay together, if one is given
+start_s, end_s   seconds, or frames of the recording if `in_frames`; no end: the whole recording
+label
+annotation_file, annotation_row   where the row stands, from 1
 """
 
 import math
-import unicodedata
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from callshot.corpus.annotations.cells import ANY_STYLE, parse_cell
-from callshot.corpus.annotations.text import RowError, list_names, quote, suggest_name
-from callshot.errors import (
-    InputError,
-    OptionError,
-    OutputError,
-    check_choice,
-    count_text,
-)
-from callshot.records import Annotation, Cell, Reject
+from callshot.corpus.annotations.text import Cell, RowError, suggest_name
+from callshot.errors import OptionError, OutputError, check_choice, count_text
+from callshot.records import Reject
+from callshot.spans import Row, Spans
 
-Annotations = Sequence[Annotation]
-Cells = Sequence[str]
-Extra = dict[str, Cell]
+Rows = Sequence[Row]
 
 # Columns, and what other tools call them.
 # In the order of preference; case, spaces and punctuation do not matter.
@@ -72,7 +68,10 @@ SYNONYMS = {
 # fmt: on
 TIME_UNITS = ("s", "ms")
 NO_LABEL = "no label"  # a reason of a reject
-TYPED = {"lowfreqhz": "low_freq_hz", "highfreqhz": "high_freq_hz", "fold": "fold"}
+# Columns of a row that have a meaning here; those of the file with the same name are renamed.
+COLUMNS = ("path", "recording", "start_s", "end_s", "label")
+ORIGIN = ("annotation_file", "annotation_row")
+OWN_COLUMNS = (*COLUMNS, "in_frames", *ORIGIN)
 
 
 @dataclass(frozen=True)
@@ -143,73 +142,108 @@ def describe_annotation_options(options: AnnotationOptions) -> dict[str, object]
 
 @dataclass
 class AnnotationFile:
-    """The content of one annotation file: each row is an annotation or a reject.
+    """The content of one annotation file: each row is a span or a reject.
 
     `reason` is how the format was recognised, `notes` are decisions that the user should know.
-    `label` is the label of rows that have none, `filled` the number of these rows.
-    `keep_early` keeps rows that start before their recording.
+    `filled` is the number of rows without a label that got the one of the options.
     """
 
     path: Path
     format: str
     reason: str
-    label: str | None = None
+    options: AnnotationOptions = field(default_factory=AnnotationOptions)
     filled: int = 0
-    annotations: list[Annotation] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    keep_early: bool = False
+
+    @property
+    def spans(self) -> Spans:
+        """The annotations, with all columns of the file."""
+        return Spans.from_rows(self.rows, (*COLUMNS, *ORIGIN), source=str(self.path))
 
     @contextmanager
-    def rejecting(self, row: int) -> Iterator[None]:
+    def rejecting(self, number: int) -> Iterator[None]:
         """Turn a RowError into a reject."""
         try:
             yield
         except RowError as error:
-            self.rejects.append(Reject(str(self.path), row, str(error)))
+            self.rejects.append(Reject(str(self.path), number, str(error)))
 
     def add(
         self,
-        row: int,
+        number: int,
         label: str,
         start_s: float,
         end_s: float | None,
-        *,
-        path: str | None = None,
-        recording: str | None = None,
-        in_frames: bool = False,
-        extra: Extra | None = None,
+        extra: Mapping[str, Cell] | None = None,
+        **more: object,
     ) -> None:
-        """Add an annotation; raise RowError if it is not valid."""
-        is_filled = self.label is not None and not label.strip()
-        if self.label is not None and is_filled:
-            label = self.label
-        annotation = Annotation(
-            path=path,
-            start_s=start_s,
-            end_s=end_s,
-            label=label,
-            file=str(self.path),
-            row=row,
-            recording=recording,
-            in_frames=in_frames,
-            extra=extra or {},
-        )
-        check_annotation(annotation, keep_early=self.keep_early)
-        self.annotations.append(annotation)
+        """Add a row; raise RowError if it is not valid.
+
+        `extra` are columns of the file, `more` are `path`, `recording` and `in_frames`.
+        """
+        is_filled = self.options.label is not None and not label.strip()
+        if is_filled:
+            label = self.options.label or ""
+        row: Row = {
+            "path": None,
+            "recording": None,
+            "start_s": start_s,
+            "end_s": end_s,
+            "label": label,
+            "annotation_file": str(self.path),
+            "annotation_row": number,
+            **more,
+        }
+        check_row(row, keep_early=self.options.keep_early)
+        for name, value in (extra or {}).items():
+            while name in OWN_COLUMNS:
+                name += "_annotated"
+            row[name] = value
+        self.rows.append(row)
         self.filled += is_filled
 
     def describe_filled(self) -> Iterator[str]:
         """Describe the rows without a label that got one."""
-        if self.label is not None and self.filled > 0:
+        if self.filled > 0:
             rows = count_text(self.filled, "row")
-            yield f"{rows} without a label: labelled {self.label} (--label)"
+            yield f"{rows} without a label: labelled {self.options.label} (--label)"
 
 
-def check_annotation(annotation: Annotation, *, keep_early: bool = False) -> None:
-    """Raise RowError if an annotation has impossible times or no label."""
-    start_s = annotation.start_s
-    end_s = annotation.end_s
+@dataclass(frozen=True)
+class Format:
+    """An annotation format, with everything that is known about it.
+
+    `help` is what the files are, `suffixes` are those that they usually have. `recognise` returns
+    why a file with this name and head is in the format, None if it is not. `read` adds the rows of
+    a file to it. `write`, if there is one, returns the text of a file.
+    """
+
+    name: str
+    help: str
+    suffixes: tuple[str, ...]
+    recognise: Callable[[Path, str, AnnotationOptions], str | None]
+    read: Callable[[AnnotationFile], None]
+    write: Callable[[Rows, Path], str] | None = None
+
+
+def reject_row(row: Row, reason: object) -> Reject:
+    """Return the reject of a row."""
+    return Reject(row["annotation_file"], row["annotation_row"], str(reason))
+
+
+def describe_place(row: Row) -> str:
+    """Describe where a row stands."""
+    if row["annotation_row"] is None:
+        return str(row["annotation_file"])
+    return f"{row['annotation_file']}, row {row['annotation_row']}"
+
+
+def check_row(row: Row, *, keep_early: bool = False) -> None:
+    """Raise RowError if a row has impossible times or no label."""
+    start_s = row["start_s"]
+    end_s = row["end_s"]
     for time in (start_s, end_s):
         if time is not None and not math.isfinite(time):
             raise RowError(f"expected a finite time, got {time!r}")
@@ -224,38 +258,27 @@ def check_annotation(annotation: Annotation, *, keep_early: bool = False) -> Non
         raise RowError(
             f"starts and ends at {start_s!r}: a point in time; a segment needs a span"
         )
-    if not annotation.label.strip():
+    if not row["label"].strip():
         raise RowError(NO_LABEL)
 
 
-def check_annotations(annotations: Annotations, path: Path) -> None:
-    """Raise OutputError for the first annotation that no reader would accept."""
-    for number, annotation in enumerate(annotations, start=1):
-        try:
-            check_annotation(annotation)
-        except RowError as error:
-            raise OutputError(
-                f"{path}: annotation {number} cannot be written: {error}"
-            ) from None
-
-
-def check_spans(annotations: Annotations, path: Path, kind: str) -> None:
-    """Raise OutputError unless all annotations have a start and end in seconds."""
-    for number, annotation in enumerate(annotations, start=1):
-        if annotation.end_s is None:
+def check_spans(rows: Rows, path: Path, kind: str) -> None:
+    """Raise OutputError unless all rows have a start and end in seconds."""
+    for number, row in enumerate(rows, start=1):
+        if row["end_s"] is None:
             raise OutputError(
                 f"{path}: annotation {number} is on a whole recording; "
                 f"{kind} needs start and end; write CSV instead"
             )
-        if annotation.in_frames:
+        if row.get("in_frames"):
             raise OutputError(
                 f"{path}: annotation {number} counts frames; {kind} needs seconds"
             )
 
 
-def check_one_recording(annotations: Annotations, path: Path, kind: str) -> None:
+def check_one_recording(rows: Rows, path: Path, kind: str) -> None:
     """Raise OutputError if annotations are on several recordings."""
-    count = len({annotation.path for annotation in annotations})
+    count = len({row["path"] for row in rows})
     if count > 1:
         raise OutputError(
             f"{path}: {kind} is of one recording, but the annotations are of {count}; "
@@ -263,137 +286,18 @@ def check_one_recording(annotations: Annotations, path: Path, kind: str) -> None
         )
 
 
-def extra_columns(annotations: Annotations) -> list[str]:
-    """Return the names of all extra cells, in the order of their first use."""
+def extra_columns(rows: Rows) -> list[str]:
+    """Return the columns that are not callshot's own, in the order of their first use."""
     names: dict[str, None] = {}
-    for annotation in annotations:
-        names |= dict.fromkeys(annotation.extra)
-    return list(names)
+    for row in rows:
+        names |= dict.fromkeys(row)
+    return [name for name in names if name not in OWN_COLUMNS]
 
 
-def check_extra_columns(
-    names: Collection[str], extra: Iterable[str], path: Path
-) -> None:
+def check_extra_columns(names: Sequence[str], extra: Sequence[str], path: Path) -> None:
     """Raise OutputError if an extra column has no name, or that of a column of the format."""
     for name in extra:
         if name in names or not name.strip():
             raise OutputError(
                 f"{path}: extra column {name!r} has the name of another column or none; rename it"
             )
-
-
-def normalize_name(name: str) -> str:
-    """Reduce the name of a column to its letters and digits, without accents.
-
-    >>> normalize_name("Begin Time (s)"), normalize_name("Début")
-    ('begintimes', 'debut')
-    """
-    if not name.isascii():
-        name = unicodedata.normalize("NFKD", name)
-    return "".join(filter(str.isalnum, name.casefold()))
-
-
-def find_column(
-    names: Cells, synonyms: Iterable[str], exclude: Collection[int] = ()
-) -> int | None:
-    """Return the index of the first wanted column, by exact or else by normalized name."""
-    columns = {name: index for index, name in enumerate(names) if index not in exclude}
-    normalized = {
-        normalize_name(name): index for name, index in reversed(columns.items())
-    }
-    for name in synonyms:
-        column = columns.get(name, normalized.get(normalize_name(name)))
-        if column is not None:
-            return column
-    return None
-
-
-def find_columns(
-    names: Cells, synonyms_by_key: Mapping[str, Iterable[str]]
-) -> dict[str, int]:
-    """Find several columns, each by any of its names; missing ones are left out."""
-    columns = {
-        key: find_column(names, synonyms) for key, synonyms in synonyms_by_key.items()
-    }
-    return {key: column for key, column in columns.items() if column is not None}
-
-
-class Table:
-    """The header of a table. `columns` and `extra` are numbers of columns by name.
-
-    `style` is how its numbers are written. Extra columns are kept as text, except frequencies and
-    the numbers of folds.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        line: int,
-        header: Iterable[str],
-    ) -> None:
-        self.path = path
-        self.line = line
-        self.style = ANY_STYLE
-        self.columns: dict[str, int] = {}
-        self.extra: dict[str, int] = {}
-        self.names = [
-            name.strip() or f"column {i}" for i, name in enumerate(header, start=1)
-        ]
-        repeated = [name for name, count in Counter(self.names).items() if count > 1]
-        if repeated:
-            raise self.error(
-                f"column {quote(repeated[0])} appears twice; rename or remove one"
-            )
-
-    def error(self, text: str) -> InputError:
-        """Return an error about the header."""
-        return InputError(f"{self.path}: line {self.line}: {text}")
-
-    def find_given(self, name: str, hint: str) -> int:
-        """Return the column that the user gave for one of callshot's."""
-        column = find_column(self.names, [hint])
-        if column is None:
-            suggestion = suggest_name(hint, self.names)
-            raise self.error(f"no column {quote(hint)}, given for {name}; {suggestion}")
-        return column
-
-    def missing_label(self) -> InputError:
-        """Return the error that no column holds the label."""
-        return self.error(
-            "no column holds the label; give it (--columns label=…), "
-            f"or one label for all rows (--label …); available: {list_names(self.names)}"
-        )
-
-    def assign(self, columns: Mapping[str, int]) -> None:
-        """Set the columns that hold something; all others are extra."""
-        self.columns = dict(columns)
-        for index, name in enumerate(self.names):
-            if index not in columns.values():
-                self._add_extra(index, TYPED.get(normalize_name(name), name))
-
-    def _add_extra(self, index: int, name: str) -> None:
-        if name in self.extra:
-            twin = self.names[self.extra[name]]
-            names = list_names([twin, self.names[index]])
-            raise self.error(f"columns {names} are both {name}; remove one")
-        self.extra[name] = index
-
-    def split(self, cells: Cells) -> dict[str, str]:
-        """Return the cells of a row by callshot's names; surplus cells must be empty."""
-        width = len(self.names)
-        if len(cells) < width or any(cells[width:]):
-            raise RowError(
-                f"expected {count_text(width, 'field')} as in the header, got {len(cells)}"
-            )
-        return self.select(cells)
-
-    def select(self, cells: Cells) -> dict[str, str]:
-        """Return the cells of a complete row by callshot's names."""
-        return {name: cells[column] for name, column in self.columns.items()}
-
-    def parse_extra(self, cells: Cells) -> Extra:
-        """Return the cells of the extra columns of a row; None for empty ones."""
-        return {
-            name: parse_cell(cells[column], name, self.style)
-            for name, column in self.extra.items()
-        }

@@ -1,19 +1,24 @@
-"""Text of annotation files: decode files, split and escape lines, split tables, quote names.
+"""Text of annotation files: bytes → lines, rows of tables, numbers and times.
 
 Lines end at \\n, \\r\\n or \\r and nowhere else: a label may hold other Unicode line separators.
 Line formats cannot hold a tab or a line end in a label. They are written there as the control
 pictures ␉ ␊ ␍; a picture that belongs to the label itself is written after a ␛.
 
 Separators of tables are commas, semicolons or tabs, spaces in tables of R, or what the first line
-says.
+says. Numbers have a point or a comma before their decimals, and may have a mark between thousands;
+a table writes all its numbers in one style. A time is a number of seconds or milliseconds, or
+hh:mm:ss or mm:ss, with or without decimals.
 """
 
 import codecs
 import csv
 import io
+import math
 import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -21,6 +26,8 @@ from typing import Any
 from callshot.errors import InputError, count_text
 from callshot.files import error_reason
 from callshot.records.csv_cells import restore_text
+
+Cell = str | int | float | None
 
 HEAD_BYTES = 65536
 WINDOWS = "callshot-windows-1252"  # how undecodable bytes are decoded
@@ -41,10 +48,25 @@ DELIMITERS = ("\t", ";", ",")
 SEPARATOR_LINE = re.compile(r'"?sep=([^"\r\n])"?(?:\r\n|\r|\n|$)', re.IGNORECASE)
 ESCAPED_QUOTE = '\\"'  # as R writes it
 QUOTED_BY_SPACES = re.compile(r'(?:"[^"\r\n]*" )+"[^"\r\n]*"[\r\n]')
+# No two parts of it match the same digits: a long run of them is tried in one way only.
+NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+INTEGER = re.compile(r"[+-]?[0-9]{1,18}(?:\.0{1,18})?")  # 2.0: pandas, beside NaN
+MISSING = ("", "na", "nan")  # as R and pandas write it
+FREQUENCIES = ("low_freq_hz", "high_freq_hz")
+MARKS = ".,"
+MARKED_NUMBER = re.compile(r"[+-]?[0-9.,]+(?:[eE][+-]?[0-9]+)?")
+# Numbers whose marks may all be between thousands.
+THOUSANDS = {
+    mark: re.compile(rf"[+-]?[1-9][0-9]{{0,2}}(?:\{mark}[0-9]{{3}})+") for mark in MARKS
+}
+CLOCK = re.compile(r"(?:([0-9]{1,9}):)?([0-9]{1,9}):([0-9]{1,2}(?:[.,][0-9]{0,30})?)")
 
 
 class RowError(Exception):
     """A row is not an annotation; the message is the reason."""
+
+
+# Bytes → text
 
 
 def read_bytes(path: Path, size: int = -1) -> bytes:
@@ -58,43 +80,53 @@ def read_bytes(path: Path, size: int = -1) -> bytes:
         raise InputError(f"{path}: cannot be read ({error_reason(error)})") from None
 
 
+def read_head(path: Path) -> str:
+    """Read the first 64 KiB as text; what cannot be decoded is replaced."""
+    encoding, raw = _detect_encoding(read_bytes(path, HEAD_BYTES))
+    return raw.decode(encoding, WINDOWS if encoding == "utf-8" else "replace")
+
+
 def read_text(path: Path, notes: list[str]) -> str:
-    """Read a file as text; append a note if its encoding is a guess."""
+    """Read a file as text; append a note if its encoding is a guess.
+
+    Bytes that are not UTF-8 are Windows-1252, or else Latin-1; other lines are not affected.
+    """
     encoding, raw = _detect_encoding(read_bytes(path))
-    if encoding == "utf-8":
-        text, bad_lines = decode_utf8(raw)
-        notes += _describe_bad_lines(text, bad_lines)
-        return text
     try:
         return raw.decode(encoding)
     except UnicodeDecodeError as error:
-        line = raw[: error.start].decode(encoding).count("\n") + 1
-        raise InputError(
-            f"{path}: line {line}: damaged UTF-16 ({error.reason}); save the file as UTF-8"
-        ) from None
-
-
-def decode_utf8(raw: bytes) -> tuple[str, list[int]]:
-    r"""Decode UTF-8; bytes that are not UTF-8 are Windows-1252, or else Latin-1.
-
-    Return the text, and the lines with such bytes. Other lines are not affected by them.
-
-    >>> decode_utf8("Blökken\n".encode() + "grün".encode("cp1252"))
-    ('Blökken\ngrün', [2])
-    """
-    try:
-        return raw.decode(), []
-    except UnicodeDecodeError:
-        lines = raw.splitlines(keepends=True)
+        if encoding != "utf-8":
+            line = raw[: error.start].decode(encoding).count("\n") + 1
+            raise InputError(
+                f"{path}: line {line}: damaged UTF-16 ({error.reason}); "
+                "save the file as UTF-8"
+            ) from None
     texts = []
     bad_lines = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(raw.splitlines(keepends=True), start=1):
         try:
             texts.append(line.decode())
         except UnicodeDecodeError:
             texts.append(line.decode(errors=WINDOWS))
             bad_lines.append(number)
-    return "".join(texts), bad_lines
+    text = "".join(texts)
+    note = "not UTF-8: read as Windows-1252"
+    if sum(not line.isascii() for line in split_lines(text)) > len(bad_lines):
+        note = (
+            f"{count_text(len(bad_lines), 'line')} not UTF-8 like the others, read as "
+            f"Windows-1252, the first is line {bad_lines[0]}"
+        )
+    notes.append(note)
+    return text
+
+
+def _detect_encoding(raw: bytes) -> tuple[str, bytes]:
+    """Return the encoding of a text, and the text without its byte order mark."""
+    for encoding, mark in ENCODINGS.items():
+        match = mark.match(raw)
+        if match is not None:
+            return encoding, raw[match.end() :]
+    return "utf-8", raw
 
 
 def _decode_windows(error: UnicodeError) -> tuple[str, int]:
@@ -110,36 +142,7 @@ def _decode_windows(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error(WINDOWS, _decode_windows)
 
 
-def _describe_bad_lines(text: str, bad_lines: list[int]) -> Iterator[str]:
-    """Describe lines that are not UTF-8: all that are not ASCII, or a few of them."""
-    if not bad_lines:
-        return
-    lines = split_lines(text)
-    utf8_lines = sum(not line.isascii() for line in lines) - len(bad_lines)
-    if utf8_lines > 0:
-        yield (
-            f"{count_text(len(bad_lines), 'line')} not UTF-8 like the others, read as "
-            f"Windows-1252, the first is line {bad_lines[0]}"
-        )
-    else:
-        yield "not UTF-8: read as Windows-1252"
-
-
-def read_head(path: Path) -> str:
-    """Read the first 64 KiB as text; what cannot be decoded is replaced."""
-    encoding, raw = _detect_encoding(read_bytes(path, HEAD_BYTES))
-    if encoding == "utf-8":
-        return raw.decode(errors=WINDOWS)
-    return raw.decode(encoding, "replace")
-
-
-def _detect_encoding(raw: bytes) -> tuple[str, bytes]:
-    """Return the encoding of a text, and the text without its byte order mark."""
-    for encoding, mark in ENCODINGS.items():
-        match = mark.match(raw)
-        if match is not None:
-            return encoding, raw[match.end() :]
-    return "utf-8", raw
+# Text → lines and rows
 
 
 def split_lines(text: str) -> list[str]:
@@ -271,3 +274,145 @@ def has_row_names(header: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     names = {cells[0] for cells in rows}
     has_unique_names = len(names) == len(rows)
     return has_unique_names and any(cells[-1] for cells in rows)
+
+
+# Cells → numbers and times
+
+
+@dataclass(frozen=True)
+class NumberStyle:
+    """How a table writes numbers.
+
+    `decimal` has the marks before decimals, `thousands` the mark between thousands. Of a mark in
+    `unclear` it is not known which of the two it is: 1,250 may be 1.25 or 1250.
+    """
+
+    decimal: str = MARKS
+    thousands: str = ""
+    unclear: str = ""
+
+
+ANY_STYLE = NumberStyle()
+
+
+def find_number_style(texts: Iterable[str], *, is_comma_separated: bool) -> NumberStyle:
+    """Find out how a table writes numbers, from all of them.
+
+    Between commas as separators, a comma in a number may be one between thousands.
+
+    >>> find_number_style(["1.234,5", "7"], is_comma_separated=False)
+    NumberStyle(decimal=',', thousands='.', unclear='')
+    >>> find_number_style(["1,250", "2,500"], is_comma_separated=True)
+    NumberStyle(decimal='.', thousands='', unclear=',')
+    """
+    numbers = [text for text in map(str.strip, texts) if MARKED_NUMBER.fullmatch(text)]
+    for text in numbers:
+        if "," in text and "." in text:
+            thousands, decimal = sorted(MARKS, key=text.rfind)
+            return NumberStyle(decimal, thousands)
+    marks = {mark: [text for text in numbers if mark in text] for mark in MARKS}
+    if not marks[","]:
+        return NumberStyle(".")
+    if not marks["."] and not is_comma_separated:
+        return NumberStyle(",")
+    decimal = ""
+    unclear = ""
+    for mark, marked in marks.items():
+        if not all(map(THOUSANDS[mark].fullmatch, marked)):
+            decimal += mark
+        elif marked:
+            unclear += mark
+    return NumberStyle(decimal or ".", unclear=unclear)
+
+
+def parse_number(text: str, name: str, style: NumberStyle = ANY_STYLE) -> float:
+    """Parse the number in column `name`; raise RowError if there is none.
+
+    >>> parse_number("1,5", "start_s")
+    1.5
+    """
+    digits = text.strip()
+    for mark in style.unclear:
+        if THOUSANDS[mark].fullmatch(digits):
+            fraction = digits.replace(mark, ".", 1)
+            whole = digits.replace(mark, "")
+            raise RowError(
+                f"{name}: {quote(digits)} may be {fraction} or {whole}; "
+                "write one of them"
+            )
+    if style.thousands:
+        whole, decimal_mark, fraction = digits.partition(style.decimal)
+        if THOUSANDS[style.thousands].fullmatch(whole):
+            digits = whole.replace(style.thousands, "") + decimal_mark + fraction
+    has_point = "." in digits
+    if "," in style.decimal and not has_point:
+        digits = digits.replace(",", ".", 1)
+    is_wrong_mark = has_point and "." not in style.decimal
+    if is_wrong_mark or NUMBER.fullmatch(digits) is None:
+        raise RowError(f"{name}: expected a number, got {quote(text)}")
+    value = float(digits)
+    if math.isinf(value):
+        raise RowError(f"{name}: expected a finite number, got {quote(text)}")
+    return value
+
+
+def parse_time(
+    text: str,
+    name: str,
+    style: NumberStyle = ANY_STYLE,
+    *,
+    in_milliseconds: bool = False,
+) -> float:
+    """Parse a time, in seconds; hh:mm:ss and mm:ss are that in any column.
+
+    >>> parse_time("01:02:03.5", "start_s"), parse_time("1500", "start_s", in_milliseconds=True)
+    (3723.5, 1.5)
+    """
+    match = CLOCK.fullmatch(text.strip())
+    if match is None:
+        number = parse_number(text, name, style)
+        return number / 1000 if in_milliseconds else number
+    hours, minutes, seconds = match.groups(default="0")
+    seconds_s = Decimal(seconds.replace(",", "."))
+    has_hours = match[1] is not None
+    if seconds_s >= 60 or (has_hours and int(minutes) >= 60):
+        raise RowError(f"{name}: expected hh:mm:ss or mm:ss, got {quote(text)}")
+    return float(3600 * int(hours) + 60 * int(minutes) + seconds_s)
+
+
+def add_times(*times_s: float) -> float:
+    """Add times as decimals, so that 0.1 s and 0.2 s are 0.3 s.
+
+    >>> add_times(0.1, 0.2)
+    0.3
+    """
+    return float(sum(Decimal(repr(time_s)) for time_s in times_s))
+
+
+def parse_cell(text: str, name: str, style: NumberStyle = ANY_STYLE) -> Cell:
+    """Parse a cell of a column that callshot only copies; None if it is missing.
+
+    Frequencies are numbers. A fold is an integer or a name.
+    """
+    value = text.strip()
+    is_missing = value.lower() in MISSING
+    if name in FREQUENCIES:
+        return None if is_missing else parse_number(text, name, style)
+    if name != "fold":
+        return text or None
+    if is_missing:
+        return None
+    if INTEGER.fullmatch(value):
+        return int(value.partition(".")[0])
+    return value
+
+
+def format_float(value: Cell, missing: str = "") -> str:
+    """Write a number with the fewest digits that read back the same.
+
+    >>> format_float(0.1), format_float(None)
+    ('0.1', '')
+    """
+    if value is None:
+        return missing
+    return repr(float(value))

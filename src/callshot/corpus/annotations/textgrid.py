@@ -2,28 +2,52 @@
 
 Both forms hold the same numbers, quoted texts and flags in the same order; all other words, and
 what follows a `!`, are for people. The row of an annotation is the line of its first number.
+
+The user names the tiers that hold call types, or known labels choose them. Else the only interval
+tier is read, or the one whose name or labels say that it holds call types; a choice that is not
+clear is left to the user.
 """
 
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from functools import partial
-from operator import attrgetter
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
-from callshot.corpus.annotations.cells import NUMBER
-from callshot.corpus.annotations.rows import AnnotationFile, AnnotationOptions, Extra
-from callshot.corpus.annotations.text import quote, read_text
-from callshot.corpus.annotations.tiers import (
-    INTERVALS,
-    POINTS,
-    Entry,
-    Tier,
-    choose_tiers,
+from callshot.corpus.annotations.rows import AnnotationFile, AnnotationOptions, Rows
+from callshot.corpus.annotations.text import (
+    NUMBER,
+    Cell,
+    list_names,
+    quote,
+    read_text,
+    suggest_name,
 )
-from callshot.errors import InputError
+from callshot.errors import InputError, OptionError, count_text
+from callshot.spans import Row
 
+INTERVALS = "IntervalTier"
+POINTS = "TextTier"
+LISTED_LABELS = 3
+MAX_WORDS = 3  # of a label that is a call type
+# Words of the names of tiers; plurals are known too.
+# fmt: off
+CALL_NAMES = frozenset(("call", "calltype", "vocalisation", "vocalization"))
+LABEL_NAMES = frozenset(("type", "label", "species", "annotation"))
+OTHER_NAMES = frozenset((
+    "caller", "id", "individual", "name", "sex", "age", "context", "behaviour", "behavior", "note",
+    "comment", "quality", "noise", "number", "no", "nr", "count", "speaker", "observer",
+))
+# Words of call types.
+CALLS = frozenset((
+    "call", "song", "syllable", "rumble", "roar", "trumpet", "bark", "growl", "grunt", "snort",
+    "chirp", "whistle", "click", "trill", "tweet", "peep", "hoot", "howl", "whine", "squeal",
+    "scream", "screech", "cry", "croak", "buzz", "hum", "moan", "groan", "purr", "yelp", "coo",
+    "cackle", "chatter", "rattle", "hiss", "squawk", "blow", "chorus", "gobble", "yip", "pant",
+))
+# fmt: on
 # The closing quote is optional: a text that never ends is then found at once.
 TOKEN = re.compile(
     r'"(?P<text>[^"]*(?:""[^"]*)*)(?P<closed>"?)'
@@ -36,6 +60,32 @@ MAGIC = re.compile(
 )
 LINE_END = re.compile(r"\r\n?|\n")
 COUNT = re.compile("[0-9]{1,9}")
+
+
+@dataclass(frozen=True, eq=False)
+class Tier:
+    """A tier with its points or its labelled intervals; intervals without a label are gaps.
+
+    An entry has `line`, `start_s`, `end_s` and `label`; the end of a point is its start.
+    """
+
+    kind: str
+    name: str
+    entries: Rows
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether no entry overlaps another, as Praat writes them."""
+        return all(
+            entry["start_s"] <= entry["end_s"] <= following["start_s"]
+            for entry, following in pairwise(self.entries)
+        )
+
+    @property
+    def group(self) -> str:
+        """Its name without a number: calls that overlap are on tiers such as call and call 2."""
+        name = self.name.casefold().strip()
+        return re.sub(r"[\W_]*[0-9]+$", "", name) or name
 
 
 class Tokens:
@@ -102,24 +152,23 @@ def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
     return None
 
 
-def read(annotation_file: AnnotationFile, options: AnnotationOptions) -> None:
+def read(file: AnnotationFile) -> None:
     """Read the tiers that hold call types; labels on other tiers become extra cells."""
-    text = read_text(annotation_file.path, annotation_file.notes)
-    tiers = _parse(Tokens(annotation_file.path, text))
-    call_tiers = choose_tiers(annotation_file, tiers, options)
+    tiers = _parse(Tokens(file.path, read_text(file.path, file.notes)))
+    call_tiers = _choose_tiers(file, tiers)
     other_tiers = [tier for tier in tiers if tier not in call_tiers]
     for tier in call_tiers:
-        extra: Extra = {}
+        extra: dict[str, Cell] = {}
         if len(call_tiers) > 1:
             extra["tier"] = tier.name
-        _add_entries(annotation_file, tier, other_tiers, extra)
+        _add_entries(file, tier, other_tiers, extra)
 
 
 def _add_entries(
-    annotation_file: AnnotationFile,
+    file: AnnotationFile,
     tier: Tier,
     other_tiers: Sequence[Tier],
-    extra: Extra,
+    extra: dict[str, Cell],
 ) -> None:
     """Add the entries of a tier, with the labels on other tiers that overlap them.
 
@@ -131,24 +180,32 @@ def _add_entries(
         if tier.is_ordered and other.is_ordered:
             ordered.append(other)
         else:
-            annotation_file.notes.append(
+            file.notes.append(
                 f"tier {quote(other.name)} is left out: entries of one tier overlap each other"
             )
     for entry in tier.entries:
         labels = defaultdict[str, list[str]](list)
         for other in ordered:
             labels[f"tier {other.name}"] += _overlapping_labels(entry, other.entries)
-        overlaps: Extra = {
-            name: "; ".join(texts) for name, texts in labels.items() if texts
-        }
-        with annotation_file.rejecting(entry.line):
-            annotation_file.add(
-                entry.line,
-                entry.label,
-                entry.start_s,
-                entry.end_s,
-                extra=extra | overlaps,
-            )
+        overlaps = {name: "; ".join(texts) for name, texts in labels.items() if texts}
+        line = entry["line"]
+        with file.rejecting(line):
+            times_s = (entry["start_s"], entry["end_s"])
+            file.add(line, entry["label"], *times_s, extra | overlaps)
+
+
+def _overlapping_labels(entry: Row, others: Rows) -> list[str]:
+    """Return the labels of entries that overlap one; a point counts if it does not lie before."""
+    start_s = entry["start_s"]
+
+    def ends_after(other: Row) -> bool:
+        if other["end_s"] > other["start_s"]:
+            return bool(other["end_s"] > start_s)
+        return bool(other["start_s"] >= start_s)
+
+    first = bisect_left(others, True, key=ends_after)
+    last = bisect_left(others, entry["end_s"], key=lambda other: other["start_s"])
+    return [other["label"] for other in others[first:last] if other["label"].strip()]
 
 
 def _parse(tokens: Tokens) -> list[Tier]:
@@ -176,31 +233,141 @@ def _parse_tier(tokens: Tokens) -> Tier:
     count = tokens.next_count(f"the number of entries of {description}")
     entries = []
     for index in range(1, count + 1):
-        entry = _parse_entry(tokens, kind, f"entry {index} of {description}")
-        if kind == POINTS or entry.label.strip():
+        where = f"entry {index} of {description}"
+        start_s = tokens.next_number(f"the time of {where}")
+        entry: Row = {"line": tokens.line, "start_s": start_s, "end_s": start_s}
+        if kind == INTERVALS:
+            entry["end_s"] = tokens.next_number(f"the end of {where}")
+        entry["label"] = tokens.next("text", f"the label of {where}")
+        if kind == POINTS or entry["label"].strip():
             entries.append(entry)
     return Tier(kind, name, entries)
 
 
-def _parse_entry(tokens: Tokens, kind: str, description: str) -> Entry:
-    start_s = tokens.next_number(f"the time of {description}")
-    line = tokens.line
-    end_s = start_s
-    if kind == INTERVALS:
-        end_s = tokens.next_number(f"the end of {description}")
-    label = tokens.next("text", f"the label of {description}")
-    return Entry(line, start_s, end_s, label)
+def _choose_tiers(file: AnnotationFile, tiers: list[Tier]) -> list[Tier]:
+    """Return the tiers to read; notes say which they are, and why."""
+    if file.options.tiers:
+        call_tiers = _find_named_tiers(file, tiers, file.options.tiers)
+        reason = ""
+    else:
+        call_tiers, reason = _choose_by_content(file, tiers)
+    note = f"tiers read: {list_names([tier.name for tier in call_tiers])}{reason}"
+    if reason and len(call_tiers) < len(tiers):
+        other_names = [tier.name for tier in tiers if tier not in call_tiers]
+        note += f"; not {list_names(other_names)} (--tiers chooses others)"
+    file.notes.append(note)
+    return call_tiers
 
 
-def _overlapping_labels(entry: Entry, other_entries: Sequence[Entry]) -> list[str]:
-    first = bisect_left(other_entries, True, key=partial(_ends_after, entry.start_s))
-    last = bisect_left(other_entries, entry.end_s, key=attrgetter("start_s"))
-    labels = [other.label for other in other_entries[first:last]]
-    return list(filter(str.strip, labels))
+def _find_named_tiers(
+    file: AnnotationFile, tiers: list[Tier], tier_names: Sequence[str]
+) -> list[Tier]:
+    """Return the tiers that the user gave, at least one of which must exist."""
+    names = {name.casefold() for name in tier_names}
+    call_tiers = [tier for tier in tiers if tier.name.casefold() in names]
+    if not call_tiers:
+        suggestion = suggest_name(tier_names[0], [tier.name for tier in tiers])
+        raise InputError(
+            f"{file.path}: line 1: no tier {list_names(tier_names)}; {suggestion}"
+        )
+    return call_tiers
 
 
-def _ends_after(time_s: float, entry: Entry) -> bool:
-    """Return whether an interval ends after a time, or a point does not lie before it."""
-    if entry.end_s > entry.start_s:
-        return entry.end_s > time_s
-    return entry.start_s >= time_s
+def _choose_by_content(
+    file: AnnotationFile, tiers: list[Tier]
+) -> tuple[list[Tier], str]:
+    """Return the tiers with call types, and how they are known."""
+    if file.options.is_known_label is not None:
+        call_tiers = _vote(file, tiers, file.options.is_known_label)
+        if call_tiers:
+            return call_tiers, ""
+    intervals = [tier for tier in tiers if tier.kind == INTERVALS]
+    if len(intervals) <= 1:
+        return intervals or tiers, ""
+    best = max(map(_rate_name, intervals))
+    best_named = [tier for tier in intervals if _rate_name(tier) == best]
+    if best > 0 and _is_one_group(best_named):
+        return best_named, ", by name"
+    filled = [tier for tier in intervals if tier.entries]
+    if len(filled) <= 1:
+        return filled or intervals, ", the only one with labels"
+    candidates = filled if best == 0 else best_named
+    with_calls = [tier for tier in candidates if _has_calls(tier)]
+    if not _is_one_group(with_calls):
+        raise _unclear_choice(file, filled)
+    return with_calls, ", by their labels"
+
+
+def _is_one_group(tiers: Iterable[Tier]) -> bool:
+    return len({tier.group for tier in tiers}) == 1
+
+
+def _rate_name(tier: Tier) -> int:
+    """Return how clearly the name of a tier says that it holds call types; 0 if it does not."""
+    words = _split_words(re.sub(r"(?<=[a-z])(?=[A-Z])", " ", tier.name))
+    if _count_words(words, OTHER_NAMES) > 0:
+        return 0
+    return 2 * _count_words(words, CALL_NAMES) + _count_words(words, LABEL_NAMES)
+
+
+def _has_calls(tier: Tier) -> bool:
+    """Return whether most labels of a tier are types of calls."""
+    count = 0
+    for entry in tier.entries:
+        words = _split_words(entry["label"])
+        count += len(words) <= MAX_WORDS and _count_words(words, CALLS) > 0
+    return 2 * count > len(tier.entries)
+
+
+def _split_words(text: str) -> list[str]:
+    return re.findall(r"[^\W\d_]+", text.casefold())
+
+
+def _count_words(words: Iterable[str], vocabulary: Container[str]) -> int:
+    """Count the words of a vocabulary, in the singular or in the plural."""
+    return sum(
+        word in vocabulary or word.removesuffix("s") in vocabulary for word in words
+    )
+
+
+def _unclear_choice(file: AnnotationFile, tiers: Sequence[Tier]) -> OptionError:
+    descriptions = []
+    for tier in tiers:
+        labels = list(dict.fromkeys(entry["label"] for entry in tier.entries))
+        examples = list_names(labels[:LISTED_LABELS])
+        count = f"{count_text(len(tier.entries), 'label')} such as {examples}"
+        descriptions.append(f"{quote(tier.name)} ({count})")
+    first = quote(tiers[0].name)
+    return OptionError(
+        f"{file.path}: line 1: several tiers have labels, and it is not clear "
+        f"which are call types: {', '.join(descriptions)}; choose with --tiers {first}, for "
+        f"example, or tiers = [{first}] in a study file"
+    )
+
+
+def _vote(
+    file: AnnotationFile,
+    tiers: list[Tier],
+    is_known_label: Callable[[str], bool],
+) -> list[Tier]:
+    """Choose the interval tiers with mostly known labels, and the one with the most."""
+    votes = {}
+    for tier in tiers:
+        if tier.kind == INTERVALS:
+            votes[tier] = sum(is_known_label(entry["label"]) for entry in tier.entries)
+    if not any(votes.values()):
+        file.notes.append("no tier has a known label")
+        return []
+    best = max(votes, key=votes.__getitem__)
+    call_tiers = [
+        tier for tier in votes if tier is best or 2 * votes[tier] > len(tier.entries)
+    ]
+    for tier in call_tiers:
+        where = f"on tier {quote(tier.name)}"
+        known = count_text(votes[tier], "label")
+        file.notes.append(f"{known} {where} known to the corpus")
+        unknown_count = len(tier.entries) - votes[tier]
+        if unknown_count > 0:
+            unknown = count_text(unknown_count, "label")
+            file.notes.append(f"{unknown} {where} not known to the corpus")
+    return call_tiers
