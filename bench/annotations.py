@@ -48,7 +48,7 @@ def summarise(format: str, outcomes: list[Outcome]) -> dict[str, object]:
         "format": format,
         "files": len(outcomes),
         "parsed": len(annotation_files),
-        "annotations": sum(len(file.annotations) for file in annotation_files),
+        "annotations": sum(len(file.rows) for file in annotation_files),
         "rejected rows": sum(len(file.rejects) for file in annotation_files),
         "refused": len(outcomes) - len(annotation_files),
         "slowest ms": max(outcome.seconds for outcome in outcomes) * 1000,

@@ -1,14 +1,19 @@
 """Rows of spans for tests: dictionaries to make them from, and objects to look at them."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from callshot.corpus import annotations
+from callshot.corpus.annotations import AnnotationOptions
+from callshot.corpus.annotations.rows import COLUMNS, other_cells
 from callshot.corpus.segments import SEGMENT_COLUMNS
 from callshot.spans import Spans
 
 Row = dict[str, Any]
+NO_OPTIONS = AnnotationOptions()
 
 
 def make_row(path: str, start_s: float = 0.0, end_s: float = 1.0, **more: Any) -> Row:
@@ -52,3 +57,52 @@ def make_examples(places: Iterable[tuple[str, str, str, float, float]]) -> Spans
     names = ("label", "recording", "path", "start_s", "end_s")
     rows = [dict(zip(names, place, strict=True)) | {"windows": 1} for place in places]
     return Spans.from_rows(rows)
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """A row of annotations, as tests compare and make them; `extra` are the other columns."""
+
+    path: str | None
+    start_s: float
+    end_s: float | None
+    label: str
+    file: str = ""
+    row: int | None = None
+    recording: str | None = None
+    in_frames: bool = False
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_annotations(
+    path: Path, format: str = "auto", options: AnnotationOptions = NO_OPTIONS
+) -> Any:
+    """Read a file; `annotations` are its rows as objects."""
+    file: Any = annotations.read_annotations(path, format, options)
+    file.annotations = [
+        Annotation(
+            path=row["path"],
+            start_s=row["start_s"],
+            end_s=row["end_s"],
+            label=row["label"],
+            file=row["annotation_file"],
+            row=row["annotation_row"],
+            recording=row["recording"],
+            in_frames=row.get("in_frames", False),
+            extra=other_cells(row),
+        )
+        for row in file.rows
+    ]
+    assert len(file.spans) == len(file.annotations)
+    return file
+
+
+def write_annotations(rows: Iterable[Annotation], path: Path, format: str) -> None:
+    """Write annotations as spans."""
+    spans = []
+    for one in rows:
+        row = {name: getattr(one, name) for name in COLUMNS} | dict(one.extra)
+        if one.in_frames:
+            row["in_frames"] = True
+        spans.append(row)
+    annotations.write_annotations(Spans.from_rows(spans, COLUMNS), path, format)

@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callshot.corpus.annotations import read_annotations, write_annotations
 from callshot.corpus.segment_table import (
     read_rejects,
     write_categories,
     write_duplicates,
     write_rejects,
 )
-from callshot.records import Annotation, Reject
+from callshot.records import Reject
 from callshot.records.csv_cells import (
     format_csv,
     protect_text,
@@ -28,6 +27,7 @@ from callshot.report.results import read_frame, write_frame
 from callshot.report.tables.table import Cell, Column, Table, to_csv
 from callshot.tables.embedding_tables import read_table
 from callshot.tables.text_tables import read_csv_records
+from rows_of_spans import Annotation, read_annotations, write_annotations
 
 FORMULAS = ("=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "'=1")
 TEXTS = st.text(st.sampled_from("'=+-@\t\r1.e,\" x"), max_size=6)

@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from callshot.cli import app
-from callshot.corpus.annotations import read_annotations
 from callshot.detection.model import load_model
 from callshot.review.results import read_review
+from rows_of_spans import read_annotations
 from served_review import serve
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from callshot.corpus.annotations import NO_LABEL, AnnotationOptions
-from callshot.corpus.annotations.rows import OWN_COLUMNS, describe_place, reject_row
+from callshot.corpus.annotations.rows import describe_place, other_cells, reject_row
 from callshot.corpus.audio import load_audio
 from callshot.corpus.corpus_annotations import read_corpus_annotations
 from callshot.corpus.options import (
@@ -60,7 +60,6 @@ ROUNDING_S = 1e-9
 OVERSHOOT_S = 0.1  # a call may end this much after its recording
 ORIGIN_COLUMNS = ("is_whole", "annotation_file", "annotation_row")  # not in segments
 CALL_COLUMNS = ("path", "recording", "start_s", "end_s", "label", *ORIGIN_COLUMNS)
-READ_COLUMNS = (*OWN_COLUMNS, "path_written")  # of annotations that calls replace
 SEGMENT_COLUMNS = (
     "segment",
     "recording",
@@ -256,7 +255,7 @@ def _make_call(
         "annotation_file": annotation["annotation_file"],
         "annotation_row": annotation["annotation_row"],
     }
-    cells = {name: annotation[name] for name in annotation if name not in READ_COLUMNS}
+    cells = other_cells(annotation)
     if annotation["label"] != label:
         cells["label_written"] = annotation["label"]
     for name, value in cells.items():

@@ -17,18 +17,24 @@ from callshot.corpus.annotations import (
     read_annotations,
     recognise,
 )
-from callshot.corpus.annotations.cells import MISSING, parse_number
-from callshot.corpus.annotations.rows import normalize_name
-from callshot.corpus.annotations.text import RowError, quote
+from callshot.corpus.annotations.delimited import normalize_name
+from callshot.corpus.annotations.rows import other_cells, reject_row
+from callshot.corpus.annotations.text import (
+    MISSING,
+    Cell,
+    RowError,
+    parse_number,
+    quote,
+)
 from callshot.corpus.corpus_annotations import (
     CorpusAnnotations,
     find_input_files,
     read_corpus_annotations,
 )
 from callshot.corpus.recordings import Library, find_recordings, probe_recordings
-from callshot.corpus.segments import CALL_COLUMNS, make_calls
+from callshot.corpus.segments import CALL_COLUMNS, make_calls, to_seconds
 from callshot.errors import InputError
-from callshot.records import Annotation, Cell, Recording, Reject, no_progress
+from callshot.records import Recording, Reject, no_progress
 from callshot.records.columns import check_columns
 from callshot.records.frames import EVENTS, Frame
 from callshot.records.parquet import read_parquet
@@ -147,7 +153,7 @@ def _check_calls(
 ) -> list[EventCells]:
     """Return annotations as events, as `callshot segment` takes them for calls."""
     calls, call_rejects = make_calls(
-        read.annotations,
+        read.rows,
         dict(recordings.recordings),
         dict(recordings.errors),
         str.strip,
@@ -170,17 +176,13 @@ def _find_calls(
 ) -> list[EventCells]:
     """Return all annotations on readable recordings as events."""
     events = []
-    for name, annotation in read.annotations:
+    for row in read.rows:
+        name = row["path"]
         if name in recordings.errors:
-            rejects.append(annotation.reject(recordings.errors[name]))
+            rejects.append(reject_row(row, recordings.errors[name]))
             continue
-        recording = recordings.recordings[name]
-        unit = recording.rate_hz if annotation.in_frames else 1.0
-        end_s = recording.duration_s
-        if annotation.end_s is not None:
-            end_s = annotation.end_s / unit
-        event = _make_event(annotation, name, annotation.start_s / unit, end_s)
-        events.append((event, annotation.extra))
+        times_s = to_seconds(row, recordings.recordings[name])
+        events.append((_make_event(row, *times_s), other_cells(row)))
     return events
 
 
@@ -218,30 +220,26 @@ def _read_named(
     for file in files:
         rejects += file.rejects
         notes |= dict.fromkeys(file.notes)
-        for annotation in file.annotations:
-            is_complete = annotation.end_s is not None and not annotation.in_frames
-            if annotation.path is None or not is_complete:
+        for row in file.rows:
+            is_complete = row["end_s"] is not None and not row.get("in_frames")
+            if row["path"] is None or not is_complete:
                 raise InputError(
-                    f"{annotation.file}: row {annotation.row}: expected the recording, start and "
-                    "end in seconds; give the folder of the recordings (--recordings)"
+                    f"{file.path}: row {row['annotation_row']}: expected the recording, start "
+                    "and end in seconds; give the folder of the recordings (--recordings)"
                 )
-            event = _make_event(
-                annotation, annotation.path, annotation.start_s, annotation.end_s
-            )
-            events.append((event, annotation.extra))
+            event = _make_event(row, row["start_s"], row["end_s"])
+            events.append((event, other_cells(row)))
     return events, rejects, list(notes)
 
 
-def _make_event(
-    annotation: Annotation, recording: str, start_s: float, end_s: float | None
-) -> Row:
+def _make_event(row: Row, start_s: float, end_s: float) -> Row:
     return {
-        "recording": recording,
+        "recording": row["path"],
         "start_s": start_s,
         "end_s": end_s,
-        "label": annotation.label.strip(),
-        "file": annotation.file,
-        "row": annotation.row,
+        "label": row["label"].strip(),
+        "file": row["annotation_file"],
+        "row": row["annotation_row"],
     }
 
 
@@ -276,7 +274,7 @@ def _read_parquet_rows(
         path,
         "parquet",
         "its suffix is .parquet",
-        keep_early=annotation_options.keep_early,
+        AnnotationOptions(keep_early=annotation_options.keep_early),
     )
     columns = [name for name in EVENTS if name in frame.columns]
     try:

@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 
 from callshot.corpus.annotations import AnnotationOptions, audacity, raven
-from callshot.corpus.annotations.cells import add_times
+from callshot.corpus.annotations.text import add_times
 from callshot.corpus.audio import SUFFIXES
 from callshot.detection.events import (
     EventTable,
@@ -27,15 +27,14 @@ from callshot.detection.events import (
 from callshot.detection.index.clock import find_clock_time, parse_clock, shift_clock
 from callshot.errors import InputError, OptionError, suggest_name
 from callshot.files import is_inside, sha256_text
-from callshot.records import Annotation
 from callshot.records.csv_cells import format_csv
 from callshot.records.frames import Frame
 from callshot.results import OutputFolder, open_output_folder
+from callshot.spans import Row
 
 MANIFEST = "export.json"  # readers of annotations do not skip the files that it lists
 TABLE_SUFFIX = ".Table.1.selections.txt"
 LONGEST_STEM = 220  # bytes; file systems have names of up to 255
-SPAN = ("recording", "start_s", "end_s", "label")
 KALEIDOSCOPE = (
     "INDIR",
     "FOLDER",
@@ -123,25 +122,15 @@ def write_files(
     return names
 
 
-def to_annotations(events: Frame) -> list[Annotation]:
-    """Return events as annotations; what they have beside span and label are extra cells."""
-    annotations = []
+def to_annotations(events: Frame) -> list[Row]:
+    """Return events as rows of annotations, without empty cells."""
+    rows = []
     for event in events.iter_rows(named=True):
-        recording, start_s, end_s, label = [event.pop(name) for name in SPAN]
         event["confirmed"] = VERDICTS.get(event["confirmed"])
-        extra = {name: value for name, value in event.items() if value is not None}
-        annotations.append(
-            Annotation(
-                path=recording,
-                start_s=start_s,
-                end_s=end_s,
-                label=label,
-                file="",
-                row=None,
-                extra=extra,
-            )
-        )
-    return annotations
+        row = {name: value for name, value in event.items() if value is not None}
+        row["path"] = row.pop("recording")
+        rows.append(row | {"recording": None})
+    return rows
 
 
 def _export_raven(events: Frame, recordings: RecordingFolder | None) -> Files:
@@ -167,7 +156,7 @@ def _export_raven_all(events: Frame, recordings: RecordingFolder | None) -> File
     begin_s = 0.0
     for name, recording in sorted(recordings.recordings.items()):
         path = str(recordings.find_file(name))
-        sound[name] = raven.SoundFile(path, round(begin_s, DIGITS))
+        sound[name] = (path, round(begin_s, DIGITS))
         begin_s += recording.duration_s
     file = f"all{TABLE_SUFFIX}"
     annotations = to_annotations(_fill_band(events, recordings))

@@ -1,7 +1,6 @@
 """What packages hand to each other.
 
 Recording          one audio file
-Annotation         a label on a span of a recording, as an annotation file has it
 Reject             a row or a file that was left out, and why
 Segmentation       all of these, for a corpus
 Embeddings         the vectors of one encoder, one per segment
@@ -29,8 +28,6 @@ from callshot.records.evaluation import (
 )
 from callshot.records.fold_numbers import given_folds, number_folds
 from callshot.records.recordings import (
-    Annotation,
-    Cell,
     Recording,
     Reject,
     Segmentation,
@@ -62,8 +59,6 @@ __all__ = [
     "RANKING_METRICS",
     "SPREADS",
     "STATES",
-    "Annotation",
-    "Cell",
     "ClassCount",
     "CorpusResults",
     "CorpusStats",

@@ -1,13 +1,10 @@
 """Recordings, their annotations, and the segments that are cut from them."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from callshot.errors import count_text
 from callshot.spans import Spans
-
-Cell = str | int | float | None
-"""A value in a column of the annotations that callshot copies but does not use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,31 +60,6 @@ class Reject:
     file: str
     row: int | None
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Annotation:
-    """A label on a span of a recording, as in row `row` (from 1) of the annotation file `file`.
-
-    `row` is None if the label is the name of a folder. `path` is the audio file as the annotation
-    names it, None if the annotation file belongs to one recording by its own name. `recording` is
-    the group of files that must stay together, if one is given. `end_s` is None if the label is on
-    the whole recording. With `in_frames`, times count frames instead of seconds.
-    """
-
-    path: str | None
-    start_s: float
-    end_s: float | None
-    label: str
-    file: str
-    row: int | None
-    recording: str | None = None
-    in_frames: bool = False
-    extra: Mapping[str, Cell] = field(default_factory=dict)
-
-    def reject(self, reason: object) -> Reject:
-        """Return the reject of this annotation."""
-        return Reject(self.file, self.row, str(reason))
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,10 @@ import pytest
 
 from callshot.corpus.annotations import (
     AnnotationFile,
-    read_annotations,
     recognise,
-    write_annotations,
 )
 from callshot.errors import OutputError
-from callshot.records import Annotation
+from rows_of_spans import Annotation, read_annotations, write_annotations
 
 
 def read(folder: Path, text: str) -> AnnotationFile:

@@ -14,11 +14,11 @@ from scipy.io import savemat
 from callshot.corpus.annotations import (
     AnnotationFile,
     AnnotationOptions,
-    read_annotations,
 )
-from callshot.corpus.annotations.mat_check import check_mat
+from callshot.corpus.annotations.crowsetta_formats import check_mat
 from callshot.errors import InputError, OptionError
 from mutations import XML, yarden_mat
+from rows_of_spans import read_annotations
 
 crowsetta = pytest.importorskip("crowsetta")
 EXAMPLES = Path(crowsetta.__file__).parent / "examples"

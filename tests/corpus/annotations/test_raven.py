@@ -8,11 +8,9 @@ import pytest
 from callshot.corpus.annotations import (
     AnnotationFile,
     AnnotationOptions,
-    read_annotations,
-    write_annotations,
 )
 from callshot.errors import InputError, OutputError
-from callshot.records import Annotation
+from rows_of_spans import Annotation, read_annotations, write_annotations
 
 HEAD = (
     "Selection",

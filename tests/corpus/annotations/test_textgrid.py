@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from callshot.corpus.annotations import (
     AnnotationFile,
     AnnotationOptions,
-    read_annotations,
     recognise,
 )
 from callshot.errors import InputError, OptionError
-from callshot.records import Annotation
+from rows_of_spans import Annotation, read_annotations
 
 DATA = Path(__file__).parents[3].parent / "shared" / "data"
 Tiers = dict[str, Sequence[tuple[Any, ...]]]

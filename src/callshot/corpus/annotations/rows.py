@@ -71,7 +71,7 @@ NO_LABEL = "no label"  # a reason of a reject
 # Columns of a row that have a meaning here; those of the file with the same name are renamed.
 COLUMNS = ("path", "recording", "start_s", "end_s", "label")
 ORIGIN = ("annotation_file", "annotation_row")
-OWN_COLUMNS = (*COLUMNS, "in_frames", *ORIGIN)
+OWN_COLUMNS = (*COLUMNS, "path_written", "in_frames", *ORIGIN)
 
 
 @dataclass(frozen=True)
@@ -231,6 +231,11 @@ class Format:
 def reject_row(row: Row, reason: object) -> Reject:
     """Return the reject of a row."""
     return Reject(row["annotation_file"], row["annotation_row"], str(reason))
+
+
+def other_cells(row: Row) -> dict[str, Cell]:
+    """Return the cells of a row in columns that are not callshot's own."""
+    return {name: cell for name, cell in row.items() if name not in OWN_COLUMNS}
 
 
 def describe_place(row: Row) -> str:

@@ -28,6 +28,7 @@ from callshot.files import error_reason
 from callshot.records.csv_cells import restore_text
 
 Cell = str | int | float | None
+"""A value in a column of the annotations that callshot copies but does not use."""
 
 HEAD_BYTES = 65536
 WINDOWS = "callshot-windows-1252"  # how undecodable bytes are decoded

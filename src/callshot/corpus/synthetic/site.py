@@ -26,7 +26,8 @@ from callshot.corpus.synthetic.site_recordings import (
 from callshot.errors import OptionError, check_options
 from callshot.files import atomic_path, make_folder, write_atomic
 from callshot.pools import Pool
-from callshot.records import Annotation, Progress, no_progress
+from callshot.records import Progress, no_progress
+from callshot.spans import Row
 
 TABLE_SUFFIX = ".Table.1.selections.txt"
 FOLDERS = (
@@ -220,7 +221,7 @@ def _format_readme(options: SiteOptions, summary: SiteSummary) -> str:
 
 def _write_annotations(folder: Path, plans: Sequence[SiteRecording]) -> None:
     """Write a Raven table for each recording, and one CSV file for all."""
-    rows: list[Annotation] = []
+    rows: list[Row] = []
     for plan in plans:
         annotations = [_to_annotation(plan, call) for call in plan.calls]
         path = folder / "raven" / f"{plan.name}{TABLE_SUFFIX}"
@@ -230,15 +231,17 @@ def _write_annotations(folder: Path, plans: Sequence[SiteRecording]) -> None:
     write_atomic(path, delimited.write(rows, path))
 
 
-def _to_annotation(plan: SiteRecording, call: SiteCall) -> Annotation:
-    extra = {
+def _to_annotation(plan: SiteRecording, call: SiteCall) -> Row:
+    return {
+        "path": f"{plan.name}.wav",
+        "recording": None,
+        "start_s": call.start_s,
+        "end_s": call.end_s,
+        "label": call.label,
         "low_freq_hz": call.low_freq_hz,
         "high_freq_hz": call.high_freq_hz,
         "snr_db": call.snr_db,
     }
-    name = f"{plan.name}.wav"
-    span = (call.start_s, call.end_s, call.label)
-    return Annotation(name, *span, "", None, extra=extra)
 
 
 def _write_audio(
