@@ -10,32 +10,24 @@ from typing import Any
 
 import polars as pl
 
+from callshot import pipeline
 from callshot.baselines.options import BaselineOptions, check_trainable
-from callshot.baselines.run import BaselineResults, TrainingContext, train_dataset
+from callshot.baselines.run import BaselineResults, TrainingContext
 from callshot.corpus.mixing import SNRS_DB
 from callshot.corpus.options import (
     Renames,
-    SegmentationOptions,
-    default_options,
-    find_corpus,
-    make_annotation_options,
 )
 from callshot.corpus.segment_table import read_segments
-from callshot.corpus.segments import segment_corpus
 from callshot.detection.embed_mixed_segments import (
     BackgroundMix,
     check_no_cluster,
-    embed_recorded_segments,
 )
 from callshot.encoders.embed import EmbedOptions
 from callshot.encoders.joined_encoder import check_title
 from callshot.encoders.spec import format_options
 from callshot.errors import OptionError, check_options
 from callshot.fewshot.dataset import Dataset
-from callshot.fewshot.differences import compare_baselines, compare_encoders
-from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.protocol import Protocol, make_protocol
-from callshot.fewshot.transfer import evaluate_transfer
 from callshot.jobs import Cluster
 from callshot.records import (
     Embeddings,
@@ -44,9 +36,7 @@ from callshot.records import (
     Progress,
     Segmentation,
     no_progress,
-    reference_classifier,
 )
-from callshot.records.frames import unique_values
 from callshot.spans import Spans
 from callshot.storage import to_path
 from callshot.tables.arrays import (
@@ -131,25 +121,20 @@ def segment(
     >>> segment(folder, collar_s=0.25).segments["label"]
     ['rumble']
     """
-    known_corpus = None if corpus is None else find_corpus(corpus)
-    check_options(options, SegmentationOptions)
-    segmentation = replace(default_options(known_corpus), **options)
-    return segment_corpus(
+    return pipeline.segment(
         audio,
         annotations,
-        options=segmentation,
+        corpus=corpus,
         format=format,
-        annotation_options=make_annotation_options(
-            columns=columns,
-            tiers=tiers,
-            label=label,
-            rename=rename,
-            time_unit=time_unit,
-            follow_links=follow_links,
-        ),
-        corpus=known_corpus,
+        columns=columns,
+        tiers=tiers,
+        label=label,
+        rename=rename,
+        time_unit=time_unit,
+        follow_links=follow_links,
         threads=threads,
         progress=progress,
+        **options,
     )
 
 
@@ -219,16 +204,14 @@ def embed(
     if isinstance(segments, Path | str):
         segments = read_segments(to_path(segments))
     spans = segments.segments if isinstance(segments, Segmentation) else segments
-    if audio is not None:
-        spans = replace(spans, root=to_path(audio))
     mix = None if site is None else BackgroundMix(to_path(site), snr_db)
     check_no_cluster(mix, cluster)
     texts = format_options(encoder_options)
     options = EmbedOptions(texts, store, device, threads, cluster)
-    table, _ = embed_recorded_segments(
-        spans, encoder, options, mix=mix, progress=progress
+    table, _ = pipeline.embed(
+        spans, encoder, options, name=name, audio=audio, mix=mix, progress=progress
     )
-    return table if name is None else replace(table, encoder=name)
+    return table
 
 
 def evaluate(
@@ -314,34 +297,31 @@ def evaluate(
     """
     protocol = make_protocol(shots=shots, spread=spread, **options)
     tables = collect_tables(X, y, groups)
-    run: dict[str, Any] = {
-        "protocol": protocol,
-        "threads": threads,
-        "device": device,
-        "cluster": cluster,
-        "progress": progress,
-    }
+    query_set = None
     if queries is None:
         if centre:
             raise OptionError(
                 "centre: needs queries; inside one corpus it does nothing"
             )
         dataset = make_dataset(corpus, tables, folds, group_duplicates, categories)
-        result = evaluate_tables(
-            dataset.tables,
-            folds=dataset.folds,
-            corpus=corpus,
-            categories=categories,
-            **run,
+    else:
+        own_folds = None if isinstance(folds, Folds) else folds
+        dataset = make_dataset("source", tables, own_folds, group_duplicates)
+        name = "target" if corpus == "corpus" else corpus
+        query_tables = collect_queries(queries)
+        query_set = make_dataset(
+            name, query_tables, folds, group_duplicates, categories
         )
-        return replace(result, notes=[*dataset.notes, *result.notes])
-    own_folds = None if isinstance(folds, Folds) else folds
-    source = make_dataset("source", tables, own_folds, group_duplicates)
-    name = "target" if corpus == "corpus" else corpus
-    query_tables = collect_queries(queries)
-    target = make_dataset(name, query_tables, folds, group_duplicates, categories)
-    result = evaluate_transfer(source, target, centre=centre, **run)
-    return replace(result, notes=[*source.notes, *target.notes, *result.notes])
+    return pipeline.evaluate(
+        dataset,
+        protocol,
+        queries=query_set,
+        centre=centre,
+        threads=threads,
+        device=device,
+        cluster=cluster,
+        progress=progress,
+    )
 
 
 def compare(
@@ -375,13 +355,7 @@ def compare(
     >>> compare(result).height  # one encoder alone
     0
     """
-    values = _reference(result).values
-    last = result.complete_shots
-    differences = compare_encoders(values, last)
-    if baselines is None:
-        return differences
-    from_baselines = compare_baselines(values, baselines.baselines, last)
-    return pl.concat([differences, from_baselines])
+    return pipeline.compare(result, baselines)
 
 
 def train_baselines(
@@ -454,13 +428,6 @@ def train_baselines(
         folds = against.folds
         corpus = against.corpus
     dataset = Dataset(corpus, tables, resolve_folds(tables, folds), categories)
-    results = train_dataset(dataset, baseline_options, protocol, context=context)
-    if against is None:
-        return results
-    return results.with_crossovers(_reference(against))
-
-
-def _reference(result: Evaluation) -> Evaluation:
-    """Return the results of the centroid, or of the first classifier where it was not evaluated."""
-    names = unique_values(result.values, "classifier")
-    return result.select_classifiers([reference_classifier(names)])
+    return pipeline.train(
+        dataset, baseline_options, protocol, against=against, context=context
+    )

@@ -1,11 +1,14 @@
 """The paper end to end, on one page: recordings and annotations → k-shot curves with intervals.
 
-    segmentation = segment(audio, annotations)      recordings and annotations → segments
-    tables = [embed(segmentation, name) …]          audio of segments → vectors of frozen encoders
-    result = evaluate(tables)                       folds, support sets, centroids, intervals
-    baselines = train_baselines(tables)             would training be better?
+    segmentation = segment(audio, annotations)          recordings and annotations → segments
+    table, rejects = embed(segmentation.segments, …)    audio of segments → vectors of an encoder
+    result = evaluate(dataset, protocol)                folds, support sets, centroids, intervals
+    baselines = train(dataset, options, protocol)       would training be better?
+    compare(result, baselines)                          which encoder, and from which k
 
-Read this first; `callshot.fewshot.reference` has the evaluation itself, slow and literal.
+`callshot run`, the commands and the Python API call these functions; files are read before them and
+written after them (`study/file_steps.py`). Read this first; `callshot.fewshot.reference` has the
+evaluation itself, slow and literal.
 """
 
 from collections.abc import Sequence
@@ -13,11 +16,44 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from callshot.api import compare, embed, segment, train_baselines
-from callshot.errors import OptionError
+import polars as pl
+
+from callshot.baselines.options import BaselineOptions
+from callshot.baselines.run import BaselineResults, train_dataset
+from callshot.corpus.options import (
+    SegmentationOptions,
+    default_options,
+    find_corpus,
+    make_annotation_options,
+)
+from callshot.corpus.segments import segment_corpus
+from callshot.detection.embed_mixed_segments import (
+    BackgroundMix,
+    embed_recorded_segments,
+)
+from callshot.encoders.embed import EmbedOptions, WriteSequences
+from callshot.errors import OptionError, check_options
+from callshot.fewshot.dataset import Dataset
+from callshot.fewshot.differences import compare_baselines, compare_encoders
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.protocol import Protocol, make_protocol
-from callshot.records import Embeddings, Evaluation
+from callshot.fewshot.transfer import evaluate_transfer
+from callshot.records import (
+    Embeddings,
+    Evaluation,
+    Progress,
+    Reject,
+    Segmentation,
+    no_progress,
+    reference_classifier,
+)
+from callshot.records.frames import unique_values
+from callshot.spans import Spans
+from callshot.storage import to_path
+from callshot.tables.arrays import make_dataset
+
+# How annotation files are read.
+READING = ("columns", "tiers", "label", "rename", "time_unit", "follow_links")
 
 
 def run(
@@ -53,15 +89,16 @@ def run(
         raise OptionError(
             "encoders: name at least one; callshot.list_encoders lists them"
         )
-    segments = segment(audio, annotations, **segmentation)
-    tables = shared_segments([embed(segments, name, store=store) for name in encoders])
-    result = evaluate_tables(tables, protocol or make_protocol())
-    baselines = train_baselines(tables, against=result)
-    return replace(
-        result,
-        differences=compare(result, baselines),
-        crossovers=baselines.crossovers,
-    )
+    protocol = protocol or make_protocol()
+    segments = segment(audio, annotations, **segmentation).segments
+    embedding = EmbedOptions(store=store)
+    tables = [embed(segments, name, embedding)[0] for name in encoders]
+    dataset = make_dataset("corpus", shared_segments(tables), None, False)
+    result = evaluate(dataset, protocol)
+    training = replace(protocol, classifiers=("centroid",))
+    baselines = train(dataset, BaselineOptions(("logistic",)), training, against=result)
+    differences = compare(result, baselines)
+    return replace(result, differences=differences, crossovers=baselines.crossovers)
 
 
 def shared_segments(tables: Sequence[Embeddings]) -> list[Embeddings]:
@@ -70,3 +107,123 @@ def shared_segments(tables: Sequence[Embeddings]) -> list[Embeddings]:
         *(table.segment for table in tables)
     )
     return [table.only(names) for table in tables]
+
+
+def segment(
+    audio: Path | str,
+    annotations: Path | str | None = None,
+    *,
+    corpus: str | None = None,
+    format: str = "auto",
+    threads: int | None = None,
+    progress: Progress = no_progress,
+    **options: Any,
+) -> Segmentation:
+    """Cut recordings into segments by their annotations; options as in `callshot.segment`."""
+    reading = {name: options.pop(name) for name in READING if name in options}
+    known_corpus = None if corpus is None else find_corpus(corpus)
+    check_options(options, SegmentationOptions)
+    return segment_corpus(
+        audio,
+        annotations,
+        options=replace(default_options(known_corpus), **options),
+        format=format,
+        annotation_options=make_annotation_options(**reading),
+        corpus=known_corpus,
+        threads=threads,
+        progress=progress,
+    )
+
+
+def embed(
+    segments: Spans,
+    encoder: str,
+    options: EmbedOptions,
+    *,
+    name: str | None = None,
+    audio: Path | str | None = None,
+    mix: BackgroundMix | None = None,
+    write_sequences: WriteSequences | None = None,
+    progress: Progress = no_progress,
+) -> tuple[Embeddings, list[Reject]]:
+    """Embed segments with a frozen encoder; with a `mix`, in background of a site.
+
+    `name` is the name of the encoder in results, `audio` the folder of the recordings, where they
+    are not those that the encoder and the segments have.
+    """
+    if audio is not None:
+        segments = replace(segments, root=to_path(audio))
+    table, rejects = embed_recorded_segments(
+        segments,
+        encoder,
+        options,
+        mix=mix,
+        write_sequences=write_sequences,
+        progress=progress,
+    )
+    return table if name is None else replace(table, encoder=name), rejects
+
+
+def evaluate(
+    dataset: Dataset,
+    protocol: Protocol,
+    *,
+    queries: Dataset | None = None,
+    centre: bool = False,
+    **machine: Any,
+) -> Evaluation:
+    """Measure how well classifiers without training do with k examples per class.
+
+    With `queries` of another corpus, the examples are from the dataset and the result is a
+    `TransferEvaluation`; `centre` adds curves on vectors minus the mean of their corpus. `machine`
+    are the options of `evaluate_tables` that do not change the numbers.
+    """
+    if queries is None:
+        result = evaluate_tables(
+            dataset.tables,
+            protocol,
+            folds=dataset.folds,
+            categories=dataset.categories,
+            corpus=dataset.corpus,
+            **machine,
+        )
+        return replace(result, notes=[*dataset.notes, *result.notes])
+    transfer = evaluate_transfer(dataset, queries, protocol, centre=centre, **machine)
+    notes = [*dataset.notes, *queries.notes, *transfer.notes]
+    return replace(transfer, notes=list(dict.fromkeys(notes)))
+
+
+def train(
+    dataset: Dataset,
+    options: BaselineOptions,
+    protocol: Protocol,
+    *,
+    against: Evaluation | None = None,
+    **inputs: Any,
+) -> BaselineResults:
+    """Train baselines on the labels of the support sides; score them on the same queries.
+
+    With the evaluation of the same dataset, `against`, crossovers are found. `inputs` are those of
+    `train_dataset`.
+    """
+    results = train_dataset(dataset, options, protocol, **inputs)
+    return results if against is None else results.with_crossovers(reference(against))
+
+
+def compare(
+    result: Evaluation, baselines: BaselineResults | None = None
+) -> pl.DataFrame:
+    """Compare every pair of encoders on the same draws, and each encoder with baselines."""
+    values = reference(result).values
+    last = result.complete_shots
+    differences = compare_encoders(values, last)
+    if baselines is None:
+        return differences
+    from_baselines = compare_baselines(values, baselines.baselines, last)
+    return pl.concat([differences, from_baselines])
+
+
+def reference(result: Evaluation) -> Evaluation:
+    """Return the results of the centroid, or of the first classifier where it was not evaluated."""
+    names = unique_values(result.values, "classifier")
+    return result.select_classifiers([reference_classifier(names)])

@@ -1,10 +1,9 @@
 """The command that measures: evaluate."""
 
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -121,32 +120,30 @@ def evaluate(
     """
     from callshot.fewshot.gpu.device import check_device, choose_device
     from callshot.fewshot.label_budget import check_target
-    from callshot.records import Evaluation
     from callshot.study.file_steps import evaluate_files
-    from callshot.study.transfer_files import evaluate_transfer_files
 
     checked = protocol.protocol()
     if target is not None:
         check_target(target, checked.spreads)
     transfer.check()
     check_device(device)
-    options: dict[str, Any] = {
-        "choice": dataset.choice(),
-        "threads": threads,
-        "memory": _bytes(memory),
-        "device": device,
-        "figure": figure,
-    }
-    run: Callable[..., Evaluation] = evaluate_files
-    if transfer.queries:
-        run = evaluate_transfer_files
-        options |= vars(transfer)
     with (
         use_cluster(cluster, threads, quiet=quiet) as workers,
         run_with_progress(quiet=quiet) as progress,
     ):
-        result = run(
-            tables, out, checked, cluster=workers, progress=progress, **options
+        result = evaluate_files(
+            tables,
+            out,
+            checked,
+            queries=transfer.queries,
+            centre=transfer.centre,
+            choice=dataset.choice(),
+            threads=threads,
+            memory=_bytes(memory),
+            device=device,
+            cluster=workers,
+            figure=figure,
+            progress=progress,
         )
     if quiet:
         return

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from callshot import pipeline
 from callshot.corpus.annotations import AnnotationOptions, describe_annotation_options
 from callshot.corpus.options import (
     CORPORA,
@@ -38,7 +39,6 @@ from callshot.corpus.segments import check_any_segments, segment_corpus
 from callshot.detection.embed_mixed_segments import (
     BackgroundMix,
     check_no_cluster,
-    embed_recorded_segments,
 )
 from callshot.encoders.embed import (
     EmbedOptions,
@@ -49,7 +49,6 @@ from callshot.encoders.embed import (
 from callshot.encoders.joined_encoder import check_title
 from callshot.errors import OptionError
 from callshot.fewshot.dataset import Dataset
-from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.folds import (
     DEFAULT_FOLDS,
     choose_folds,
@@ -67,6 +66,7 @@ from callshot.records import (
     Progress,
     Reject,
     Segmentation,
+    TransferEvaluation,
     no_progress,
 )
 from callshot.records.duplicates import (
@@ -75,6 +75,7 @@ from callshot.records.duplicates import (
     group_recordings,
 )
 from callshot.report.figures import draw_sweep
+from callshot.report.figures.differences import draw_transfer
 from callshot.report.provenance import (
     describe_evaluation,
     describe_folds,
@@ -82,6 +83,10 @@ from callshot.report.provenance import (
 )
 from callshot.report.results import PROVENANCE, open_results, write_folds, write_results
 from callshot.report.summary import write_summary
+from callshot.report.transfer_results import (
+    open_transfer_results,
+    write_transfer_results,
+)
 from callshot.report.write_report import ReportOptions, write_report
 from callshot.results import EarlierFiles, FinishedSweeps, open_output_folder
 from callshot.spans import Spans
@@ -211,19 +216,17 @@ def embed_files(
     if out.absolute() == source.absolute():
         raise OptionError(f"{out}: this is the table of segments; choose another name")
     segments = read_segments(source)
-    if audio is not None:
-        segments = replace(segments, root=to_path(audio))
     write = partial(write_sequences, sequences_path(out)) if sequences else None
-    table, rejects = embed_recorded_segments(
+    table, rejects = pipeline.embed(
         segments,
         encoder,
         EmbedOptions(choices, store, device, threads, cluster),
+        name=name,
+        audio=audio,
         mix=mix,
         write_sequences=write,
         progress=progress,
     )
-    if name is not None:
-        table = replace(table, encoder=name)
     make_folder(out.absolute().parent)
     _write_beside(rejects, write_rejects, out.with_suffix(REJECTS_SUFFIX))
     duplicates = _list_duplicates(table)
@@ -309,7 +312,9 @@ def evaluate_files(
     out: Path,
     protocol: Protocol,
     *,
+    queries: Sequence[Path] | None = None,
     choice: DatasetChoice | None = None,
+    centre: bool = False,
     threads: int | None = None,
     memory: int | None = None,
     device: str = "auto",
@@ -317,17 +322,36 @@ def evaluate_files(
     figure: bool = True,
     progress: Progress = no_progress,
 ) -> Evaluation:
-    """Read tables, evaluate them and write the results to a folder."""
+    """Read tables, evaluate them and write the results to a folder.
+
+    With `queries`, the tables have the examples, and these have the queries: another corpus. Then
+    the file of folds, the categories and the name of the corpus are those of the queries.
+    """
     choice = choice or DatasetChoice()
-    with open_results(out) as output:
+    options = {
+        "folds": choice.folds,
+        "corpus": choice.corpus,
+        "group_duplicates": choice.group_duplicates,
+        "threads": threads,
+        "memory": memory,
+        "device": device,
+        "figure": figure,
+    }
+    target = None
+    with open_transfer_results(out) if queries else open_results(out) as output:
         finished = FinishedSweeps(output.folder)
-        dataset = choice.read(paths)
-        result = evaluate_tables(
-            dataset.tables,
+        if queries:
+            dataset, target = read_corpora(paths, queries, choice)
+            files = _describe_files(dataset, target)
+            options["centre"] = centre
+        else:
+            dataset = choice.read(paths)
+            files = dataset.files
+        result = pipeline.evaluate(
+            dataset,
             protocol,
-            folds=dataset.folds,
-            categories=dataset.categories,
-            corpus=dataset.corpus,
+            queries=target,
+            centre=centre,
             threads=threads,
             memory=memory,
             device=device,
@@ -335,23 +359,70 @@ def evaluate_files(
             store=finished,
             progress=progress,
         )
-        result = replace(result, notes=[*dataset.notes, *result.notes])
-        options = {
-            "folds": choice.folds,
-            "corpus": choice.corpus,
-            "group_duplicates": choice.group_duplicates,
-            "threads": threads,
-            "memory": memory,
-            "device": device,
-            "figure": figure,
-        }
-        provenance = describe_evaluation(result, protocol, dataset.files, options)
+        provenance = describe_evaluation(result, protocol, files, options)
         draw = None
-        if figure:
-            draw = partial(draw_sweep, result.name_classifiers(protocol.reference))
-        write_results(output, result, provenance, draw)
+        if isinstance(result, TransferEvaluation):
+            if figure:
+                draw = partial(draw_transfer, result)
+            provenance |= _describe_corpora(result)
+            write_transfer_results(output, result, provenance, draw)
+        else:
+            if figure:
+                draw = partial(draw_sweep, result.name_classifiers(protocol.reference))
+            write_results(output, result, provenance, draw)
         finished.remove()
     return result
+
+
+def read_corpora(
+    paths: Sequence[Path], queries: Sequence[Path], choice: DatasetChoice
+) -> tuple[Dataset, Dataset]:
+    """Read the tables of a source and a target corpus; their names differ.
+
+    Names are those in the tables or of their folders, else those of the files.
+    """
+    own = replace(choice, fold_file=None, categories=None, corpus=None)
+    source = own.read(paths)
+    target = choice.read(queries)
+    if source.corpus == target.corpus:
+        source = replace(source, corpus=paths[0].stem)
+        target = replace(target, corpus=choice.corpus or queries[0].stem)
+    if source.corpus == target.corpus:
+        source = replace(source, corpus="source")
+        target = replace(target, corpus=choice.corpus or "target")
+    return source, target
+
+
+def _describe_files(source: Dataset, target: Dataset) -> list[dict[str, Any]]:
+    """Return the files of both; the role of a table is what it was used for."""
+    files = []
+    for dataset, role in ((source, "source"), (target, "target")):
+        for file in dataset.files:
+            is_table = file["role"] == "table"
+            files.append({**file, "role": role if is_table else file["role"]})
+    return files
+
+
+def _describe_corpora(result: TransferEvaluation) -> dict[str, Any]:
+    """Return the corpora, and what was evaluated within each."""
+    facts: dict[str, Any] = {
+        "source_corpus": result.source_corpus,
+        "target_corpus": result.corpus,
+    }
+    facts["within_target"] = _describe_folds(result.within_target)
+    if result.within_source is not None:
+        facts["within_source"] = _describe_folds(result.within_source)
+    return facts
+
+
+def _describe_folds(evaluation: Evaluation) -> dict[str, Any]:
+    folds = evaluation.folds
+    return {
+        "classes": [count.label for count in evaluation.eligible_classes],
+        "queries": evaluation.queries,
+        "complete_shots": evaluation.complete_shots,
+        "folds": {"count": folds.count, "origin": folds.origin, "proof": folds.proof},
+    }
 
 
 def report_files(

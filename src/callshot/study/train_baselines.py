@@ -15,12 +15,12 @@ from typing import Any
 
 import polars as pl
 
+from callshot import pipeline
 from callshot.baselines.options import BaselineOptions, check_trainable
 from callshot.baselines.run import (
     BaselineResults,
     Signal,
     TrainingContext,
-    train_dataset,
 )
 from callshot.corpus.audio import load_audio
 from callshot.corpus.segment_table import read_segments
@@ -109,16 +109,15 @@ def train_baseline_files(
         sequences, signals = _read_inputs(
             dataset, paths, options, inputs, context.threads
         )
-        results = train_dataset(
+        results = pipeline.train(
             dataset,
             options,
             protocol,
+            against=centroid,
             sequences=sequences,
             signals=signals,
             context=context,
         )
-        if centroid is not None:
-            results = results.with_crossovers(centroid)
         per_k = merge_results(results.per_k) if results.per_k else None
         described = per_k or next(dataset.per_encoder()).empty_evaluation()
         device = network_device(context.device)
