@@ -20,6 +20,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from callshot.detection.background import Spread
 from callshot.detection.detector import make_detector
 from callshot.detection.events import open_recordings, read_events
 from callshot.detection.index.index_recordings import index_recordings
@@ -27,14 +28,15 @@ from callshot.detection.learn import learn
 from callshot.detection.model import Model, make_model
 from callshot.detection.scan import find_window_aim, scan
 from callshot.records import IntArray
-from callshot.review.items import Items, make_items
-from callshot.review.model_scores import (
-    BackgroundMetric,
-    ModelScores,
-    make_metric,
-    open_vectors,
+from callshot.review.items import (
+    ORDERS,
+    draw_sample,
+    make_items,
+    order_items,
+    replace_scores,
 )
-from callshot.review.orders import ORDERS, draw_sample, order_items
+from callshot.review.scores import ModelScores, measure_background, open_vectors
+from callshot.spans import Spans
 from table import parser, show
 
 STEPS = (0, 20, 50, 100, 200)
@@ -87,9 +89,9 @@ class Trial:
     """Detections with vectors, and what each of them is: the row of its annotation, or −1."""
 
     model: Model
-    items: Items
+    items: Spans
     vectors: NDArray[np.float32]
-    metric: BackgroundMetric | None
+    spread: Spread | None
     thresholds: dict[str, float]
     truth: IntArray
     names: list[str]  # of all annotations
@@ -130,7 +132,7 @@ def make_trial(site: Site, folder: Path, seed: int) -> Trial:
     usual = find_window_aim(site.usual_per_h, index, model.background)
     detector = make_detector(model, model.background, usual)
     items = make_items(events)
-    metric = make_metric(model)
+    spread = measure_background(model)
     review = folder / f"review-{seed}"
     review.mkdir()
     half = set(names[::2])
@@ -138,8 +140,8 @@ def make_trial(site: Site, folder: Path, seed: int) -> Trial:
     return Trial(
         model,
         items,
-        open_vectors(review, items, index, model, metric),
-        metric,
+        open_vectors(review, items, index, model, spread),
+        spread,
         dict(zip(detector.classes, detector.thresholds.tolist(), strict=True)),
         match(events, calls),
         calls["label"].to_list(),
@@ -198,8 +200,7 @@ def match(events: pl.DataFrame, calls: pl.DataFrame) -> IntArray:
 def review(trial: Trial, order: str, seed: int) -> Iterator[tuple[int, list[float]]]:
     """Decide in an order; yield recall and precision at each of STEPS, in both halves."""
     items = trial.items
-    scores = ModelScores(trial.model, trial.vectors, trial.metric)
-    thresholds = np.array([trial.thresholds.get(one, np.nan) for one in items.labels])
+    scores = ModelScores(trial.model, trial.vectors, trial.spread)
     sample = draw_sample(items, seed)
     shuffled = np.random.default_rng(seed).permutation(len(items))
     decided: dict[int, str | None] = {}
@@ -207,13 +208,11 @@ def review(trial: Trial, order: str, seed: int) -> Iterator[tuple[int, list[floa
     for number in range(STEPS[-1] + 1):
         if number in STEPS:
             yield number, measure(trial, scores, decided)
-        ranking = scores.rank(items.labels, items.label)
-        items.score = ranking.score
-        items.distance = ranking.distance
-        items.runner_up_score = ranking.runner_up_score
+        ranking = scores.rank(items.frame["label"], trial.model.classes)
+        items = replace_scores(items, ranking)
         ordered = shuffled
         if order != RANDOM:
-            ordered = order_items(order, items, thresholds, sample)
+            ordered = order_items(order, items, trial.thresholds, sample)
         left = [
             one
             for one in ordered.tolist()
@@ -233,11 +232,12 @@ def measure(
     trial: Trial, scores: ModelScores, decided: dict[int, str | None]
 ) -> list[float]:
     """Return recall and precision in the reviewed half and in the other."""
-    items = trial.items
-    ranking = scores.rank(items.labels, items.label)
-    is_other = ranking.runner_up_score > ranking.score
-    best = np.where(is_other, ranking.runner_up, items.label)
-    score = np.fmax(ranking.score, ranking.runner_up_score)
+    own = trial.items.frame["label"]
+    ranking = scores.rank(own, trial.model.classes)
+    is_other = (ranking["runner_up_score"] > ranking["score"]).fill_null(value=False)
+    best = ranking["runner_up"].zip_with(is_other, own)
+    highest = pl.max_horizontal("score", "runner_up_score")
+    score = ranking.select(highest).to_series()
     figures = []
     for half, count in zip(
         (trial.reviewed, ~trial.reviewed), trial.counts, strict=True
@@ -246,7 +246,7 @@ def measure(
         kept = 0
         correct = 0
         for item in np.flatnonzero(half).tolist():
-            label = items.labels[best[item]]
+            label = best[item]
             if item in decided:
                 if decided[item] is None:
                     continue

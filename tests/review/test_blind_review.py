@@ -55,8 +55,8 @@ def test_a_blind_reviewer_learns_how_far_others_agree_at_the_end(scan, tmp_path)
 def test_calls_that_others_confirmed_are_no_examples_in_a_blind_review(scan, tmp_path):
     with serve(scan, tmp_path / "review", blind=True) as (ada, review):
         bob = Client(ada.port, "bob")
-        items = review.items
-        hoots = [n for n in range(len(items)) if items.name(items.label[n]) == "hoot"]
+        labels = review.items["label"]
+        hoots = [n for n, label in enumerate(labels) if label == "hoot"]
         for item in hoots[1:]:
             ada.decide(item, "confirm")
         ada.post("/api/refresh", {})
@@ -68,7 +68,7 @@ def test_parts_of_a_split_that_was_undone_are_not_exported(scan, tmp_path):
     with serve(scan, tmp_path / "review") as (ada, review):
         bob = Client(ada.port, "bob")
         sources = len(review.items)
-        start_s, end_s = review.find_span(0, "ada")
+        start_s, end_s = review.decisions.find_span(0, "ada")
         ada.decide(0, "split", at_s=(start_s + end_s) / 2)
         bob.decide(sources, "confirm")
         ada.decide(sources, "reject")

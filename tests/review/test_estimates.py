@@ -6,16 +6,16 @@ from sklearn.metrics import cohen_kappa_score
 from callshot.detection.events import events_frame
 from callshot.review.decisions import Decisions
 from callshot.review.estimates import (
-    Precision,
+    CurveWorker,
     cohen_kappa,
+    compute_curve,
+    describe_precision,
     estimate_precision,
     measure_agreement,
     wilson_interval,
 )
-from callshot.review.items import make_items
+from callshot.review.items import SCORE_BINS, draw_sample, make_items
 from callshot.review.journal import Entry
-from callshot.review.orders import SCORE_BINS, draw_sample
-from callshot.review.shot_curve import CurveWorker, compute_curve
 
 
 def make(count, labels=("hoot", "bark"), seed=0):
@@ -79,8 +79,9 @@ def test_precision_uses_the_beginning_of_the_random_order_only():
     items = make(200)
     decisions = Decisions(items)
     sample = draw_sample(items, 0)
-    hoot = items.labels.index("hoot")
-    order = sample.by_class[hoot].tolist()
+    label = items.frame["label"].to_numpy()
+    hoots = sample[label[sample] == "hoot"]
+    order = hoots.tolist()
     for item in order[:10]:
         decide(decisions, item, "confirm", verdict="hoot")
     decide(decisions, order[3], "reject")
@@ -88,44 +89,47 @@ def test_precision_uses_the_beginning_of_the_random_order_only():
     best = order[50:80]  # chosen for another reason: they would bias the estimate
     for item in best:
         decide(decisions, item, "confirm", verdict="hoot")
-    estimate = estimate_precision(hoot, items, decisions, sample)
-    assert (estimate.reviewed, estimate.confirmed, estimate.detections) == (9, 8, 100)
+    estimate = estimate_precision(hoots, "hoot", decisions)
+    counts = [estimate[name] for name in ("reviewed", "confirmed", "detections")]
+    assert counts == [9, 8, 100]
 
 
 def test_the_random_order_takes_every_class_and_score_in_turn():
     items = make(400)
     sample = draw_sample(items, 3)
-    assert sorted(sample.order.tolist()) == list(range(400))
-    assert (draw_sample(items, 3).order == sample.order).all()
-    assert (draw_sample(items, 4).order != sample.order).any()
-    first = sample.order[: 2 * SCORE_BINS * 5]
-    for number in (0, 1):
-        scores = items.score[first[items.label[first] == number]]
-        limits = np.quantile(items.score[items.label == number], [0.25, 0.5, 0.75])
+    assert sorted(sample.tolist()) == list(range(400))
+    assert (draw_sample(items, 3) == sample).all()
+    assert (draw_sample(items, 4) != sample).any()
+    first = sample[: 2 * SCORE_BINS * 5]
+    label = items.frame["label"].to_numpy()
+    score = items.frame["score"].to_numpy()
+    for name in ("hoot", "bark"):
+        scores = score[first[label[first] == name]]
+        limits = np.quantile(score[label == name], [0.25, 0.5, 0.75])
         assert np.bincount(np.searchsorted(limits, scores)).tolist() == [5] * SCORE_BINS
 
 
 def test_precision_of_a_sample_has_no_bias():
     items = make(400, ("hoot",))
-    right = items.score > 0  # high scores are right
+    right = items.frame["score"].to_numpy() > 0  # high scores are right
     shares = []
     for seed in range(200):
-        order = draw_sample(items, seed).by_class[0][:20]
+        order = draw_sample(items, seed)[:20]
         shares.append(right[order].mean())
     assert np.mean(shares) == pytest.approx(right.mean(), abs=0.01)
     assert np.std(shares) < np.sqrt(0.25 / 20)  # strata make it more precise
 
 
 def test_the_number_of_reviews_that_are_left_gives_the_interval_that_was_asked_for():
-    estimate = Precision(40, 36, 10_000)
-    more = estimate.more_for_aim
+    more = describe_precision(40, 36, 10_000)["more_for_5_percent"]
     for extra, is_enough in ((more, True), (more - 1, False)):
         count = 40 + extra
         low, high = wilson_interval(0.9 * count, count)
         assert (high - low <= 0.1) == is_enough
-    assert Precision(0, 0, 7).more_for_aim == 7
-    assert Precision(7, 5, 7).interval == (5 / 7, 5 / 7)
-    assert Precision(7, 5, 7).more_for_aim == 0
+    assert describe_precision(0, 0, 7)["more_for_5_percent"] == 7
+    whole = describe_precision(7, 5, 7)
+    assert (whole["low"], whole["high"]) == (5 / 7, 5 / 7)
+    assert whole["more_for_5_percent"] == 0
 
 
 def test_the_curve_rises_with_labels_that_differ_and_says_what_is_missing():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from callshot.detection.model import AudioSettings, Clips, Provenance, make_model
-from callshot.review.examples import make_example_clip
+from callshot.review.session import make_example_clip
 from rows_of_spans import make_examples
 
 

@@ -1,7 +1,9 @@
 import numpy as np
+import polars as pl
 import pytest
-from scipy.linalg import cho_factor
+from scipy.linalg import lu_factor
 
+from callshot.detection.background import Spread
 from callshot.detection.detector import make_detector
 from callshot.detection.model import (
     AudioSettings,
@@ -9,7 +11,7 @@ from callshot.detection.model import (
     load_model,
     make_model,
 )
-from callshot.review.model_scores import BackgroundMetric, ModelScores
+from callshot.review.scores import ModelScores
 from callshot.spans import concat_spans
 from rows_of_spans import make_examples
 from served_review import serve
@@ -25,13 +27,13 @@ def served(scan, tmp_path):
 
 def test_scores_from_the_vectors_are_those_of_the_scan(served):
     _, review = served
-    items = review.items
-    ranking = review.scores.rank(items.labels, items.label)
-    np.testing.assert_allclose(ranking.score, items.score, rtol=1e-4)
+    items = review.source.items.frame
+    ranking = review.scores.rank(items["label"], review.decisions.labels)
+    np.testing.assert_allclose(ranking["score"], items["score"], rtol=1e-4)
     np.testing.assert_allclose(
-        ranking.runner_up_score, items.runner_up_score, rtol=1e-3, atol=1e-3
+        ranking["runner_up_score"], items["runner_up_score"], rtol=1e-3, atol=1e-3
     )
-    assert (ranking.runner_up == items.runner_up).all()
+    assert ranking["runner_up"].equals(items["runner_up"])
 
 
 def test_the_model_after_some_decisions_is_that_of_all_examples_at_once(served, scan):
@@ -45,7 +47,7 @@ def test_the_model_after_some_decisions_is_that_of_all_examples_at_once(served, 
     client.post("/api/refresh", {})
     model = load_model(scan.parent / "calls.npz")
     rows = [0, 1, 5]
-    labels = [review.decisions.verdicts[row].label for row in rows]
+    labels = [review.decisions.verdicts[row]["label"] for row in rows]
     added = [
         (label, "r", "r", float(row), row + 1.0)
         for label, row in zip(labels, rows, strict=True)
@@ -69,27 +71,29 @@ def test_scores_after_a_decision_are_those_of_a_detector_with_the_moved_mean(
     client.post("/api/refresh", {})
     model = load_model(scan.parent / "calls.npz")
     detector = make_detector(model, model.background, 60.0)
-    column = model.classes.index(review.items.name(review.items.label[0]))
+    labels = review.items["label"]
+    column = model.classes.index(labels[0])
     before = detector.score(review.scores.vectors)
-    changed = review.items.label == review.items.label[0]
+    changed = np.array(labels) == labels[0]
+    score = review.items.frame["score"].to_numpy()
     # classes whose mean has not moved keep their scores
     own = before[
         np.arange(len(before)),
-        [model.classes.index(review.items.name(n)) for n in review.items.label],
+        [model.classes.index(name) for name in labels],
     ]
-    np.testing.assert_allclose(review.items.score[~changed], own[~changed], rtol=1e-4)
-    assert (np.abs(review.items.score[changed] - before[changed, column]) > 1e-4).any()
+    np.testing.assert_allclose(score[~changed], own[~changed], rtol=1e-4)
+    assert (np.abs(score[changed] - before[changed, column]) > 1e-4).any()
 
 
 def test_undoing_all_decisions_gives_the_first_scores_back(served):
     client, review = served
-    before = review.items.score.copy()
+    before = review.items.frame["score"]
     client.decide(0, "confirm")
     client.post("/api/refresh", {})
-    assert (review.items.score != before).any()
+    assert (review.items.frame["score"] != before).any()
     client.post("/api/undo", {"uuid": "00000000-0000-4000-8000-000000000001"})
     client.post("/api/refresh", {})
-    np.testing.assert_allclose(review.items.score, before, rtol=1e-4)
+    np.testing.assert_allclose(review.items.frame["score"], before, rtol=1e-4)
 
 
 def test_undoing_the_only_call_of_a_new_label_changes_only_the_other_scores():
@@ -104,18 +108,18 @@ def test_undoing_the_only_call_of_a_new_label_changes_only_the_other_scores():
         provenance=Provenance("none"),
     )
     vectors = rng.normal(size=(10, 4)).astype(np.float32)
-    metric = BackgroundMetric(np.zeros(4), cho_factor(np.eye(4)))
-    scores = ModelScores(model, vectors, metric)
+    background = Spread(np.zeros(4), lu_factor(np.eye(4)))
+    scores = ModelScores(model, vectors, background)
     scores.update({"b": [3], "new": [1, 2]})
     scores.update({"a": [1]})
-    expected = ModelScores(model, vectors, metric)
+    expected = ModelScores(model, vectors, background)
     expected.update({"a": [1]})
     assert scores.labels == ["a", "b", "new"]
     assert not np.isfinite(scores.means[2]).any()
-    items = np.repeat([0, 1], 5)
-    before = expected.rank(["a", "b"], items)
-    after = scores.rank(["a", "b"], items)
-    np.testing.assert_array_equal(after.score, before.score)
+    items = pl.Series([*"aaaaabbbbb"])
+    before = expected.rank(items, ["a", "b"])
+    after = scores.rank(items, ["a", "b"])
+    assert after["score"].equals(before["score"])
     assert scores.find_best(0, 3) == expected.find_best(0, 3)
 
 
@@ -124,7 +128,7 @@ def test_the_nearest_examples_of_the_two_best_classes_have_a_sound(served):
     client.decide(3, "confirm")
     classes = client.get("/api/items/0/examples")["classes"]
     assert len(classes) == 2
-    assert classes[0]["label"] == review.items.name(review.items.label[0])
+    assert classes[0]["label"] == review.items["label"][0]
     for one in classes:
         distances = [call["distance"] for call in one["examples"]]
         assert 0 < len(distances) <= 4
@@ -143,4 +147,4 @@ def test_a_new_label_is_scored_once_it_has_a_call(served):
     client.decide(0, "relabel", label="<b>growl</b>")
     client.post("/api/refresh", {})
     assert review.scores.labels[-1] == "<b>growl</b>"
-    assert np.isfinite(review.items.score).all()
+    assert review.items.frame["score"].is_finite().all()

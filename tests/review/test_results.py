@@ -22,10 +22,10 @@ def reviewed(scan, tmp_path):
         client.post("/api/labels", {"name": "<script>growl"})
         client.decide(0, "confirm")
         client.decide(1, "relabel", label="<script>growl")
-        span = review.find_span(2, "ada")
+        span = review.decisions.find_span(2, "ada")
         client.decide(2, "confirm", start_s=span[0] + 0.1, end_s=span[1])
         client.decide(3, "reject")
-        middle = sum(review.find_span(4, "ada")) / 2
+        middle = sum(review.decisions.find_span(4, "ada")) / 2
         parts = client.decide(4, "split", at_s=middle)["items"]
         assert [one["parent"] for one in parts] == [None, 4, 4]
         client.decide(parts[1]["id"], "confirm")
@@ -35,17 +35,12 @@ def reviewed(scan, tmp_path):
 def test_the_journal_alone_gives_the_calls(reviewed):
     out, _, review = reviewed
     events = read_review(out).events
-    items = review.items
+    start_s = review.items["start_s"]
     assert len(events) == 4
     assert set(events["reviewer"]) == {"ada"}
     assert events["confirmed"].all()
     assert "<script>growl" in set(events["label"])
-    starts = {
-        items.start_s[0],
-        items.start_s[1],
-        items.start_s[2] + 0.1,
-        items.start_s[4],
-    }
+    starts = {start_s[0], start_s[1], start_s[2] + 0.1, start_s[4]}
     assert set(events["start_s"]) == starts
     assert len(read_review(out, rejected=True).events) == 5
     assert len(read_review(out, reviewer="bob").events) == 0

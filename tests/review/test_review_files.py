@@ -29,7 +29,7 @@ def review_some(scan, folder):
             bob.decide(item, "reject" if item == 3 else "confirm")
         client.decide(8, "relabel", label="growl")
         client.decide(9, "skip")
-        start_s, end_s = review.find_span(10, "ada")
+        start_s, end_s = review.decisions.find_span(10, "ada")
         client.decide(10, "split", at_s=(start_s + end_s) / 2)
         client.decide(11, "confirm", start_s=start_s, end_s=end_s)
         client.post("/api/undo", {"uuid": f"{1:032x}"})
@@ -109,7 +109,7 @@ def test_a_line_that_was_not_finished_is_left_out_and_set_aside(review, tmp_path
         assert "not complete" in note
         assert find_states(tmp_path)[JOURNAL] == "unverified"
         journal = open_journal(tmp_path, {})
-        assert journal.entries() == entries[:-1]
+        assert journal.content.entries == entries[:-1]
         assert len(journal.notes) == 1
         journal.close()
         assert path.read_bytes() == content[:start]

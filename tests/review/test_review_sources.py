@@ -4,6 +4,7 @@ import os
 import shutil
 
 import numpy as np
+import polars as pl
 import pytest
 import soundfile
 from typer.testing import CliRunner
@@ -17,8 +18,8 @@ from callshot.errors import InputError, OptionError, OutputError
 from callshot.records import Embeddings
 from callshot.results import format_provenance
 from callshot.review import server
-from callshot.review.held_out_scores import HeldOutScores
 from callshot.review.journal import read_journal
+from callshot.review.scores import HeldOutScores
 from callshot.review.server import ServerOptions, listen, open_review
 from callshot.review.sources import SourceOptions, open_source
 from callshot.tables.embedding_tables import write_table
@@ -115,8 +116,9 @@ def test_scores_of_segments_are_those_of_the_literal_version():
     vectors = rng.normal(size=(30, 5)).astype(np.float32)
     label = rng.integers(0, 3, 30)
     recording = rng.integers(0, 6, 30)
-    scores = HeldOutScores(vectors, ["a", "b", "c"], label, recording)
-    ranking = scores.rank(["a", "b", "c"], label)
+    names = pl.Series(["abc"[number] for number in label])
+    scores = HeldOutScores(vectors, names.to_list(), recording)
+    ranking = scores.rank(names, ["a", "b", "c"])
     for row in range(30):
         expected = {}
         for name in range(3):
@@ -129,9 +131,9 @@ def test_scores_of_segments_are_those_of_the_literal_version():
                 mean = vectors[others].astype(float).mean(axis=0)
                 expected[name] = -float(((vectors[row] - mean) ** 2).sum())
         own = expected.pop(label[row])
-        assert ranking.score[row] == pytest.approx(own)
-        assert ranking.runner_up[row] == max(expected, key=expected.get)
-        assert ranking.runner_up_score[row] == pytest.approx(max(expected.values()))
+        assert ranking["score"][row] == pytest.approx(own)
+        assert ranking["runner_up"][row] == "abc"[max(expected, key=expected.get)]
+        assert ranking["runner_up_score"][row] == pytest.approx(max(expected.values()))
 
 
 def test_a_folder_that_is_nothing_to_review_is_one_line(tmp_path, scan):
@@ -345,24 +347,22 @@ def test_filters_show_what_they_say(scan, tmp_path):
         items = review.items
         ids = client.get("/api/queue?order=time&label=hoot&limit=500")["ids"]
         assert ids
-        assert all(items.name(items.label[one]) == "hoot" for one in ids)
+        assert all(items["label"][one] == "hoot" for one in ids)
         ids = client.get("/api/queue?order=time&from_hour=21&to_hour=6&limit=500")[
             "ids"
         ]
-        assert {items.recordings[items.recording[one]] for one in ids} == {
+        assert {items["recording"][one] for one in ids} == {
             "SITE_20260314_053000.wav",
             "SITE_20260314_220000.wav",
         }
         ids = client.get("/api/queue?order=time&from_hour=21&to_hour=5&limit=500")[
             "ids"
         ]
-        assert {items.recordings[items.recording[one]] for one in ids} == {
-            "SITE_20260314_220000.wav"
-        }
+        assert {items["recording"][one] for one in ids} == {"SITE_20260314_220000.wav"}
         ids = client.get(
             "/api/queue?order=best&min_score=10&recording=c.wav&limit=500"
         )["ids"]
-        assert all(items.score[one] >= 10 for one in ids)
+        assert all(items["score"][one] >= 10 for one in ids)
         client.decide(3, "skip")
         assert client.get("/api/queue?order=time&state=skipped")["ids"] == [3]
         assert client.get("/api/queue?order=time&state=all&reviewer=ada")["ids"] == [3]
@@ -423,7 +423,7 @@ def test_segments_that_a_scan_labelled_are_reviewed_and_learned(study, scan, tmp
     scan_segment_files(model, table, folder, EmbedOptions(store=tmp_path / "store"))
     with serve(folder, tmp_path / "review") as (client, review):
         assert client.get("/api/session")["kind"] == "segments"
-        assert np.isfinite(review.items.score).all()
+        assert review.items.frame["score"].is_finite().all()
         assert client.ask("GET", "/api/sound?item=0")[0] == 200
         client.decide(0, "confirm")
     out = tmp_path / "calls.npz"

@@ -2,7 +2,7 @@
 
 import time
 
-from callshot.review.score_worker import LONGEST_PAUSE_S, ScoreWorker
+from callshot.review.scores import MAX_PAUSE_S, ScoreWorker
 
 
 class Scores:
@@ -41,7 +41,7 @@ def test_decisions_that_follow_each_other_are_scored_together():
 
 def test_scores_do_not_wait_for_ever_for_a_pause():
     worker, scores = make_worker()
-    end_s = time.monotonic() + 60 * LONGEST_PAUSE_S
+    end_s = time.monotonic() + 60 * MAX_PAUSE_S
     while scores.updates == 0 and time.monotonic() < end_s:
         worker.ask()
         time.sleep(0.02)
@@ -50,8 +50,8 @@ def test_scores_do_not_wait_for_ever_for_a_pause():
 
 
 def test_a_request_that_is_waited_for_is_done(monkeypatch):
-    monkeypatch.setattr("callshot.review.score_worker.PAUSE_S", 3600.0)
-    monkeypatch.setattr("callshot.review.score_worker.LONGEST_PAUSE_S", 3600.0)
+    monkeypatch.setattr("callshot.review.scores.PAUSE_S", 3600.0)
+    monkeypatch.setattr("callshot.review.scores.MAX_PAUSE_S", 3600.0)
     worker, scores = make_worker()
     assert worker.wait(worker.ask())
     assert scores.updates == 1
@@ -59,8 +59,8 @@ def test_a_request_that_is_waited_for_is_done(monkeypatch):
 
 
 def test_a_worker_stops_while_it_waits_for_a_pause(monkeypatch):
-    monkeypatch.setattr("callshot.review.score_worker.PAUSE_S", 3600.0)
-    monkeypatch.setattr("callshot.review.score_worker.LONGEST_PAUSE_S", 3600.0)
+    monkeypatch.setattr("callshot.review.scores.PAUSE_S", 3600.0)
+    monkeypatch.setattr("callshot.review.scores.MAX_PAUSE_S", 3600.0)
     worker, scores = make_worker()
     worker.ask()
     worker.stop()

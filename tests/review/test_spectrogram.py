@@ -10,20 +10,18 @@ from matplotlib import image
 
 from callshot.errors import RequestError
 from callshot.review.sound import (
+    MAPS,
     Clip,
+    Picture,
     RecordingFiles,
     SoundOptions,
-    filter_band,
-    make_wav,
-    make_waveform,
-)
-from callshot.review.spectrogram import (
-    MAPS,
-    Picture,
     band_edges,
     draw,
     fft_size,
+    filter_band,
     make_pixels,
+    make_wav,
+    make_waveform,
     write_png,
 )
 

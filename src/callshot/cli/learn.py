@@ -235,7 +235,7 @@ def _learn_review(
 ) -> "LearningResult":
     """Learn from a review, which has annotations of its own, and settings if it has a model."""
     from callshot.detection.learn import LearningOptions
-    from callshot.review.learn_review import learn_review_files
+    from callshot.review.results import learn_review_files
 
     if add is not None and options != LearningOptions(
         annotation_options=options.annotation_options

@@ -1,22 +1,33 @@
 """Rows of a journal → what is in effect: decisions of each reviewer, parts of items, conflicts.
 
-A reviewer's decision on an item is what all that reviewer's rows on it amount to. Undo takes back
-the reviewer's latest batch that is in effect, redo brings back what the latest undo took.
+A decision is what all rows of one reviewer on one item amount to, with these keys:
+
+seq, time        of the latest row
+action           one of ACTIONS, or "settle" for a conflict that was settled
+label            of a verdict: what the item is, None for none of the labels
+start_s, end_s   the span that the reviewer gave it, None where it was not changed
+reviewer         whose it is
+
+Undo takes back the reviewer's latest batch that is in effect, redo brings back what the latest undo
+took. What a page asks for is checked here too: `check_decision` and others return the row of the
+journal.
 """
 
+import math
+import uuid
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.errors import InputError
+from callshot.errors import InputError, RequestError
 from callshot.files import error_reason
-from callshot.review.items import Items
-from callshot.review.journal_lines import Entry
+from callshot.review.items import split_item
+from callshot.review.journal import Entry, Row
+from callshot.spans import Spans
 
 CONFIRM = "confirm"
 REJECT = "reject"
@@ -31,73 +42,60 @@ UNDO = "undo"
 REDO = "redo"
 LABEL = "label"
 UNDECIDED, DECIDED, SKIPPED = range(3)
+ROUNDING_S = 1e-3
+MAX_NUMBER = 1e300  # JSON has whole numbers that are no float
+MAX_UNDO = 10_000
+SAME = ("item", "verdict", "new_start_s", "new_end_s", "at_s", "count")
 
+Decision = dict[str, Any]
 Batch = list[Entry]
-
-
-@dataclass(frozen=True)
-class Decision:
-    """What a reviewer said of an item; the span is None where it was not changed."""
-
-    seq: int
-    action: str
-    label: str | None
-    start_s: float | None
-    end_s: float | None
-    reviewer: str
-    time: str
-
-    @property
-    def is_verdict(self) -> bool:
-        """Whether it says that the item is a call of some label, or none."""
-        return self.action in VERDICTS
-
-    @property
-    def call_label(self) -> str | None:
-        """The label that the reviewer gave it, None for none of the labels."""
-        return None if self.action == REJECT else self.label
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the decision as the page gets it."""
-        return asdict(self)
-
-
-@dataclass
-class _ReviewerState:
-    """What one reviewer did: batches in effect, and those that were taken back."""
-
-    batches: list[Batch] = field(default_factory=list)
-    undone_batches: list[list[Batch]] = field(default_factory=list)
-    status: NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))
+Body = Mapping[str, Any]
 
 
 class Decisions:
-    """What is in effect after some rows of a journal; `apply` adds a row."""
+    """What is in effect after some rows of a journal; `apply` adds a row.
 
-    def __init__(self, items: Items) -> None:
+    items         those of the source, then parts of items that were split
+    source_count  number of items of the source
+    gone          parts of splits that were undone
+    labels        of the source in alphabetical order, then those that were added
+    status        for each reviewer, whether each item is undecided, decided or skipped
+    verdicts      on which all who decided agree, by item
+    conflicts     items on which reviewers disagree
+    changes       the items that each row changed, by its number
+    """
+
+    def __init__(self, items: Spans) -> None:
         self.items = items
+        self.source_count = len(items)
+        self.labels = sorted({*items["label"], *items["runner_up"]} - {None})
         self.seq = 0
-        self.added_labels: list[str] = []
-        self.changes: list[tuple[int, frozenset[int]]] = []  # seq, items
-        self.verdicts: dict[
-            int, Decision
-        ] = {}  # on which all who decided agree, by item
+        self.gone: set[int] = set()
+        self.status: dict[str, NDArray[np.int8]] = {}
+        self.verdicts: dict[int, Decision] = {}
         self.conflicts: set[int] = set()
+        self.changes: list[tuple[int, set[int]]] = []
         self._parts: dict[str, tuple[int, int]] = {}  # of each split, by uuid
         self._rows: dict[int, list[Entry]] = defaultdict(list)
-        self._states: dict[str, _ReviewerState] = {}
+        self._batches: dict[str, list[Batch]] = defaultdict(list)
+        self._undone: dict[str, list[list[Batch]]] = defaultdict(list)
 
     @property
     def reviewers(self) -> list[str]:
-        """All who did anything, in alphabetical order."""
-        return sorted(self._states)
+        """All who decided anything, in alphabetical order."""
+        return sorted(self.status)
+
+    @property
+    def is_active(self) -> NDArray[np.bool_]:
+        """Which items there are: no parts of a split that was undone."""
+        is_active = np.ones(len(self.items), bool)
+        is_active[list(self.gone)] = False
+        return is_active
 
     @property
     def touched(self) -> list[int]:
         """All items with a row in effect, in order; no parts of a split that was undone."""
-        is_active = self.items.is_active
-        items = [item for item, rows in self._rows.items() if rows]
-        return sorted(item for item in items if is_active[item])
+        return sorted({item for item, rows in self._rows.items() if rows} - self.gone)
 
     def apply_all(self, entries: Iterable[Entry], path: Path) -> None:
         """Add the rows of a file; raise InputError if one of them makes no sense."""
@@ -110,11 +108,12 @@ class Decisions:
                     f"({error_reason(error)})"
                 ) from None
 
-    def apply(self, entry: Entry) -> frozenset[int]:
+    def apply(self, entry: Entry) -> set[int]:
         """Add a row; return the items that it changed."""
+        touched: set[int] = set()
         if entry.action == LABEL:
-            self._add_label(entry.body["label"])
-            touched: frozenset[int] = frozenset()
+            if entry.body["label"] not in self.labels:
+                self.labels.append(entry.body["label"])
         elif entry.action == UNDO:
             touched = self._undo(entry)
         elif entry.action == REDO:
@@ -125,59 +124,57 @@ class Decisions:
         self.changes.append((entry.seq, touched))
         return touched
 
-    def _add_label(self, name: str) -> None:
-        self.items.number_label(name)
-        if name not in self.added_labels:
-            self.added_labels.append(name)
-
-    def _add(self, entry: Entry) -> frozenset[int]:
-        state = self._state(entry.reviewer)
-        state.undone_batches.clear()
-        if state.batches and state.batches[-1][0].batch == entry.batch:
-            state.batches[-1].append(entry)
+    def _add(self, entry: Entry) -> set[int]:
+        self._undone[entry.reviewer].clear()
+        batches = self._batches[entry.reviewer]
+        if batches and batches[-1][0].batch == entry.batch:
+            batches[-1].append(entry)
         else:
-            state.batches.append([entry])
+            batches.append([entry])
         if entry.action == SPLIT and entry.uuid not in self._parts:
-            self._parts[entry.uuid] = self._split(entry)
+            self._split(entry)
         return self._set_active(entry, True)
 
-    def _split(self, entry: Entry) -> tuple[int, int]:
-        item = entry.body["item"]
-        at_s = entry.body["at_s"]
-        first = self.items.add_part(item, entry.body["start_s"], at_s)
-        second = self.items.add_part(item, at_s, entry.body["end_s"])
-        return first, second
+    def _split(self, entry: Entry) -> None:
+        first = len(self.items)
+        times_s = [entry.body[name] for name in ("start_s", "at_s", "end_s")]
+        self.items = split_item(self.items, entry.body["item"], *times_s)
+        self._parts[entry.uuid] = (first, first + 1)
+        for reviewer, status in self.status.items():
+            self.status[reviewer] = np.pad(status, (0, 2), constant_values=UNDECIDED)
 
-    def _set_active(self, entry: Entry, active: bool) -> frozenset[int]:
+    def _set_active(self, entry: Entry, active: bool) -> set[int]:
         """Add a row to those in effect, or take it away; return the items that it changed."""
         item = int(entry.body["item"])
-        if active:
-            self._rows[item].append(entry)
-            self._rows[item].sort(key=lambda row: row.seq)
-        else:
-            self._rows[item].remove(entry)
+        rows = self._rows[item]
         parts = self._parts.get(entry.uuid, ())
-        for part in parts:
-            self.items.is_active[part] = active
-            self._set_verdict(part)
-        self._set_status(entry.reviewer, item)
-        self._set_verdict(item)
-        return frozenset((item, *parts))
+        if active:
+            rows.append(entry)
+            rows.sort(key=lambda row: row.seq)
+            self.gone.difference_update(parts)
+        else:
+            rows.remove(entry)
+            self.gone.update(parts)
+        self._set_status(item, entry.reviewer)
+        touched = {item, *parts}
+        for changed in touched:
+            self._set_verdict(changed)
+        return touched
 
-    def _set_status(self, reviewer: str, item: int) -> None:
-        state = self._state(reviewer)
+    def _set_status(self, item: int, reviewer: str) -> None:
         decision = self.find(item, reviewer)
         status = UNDECIDED
-        if decision is not None and decision.action == SKIP:
+        if decision is not None and decision["action"] == SKIP:
             status = SKIPPED
-        elif decision is not None and decision.action != SPAN:
+        elif decision is not None and decision["action"] != SPAN:
             status = DECIDED
-        state.status[item] = status
+        nothing = np.full(len(self.items), UNDECIDED, np.int8)
+        self.status.setdefault(reviewer, nothing)[item] = status
 
     def _set_verdict(self, item: int) -> None:
         self.verdicts.pop(item, None)
         self.conflicts.discard(item)
-        if not self.items.is_active[item]:
+        if item in self.gone:
             return
         verdict = self.find_verdict(item)
         if verdict is not None:
@@ -185,149 +182,217 @@ class Decisions:
         elif self.is_conflict(item):
             self.conflicts.add(item)
 
-    def _undo(self, entry: Entry) -> frozenset[int]:
-        state = self._state(entry.reviewer)
-        group = [
-            state.batches.pop()
-            for _ in range(min(entry.body["count"], len(state.batches)))
-        ]
+    def _undo(self, entry: Entry) -> set[int]:
+        batches = self._batches[entry.reviewer]
+        count = min(entry.body["count"], len(batches))
+        group = [batches.pop() for _ in range(count)]
         touched: set[int] = set()
         for batch in group:
             for row in reversed(batch):
                 touched |= self._set_active(row, False)
         if group:
-            state.undone_batches.append(group)
-        return frozenset(touched)
+            self._undone[entry.reviewer].append(group)
+        return touched
 
-    def _redo(self, entry: Entry) -> frozenset[int]:
-        state = self._state(entry.reviewer)
-        group = state.undone_batches.pop() if state.undone_batches else []
+    def _redo(self, entry: Entry) -> set[int]:
+        undone = self._undone[entry.reviewer]
+        group = undone.pop() if undone else []
         touched: set[int] = set()
         for batch in reversed(group):
-            state.batches.append(batch)
+            self._batches[entry.reviewer].append(batch)
             for row in batch:
                 touched |= self._set_active(row, True)
-        return frozenset(touched)
+        return touched
 
-    def can_undo(self, reviewer: str) -> bool:
-        """Return whether a reviewer has a batch in effect."""
-        return bool(self._state(reviewer).batches)
+    def can_change(self, action: str, reviewer: str) -> bool:
+        """Return whether a reviewer has something to undo or redo."""
+        possible = self._batches if action == UNDO else self._undone
+        return bool(possible[reviewer])
 
-    def can_redo(self, reviewer: str) -> bool:
-        """Return whether a reviewer took something back and did nothing since."""
-        return bool(self._state(reviewer).undone_batches)
-
-    def _state(self, reviewer: str) -> _ReviewerState:
-        state = self._states.setdefault(reviewer, _ReviewerState())
-        missing = len(self.items) - len(state.status)
-        if missing:
-            more = np.full(missing, UNDECIDED, np.int8)
-            state.status = np.concatenate([state.status, more])
-        return state
-
-    def status(self, reviewer: str) -> NDArray[np.int8]:
+    def get_status(self, reviewer: str) -> NDArray[np.int8]:
         """Return for each item whether a reviewer decided or skipped it."""
-        if reviewer not in self._states:
-            return np.full(len(self.items), UNDECIDED, np.int8)
-        return self._state(reviewer).status
+        nothing = np.full(len(self.items), UNDECIDED, np.int8)
+        return self.status.get(reviewer, nothing)
 
     def find(self, item: int, reviewer: str) -> Decision | None:
         """Return what a reviewer said of an item, None if nothing is in effect."""
-        rows = self._rows.get(item, ())
-        return _combine_rows(row for row in rows if row.reviewer == reviewer)
+        decision: Decision | None = None
+        for row in self._rows.get(item, ()):
+            if row.reviewer == reviewer and row.action != SETTLE:
+                decision = _combine(decision, row)
+        return decision
 
     def find_all(self, item: int) -> list[Decision]:
         """Return what everybody said of an item, in order of time."""
-        rows = self._rows.get(item, ())
-        reviewers = dict.fromkeys(row.reviewer for row in rows)
+        reviewers = dict.fromkeys(row.reviewer for row in self._rows.get(item, ()))
         decisions = [self.find(item, name) for name in reviewers]
         return [decision for decision in decisions if decision is not None]
+
+    def find_verdicts(self, item: int) -> list[Decision]:
+        """Return what everybody called an item, in order of time."""
+        decisions = self.find_all(item)
+        return [decision for decision in decisions if decision["action"] in VERDICTS]
 
     def find_settled(self, item: int) -> Decision | None:
         """Return how a conflict was settled, None if it was not."""
         rows = [row for row in self._rows.get(item, ()) if row.action == SETTLE]
         if not rows:
             return None
-        last = rows[-1]
-        label = last.body["verdict"]
-        action = REJECT if label is None else RELABEL
-        return Decision(
-            seq=last.seq,
-            action=action,
-            label=label,
-            start_s=None,
-            end_s=None,
-            reviewer=last.reviewer,
-            time=last.time,
-        )
+        decision = _combine(None, rows[-1])
+        decision["action"] = REJECT if decision["label"] is None else RELABEL
+        return decision
 
     def is_conflict(self, item: int) -> bool:
         """Return whether reviewers disagree on an item and nobody settled it."""
-        verdicts = self._list_item_verdicts(item)
-        labels = {verdict.call_label for verdict in verdicts}
+        labels = {verdict["label"] for verdict in self.find_verdicts(item)}
         return len(labels) > 1 and self.find_settled(item) is None
-
-    def _list_item_verdicts(self, item: int) -> list[Decision]:
-        return [decision for decision in self.find_all(item) if decision.is_verdict]
-
-    def is_decided(self, item: int) -> bool:
-        """Return whether somebody decided or skipped an item."""
-        return any(decision.action != SPAN for decision in self.find_all(item))
-
-    def list_verdicts(self, reviewer: str) -> dict[int, Decision]:
-        """Return the verdicts of one reviewer, by item."""
-        verdicts = {}
-        for item in self.touched:
-            verdict = self.find_verdict(item, reviewer)
-            if verdict is not None:
-                verdicts[item] = verdict
-        return verdicts
 
     def find_verdict(self, item: int, reviewer: str | None = None) -> Decision | None:
         """Return the verdict on an item: of one reviewer, or that on which all agree.
 
         A settled conflict counts as settled. None if there is no verdict, or an open conflict.
         """
+        verdicts = self.find_verdicts(item)
         if reviewer is not None:
-            decision = self.find(item, reviewer)
-            return decision if decision is not None and decision.is_verdict else None
-        verdicts = self._list_item_verdicts(item)
+            own = [one for one in verdicts if one["reviewer"] == reviewer]
+            return own[0] if own else None
         settled = self.find_settled(item)
         if settled is not None:
-            spans = [verdict for verdict in verdicts if verdict.start_s is not None]
-            if spans:
-                return replace(
-                    settled, start_s=spans[-1].start_s, end_s=spans[-1].end_s
-                )
+            for verdict in verdicts:
+                if verdict["start_s"] is not None:
+                    span = {name: verdict[name] for name in ("start_s", "end_s")}
+                    settled |= span
             return settled
         if not verdicts or self.is_conflict(item):
             return None
         return verdicts[-1]
 
+    def find_span(self, item: int, reviewer: str) -> tuple[float, float]:
+        """Return the span of an item as a reviewer sees it."""
+        span = self.find(item, reviewer)
+        if span is None or span["start_s"] is None or span["end_s"] is None:
+            span = self.items.frame.row(item, named=True)
+        return span["start_s"], span["end_s"]
 
-def _combine_rows(rows: Iterable[Entry]) -> Decision | None:
-    """Return what the rows of one reviewer on one item amount to."""
-    decision: Decision | None = None
-    for row in rows:
-        if row.action == SETTLE:
-            continue
-        action = row.action
-        label = row.body.get("verdict")
-        start_s = row.body.get("new_start_s")
-        end_s = row.body.get("new_end_s")
-        if decision is not None:
-            start_s = decision.start_s if start_s is None else start_s
-            end_s = decision.end_s if end_s is None else end_s
-            if action == SPAN:
-                action = decision.action
-                label = decision.label
-        decision = Decision(
-            seq=row.seq,
-            action=action,
-            label=label,
-            start_s=start_s,
-            end_s=end_s,
-            reviewer=row.reviewer,
-            time=row.time,
+
+def _combine(decision: Decision | None, row: Entry) -> Decision:
+    """Return what a reviewer says with one more row; a span alone changes no verdict."""
+    combined = {
+        "seq": row.seq,
+        "action": row.action,
+        "label": row.body.get("verdict"),
+        "start_s": row.body.get("new_start_s"),
+        "end_s": row.body.get("new_end_s"),
+        "reviewer": row.reviewer,
+        "time": row.time,
+    }
+    if decision is None:
+        return combined
+    kept = [name for name in ("start_s", "end_s") if combined[name] is None]
+    if row.action == SPAN:
+        kept += ["action", "label"]
+    return combined | {name: decision[name] for name in kept}
+
+
+def check_decision(
+    request: Any,
+    decisions: Decisions,
+    reviewer: str,
+    find_duration_s: Callable[[str], float | None],
+) -> Row:
+    """Return the row of a decision; raise RequestError if it is none."""
+    if not isinstance(request, Mapping):
+        raise RequestError("decisions: expected objects")
+    body = _describe_item(request, decisions)
+    action = request.get("action")
+    if action not in ACTIONS:
+        raise RequestError(f"action: expected one of {', '.join(ACTIONS)}")
+    body |= _check_new_span(request, action, find_duration_s(body["recording"]))
+    if action == SPLIT:
+        start_s, end_s = decisions.find_span(body["item"], reviewer)
+        at_s: Any = request.get("at_s")
+        if not _is_number(at_s) or not start_s < at_s < end_s:
+            raise RequestError(
+                f"at_s: expected a time inside {start_s:.3f} to {end_s:.3f} s"
+            )
+        body |= {"start_s": start_s, "end_s": end_s, "at_s": float(at_s)}
+    if action in (CONFIRM, RELABEL):
+        label = request.get("label")
+        if label is None and action == CONFIRM:
+            label = body["label"]
+        if label not in decisions.labels:
+            raise RequestError("label: expected a known label; add it first")
+        action = CONFIRM if label == body["label"] else RELABEL
+        body["verdict"] = label
+    return make_row(request, action, body)
+
+
+def check_settlement(request: Body, decisions: Decisions) -> Row:
+    """Return the row that settles a conflict: by a label, or None for none of these."""
+    body = _describe_item(request, decisions)
+    label = request.get("label")
+    if label is not None and label not in decisions.labels:
+        raise RequestError("label: expected a known label, or null for none")
+    return make_row(request, SETTLE, body | {"verdict": label})
+
+
+def check_undo(request: Body, action: str) -> Row:
+    """Return the row of undo or redo."""
+    count = request.get("count", 1)
+    if type(count) is not int or not 1 <= count <= MAX_UNDO:
+        raise RequestError("count: expected a number of 1 or more")
+    return make_row(request, action, {"count": count})
+
+
+def make_row(request: Body, action: str, body: Body) -> Row:
+    """Return a row of the journal, with the uuid of a request."""
+    try:
+        name = str(uuid.UUID(request.get("uuid")))
+    except (ValueError, AttributeError, TypeError):
+        raise RequestError("uuid: expected a UUID") from None
+    return {"uuid": name, "action": action, "body": body}
+
+
+def check_same(row: Row, saved: Entry, reviewer: str) -> None:
+    """Raise RequestError unless a row that was sent again says what was saved."""
+    sent = [row["action"], reviewer, *map(row["body"].get, SAME)]
+    saved_values = [saved.action, saved.reviewer, *map(saved.body.get, SAME)]
+    if sent != saved_values:
+        raise RequestError(f"uuid {saved.uuid}: another decision has it", 409)
+
+
+def _describe_item(request: Body, decisions: Decisions) -> dict[str, Any]:
+    """Return the item that a request is about; one whose split was undone counts too.
+
+    The journal keeps enough of it to export calls.
+    """
+    item = request.get("item")
+    if type(item) is not int:
+        raise RequestError("item: expected a number")
+    if not 0 <= item < len(decisions.items):
+        raise RequestError(f"item {item}: there is none with this number", 404)
+    row = decisions.items.frame.row(item, named=True)
+    names = ("recording", "start_s", "end_s", "label", "score", "clock")
+    return {"item": item, **{name: row[name] for name in names}}
+
+
+def _check_new_span(
+    request: Body, action: str, duration_s: float | None
+) -> dict[str, float]:
+    """Return the span that a reviewer gave an item, nothing if there is none."""
+    start_s: Any = request.get("start_s")
+    end_s: Any = request.get("end_s")
+    if start_s is None and end_s is None and action != SPAN:
+        return {}
+    if not _is_number(start_s) or not _is_number(end_s):
+        raise RequestError("start_s, end_s: expected two numbers")
+    latest_s = math.inf if duration_s is None else duration_s + ROUNDING_S
+    if not 0 <= start_s < end_s <= latest_s:
+        raise RequestError(
+            f"start_s, end_s: expected a span inside the recording, got {start_s} to {end_s}"
         )
-    return decision
+    return {"new_start_s": float(start_s), "new_end_s": float(end_s)}
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < MAX_NUMBER

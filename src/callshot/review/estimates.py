@@ -1,59 +1,34 @@
-"""Decisions → precision of each class with its interval, and how far reviewers agree."""
+"""Decisions → what they amount to: precision, agreement, and the k-shot curve.
+
+The curve shows how well k confirmed calls name the others. Examples and queries are of different
+recordings: these are split into as many folds as the label in the fewest recordings allows, up to
+10. Mean and interval (98 %) are over draws of the examples, as in `evaluate(spread="shared")`.
+"""
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from itertools import combinations
+from threading import Lock, Thread
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from callshot.errors import CallshotError
 from callshot.records import IntArray
-from callshot.review.decisions import Decisions
-from callshot.review.items import Items
-from callshot.review.orders import Sample
+from callshot.review.decisions import SPAN, Decisions
 
 Z = 1.959963984540054  # of a 95 % interval
 AIM = 0.05  # half the width of the interval
+MIN_CALLS = 4  # of a label, to be on the curve
+MIN_LABELS = 2
+MIN_RECORDINGS = 2
+SHOTS = (1, 2, 3, 5, 8, 10, 15, 20, 30, 40)
+MAX_FOLDS = 10
+DRAWS = 200
 
-
-@dataclass(frozen=True)
-class Precision:
-    """How many detections of a class are right, by a fair sample of them."""
-
-    reviewed: int
-    confirmed: int
-    detections: int
-
-    @property
-    def share(self) -> float | None:
-        """The share of the sample that is right, None without a sample."""
-        return None if self.reviewed == 0 else self.confirmed / self.reviewed
-
-    @property
-    def interval(self) -> tuple[float | None, float | None]:
-        """Wilson's 95 % interval; one number if all detections were reviewed."""
-        if self.reviewed == 0:
-            return None, None
-        if self.reviewed >= self.detections:
-            return self.share, self.share
-        return wilson_interval(self.confirmed, self.reviewed)
-
-    @property
-    def more_for_aim(self) -> int:
-        """How many more reviews until the interval is ± 5 %, if the share stays as it is."""
-        left = self.detections - self.reviewed
-        share = 0.5 if self.share is None else self.share
-        for more in range(left):
-            total = self.reviewed + more
-            if total == 0:
-                continue
-            low, high = wilson_interval(share * total, total)
-            if high - low <= 2 * AIM:
-                return more
-        return left
+Answer = dict[str, Any]
 
 
 def wilson_interval(hits: float, count: int) -> tuple[float, float]:
@@ -70,27 +45,51 @@ def wilson_interval(hits: float, count: int) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def estimate_precision(
-    number: int, items: Items, decisions: Decisions, sample: Sample
-) -> Precision:
-    """Return the precision of a class by the beginning of its random order.
+def estimate_precision(order: IntArray, label: str, decisions: Decisions) -> Answer:
+    """Return the precision of a class by the beginning of the random order of its items.
 
     Only items before the first that nobody decided count: the rest was chosen for other reasons,
     and would bias the estimate. Skipped items are passed over.
     """
-    order = sample.by_class.get(number, np.zeros(0, np.int64))
     reviewed = 0
     confirmed = 0
-    name = items.name(number)
     for item in order.tolist():
         verdict = decisions.verdicts.get(item)
-        if verdict is None:
-            if not decisions.is_decided(item):
-                break
-            continue
-        reviewed += 1
-        confirmed += verdict.call_label == name
-    return Precision(reviewed, confirmed, len(order))
+        if verdict is not None:
+            reviewed += 1
+            confirmed += verdict["label"] == label
+        elif all(said["action"] == SPAN for said in decisions.find_all(item)):
+            break
+    return describe_precision(reviewed, confirmed, len(order))
+
+
+def describe_precision(reviewed: int, confirmed: int, detections: int) -> Answer:
+    """Return how many detections of a class are right, by a fair sample of them.
+
+    The interval is one number if all were reviewed. `more_for_5_percent` is how many more reviews
+    make it ± 5 %, if the share stays as it is.
+    """
+    precision = None if reviewed == 0 else confirmed / reviewed
+    low, high = precision, precision
+    if 0 < reviewed < detections:
+        low, high = wilson_interval(confirmed, reviewed)
+    left = detections - reviewed
+    share = 0.5 if precision is None else precision
+    more = left
+    for total in range(max(reviewed, 1), detections):
+        first, last = wilson_interval(share * total, total)
+        if last - first <= 2 * AIM:
+            more = total - reviewed
+            break
+    return {
+        "detections": detections,
+        "reviewed": reviewed,
+        "confirmed": confirmed,
+        "precision": precision,
+        "low": low,
+        "high": high,
+        "more_for_5_percent": more,
+    }
 
 
 def cohen_kappa(first: Sequence[Any], second: Sequence[Any]) -> float | None:
@@ -102,64 +101,141 @@ def cohen_kappa(first: Sequence[Any], second: Sequence[Any]) -> float | None:
     count = len(first)
     if count == 0:
         return None
-    agreed = sum(map(_equal, first, second)) / count
+    agreed = _count_equal(first, second) / count
     of_first = Counter(first)
     of_second = Counter(second)
-    pairs = sum(of_first[name] * of_second[name] for name in of_first)
-    chance = pairs / count**2
+    chance = sum(of_first[name] * of_second[name] for name in of_first) / count**2
     if chance == 1:
         return None
     return float((agreed - chance) / (1 - chance))
 
 
-def measure_agreement(decisions: Decisions) -> dict[str, Any]:
+def _count_equal(first: Sequence[Any], second: Sequence[Any]) -> int:
+    return sum(one == other for one, other in zip(first, second, strict=True))
+
+
+def measure_agreement(decisions: Decisions) -> Answer:
     """Return how many items two reviewers decided, how many alike, and Cohen's kappa.
 
     With more than two reviewers, kappa is the mean over pairs, weighted by their common items.
     """
-    verdicts = _collect_verdicts(decisions)
+    labels: dict[str, dict[int, str | None]] = {}
+    for item in decisions.touched:
+        for verdict in decisions.find_verdicts(item):
+            labels.setdefault(verdict["reviewer"], {})[item] = verdict["label"]
     pairs = 0
     agreed = 0
-    kappas: list[tuple[float, int]] = []
-    for name, other in combinations(sorted(verdicts), 2):
-        common = sorted(verdicts[name].keys() & verdicts[other].keys())
-        first = [verdicts[name][item] for item in common]
-        second = [verdicts[other][item] for item in common]
+    weight = 0
+    weighted_kappas = 0.0
+    for name, other in combinations(sorted(labels), 2):
+        common = sorted(labels[name].keys() & labels[other].keys())
+        first = [labels[name][item] for item in common]
+        second = [labels[other][item] for item in common]
         pairs += len(common)
-        agreed += sum(map(_equal, first, second))
+        agreed += _count_equal(first, second)
         kappa = cohen_kappa(first, second)
         if kappa is not None:
-            kappas.append((kappa, len(common)))
-    return {"pairs": pairs, "agreed": agreed, "kappa": _weighted_mean(kappas)}
+            weight += len(common)
+            weighted_kappas += kappa * len(common)
+    kappa = weighted_kappas / weight if weight else None
+    return {"pairs": pairs, "agreed": agreed, "kappa": kappa}
 
 
-def _collect_verdicts(decisions: Decisions) -> dict[str, dict[int, str | None]]:
-    """Return what each reviewer called each item."""
-    verdicts: dict[str, dict[int, str | None]] = {}
-    for item in decisions.touched:
-        for decision in decisions.find_all(item):
-            if decision.is_verdict:
-                verdicts.setdefault(decision.reviewer, {})[item] = decision.call_label
-    return verdicts
+class CurveWorker:
+    """Computes curves in a thread, one at a time, and keeps the latest."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._thread: Thread | None = None
+        self._computed: Any = None
+        self._answer: Answer = {"why": "the curve is being computed"}
+
+    def get(
+        self,
+        confirmed: Mapping[str, Sequence[int]],
+        recording: IntArray,
+        vectors: NDArray[np.float32],
+    ) -> Answer:
+        """Return the curve of these calls, or the one before while it is `pending`."""
+        why = find_obstacle(confirmed, recording)
+        if why:
+            return {"why": why}
+        confirmed_rows = {label: sorted(rows) for label, rows in confirmed.items()}
+        with self._lock:
+            is_pending = confirmed_rows != self._computed
+            is_running = self._thread is not None and self._thread.is_alive()
+            if is_pending and not is_running:
+                arguments = (confirmed_rows, recording, vectors)
+                self._thread = Thread(target=self._compute, args=arguments, daemon=True)
+                self._thread.start()
+            return {**self._answer, "pending": is_pending}
+
+    def wait(self) -> None:
+        """Wait until the curve that is being computed is done."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _compute(self, confirmed_rows: Any, *arguments: Any) -> None:
+        answer = compute_curve(confirmed_rows, *arguments)
+        with self._lock:
+            self._computed = confirmed_rows
+            self._answer = answer
 
 
-def _weighted_mean(values: Sequence[tuple[float, int]]) -> float | None:
-    weight = sum(count for _, count in values)
-    if weight == 0:
-        return None
-    return sum(value * count for value, count in values) / weight
+def find_obstacle(confirmed: Mapping[str, Sequence[int]], recording: IntArray) -> str:
+    """Return why there is no curve yet; empty if there can be one."""
+    labels = [label for label, rows in confirmed.items() if len(rows) >= MIN_CALLS]
+    if len(labels) < MIN_LABELS:
+        return (
+            f"confirm {MIN_CALLS} calls or more of {MIN_LABELS} labels; "
+            f"{len(labels)} have that many"
+        )
+    for label in labels:
+        if len(np.unique(recording[confirmed[label]])) < MIN_RECORDINGS:
+            return f"confirm calls of {label} in {MIN_RECORDINGS} recordings or more"
+    return ""
 
 
-def _equal(first: Any, second: Any) -> bool:
-    return bool(first == second)
+def compute_curve(
+    confirmed: Mapping[str, Sequence[int]],
+    recording: IntArray,
+    vectors: NDArray[np.float32],
+) -> Answer:
+    """Return k, mean average precision and its interval; or why there are none.
 
+    The curve has the points at which all labels have enough calls.
+    """
+    from callshot.api import evaluate
 
-def count_classes(items: Items) -> IntArray:
-    """Return the number of items of the source of each label."""
-    label = items.label[: items.original_count]
-    return np.bincount(label[label >= 0], minlength=len(items.labels))
-
-
-def count_status(status: NDArray[np.int8], is_active: NDArray[np.bool_]) -> IntArray:
-    """Return how many items are undecided, decided and skipped."""
-    return np.bincount(status[is_active], minlength=3)
+    why = find_obstacle(confirmed, recording)
+    if why:
+        return {"why": why}
+    names = sorted(name for name in confirmed if len(confirmed[name]) >= MIN_CALLS)
+    rows = [row for name in names for row in sorted(confirmed[name])]
+    recordings = [len(np.unique(recording[confirmed[name]])) for name in names]
+    largest = max(len(confirmed[name]) for name in names) - 1
+    try:
+        result = evaluate(
+            np.asarray(vectors[rows]),
+            [name for name in names for _ in confirmed[name]],
+            groups=[str(recording[row]) for row in rows],
+            shots=[k for k in SHOTS if k <= largest],
+            spread="shared",
+            folds=min(MAX_FOLDS, *recordings),
+            shared_draws=DRAWS,
+            permutations=0,
+            threads=1,
+        )
+    except CallshotError as error:
+        return {"why": str(error)}
+    points = result.curve.filter(metric="map", spread="shared", complete=True)
+    points = points.sort("k")
+    if len(points) == 0:
+        return {"why": "too few calls in different recordings"}
+    return {
+        "k": points["k"].to_list(),
+        "map": points["mean"].to_list(),
+        "low": points["p01"].to_list(),
+        "high": points["p99"].to_list(),
+        "calls": len(rows),
+    }

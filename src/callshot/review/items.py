@@ -1,231 +1,172 @@
-"""The items of a review: detections or segments, as arrays with an entry for each.
+"""The items of a review: spans of recordings, the order in which they are shown, and filters.
 
-The number of an item is its row. Splitting an item adds two rows at the end, which stay for ever:
-where a split is undone they are only not active.
+The number of an item is its row. To split an item adds two rows at the end, which stay for ever,
+also when the split is undone. Columns, beside those of all spans:
+
+label            what the source calls it; empty: nothing
+score            of its label
+distance         from the nearest class
+runner_up        best other label, and `runner_up_score`
+clock            when it begins, ISO 8601
+hour             time of day at which it begins, in hours
+parent           the item that it was split off; empty for those of the source
+row              the item of the source that it comes from: its own number, or that of an ancestor
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import replace
 from hashlib import sha256
-from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from callshot.detection.index.clock import parse_clock
-from callshot.records import FloatArray, IntArray
+from callshot.errors import RequestError, suggest_name
+from callshot.records import IntArray
 from callshot.records.frames import EVENTS
+from callshot.spans import Spans
 
-ARRAYS = (
-    "recording",
-    "start_s",
-    "end_s",
-    "label",
-    "score",
-    "distance",
-    "runner_up",
-    "runner_up_score",
-    "hour",
-    "parent",
-    "row",
-    "is_active",
-)
+SCORES = ("score", "distance", "runner_up", "runner_up_score")
+PLACE = ("recording", "start_s", "end_s", "label")
+ORDERS = {
+    "best": "best first",
+    "uncertain": "most uncertain first",
+    "novel": "far from every class first",
+    "sample": "random sample of every class and score",
+    "time": "by recording and time",
+}
+NEED_SCORES = ("best", "uncertain", "novel")
+SCORE_BINS = 4  # of equal size, in each class
 
 
-@dataclass(frozen=True)
-class Ranking:
-    """Of each item: the score of its label, the best other label, and the nearest distance."""
-
-    score: FloatArray
-    distance: FloatArray
-    runner_up: IntArray
-    runner_up_score: FloatArray
-
-
-@dataclass
-class Items:
-    """Arrays of all items.
-
-    recordings  names; `recording` is a number of one of them
-    labels      names; `label` and `runner_up` are numbers of them, −1 for none
-    hour        time of day at which an item begins, in hours; NaN if no clock says it
-    parent      the item that it was split off, −1 for those of the source
-    row         the item of the source that it comes from: its own number, or that of an ancestor
-    clock       when each item of the source begins, ISO 8601 or None
-    """
-
-    recordings: list[str]
-    labels: list[str]
-    recording: IntArray
-    start_s: FloatArray
-    end_s: FloatArray
-    label: IntArray
-    score: FloatArray
-    distance: FloatArray
-    runner_up: IntArray
-    runner_up_score: FloatArray
-    hour: FloatArray
-    parent: IntArray
-    row: IntArray
-    is_active: NDArray[np.bool_]
-    clock: Sequence[str | None]
-    original_count: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.original_count = len(self.start_s)
-
-    def __len__(self) -> int:
-        return len(self.start_s)
-
-    def number_label(self, name: str) -> int:
-        """Return the number of a label, which becomes known if it is not."""
-        if name not in self.labels:
-            self.labels.append(name)
-        return self.labels.index(name)
-
-    def add_part(self, parent: int, start_s: float, end_s: float) -> int:
-        """Add a part of an item; return its number."""
-        for name in ARRAYS:
-            values = getattr(self, name)
-            setattr(self, name, np.append(values, values[parent]))
-        self.start_s[-1] = start_s
-        self.end_s[-1] = end_s
-        self.parent[-1] = parent
-        self.is_active[-1] = True
-        return len(self) - 1
-
-    def take(self, ranking: Ranking) -> None:
-        """Take the scores of the items of the source; parts have those of the item they are of."""
-        self.score = ranking.score[self.row]
-        self.distance = ranking.distance[self.row]
-        self.runner_up = ranking.runner_up[self.row]
-        self.runner_up_score = ranking.runner_up_score[self.row]
-
-    def describe(self, item: int) -> dict[str, Any]:
-        """Return where an item is and what it was called, as the journal keeps it."""
-        return {
-            "recording": self.recordings[self.recording[item]],
-            "start_s": float(self.start_s[item]),
-            "end_s": float(self.end_s[item]),
-            "label": self.name(int(self.label[item])),
-        }
-
-    def name(self, number: int) -> str | None:
-        """Return the name of a label, None for −1."""
-        return None if number < 0 else self.labels[number]
-
-    def checksum(self) -> str:
-        """Return a checksum of the places and labels of the items of the source."""
-        digest = sha256("\n".join([*self.recordings, "", *self.labels]).encode())
-        for name in ("recording", "start_s", "end_s", "label"):
-            digest.update(getattr(self, name)[: self.original_count].tobytes())
-        return digest.hexdigest()
-
-
-def make_items(events: pl.DataFrame) -> Items:
+def make_items(events: pl.DataFrame) -> Spans:
     """Return the rows of a frame of the EVENTS schema as items."""
-    recordings = sorted(events["recording"].unique())
-    labels = sorted(_known_labels(events))
-    clocks = events["clock"].to_list()
-    return Items(
-        recordings=recordings,
-        labels=labels,
-        recording=_number(events["recording"], recordings),
-        start_s=_floats(events["start_s"]),
-        end_s=_floats(events["end_s"]),
-        label=_number(events["label"], labels),
-        score=_floats(events["score"]),
-        distance=_floats(events["distance"]),
-        runner_up=_number(events["runner_up"], labels),
-        runner_up_score=_floats(events["runner_up_score"]),
-        hour=np.array([_find_hour(clock) for clock in clocks], np.float64),
-        clock=clocks,
-        **_first_rows(len(events)),
+    names = (*PLACE, *SCORES, "clock")
+    frame = events.select([pl.col(name).cast(EVENTS[name]) for name in names])
+    numbers = pl.col("score", "distance", "runner_up_score")
+    frame = frame.with_columns(
+        pl.when(numbers.is_finite()).then(numbers),
+        pl.Series("hour", map(_find_hour, frame["clock"]), pl.Float64),
+        parent=pl.lit(None, pl.Int64),
+        row=pl.int_range(pl.len(), dtype=pl.Int64),
     )
+    return Spans(frame)
 
 
-def _first_rows(count: int) -> dict[str, Any]:
-    """Return the arrays of items that were not split."""
-    return {
-        "parent": np.full(count, -1),
-        "row": np.arange(count),
-        "is_active": np.ones(count, bool),
-    }
-
-
-def make_empty_items(count: int) -> Items:
-    """Return items of which nothing is known but their number."""
-    rows = pl.DataFrame(schema=dict(EVENTS)).clear(count)
-    return make_items(rows.with_columns(recording=pl.lit("")))
-
-
-def _known_labels(events: pl.DataFrame) -> set[str]:
-    names = pl.concat([events["label"], events["runner_up"]]).drop_nulls()
-    return set(names.unique())
-
-
-def _number(names: pl.Series, first_names: list[str]) -> IntArray:
-    numbers = {name: number for number, name in enumerate(first_names)}
-    column = names.replace_strict(numbers, default=-1, return_dtype=pl.Int64)
-    return column.fill_null(-1).to_numpy().copy()
-
-
-def _floats(column: pl.Series) -> FloatArray:
-    return column.cast(pl.Float64).fill_null(float("nan")).to_numpy().copy()
-
-
-def _find_hour(clock: str | None) -> float:
+def _find_hour(clock: str | None) -> float | None:
     time = parse_clock(clock)
     if time is None:
-        return float("nan")
+        return None
     return time.hour + time.minute / 60 + time.second / 3600
 
 
-def rank_columns(
-    all_scores: Any,
-    distances: Any,
-    columns: Sequence[str],
-    labels: Sequence[str],
-    label: IntArray,
-) -> Ranking:
-    """Return the ranking of items by scores, items × columns; NaN: a label without a score.
+def make_empty_items(count: int) -> Spans:
+    """Return items of which nothing is known but their number."""
+    events = pl.DataFrame(schema=dict(EVENTS)).clear(count)
+    return make_items(events.with_columns(recording=pl.lit("")))
 
-    `label` has the number of the label of each item in `labels`, −1 for none.
-    """
-    column_of_label = [_find(name, columns) for name in labels]
-    own_column = np.array([*column_of_label, -1])[label]
-    rows = np.arange(len(own_column))
-    score = np.where(own_column >= 0, all_scores[rows, own_column], np.nan)
-    other, other_score = _find_best_other(all_scores, own_column)
-    to_label = np.array([_find(name, labels) for name in columns])
-    return Ranking(
-        score.astype(np.float64),
-        _find_nearest(distances),
-        np.where(np.isnan(other_score), -1, to_label[other]),
-        other_score,
+
+def split_item(items: Spans, item: int, *times_s: float) -> Spans:
+    """Return items with two more: the parts of one, from start to middle to end."""
+    start_s, middle_s, end_s = times_s
+    parts = items.frame[[item, item]].with_columns(
+        pl.Series("start_s", [start_s, middle_s]),
+        pl.Series("end_s", [middle_s, end_s]),
+        parent=pl.lit(item, pl.Int64),
     )
+    return replace(items, frame=items.frame.vstack(parts))
 
 
-def _find(name: str, names: Sequence[str]) -> int:
-    return names.index(name) if name in names else -1
+def replace_scores(items: Spans, ranking: pl.DataFrame) -> Spans:
+    """Return items with other scores; a part has those of the item that it is of.
+
+    `ranking` has the columns of SCORES, and a row for each item of the source.
+    """
+    scores = ranking[items.frame["row"].to_numpy()]
+    return replace(items, frame=items.frame.with_columns(scores))
 
 
-def _find_nearest(distances: Any) -> FloatArray:
-    """Return the least distance of each item, NaN if it has none."""
-    nearest = np.where(np.isnan(distances), np.inf, distances).min(axis=1)
-    return np.where(np.isfinite(nearest), nearest, np.nan).astype(np.float64)
+def find_checksum(items: Spans) -> str:
+    """Return a checksum of the places and labels of items."""
+    return sha256(repr(items.frame.select(PLACE).rows()).encode()).hexdigest()
 
 
-def _find_best_other(
-    all_scores: Any, own_column: IntArray
-) -> tuple[IntArray, FloatArray]:
-    """Return the best column of each item beside its own, and the score; NaN if there is none."""
-    rows = np.arange(len(own_column))
-    has_own = own_column >= 0
-    other_scores = np.where(np.isnan(all_scores), -np.inf, all_scores)
-    other_scores[rows[has_own], own_column[has_own]] = -np.inf
-    best = other_scores.argmax(axis=1)
-    score = other_scores[rows, best].astype(np.float64)
-    score[np.isneginf(score)] = np.nan
-    return best, score
+def draw_sample(items: Spans, seed: int) -> IntArray:
+    """Return a random order of items, of which every beginning is a fair sample of each class.
+
+    Each class is cut into bins of equal size by score. The order takes an item of each bin at
+    random, then another of each, and so on; classes take turns. It is the same for the same seed.
+    """
+    # The raw output of Philox is the same in all versions of NumPy.
+    first_key, second_key = np.random.Philox(key=seed).random_raw((2, len(items)))
+    drawn = items.frame.select(
+        pl.Series("first_key", first_key),
+        pl.Series("second_key", second_key),
+        "label",
+        item="row",
+        rank=pl.col("score").fill_null(0.0).rank("ordinal").over("label"),
+        count=pl.len().over("label"),
+    )
+    number = pl.col("rank").cast(pl.Int64) - 1
+    drawn = drawn.with_columns(bin=number * SCORE_BINS // pl.col("count"))
+    turn = pl.col("first_key").rank("ordinal").over("label", "bin")
+    drawn = drawn.with_columns(turn=turn).sort("turn", "second_key")
+    turn_of_class = pl.int_range(pl.len()).over("label")
+    drawn = drawn.with_columns(turn=turn_of_class).sort("turn", "first_key")
+    return drawn["item"].to_numpy()
+
+
+def order_items(
+    name: str, items: Spans, thresholds: Mapping[str, float], sample: IntArray
+) -> IntArray:
+    """Return the numbers of all items in one of ORDERS; parts of split items follow each other."""
+    if name not in ORDERS:
+        raise RequestError(f"order: {name}: {suggest_name(name, ORDERS)}")
+    if name == "sample":
+        return np.concatenate([sample, np.arange(len(sample), len(items))])
+    score = pl.col("score")
+    limits = pl.Series(list(thresholds.values()), dtype=pl.Float64)
+    threshold = pl.col("label").replace_strict(
+        list(thresholds), limits, default=None, return_dtype=pl.Float64
+    )
+    from_threshold = (score - threshold).abs()
+    from_other = (score - pl.col("runner_up_score")).abs()
+    keys = {
+        "best": [-score],
+        "uncertain": [pl.min_horizontal(from_threshold, from_other)],
+        "novel": [-pl.col("distance")],
+        "time": [pl.col("recording"), pl.col("start_s")],
+    }
+    ordered = pl.arg_sort_by(keys[name], nulls_last=True, maintain_order=True)
+    return items.frame.select(ordered).to_series().cast(pl.Int64).to_numpy()
+
+
+def select_items(
+    items: Spans,
+    *,
+    label: str | None = None,
+    recording: str | None = None,
+    min_score: float | None = None,
+    max_score: float | None = None,
+    from_hour: float | None = None,
+    to_hour: float | None = None,
+) -> NDArray[np.bool_]:
+    """Return which items are shown; None means all. Hours may pass midnight, as from 22 to 4."""
+    conditions = []
+    if label is not None:
+        conditions.append(pl.col("label") == label)
+    if recording is not None:
+        conditions.append(pl.col("recording") == recording)
+    if min_score is not None:
+        conditions.append(pl.col("score") >= min_score)
+    if max_score is not None:
+        conditions.append(pl.col("score") <= max_score)
+    if from_hour is not None or to_hour is not None:
+        start = from_hour or 0.0
+        end = 24.0 if to_hour is None else to_hour
+        is_late = pl.col("hour") >= start
+        is_early = pl.col("hour") < end
+        conditions.append(is_late & is_early if start <= end else is_late | is_early)
+    keep = pl.all_horizontal(pl.lit(value=True), *conditions).fill_null(value=False)
+    return items.frame.with_columns(keep=keep)["keep"].to_numpy().copy()

@@ -238,7 +238,9 @@ def _read_first(journal: JournalContent, line: bytes) -> None:
         raise LineError("expected the facts of a review")
     version = content.get("version")
     if version != VERSION:
-        raise LineError(f"expected version {VERSION}, got {version}; use a newer callshot")
+        raise LineError(
+            f"expected version {VERSION}, got {version}; use a newer callshot"
+        )
     journal.facts = content["facts"]
 
 
@@ -299,7 +301,9 @@ def _is_whole(journal: JournalContent, line: bytes) -> bool:
 def _unseal(journal: JournalContent, line: bytes) -> dict[str, Any]:
     """Return the content of the next line, without its newline; the journal takes its chain."""
     if not _is_whole(journal, line):
-        raise LineError("damaged, a line before it was lost, or not the file of a review")
+        raise LineError(
+            "damaged, a line before it was lost, or not the file of a review"
+        )
     beginning, _ = _split_chain(line)
     try:
         content = json.loads(beginning + b"}")

@@ -1,4 +1,4 @@
-"""The journal of a review → confirmed calls, as events for other programs and as examples.
+"""What came of a review: confirmed calls for other programs and for models, and its files.
 
 A call counts if all who decided it agree, or if the conflict was settled. The journal is enough:
 the scan, its index and its model may be gone.
@@ -6,29 +6,42 @@ the scan, its index and its model may be gone.
 
 import io
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import polars as pl
 
 from callshot.corpus.recordings import Library
 from callshot.detection.events import RecordingFolder, open_recordings
+from callshot.detection.examples import AUTO, NONE, LearningOptions
 from callshot.detection.exports import EXPORTS, check_format, export_events
+from callshot.detection.learn import LearningResult, learn_examples
+from callshot.detection.model import Model, check_model_path, load_model, merge_models
+from callshot.encoders.embed import EmbedOptions
+from callshot.encoders.joined_encoder import find_joined_encoder
 from callshot.errors import CallshotError, InputError, OptionError, RequestError
-from callshot.records import Recording
+from callshot.files import sha256_file, write_atomic
+from callshot.records import Finding, Progress, Recording, Reject, no_progress
+from callshot.records.csv_cells import format_csv
 from callshot.records.frames import EVENTS, Frame
-from callshot.results import check_result
-from callshot.review.decisions import Decision, Decisions
-from callshot.review.items import make_empty_items
-from callshot.review.journal import JOURNAL, describe_torn, read_journal
-from callshot.review.journal_lines import Entry
+from callshot.report.provenance_file import check_result
+from callshot.review.decisions import Decisions
+from callshot.review.items import PLACE, make_empty_items
+from callshot.review.journal import JOURNAL, TORN, Entry, describe_torn, read_journal
+from callshot.review.scores import VECTOR_FACTS, VECTORS, read_vector_facts
+from callshot.review.server import ADDRESS, read_address
 from callshot.review.sound import RecordingFiles
 from callshot.review.sources import SCAN_FACTS
 
 WHO = {"reviewer": pl.String, "reviewed_at": pl.String}  # beside the columns of EVENTS
 WEB_FORMATS = ("raven", "audacity", "csv", "parquet")
+CONFIRMED = "confirmed.csv"
+# A note on calls alone; the model has background.
+NO_BACKGROUND = "no windows without calls"
 
 
 @dataclass(frozen=True)
@@ -89,11 +102,10 @@ def read_review(
     --------
     >>> import tempfile
     >>> from callshot.review.journal import open_journal
-    >>> from callshot.review.journal_lines import NewEntry
     >>> folder = Path(tempfile.mkdtemp())
     >>> journal = open_journal(folder, {"items": 1})
     >>> place = {"item": 0, "recording": "a.wav", "start_s": 1.0, "end_s": 2.0, "label": "roar"}
-    >>> row = NewEntry("1", "confirm", {**place, "verdict": "roar"})
+    >>> row = {"uuid": "1", "action": "confirm", "body": {**place, "verdict": "roar"}}
     >>> _ = journal.append("1", "ada", [row])
     >>> journal.close()
     >>> read_review(folder).events.select("label", "reviewer").rows()
@@ -101,68 +113,57 @@ def read_review(
     """
     folder = Path(folder)
     journal = read_journal(folder)
-    facts = journal.facts
-    entries = journal.entries
     path = folder / JOURNAL
-    decisions = Decisions(make_empty_items(int(facts.get("items", 0))))
-    decisions.apply_all(entries, path)
-    notes = [describe_torn(path)] if journal.torn else []
-    roots = {name: Path(root) for name, root in facts.get("recordings", {}).items()}
-    events = list_calls(decisions, entries, reviewer=reviewer, rejected=rejected)
-    return ReviewResults(events, len(decisions.conflicts), roots, facts, notes)
+    decisions = Decisions(make_empty_items(int(journal.facts.get("items", 0))))
+    decisions.apply_all(journal.entries, path)
+    roots = journal.facts.get("recordings", {})
+    return ReviewResults(
+        events=_list_calls(decisions, journal.entries, reviewer, rejected),
+        conflicts=len(decisions.conflicts),
+        roots={name: Path(root) for name, root in roots.items()},
+        facts=journal.facts,
+        notes=[describe_torn(path)] if journal.torn else [],
+    )
 
 
-def list_calls(
+def _list_calls(
     decisions: Decisions,
     entries: Iterable[Entry],
-    *,
-    reviewer: str | None = None,
-    rejected: bool = False,
+    reviewer: str | None,
+    rejected: bool,
 ) -> Frame:
     """Return the calls that stand, by recording and time."""
-    item_rows = {
+    bodies = {
         entry.body["item"]: entry.body for entry in entries if "item" in entry.body
     }
     rows = []
     for item in decisions.touched:
         verdict = decisions.find_verdict(item, reviewer)
-        if verdict is None or (verdict.call_label is None and not rejected):
+        if verdict is None or (verdict["label"] is None and not rejected):
             continue
-        names = _list_reviewers(decisions, item, verdict, reviewer)
-        rows.append(_make_row(item_rows[item], verdict, names))
+        names = {verdict["reviewer"]}
+        if reviewer is None:  # all who said so
+            for said in decisions.find_verdicts(item):
+                if said["label"] == verdict["label"]:
+                    names.add(said["reviewer"])
+        body = bodies[item]
+        is_call = verdict["label"] is not None
+        span = body if verdict["start_s"] is None else verdict
+        rows.append(
+            {
+                "recording": body["recording"],
+                "start_s": span["start_s"],
+                "end_s": span["end_s"],
+                "label": verdict["label"] if is_call else body["label"],
+                "score": body.get("score"),
+                "clock": body.get("clock"),
+                "confirmed": is_call,
+                "reviewer": ", ".join(sorted(names)),
+                "reviewed_at": verdict["time"],
+            }
+        )
     frame = pl.DataFrame(rows, schema={**EVENTS, **WHO})
-    return frame.sort("recording", "start_s", "end_s", "label", maintain_order=True)
-
-
-def _list_reviewers(
-    decisions: Decisions, item: int, verdict: Decision, reviewer: str | None
-) -> str:
-    """Return who said so."""
-    if reviewer is not None:
-        return reviewer
-    names = {verdict.reviewer: None}
-    for decision in decisions.find_all(item):
-        if decision.is_verdict and decision.call_label == verdict.call_label:
-            names[decision.reviewer] = None
-    return ", ".join(sorted(names))
-
-
-def _make_row(
-    item_row: Mapping[str, Any], verdict: Decision, names: str
-) -> dict[str, Any]:
-    is_call = verdict.call_label is not None
-    has_span = verdict.start_s is not None
-    return {
-        "recording": item_row["recording"],
-        "start_s": verdict.start_s if has_span else item_row["start_s"],
-        "end_s": verdict.end_s if has_span else item_row["end_s"],
-        "label": verdict.call_label if is_call else item_row["label"],
-        "score": item_row.get("score"),
-        "clock": item_row.get("clock"),
-        "confirmed": is_call,
-        "reviewer": names,
-        "reviewed_at": verdict.time,
-    }
+    return frame.sort(PLACE, maintain_order=True)
 
 
 def convert_review(
@@ -191,18 +192,79 @@ def pack_calls(results: ReviewResults, format: str) -> tuple[str, bytes]:
             raise InputError(f"{name}: a recording outside the folder of recordings")
     if format in ("csv", "parquet"):
         return f"review.{format}", next(iter(files.values()))
-    return f"review-{format}.zip", _pack(files)
-
-
-def _pack(files: Mapping[str, bytes]) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in files.items():
             archive.writestr(zipfile.ZipInfo(name), content)
-    return packed.getvalue()
+    return f"review-{format}.zip", packed.getvalue()
 
 
-def find_model(results: ReviewResults, folder: Path) -> Path:
+def learn_review_files(
+    review: Path,
+    out: Path,
+    encoder: str | None,
+    embedding: EmbedOptions,
+    *,
+    add: Path | None = None,
+    options: LearningOptions | None = None,
+    progress: Progress = no_progress,
+) -> LearningResult:
+    """Make a model of the confirmed calls of a review, or add them to one; write the result.
+
+    Calls are embedded as examples are, in the middle of a window. The background stays that of the
+    model: what was rejected sounds like a call, so it would not be a fair sample of the background.
+
+    `add` is the model that they are added to: that of the review if it is the review itself. None
+    makes a model of these calls alone, with encoder and settings of the model of the review where
+    there is one.
+    """
+    check_model_path(out)
+    results = read_review(review)
+    if len(results.events) == 0:
+        raise InputError(
+            f"{review}: nothing was confirmed yet, so there is nothing to learn"
+        )
+    of_review = results.facts.get("model")
+    earlier: Model | None = None
+    if add is not None:
+        path = _find_model(results, review) if add == review else add
+        earlier = load_model(path)
+    similar = earlier
+    if similar is None and of_review is not None and Path(str(of_review)).is_file():
+        similar = load_model(_find_model(results, review))
+    encoder = encoder or _find_encoder(review, results, similar)
+    options = _choose_options(results, options or LearningOptions(), similar)
+    model = earlier
+    rejects: list[Reject] = []
+    notes = list(results.notes)
+    with _write_calls(results) as parts:
+        for root, table in parts:
+            if model is not None:
+                options = options.on_top_of(model.settings)
+            options = replace(options, annotations=table)
+            try:
+                part = learn_examples(
+                    root, encoder, options, embedding, progress=progress
+                )
+            except InputError as error:  # which names a file that is soon gone
+                raise InputError(str(error).replace(str(table), str(review))) from error
+            part = _name_review(part, review, table)
+            model = part.model if model is None else merge_models(model, part.model)
+            rejects += part.rejects
+            has_background = earlier is not None
+            notes += [
+                note
+                for note in part.notes
+                if not (has_background and note.startswith(NO_BACKGROUND))
+            ]
+    assert model is not None  # there are calls
+    known = 0 if earlier is None else len(earlier.examples)
+    result = LearningResult(model, len(model.examples) - known, rejects, notes)
+    result.write(out)
+    return result
+
+
+def _find_model(results: ReviewResults, folder: Path) -> Path:
     """Return the model that a review is about; raise an error if it is not known or gone."""
     model = results.facts.get("model")
     if model is None:
@@ -220,15 +282,100 @@ def find_model(results: ReviewResults, folder: Path) -> Path:
     return path
 
 
-def split_by_root(results: ReviewResults) -> list[tuple[Path, Frame]]:
-    """Return the calls of each folder of recordings."""
-    parts = []
-    for root in sorted(set(results.roots.values())):
-        names = [name for name, folder in results.roots.items() if folder == root]
-        events = results.events.filter(pl.col("recording").is_in(names))
-        if len(events) > 0:
-            parts.append((root, events))
+def _find_encoder(review: Path, results: ReviewResults, similar: Model | None) -> str:
+    """Return the encoder of the model, or of the vectors that were reviewed."""
+    if similar is not None:
+        return similar.encoder
+    try:
+        name = str(results.facts.get("encoder"))
+        find_joined_encoder(name)  # a study may have given it another title
+    except OptionError:
+        raise OptionError(
+            f"encoder: {review} is a review without a model, so its encoder is not known; add "
+            "--encoder NAME, such as --encoder mfcc (callshot encoders shows all names)"
+        ) from None
+    return name
+
+
+def _choose_options(
+    results: ReviewResults, options: LearningOptions, similar: Model | None
+) -> LearningOptions:
+    """Return how calls are read: as the user says, else as those that were reviewed.
+
+    What nobody confirmed may be a call, so windows without calls are not known.
+    """
+    if options.background == AUTO:
+        options = replace(options, background=NONE)
+    if similar is not None:
+        return options.on_top_of(similar.settings)
+    facts = results.facts
+    channel = options.channel or facts.get("channel")
+    rate_hz = options.source_rate_hz or facts.get("source_rate_hz")
+    return replace(options, channel=channel, source_rate_hz=rate_hz)
+
+
+@contextmanager
+def _write_calls(results: ReviewResults) -> Iterator[list[tuple[Path, Path]]]:
+    """Write the calls of each folder of recordings to a table for a while, with the folder.
+
+    The review may be on a disk that cannot be written.
+    """
     missing = set(results.events["recording"]) - results.roots.keys()
     if missing:
         raise InputError(f"{min(missing)}: the folder of this recording is not known")
-    return parts
+    by_root: dict[Path, list[Any]] = {}
+    for row in results.events.select(PLACE).iter_rows():
+        by_root.setdefault(results.roots[row[0]], []).append(row)
+    with TemporaryDirectory(prefix="callshot-") as folder:
+        parts = []
+        for number, root in enumerate(sorted(by_root)):
+            name = CONFIRMED if number == 0 else f"{number + 1}-{CONFIRMED}"
+            table = Path(folder) / name
+            write_atomic(table, format_csv([PLACE, *by_root[root]]))
+            parts.append((root, table))
+        yield parts
+
+
+def _name_review(result: LearningResult, review: Path, table: Path) -> LearningResult:
+    """Return a model of the calls of a review, with the review as their source."""
+    journal = (review / JOURNAL).absolute()
+    provenance = result.model.provenance
+    inputs = [
+        (role, journal.as_posix(), sha256_file(journal))
+        if file == table.as_posix()
+        else (role, file, checksum)
+        for role, file, checksum in provenance.inputs
+    ]
+    provenance = replace(provenance, inputs=tuple(sorted(inputs)))
+    rejects = [
+        replace(reject, file=str(review)) if reject.file == str(table) else reject
+        for reject in result.rejects
+    ]
+    model = replace(result.model, provenance=provenance)
+    return replace(result, model=model, rejects=rejects)
+
+
+def verify_review(folder: Path) -> Iterator[Finding]:
+    """Yield the state of each file of a review; hidden files are left out."""
+    path = folder / JOURNAL
+    try:
+        notes = [note.removeprefix(f"{path}: ") for note in read_review(folder).notes]
+        state = "unverified" if notes else "ok"
+        yield Finding(path, state, *notes)
+    except InputError as error:
+        yield Finding(path, "damaged", str(error).removeprefix(f"{path}: "))
+    for path in sorted(folder.rglob("*")):
+        if not path.is_file() or path.name.startswith(".") or path.name == JOURNAL:
+            continue
+        if path.name.startswith(TORN):
+            yield Finding(path, "quarantined")
+            continue
+        if path.name in (VECTORS, VECTOR_FACTS):
+            is_same = read_vector_facts(path.parent) is not None
+        elif path.name == ADDRESS:
+            is_same = read_address(path.parent)[0] is not None
+        else:
+            yield Finding(path, "not from callshot")
+            continue
+        again = "remove it: the next review makes it again"
+        yield Finding(path, "ok") if is_same else Finding(path, "damaged", again)

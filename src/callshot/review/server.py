@@ -4,13 +4,17 @@ Port and token are kept in `address.json`, which only its owner may read.
 """
 
 import getpass
+import json
 import logging
+import os
+import re
+import secrets
 import socket
 import sys
 import uuid
 import webbrowser
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Timer
@@ -19,49 +23,45 @@ from typing import TYPE_CHECKING
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.files import (
     LockBusy,
+    atomic_path,
     check_own_folder,
     error_reason,
     hold_lock,
     make_folder,
+    sha256_text,
 )
-from callshot.review.journal import JOURNAL, open_journal
+from callshot.review.items import find_checksum
+from callshot.review.journal import open_journal
 from callshot.review.session import Review
-from callshot.review.session_facts import describe_learning
 from callshot.review.sources import SourceOptions, open_source
 
 if TYPE_CHECKING:
     from callshot.review.web_safety import Access
-import json
-import os
-import re
-import secrets
-
-from callshot.files import atomic_path, sha256_text
 
 ADDRESS = "address.json"
+REVIEW_FOLDER = "review"
+LOCK = ".lock"
+LOOPBACK = "127.0.0.1"
+FIRST_PORT = 8420
+PORTS = 20  # that are tried before any free one
+EXTRA = "callshot review needs starlette and uvicorn: pip install 'callshot[review]'"
 
 
 def read_address(folder: Path) -> tuple[int | None, str]:
     """Return the port and the token of the last time, so that open pages go on; or a new token."""
     try:
         with (folder / ADDRESS).open("rb") as stream:
-            if not _is_private(os.fstat(stream.fileno())):
-                return None, secrets.token_urlsafe(32)
+            is_private = _is_private(os.fstat(stream.fileno()))
             content = json.load(stream)
         port = content["port"]
         token = content["token"]
-        is_same = content["sha256"] == _hash_address(port, token)
-        if is_same and re.fullmatch(r"[\w-]{43}", token) and type(port) is int:
+        is_same = content["sha256"] == sha256_text(f"{port} {token}")
+        is_token = re.fullmatch(r"[\w-]{43}", token) is not None
+        if is_private and is_same and is_token and type(port) is int:
             return port, token
     except (OSError, ValueError, LookupError, TypeError):
         pass
     return None, secrets.token_urlsafe(32)
-
-
-def has_address(folder: Path) -> bool:
-    """Return whether a folder has the address of the last time."""
-    port, _ = read_address(folder)
-    return port is not None
 
 
 def _is_private(status: os.stat_result) -> bool:
@@ -73,23 +73,11 @@ def _is_private(status: os.stat_result) -> bool:
 
 def write_address(folder: Path, port: int, token: str) -> None:
     """Keep the port and the token in a file that only its owner may read."""
+    checksum = sha256_text(f"{port} {token}")
     with atomic_path(folder / ADDRESS) as temporary:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as stream:
-            checksum = _hash_address(port, token)
             json.dump({"port": port, "token": token, "sha256": checksum}, stream)
-
-
-def _hash_address(port: int, token: str) -> str:
-    return sha256_text(f"{port} {token}")
-
-
-REVIEW_FOLDER = "review"
-LOCK = ".lock"
-LOOPBACK = "127.0.0.1"
-FIRST_PORT = 8420
-PORTS = 20  # that are tried before any free one
-EXTRA = "callshot review needs starlette and uvicorn: pip install 'callshot[review]'"
 
 
 @dataclass(frozen=True)
@@ -113,39 +101,39 @@ def open_review(
     path: Path, sources: SourceOptions, options: ServerOptions, out: Path | None = None
 ) -> Iterator[Review]:
     """Open what is to be reviewed and its journal; one process at a time has it."""
-    folder = out or default_folder(path)
+    beside = path.parent if path.is_file() else path
+    folder = out or beside / REVIEW_FOLDER
     check_own_folder(folder, is_review=True)
     source = open_source(path, sources)
     make_folder(folder)
+    checksum = find_checksum(source.items)
     facts = {
         **source.facts,
         "kind": source.kind,
         "items": len(source.items),
-        "checksum": source.items.checksum(),
+        "checksum": checksum,
         "id": str(uuid.uuid4()),  # of a new journal
     }
     try:
-        with hold_lock(folder / LOCK, timeout_s=0):
-            journal = open_journal(folder, facts)
-            try:
-                _check_facts(folder, journal.facts(), facts)
-                reviewer = options.reviewer or _user_name()
-                review = Review(source, journal, reviewer=reviewer, blind=options.blind)
-                try:
-                    yield review
-                finally:
-                    review.close()
-            finally:
-                journal.close()
+        with (
+            hold_lock(folder / LOCK, timeout_s=0),
+            closing(open_journal(folder, facts)) as journal,
+        ):
+            saved = journal.content.facts
+            if saved.get("checksum") != checksum:
+                raise InputError(
+                    f"{journal.path}: a review of other detections, of {saved.get('source')}; "
+                    "choose another folder (--out); callshot convert and learn --add still take "
+                    "this one"
+                )
+            reviewer = options.reviewer or _user_name()
+            review = Review(source, journal, reviewer=reviewer, blind=options.blind)
+            with closing(review):
+                yield review
     except LockBusy:
         raise OutputError(
             f"{folder}: another callshot review has it open; use its page, or stop it first"
         ) from None
-
-
-def default_folder(path: Path) -> Path:
-    """Return where a review goes by default: beside the table, or in the folder."""
-    return (path.parent if path.is_file() else path) / REVIEW_FOLDER
 
 
 def _user_name() -> str:
@@ -153,18 +141,6 @@ def _user_name() -> str:
         return getpass.getuser() or "reviewer"
     except (OSError, KeyError):
         return "reviewer"
-
-
-def _check_facts(
-    folder: Path, saved: Mapping[str, object], facts: Mapping[str, object]
-) -> None:
-    """Raise InputError if a journal is about other items."""
-    if saved.get("checksum") == facts["checksum"]:
-        return
-    raise InputError(
-        f"{folder / JOURNAL}: a review of other detections, of {saved.get('source')}; choose "
-        "another folder (--out); callshot convert and learn --add still take this one"
-    )
 
 
 def serve_review(
@@ -191,12 +167,14 @@ def serve_review(
             write_address(folder, port, token)
             access = Access(token, options.host or LOOPBACK, port, review.reviewer)
             _announce(access, options, print_line)
-            _print_notes(review, print_line)
+            for note in review.journal.notes:
+                print_line(f"note: {note}")
+            sys.stdout.flush()
             try:
                 _run(review, access, listener)
             finally:  # after Ctrl-C too
                 print_line(f"stopped; all decisions are in {folder}")
-                print_line(f"next: {describe_learning(review)}")
+                print_line(f"next: {review.describe_learning()}")
 
 
 def _run(review: Review, access: "Access", listener: socket.socket) -> None:
@@ -243,13 +221,6 @@ def _announce(
     sys.stdout.flush()
     if options.browser:
         Timer(0.3, webbrowser.open, [f"{address}?code={access.make_code()}"]).start()
-
-
-def _print_notes(review: Review, print_line: Callable[[str], None]) -> None:
-    """Print what was repaired."""
-    for note in review.journal.notes:
-        print_line(f"note: {note}")
-    sys.stdout.flush()
 
 
 def listen(options: ServerOptions, earlier_port: int | None = None) -> socket.socket:

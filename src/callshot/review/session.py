@@ -1,53 +1,100 @@
 """A review that is open: items, the journal of decisions on them, and what follows from both.
 
-Methods may be called from several threads; one of them at a time reads or changes decisions.
+Methods that answer the page return what it gets as JSON. They may be called from several threads;
+one of them at a time reads or changes decisions.
 """
 
-import math
+import shlex
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from callshot.errors import RequestError
+from callshot.errors import CallshotError, RequestError, suggest_name
 from callshot.records import IntArray
-from callshot.review.decisions import LABEL, REDO, UNDO, Decisions
-from callshot.review.estimates import count_status
-from callshot.review.journal import Journal
-from callshot.review.journal_lines import Entry, NewEntry
-from callshot.review.orders import (
-    QueueFilter,
-    draw_sample,
-    order_items,
-    select_items,
-)
-from callshot.review.requests import (
+from callshot.review.decisions import (
+    DECIDED,
+    LABEL,
+    SKIPPED,
+    UNDECIDED,
+    Decisions,
     check_decision,
     check_same,
     check_settlement,
     check_undo,
-    finite,
+    make_row,
 )
-from callshot.review.score_worker import ScoreWorker
-from callshot.review.shot_curve import CurveWorker
+from callshot.review.estimates import (
+    CurveWorker,
+    estimate_precision,
+    measure_agreement,
+)
+from callshot.review.items import (
+    NEED_SCORES,
+    ORDERS,
+    PLACE,
+    SCORES,
+    draw_sample,
+    order_items,
+    replace_scores,
+    select_items,
+)
+from callshot.review.journal import Journal, Row
+from callshot.review.scores import Scores, ScoreWorker
+from callshot.review.sound import FULL_SCALE, Clip, Picture, make_levels
 from callshot.review.sources import Source
+from callshot.spans import Spans
+from callshot.version import __version__
 
 if TYPE_CHECKING:
-    from callshot.review.score_worker import Scores
+    from callshot.detection.model import Model
 
 SEED = 0
 MAX_ITEMS = 200
 MAX_CONTEXT_S = 60.0
-LONGEST_LABEL = 200
+MAX_LABEL_LENGTH = 200
+MAX_EXAMPLE_CLASSES = 2
+MAX_EXAMPLES = 4
 BLIND = (
     "what other reviewers decided is hidden: start the review without --blind to see it"
 )
+STATES = {"undecided": UNDECIDED, "decided": DECIDED, "skipped": SKIPPED}
+KEYS = "123456789"
+# What suits calls of some pitch: spectrogram settings, and the speed of the sound.
+PRESETS: dict[str, dict[str, Any]] = {
+    "infrasound": {"window_s": 0.5, "max_hz": 250.0, "speed": 8.0},
+    "audible": {"window_s": 0.032, "max_hz": 12000.0, "speed": 1.0},
+    "ultrasound": {"window_s": 0.004, "max_hz": 125000.0, "speed": 0.125},
+}
+COMMON = {"min_hz": 0.0, "scale": "linear", "colours": "viridis", "range_db": 60.0}
+INFRASOUND_RATE_HZ = 4000.0  # recordings up to this rate have been made for low calls
+ULTRASOUND_RATE_HZ = 96000.0
+LEVEL_ITEMS = 5  # from which the quietest colour is chosen
+LEVEL_QUANTILE = 0.3
+MAX_LEVEL_S = 10.0
+FLOOR_DB = -100.0
+FLOOR_STEP_DB = 5.0
 
 Answer = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Sound:
+    """A span that can be heard and seen.
+
+    key   changes when its samples do
+    read  returns the samples, with some seconds more on both sides where there are any
+    """
+
+    key: tuple[Any, ...]
+    start_s: float
+    end_s: float
+    read: Callable[[float], Clip]
 
 
 class Review:
@@ -57,28 +104,20 @@ class Review:
         self, source: Source, journal: Journal, *, reviewer: str, blind: bool = False
     ) -> None:
         self.source = source
-        self.items = source.items
         self.journal = journal
         self.reviewer = reviewer
         self.blind = blind
         self.lock = RLock()
         self.score_version = 0
-        self.sample = draw_sample(self.items, SEED)
-        self.decisions = Decisions(self.items)
-        self.id = str(journal.facts().get("id"))
-        self._orders: dict[tuple[str, int, int], IntArray] = {}
-        self._once: dict[str, Any] = {}
-        self.decisions.apply_all(journal.entries(), journal.path)
+        self.sample = draw_sample(source.items, SEED)
+        self.decisions = Decisions(source.items)
+        self.decisions.apply_all(journal.content.entries, journal.path)
         self.curves = CurveWorker()
-        self.worker = self._start_worker()
-
-    def _start_worker(self) -> ScoreWorker | None:
-        """Open scores beside the review, where there are any."""
-        load = self.source.load_scores
-        if load is None:
-            return None
-        load_here = partial(load, self.journal.path.parent)
-        return ScoreWorker(load_here, self._update_scores)
+        self._orders: dict[tuple[str, int, int], IntArray] = {}
+        self.worker: ScoreWorker | None = None
+        if source.load_scores is not None:
+            load = partial(source.load_scores, journal.path.parent)
+            self.worker = ScoreWorker(load, self._update_scores)
 
     def close(self) -> None:
         """Stop what runs beside the review."""
@@ -87,19 +126,24 @@ class Review:
         self.curves.wait()
 
     @property
+    def items(self) -> Spans:
+        """All items, with the latest scores."""
+        return self.decisions.items
+
+    @property
     def seq(self) -> int:
         """The number of the latest row of the journal."""
         return self.decisions.seq
 
     @property
-    def can_refresh(self) -> bool:
-        """Whether scores follow the decisions."""
-        return self.scores is not None
-
-    @property
-    def scores(self) -> "Scores | None":
+    def scores(self) -> Scores | None:
         """What new scores are computed from, None if there is nothing."""
         return None if self.worker is None else self.worker.scores
+
+    @property
+    def model(self) -> "Model | None":
+        """The model that scores are computed by."""
+        return None if self.scores is None else self.scores.model
 
     @property
     def why_no_scores(self) -> str:
@@ -113,73 +157,177 @@ class Review:
         if self.blind and whose != reviewer:
             raise RequestError(BLIND, 409)
 
+    # Scores
+
     def list_confirmed(self, reviewer: str | None = None) -> dict[str, list[int]]:
         """Return the items of the source that were confirmed, by label; no parts of others.
 
         In a blind review a reviewer sees only what this reviewer confirmed.
         """
         with self.lock:
-            confirmed: dict[str, list[int]] = {}
-            verdicts = self.decisions.verdicts
+            decisions = self.decisions
+            verdicts: Mapping[int, Answer | None] = decisions.verdicts
             if self.blind and reviewer is not None:
-                verdicts = self.decisions.list_verdicts(reviewer)
+                verdicts = {
+                    item: decisions.find_verdict(item, reviewer)
+                    for item in decisions.touched
+                }
+            confirmed: dict[str, list[int]] = {}
             for item, verdict in verdicts.items():
-                if verdict.call_label is not None and item < self.items.original_count:
-                    confirmed.setdefault(verdict.call_label, []).append(item)
+                label = None if verdict is None else verdict["label"]
+                if label is not None and item < decisions.source_count:
+                    confirmed.setdefault(label, []).append(item)
             return confirmed
 
-    def _update_scores(self, scores: "Scores") -> None:
+    def _update_scores(self, scores: Scores) -> None:
         """Compute scores by the confirmed calls, and show them if they changed."""
         if not scores.update(self.list_confirmed()):
             return
-        items = self.items
-        ranking = scores.rank(list(items.labels), items.label[: items.original_count])
+        ranking = scores.rank(self.source.items.frame["label"], self.decisions.labels)
         with self.lock:
-            items.take(ranking)
+            self.decisions.items = replace_scores(self.items, ranking)
             self.score_version += 1
 
     def refresh(self) -> Answer:
         """Wait until the scores are those by the decisions as they are now."""
         if self.worker is None or self.scores is None:
             raise RequestError(f"no new scores: {self.why_no_scores}", 409)
-        before = self.items.score
+        before = self.items.frame["score"]
         begin_s = time.perf_counter()
         self.worker.wait(self.worker.ask())
         took_s = time.perf_counter() - begin_s
         with self.lock:
-            shared = min(len(before), len(self.items))
-            changed = before[:shared] != self.items.score[:shared]
+            after = self.items.frame["score"].head(len(before))
             return {
                 "seq": self.seq,
                 "took_s": took_s,
-                "items_changed": int(changed.sum()),
+                "items_changed": int(before.ne_missing(after).sum()),
                 "score_version": self.score_version,
             }
 
-    def curve(self) -> Answer:
-        """Return the k-shot curve of the labels collected so far, or why there is none."""
-        scores = self.scores
-        if scores is None:
-            return {"why": self.why_no_scores or "there are no vectors"}
-        recording = self.items.recording[: self.items.original_count]
-        return self.curves.get(self.list_confirmed(), recording, scores.vectors)
+    # What the page shows
 
-    def once(self, name: str, make: Callable[[], Any]) -> Any:
-        """Return what is computed when it is first asked for."""
-        if name not in self._once:
-            self._once[name] = make()
-        return self._once[name]
+    def describe_session(self, reviewer: str) -> Answer:
+        """Return everything about a session that the page needs once."""
+        presets, preset = self._presets
+        with self.lock:
+            frame = self.items.frame
+            source = self.source
+            scores = frame["score"].drop_nulls()
+            reviewers = [] if self.blind else self.decisions.reviewers
+            recordings = frame.group_by("recording").len("count").sort("recording")
+            return {
+                "title": source.title,
+                "kind": source.kind,
+                "review_id": str(self.journal.content.facts.get("id")),
+                "reviewer": reviewer,
+                "reviewers": sorted({*reviewers, reviewer}),
+                "blind": self.blind,
+                "version": __version__,
+                "labels": self.list_labels(),
+                "orders": self._describe_orders(has_scores=len(scores) > 0),
+                "total": int(self.decisions.is_active.sum()),
+                "recordings": [
+                    {
+                        "path": name,
+                        "duration_s": source.durations_s.get(name),
+                        "count": count,
+                    }
+                    for name, count in recordings.iter_rows()
+                ],
+                "score_range": [scores.min(), scores.max()] if len(scores) else None,
+                "has_clock": frame["hour"].is_not_null().any(),
+                "can_refresh": self.scores is not None,
+                "why_no_refresh": self.why_no_scores or None,
+                "presets": presets,
+                "preset": preset,
+                "max_context_s": MAX_CONTEXT_S,
+                "learn_command": self.describe_learning(),
+                "seq": self.seq,
+                "score_version": self.score_version,
+            }
+
+    def describe_learning(self) -> str:
+        """Return the command that makes a model with the confirmed calls."""
+        folder = shlex.quote(str(self.journal.path.parent))
+        facts = self.source.facts
+        if facts.get("model") is not None:
+            return f"callshot learn --add {folder} --out better.npz"
+        encoder = "" if facts.get("encoder") else " --encoder NAME"
+        return f"callshot learn {folder}{encoder} --out calls.npz"
+
+    def list_labels(self) -> list[Answer]:
+        """Return all labels with their number of items and the key for each."""
+        counts = dict(self.source.items.frame["label"].value_counts().iter_rows())
+        labels = []
+        for number, name in enumerate(self.decisions.labels):
+            key = KEYS[number] if number < len(KEYS) else None
+            labels.append({"name": name, "key": key, "count": counts.get(name, 0)})
+        return labels
+
+    def _describe_orders(self, *, has_scores: bool) -> list[Answer]:
+        orders = []
+        for name, title in ORDERS.items():
+            available = has_scores or name not in NEED_SCORES
+            why = self.source.why_no_scores or "there are no scores"
+            order = {"name": name, "title": title, "available": available}
+            orders.append({**order, "why": None if available else why})
+        return orders
+
+    @cached_property
+    def _presets(self) -> tuple[dict[str, Answer], str]:
+        """The presets, their quietest colour at the noise of some items, and which suits."""
+        rates_hz = []
+        clips = []
+        for row in self.source.items.frame[self.sample[:LEVEL_ITEMS]].iter_rows(
+            named=True
+        ):
+            end_s = min(row["end_s"], row["start_s"] + MAX_LEVEL_S)
+            files = self.source.files
+            try:
+                rates_hz.append(files.describe(row["recording"]).rate_hz)
+                clips.append(files.read(row["recording"], row["start_s"], end_s))
+            except CallshotError:
+                continue
+        name = "audible"
+        if rates_hz and max(rates_hz) <= INFRASOUND_RATE_HZ:
+            name = "infrasound"
+        elif rates_hz and max(rates_hz) >= ULTRASOUND_RATE_HZ:
+            name = "ultrasound"
+        presets = {}
+        for key, settings in PRESETS.items():
+            picture = Picture(100, 64, settings["window_s"], 0.0, settings["max_hz"])
+            floor_db = _find_floor(clips, picture)
+            presets[key] = {**COMMON, **settings, "floor_db": floor_db}
+        return presets, name
 
     def list_queue(
-        self, reviewer: str, order: str, filters: QueueFilter, offset: int, limit: int
+        self,
+        reviewer: str,
+        order: str,
+        offset: int,
+        limit: int,
+        *,
+        state: str = "undecided",
+        whose: str | None = None,
+        **filters: Any,
     ) -> Answer:
-        """Return the numbers of items in an order, those that a filter shows."""
-        if filters.reviewer is not None:
-            self.check_visible(reviewer, filters.reviewer)
+        """Return the numbers of items in an order: of a state, decided by somebody, or filtered."""
+        if whose is not None:
+            self.check_visible(reviewer, whose)
         with self.lock:
-            keep = select_items(filters, self.items, self.decisions, reviewer)
-            if self.blind and filters.state == "conflict":
-                keep[:] = False
+            decisions = self.decisions
+            keep = decisions.is_active & select_items(self.items, **filters)
+            if state in STATES:
+                keep &= decisions.get_status(reviewer) == STATES[state]
+            elif state == "conflict":
+                conflicts = [] if self.blind else sorted(decisions.conflicts)
+                keep &= np.isin(np.arange(len(keep)), conflicts)
+            elif state != "all":
+                states = (*STATES, "conflict", "all")
+                raise RequestError(f"state: {state}: {suggest_name(state, states)}")
+            if whose is not None:
+                keep &= decisions.get_status(whose) != UNDECIDED
             ordered = self._order(order)
             ids = ordered[keep[ordered]]
             return {
@@ -192,89 +340,47 @@ class Review:
 
     def _order(self, name: str) -> IntArray:
         """Return all items in an order, which is kept until scores or items change."""
-        key = (name, self.score_version, len(self.items))
-        if key not in self._orders:
-            limits = self.source.thresholds
-            thresholds = [limits.get(label, math.nan) for label in self.items.labels]
-            orders = {
-                earlier: order
-                for earlier, order in self._orders.items()
-                if earlier[1:] == key[1:]
-            }
-            orders[key] = order_items(
-                name, self.items, np.array(thresholds), self.sample
-            )
-            self._orders = orders
-        return self._orders[key]
+        version = (self.score_version, len(self.items))
+        if (name, *version) not in self._orders:
+            orders = self._orders.items()
+            self._orders = {key: order for key, order in orders if key[1:] == version}
+            thresholds = self.source.thresholds
+            order = order_items(name, self.items, thresholds, self.sample)
+            self._orders[name, *version] = order
+        return self._orders[name, *version]
 
     def describe_items(self, ids: Sequence[int], reviewer: str) -> list[Answer]:
         """Return what is known of some items; those that are gone are left out."""
         with self.lock:
-            items = [item for item in ids if self._is_active(item)]
+            items = [item for item in ids if self._has_item(item)]
             return [self._describe_item(item, reviewer) for item in items]
 
-    def _is_active(self, item: int) -> bool:
-        return 0 <= item < len(self.items) and bool(self.items.is_active[item])
+    def _has_item(self, item: int) -> bool:
+        return 0 <= item < len(self.items) and item not in self.decisions.gone
 
     def check_item(self, item: int) -> int:
         """Return the number of an item; raise RequestError if there is none."""
-        if not self._is_active(item):
+        if not self._has_item(item):
             raise RequestError(f"item {item}: there is none with this number", 404)
         return item
 
     def _describe_item(self, item: int, reviewer: str) -> Answer:
-        items = self.items
-        row = items.describe(item)
-        start_s, end_s = self.find_span(item, reviewer)
-        parent = int(items.parent[item])
+        """Return an item, and what was said of it: of others nothing if the review is blind."""
+        decisions = self.decisions
+        row = self.items.frame.row(item, named=True)
+        start_s, end_s = decisions.find_span(item, reviewer)
+        others = [] if self.blind else decisions.find_all(item)
         return {
+            **{name: row[name] for name in (*PLACE, *SCORES, "clock", "parent")},
             "id": item,
-            "recording": row["recording"],
             "start_s": start_s,
             "end_s": end_s,
-            "label": row["label"],
-            "clock": items.clock[items.row[item]],
             "recording_duration_s": self.source.durations_s.get(row["recording"]),
             "original": {name: row[name] for name in ("start_s", "end_s", "label")},
-            "parent": None if parent < 0 else parent,
-            **self._describe_scores(item),
-            **self._describe_decisions(item, reviewer),
+            "decision": decisions.find(item, reviewer),
+            "others": [one for one in others if one["reviewer"] != reviewer],
+            "settled": None if self.blind else decisions.find_settled(item),
         }
-
-    def _describe_scores(self, item: int) -> Answer:
-        items = self.items
-        return {
-            "score": finite(items.score[item]),
-            "distance": finite(items.distance[item]),
-            "runner_up": items.name(int(items.runner_up[item])),
-            "runner_up_score": finite(items.runner_up_score[item]),
-        }
-
-    def _describe_decisions(self, item: int, reviewer: str) -> Answer:
-        """Return what this reviewer said of an item, and what others did unless it is blind."""
-        decision = self.decisions.find(item, reviewer)
-        answer: Answer = {"decision": None, "others": [], "settled": None}
-        if decision is not None:
-            answer["decision"] = decision.to_json()
-        if self.blind:
-            return answer
-        everybody = self.decisions.find_all(item)
-        answer["others"] = [
-            decision.to_json()
-            for decision in everybody
-            if decision.reviewer != reviewer
-        ]
-        settled = self.decisions.find_settled(item)
-        if settled is not None:
-            answer["settled"] = settled.to_json()
-        return answer
-
-    def find_span(self, item: int, reviewer: str) -> tuple[float, float]:
-        """Return the span of an item as a reviewer sees it."""
-        decision = self.decisions.find(item, reviewer)
-        if decision is None or decision.start_s is None or decision.end_s is None:
-            return float(self.items.start_s[item]), float(self.items.end_s[item])
-        return decision.start_s, decision.end_s
 
     def list_changes(self, after: int) -> Answer:
         """Return what changed after a row of the journal."""
@@ -290,31 +396,102 @@ class Review:
                 "score_version": self.score_version,
             }
 
-    def decide(self, reviewer: str, requests: Sequence[Any]) -> Answer:
-        """Save decisions, all of them or none."""
-        if not requests:
-            raise RequestError("decisions: expected one or more")
+    def describe_progress(self, reviewer: str) -> Answer:
+        """Return what the decisions amount to."""
         with self.lock:
-            entries = [self._check(request, reviewer) for request in requests]
-            touched = {entry.body["item"] for entry in entries}
-            touched |= self._save(entries, reviewer)
-            touched |= self._parts_of(touched)
+            counts = self.count_progress(reviewer)
+            reviewers = []
+            for name in self.decisions.reviewers:
+                of_name = self.count_progress(name)
+                decided = of_name["done"] + of_name["skipped"]
+                reviewers.append({"name": name, "decisions": decided})
+            # A blind reviewer learns how far others agree after the last item: each step of it
+            # would show what others said.
+            agreement = {"pairs": 0, "agreed": 0, "kappa": None, "conflicts": []}
+            if not self.blind:
+                agreement["conflicts"] = sorted(self.decisions.conflicts)
+            if not self.blind or counts["undecided"] == 0:
+                agreement |= measure_agreement(self.decisions)
             return {
-                **self._describe_change(touched, reviewer),
-                "saved": [entry.uuid for entry in entries],
+                **counts,
+                "reviewers": reviewers,
+                "classes": self._describe_classes(),
+                "agreement": agreement,
+                "curve": self._describe_curve(),
+                "seq": self.seq,
+                "score_version": self.score_version,
             }
 
-    def undo(self, reviewer: str, request: Mapping[str, Any], action: str) -> Answer:
-        """Take back the latest batches of a reviewer, or bring back what was taken last."""
-        entry = check_undo(request, action)
+    def count_progress(self, reviewer: str) -> dict[str, int]:
+        """Return how many items a reviewer decided, skipped, and has left."""
+        status = self.decisions.get_status(reviewer)[self.decisions.is_active]
+        undecided, decided, skipped = np.bincount(status, minlength=3).tolist()
+        return {
+            "done": decided,
+            "total": len(status),
+            "undecided": undecided,
+            "skipped": skipped,
+        }
+
+    def _describe_classes(self) -> list[Answer]:
+        """Return precision and examples of each label."""
+        added = [verdict["label"] for verdict in self.decisions.verdicts.values()]
+        examples = [] if self.model is None else self.model.examples["label"]
+        sampled = self.source.items.frame["label"].gather(self.sample)
+        classes = []
+        for label in self.decisions.labels:
+            order = self.sample[(sampled == label).fill_null(value=False).to_numpy()]
+            classes.append(
+                {
+                    **estimate_precision(order, label, self.decisions),
+                    "label": label,
+                    "threshold": self.source.thresholds.get(label),
+                    "examples": examples.count(label),
+                    "added": added.count(label),
+                }
+            )
+        return classes
+
+    def _describe_curve(self) -> Answer:
+        """Return the k-shot curve of the labels collected so far, or why there is none."""
+        scores = self.scores
+        if scores is None:
+            return {"why": self.why_no_scores or "there are no vectors"}
+        return self.curves.get(self.list_confirmed(), self._recording, scores.vectors)
+
+    @cached_property
+    def _recording(self) -> IntArray:
+        """The number of the recording of each item of the source."""
+        return np.unique(self.source.items["recording"], return_inverse=True)[1]
+
+    # What the page does
+
+    def decide(self, reviewer: str, request: Mapping[str, Any]) -> Answer:
+        """Save decisions, all of them or none."""
+        requests = request.get("decisions")
+        if not isinstance(requests, list) or not 1 <= len(requests) <= MAX_ITEMS:
+            raise RequestError(f"decisions: expected a list of 1 to {MAX_ITEMS}")
         with self.lock:
-            possible = {UNDO: self.decisions.can_undo, REDO: self.decisions.can_redo}
-            is_known = bool(self.journal.find([entry.uuid]))
-            nothing = not is_known and not possible[action](reviewer)
-            touched: set[int] = set()
-            if not nothing:
-                touched = self._save([entry], reviewer)
-            gone = [item for item in sorted(touched) if not self.items.is_active[item]]
+            find_duration_s = self.source.durations_s.get
+            rows = [
+                check_decision(one, self.decisions, reviewer, find_duration_s)
+                for one in requests
+            ]
+            touched = {row["body"]["item"] for row in rows}
+            touched |= self._save(rows, reviewer)
+            is_part = self.items.frame["parent"].is_in(list(touched))
+            touched |= set(is_part.fill_null(value=False).arg_true())
+            answer = self._describe_change(touched, reviewer)
+            return {**answer, "saved": [row["uuid"] for row in rows]}
+
+    def undo(self, action: str, reviewer: str, request: Mapping[str, Any]) -> Answer:
+        """Take back the latest batches of a reviewer, or bring back what was taken last."""
+        row = check_undo(request, action)
+        with self.lock:
+            is_known = bool(self.journal.find([row["uuid"]]))
+            nothing = not is_known and not self.decisions.can_change(action, reviewer)
+            touched = set() if nothing else self._save([row], reviewer)
+            gone = sorted(touched & self.decisions.gone)
             answer = self._describe_change(touched, reviewer)
             return {**answer, "gone": gone, "nothing": nothing}
 
@@ -322,76 +499,180 @@ class Review:
         """Settle a conflict: a label, or None for no call of these labels."""
         self.check_visible(reviewer, None)
         with self.lock:
-            entry = check_settlement(request, self.items)
-            self._save([entry], reviewer)
-            return self._describe_change({entry.body["item"]}, reviewer)
+            row = check_settlement(request, self.decisions)
+            self._save([row], reviewer)
+            return self._describe_change({row["body"]["item"]}, reviewer)
 
-    def add_label(self, reviewer: str, name: Any) -> None:
+    def add_label(self, reviewer: str, request: Mapping[str, Any]) -> Answer:
         """Add a label, unless there is one of this name."""
-        if not isinstance(name, str) or not 0 < len(name.strip()) <= LONGEST_LABEL:
-            raise RequestError(f"name: expected a text of 1 to {LONGEST_LABEL} letters")
-        name = name.strip()
+        name = request.get("name")
+        name = name.strip() if isinstance(name, str) else ""
+        if not 0 < len(name) <= MAX_LABEL_LENGTH:
+            raise RequestError(
+                f"name: expected a text of 1 to {MAX_LABEL_LENGTH} letters"
+            )
         if not name.isprintable():
             raise RequestError("name: expected a text without control characters")
         with self.lock:
-            if name not in self.items.labels:
-                entry = NewEntry(str(uuid.uuid4()), LABEL, {"label": name})
-                self._save([entry], reviewer)
+            if name not in self.decisions.labels:
+                row = make_row({"uuid": str(uuid.uuid4())}, LABEL, {"label": name})
+                self._save([row], reviewer)
+            return {"labels": self.list_labels(), "seq": self.seq}
 
-    def _check(self, request: Any, reviewer: str) -> NewEntry:
-        return check_decision(
-            request,
-            self.items,
-            self.source.durations_s,
-            lambda item: self.find_span(item, reviewer),
-        )
-
-    def _save(self, entries: Sequence[NewEntry], reviewer: str) -> set[int]:
+    def _save(self, rows: Sequence[Row], reviewer: str) -> set[int]:
         """Save the rows that are not saved yet; return the items that they changed."""
+        names = [row["uuid"] for row in rows]
+        if len(set(names)) < len(names):
+            raise RequestError("uuid: the same twice in one request")
+        earlier = self.journal.find(names)
+        for row in rows:
+            if row["uuid"] in earlier:
+                check_same(row, earlier[row["uuid"]], reviewer)
+        new = [row for row in rows if row["uuid"] not in earlier]
         touched: set[int] = set()
-        new = self._leave_out_known(entries, reviewer)
         if new:
-            for entry in self.journal.append(entries[0].uuid, reviewer, new):
+            for entry in self.journal.append(names[0], reviewer, new):
                 touched |= self.decisions.apply(entry)
             if self.worker is not None:
                 self.worker.ask()
         return touched
 
-    def _leave_out_known(
-        self, entries: Sequence[NewEntry], reviewer: str
-    ) -> list[NewEntry]:
-        """Return the rows that are not saved yet; raise RequestError if others have a uuid."""
-        names = [entry.uuid for entry in entries]
-        if len(set(names)) < len(names):
-            raise RequestError("uuid: the same twice in one request")
-        earlier: dict[str, Entry] = self.journal.find(names)
-        for entry in entries:
-            if entry.uuid in earlier:
-                check_same(entry, earlier[entry.uuid], reviewer)
-        return [entry for entry in entries if entry.uuid not in earlier]
-
-    def _parts_of(self, touched: set[int]) -> set[int]:
-        parts = np.flatnonzero(np.isin(self.items.parent, list(touched)))
-        return set(parts.tolist())
-
     def _describe_change(self, touched: set[int], reviewer: str) -> Answer:
-        active = [item for item in sorted(touched) if self.items.is_active[item]]
         return {
             "seq": self.seq,
-            "items": [self._describe_item(item, reviewer) for item in active],
+            "items": self.describe_items(sorted(touched), reviewer),
             "progress": self.count_progress(reviewer),
-            "changed_scores": self.can_refresh,
+            "changed_scores": self.scores is not None,
             "score_version": self.score_version,
         }
 
-    def count_progress(self, reviewer: str) -> dict[str, int]:
-        """Return how many items a reviewer decided, skipped, and has left."""
-        status = self.decisions.status(reviewer)
-        counts = count_status(status, self.items.is_active).tolist()
-        undecided, decided, skipped = counts
-        return {
-            "done": decided,
-            "total": sum(counts),
-            "undecided": undecided,
-            "skipped": skipped,
-        }
+    # Sounds, also of labelled calls to compare an item with: examples of the model, and confirmed
+    # calls. The number of an example is its row in the model; that of a confirmed call is its item,
+    # counted on from there.
+
+    def find_sound(
+        self, item: int, reviewer: str, before_s: float, after_s: float, **times_s: Any
+    ) -> Sound:
+        """Return the sound of an item, or of another span in its recording."""
+        start_s, end_s = self.decisions.find_span(self.check_item(item), reviewer)
+        start_s = times_s.get("start_s", start_s)
+        end_s = times_s.get("end_s", end_s)
+        if not 0 <= start_s < end_s:
+            raise RequestError("start_s, end_s: expected a span")
+        start_s = max(0.0, start_s - before_s)
+        end_s += after_s
+        name = self.items.frame["recording"][item]
+        files = self.source.files
+
+        def read(margin_s: float) -> Clip:
+            return files.read(name, start_s - margin_s, end_s + margin_s)
+
+        return Sound((files.stamp(name), start_s, end_s), start_s, end_s, read)
+
+    def find_example(self, number: int) -> Sound | int:
+        """Return the sound of an example that the model keeps, or the item that it is."""
+        model = self.model
+        first = 0 if model is None else len(model.examples)
+        if model is None or number >= first:
+            return self.check_item(number - first)
+        clip = make_example_clip(model, number)
+        if clip is None:
+            raise RequestError(
+                f"example {number}: the model does not keep its sound", 404
+            )
+        key = ("example", number)
+        return Sound(key, clip.start_s, clip.end_s, lambda margin_s: clip)
+
+    def list_examples(self, item: int, reviewer: str) -> list[Answer]:
+        """Return the nearest labelled calls of the two best classes of an item."""
+        scores = self.scores
+        row = int(self.items.frame["row"][item])
+        labels = [self.items.frame["label"][item]]  # where there are no vectors
+        if scores is not None:
+            labels = scores.find_best(row, MAX_EXAMPLE_CLASSES)
+        confirmed = self.list_confirmed(reviewer)
+        classes = []
+        for label in labels:
+            others = [other for other in confirmed.get(label, []) if other != row]
+            calls = self._describe_calls(row, others)
+            if scores is not None:
+                calls = [*self._describe_examples(row, label), *calls]
+                calls.sort(key=lambda call: call["distance"])
+            classes.append({"label": label, "examples": calls[:MAX_EXAMPLES]})
+        return classes
+
+    def _describe_examples(self, row: int, label: str) -> list[Answer]:
+        """Return the examples of a label whose sound the model keeps."""
+        model = self.model
+        if self.scores is None or model is None or model.clips is None:
+            return []
+        numbers = [
+            number
+            for number, name in enumerate(model.examples["label"])
+            if name == label and model.clips.samples[number] is not None
+        ]
+        distances = self.scores.measure(row, model.vectors[numbers]).tolist()
+        examples = model.examples.take(numbers).rows()
+        return [
+            _describe_call(number, span, span["path"], distance, confirmed=False)
+            for number, span, distance in zip(numbers, examples, distances, strict=True)
+        ]
+
+    def _describe_calls(self, row: int, others: list[int]) -> list[Answer]:
+        """Return confirmed calls, with their distances from an item if there are vectors."""
+        first = 0 if self.model is None else len(self.model.examples)
+        distances: list[float | None] = [None] * len(others)
+        if self.scores is not None:
+            vectors = self.scores.vectors[others]
+            distances = self.scores.measure(row, vectors).tolist()
+        calls = []
+        for other, distance in zip(others, distances, strict=True):
+            span = self.items.frame.row(other, named=True)
+            name = span["recording"]
+            verdict = self.decisions.verdicts.get(other)
+            if verdict is not None and verdict["start_s"] is not None:
+                span = verdict
+            number = first + other
+            calls.append(_describe_call(number, span, name, distance, confirmed=True))
+        return calls
+
+
+def _describe_call(
+    number: int,
+    span: Mapping[str, Any],
+    recording: str,
+    distance: float | None,
+    *,
+    confirmed: bool,
+) -> Answer:
+    return {
+        "example": number,
+        "recording": recording,
+        "start_s": span["start_s"],
+        "end_s": span["end_s"],
+        "distance": distance,
+        "confirmed": confirmed,
+    }
+
+
+def make_example_clip(model: "Model", number: int) -> Clip | None:
+    """Return the sound of an example at its real rate; of a long call its middle."""
+    samples = None if model.clips is None else model.clips.samples[number]
+    if model.clips is None or samples is None:
+        return None
+    speed = model.fingerprint.get("options", {}).get("speed", 1.0)
+    rate_hz = model.clips.rate_hz / float(speed)
+    signal = samples.astype(np.float32) / np.float32(FULL_SCALE)
+    example = model.examples.frame.row(number, named=True)
+    length_s = example["end_s"] - example["start_s"]
+    excess_s = max(0.0, length_s - len(signal) / rate_hz)
+    return Clip(signal, rate_hz, example["start_s"] + excess_s / 2)
+
+
+def _find_floor(clips: Sequence[Clip], picture: Picture) -> float:
+    """Return the level of the quieter part of some sounds, in steps of 5 dB."""
+    if not clips:
+        return FLOOR_DB
+    levels = [np.quantile(make_levels(one, picture), LEVEL_QUANTILE) for one in clips]
+    floor_db = float(np.median(levels)) // FLOOR_STEP_DB * FLOOR_STEP_DB
+    return float(np.clip(floor_db, -160.0, 0.0))

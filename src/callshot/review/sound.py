@@ -1,8 +1,20 @@
-"""Spans of recordings → signals, WAV files at any speed, and waveforms.
+"""Spans of recordings → signals, WAV files at any speed, waveforms, and spectrograms.
 
 A sound is played faster by giving its samples a higher rate in the header of the WAV file: so the
 pitch goes up, and calls that are too low for human ears become audible. The rate in the header is
 always one that browsers play, 8 to 96 kHz; the signal is resampled where that is needed.
+
+A spectrogram has exactly the pixels that are asked for:
+
+Columns   Column x of W stands for the time from start + x·d to start + (x + 1)·d, d = length / W.
+          It is the mean power of m frames, spread evenly over it: m = 1, or as many as are needed
+          so that frames are at most half a window apart (up to 16).
+Frames    n = window_s · rate samples around the middle, by a Hann window; silence beyond the
+          signal. Power is that of a sine: a sine at full scale has 0 dB.
+Rows      Row y of H, from the top, stands for a band of frequencies, linear or logarithmic. It is
+          the mean power of the bins inside the band, or between the two nearest bins if there are
+          none.
+Pixels    round(255 · (dB − floor_db) / range_db), from 0 to 255: a colour of the map.
 """
 
 import io
@@ -11,6 +23,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -18,24 +31,38 @@ from typing import Any
 import numpy as np
 import soundfile
 from numpy.typing import NDArray
+from scipy.fft import next_fast_len, rfft
 
 from callshot.corpus.audio import open_recording
 from callshot.corpus.audio_files import Signal
 from callshot.errors import InputError, RequestError
 from callshot.files import explain_unreadable, is_inside
-from callshot.records import Recording
+from callshot.records import FloatArray, Recording
 
 SPEEDS = (0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
-LOWEST_HZ = 8000  # that browsers play
-HIGHEST_HZ = 96000
-LONGEST_S = 600.0  # of a recording, in one answer
+MIN_PLAYED_HZ = 8000  # that browsers play
+MAX_PLAYED_HZ = 96000
+MAX_SPAN_S = 600.0  # of a recording, in one answer
 MAX_SAMPLES = 2**24
-LONGEST_PLAYED_S = 1800.0  # which slow sounds would exceed
+MAX_PLAYED_S = 1800.0  # which slow sounds would exceed
 FILTER_ORDER = 4
 FILTER_MARGIN_S = 1.0
-NARROWEST_BAND = 1e-5  # of the rate; narrower filters are not stable
+MIN_BAND = 1e-5  # of the rate; narrower filters are not stable
 FULL_SCALE = 32767
 GAINS_DB = (-60.0, 60.0)
+LINEAR = "linear"
+LOG = "log"
+MAPS = ("viridis", "magma", "cividis", "grey")
+COLOUR_FILE = Path(__file__).with_name("colour_maps.npz")
+MAX_PIXELS = 4096  # in each direction
+MAX_FRAMES = 16  # in a column
+MAX_POINTS = 2**21  # of spectra at once
+MIN_WINDOW = 8  # samples
+MAX_WINDOW = 2**17
+MIN_LOG_HZ = 1.0
+SILENCE = 1e-20  # power
+
+Pixels = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -108,7 +135,7 @@ class RecordingFiles:
             recording = reader.recording
             rate_hz = max(1, round(recording.rate_hz))
             start_s = max(0.0, start_s)
-            longest_s = min(LONGEST_S, MAX_SAMPLES / rate_hz)
+            longest_s = min(MAX_SPAN_S, MAX_SAMPLES / rate_hz)
             end_s = min(end_s, start_s + longest_s, recording.duration_s)
             end_s = max(end_s, start_s + 1 / rate_hz)
             signal = reader.read_decodable(
@@ -157,32 +184,26 @@ class SoundOptions:
 def make_wav(clip: Clip, options: SoundOptions) -> bytes:
     """Return a sound as it is to be played: 16 bit, one channel, at most half an hour."""
     clip = limit_played(clip, options.speed)
-    signal, rate_hz = _to_playable_rate(clip, options.speed)
+    signal = clip.signal
+    played_hz = clip.rate_hz * options.speed
+    target_hz = min(max(played_hz, MIN_PLAYED_HZ), MAX_PLAYED_HZ)
+    if target_hz != played_hz:
+        import soxr
+
+        signal = soxr.resample(signal, played_hz, target_hz, quality="HQ")
     scaled = signal * 10 ** (options.gain_db / 20) * FULL_SCALE
     samples = np.clip(np.round(scaled), -FULL_SCALE, FULL_SCALE).astype("<i2")
     buffer = io.BytesIO()
-    soundfile.write(buffer, samples, rate_hz, format="WAV", subtype="PCM_16")
+    soundfile.write(buffer, samples, round(target_hz), format="WAV", subtype="PCM_16")
     return buffer.getvalue()
 
 
 def limit_played(clip: Clip, speed: float) -> Clip:
     """Return the beginning of a clip that takes at most half an hour to play."""
-    longest_s = LONGEST_PLAYED_S * speed
+    longest_s = MAX_PLAYED_S * speed
     if clip.end_s - clip.start_s <= longest_s:
         return clip
     return clip.cut(clip.start_s, clip.start_s + longest_s)
-
-
-def _to_playable_rate(clip: Clip, speed: float) -> tuple[Signal, int]:
-    """Return the samples, and the rate at which they are played."""
-    played_hz = clip.rate_hz * speed
-    target_hz = min(max(played_hz, LOWEST_HZ), HIGHEST_HZ)
-    if target_hz == played_hz:
-        return clip.signal, round(played_hz)
-    import soxr
-
-    signal = soxr.resample(clip.signal, played_hz, target_hz, quality="HQ")
-    return np.asarray(signal), round(target_hz)
 
 
 def filter_band(clip: Clip, low_hz: float | None, high_hz: float | None) -> Clip:
@@ -190,23 +211,20 @@ def filter_band(clip: Clip, low_hz: float | None, high_hz: float | None) -> Clip
     top_hz = clip.rate_hz / 2
     low = 0.0 if low_hz is None else low_hz
     high = top_hz if high_hz is None else min(high_hz, top_hz)
-    step_hz = NARROWEST_BAND * clip.rate_hz
+    step_hz = MIN_BAND * clip.rate_hz
     if high - low < step_hz:
         return replace(clip, signal=np.zeros_like(clip.signal))
     has_low = low >= step_hz
     has_high = high <= top_hz - step_hz
-    if has_low and has_high:
-        return _filter(clip, "bandpass", (low, high))
-    if has_low:
-        return _filter(clip, "highpass", low)
-    if has_high:
-        return _filter(clip, "lowpass", high)
-    return clip
-
-
-def _filter(clip: Clip, kind: str, limits_hz: float | tuple[float, float]) -> Clip:
+    if not has_low and not has_high:
+        return clip
     from scipy.signal import butter, sosfiltfilt  # its import takes a second
 
+    kind, limits_hz = "bandpass", (low, high)
+    if not has_high:
+        kind, limits_hz = "highpass", low
+    elif not has_low:
+        kind, limits_hz = "lowpass", high
     sections = butter(FILTER_ORDER, limits_hz, kind, fs=clip.rate_hz, output="sos")
     usual = 3 * (2 * len(sections) + 1)
     padded = min(usual, len(clip.signal) - 1)
@@ -219,25 +237,156 @@ def make_waveform(clip: Clip, width: int) -> dict[str, Any]:
     edges = np.arange(width + 1) * len(clip.signal) // width
     starts = np.minimum(edges[:-1], len(clip.signal) - 1)
     # reduceat takes a start without samples of its own for one sample, as a picture needs it
-    low = np.minimum.reduceat(clip.signal, starts)
-    high = np.maximum.reduceat(clip.signal, starts)
-    return {
-        "start_s": clip.start_s,
-        "end_s": clip.end_s,
-        "low": _round(low),
-        "high": _round(high),
+    extremes = {
+        "low": np.minimum.reduceat(clip.signal, starts),
+        "high": np.maximum.reduceat(clip.signal, starts),
     }
+    rounded = {
+        name: [round(float(value), 4) for value in values]
+        for name, values in extremes.items()
+    }
+    return {"start_s": clip.start_s, "end_s": clip.end_s, **rounded}
 
 
-def _round(values: NDArray[np.float32]) -> list[float]:
-    return [round(float(value), 4) for value in values]
+@dataclass(frozen=True)
+class Picture:
+    """What a spectrogram shows; see the text of the module."""
+
+    width: int = 600
+    height: int = 200
+    window_s: float = 0.032
+    min_hz: float = 0.0
+    max_hz: float = 1e9
+    scale: str = LINEAR
+    floor_db: float = -100.0
+    range_db: float = 70.0
+    colours: str = "viridis"
+
+    def __post_init__(self) -> None:
+        for name in ("width", "height"):
+            if not 1 <= getattr(self, name) <= MAX_PIXELS:
+                raise RequestError(f"{name}: expected 1 to {MAX_PIXELS} pixels")
+        if not 0 < self.window_s <= 60:
+            raise RequestError("window_s: expected more than 0 and at most 60 s")
+        if not 0 <= self.min_hz < self.max_hz < np.inf:
+            raise RequestError("min_hz, max_hz: expected 0 ≤ min_hz < max_hz")
+        if self.scale not in (LINEAR, LOG):
+            raise RequestError("scale: expected linear or log")
+        if not -300 <= self.floor_db <= 100 or not 0 < self.range_db <= 300:
+            raise RequestError("floor_db, range_db: expected decibels")
+        if self.colours not in MAPS:
+            raise RequestError(f"colours: expected one of {', '.join(MAPS)}")
+
+    def band_hz(self, rate_hz: float) -> tuple[float, float]:
+        """Return the band that is drawn: at most half the rate, above 0 if it is logarithmic."""
+        top_hz = min(self.max_hz, rate_hz / 2)
+        low_hz = min(self.min_hz, 0.999 * top_hz)
+        if self.scale == LOG:
+            low_hz = max(low_hz, min(MIN_LOG_HZ, 0.5 * top_hz))
+        return low_hz, top_hz
+
+
+def draw(clip: Clip, picture: Picture) -> bytes:
+    """Return the spectrogram of a clip as PNG."""
+    return write_png(make_pixels(clip, picture), picture.colours)
+
+
+def make_pixels(clip: Clip, picture: Picture) -> Pixels:
+    """Return the number of the colour of each pixel, height × width, high frequencies first."""
+    share = (make_levels(clip, picture) - picture.floor_db) / picture.range_db
+    return np.round(255 * np.clip(share, 0.0, 1.0)).astype(np.uint8)
+
+
+def make_levels(clip: Clip, picture: Picture) -> FloatArray:
+    """Return the level of each pixel in dB."""
+    samples = len(clip.signal)
+    width = picture.width
+    asked = round(picture.window_s * clip.rate_hz)
+    window = min(max(asked, MIN_WINDOW), MAX_WINDOW)
+    needed = -(-samples * 2 // (width * window))
+    frames = max(1, min(MAX_FRAMES, needed))  # of which a column is the mean
+    number = np.arange(width * frames)
+    middles = (2 * number + 1) * samples // (2 * width * frames)
+    padded = np.pad(clip.signal, window)  # with silence at both ends
+    windows = np.lib.stride_tricks.sliding_window_view(padded, window)
+    first_samples = middles - window // 2 + window
+    size = fft_size(window)
+    shape = np.hanning(window + 2)[1:-1]
+    edges = band_edges(picture, clip.rate_hz) * size / clip.rate_hz  # in bins
+    columns = max(1, MAX_POINTS // (size * frames))  # a bounded amount of memory
+    parts = []
+    step = columns * frames
+    for starts in np.split(first_samples, range(step, len(number), step)):
+        spectra = rfft(windows[starts].astype(np.float64) * shape, size)
+        squares = np.square(spectra.real) + np.square(spectra.imag)
+        means = squares.reshape(-1, frames, squares.shape[1]).mean(axis=1)
+        power = (2 / shape.sum()) ** 2 * means
+        parts.append(_to_rows(power.T, edges))
+    rows = np.concatenate(parts, axis=1)
+    return 10 * np.log10(np.maximum(rows, SILENCE))
+
+
+def fft_size(window: int) -> int:
+    """Return the length of the Fourier transform: the window, padded to twice its length."""
+    return int(next_fast_len(2 * window, real=True))
+
+
+def band_edges(picture: Picture, rate_hz: float) -> FloatArray:
+    """Return the frequencies between rows, from low to high: height + 1 of them."""
+    low_hz, high_hz = picture.band_hz(rate_hz)
+    space = np.geomspace if picture.scale == LOG else np.linspace
+    return space(low_hz, high_hz, picture.height + 1)
+
+
+def _to_rows(bins: FloatArray, edges: FloatArray) -> FloatArray:
+    """Return the power of each pixel, height × width, from that of bins and the edges of rows."""
+    position = np.clip((edges[:-1] + edges[1:]) / 2, 0, len(bins) - 1)
+    below = np.floor(position).astype(int)
+    above = np.minimum(below + 1, len(bins) - 1)
+    share = (position - below)[:, None]
+    rows = (1 - share) * bins[below] + share * bins[above]
+    limits = np.ceil(edges).astype(int)  # a bin on an edge belongs to the upper band
+    limits = np.minimum(limits, len(bins))
+    counts = np.diff(limits)
+    has_bins = counts > 0
+    if has_bins.any():
+        silent = np.zeros((1, bins.shape[1]))
+        pairs = np.column_stack([limits[:-1], limits[1:]])[has_bins]
+        sums = np.add.reduceat(np.concatenate([bins, silent]), pairs.ravel())[::2]
+        rows[has_bins] = sums / counts[has_bins, None]
+    return np.asarray(rows[::-1])
+
+
+@cache
+def _colour_table(name: str) -> bytes:
+    """Return red, green and blue of the 256 colours of a map."""
+    if name == "grey":
+        return bytes(value for level in range(256) for value in (level, level, level))
+    with np.load(COLOUR_FILE, allow_pickle=False) as tables:
+        return bytes(tables[name].tobytes())
+
+
+def write_png(pixels: Pixels, colours: str) -> bytes:
+    """Return pixels as a PNG file with a palette.
+
+    >>> write_png(np.zeros((1, 1), np.uint8), "grey")[:4]
+    b'\\x89PNG'
+    """
+    from PIL import Image
+
+    height, width = pixels.shape
+    image = Image.frombytes("P", (width, height), pixels.tobytes())
+    image.putpalette(_colour_table(colours))
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG", compress_level=1)
+    return buffer.getvalue()
 
 
 class AnswerCache:
     """Answers that were computed, up to a number of bytes; the one not used for longest goes."""
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most = most_bytes
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._bytes = 0
         self._answers: OrderedDict[Hashable, tuple[bytes, Any]] = OrderedDict()
         self._lock = Lock()
@@ -255,7 +404,7 @@ class AnswerCache:
             if key not in self._answers:
                 self._answers[key] = answer
                 self._bytes += len(answer[0])
-            while self._bytes > self._most and len(self._answers) > 1:
+            while self._bytes > self._max_bytes and len(self._answers) > 1:
                 _, (content, _) = self._answers.popitem(last=False)
                 self._bytes -= len(content)
         return answer

@@ -24,7 +24,7 @@ COOKIE = "callshot_review"
 REVIEWER_COOKIE = "callshot_reviewer"
 JSON_TYPE = "application/json"
 MAX_BODY_BYTES = 2**20
-LONGEST_NAME = 80
+MAX_NAME_LENGTH = 80
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
 # Of the only style element: wavesurfer puts it around the waveform.
 WAVEFORM_STYLE = "'sha256-fF0LBso7Nz75zaFRDBUefBDvPe19hjaiDnnc8lt+2Js='"
@@ -77,11 +77,13 @@ class Access:
             return True
         if self.host in LOOPBACK:
             return False
-        return name == self.host or _is_address(name) or name == _machine_name()
-
-    def is_own_origin(self, origin: str, host: str) -> bool:
-        """Return whether an Origin header is that of our own page."""
-        return origin == f"http://{host}"
+        if name in (self.host, socket.gethostname().lower()):
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
 
     def knows(self, token: str) -> bool:
         """Compare a token in constant time."""
@@ -102,18 +104,6 @@ class Access:
         }
         self.codes.difference_update(matches)
         return bool(matches)
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
-
-
-def _machine_name() -> str:
-    return socket.gethostname().lower()
 
 
 class Guard:
@@ -144,40 +134,37 @@ class Guard:
     def _find_refusal(self, request: Request) -> Response | None:
         """Return the answer to a request that goes no further, None if it may."""
         headers = request.headers
-        reason = self._find_foreign_request(headers)
-        if reason:
-            return refuse(403, reason)
-        if request.method == "GET" and request.url.path == "/":
-            answer = self._sign_in_by_address(request)
-            if answer is not None:
-                return answer
-        if not self.access.knows(read_cookie(headers, self.access.cookie)):
-            return refuse(403, "no token: open the address that callshot printed")
-        if request.method == "POST":
-            return _check_post(headers)
-        if request.method not in ("GET", "HEAD"):
-            return refuse(405, "expected GET or POST")
-        return None
-
-    def _sign_in_by_address(self, request: Request) -> Response | None:
-        """Return the answer to an address with a token or a code, None if it has neither."""
-        token = request.query_params.get("token")
-        if token is not None:
-            return self._sign_in(request, self.access.knows(token))
-        code = request.query_params.get("code")
-        if code is not None:
-            return self._sign_in(request, self.access.use_code(code))
-        return None
-
-    def _find_foreign_request(self, headers: Headers) -> str:
-        """Return why a request is not from our own page; empty if it is."""
+        access = self.access
         host = headers.get("host", "")
-        if len(headers.getlist("host")) != 1 or not self.access.is_own_host(host):
-            return "another Host: open the address that callshot printed"
+        if len(headers.getlist("host")) != 1 or not access.is_own_host(host):
+            return refuse(403, "another Host: open the address that callshot printed")
         origin = headers.get("origin")
-        if origin is not None and not self.access.is_own_origin(origin, host):
-            return "another Origin: only the page of this server may ask"
-        return ""
+        if origin is not None and origin != f"http://{host}":
+            return refuse(403, "another Origin: only the page of this server may ask")
+        if request.method == "GET" and request.url.path == "/":
+            token = request.query_params.get("token")
+            code = request.query_params.get("code")
+            if token is not None:
+                return self._sign_in(request, access.knows(token))
+            if code is not None:
+                return self._sign_in(request, access.use_code(code))
+        if not access.knows(read_cookie(headers, access.cookie)):
+            return refuse(403, "no token: open the address that callshot printed")
+        if request.method in ("GET", "HEAD"):
+            return None
+        if request.method != "POST":
+            return refuse(405, "expected GET or POST")
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != JSON_TYPE:
+            return refuse(400, f"Content-Type: expected {JSON_TYPE}")
+        if origin is None:
+            return refuse(403, "no Origin: only the page of this server may ask")
+        length = headers.get("content-length", "")
+        if not length.isdigit() or int(length) > MAX_BODY_BYTES:
+            return refuse(
+                400, f"Content-Length: expected at most {MAX_BODY_BYTES} bytes"
+            )
+        return None
 
     def _sign_in(self, request: Request, is_known: bool) -> Response:
         """Turn the token of the printed address, or a code, into a cookie."""
@@ -194,18 +181,6 @@ class Guard:
             return refuse(400, str(error))
         set_cookie(answer, self.access.reviewer_cookie, name.encode().hex())
         return answer
-
-
-def _check_post(headers: Headers) -> Response | None:
-    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != JSON_TYPE:
-        return refuse(400, f"Content-Type: expected {JSON_TYPE}")
-    if headers.get("origin") is None:
-        return refuse(403, "no Origin: only the page of this server may ask")
-    length = headers.get("content-length", "")
-    if not length.isdigit() or int(length) > MAX_BODY_BYTES:
-        return refuse(400, f"Content-Length: expected at most {MAX_BODY_BYTES} bytes")
-    return None
 
 
 def refuse(status: int, reason: str) -> Response:
@@ -236,9 +211,9 @@ def find_reviewer(headers: Headers, access: Access) -> str:
 def check_reviewer(name: str) -> str:
     """Return the name of a reviewer; raise OptionError if it is none."""
     name = name.strip()
-    if not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
+    if not 0 < len(name) <= MAX_NAME_LENGTH or not name.isprintable():
         raise OptionError(
-            f"reviewer: expected a name of 1 to {LONGEST_NAME} letters, got {name!r}"
+            f"reviewer: expected a name of 1 to {MAX_NAME_LENGTH} letters, got {name!r}"
         )
     return name
 
@@ -264,14 +239,11 @@ def find_range(text: str, total: int) -> tuple[int, int] | None:
     ((2, 6), (95, 100), None)
     """
     match = RANGE.fullmatch(text.strip())
-    if match is None or match.groups() == ("", ""):
+    first, last = ("", "") if match is None else match.groups()
+    if first == last == "":
         return None
-    first, last = match.groups()
     if first == "":
         return max(0, total - int(last)), total
-    start = int(first)
-    if last == "":
-        return start, total
-    if int(last) < start:
-        return None
-    return start, min(int(last) + 1, total)
+    end = total if last == "" else min(int(last) + 1, total)
+    is_range = last == "" or int(last) >= int(first)
+    return (int(first), end) if is_range else None

@@ -22,7 +22,7 @@ from callshot.records import FAILURES, Finding
 from callshot.report.results import PROVENANCE
 from callshot.results import is_intact
 from callshot.review.journal import is_review
-from callshot.review.verify_review import verify_review
+from callshot.review.results import verify_review
 from callshot.study.file_steps import SEGMENTS_INFO
 from callshot.study.plan import plan
 from callshot.study.steps import RECORD_FILE, Step

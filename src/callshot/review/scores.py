@@ -1,0 +1,410 @@
+"""Vectors of items, and scores that follow the decisions of a review.
+
+Detections are scored by a model to which confirmed calls are added. The vector of a detection is
+that of its strongest window, copied from the index once into REVIEW/vectors.npy and mapped into
+memory. The mean of a class is that of the examples and of the confirmed calls, exactly as `learn`
+would have it from all of them at once. What is known of the background, and the thresholds, stay as
+they were in the scan: only classes whose mean has moved get new scores.
+
+Labelled segments are scored by the other segments: is each where its label says? The score of a
+label is −|z − c|², where c is the mean of the segments of that label in other recordings. A segment
+that is nearer to another label may have the wrong one. Decisions that relabel segments move the
+means.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from pathlib import Path
+from threading import Condition, Thread
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from callshot.errors import CallshotError, InputError
+from callshot.files import atomic_path, sha256_file, write_atomic
+from callshot.records import FloatArray, IntArray
+from callshot.report.provenance_file import format_provenance, is_intact
+from callshot.review.items import find_checksum
+from callshot.spans import Row, Spans
+
+if TYPE_CHECKING:
+    from callshot.detection.background import Spread
+    from callshot.detection.index.index_files import Index, Rows
+    from callshot.detection.model import Model
+
+VECTORS = "vectors.npy"
+VECTOR_FACTS = "vectors.json"
+BLOCK = 16384  # items that are scored at once
+MAX_WAIT_S = 30.0
+# The next card comes first: scores wait until no decision came for a while, but not for ever.
+PAUSE_S = 0.2
+MAX_PAUSE_S = 1.0
+
+Vectors = NDArray[np.float32]
+Confirmed = Mapping[str, Sequence[int]]
+"""The items that were confirmed, by label."""
+
+
+class Scores:
+    """Scores of all items of the source for all labels; those of subclasses follow decisions.
+
+    scores, distances  items × labels; NaN: a label without calls
+    """
+
+    model: "Model | None" = None
+    scores: NDArray[np.floating]
+    distances: NDArray[np.floating]
+
+    def __init__(self, vectors: Vectors, labels: Sequence[str]) -> None:
+        self.vectors = vectors
+        self.labels = list(labels)
+
+    def update(self, confirmed: Confirmed) -> bool:
+        """Take confirmed calls into account; return whether any score may have changed."""
+        raise NotImplementedError
+
+    def rank(self, label: pl.Series, known: Sequence[str]) -> pl.DataFrame:
+        """Return the columns SCORES of items that have a label; a runner-up is a known label."""
+        columns = {name: column for column, name in enumerate(self.labels)}
+        own = label.replace_strict(columns, default=-1, return_dtype=pl.Int64)
+        own_column = own.fill_null(-1).to_numpy()
+        rows = np.arange(len(own_column))
+        score = np.where(own_column >= 0, self.scores[rows, own_column], np.nan)
+        other_scores = np.where(np.isnan(self.scores), -np.inf, self.scores)
+        has_own = own_column >= 0
+        other_scores[rows[has_own], own_column[has_own]] = -np.inf
+        best = other_scores.argmax(axis=1)
+        names = [name if name in known else None for name in self.labels]
+        ranking = pl.DataFrame(
+            {
+                "score": score.astype(np.float64),
+                "distance": np.fmin.reduce(self.distances, axis=1).astype(np.float64),
+                "runner_up": pl.Series(names, dtype=pl.String).gather(best),
+                "runner_up_score": other_scores[rows, best].astype(np.float64),
+            }
+        )
+        numbers = pl.col(pl.Float64)
+        return ranking.with_columns(
+            pl.when(numbers.is_finite()).then(numbers),
+            pl.when(pl.col("runner_up_score").is_finite()).then(pl.col("runner_up")),
+        )
+
+    def find_best(self, row: int, count: int) -> list[str]:
+        """Return the labels with the highest scores for an item."""
+        scores = self.scores[row]
+        order = np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable")
+        columns = [column for column in order[:count] if np.isfinite(scores[column])]
+        return [self.labels[column] for column in columns]
+
+    def measure(self, row: int, vectors: Vectors) -> FloatArray:
+        """Return the distances of vectors from that of an item."""
+        return np.asarray(np.linalg.norm(vectors - self.vectors[row], axis=1))
+
+
+class ModelScores(Scores):
+    """Scores of detections by a model and the confirmed calls."""
+
+    model: "Model"
+
+    def __init__(
+        self, model: "Model", vectors: Vectors, background: "Spread | None"
+    ) -> None:
+        super().__init__(vectors, model.classes)
+        self.model = model
+        self.means = model.means.copy()
+        self._background = background
+        self._confirmed: dict[str, list[int]] = {}
+        self._squares = np.empty(len(vectors), np.float32)
+        for part in _blocks(len(vectors)):
+            block = vectors[part]
+            self._squares[part] = np.einsum("nd,nd->n", block, block)
+        self.scores = np.empty((len(vectors), len(self.labels)), np.float32)
+        self.distances = np.empty_like(self.scores)
+        self._score(range(len(self.labels)))
+
+    def update(self, confirmed: Confirmed) -> bool:
+        """Add confirmed calls to the examples; return whether any score may have changed."""
+        new = {label: sorted(rows) for label, rows in confirmed.items() if rows}
+        before = self._confirmed
+        names = sorted({*new, *before})
+        changed = [name for name in names if new.get(name) != before.get(name)]
+        if not changed:
+            return False
+        self._confirmed = new
+        self._add_columns([name for name in changed if name not in self.labels])
+        columns = [self.labels.index(name) for name in changed]
+        for name, column in zip(changed, columns, strict=True):
+            self.means[column] = self._find_mean(name)
+        self._score(columns)
+        return True
+
+    def _add_columns(self, names: Sequence[str]) -> None:
+        """Make room for labels that the model did not have."""
+        self.labels += names
+        more = np.full((len(self.vectors), len(names)), np.nan, np.float32)
+        self.scores = np.column_stack([self.scores, more])
+        self.distances = np.column_stack([self.distances, more])
+        none = np.full((len(names), self.vectors.shape[1]), np.nan)
+        self.means = np.concatenate([self.means, none])
+
+    def _find_mean(self, name: str) -> FloatArray:
+        """Return the mean of the examples and confirmed calls of a label; NaN without any."""
+        from callshot.fewshot.estimator import CentroidClassifier
+
+        rows = self._confirmed.get(name, [])
+        is_class = name in self.model.classes
+        if not rows and not is_class:
+            return np.full(self.vectors.shape[1], np.nan)
+        classifier = copy(self.model.classifier) if is_class else CentroidClassifier()
+        if rows:
+            classifier.partial_fit(self.vectors[rows], [name] * len(rows))
+        column = classifier.classes_.tolist().index(name)
+        return np.asarray(classifier.centroids_[column])
+
+    def _score(self, columns: Sequence[int]) -> None:
+        """Score all items for some classes, in one pass over the vectors."""
+        means = self.means[columns]
+        weights = means
+        bias = np.zeros(len(means))
+        if self._background is not None:
+            weights, bias = self._background.find_discriminants(means)
+        factors = np.concatenate([weights, means]).T.astype(np.float32)
+        lengths = np.einsum("nd,nd->n", means, means)
+        for part in _blocks(len(self.vectors)):
+            products = (self.vectors[part] @ factors).astype(np.float64)
+            projected, inner = np.split(products, 2, axis=1)
+            from_origin = self._squares[part][:, None]
+            squares = np.maximum(from_origin - 2 * inner + lengths, 0.0)
+            self.distances[part, columns] = np.sqrt(squares)
+            scores = -squares if self._background is None else projected + bias
+            self.scores[part, columns] = scores
+
+
+def _blocks(count: int) -> Iterator[slice]:
+    for start in range(0, count, BLOCK):
+        yield slice(start, start + BLOCK)
+
+
+class HeldOutScores(Scores):
+    """Scores of segments, each by those of other recordings."""
+
+    def __init__(
+        self, vectors: Vectors, label: Sequence[str | None], recording: Sequence[str]
+    ) -> None:
+        super().__init__(vectors, sorted({name for name in label if name is not None}))
+        numbers = {name: number for number, name in enumerate(self.labels)}
+        self._first = np.array([numbers.get(str(name), -1) for name in label])
+        self._recording = np.unique(recording, return_inverse=True)[1]
+        self._score(self._first)
+
+    def update(self, confirmed: Confirmed) -> bool:
+        """Take the labels of confirmed segments; return whether any score may have changed."""
+        label = self._first.copy()
+        for name, rows in confirmed.items():
+            if name not in self.labels:
+                self.labels.append(name)
+            label[list(rows)] = self.labels.index(name)
+        if (label == self._label).all():
+            return False
+        self._score(label)
+        return True
+
+    def _score(self, label: IntArray) -> None:
+        """Measure how far each segment is from the mean of each label in other recordings."""
+        self._label = label
+        vectors = self.vectors.astype(np.float64)
+        recordings = int(self._recording.max()) + 1
+        self.distances = np.full((len(vectors), len(self.labels)), np.nan)
+        for column in range(len(self.labels)):
+            members = label == column
+            recording = self._recording[members]
+            counts = np.bincount(recording, minlength=recordings)
+            sums = np.zeros((recordings, vectors.shape[1]))
+            np.add.at(sums, recording, vectors[members])
+            others = counts.sum() - counts[self._recording]
+            rows = np.flatnonzero(others > 0)
+            sums_of_others = sums.sum(axis=0) - sums[self._recording[rows]]
+            means = sums_of_others / others[rows, None]
+            self.distances[rows, column] = np.linalg.norm(vectors[rows] - means, axis=1)
+        self.scores = -np.square(self.distances)
+
+
+def measure_background(model: "Model") -> "Spread | None":
+    """Return what a scan knows of a model's background; None if it has none."""
+    from callshot.detection.background import measure_spread
+    from callshot.detection.detector import MIN_WINDOWS, choose_background
+
+    background = model.background
+    if background is None or len(background.vectors) < MIN_WINDOWS:
+        return None
+    return measure_spread(background.vectors[choose_background(model, background)])
+
+
+def open_vectors(
+    folder: Path,
+    items: Spans,
+    index: "Index",
+    model: "Model",
+    background: "Spread | None",
+) -> Vectors:
+    """Map the vectors of the items of a scan into memory; copy them from the index first."""
+    shape = (len(items), index.settings.dimension)
+    facts = {
+        "items": find_checksum(items),
+        "dimension": index.settings.dimension,
+        "count": len(items),
+    }
+    path = folder / VECTORS
+    if read_vector_facts(folder) != facts:
+        with atomic_path(path) as temporary:
+            vectors = np.lib.format.open_memmap(temporary, "w+", np.float32, shape)
+            for item, vector in _find_strongest(items, index, model, background):
+                vectors[item] = vector
+            vectors.flush()
+        content = {"vectors": facts, "sha256": sha256_file(path)}
+        write_atomic(folder / VECTOR_FACTS, format_provenance(content))
+    mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+    if mapped.dtype != np.float32 or mapped.shape != shape:
+        raise InputError(f"{path}: damaged; remove it, and it is made again")
+    return np.asarray(mapped)
+
+
+def read_vector_facts(folder: Path) -> Any:
+    """Return which vectors a folder has a copy of; None if there is none, or it is damaged."""
+    try:
+        content = (folder / VECTOR_FACTS).read_bytes()
+        facts = json.loads(content)
+        is_same = sha256_file(folder / VECTORS) == facts["sha256"]
+        return facts["vectors"] if is_same and is_intact(content) else None
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def _find_strongest(
+    items: Spans, index: "Index", model: "Model", background: "Spread | None"
+) -> Iterator[tuple[int, FloatArray]]:
+    """Yield each item, and the vector of the window that gave it its score."""
+    indexed = {recording.path: recording for recording in index.recordings}
+    by_recording = items.frame.sort("recording", maintain_order=True)
+    parts = by_recording.partition_by("recording", maintain_order=True)
+    if background is not None:
+        weights, bias = background.find_discriminants(model.means)
+    for part in parts:
+        name = part["recording"][0]
+        if name not in indexed:
+            raise InputError(f"{index.folder}: {name} is not in the index")
+        blocks = [block.rows for block in index.read_recording(indexed[name])]
+        for row in part.iter_rows(named=True):
+            if row["label"] not in model.classes:
+                raise InputError(f"{model.source}: has no label {row['label']}")
+            column = model.classes.index(row["label"])
+            windows = _read_windows(blocks, row, index.settings.window_s)
+            if len(windows) == 0:
+                raise InputError(f"{index.folder}: has no window of item {row['row']}")
+            if background is None:
+                scores = -np.square(windows - model.means[column]).sum(axis=1)
+            else:
+                scores = windows @ weights[column] + bias[column]
+            strongest = np.abs(scores - row["score"]).argmin()
+            yield row["row"], windows[strongest]
+
+
+def _read_windows(blocks: "Sequence[Rows]", row: Row, window_s: float) -> FloatArray:
+    """Return the vectors of all windows that overlap a span."""
+    parts = [np.zeros((0, 0))]
+    for block in blocks:
+        limits_s = [row["start_s"] - window_s, row["end_s"]]
+        first, last = np.searchsorted(block["start_s"], limits_s)
+        if first < last:
+            parts.append(np.asarray(block[first:last]["vector"], np.float64))
+    return np.concatenate(parts[1:] or parts)
+
+
+class ScoreWorker:
+    """A thread that opens scores, then updates them whenever confirmed calls change.
+
+    scores  None until they are open
+    why_no_scores
+            the reason, where there are none
+    """
+
+    def __init__(
+        self, load: Callable[[], Scores], update: Callable[[Scores], None]
+    ) -> None:
+        self.scores: Scores | None = None
+        self.why_no_scores = "the vectors of the detections are being read"
+        self._load = load
+        self._update = update
+        self._wanted = 0  # how often scores were asked for
+        self._made = -1  # the last request that was done
+        self._is_urgent = False  # somebody waits for the scores
+        self._stops = False
+        self._condition = Condition()
+        self._thread = Thread(target=self._run, name="callshot-scores", daemon=True)
+        self._thread.start()
+
+    def ask(self) -> int:
+        """Ask for scores by the decisions as they are now; return the number of the request."""
+        with self._condition:
+            self._wanted += 1
+            self._condition.notify_all()
+            return self._wanted
+
+    def wait(self, request: int) -> bool:
+        """Wait until a request is done, without a pause; return whether it is."""
+        with self._condition:
+            self._is_urgent = True
+            self._condition.notify_all()
+            return self._condition.wait_for(
+                lambda: self._made >= request or self._stops, MAX_WAIT_S
+            )
+
+    def stop(self) -> None:
+        """End the thread."""
+        with self._condition:
+            self._stops = True
+            self._condition.notify_all()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self.scores = self._load()
+        except (CallshotError, MemoryError, OSError) as error:
+            self.why_no_scores = f"scores do not follow the decisions: {error}"
+            with self._condition:
+                self._stops = True
+                self._condition.notify_all()
+            return
+        self.why_no_scores = ""
+        while (request := self._next_request()) is not None:
+            with threadpool_limits(1):  # the other cores serve the page
+                self._update(self.scores)
+            with self._condition:
+                self._made = request
+                self._condition.notify_all()
+
+    def _next_request(self) -> int | None:
+        """Wait for a request, and until no other follows soon; None at the end."""
+        with self._condition:
+            self._condition.wait_for(lambda: self._made < self._wanted or self._stops)
+            latest_s = time.monotonic() + MAX_PAUSE_S
+            while not self._may_start(latest_s):
+                pass
+            self._is_urgent = False
+            return None if self._stops else self._wanted
+
+    def _may_start(self, latest_s: float) -> bool:
+        """Wait for a pause; return whether there was one, or whether it is time."""
+        before = self._wanted
+        left_s = min(PAUSE_S, latest_s - time.monotonic())
+        if left_s <= 0:
+            return True
+        is_disturbed = self._condition.wait_for(
+            lambda: self._wanted > before or self._is_urgent or self._stops, left_s
+        )
+        return not is_disturbed or self._is_urgent or self._stops
