@@ -269,7 +269,7 @@ def _read_rest(journal: JournalContent, rest: bytes) -> None:
 
 def _make_entries(content: Mapping[str, Any], count: int) -> list[Entry]:
     """Return the rows of a batch that follows `count` rows."""
-    about = {name: str(content[name]) for name in ("batch", "reviewer", "time")}
+    about: Row = {name: str(content[name]) for name in ("batch", "reviewer", "time")}
     rows = enumerate(content["rows"], start=count + 1)
     return [Entry(seq=seq, **about, **row) for seq, row in rows]
 

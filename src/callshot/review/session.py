@@ -407,7 +407,12 @@ class Review:
                 reviewers.append({"name": name, "decisions": decided})
             # A blind reviewer learns how far others agree after the last item: each step of it
             # would show what others said.
-            agreement = {"pairs": 0, "agreed": 0, "kappa": None, "conflicts": []}
+            agreement: Answer = {
+                "pairs": 0,
+                "agreed": 0,
+                "kappa": None,
+                "conflicts": [],
+            }
             if not self.blind:
                 agreement["conflicts"] = sorted(self.decisions.conflicts)
             if not self.blind or counts["undecided"] == 0:

@@ -220,11 +220,14 @@ def filter_band(clip: Clip, low_hz: float | None, high_hz: float | None) -> Clip
         return clip
     from scipy.signal import butter, sosfiltfilt  # its import takes a second
 
-    kind, limits_hz = "bandpass", (low, high)
+    kind = "bandpass"
+    limits_hz: float | tuple[float, float] = (low, high)
     if not has_high:
-        kind, limits_hz = "highpass", low
+        kind = "highpass"
+        limits_hz = low
     elif not has_low:
-        kind, limits_hz = "lowpass", high
+        kind = "lowpass"
+        limits_hz = high
     sections = butter(FILTER_ORDER, limits_hz, kind, fs=clip.rate_hz, output="sos")
     usual = 3 * (2 * len(sections) + 1)
     padded = min(usual, len(clip.signal) - 1)
