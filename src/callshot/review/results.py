@@ -17,9 +17,14 @@ import polars as pl
 
 from callshot.corpus.recordings import Library
 from callshot.detection.events import RecordingFolder, open_recordings
-from callshot.detection.examples import AUTO, NONE, LearningOptions
 from callshot.detection.exports import EXPORTS, check_format, export_events
-from callshot.detection.learn import LearningResult, learn_examples
+from callshot.detection.learn import (
+    AUTO,
+    NONE,
+    LearningOptions,
+    LearningResult,
+    learn_examples,
+)
 from callshot.detection.model import Model, check_model_path, load_model, merge_models
 from callshot.encoders.embed import EmbedOptions
 from callshot.encoders.joined_encoder import find_joined_encoder
@@ -28,7 +33,7 @@ from callshot.files import sha256_file, write_atomic
 from callshot.records import Finding, Progress, Recording, Reject, no_progress
 from callshot.records.csv_cells import format_csv
 from callshot.records.frames import EVENTS, Frame
-from callshot.report.provenance_file import check_result
+from callshot.results import check_result
 from callshot.review.decisions import Decisions
 from callshot.review.items import PLACE, make_empty_items
 from callshot.review.journal import JOURNAL, TORN, Entry, describe_torn, read_journal

@@ -28,14 +28,15 @@ from threadpoolctl import threadpool_limits
 from callshot.errors import CallshotError, InputError
 from callshot.files import atomic_path, sha256_file, write_atomic
 from callshot.records import FloatArray, IntArray
-from callshot.report.provenance_file import format_provenance, is_intact
+from callshot.results import format_provenance, is_intact
 from callshot.review.items import find_checksum
 from callshot.spans import Row, Spans
 
 if TYPE_CHECKING:
     from callshot.detection.background import Spread
-    from callshot.detection.index.index_files import Index, Rows
+    from callshot.detection.index.index_files import Index
     from callshot.detection.model import Model
+    from callshot.vectors import Rows
 
 VECTORS = "vectors.npy"
 VECTOR_FACTS = "vectors.json"
@@ -154,7 +155,7 @@ class ModelScores(Scores):
 
     def _find_mean(self, name: str) -> FloatArray:
         """Return the mean of the examples and confirmed calls of a label; NaN without any."""
-        from callshot.fewshot.estimator import CentroidClassifier
+        from callshot.fewshot.centroid import CentroidClassifier
 
         rows = self._confirmed.get(name, [])
         is_class = name in self.model.classes

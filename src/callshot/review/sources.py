@@ -17,7 +17,7 @@ from callshot.errors import InputError
 from callshot.files import WORK_FOLDER, explain_unreadable, sha256_file
 from callshot.records.frames import EVENTS
 from callshot.records.parquet import read_parquet
-from callshot.report.provenance_file import check_result, read_intact_provenance
+from callshot.results import check_result, read_intact_provenance
 from callshot.review.items import make_items, replace_scores
 from callshot.review.scores import (
     HeldOutScores,
