@@ -15,7 +15,7 @@ from callshot.cli.options import CorpusOptions
 from callshot.corpus.segment_table import write_segment_table
 from callshot.errors import InputError, LeakError, OptionError
 from callshot.fewshot.folds import check_folds
-from callshot.study.toml_section import KEYS
+from callshot.study.study_file import KEYS
 from rows_of_spans import list_rows
 from sounds import record
 from studies import make_corpus

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from callshot.records import frames
-from callshot.study.toml_section import KEYS
+from callshot.study.study_file import KEYS
 
 DOCS = Path(__file__).parents[1] / "docs"
 pytestmark = pytest.mark.skipif(

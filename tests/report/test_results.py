@@ -34,9 +34,9 @@ from callshot.records.frames import (
     values_frame,
 )
 from callshot.report import results
-from callshot.report.provenance import describe_evaluation
 from callshot.report.results import (
     FOLDS,
+    describe_evaluation,
     merge_results,
     open_results,
     read_frame,

@@ -11,7 +11,7 @@ from callshot.baselines.run import BaselineResults
 from callshot.errors import InputError, OptionError
 from callshot.study.corpus_results import CorpusFolders, join_baselines
 from callshot.study.plan import plan
-from callshot.study.step_summary import describe_outcome
+from callshot.study.run import describe_outcome
 from callshot.study.study_file import read_study
 from corpus_results import make_baselines
 from studies import CATEGORIES, make_corpus, replace_text, run_steps, write_study

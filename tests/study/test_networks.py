@@ -13,7 +13,7 @@ import pytest
 
 from callshot.errors import InputError
 from callshot.study.plan import plan
-from callshot.study.step_summary import describe_outcome
+from callshot.study.run import describe_outcome
 from callshot.study.study_file import read_study
 from killed_runs import run_killed, run_until_checkpoint
 from networks import short_training

@@ -9,7 +9,7 @@ import pytest
 
 from callshot.errors import OutputError
 from callshot.records import Progress, no_progress
-from callshot.study.step_summary import describe_outcome
+from callshot.study.run import describe_outcome
 from callshot.study.steps import RECORD_FILE, Step, fingerprint, folder_name
 
 

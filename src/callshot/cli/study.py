@@ -192,7 +192,7 @@ def _ignore_step(step: "Step", seconds: float | None) -> None:
 def _print_step(step: "Step", seconds: float | None) -> None:
     from rich.console import Console
 
-    from callshot.study.step_summary import describe_outcome
+    from callshot.study.run import describe_outcome
 
     time = "already done" if seconds is None else f"{seconds:.1f} s"
     outcome = describe_outcome(step)

@@ -4,13 +4,19 @@ with open_results(folder) as output:                  checks that the folder can
     write_results(output, evaluation, provenance)     writes every file, then moves each into place
 evaluation = read_results(folder)                     checks that no file has changed since
 evaluation = merge_results([evaluation, another])     encoders that were evaluated apart
+
+A transfer has the columns `source_corpus` and `target_corpus` in every file: where the examples and
+the queries are from. `describe_…` return where a result came from: versions, options, checksums of
+the inputs, and what was left out.
 """
 
 import json
+import platform
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,15 +24,28 @@ import numpy as np
 import polars as pl
 
 from callshot.errors import InputError
+from callshot.fewshot.protocol import Protocol
 from callshot.files import sha256_file
-from callshot.records import ClassCount, Embeddings, Evaluation, Folds, IntArray
+from callshot.records import (
+    ClassCount,
+    CorpusStats,
+    Embeddings,
+    Evaluation,
+    Folds,
+    IntArray,
+    Segmentation,
+    TransferEvaluation,
+)
 from callshot.records import frames as schemas
 from callshot.records.csv_cells import restore_frame, write_csv_frame
 from callshot.records.frames import CURVE_KEY, Frame, Schema
 from callshot.records.parquet import ROW_GROUP, write_parquet
 from callshot.results import OutputFolder, open_output_folder
+from callshot.version import __version__
 
 DrawFigures = Callable[[Path], Sequence[Path]]
+Facts = dict[str, Any]
+Options = Mapping[str, Any]
 
 PROVENANCE = "provenance.json"
 FOLDS: Schema = {
@@ -75,6 +94,16 @@ RESULT_FILES = (
 FACTS = ("corpus", "complete_shots", "queries", "notes")
 FOLD_FACTS = ("count", "origin", "proof")
 FIGURE_FILES = ("sweep.pdf", "sweep.png")
+TRANSFER_OWNER = "evaluate --queries"
+JOINED_FRAMES = ("curve", "per_class", "confusion", "ties", "chance_test", "duplicates")
+TRANSFER_FILES = (
+    *(f"{name}.csv" for name in JOINED_FRAMES),
+    "differences.csv",
+    "classes.csv",
+    "folds.csv",
+    "values.parquet",
+)
+TRANSFER_FIGURES = ("transfer.pdf", "transfer.png")
 
 
 def write_frame(frame: Frame, path: Path) -> None:
@@ -163,16 +192,25 @@ def write_evaluation(
     write_parquet(evaluation.curve, folder / "curve.parquet")
     if values:
         write_values(evaluation.values, list(CURVE_KEY), folder / VALUES_FILE)
-    classes = pl.DataFrame(evaluation.classes)
-    write_frame(classes.select(list(CLASSES)), folder / "classes.csv")
+    write_frame(_list_classes(evaluation), folder / "classes.csv")
     write_folds(evaluation.segments, evaluation.folds, folder / "folds.csv")
+
+
+def _list_classes(evaluation: Evaluation) -> Frame:
+    """Return the exemplars of each class, and whether it is evaluated."""
+    return pl.DataFrame(evaluation.classes).select(list(CLASSES))
 
 
 def write_folds(table: Embeddings, folds: Folds, path: Path) -> str:
     """Write `folds.csv`; return its name."""
-    columns = (table.segment, table.recording, table.label, folds.fold)
-    write_frame(pl.DataFrame(columns, schema=dict(FOLDS)), path)
+    write_frame(_make_folds_frame(table, folds), path)
     return path.name
+
+
+def _make_folds_frame(table: Embeddings, folds: Folds) -> Frame:
+    """Return the fold of each segment; examples of a source corpus are in the common fold, −1."""
+    columns = (table.segment, table.recording, table.label, folds.fold)
+    return pl.DataFrame(columns, schema=dict(FOLDS))
 
 
 def write_values(values: Frame, key: Sequence[str], path: Path) -> None:
@@ -363,3 +401,147 @@ def _read_classes(path: Path, labels: Sequence[str], folds: Folds) -> list[Class
         per_fold = [exemplars[label, fold] for fold in range(folds.count)]
         classes.append(ClassCount(**row, per_fold=tuple(per_fold)))
     return classes
+
+
+def open_transfer_results(folder: Path) -> AbstractContextManager[OutputFolder]:
+    """Open a folder for results; those of other commands are not replaced."""
+    return open_output_folder(
+        folder, (*TRANSFER_FILES, *TRANSFER_FIGURES), PROVENANCE, owner=TRANSFER_OWNER
+    )
+
+
+def write_transfer_results(
+    output: OutputFolder,
+    result: TransferEvaluation,
+    provenance: Mapping[str, Any],
+    draw: DrawFigures | None = None,
+) -> list[Path]:
+    """Write the files, all or none; `draw` makes figures, by a path without suffix."""
+
+    def make(folder: Path) -> list[str]:
+        names = list(TRANSFER_FILES)
+        if draw is not None:
+            names += [path.name for path in draw(folder / "transfer")]
+        _write_files(result, folder)
+        return names
+
+    return output.write(make, provenance)
+
+
+def _write_files(result: TransferEvaluation, folder: Path) -> None:
+    for name in JOINED_FRAMES:
+        write_frame(result.join_frames(name), folder / f"{name}.csv")
+    write_frame(result.differences, folder / "differences.csv")
+    write_frame(result.join_frames(_list_classes), folder / "classes.csv")
+    folds = result.join_frames(lambda one: _make_folds_frame(one.segments, one.folds))
+    write_frame(folds, folder / "folds.csv")
+    key = [name for name in CURVE_KEY if name != "corpus"]
+    values = result.join_frames("values")
+    write_values(
+        values, ["source_corpus", "target_corpus", *key], folder / "values.parquet"
+    )
+
+
+def describe_evaluation(
+    evaluation: Evaluation,
+    protocol: Protocol,
+    files: Sequence[Mapping[str, Any]],
+    options: Options,
+) -> Facts:
+    """Return everything that is needed to reproduce and check a run."""
+    folds = evaluation.folds
+    rejects = [
+        {"label": count.label, "segments": count.exemplars, "reason": count.reason}
+        for count in evaluation.excluded_classes
+    ]
+    return {
+        "corpus": evaluation.corpus,
+        "classes": len(evaluation.eligible_classes),
+        "queries": evaluation.queries,
+        "complete_shots": evaluation.complete_shots,
+        "folds": {"count": folds.count, "origin": folds.origin, "proof": folds.proof},
+        "protocol": asdict(protocol),
+        "options": dict(options),
+        "inputs": list(files),
+        "ties": _describe_ties(evaluation.ties),
+        "rejects": rejects,
+        "notes": evaluation.notes,
+        **_describe_machine("numpy", "scipy", "numba", "polars"),
+    }
+
+
+def describe_segmentation(
+    segmentation: Segmentation,
+    stats: CorpusStats,
+    options: Options,
+    inputs: Sequence[Mapping[str, Any]] = (),
+) -> Facts:
+    """Return the sources, options and statistics of segments, and the counts of rejects.
+
+    `inputs` are the checksums of recordings and annotation files.
+    """
+    sources = [
+        {"format": name, "why": reason, "files": count}
+        for name, reason, count in segmentation.sources
+    ]
+    return {
+        "facts": asdict(stats),
+        "recordings": len(segmentation.recordings),
+        "annotated": len(segmentation.annotated),
+        "sources": sources,
+        "read": segmentation.annotation_count,
+        "segments": len(segmentation.segments),
+        "rejects": len(segmentation.rejects),
+        "skipped_files": len(segmentation.skipped_files),
+        "notes": list(segmentation.notes),
+        "options": dict(options),
+        "inputs": list(inputs),
+        **_describe_machine("numpy", "polars", "soundfile", "soxr"),
+    }
+
+
+def describe_folds(
+    folds: Folds,
+    classes: Sequence[ClassCount],
+    missing: Sequence[str],
+) -> Facts:
+    """Return how folds were made, what they allow, and the segments without a vector."""
+    columns = ("label", "exemplars", "complete_to_k", "reason")
+    return {
+        "count": folds.count,
+        "origin": folds.origin,
+        "proof": folds.proof,
+        "classes": [
+            {name: getattr(count, name) for name in columns} for count in classes
+        ],
+        "missing": list(missing),
+        **_describe_machine("numpy", "scipy"),
+    }
+
+
+def _describe_machine(*packages: str) -> Facts:
+    versions = {name: version(name) for name in packages}
+    versions |= {"callshot": __version__, "python": platform.python_version()}
+    return {
+        "versions": versions,
+        "machine": {"system": platform.system(), "processor": platform.machine()},
+    }
+
+
+def _describe_ties(ties: Frame) -> list[Facts]:
+    """Sum the ties of each encoder and spread; the largest share names its class and k."""
+    entries = []
+    for _, rows in ties.group_by(["encoder", "spread"], maintain_order=True):
+        worst = rows.row(rows["share"].arg_max() or 0, named=True)
+        entry: Facts = {
+            "encoder": worst["encoder"],
+            "spread": worst["spread"],
+            "ties": rows["ties"].sum(),
+        }
+        if worst["ties"]:
+            entry["worst_share"] = worst["share"]
+            entry["worst_label"] = worst["label"]
+            entry["worst_k"] = worst["k"]
+            entry["largest_cost_map"] = rows["cost_map"].max()
+        entries.append(entry)
+    return entries

@@ -20,8 +20,8 @@ from callshot.fewshot.differences import add_baselines
 from callshot.records import CorpusResults, Embeddings, Evaluation, Reject
 from callshot.records.frames import BASELINES, REFINEMENT, concat_frames
 from callshot.report.results import merge_results, read_results
-from callshot.study.equal_encoders import describe_equal_encoders, is_measured
 from callshot.study.file_steps import SEGMENTS_INFO
+from callshot.study.steps import describe_equal_encoders, is_measured
 from callshot.study.train_baselines import read_baseline_results
 from callshot.tables.embedding_tables import read_table
 from callshot.tables.fold_files import read_categories, read_references

@@ -76,17 +76,18 @@ from callshot.records.duplicates import (
 )
 from callshot.report.figures import draw_sweep
 from callshot.report.figures.differences import draw_transfer
-from callshot.report.provenance import (
+from callshot.report.results import (
+    PROVENANCE,
     describe_evaluation,
     describe_folds,
     describe_segmentation,
-)
-from callshot.report.results import PROVENANCE, open_results, write_folds, write_results
-from callshot.report.summary import write_summary
-from callshot.report.transfer_results import (
+    open_results,
     open_transfer_results,
+    write_folds,
+    write_results,
     write_transfer_results,
 )
+from callshot.report.summary import write_summary
 from callshot.report.write_report import ReportOptions, write_report
 from callshot.results import EarlierFiles, FinishedSweeps, open_output_folder
 from callshot.spans import Spans

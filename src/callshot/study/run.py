@@ -3,15 +3,18 @@
 A run that was interrupted or killed resumes. A second run of the same study stops with an error.
 """
 
+import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from callshot.baselines.options import check_trainable
-from callshot.corpus.segment_table import inspect_corpus
+from callshot.baselines.options import CHOSEN_CELL, check_trainable
+from callshot.corpus.recordings import AUDIO_SUFFIXES, find_files
+from callshot.corpus.segment_table import SEGMENTS, inspect_corpus, read_rejects
 from callshot.corpus.segments import check_any_segments
 from callshot.encoders.embed import (
     check_rates,
@@ -22,18 +25,33 @@ from callshot.encoders.embed import (
 from callshot.errors import InputError, OptionError, OutputError, count_text
 from callshot.fewshot.folds import check_folds, count_classes, evaluated_classes
 from callshot.fewshot.gpu.device import check_device, network_device
+from callshot.fewshot.permutation import TEST_DRAWS, TESTED_SHOTS
 from callshot.fewshot.sweep_on_cluster import choose_sweep_device
 from callshot.files import LockBusy, check_own_folder, hold_lock
 from callshot.jobs import Cluster
-from callshot.records import ClassCount, Inspection, Progress, no_progress
+from callshot.records import (
+    BASELINE_KINDS,
+    METRIC_NAMES,
+    ClassCount,
+    Inspection,
+    Progress,
+    no_progress,
+)
+from callshot.records.parquet import read_parquet
 from callshot.report.results import PROVENANCE
 from callshot.report.write_report import certain_names
 from callshot.results import open_output_folder
-from callshot.study.estimate import estimate_s
-from callshot.study.plan import plan
-from callshot.study.steps import Step
+from callshot.study.file_steps import SEGMENTS_INFO
+from callshot.study.plan import PUBLISHED, plan
+from callshot.study.steps import Step, describe_equal_encoders, is_measured
 from callshot.study.study_file import Study, StudyCorpus
-from callshot.tables.fold_files import read_categories, read_folds, read_references
+from callshot.study.train_baselines import read_baselines
+from callshot.tables.fold_files import (
+    FOLDS_INFO,
+    read_categories,
+    read_folds,
+    read_references,
+)
 
 MIN_EXEMPLARS = 2  # of a class, for networks, which hold some out
 ReportStep = Callable[[Step, float | None], None]
@@ -229,3 +247,187 @@ def _study_lock(work: Path) -> Iterator[None]:
         raise OutputError(
             f"{work}: cannot store the steps of the study ({error.strerror})"
         ) from error
+
+
+# Seconds of work for a second of audio.
+ENCODER_PACE = {
+    "mfcc": 0.001,
+    "random": 0.0005,
+    "yamnet": 0.005,
+    "birdnet": 0.015,
+    "hubert": 0.05,
+}
+OTHER_ENCODER_PACE = 0.1
+READING = 2e-9  # seconds for a byte of audio
+BYTES_S = 64_000  # of a second of audio, where nothing better is known
+EPISODE = 2.5e-9  # seconds for a query, draw, shot and class
+LOGISTIC = 0.01  # seconds for a segment
+LOGISTIC_FIT = 2e-4  # seconds for a logistic fit at some k
+LOGISTIC_NUMBER = 1.2e-7  # seconds for each of its labels² × dimensions
+NETWORK = 0.01  # seconds for a segment, network and split
+END_TO_END = 0.15  # seconds for a second of audio and split
+FOLD_STEP = 2.0
+REPORT_PER_CORPUS = 8.0
+FOLDS = 5
+
+
+@dataclass(frozen=True)
+class _Size:
+    """How much there is in a corpus."""
+
+    segments: int
+    seconds: float
+    labels: int
+
+
+def estimate_s(study: Study, step: Step) -> float:
+    """Return the seconds that a step may take; a rough guess, never less than one."""
+    return max(1.0, _estimate(study, step))
+
+
+def _estimate(study: Study, step: Step) -> float:
+    if step.kind == "report":
+        return REPORT_PER_CORPUS * len(study.corpora)
+    if step.kind == "fold":
+        return FOLD_STEP
+    if step.kind == "segment":
+        return _audio_bytes(study, step) * READING
+    size = _corpus_size(study, step)
+    if step.kind == "evaluate":
+        return _evaluation_s(study, size)
+    if step.kind == "logistic":
+        return LOGISTIC * size.segments
+    if step.kind == "logistic-per-k":
+        return _logistic_per_k_s(study, step, size)
+    if step.kind == "recurrent":
+        cells = 4 if study.baselines.cell == CHOSEN_CELL else 2
+        networks = study.baselines.seeds * cells
+        return NETWORK * FOLDS * networks * size.segments
+    if step.kind == "end-to-end":
+        return END_TO_END * FOLDS * size.seconds
+    names = {encoder.title: encoder.name for encoder in study.encoders}
+    family = names[step.encoder].partition("-")[0].partition("[")[0]
+    return ENCODER_PACE.get(family, OTHER_ENCODER_PACE) * size.seconds
+
+
+def _evaluation_s(study: Study, size: _Size) -> float:
+    """Count queries × draws × shots × classes, with the bootstrap's share and permutations."""
+    protocol = study.protocol
+    shots = len(protocol.shots)
+    samples = [protocol.samples(spread) for spread in ("shared", "total")]
+    draws = protocol.draws + protocol.bootstraps / 4 + sum(samples)
+    tested_shots = min(shots, len(TESTED_SHOTS))
+    tested_draws = protocol.permutations * TEST_DRAWS
+    draws += (protocol.repeat_folds - 1) * protocol.shared_draws
+    if protocol.seeds > 1:
+        draws += protocol.repeat_folds * protocol.seeds**2
+    scores = (draws * shots + tested_draws * tested_shots) * size.labels
+    return 1.0 + EPISODE * size.segments * scores
+
+
+def _logistic_per_k_s(study: Study, step: Step, size: _Size) -> float:
+    baselines = study.baselines
+    draws = min(baselines.draws, study.protocol.shared_draws)
+    draws *= 2 if "total" in baselines.spreads(study.protocol) else 1
+    fits = FOLDS * len(study.protocol.shots) * draws
+    dimensions = {
+        encoder.title: encoder.joined_encoder.dimension for encoder in study.encoders
+    }
+    numbers = size.labels**2 * dimensions[step.encoder]
+    return fits * (LOGISTIC_FIT + LOGISTIC_NUMBER * numbers)
+
+
+def _corpus_size(study: Study, step: Step) -> _Size:
+    """Return the size of a corpus by its segments, or by its files before these are cut."""
+    path = study.work / "segment" / step.corpus / SEGMENTS
+    with suppress(InputError):
+        table = read_parquet(path, ["start_s", "end_s", "label"])
+        durations = table["end_s"] - table["start_s"]
+        labels = table["label"].n_unique()
+        return _Size(table.height, float(durations.sum()), labels)
+    seconds = _audio_bytes(study, step) / BYTES_S
+    return _Size(int(seconds / 4) + 1, seconds, 10)
+
+
+def _audio_bytes(study: Study, step: Step) -> int:
+    corpus = {corpus.name: corpus for corpus in study.corpora}[step.corpus]
+    audio = corpus.audio
+    if audio.is_file():
+        return audio.stat().st_size
+    size = 0
+    for file in find_files(audio, follow_links=corpus.annotation_options.follow_links):
+        if file.suffix.lower() in AUDIO_SUFFIXES and file.is_file():
+            size += file.stat().st_size
+    return size
+
+
+def describe_outcome(step: Step) -> list[str]:
+    """Return a line on the outcome of a step, then notes; nothing where there is nothing to say."""
+    if not is_measured(step.folder):
+        return describe_equal_encoders([step.folder])
+    if step.kind == "segment":
+        return _describe_segments(step)
+    if step.kind == "embed":
+        return _describe_embeddings(step)
+    if step.kind == "fold":
+        return _describe_folds(step)
+    if step.kind in (*BASELINE_KINDS, PUBLISHED):
+        return _describe_baselines(step)
+    return []
+
+
+def _describe_segments(step: Step) -> list[str]:
+    facts = _read_json(step, SEGMENTS_INFO)
+    skipped = facts["skipped_files"]
+    files = f" and {count_text(skipped, 'whole file')}" if skipped else ""
+    segments = count_text(facts["segments"], "segment")
+    rejects = count_text(facts["rejects"], "reject")
+    return [
+        f"{segments}, {rejects}{files}",
+        *facts["notes"],
+    ]
+
+
+def _describe_embeddings(step: Step) -> list[str]:
+    for name in step.read_record()["files"]:
+        if name.endswith(".rejects.csv"):
+            rejects = read_rejects(step.folder / name)
+            count = count_text(len(rejects), "reject")
+            return [f"{count}, the first: {rejects[0].reason}"]
+    return []
+
+
+def _describe_folds(step: Step) -> list[str]:
+    facts = _read_json(step, FOLDS_INFO)
+    classes = facts["classes"]
+    excluded = [row for row in classes if row["reason"]]
+    count = len(classes) - len(excluded)
+    call_types = count_text(len(classes), "call type")
+    lines = [f"{count} of {call_types} in {facts['count']} folds"]
+    lines += [f"not evaluated: '{row['label']}' ({row['reason']})" for row in excluded]
+    if facts["missing"]:
+        missing = count_text(len(facts["missing"]), "segment")
+        lines.append(f"{missing} left out, because an encoder could not embed them")
+    return lines
+
+
+def _describe_baselines(step: Step) -> list[str]:
+    """Return what each baseline scored, and what was chosen for it on inner folds."""
+    baselines = read_baselines(step.folder)
+    lines = []
+    for rows in baselines.partition_by("name", "scoring"):
+        name, scoring, how = rows.select("name", "scoring", "how").row(0)
+        scores = []
+        for metric, value in rows.select("metric", "value").iter_rows():
+            scores.append(f"{METRIC_NAMES[metric]} {value:.3f}")
+        line = f"{name}: {', '.join(scores)}"
+        if scoring != "all":
+            line += f" ({scoring} scoring)"
+        lines.append(f"{line}; {how}" if how else line)
+    return lines
+
+
+def _read_json(step: Step, name: str) -> dict[str, Any]:
+    text = (step.folder / name).read_text(encoding="utf-8")
+    facts: dict[str, Any] = json.loads(text)
+    return facts

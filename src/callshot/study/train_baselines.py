@@ -32,10 +32,10 @@ from callshot.files import check_writable, sha256_file
 from callshot.records import Evaluation
 from callshot.records.frames import BASELINES, REFINEMENT
 from callshot.records.parquet import read_parquet, write_parquet
-from callshot.report.provenance import describe_evaluation
 from callshot.report.results import (
     PROVENANCE,
     RESULT_FILES,
+    describe_evaluation,
     merge_results,
     open_provenance,
     protocol_settings,
