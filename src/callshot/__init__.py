@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from callshot.corpus.annotations import AnnotationOptions, read_annotations
     from callshot.corpus.audio import load_audio
     from callshot.corpus.options import SegmentationOptions
+    from callshot.corpus.recordings import window_spans
     from callshot.corpus.segment_table import read_segments
+    from callshot.corpus.segments import read_spans
     from callshot.corpus.synthetic.site import synthesise_soundscape
     from callshot.detection.index.find_windows import find_windows
     from callshot.detection.index.index_files import Index, open_index
@@ -93,6 +95,7 @@ _MODULES = {
     "read_annotations": "corpus.annotations",
     "read_review": "review.results",
     "read_segments": "corpus.segment_table",
+    "read_spans": "corpus.segments",
     "read_tables": "tables.embedding_tables",
     "rerun_episode": "fewshot.single_episode",
     "scan": "detection.scan",
@@ -100,6 +103,7 @@ _MODULES = {
     "segment": "api",
     "synthesise_soundscape": "corpus.synthetic.site",
     "train_baselines": "api",
+    "window_spans": "corpus.recordings",
     "write_table": "tables.embedding_tables",
 }
 
@@ -139,6 +143,7 @@ __all__ = [
     "read_annotations",
     "read_review",
     "read_segments",
+    "read_spans",
     "read_tables",
     "rerun_episode",
     "scan",
@@ -146,6 +151,7 @@ __all__ = [
     "segment",
     "synthesise_soundscape",
     "train_baselines",
+    "window_spans",
     "write_table",
 ]
 

@@ -3,12 +3,15 @@
 import os
 from pathlib import Path, PurePosixPath
 
+import numpy as np
 import pytest
+import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callshot.corpus.recordings import Library, find_recordings
-from callshot.errors import InputError
+from callshot.corpus.recordings import Library, find_recordings, window_spans
+from callshot.detection.index.windows import WindowGrid
+from callshot.errors import InputError, OptionError
 from sounds import record
 
 SITES = Library(
@@ -214,3 +217,26 @@ def test_a_missing_folder_is_an_error(tmp_path):
         find_recordings(tmp_path / "nothing")
     with pytest.raises(InputError, match="File name too long"):
         find_recordings(tmp_path / ("x" * 300))
+
+
+@given(frames=st.integers(1, 400), window=st.integers(1, 90), hop=st.integers(1, 90))
+def test_windows_are_those_of_an_index(tmp_path_factory, frames, window, hop):
+    hop = min(hop, window)
+    folder = tmp_path_factory.mktemp("windows")
+    soundfile.write(folder / "a.wav", np.zeros(frames), 100)
+    windows = window_spans(folder, window / 100, hop_s=hop / 100)
+    starts = WindowGrid(100, window, hop).find_starts(frames)
+    assert windows["start_s"] == (starts / 100).tolist()
+    ends = np.minimum(starts + window, frames)
+    assert windows["end_s"] == (ends / 100).tolist()
+    assert windows.root == folder
+
+
+def test_recordings_without_windows_are_counted_in_a_warning(tmp_path):
+    record(tmp_path / "a.wav")
+    (tmp_path / "b.wav").write_text("no audio")
+    with pytest.warns(UserWarning, match=r"1 recording left out, the first: b\.wav: "):
+        windows = window_spans(tmp_path, 1.0)
+    assert set(windows["recording"]) == {"a.wav"}
+    with pytest.raises(OptionError, match="hop_s"):
+        window_spans(tmp_path, 1.0, hop_s=2.0)

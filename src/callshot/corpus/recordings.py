@@ -4,20 +4,24 @@ Names from files are looked up among the paths under the folder and never follow
 absolute path can lead outside it, and links only with `follow_links`.
 """
 
+import math
 import os
 import re
 import stat
 import unicodedata
+import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from callshot.corpus.audio import SUFFIXES, probe
-from callshot.errors import InputError
+from callshot.corpus.audio_files import check_channel_rule
+from callshot.errors import InputError, OptionError, check_range, count_text
 from callshot.files import error_reason, explain_unreadable
-from callshot.records import Progress, Recording, Reject
+from callshot.records import Progress, Recording, Reject, no_progress
+from callshot.spans import Spans, name_spans
 from callshot.storage import RemotePath, is_remote, map_requests, to_path
 
 PathIndex = dict[str, list[str]]
@@ -29,6 +33,8 @@ UNSUPPORTED_SUFFIXES = frozenset((
     ".m4a", ".aac", ".mp4", ".wma", ".amr", ".wv", ".ape", ".alac", ".ra", ".wac", ".dsf",
 ))
 # fmt: on
+MAX_OVERLAP = 100  # windows that may begin in the time of one
+WINDOW_COLUMNS = ("recording", "path", "start_s", "end_s", "label")
 AUDIO_SUFFIXES = SUFFIXES | UNSUPPORTED_SUFFIXES
 UNFETCHED = (
     "a link to a file that is not here; fetch it first "
@@ -182,6 +188,82 @@ def find_recordings(folder: Path, *, follow_links: bool = False) -> Library:
             rejects.append(Reject(str(path), None, reason))
     root = to_path(folder.with_listing(files)) if is_remote(folder) else folder
     return Library(root, tuple(paths), tuple(rejects))
+
+
+def window_spans(
+    audio: Path | str,
+    window_s: float,
+    *,
+    hop_s: float | None = None,
+    rate_hz: int = 16000,
+    channel: str = "mean",
+) -> Spans:
+    """Return the windows of recordings, without labels.
+
+    Parameters
+    ----------
+    audio : path
+        Folder of the recordings, or one recording.
+    window_s : float
+        Length of a window.
+    hop_s : float, optional
+        Time from the start of one window to the next; windows do not overlap by default.
+    rate_hz, channel
+        How their audio is read: sample rate; "first", "mean" or the number of a channel.
+
+    Returns
+    -------
+    Spans
+        All windows are whole: the last one of a recording ends where the recording ends. A
+        recording that is shorter than a window is one span. A warning counts recordings that
+        cannot be read.
+
+    Examples
+    --------
+    >>> import numpy, soundfile, tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> soundfile.write(folder / "a.wav", numpy.zeros(11000), 1000)
+    >>> windows = window_spans(folder, 4.0, hop_s=3.0)
+    >>> windows["start_s"], windows["end_s"]
+    ([0.0, 3.0, 6.0, 7.0], [4.0, 7.0, 10.0, 11.0])
+    """
+    if not 0 < window_s < math.inf:
+        raise OptionError(f"window_s: expected seconds above 0, got {window_s:g}")
+    if hop_s is None:
+        hop_s = window_s
+    check_range("hop_s", hop_s, window_s / MAX_OVERLAP, window_s, "s")
+    check_channel_rule(channel)
+    library = find_recordings(to_path(audio))
+    recordings, errors = probe_recordings(library, None, no_progress)
+    rows = []
+    for path, recording in recordings.items():
+        window = max(1, round(window_s * recording.rate_hz))
+        hop = max(1, round(hop_s * recording.rate_hz))
+        last_start = max(0, recording.frames - window)
+        for start in [*range(0, last_start, hop), last_start]:
+            end = min(start + window, recording.frames)
+            span = {
+                "recording": path,
+                "path": path,
+                "start_s": start / recording.rate_hz,
+                "end_s": end / recording.rate_hz,
+                "label": "",
+            }
+            rows.append(span)
+    left_out = [f"{path}: {error}" for path, error in errors.items()]
+    left_out += [f"{reject.file}: {reject.reason}" for reject in library.rejects]
+    warn_left_out(left_out, "recording")
+    spans = Spans.from_rows(rows, WINDOW_COLUMNS, root=library.root)
+    names = name_spans(spans.frame, [False] * len(spans))
+    spans = spans.with_columns(segment=names, rate_hz=rate_hz, channel_rule=channel)
+    return spans.without("label")
+
+
+def warn_left_out(reasons: Sequence[str], noun: str, plural: str = "") -> None:
+    """Warn that something was left out; say how much, and why the first."""
+    if reasons:
+        count = count_text(len(reasons), noun, plural)
+        warnings.warn(f"{count} left out, the first: {reasons[0]}", stacklevel=3)
 
 
 def probe_recordings(

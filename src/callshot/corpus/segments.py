@@ -35,8 +35,9 @@ from callshot.corpus.recordings import (
     Recordings,
     find_recordings,
     probe_recordings,
+    warn_left_out,
 )
-from callshot.errors import InputError, count_text
+from callshot.errors import InputError, check_options, count_text
 from callshot.records import (
     Progress,
     Recording,
@@ -151,6 +152,61 @@ def segment_corpus(
     return check_audio(segmentation, segments, threads, audio_progress)
 
 
+def read_spans(
+    audio: Path | str,
+    annotations: Path | str | None = None,
+    *,
+    format: str = "auto",
+    annotation_options: AnnotationOptions | None = None,
+    **options: Any,
+) -> Spans:
+    """Return the annotated calls of recordings as spans.
+
+    Parameters
+    ----------
+    audio : path
+        Folder of the recordings, or one recording.
+    annotations : path, optional
+        Annotation file or folder of annotation files; found beside the recordings by default.
+    format : str
+        Name of a format; by default it is recognised by the content.
+    annotation_options : AnnotationOptions, optional
+        What you know about the files: their columns, tiers or labels.
+    **options
+        Fields of `SegmentationOptions`: collar_s, min_length_s, channel, rate_hz, …
+
+    Returns
+    -------
+    Spans
+        A row for each call, with its recording, times in seconds, label, all labels that overlap
+        it, how its audio is read, and every other column of the annotations. A warning counts
+        the annotations and files that are left out; `callshot.segment` returns a reason for each.
+
+    Examples
+    --------
+    >>> import soundfile, tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> soundfile.write(folder / "a.wav", np.zeros(9000), 1000)
+    >>> _ = (folder / "a.csv").write_text("start_s,end_s,label,rain\\n1,3,roar,no\\n")
+    >>> spans = read_spans(folder)
+    >>> spans["label"], spans["start_s"], spans["rain"]
+    (['roar'], [1.0], ['no'])
+    """
+    check_options(options, SegmentationOptions)
+    segmentation = segment_corpus(
+        audio,
+        annotations,
+        options=SegmentationOptions(**options),
+        format=format,
+        annotation_options=annotation_options,
+        check=False,
+    )
+    left_out = [*segmentation.rejects, *segmentation.skipped_files]
+    reasons = [f"{reject.file}: {reject.reason}" for reject in left_out]
+    warn_left_out(reasons, "annotation or file", "annotations or files")
+    return segmentation.segments
+
+
 def _spell(rename: Renaming, corpus: Corpus, label: str) -> str:
     return corpus.spell(rename(label))
 
@@ -206,7 +262,7 @@ def make_calls(
     first_rows: dict[tuple[object, ...], Row] = {}
     groups = _find_groups(annotations)
     for annotation in annotations:
-        path = annotation["path"]
+        path: str = annotation["path"]
         try:
             if path in errors:
                 raise errors[path]

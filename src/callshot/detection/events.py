@@ -43,7 +43,7 @@ from callshot.spans import Spans
 
 Row = dict[str, Any]  # an event, by the names of its columns
 Rejects = list[Reject]
-EventCells = tuple[Row, Mapping[str, Cell]]  # an event, and the other cells of its row
+EventCells = tuple[Row, dict[str, Cell]]  # an event, and the other cells of its row
 
 REQUIRED = ("recording", "start_s", "end_s", "label")
 # What files call the columns of numbers; case and punctuation do not matter.

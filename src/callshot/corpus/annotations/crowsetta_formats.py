@@ -106,9 +106,8 @@ def _read(name: str, read_calls: CallReader, file: AnnotationFile) -> None:
         if not isinstance(label, str) and text in MISSING:
             text = ""
         audio, in_frames = more or (None, False)
-        frames = {"in_frames": True} if in_frames else {}
         with file.rejecting(number):
-            file.add(number, text, start, end, path=audio, **frames)
+            file.add(number, text, start, end, path=audio, in_frames=in_frames)
 
 
 def check_mat(path: Path) -> None:

@@ -350,9 +350,16 @@ def _add(
         start_s, end_s = times
         if "duration_s" in texts:
             end_s = add_times(start_s, end_s)
-    more = {"in_frames": True} if "start_frame" in texts else {}
-    extra = table.parse_extra(cells)
-    file.add(number, label, start_s, end_s, extra, path=path, recording=group, **more)
+    file.add(
+        number,
+        label,
+        start_s,
+        end_s,
+        table.parse_extra(cells),
+        path=path,
+        recording=group,
+        in_frames="start_frame" in texts,
+    )
 
 
 def _check_clips(file: AnnotationFile, table: Table) -> None:

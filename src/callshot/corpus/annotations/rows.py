@@ -177,25 +177,26 @@ class AnnotationFile:
         start_s: float,
         end_s: float | None,
         extra: Mapping[str, Cell] | None = None,
-        **more: object,
+        *,
+        path: str | None = None,
+        recording: str | None = None,
+        in_frames: bool = False,
     ) -> None:
-        """Add a row; raise RowError if it is not valid.
-
-        `extra` are columns of the file, `more` are `path`, `recording` and `in_frames`.
-        """
+        """Add a row; raise RowError if it is not valid. `extra` are other columns of the file."""
         is_filled = self.options.label is not None and not label.strip()
         if is_filled:
             label = self.options.label or ""
         row: Row = {
-            "path": None,
-            "recording": None,
+            "path": path,
+            "recording": recording,
             "start_s": start_s,
             "end_s": end_s,
             "label": label,
             "annotation_file": str(self.path),
             "annotation_row": number,
-            **more,
         }
+        if in_frames:
+            row["in_frames"] = True
         check_row(row, keep_early=self.options.keep_early)
         for name, value in (extra or {}).items():
             while name in OWN_COLUMNS:

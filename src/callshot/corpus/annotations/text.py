@@ -104,15 +104,15 @@ def read_text(path: Path, notes: list[str]) -> str:
             ) from None
     texts = []
     bad_lines = []
-    for number, line in enumerate(raw.splitlines(keepends=True), start=1):
+    for number, raw_line in enumerate(raw.splitlines(keepends=True), start=1):
         try:
-            texts.append(line.decode())
+            texts.append(raw_line.decode())
         except UnicodeDecodeError:
-            texts.append(line.decode(errors=WINDOWS))
+            texts.append(raw_line.decode(errors=WINDOWS))
             bad_lines.append(number)
     text = "".join(texts)
     note = "not UTF-8: read as Windows-1252"
-    if sum(not line.isascii() for line in split_lines(text)) > len(bad_lines):
+    if sum(not one.isascii() for one in split_lines(text)) > len(bad_lines):
         note = (
             f"{count_text(len(bad_lines), 'line')} not UTF-8 like the others, read as "
             f"Windows-1252, the first is line {bad_lines[0]}"
