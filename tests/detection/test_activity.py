@@ -13,19 +13,17 @@ from hypothesis import strategies as st
 
 from callshot.detection.activity import (
     Activity,
+    choose_labels,
     count_activity,
     find_recorded_times,
+    find_short,
     make_activity_files,
+    make_map,
+    plan_activity,
     write_activity,
 )
 from callshot.detection.events import events_frame, open_recordings, read_events
 from callshot.detection.index.clock import RecordedTime
-from callshot.detection.pictures import (
-    choose_labels,
-    find_short,
-    make_map,
-    plan_activity,
-)
 from callshot.errors import InputError
 from callshot.report.figures.figure_io import open_figure
 from test_cli import run

@@ -14,16 +14,18 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from callshot.detection import clips
-from callshot.detection.clips import ClipOptions, choose_events, write_clips
+from callshot.detection.clips import (
+    ClipOptions,
+    choose_events,
+    draw_spectrogram,
+    measure_spectrogram,
+    write_clips,
+)
 from callshot.detection.events import (
     RecordingFolder,
     events_frame,
     open_recordings,
     read_events,
-)
-from callshot.detection.pictures import (
-    draw_spectrogram,
-    measure_spectrogram,
 )
 from callshot.errors import OptionError, OutputError
 from test_cli import run

@@ -13,25 +13,36 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import numpy as np
 import polars as pl
 import soundfile
+from scipy import signal as scipy_signal
 
 from callshot.corpus.audio import open_recording
 from callshot.corpus.audio_files import Signal
 from callshot.detection.events import RecordingFolder, complete_events
-from callshot.detection.pictures import draw_spectrogram
 from callshot.errors import CallshotError, OptionError, OutputError
 from callshot.files import make_folder
-from callshot.records import Progress, Reject, no_progress
+from callshot.records import FloatArray, Progress, Reject, no_progress
 from callshot.records.csv_cells import write_csv_frame
 from callshot.records.frames import CLIPS, Frame, unique_values
+from callshot.report.figures.figure_io import CREATOR, open_figure
+from callshot.report.figures.style import (
+    INK,
+    TITLE_FONT,
+    VERMILION,
+    shorten,
+)
 from callshot.report.tables.table import safe_names
 from callshot.results import open_output_folder
 from callshot.version import __version__
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 
 Row = dict[str, Any]
 
@@ -39,12 +50,22 @@ TABLE = "clips.csv"
 PROVENANCE = "provenance.json"
 SET = "callshot clips"
 UNSAFE = re.compile(r"[^\w.+-]+")
-LONGEST_STEM = 60
+MAX_STEM = 60
 MAX_FLAC_HZ = 655_350
 SUBTYPE = "PCM_24"  # holds samples of 8, 16 and 24 bit as they are
 BEST = "best"
 UNCERTAIN = "uncertain"
 SAMPLE = "sample"
+
+
+SIZE_IN = (4.8, 2.6)
+DPI = 110
+BINS = 256  # of frequency, up to the top of the picture
+OVERLAP = 0.75
+MIN_WINDOW = 16  # samples
+QUIET = 1e-14  # power of silence, so that its logarithm exists
+DARKEST = 5  # percentile of the levels in a picture
+RANGE_DB = 15.0  # at least, so that noise alone looks like noise
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +131,14 @@ def write_clips(
             except CallshotError as error:
                 rejects.append(Reject(event["recording"], None, f"no clip: {error}"))
             progress(1 / len(clip_events), stem)
-        return _write_table(rows, folder)
+        write_csv_frame(pl.DataFrame(rows, dict(CLIPS)), folder / TABLE)
+        names = [row[name] for row in rows for name in ("clip", "picture")]
+        return [*names, TABLE]
 
     facts = {"version": __version__, "clips": options.count, "seed": options.seed}
     with open_output_folder(out, [TABLE], PROVENANCE, owner=SET) as output:
         paths = output.write(make, facts)
-    return ClipResult(_to_frame(rows), paths, rejects)
+    return ClipResult(pl.DataFrame(rows, dict(CLIPS)), paths, rejects)
 
 
 def check_clips_folder(out: Path) -> None:
@@ -124,24 +147,13 @@ def check_clips_folder(out: Path) -> None:
         pass
 
 
-def _write_table(rows: list[Row], folder: Path) -> list[str]:
-    """Write the table of all clips; return the names of all files."""
-    write_csv_frame(_to_frame(rows), folder / TABLE)
-    names = [row[name] for row in rows for name in ("clip", "picture")]
-    return [*names, TABLE]
-
-
-def _to_frame(rows: list[Row]) -> Frame:
-    return pl.DataFrame(rows, schema=dict(CLIPS))
-
-
 def _name_clips(events: Frame) -> Iterator[tuple[Row, str]]:
     """Yield events and the paths of their clips: class, rank, recording and time, no suffix."""
     labels = unique_values(events, "label")
     folders = dict(zip(labels, safe_names(labels, "class"), strict=True))
     for event in events.iter_rows(named=True):
         stem = PurePosixPath(event["recording"]).stem
-        safe = UNSAFE.sub("_", stem)[:LONGEST_STEM]
+        safe = UNSAFE.sub("_", stem)[:MAX_STEM]
         name = f"{event['rank']:03d}_{safe}_{event['start_s']:.1f}s"
         yield event, f"{folders[event['label']]}/{name}"
 
@@ -227,34 +239,108 @@ def choose_events(events: Frame, count: int, *, seed: int = 0) -> Frame:
             maintain_order=True,
         )
         random = np.random.default_rng([seed, crc32(label.encode())])
-        scored = len(ranked) - ranked["score"].null_count()
-        reasons = _choose_ranks(len(ranked), scored, count, random)
-        parts.append(_take_ranks(ranked, reasons))
+        scored = len(ranked) - ranked["score"].null_count()  # the others come last
+        reasons: dict[int, list[str]] = defaultdict(list)
+        for rank in range(min(count, scored)):
+            reasons[rank].append(BEST)
+        for rank in range(max(0, scored - count), scored):
+            reasons[rank].append(UNCERTAIN)
+        strata = min(count, len(ranked))
+        for stratum in range(strata):
+            first = stratum * len(ranked) // strata
+            end = (stratum + 1) * len(ranked) // strata
+            reasons[int(random.integers(first, end))].append(SAMPLE)
+        ranks = sorted(reasons)
+        chosen = ranked[ranks].with_columns(
+            rank=pl.Series([rank + 1 for rank in ranks], dtype=pl.Int64),
+            why=pl.Series(
+                [", ".join(reasons[rank]) for rank in ranks], dtype=pl.String
+            ),
+        )
+        parts.append(chosen)
     return pl.concat(parts)
 
 
-def _choose_ranks(
-    size: int, scored: int, count: int, random: np.random.Generator
-) -> dict[int, list[str]]:
-    """Return why ranks are chosen, from 0; those from `scored` on have no score."""
-    reasons: dict[int, list[str]] = defaultdict(list)
-    for rank in range(min(count, scored)):
-        reasons[rank].append(BEST)
-    for rank in range(max(0, scored - count), scored):
-        reasons[rank].append(UNCERTAIN)
-    parts = min(count, size)
-    for part in range(parts):
-        first = part * size // parts
-        end = (part + 1) * size // parts
-        rank = int(random.integers(first, end))
-        reasons[rank].append(SAMPLE)
-    return reasons
+def draw_spectrogram(
+    signal: Signal,
+    rate_hz: int,
+    start_s: float,
+    event: Mapping[str, Any],
+    max_hz: float | None = None,
+) -> bytes:
+    """Return the picture of samples from a time of the recording on, with the event in them."""
+    highest_hz = rate_hz / 2
+    max_hz = highest_hz if max_hz is None else min(max_hz, highest_hz)
+    frequency_hz, time_s, level_db = measure_spectrogram(signal, rate_hz, max_hz)
+    content = io.BytesIO()
+    with open_figure() as figure:
+        figure.set_size_inches(*SIZE_IN)
+        ax = figure.subplots()
+        _draw_levels(ax, start_s + time_s, frequency_hz, level_db)
+        ax.set_xlim(start_s, start_s + signal.size / rate_hz)
+        ax.set_ylim(0, max_hz)
+        _mark_event(ax, event)
+        metadata = {"Software": CREATOR}
+        figure.savefig(content, format="png", dpi=DPI, metadata=metadata)
+    return content.getvalue()
 
 
-def _take_ranks(ranked: Frame, reasons: Mapping[int, list[str]]) -> Frame:
-    ranks = sorted(reasons)
-    why = [", ".join(reasons[rank]) for rank in ranks]
-    return ranked[ranks].with_columns(
-        rank=pl.Series([rank + 1 for rank in ranks], dtype=pl.Int64),
-        why=pl.Series(why, dtype=pl.String),
+def measure_spectrogram(
+    signal: Signal, rate_hz: int, max_hz: float
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return frequencies in Hz, times in s, and levels in dB (frequencies, times).
+
+    The window is so long that there are about 256 frequencies up to `max_hz`: long for low calls.
+    """
+    ideal_size = 2 ** round(np.log2(2 * BINS * rate_hz / (2 * max_hz)))
+    size = int(max(MIN_WINDOW, min(ideal_size, signal.size)))
+    padded = np.pad(signal, (0, max(0, size - signal.size)))
+    frequency_hz, time_s, power = scipy_signal.spectrogram(
+        padded,
+        rate_hz,
+        window="hann",
+        nperseg=size,
+        noverlap=int(OVERLAP * size),
+        detrend=False,
     )
+    is_shown = frequency_hz <= max_hz
+    level_db = 10 * np.log10(power[is_shown] + QUIET)
+    return frequency_hz[is_shown], time_s, level_db
+
+
+def _draw_levels(
+    ax: "Axes", time_s: FloatArray, frequency_hz: FloatArray, level_db: FloatArray
+) -> None:
+    """Draw levels as a picture; its colours follow the levels that there are."""
+    low_db = float(np.percentile(level_db, DARKEST))
+    high_db = max(float(level_db.max()), low_db + RANGE_DB)
+    half_hz = frequency_hz[1] / 2
+    half_s = time_s[0]
+    if len(time_s) > 1:
+        half_s = (time_s[1] - time_s[0]) / 2
+    times_s = (time_s[0] - half_s, time_s[-1] + half_s)
+    frequencies_hz = (-half_hz, frequency_hz[-1] + half_hz)
+    ax.imshow(
+        level_db,
+        extent=(*times_s, *frequencies_hz),
+        cmap="magma",
+        vmin=low_db,
+        vmax=high_db,
+        origin="lower",
+        aspect="auto",
+        interpolation="nearest",
+    )
+    ax.grid(visible=False)
+    ax.set_xlabel("time in the recording, s")
+    ax.set_ylabel("frequency, Hz")
+
+
+def _mark_event(ax: "Axes", event: Mapping[str, Any]) -> None:
+    """Draw lines where the event starts and ends, and write what it is."""
+    for time_s in (event["start_s"], event["end_s"]):
+        ax.axvline(time_s, color="white", linewidth=0.9)
+        ax.axvline(time_s, color=VERMILION, linewidth=0.9, linestyle=(0, (3, 3)))
+    title = f"{event['label']}, {event['recording']}"
+    if event["score"] is not None:
+        title = f"{event['score']:.2f}  {title}"
+    ax.set_title(shorten(title, 72 * (SIZE_IN[0] - 0.7), TITLE_FONT), color=INK)
