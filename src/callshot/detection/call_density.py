@@ -16,22 +16,20 @@ another label, it is not a call of its own label, but one of the other.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 from scipy import stats
 
 from callshot.detection.events import rename_recordings
-from callshot.detection.matching import find_partners
+from callshot.detection.matching import ANY_OVERLAP, find_partners, spans_of
 from callshot.errors import InputError
 from callshot.fewshot.kernels import streams
 from callshot.records import FloatArray
 from callshot.records.frames import CALL_DENSITY, Frame, concat_frames, make_frame
 
-ANY_OVERLAP = 1e-9  # an IoU that only rounding errors are below
 SAME_S = 1e-6  # times that differ by less are the same
-SPAN = ("start_s", "end_s")
 
 
 @dataclass(frozen=True)
@@ -58,46 +56,27 @@ def find_verdicts(detections: Frame, reviewed: Frame) -> Verdicts:
         raise InputError("reviewed: no row has yes or no in its column confirmed")
     rows = rename_recordings(rows, detections["recording"].unique())
     numbered = detections.with_row_index("number")
-    found = _Found()
+    is_call: dict[int, bool] = {}  # by the number of a detection
+    new_labels: set[tuple[int, str]] = set()
+    elsewhere = 0
     for (name,), part in rows.partition_by("recording", as_dict=True).items():
-        found.add(numbered.filter(recording=name), part)
-    if not found.is_call:
-        raise InputError(
-            f"reviewed: none of the {len(rows)} reviewed events is on one of the "
-            f"{len(detections)} detections; give the detections that were reviewed"
-        )
-    numbers = sorted(found.is_call)
-    confirmed = pl.Series([found.is_call[number] for number in numbers])
-    verdicts = detections[numbers].with_columns(confirmed=confirmed)
-    relabelled = Counter(label for _, label in found.new_labels)
-    return Verdicts(verdicts, relabelled, found.elsewhere)
-
-
-@dataclass
-class _Found:
-    """What was found so far: verdicts by the number of a detection, and new labels."""
-
-    is_call: dict[int, bool] = field(default_factory=dict)
-    new_labels: set[tuple[int, str]] = field(default_factory=set)
-    elsewhere: int = 0
-
-    def add(self, detections: Frame, rows: Frame) -> None:
-        """Add the verdicts on detections of one recording."""
-        spans = _spans(detections)
-        numbers = detections["number"].to_list()
-        labels = detections["label"].to_list()
-        row_spans = _spans(rows)
+        own = numbered.filter(recording=name)
+        numbers = own["number"].to_list()
+        labels = own["label"].to_list()
+        spans = spans_of(own)
+        row_spans = spans_of(part)
         partners = find_partners(row_spans, spans, ANY_OVERLAP)
-        verdicts = rows.select("label", "confirmed").iter_rows()
-        for number, (label, confirmed) in enumerate(verdicts):
-            candidates = partners[number]
+        verdicts = part.select("label", "confirmed").rows()
+        for row_span, candidates, (label, confirmed) in zip(
+            row_spans, partners, verdicts, strict=True
+        ):
             if not confirmed:
                 # That it is no roar says nothing of a detection of another label.
                 candidates = [one for one in candidates if labels[one] == label]
             if not candidates:
-                self.elsewhere += 1
+                elsewhere += 1
                 continue
-            is_same = np.abs(spans[candidates] - row_spans[number]).max(axis=1) < SAME_S
+            is_same = np.abs(spans[candidates] - row_span).max(axis=1) < SAME_S
             order = [
                 (not same, labels[one] != label, rank)
                 for rank, (one, same) in enumerate(
@@ -105,17 +84,23 @@ class _Found:
                 )
             ]
             best = candidates[min(order)[-1]]
-            self._take(numbers[best], labels[best], label, confirmed)
-
-    def _take(self, number: int, own: str, label: str, confirmed: bool) -> None:
-        is_own = confirmed and label == own
-        self.is_call[number] = self.is_call.get(number, False) or is_own
-        if confirmed and not is_own:
-            self.new_labels.add((number, label))
-
-
-def _spans(events: Frame) -> FloatArray:
-    return events.select(SPAN).to_numpy().astype(np.float64).reshape(-1, 2)
+            number = numbers[best]
+            is_own = confirmed and label == labels[best]
+            is_call[number] = is_call.get(number, False) or is_own
+            if confirmed and not is_own:
+                new_labels.add((number, label))
+    if not is_call:
+        raise InputError(
+            f"reviewed: none of the {len(rows)} reviewed events is on one of the "
+            f"{len(detections)} detections; give the detections that were reviewed"
+        )
+    reviewed_numbers = sorted(is_call)
+    confirmed_calls = pl.Series([is_call[number] for number in reviewed_numbers])
+    return Verdicts(
+        detections=detections[reviewed_numbers].with_columns(confirmed=confirmed_calls),
+        relabelled=Counter(label for _, label in new_labels),
+        elsewhere=elsewhere,
+    )
 
 
 PRIOR = 0.5  # of calls and of others in each bin: Jeffreys'
@@ -161,71 +146,43 @@ def _add_relabelled(density: Frame, relabelled: int) -> Frame:
     return density.with_columns(added.cast(pl.Int64).alias("relabelled"), *calls)
 
 
-@dataclass(frozen=True)
-class _Bins:
-    """Bins of the scores of a class: their edges, and counts of detections in each."""
-
-    edges: FloatArray
-    detections: FloatArray
-    reviewed: FloatArray
-    confirmed: FloatArray
-
-    def merge(self) -> "_Bins":
-        """Return all bins as one."""
-        return _Bins(
-            self.edges[[0, -1]],
-            self.detections.sum(keepdims=True),
-            self.reviewed.sum(keepdims=True),
-            self.confirmed.sum(keepdims=True),
-        )
-
-    def columns(self, share: FloatArray, low: FloatArray, high: FloatArray) -> Columns:
-        """Return the columns of CALL_DENSITY for shares of calls and their intervals."""
-        return {
-            "lowest_score": self.edges[:-1].tolist(),
-            "highest_score": self.edges[1:].tolist(),
-            "detections": self.detections.tolist(),
-            "reviewed": self.reviewed.tolist(),
-            "confirmed": self.confirmed.tolist(),
-            "share": share.tolist(),
-            "share_p01": low.tolist(),
-            "share_p99": high.tolist(),
-            "calls": (share * self.detections).tolist(),
-            "calls_p01": (low * self.detections).tolist(),
-            "calls_p99": (high * self.detections).tolist(),
-        }
-
-
 def _estimate_class(
     label: str, scores: FloatArray, verdicts: Frame, bins: int, seed: int
 ) -> Frame:
-    parts = _fill_bins(quantile_edges(scores, bins), scores, verdicts)
-    rejected = parts.reviewed - parts.confirmed
-    shares = stats.beta(parts.confirmed + PRIOR, rejected + PRIOR)
-    low, high = shares.ppf(np.array(INTERVAL)[:, None] / 100)
-    rows = parts.columns(shares.mean(), low, high)
-    uniform = _uniform_samples(label, len(parts.detections), seed)
-    calls = (shares.ppf(uniform) * parts.detections).sum(axis=1)
-    total_low, total_high = np.percentile(calls / len(scores), INTERVAL)
-    mean = shares.mean() @ parts.detections / len(scores)
-    total = parts.merge().columns(
-        np.array([mean]), np.array([total_low]), np.array([total_high])
-    )
-    numbers = [*range(1, len(parts.detections) + 1), None]
-    columns = {name: [*rows[name], *total[name]] for name in rows}
-    constants = {"label": label, "relabelled": 0}
-    return make_frame(CALL_DENSITY, {"bin": numbers, **columns}, constants)
-
-
-def _fill_bins(edges: FloatArray, scores: FloatArray, verdicts: Frame) -> _Bins:
+    edges = quantile_edges(scores, bins)
     reviewed_scores = verdicts["score"].to_numpy()
     is_call = verdicts["confirmed"].to_numpy()
-    return _Bins(
-        edges,
-        _count_per_bin(edges, scores),
-        _count_per_bin(edges, reviewed_scores),
-        _count_per_bin(edges, reviewed_scores[is_call]),
-    )
+    counts = {
+        "detections": _count_per_bin(edges, scores),
+        "reviewed": _count_per_bin(edges, reviewed_scores),
+        "confirmed": _count_per_bin(edges, reviewed_scores[is_call]),
+    }
+    sizes = counts["detections"]
+    rejected = counts["reviewed"] - counts["confirmed"]
+    shares = stats.beta(counts["confirmed"] + PRIOR, rejected + PRIOR)
+    low, high = shares.ppf(np.array(INTERVAL)[:, None] / 100)
+    uniform = _uniform_samples(label, len(sizes), seed)
+    calls = (shares.ppf(uniform) * sizes).sum(axis=1)
+    total_low, total_high = np.percentile(calls / len(scores), INTERVAL)
+    # The last row is on all bins together.
+    columns: Columns = {
+        "lowest_score": [*edges[:-1], edges[0]],
+        "highest_score": [*edges[1:], edges[-1]],
+    }
+    for name, values in counts.items():
+        columns[name] = [*values, values.sum()]
+    all_sizes = np.array(columns["detections"])
+    estimates = {
+        "": [*shares.mean(), shares.mean() @ sizes / len(scores)],
+        "_p01": [*low, total_low],
+        "_p99": [*high, total_high],
+    }
+    for suffix, values in estimates.items():
+        columns[f"share{suffix}"] = values
+        columns[f"calls{suffix}"] = (np.array(values) * all_sizes).tolist()
+    numbers = [*range(1, len(sizes) + 1), None]
+    constants = {"label": label, "relabelled": 0}
+    return make_frame(CALL_DENSITY, {"bin": numbers, **columns}, constants)
 
 
 def quantile_edges(scores: FloatArray, bins: int) -> FloatArray:

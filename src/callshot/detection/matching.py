@@ -380,7 +380,7 @@ class Task:
 
     @property
     def unknown_events(self) -> Frame:
-        """The annotations whose label means that nobody knows."""
+        """Annotations labelled as unknown."""
         if self.unknown is None:
             return self.annotations.clear()
         return self.annotations.filter(label=self.unknown)
@@ -415,15 +415,6 @@ class Task:
         return annotations.filter(length_s < least_s * (1 - ANY_OVERLAP)).height
 
 
-@dataclass(frozen=True)
-class _Calls:
-    """The annotations of one recording: of a class, of the label unknown, and of other classes."""
-
-    own: Frame
-    unknown: Frame
-    other: Frame
-
-
 def rank_events(task: Task, label: str) -> tuple[RankedDetections, Frame]:
     """Match the events of a class; return them ranked, and the outcome of each."""
     detections = _split(task.detections.filter(label=label))
@@ -437,13 +428,14 @@ def rank_events(task: Task, label: str) -> tuple[RankedDetections, Frame]:
     for name in task.recordings:
         if name not in detections and name not in own:
             continue
-        calls = _Calls(
+        outcome = _match_recording(
+            detections.get(name, no_detections),
             own.get(name, no_calls),
             unknown.get(name, no_calls),
             other.get(name, no_calls),
+            task.min_iou,
         )
-        found = detections.get(name, no_detections)
-        outcomes.append(_match_recording(found, calls, task.min_iou))
+        outcomes.append(outcome)
     annotated = [len(own.get(name, ())) for name in task.recordings]
     outcome = concat_frames(outcomes, OUTCOMES)
     counted = outcome.filter(pl.col("outcome").is_in([*OUTCOME_NUMBERS]))
@@ -467,25 +459,42 @@ def _split(events: Frame) -> dict[str, Frame]:
     return {str(name): part for (name,), part in parts.items()}
 
 
-def _match_recording(detections: Frame, calls: _Calls, min_iou: float) -> Frame:
-    """Return the outcome of every detection and annotation of a class in one recording."""
-    spans = _spans(detections)
-    matches = match_events(spans, _spans(calls.own), min_iou)
-    is_left = matches == UNMATCHED
-    second = match_events(spans[is_left], _spans(calls.unknown), min_iou)
-    outcome = np.full(len(spans), "correct", object)
-    annotated_label = np.full(len(spans), None, object)
-    left = np.flatnonzero(is_left)
-    outcome[left[second != UNMATCHED]] = "unknown"
+def _match_recording(
+    detections: Frame, own: Frame, unknown: Frame, other: Frame, min_iou: float
+) -> Frame:
+    """Return the outcome of every detection and annotation of a class in one recording.
+
+    Annotations are those of the class, those labelled as unknown, and those of other classes. A
+    call that could not be named is not a wrong name for the detection on it.
+    """
+    spans = spans_of(detections)
+    own_s = spans_of(own)
+    unknown_s = spans_of(unknown)
+    matches = match_events(spans, own_s, min_iou)
+    left = np.flatnonzero(matches == UNMATCHED)
+    second = match_events(spans[left], unknown_s, min_iou)
+    outcomes = ["correct"] * len(spans)
+    labels: list[str | None] = [None] * len(spans)
+    for row in left[second != UNMATCHED]:
+        outcomes[row] = "unknown"
     wrong = left[second == UNMATCHED]
-    outcome[wrong], annotated_label[wrong] = _explain(spans[wrong], calls)
-    is_missed = np.ones(len(calls.own), bool)
-    is_missed[matches[~is_left]] = False
+    on_own = find_partners(spans[wrong], own_s, ANY_OVERLAP)
+    on_unknown = find_partners(spans[wrong], unknown_s, ANY_OVERLAP)
+    on_other = find_partners(spans[wrong], spans_of(other), ANY_OVERLAP)
+    for number, row in enumerate(wrong):
+        outcomes[row] = "false_alarm"
+        if on_own[number] or on_unknown[number]:
+            outcomes[row] = "misplaced"
+        elif on_other[number]:
+            outcomes[row] = "wrong_name"
+            labels[row] = other["label"][on_other[number][0]]
+    is_missed = np.ones(len(own), bool)
+    is_missed[matches[matches != UNMATCHED]] = False
     detected = detections.with_columns(
-        outcome=pl.Series(outcome.tolist(), dtype=pl.String),
-        annotated_label=pl.Series(annotated_label.tolist(), dtype=pl.String),
+        outcome=pl.Series(outcomes, dtype=pl.String),
+        annotated_label=pl.Series(labels, dtype=pl.String),
     )
-    missed = calls.own.filter(is_missed).with_columns(
+    missed = own.filter(is_missed).with_columns(
         outcome=pl.lit("missed"),
         score=pl.lit(None, pl.Float64),
         annotated_label=pl.lit(None, pl.String),
@@ -493,31 +502,8 @@ def _match_recording(detections: Frame, calls: _Calls, min_iou: float) -> Frame:
     return pl.concat([detected.select(*OUTCOMES), missed.select(*OUTCOMES)])
 
 
-def _explain(spans: FloatArray, calls: _Calls) -> tuple[list[str], list[str | None]]:
-    """Return the outcomes of wrong detections, and the labels of calls under a wrong name.
-
-    A call that nobody could name is not a wrong name for the detection on it.
-    """
-    own = find_partners(spans, _spans(calls.own), ANY_OVERLAP)
-    unknown = find_partners(spans, _spans(calls.unknown), ANY_OVERLAP)
-    other = find_partners(spans, _spans(calls.other), ANY_OVERLAP)
-    other_labels = calls.other["label"].to_list()
-    outcomes = []
-    labels: list[str | None] = []
-    for number in range(len(spans)):
-        label = None
-        if own[number] or unknown[number]:
-            outcomes.append("misplaced")
-        elif other[number]:
-            outcomes.append("wrong_name")
-            label = other_labels[other[number][0]]
-        else:
-            outcomes.append("false_alarm")
-        labels.append(label)
-    return outcomes, labels
-
-
-def _spans(events: Frame) -> FloatArray:
+def spans_of(events: Frame) -> FloatArray:
+    """Return start and end of each event, (n, 2)."""
     return events.select(SPAN).to_numpy().astype(np.float64).reshape(-1, 2)
 
 

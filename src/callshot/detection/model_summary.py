@@ -254,56 +254,40 @@ def expect_recall(
     detector = make_detector(model, model.background, false_alarms_per_h, spreads)
     testable = np.zeros(len(model.classes), np.int64)
     hit_counts = np.zeros(len(model.classes), np.int64)
-    part = _number_parts(model, most_parts)
+    recordings = model.examples["recording"]
+    parts = FEW_PARTS if len(model.classes) > MANY_CLASSES else most_parts
+    part_numbers = {name: n % parts for n, name in enumerate(sorted(set(recordings)))}
+    part = np.array([part_numbers[name] for name in recordings])
+    names = np.array(model.classes)[model.label]
     for number in range(part.max() + 1):
         inside = part == number
         if inside.all():
             continue
+        others = replace(
+            model,
+            examples=model.examples.take(np.flatnonzero(~inside)),
+            vectors=model.vectors[~inside],
+        )
         try:
-            others = _select_examples(model, ~inside)
             other_detector = make_detector(
                 others, model.background, false_alarms_per_h, spreads
             )
         except InputError:  # a class of one example, and no background
             continue
-        numbers, hits = _test_examples(model, inside, other_detector)
-        testable += np.bincount(numbers, minlength=len(testable))
-        hit_counts += np.bincount(numbers[hits], minlength=len(testable))
+        rows = np.flatnonzero(inside & np.isin(names, other_detector.classes))
+        if len(rows) == 0:
+            continue
+        scores = other_detector.score(model.vectors[rows])
+        best = scores.argmax(axis=1)
+        best_scores = scores[np.arange(len(best)), best]
+        reached = best_scores >= other_detector.thresholds[best]
+        is_right = np.array(other_detector.classes)[best] == names[rows]
+        labels = model.label[rows]
+        testable += np.bincount(labels, minlength=len(testable))
+        hits = labels[reached & is_right]
+        hit_counts += np.bincount(hits, minlength=len(testable))
     return ExpectedRecall(detector, testable, hit_counts)
 
-
-def _number_parts(model: Model, most_parts: int) -> IntArray:
-    """Return the number of the part in which each example is left out."""
-    recordings = model.examples["recording"]
-    names = sorted(set(recordings))
-    parts = FEW_PARTS if len(model.classes) > MANY_CLASSES else most_parts
-    numbers = {name: n % parts for n, name in enumerate(names)}
-    return np.array([numbers[name] for name in recordings])
-
-
-def _select_examples(model: Model, rows: np.ndarray) -> Model:
-    examples = model.examples.take(np.flatnonzero(rows))
-    return replace(model, examples=examples, vectors=model.vectors[rows])
-
-
-def _test_examples(
-    model: Model, rows: np.ndarray, detector: Detector
-) -> tuple[IntArray, np.ndarray]:
-    """Return the classes of those examples that the detector knows, and which it finds."""
-    has_class = np.isin(np.array(model.classes)[model.label], detector.classes)
-    testable = np.flatnonzero(rows & has_class)
-    if len(testable) == 0:
-        return model.label[testable], np.zeros(0, bool)
-    scores = detector.score(model.vectors[testable])
-    best = scores.argmax(axis=1)
-    best_scores = scores[np.arange(len(best)), best]
-    reached = best_scores >= detector.thresholds[best]
-    names = np.array(detector.classes)[best]
-    is_right = names == np.array(model.classes)[model.label[testable]]
-    return model.label[testable], reached & is_right
-
-
-Cells = tuple[str, str, str, str, str]
 
 DEFAULT_AIM = 1.0  # false alarms per hour and label, as in a scan
 FAR = 3.0  # times the median distance of a class
@@ -369,7 +353,9 @@ def similar_pairs(model: Model) -> pl.DataFrame:
     `ratio` is the distance of their means over the typical distance (root mean square) of their
     examples from the mean; below 1 they overlap much. It is empty if no class has two examples.
     """
-    within = _mean_squares(model)
+    deviation = model.vectors - model.means[model.label]
+    squares = np.einsum("nd,nd->n", deviation, deviation)
+    within = np.asarray(np.bincount(model.label, squares) / model.counts)
     first, second = np.triu_indices(len(model.classes), 1)
     distance = pdist(model.means)
     mean_within = (within[first] + within[second]) / 2
@@ -386,13 +372,6 @@ def similar_pairs(model: Model) -> pl.DataFrame:
     return frame.sort("ratio", "distance", "label", "other_label", nulls_last=True)
 
 
-def _mean_squares(model: Model) -> FloatArray:
-    """Return the mean squared distance of each class's examples from their mean."""
-    deviation = model.vectors - model.means[model.label]
-    squares = np.einsum("nd,nd->n", deviation, deviation)
-    return np.asarray(np.bincount(model.label, squares) / model.counts)
-
-
 def doubtful_examples(model: Model) -> pl.DataFrame:
     """Return examples that may have the wrong label, the most doubtful first.
 
@@ -400,7 +379,10 @@ def doubtful_examples(model: Model) -> pl.DataFrame:
     median of that class; or 1.5 times, if the mean of another class is nearer (`nearer_to`).
     """
     own_distance = model.distances
-    nearest, distance = _nearest_other_class(model)
+    distances = cdist(model.vectors.astype(np.float64), model.means)
+    distances[np.arange(len(distances)), model.label] = np.inf
+    nearest = distances.argmin(axis=1)
+    distance = distances.min(axis=1)
     classes = range(len(model.classes))
     medians = [np.median(own_distance[model.label == number]) for number in classes]
     rows = []
@@ -419,35 +401,8 @@ def doubtful_examples(model: Model) -> pl.DataFrame:
     return ordered.drop("excess")
 
 
-def _nearest_other_class(model: Model) -> tuple[IntArray, FloatArray]:
-    """Return the nearest mean of another class for each example, and its distance."""
-    vectors = model.vectors.astype(np.float64)
-    distances = cdist(vectors, model.means)
-    distances[np.arange(len(vectors)), model.label] = np.inf
-    return distances.argmin(axis=1), distances.min(axis=1)
-
-
 def describe_model(model: Model) -> Iterator[str]:
     """Yield the lines of `callshot model`."""
-    yield from _describe_input(model)
-    yield ""
-    yield from _describe_classes(class_table(model), has_clips=_has_clips(model))
-    if model.settings.source != SEGMENT:
-        yield ""
-        yield from describe_thresholds(model)
-    pairs = similar_pairs(model)
-    if len(pairs) > 0:
-        yield ""
-        yield "most similar (distance of the means / typical distance from a mean):"
-    for label, other_label, distance, ratio in pairs.head(MAX_LISTED).iter_rows():
-        measure = f"{distance:.3g}" if ratio is None else f"{ratio:.2f}"
-        yield f"  {label} – {other_label}: {measure}"
-    yield ""
-    yield from _describe_doubts(doubtful_examples(model))
-    yield from describe_limits(model)
-
-
-def _describe_input(model: Model) -> Iterator[str]:
     settings = model.settings
     examples = len(model.examples)
     yield (
@@ -462,11 +417,23 @@ def _describe_input(model: Model) -> Iterator[str]:
         windows = f"windows of {settings.window_s:g} s around the calls"
     yield f"vectors of {windows}; channel {settings.channel_rule}"
     yield f"licence of the weights: {model.provenance.licence}"
-
-
-def _has_clips(model: Model) -> bool:
-    """Return whether all examples begin where their files do: they were cut out by somebody."""
-    return not any(model.examples["start_s"])
+    yield ""
+    # If all examples begin where their files do, the files were cut out: they are clips.
+    has_clips = not any(model.examples["start_s"])
+    yield from _describe_classes(class_table(model), has_clips=has_clips)
+    if settings.source != SEGMENT:
+        yield ""
+        yield from describe_thresholds(model)
+    pairs = similar_pairs(model)
+    if len(pairs) > 0:
+        yield ""
+        yield "most similar (distance of the means / typical distance from a mean):"
+    for label, other_label, distance, ratio in pairs.head(MAX_LISTED).iter_rows():
+        measure = f"{distance:.3g}" if ratio is None else f"{ratio:.2f}"
+        yield f"  {label} – {other_label}: {measure}"
+    yield ""
+    yield from _describe_doubts(doubtful_examples(model))
+    yield from describe_limits(model)
 
 
 def _describe_classes(table: pl.DataFrame, *, has_clips: bool) -> Iterator[str]:
@@ -475,7 +442,16 @@ def _describe_classes(table: pl.DataFrame, *, has_clips: bool) -> Iterator[str]:
     With one class there is nothing to confuse it with, so no share of correct names is shown.
     """
     rows = [("label", "examples", "recordings", "correct", "gain of one more example")]
-    rows += [_class_cells(**row) for row in table.iter_rows(named=True)]
+    for row in table.iter_rows(named=True):
+        right = "–"
+        if row["recall"] is not None:
+            right = f"{round(row['recall'] * row['testable'])} of {row['testable']}"
+        gain = "–"
+        if row["one_more"] is not None:
+            is_shown = row["one_more"] > MIN_GAIN
+            gain = f"+{100 * row['one_more']:.1f} points" if is_shown else "none"
+        counts = (str(row["examples"]), str(row["recordings"]))
+        rows.append((row["label"], *counts, right, gain))
     if len(table) == 1:
         yield from _align([cells[:3] for cells in rows])
         return
@@ -498,23 +474,6 @@ def _describe_classes(table: pl.DataFrame, *, has_clips: bool) -> Iterator[str]:
     )
 
 
-def _class_cells(
-    label: str,
-    examples: int,
-    recordings: int,
-    testable: int,
-    recall: float | None,
-    one_more: float | None,
-) -> Cells:
-    right = "–"
-    if recall is not None:
-        right = f"{round(recall * testable)} of {testable}"
-    gain = "–"
-    if one_more is not None:
-        gain = f"+{100 * one_more:.1f} points" if one_more > MIN_GAIN else "none"
-    return label, str(examples), str(recordings), right, gain
-
-
 def describe_thresholds(model: Model) -> Iterator[str]:
     """Yield the thresholds of a scan at its default aim, and the recall to expect there."""
     try:
@@ -525,7 +484,12 @@ def describe_thresholds(model: Model) -> Iterator[str]:
     detector = expected.detector
     aim = count_text(DEFAULT_AIM, "false alarm")
     yield f"thresholds at {aim} per hour and label, from {detector.origin}:"
-    yield from _align(_threshold_cells(model, expected))
+    rows: list[tuple[str, ...]] = [("label", "threshold", "detected")]
+    for number, label in enumerate(model.classes):
+        testable = expected.testable[number]
+        found_share = "–" if testable == 0 else f"{expected.hits[number]} of {testable}"
+        rows.append((label, f"{detector.thresholds[number]:.3g}", found_share))
+    yield from _align(rows)
     recalls = expected.recall[expected.testable > 0]
     if len(recalls) > 0:
         yield (
@@ -594,16 +558,6 @@ def _describe_low_recall(model: Model, expected: ExpectedRecall) -> Iterator[str
         f"alarm per hour, thresholds are above nearly all examples; {advice}; {LOOSER_AIM}; "
         "callshot find lists the windows most similar to a call, without thresholds"
     )
-
-
-def _threshold_cells(model: Model, expected: ExpectedRecall) -> list[tuple[str, ...]]:
-    rows = [("label", "threshold", "detected")]
-    for number, label in enumerate(model.classes):
-        testable = expected.testable[number]
-        found_share = "–" if testable == 0 else f"{expected.hits[number]} of {testable}"
-        threshold = f"{expected.detector.thresholds[number]:.3g}"
-        rows.append((label, threshold, found_share))
-    return list(rows)
 
 
 def _align(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
