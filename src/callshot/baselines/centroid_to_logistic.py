@@ -10,7 +10,7 @@ Nesterov's momentum, which restarts whenever it points uphill.
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
 from operator import itemgetter
@@ -45,10 +45,6 @@ class Point(NamedTuple):
         bias = self.bias + share * other.bias
         return Point(weight, bias)
 
-    def divide(self, number: float) -> "Point":
-        """Return this point divided by a number."""
-        return Point(self.weight / number, self.bias / number)
-
     def dot(self, other: "Point") -> float:
         """Return the inner product with another point."""
         weights = (self.weight * other.weight).sum()
@@ -74,19 +70,9 @@ class Path:
     """One split: the reported steps, a_n (queries, classes) and the gap of J at each of them."""
 
     temperature: float
-    steps: list[int] = field(default_factory=list)
-    a: list[FloatArray] = field(default_factory=list)
-    gap: list[float] = field(default_factory=list)
-
-    def add(self, step: int, a: FloatArray, gap: float) -> None:
-        """Report a step."""
-        self.steps.append(step)
-        self.a.append(a)
-        self.gap.append(gap)
-
-    def index(self, step: int) -> int:
-        """Return the index of the last reported step up to this one; a path stays at its end."""
-        return bisect_right(self.steps, step) - 1
+    steps: list[int]
+    a: list[FloatArray]
+    gap: list[float]
 
 
 def refine_centroid(
@@ -126,7 +112,7 @@ def _join_paths(
     metrics = []
     gap = []
     for step in steps:
-        places = [(path, path.index(step)) for path in paths]
+        places = [(path, bisect_right(path.steps, step) - 1) for path in paths]
         gap.append([path.gap[i] for path, i in places])
         scores = gather(episodes, [path.a[i] for path, i in places])
         metrics.append(measure(episodes, scores, categories))
@@ -141,59 +127,36 @@ def refine_split(
     episodes: Episodes, number: int, c: float, check: Check = never_stop
 ) -> Path:
     """Take the steps of one split until J is near its optimum."""
-    split = StandardisedSplit(episodes, number)
-    objective = LogisticObjective(split.rows, split.label, c)
-    optimum = objective.value(split.to_point(split.fit(c)))
-    centroid = split.centroid()
-    start = split.to_point(centroid)
+    episodes = transform_split(episodes, CENTROID, number)
+    support = episodes.fold != number
+    classes = episodes.classes
+    label = episodes.label[support]
+    # Equal queries are multiplied once, so that they tie.
+    queries, place = episodes.distinct_at(np.flatnonzero(~support))
+    rows, mean, deviation = standardise(episodes.vectors[support])
+    # Episodes are centred on all rows; the layers must not depend on the queries.
+    vectors = episodes.vectors[support] - mean
+    queries = queries - mean
+    objective = LogisticObjective(rows, label, c)
+    trained = fit(vectors, label, classes, c)
+    optimum = objective.value(Point(trained.weight * deviation, trained.bias))
+    centroid = linear_layer(vectors, np.array(classes)[label])
+    start = Point(centroid.weight * deviation, centroid.bias)
     temperature = objective.best_temperature(start)
-    path = Path(temperature)
-    path.add(0, split.score(centroid), objective.value(start) - optimum)
-    for step, point, bound in descend(objective, start.divide(temperature)):
+    gap = objective.value(start) - optimum
+    path = Path(temperature, [0], [centroid(queries)[place]], [gap])
+    tempered = Point(start.weight / temperature, start.bias / temperature)
+    for step, point, bound in descend(objective, tempered):
         check()
         is_last = bound - optimum <= NEAR or step == MAX_STEPS
         if is_reported(step) or is_last:
-            a = split.score(split.to_layer(point))
-            path.add(step, a, objective.value(point) - optimum)
+            layer = LinearLayer(classes, point.weight / deviation, point.bias)
+            path.steps.append(step)
+            path.a.append(layer(queries)[place])
+            path.gap.append(objective.value(point) - optimum)
         if is_last:
             break
     return path
-
-
-class StandardisedSplit:
-    """The support side of one split, standardised, and its queries."""
-
-    def __init__(self, episodes: Episodes, number: int) -> None:
-        episodes = transform_split(episodes, CENTROID, number)
-        support = episodes.fold != number
-        vectors = episodes.vectors[support]
-        queries, self.place = episodes.distinct_at(np.flatnonzero(~support))
-        self.classes = episodes.classes
-        self.label = episodes.label[support]
-        self.rows, mean, self.deviation = standardise(vectors)
-        # Episodes are centred on all rows; the layers must not depend on the queries.
-        self.vectors = vectors - mean
-        self.queries = queries - mean
-
-    def centroid(self) -> LinearLayer:
-        """Return the nearest centroid as a layer."""
-        return linear_layer(self.vectors, np.array(self.classes)[self.label])
-
-    def fit(self, c: float) -> LinearLayer:
-        """Train logistic regression."""
-        return fit(self.vectors, self.label, self.classes, c)
-
-    def to_point(self, layer: LinearLayer) -> Point:
-        """Return a layer as a point for standardised columns."""
-        return Point(layer.weight * self.deviation, layer.bias)
-
-    def to_layer(self, point: Point) -> LinearLayer:
-        """Undo `to_point`."""
-        return LinearLayer(self.classes, point.weight / self.deviation, point.bias)
-
-    def score(self, layer: LinearLayer) -> FloatArray:
-        """Return a_n of the queries; equal ones are multiplied once, so that they tie."""
-        return layer(self.queries)[self.place]
 
 
 @dataclass(frozen=True)

@@ -135,13 +135,15 @@ def _sweep_folds(
             weighted.close_fold(split)
         return weighted
     sums = MetricSums(*size, categories)
+    sweep_on_gpu: Callable[..., None] | None = None
     if on_gpu:
         sums = gpu_sweep.GpuMetricSums(*size, categories, engine.on_gpu.gpu)
+        sweep_on_gpu = gpu_sweep.sweep_per_query
+        if spread == "shared":
+            sweep_on_gpu = gpu_sweep.sweep_shared
     for split in splits:
-        if on_gpu and spread == "shared":
-            gpu_sweep.sweep_shared(engine, split, shots, sums, make_trainer)
-        elif on_gpu:
-            gpu_sweep.sweep_per_query(engine, split, shots, sums, make_trainer)
+        if sweep_on_gpu is not None:
+            sweep_on_gpu(engine, split, shots, sums, make_trainer)
         elif spread == "shared":
             trainer = SplitTrainer(engine, split, shots, c)
             sweep_draws(engine, split, len(shots), sums, trainer.draw_evidence)
@@ -275,49 +277,29 @@ def fit_nested(
     Return the weight (sizes, classes, dimensions) and the bias (sizes, classes) of every fit, for
     vectors that are not standardised.
     """
-    fits = NestedFits(vectors, label, classes, c)
     weights = np.zeros((len(sizes), classes, vectors.shape[1]))
     biases = np.zeros((len(sizes), classes))
+    row_buffer = np.empty_like(vectors)
+    problem_buffer = np.empty(min(vectors.shape) * len(vectors))
+    unknowns = np.zeros((classes, 0))
+    bias = np.zeros(classes)
     for s, size in enumerate(sizes.tolist()):
         # Before the first fit, the last one is zeros.
         weights[s] = weights[s - 1]
         biases[s] = biases[s - 1]
-        if s == 0 or size > sizes[s - 1]:  # else no class had another exemplar
-            fits.fit(size, weights[s], biases[s])
-    return weights, biases
-
-
-class NestedFits:
-    """Fits on the first rows of one draw, each from the fit before."""
-
-    def __init__(
-        self, vectors: FloatArray, label: IntArray, classes: int, c: float
-    ) -> None:
-        self.vectors = vectors
-        self.label = label
-        self.c = c
-        self.unknowns = np.zeros((classes, 0))
-        self.bias = np.zeros(classes)
-        self.row_buffer = np.empty_like(vectors)
-        self.problem_buffer = np.empty(min(vectors.shape) * len(vectors))
-
-    def fit(self, size: int, weight: FloatArray, bias: FloatArray) -> None:
-        """Train on the first rows, from the weight and bias of the fit before; replace both."""
-        rows, mean, deviation = standardise(self.vectors[:size], self.row_buffer[:size])
-        problem = make_problem(rows, self.label[:size], self.c, self.problem_buffer)
-        if problem.is_gram:
-            self.unknowns = _append_zeros(self.unknowns, size)
+        if s > 0 and size == sizes[s - 1]:  # no class had another exemplar
+            continue
+        rows, mean, deviation = standardise(vectors[:size], row_buffer[:size])
+        problem = make_problem(rows, label[:size], c, problem_buffer)
+        if problem.is_gram:  # the new rows begin with zeros
+            new_rows = size - unknowns.shape[1]
+            unknowns = np.hstack([unknowns, np.zeros((classes, new_rows))])
         else:
-            self.unknowns = weight * deviation
-            self.bias = bias + (weight * mean).sum(axis=1)
-        gap = solve(problem, CLOSE, self.unknowns, self.bias)
-        check_optimum(gap, self.c, CLOSE)
-        bias[:] = self.bias
-        fill_layer(self.unknowns, rows, problem.is_gram, mean, deviation, weight, bias)
-
-
-def _append_zeros(table: FloatArray, columns: int) -> FloatArray:
-    """Return a table with columns of zeros at its end."""
-    wide = np.zeros((len(table), columns))
-    wide[:, : table.shape[1]] = table
-    return wide
+            unknowns = weights[s] * deviation
+            bias = biases[s] + (weights[s] * mean).sum(axis=1)
+        gap = solve(problem, CLOSE, unknowns, bias)
+        check_optimum(gap, c, CLOSE)
+        biases[s] = bias
+        layer = (weights[s], biases[s])
+        fill_layer(unknowns, rows, problem.is_gram, mean, deviation, *layer)
+    return weights, biases

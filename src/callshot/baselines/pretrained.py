@@ -205,24 +205,16 @@ def _source(path: Path, content: Any) -> TensorSource:
         if not isinstance(tensor, Tensor):
             names = _one_line(", ".join(map(str, content)))
             raise mismatch(path, "tensors by name", names)
-        if not _is_dense(tensor):
+        is_dense = tensor.layout == torch.strided and not tensor.is_meta
+        if not is_dense or tensor.is_complex() or tensor.is_quantized:
             kind = f"{tensor.dtype}, {tensor.layout}, on {tensor.device}"
             expected = f"tensor {_one_line(name)} of real numbers, dense"
             raise mismatch(path, expected, kind)
-        tensors[_remove_prefixes(str(name))] = tensor
+        public_name = str(name)
+        for prefix in PREFIXES:
+            public_name = public_name.removeprefix(prefix)
+        tensors[public_name] = tensor
     return TensorSource(path, tensors)
-
-
-def _is_dense(tensor: Tensor) -> bool:
-    if tensor.layout != torch.strided or tensor.is_meta:
-        return False
-    return not (tensor.is_complex() or tensor.is_quantized)
-
-
-def _remove_prefixes(name: str) -> str:
-    for prefix in PREFIXES:
-        name = name.removeprefix(prefix)
-    return name
 
 
 def _one_line(value: object) -> str:
@@ -258,15 +250,13 @@ def _public_names(name: str, names: Names) -> list[str]:
 
 def _convert_ast(source: TensorSource) -> tuple[Config, Weights]:
     """Return an AST from either kind of checkpoint."""
-    for names in (AST_ORIGINAL, AST_HUGGING_FACE):
-        if names["position_embedding"] in source.tensors:
-            return _convert_ast_named(source, names)
-    expected = "AST (module.v.… or audio_spectrogram_transformer.…) or BEATs ({'cfg', 'model'})"
-    tensors = _one_line(", ".join(source.tensors))
-    raise source.error(expected, tensors or "nothing")
-
-
-def _convert_ast_named(source: TensorSource, names: Names) -> tuple[Config, Weights]:
+    kinds = (AST_ORIGINAL, AST_HUGGING_FACE)
+    found = [kind for kind in kinds if kind["position_embedding"] in source.tensors]
+    if not found:
+        expected = "AST (module.v.… or audio_spectrogram_transformer.…) or BEATs ({'cfg', 'model'})"
+        tensors = _one_line(", ".join(source.tensors))
+        raise source.error(expected, tensors or "nothing")
+    names: Names = found[0]
     encoder = _read_ast_sizes(source, names)
     width = encoder.width
     kernel = source.take(f"{names['patch']}.weight", (width, 1, PATCH, PATCH))
@@ -338,8 +328,7 @@ def _interpolate(grid: Frames, count: int, stride: int) -> Frames:
 
 def _convert_beats(source: TensorSource, cfg: Any) -> tuple[Config, Weights]:
     """Return a BEATs from its tensors and its configuration."""
-    _check_beats_config(source, cfg)
-    encoder = _read_beats_sizes(source, cfg)
+    encoder = _read_beats_config(source, cfg)
     kernel = source.take(
         "patch_embedding.weight", (encoder.patch_width, 1, PATCH, PATCH)
     )
@@ -349,7 +338,8 @@ def _convert_beats(source: TensorSource, cfg: Any) -> tuple[Config, Weights]:
     return _convert(source, encoder, BEATS, {"patch.weight": kernel.flatten(1)})
 
 
-def _check_beats_config(source: TensorSource, cfg: Any) -> None:
+def _read_beats_config(source: TensorSource, cfg: Any) -> BeatsConfig:
+    """Return the sizes of a BEATs; check also those that no tensor's shape would contradict."""
     if not isinstance(cfg, Mapping):
         raise source.error("BEATs' configuration by name", type(cfg).__name__)
     for name in (*BEATS_SIZES.values(), *BEATS_REQUIRED):
@@ -359,9 +349,6 @@ def _check_beats_config(source: TensorSource, cfg: Any) -> None:
         if not isinstance(cfg[name], str | int) or cfg[name] != required:
             expected = f"BEATs with {name} = {required}"
             raise source.error(expected, _one_line(cfg[name]))
-
-
-def _read_beats_sizes(source: TensorSource, cfg: Mapping[str, Any]) -> BeatsConfig:
     sizes: dict[str, Any] = {}
     for name, public_name in BEATS_SIZES.items():
         size = cfg[public_name]
@@ -370,18 +357,12 @@ def _read_beats_sizes(source: TensorSource, cfg: Mapping[str, Any]) -> BeatsConf
             expected = f"{public_name} to be a whole number from 1 to {limit}"
             raise source.error(expected, _one_line(size))
         sizes[name] = size
-    return _check_beats_sizes(source, BeatsConfig(**sizes))
-
-
-def _check_beats_sizes(source: TensorSource, encoder: BeatsConfig) -> BeatsConfig:
-    """Check the sizes that no tensor's shape would contradict."""
+    encoder = BeatsConfig(**sizes)
     for name in ("heads", "kernel_groups"):
-        size = getattr(encoder, name)
-        if encoder.width % size:
+        if encoder.width % sizes[name]:
             expected = f"{BEATS_SIZES[name]} to divide {BEATS_SIZES['width']} = {encoder.width}"
-            raise source.error(expected, size)
+            raise source.error(expected, sizes[name])
     if not 1 <= encoder.buckets // 4 < encoder.max_distance:
         expected = "num_buckets of at least 4 and max_distance above a quarter of it"
-        sizes = f"{encoder.buckets} and {encoder.max_distance}"
-        raise source.error(expected, sizes)
+        raise source.error(expected, f"{encoder.buckets} and {encoder.max_distance}")
     return encoder

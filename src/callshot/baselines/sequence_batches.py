@@ -96,18 +96,16 @@ def stack_sequences(sequences: Sequences, step: int = 1) -> FrameTable:
     >>> stack_sequences([np.array([[1.0], [3.0], [5.0]]), np.array([[7.0]])], 2).frames.ravel()
     array([2., 5., 7.], dtype=float32)
     """
-    parts = [_average_frames(sequence, step) for sequence in sequences]
+    parts: list[Frames] = []
+    for sequence in sequences:
+        if step > 1:
+            starts = np.arange(0, len(sequence), step)
+            counts = np.diff(starts, append=len(sequence))
+            sums = np.add.reduceat(sequence.astype(np.float64), starts)
+            sequence = sums / counts[:, None]
+        parts.append(sequence.astype(np.float32, copy=False))
     start = np.cumsum([0, *map(len, parts)])
     return FrameTable(np.concatenate(parts), start)
-
-
-def _average_frames(sequence: NDArray[np.floating[Any]], step: int) -> Frames:
-    if step == 1:
-        return sequence.astype(np.float32, copy=False)
-    starts = np.arange(0, len(sequence), step)
-    counts = np.diff(starts, append=len(sequence))
-    sums = np.add.reduceat(sequence.astype(np.float64), starts)
-    return (sums / counts[:, None]).astype(np.float32)
 
 
 def check_sequences(sequences: Sequence[Any]) -> None:
@@ -154,22 +152,15 @@ def frame_scaling(table: FrameTable, rows: IntArray) -> tuple[FloatArray, FloatA
     A dimension that is constant in these rows gets the factor 0: its values elsewhere must not
     matter.
     """
-    mean, variance = _frame_moments(table, rows)
+    means, squares = table.moments
+    count = table.lengths[rows][:, None]
+    mean = (count * means[rows]).sum(axis=0) / count.sum()
+    between = count * np.square(means[rows] - mean)
+    variance = (squares[rows] + between).sum(axis=0) / count.sum()
     precision = 1e-6 * np.maximum(np.abs(mean), 1e-30)  # float32 has no more digits
     varies = variance > np.square(precision)
     factor = 1.0 / np.sqrt(np.where(varies, variance, 1.0))
     return mean, np.where(varies, factor, 0.0)
-
-
-def _frame_moments(table: FrameTable, rows: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Return the mean and the variance of all frames of some rows."""
-    means, squares = table.moments
-    means = means[rows]
-    count = table.lengths[rows][:, None]
-    mean = (count * means).sum(axis=0) / count.sum()
-    between = count * np.square(means - mean)
-    total = (squares[rows] + between).sum(axis=0)
-    return mean, total / count.sum()
 
 
 def padded_index(table: FrameTable, rows: IntArray) -> tuple[IntArray, BoolArray]:
@@ -213,7 +204,10 @@ def assign_inner_folds(label: IntArray, groups: IntArray, count: int) -> IntArra
     [0, 0, 1, 1, 0]
     """
     recording = first_rows(groups)
-    shares = _class_shares(label, recording)
+    counts = np.bincount(label)
+    # The share of each class in each recording, at its first row.
+    shares = np.zeros((len(label), len(counts)))
+    np.add.at(shares, (recording, label), 1.0 / counts[label])
     largest = shares.max(axis=1)
     filled = np.zeros((count, shares.shape[1]))
     fold = np.zeros(len(label), np.int64)
@@ -223,14 +217,6 @@ def assign_inner_folds(label: IntArray, groups: IntArray, count: int) -> IntArra
         fold[row] = np.argmin(overlap + fullness)
         filled[fold[row]] += shares[row]
     return fold[recording]
-
-
-def _class_shares(label: IntArray, recording: IntArray) -> FloatArray:
-    """Return the share of each class in each recording, at its first row; zeros elsewhere."""
-    counts = np.bincount(label)
-    shares = np.zeros((len(label), len(counts)))
-    np.add.at(shares, (recording, label), 1.0 / counts[label])
-    return shares
 
 
 def first_rows(groups: IntArray) -> IntArray:
