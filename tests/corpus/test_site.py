@@ -35,7 +35,7 @@ from callshot.corpus.synthetic.site_plan import (
 from callshot.corpus.synthetic.site_recordings import generate_recording
 from callshot.detection.index.clock import find_clock_time
 from callshot.errors import OptionError, OutputError
-from callshot.pools import Pool
+from callshot.jobs import Pool
 from test_cli import run
 
 RATE_HZ = 4000

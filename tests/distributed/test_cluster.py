@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import callshot
 from callshot.cli import app
-from callshot.distributed import connect, job_workers, task_reports, worker
+from callshot.distributed import connect, worker
 from callshot.distributed import run_job as run_job_module
 from callshot.distributed.connect import find_scheduler
 from callshot.distributed.run_job import JobRun, Usage
@@ -204,7 +204,7 @@ def test_a_result_that_no_worker_can_write_ends_the_job(tmp_path, cluster):
 def test_a_task_does_not_wait_for_workers_that_are_gone(tmp_path, monkeypatch):
     from distributed import Client, LocalCluster
 
-    monkeypatch.setattr("callshot.distributed.job_workers.COUNT_S", 0.2)
+    monkeypatch.setattr("callshot.distributed.run_job.COUNT_S", 0.2)
     options = {"processes": False, "dashboard_address": "127.0.0.1:0"}
     with (
         LocalCluster(n_workers=0, threads_per_worker=1, **options) as workers,
@@ -227,7 +227,7 @@ def test_a_worker_without_weights_ends_the_job_with_its_address(tmp_path, cluste
 
 @pytest.fixture
 def short_pauses(monkeypatch):
-    monkeypatch.setattr(job_workers, "PAUSE_S", 0.2)
+    monkeypatch.setattr(run_job_module, "PAUSE_S", 0.2)
 
 
 def test_storage_that_fails_once_while_a_model_is_opened_costs_no_item(
@@ -263,7 +263,7 @@ def test_storage_that_fails_on_all_workers_ends_the_job(
 
 def test_a_worker_with_another_version_ends_the_job(tmp_path, cluster, monkeypatch):
     versions = worker.find_versions() | {"callshot": "0.0.1"}
-    monkeypatch.setattr(worker, "find_versions", lambda: versions)
+    monkeypatch.setattr(run_job_module, "find_versions", lambda: versions)
     message = r"worker tls.*: has callshot .*, but the client has 0.0.1; install the"
     with pytest.raises(ClusterError, match=message):
         run_job(cluster, tmp_path, ["good"])
@@ -314,7 +314,7 @@ def test_a_worker_with_other_weights_ends_the_job(
 
 
 def test_a_stopped_worker_keeps_no_other_from_working(tmp_path, cluster, monkeypatch):
-    monkeypatch.setattr(task_reports, "ANSWER_S", 0.5)
+    monkeypatch.setattr(run_job_module, "ANSWER_S", 0.5)
     monkeypatch.setattr(run_job_module, "TASK_S", 0.1)
     items = [f"process {number}" for number in range(60)]
     run = cluster.run(make_job(tmp_path, items))
@@ -352,7 +352,7 @@ def test_a_job_that_ends_early_does_not_cost_the_next_one_its_reports(
 
 
 def test_a_job_ends_when_the_last_worker_dies_with_reports(tmp_path, monkeypatch):
-    monkeypatch.setattr(job_workers, "NO_WORKERS_S", 1.0)
+    monkeypatch.setattr(run_job_module, "NO_WORKERS_S", 1.0)
     file = tmp_path / "scheduler.json"
     paths = os.pathsep.join(path for path in sys.path if path)
     options = {

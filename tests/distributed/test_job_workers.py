@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from callshot.distributed import job_workers
-from callshot.distributed.job_workers import FailedOpenings, JobWorkers
+from callshot.distributed import run_job as job_workers
+from callshot.distributed.run_job import FailedOpenings, JobWorkers
 from callshot.errors import ClusterError
 from cluster_jobs import make_job
 
@@ -18,8 +18,7 @@ def listed(monkeypatch):
     addresses = ["a", "b"]
     monkeypatch.setattr(job_workers, "COUNT_S", 0.0)
     monkeypatch.setattr(job_workers, "PAUSE_S", 0.0)
-    for name in ("list_workers", "list_gpu_workers"):
-        monkeypatch.setattr(job_workers, name, lambda _: list(addresses))
+    monkeypatch.setattr(job_workers, "list_workers", lambda *_, **__: list(addresses))
     return addresses
 
 
@@ -63,7 +62,7 @@ def test_a_worker_that_was_started_again_at_the_same_address_gets_tasks(listed):
     listed.append("a")
     workers.count_again()
     assert sorted(workers.ready) == ["a", "b"]
-    assert not workers.some_pause
+    assert not workers.pausing
 
 
 def test_the_reason_of_the_worker_that_is_left_is_named(listed, monkeypatch):

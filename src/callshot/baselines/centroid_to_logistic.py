@@ -26,7 +26,7 @@ from callshot.fewshot.centroid import LinearLayer, linear_layer
 from callshot.fewshot.classifiers import CENTROID
 from callshot.fewshot.engine import transform_split
 from callshot.fewshot.episodes import Episodes
-from callshot.pools import Check, Pool, never_stop
+from callshot.jobs import Check, Pool, never_stop
 from callshot.records import FloatArray, IntArray, Progress, no_progress
 
 NEAR = 1e-5  # above the optimum of J: a path ends there

@@ -22,7 +22,7 @@ from callshot.fewshot.engine import Engine
 from callshot.fewshot.episodes import Episodes, Split
 from callshot.fewshot.folds import check_no_leak
 from callshot.fewshot.kernels import kernel
-from callshot.pools import Check, Pool, never_stop
+from callshot.jobs import Check, Pool, never_stop
 from callshot.records import COMMON_FOLD, FloatArray, IntArray, Progress, no_progress
 
 C_GRID = (

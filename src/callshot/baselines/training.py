@@ -35,7 +35,7 @@ from callshot.baselines.sequence_batches import (
 )
 from callshot.errors import InputError, OptionError, check_range
 from callshot.files import atomic_path, error_reason, remove_unfinished, sha256_text
-from callshot.pools import Pool
+from callshot.jobs import Pool
 from callshot.records import FloatArray, IntArray, Progress
 
 FORMAT = 2  # of saved trainings; raise it if the same key would give other weights

@@ -42,7 +42,7 @@ from callshot.errors import (
     check_range,
     count_text,
 )
-from callshot.pools import Check, Pool
+from callshot.jobs import Check, Pool
 from callshot.records import Recording
 from callshot.spans import Row, Spans
 

@@ -42,8 +42,7 @@ from callshot.detection.index.index_files import (
 from callshot.detection.index.windows import SILENCE_DBFS, split_range
 from callshot.encoders.embed import default_threads
 from callshot.errors import InputError
-from callshot.jobs import Cluster, Job, Outcome
-from callshot.pools import Pool
+from callshot.jobs import Cluster, Job, Outcome, Pool
 from callshot.records import FloatArray
 from callshot.vectors import Rows
 

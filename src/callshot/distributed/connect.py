@@ -3,46 +3,65 @@
 local:4                 four processes on this machine, which end with the program
 tcp://10.0.0.5:8786     a scheduler of Dask that runs
 scheduler.json          the file that a scheduler of Dask writes when it starts
+
+Every port of 127.0.0.1 is open to all users of a machine, and Dask runs the code of whoever
+connects. So all processes of a cluster on this machine ask each other for a certificate, which
+exists only in their memory.
 """
 
 import asyncio
 import json
 import logging
+import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from callshot.distributed.job_workers import (
+from callshot.distributed.run_job import (
+    JobRun,
+    Usage,
     ignore_missing,
-    list_gpu_workers,
     list_workers,
     lost_message,
 )
-from callshot.distributed.local_cluster import (
-    close_quickly,
-    restore_workers,
-    start_local,
-)
-from callshot.distributed.run_job import JobRun, Usage
+from callshot.encoders.embed import default_threads
 from callshot.errors import ClusterError, OptionError
 from callshot.files import error_reason
-from callshot.jobs import Job, Outcome
-from callshot.pools import Pool
+from callshot.jobs import Job, Outcome, Pool
 from callshot.version import __version__
 
 if TYPE_CHECKING:
     from distributed import Client
 
 LOCAL = re.compile(r"local:(\d+)")
+MAX_LOCAL = 1024
 CONNECT_S = 10.0
 WAIT_FOR_WORKERS_S = 300.0
-SCHEDULER = "Scheduler"  # as Dask names what is behind an address
+CLOSE_S = 30.0
+INTERRUPTED_CLOSE_S = 0.3  # after Ctrl-C there is one second for everything
 EXPECTED = "expected local:N, the address of a scheduler or its file"
-MISSING = "cluster: needs dask.distributed; run pip install 'callshot[cluster]'"
+MISSING = "cluster: needs {}; run pip install 'callshot[cluster]'"
+WARNINGS = "PYTHONWARNINGS"
+LOOPBACK = "127.0.0.1"
+
+# A worker that dies is reported at once: the client tries its tasks again itself.
+SETTINGS: Mapping[str, Any] = {
+    "distributed.scheduler.allowed-failures": 0,
+    "distributed.comm.timeouts.connect": "120s",  # also for a worker that starts again
+    # Otherwise a worker that dies twice in 15 s is given up, though it is being started again.
+    "distributed.deploy.lost-worker-timeout": "1000h",
+    "distributed.admin.low-level-log-length": 0,
+    "distributed.logging": {"distributed": "critical"},
+    # Pages of Dask ask nobody for a certificate; without routes there are none.
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
+}
 
 
 @dataclass
@@ -50,7 +69,6 @@ class DaskCluster:
     """Workers of Dask, which run jobs.
 
     name       as the user gave it
-    dashboard  address of a page that shows what the workers do; empty on this machine
     threads    of the model in each worker; None: as many as Dask gives the worker
     restore    starts workers again that are gone for good, where we started them
     """
@@ -63,7 +81,7 @@ class DaskCluster:
 
     @property
     def dashboard(self) -> str:
-        """The address of the page that shows what the workers do."""
+        """The address of the page that shows what the workers do; empty on this machine."""
         if LOCAL.fullmatch(self.name.strip()):  # all users of the machine could see it
             return ""
         return str(self.client.dashboard_link or "")
@@ -77,8 +95,11 @@ class DaskCluster:
         """Yield what became of each item, in the order in which they end."""
         if not job.items:
             return iter(())
-        if job.needs_gpu:
-            check_gpu(self.client, self.name)
+        if job.needs_gpu and not list_workers(self.client, needs_gpu=True):
+            raise ClusterError(
+                f"{self.name}: no worker announces the resource GPU; start workers with GPU=1, "
+                "or use --device cpu"
+            )
         run = JobRun(self.client, job, self.usage, self.threads, self.restore)
         return run.outcomes()
 
@@ -112,29 +133,123 @@ def open_cluster(where: str, *, threads: int | None = None) -> Iterator[DaskClus
     ClusterError
         If there is no scheduler, or if it has no workers.
     """
-    check_installed()
+    try:
+        from distributed import Client
+    except ImportError:
+        raise OptionError(MISSING.format("dask.distributed")) from None
     local = LOCAL.fullmatch(where.strip())
     restore = ignore_missing
     with ExitStack() as stack:
         if local is not None:
-            scheduler = start_local(stack, int(local[1]), threads)
-            restore = partial(restore_workers, scheduler, int(local[1]))
+            scheduler = _start_local(stack, int(local[1]), threads)
+            restore = partial(_restore_workers, scheduler, int(local[1]))
         else:
             scheduler = find_scheduler(where)
             _check_answers(where, scheduler)
-        client = _connect(stack, where, scheduler)
-        _wait_for_workers(client, where)
+        _silence_logs()
+        with _explain_silence(where):
+            client = Client(scheduler, timeout=CONNECT_S, set_as_default=False)
+        stack.push(partial(_close_quickly, client))
+        try:
+            client.wait_for_workers(1, timeout=WAIT_FOR_WORKERS_S)
+        except TimeoutError:
+            raise ClusterError(
+                f"{where}: the scheduler has had no workers for {WAIT_FOR_WORKERS_S:g} s; "
+                "start some"
+            ) from None
         if local is None:
-            check_workers(client, where)
+            _check_workers(client, where)
         yield DaskCluster(client, where, threads, restore=restore)
 
 
-def check_installed() -> None:
-    """Raise OptionError if dask.distributed is not installed."""
+def _close_quickly(opened: Any, kind: type[BaseException] | None, *_: object) -> None:
+    """Close a client or a cluster, in a fraction of a second if Ctrl-C was pressed."""
+    is_interrupted = kind is not None and not issubclass(kind, Exception)
+    with suppress(OSError, TimeoutError):
+        opened.close(timeout=INTERRUPTED_CLOSE_S if is_interrupted else CLOSE_S)
+
+
+def _silence_logs() -> None:
+    """Keep what Dask logs about lost workers off the screen: errors are raised."""
+    for name in logging.root.manager.loggerDict:
+        if name.partition(".")[0] == "distributed":
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+# A cluster on this machine
+
+
+def _start_local(stack: ExitStack, count: int, threads: int | None) -> Any:
+    """Start processes on this machine, which end with the stack, and with this process."""
+    import dask
+    from distributed.security import Security
+
+    from distributed import LocalCluster
+
+    if not 1 <= count <= MAX_LOCAL:
+        raise OptionError(
+            f"cluster: expected local:1 to local:{MAX_LOCAL}, got {count}"
+        )
+    each = threads or max(1, default_threads() // count)
+    # Dask's own folder is shared with other programs and users; what dead workers left there
+    # takes time.
+    scratch = tempfile.mkdtemp(prefix="callshot-workers-")
+    stack.callback(shutil.rmtree, scratch, ignore_errors=True)
+    settings = {**SETTINGS, "temporary-directory": scratch}
+    stack.enter_context(dask.config.set(settings))
+    _start_resource_tracker()
     try:
-        import distributed  # noqa: F401
+        cluster = LocalCluster(
+            n_workers=count,
+            threads_per_worker=each,
+            processes=True,
+            host=LOOPBACK,
+            security=Security.temporary(),
+            dashboard_address=f"{LOOPBACK}:0",
+            scheduler_kwargs={"dashboard": False},
+            silence_logs=logging.CRITICAL,
+            local_directory=scratch,
+            env={"POLARS_MAX_THREADS": str(each)},
+            preload=["callshot.distributed.preload"],
+            preload_nanny=["callshot.distributed.preload"],
+        )
     except ImportError:
-        raise OptionError(MISSING) from None
+        raise OptionError(MISSING.format("cryptography")) from None
+    except (OSError, RuntimeError) as error:
+        raise ClusterError(
+            f"local:{count}: the processes cannot be started ({error_reason(error)}); "
+            "a script must begin with: if __name__ == '__main__'"
+        ) from error
+    stack.push(partial(_close_quickly, cluster))
+    return cluster
+
+
+def _restore_workers(cluster: Any, count: int) -> None:
+    """Start workers again whose process was killed while it started: Dask gives them up."""
+    workers = cluster.workers
+    gone = ("closed", "failed")
+    closed = [name for name, nanny in workers.items() if nanny.status.name in gone]
+    for name in closed:
+        del workers[name]
+    if closed:
+        cluster.scale(count)
+
+
+def _start_resource_tracker() -> None:
+    """Start Python's process that tidies up after the others, without its warning on Ctrl-C."""
+    from multiprocessing import resource_tracker
+
+    kept = os.environ.get(WARNINGS)
+    os.environ[WARNINGS] = "ignore:resource_tracker:UserWarning"
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        del os.environ[WARNINGS]
+        if kept is not None:
+            os.environ[WARNINGS] = kept
+
+
+# A scheduler that runs
 
 
 def find_scheduler(where: str) -> str:
@@ -144,33 +259,25 @@ def find_scheduler(where: str) -> str:
     'tcp://10.0.0.5:8786'
     """
     name = where.strip()
-    if name.endswith(".json") or _is_file(name):
-        name = _read_address(Path(name))
+    is_file = False
+    with suppress(OSError, ValueError):  # some texts can be no name
+        is_file = Path(name).is_file()
+    if is_file:
+        try:
+            name = str(json.loads(Path(name).read_bytes())["address"])
+        except (OSError, ValueError, LookupError, TypeError):
+            raise ClusterError(
+                f"{name}: expected the file that a scheduler of Dask writes"
+            ) from None
+    elif name.endswith(".json"):
+        raise ClusterError(
+            f"{name}: there is no such file; start a scheduler that writes it"
+        )
     if re.fullmatch(r"[a-z]+://\S+:\d+", name):
         return name
     if re.fullmatch(r"[^\s/:]+:\d+", name) and not name.startswith("local:"):
         return f"tcp://{name}"
     raise OptionError(f"cluster: {EXPECTED}, got {where!r}")
-
-
-def _is_file(name: str) -> bool:
-    with suppress(OSError, ValueError):  # some texts can be no name
-        return Path(name).is_file()
-    return False
-
-
-def _read_address(path: Path) -> str:
-    """Return the address in the file of a scheduler."""
-    if not _is_file(str(path)):
-        raise ClusterError(
-            f"{path}: there is no such file; start a scheduler that writes it"
-        )
-    try:
-        return str(json.loads(path.read_bytes())["address"])
-    except (OSError, ValueError, LookupError, TypeError):
-        raise ClusterError(
-            f"{path}: expected the file that a scheduler of Dask writes"
-        ) from None
 
 
 def _check_answers(where: str, address: str) -> None:
@@ -179,7 +286,7 @@ def _check_answers(where: str, address: str) -> None:
     with _explain_silence(where), Pool(1) as pool:
         answer = asyncio.wait_for(_ask_for_kind(address), 2 * CONNECT_S)
         kind = pool.submit(asyncio.run, answer).result()
-        if kind != SCHEDULER:
+        if kind != "Scheduler":
             raise ClusterError(f"it is a {kind} of Dask")
 
 
@@ -208,36 +315,16 @@ def _explain_silence(where: str) -> Iterator[None]:
         ) from error
 
 
-def _connect(stack: ExitStack, where: str, scheduler: Any) -> "Client":
-    from distributed import Client
-
-    _silence_logs()
-    with _explain_silence(where):
-        client = Client(scheduler, timeout=CONNECT_S, set_as_default=False)
-    stack.push(partial(close_quickly, client))
-    return client
-
-
-def _silence_logs() -> None:
-    """Keep what Dask logs about lost workers off the screen: errors are raised."""
-    for name in logging.root.manager.loggerDict:
-        if name.partition(".")[0] == "distributed":
-            logging.getLogger(name).setLevel(logging.CRITICAL)
-
-
-def _wait_for_workers(client: "Client", where: str) -> None:
-    try:
-        client.wait_for_workers(1, timeout=WAIT_FOR_WORKERS_S)
-    except TimeoutError:
-        raise ClusterError(
-            f"{where}: the scheduler has had no workers for {WAIT_FOR_WORKERS_S:g} s; start some"
-        ) from None
-
-
-def check_workers(client: "Client", where: str) -> None:
+def _check_workers(client: "Client", where: str) -> None:
     """Raise ClusterError if a worker has no callshot: it would die of a task without a word."""
     expected = f"callshot {__version__}"
-    for address, found in _ask_for_versions(client).items():
+    loop = client.loop.asyncio_loop
+    try:
+        answers = asyncio.run_coroutine_threadsafe(_ask_for_versions(client), loop)
+        versions = answers.result()
+    except OSError as error:
+        raise ClusterError(lost_message(client)) from error
+    for address, found in versions.items():
         if found != expected:
             raise ClusterError(
                 f"{where}: worker {address} has {found}, but the client has {expected}; "
@@ -245,21 +332,20 @@ def check_workers(client: "Client", where: str) -> None:
             )
 
 
-def _ask_for_versions(client: "Client") -> dict[str, str]:
+async def _ask_for_versions(client: "Client") -> dict[str, str]:
     """Return the versions of the workers that answer; one that works on a task does, too."""
-    answers = _ask_each(client, list_workers(client))
-    loop = client.loop.asyncio_loop
-    try:
-        return asyncio.run_coroutine_threadsafe(answers, loop).result()
-    except OSError as error:
-        raise ClusterError(lost_message(client)) from error
 
+    # Needs no callshot: of inner functions, Dask sends the code.
+    def find_version() -> str:
+        try:
+            from callshot.version import __version__ as found
+        except ImportError:
+            return "no callshot"
+        return f"callshot {found}"
 
-async def _ask_each(client: "Client", addresses: Sequence[str]) -> dict[str, str]:
-    find_version = _make_question()
     options = {"on_error": "ignore", "asynchronous": True}
     questions = []
-    for address in addresses:
+    for address in await client.scheduler.ncores():
         answer = client.run(find_version, workers=[address], **options)
         questions.append(asyncio.ensure_future(answer))
     if not questions:  # the last worker has left
@@ -271,25 +357,3 @@ async def _ask_each(client: "Client", addresses: Sequence[str]) -> dict[str, str
     for question in answered:
         versions |= question.result()
     return versions
-
-
-def _make_question() -> Callable[[], str]:
-    """Return a function that needs no callshot: of inner functions, Dask sends the code."""
-
-    def find_version() -> str:
-        try:
-            from callshot.version import __version__ as found
-        except ImportError:
-            return "no callshot"
-        return f"callshot {found}"
-
-    return find_version
-
-
-def check_gpu(client: "Client", where: str) -> None:
-    """Raise ClusterError unless a worker announces a GPU."""
-    if not list_gpu_workers(client):
-        raise ClusterError(
-            f"{where}: no worker announces the resource GPU; start workers with GPU=1, or use "
-            "--device cpu"
-        )

@@ -8,8 +8,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -18,7 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from callshot.errors import CallshotError, InputError, OutputError
 from callshot.files import error_reason
-from callshot.jobs import Job, TryLater
+from callshot.jobs import TryLater
 from callshot.version import __version__
 
 PACKAGES = ("distributed", "numpy", "soundfile", "soxr")  # must have the same version
@@ -85,18 +84,6 @@ class Work:
     common: Any
     threads: int | None
 
-    @classmethod
-    def of_job(cls, job: Job, job_id: str, threads: int | None) -> "Work":
-        """Return what the tasks of a job have in common."""
-        return cls(
-            job_id,
-            find_versions(),
-            job.prepare,
-            job.function,
-            job.common,
-            threads,
-        )
-
 
 _lock = threading.Lock()
 _states: OrderedDict[str, Any] = OrderedDict()  # by job, what `prepare` returned
@@ -142,26 +129,20 @@ def _find_state(work: Work) -> Any:
     if work.job_id in _states:
         _states.move_to_end(work.job_id)
         return _states[work.job_id]
-    with _explain_unfit():
+    try:
         check_versions(work.versions)
         state = work.prepare(work.common, work.threads or _count_threads())
-    _states[work.job_id] = state
-    while len(_states) > MAX_STATES:
-        _states.popitem(last=False)
-    return state
-
-
-@contextmanager
-def _explain_unfit() -> Iterator[None]:
-    """Name this worker in an error that keeps it from taking part, for now or at all."""
-    try:
-        yield
     except Exception as error:
+        # Name this worker, which cannot take part for now or at all.
         address = worker_address()
         reason = _describe_error(error)
         if _may_pass(error):
             raise OpeningFailed(address, reason) from None
         raise WorkerUnfit(f"worker {address}: {reason}") from None
+    _states[work.job_id] = state
+    while len(_states) > MAX_STATES:
+        _states.popitem(last=False)
+    return state
 
 
 def _may_pass(error: Exception) -> bool:

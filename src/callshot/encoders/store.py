@@ -48,7 +48,7 @@ from callshot.files import (
     sync_folder,
     write_atomic,
 )
-from callshot.pools import Pool
+from callshot.jobs import Pool
 from callshot.records import Finding, IntArray
 from callshot.storage import check_no_url
 from callshot.vectors import (

@@ -27,7 +27,7 @@ from callshot.encoders.encode import Encoder, PreparedSegment
 from callshot.encoders.store import audio_key
 from callshot.encoders.validation import Float32Array
 from callshot.errors import InputError
-from callshot.pools import Pool
+from callshot.jobs import Pool
 from callshot.spans import Spans
 
 Loaded = tuple[int, Float32Array | InputError]

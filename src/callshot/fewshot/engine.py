@@ -23,7 +23,7 @@ from callshot.fewshot.episodes import Episodes, Mask, Split
 from callshot.fewshot.kernels import streams
 from callshot.fewshot.kernels.supports import RULES, Rows, Sampling, multiply_rows
 from callshot.fewshot.protocol import Protocol
-from callshot.pools import Pool
+from callshot.jobs import Pool
 from callshot.records import FloatArray, IntArray
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from callshot.errors import CallshotError
-from callshot.pools import Pool
+from callshot.jobs import Pool
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")

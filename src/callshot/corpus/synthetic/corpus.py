@@ -28,7 +28,7 @@ from callshot.corpus.synthetic.plan import (
 from callshot.corpus.synthetic.soundscape import draw_soundscape, mix_soundscape
 from callshot.errors import OptionError, OutputError, check_range
 from callshot.files import error_reason, write_atomic
-from callshot.pools import Pool
+from callshot.jobs import Pool
 from callshot.records import Progress, no_progress
 from callshot.storage import check_no_url
 

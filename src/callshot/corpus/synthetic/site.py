@@ -25,7 +25,7 @@ from callshot.corpus.synthetic.site_recordings import (
 )
 from callshot.errors import OptionError, check_options
 from callshot.files import atomic_path, make_folder, write_atomic
-from callshot.pools import Pool
+from callshot.jobs import Pool
 from callshot.records import Progress, no_progress
 from callshot.spans import Row
 

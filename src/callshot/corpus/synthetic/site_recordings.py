@@ -34,7 +34,7 @@ from callshot.corpus.synthetic.soundscape import (
     mix_soundscape,
     record_call,
 )
-from callshot.pools import Pool
+from callshot.jobs import Pool
 
 Pcm = NDArray[np.int16]
 

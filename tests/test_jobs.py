@@ -5,7 +5,7 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from callshot.pools import Pool
+from callshot.jobs import Pool
 
 
 def test_after_ctrl_c_nobody_waits_for_a_task_that_runs():
