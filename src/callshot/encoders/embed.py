@@ -7,44 +7,48 @@ reject, and the run continues; everything that was encoded before a crash is in 
 
 import os
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from callshot.corpus.mixing import MIXED, background_spans
+import numpy as np
+
+from callshot.corpus.mixing import MIXED, background_spans, load_spans
 from callshot.encoders.band_coverage import (
     measure_spectra,
     resolve_speeds,
     sample_spans,
 )
 from callshot.encoders.catalogue import display_name
-from callshot.encoders.embed_on_cluster import (
-    EmbedWork,
-    embed_on_cluster,
-    spec_fingerprint,
+from callshot.encoders.encode import (
+    Encoder,
+    PreparedSegment,
+    check_runs_on,
+    encoder_fingerprint,
+    open_encoder,
+    unroll,
 )
-from callshot.encoders.encode import Encoder, PreparedSegment, open_encoder, unroll
 from callshot.encoders.joined_encoder import (
     JoinedEncoder,
     find_joined_encoder,
     join_tables,
 )
-from callshot.encoders.spec import EncoderSpec
+from callshot.encoders.spec import EncoderSpec, find_differences
 from callshot.encoders.store import FINGERPRINT, Store, open_store
 from callshot.encoders.validation import Float32Array
 from callshot.encoders.workers import (
     Output,
-    Prepared,
     Workers,
     describe_speed,
     prepare_ahead,
+    prepare_segment,
 )
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.files import sha256_text, why_not_writable
-from callshot.jobs import Cluster
+from callshot.jobs import Cluster, Job
 from callshot.records import (
     Embeddings,
     Progress,
@@ -57,101 +61,32 @@ from callshot.storage import home
 
 
 @dataclass(frozen=True)
-class _Running:
-    """A segment in the model: its number, the key of its audio, and what the model gets."""
+class EmbeddedSpan:
+    """The key of a span's audio, its vector, None if the store has it, and its sequence."""
 
-    n: int
     key: str
-    item: PreparedSegment
+    vector: Float32Array | None = None
+    sequence: Float32Array | None = None
 
 
-@dataclass
-class EmbeddingRun:
-    """The keys and rejects of the segments so far, and the audio that the model works on."""
+@dataclass(frozen=True)
+class EmbedWork:
+    """What a worker has to know: the encoder as the client found it."""
 
-    paths: Sequence[str]
-    sources: Sequence[str]
-    keys: list[str | None]
-    encoder: Encoder
-    store: Store
-    workers: Workers
-    rejects: list[Reject] = field(default_factory=list)
-    running: deque[_Running] = field(default_factory=deque)
-    outputs: dict[str, Output] = field(default_factory=dict)  # by key, of `running`
-
-    @contextmanager
-    def flush_on_error(self) -> Iterator[None]:
-        """Store what the model returned, whatever ends the block, before threads are ended."""
-        try:
-            yield
-        except BaseException:
-            with suppress(OutputError):  # the first error is what the user must see
-                self.store.flush()
-            raise
-
-    def add(self, n: int, prepared: Prepared) -> None:
-        """Give the audio of a segment to the model, once; store what is ready, in order."""
-        try:
-            key, item = prepared.result()
-        except InputError as error:
-            self.reject(n, error)
-            return
-        if key not in self.outputs and not self.store.has(key):
-            self.outputs[key] = self.workers.submit(item)
-        self.running.append(_Running(n, key, item))
-        if len(self.running) > self.most_running:
-            self.finish_first()
-
-    @property
-    def most_running(self) -> int:
-        """How many segments may be in the model or wait for it: enough to keep it busy."""
-        return 2 * max(self.encoder.workers, self.workers.batching.size)
-
-    def finish(self) -> None:
-        """Wait for the model, and store everything."""
-        while self.running:
-            self.finish_first()
-
-    def finish_first(self) -> None:
-        """Wait for the first segment in the model, and add it to the store."""
-        first = self.running.popleft()
-        output = None
-        if not self.store.has(first.key):
-            try:
-                output = self.outputs[first.key]()
-            except InputError as error:
-                self.reject(first.n, error)
-                return
-        self.outputs.pop(first.key, None)
-        self.keys[first.n] = first.key
-        self.store_output(self.sources[first.n], first.key, first.item, output)
-
-    def store_output(
-        self,
-        source: str,
-        key: str,
-        item: PreparedSegment,
-        output: Float32Array | None,
-    ) -> None:
-        """Add the output of the model to the store; None if the store has that audio."""
-        if output is not None:
-            vector = self.encoder.pool(item, output)
-            self.store.add(source, key, vector, unroll(output))
-        elif not self.store.keeps_sequences:
-            # The same audio from another source: add it, so that it is not read again.
-            self.store.add(source, key, self.store.vectors([key])[0])
-
-    def reject(self, n: int, error: InputError) -> None:
-        """Count a segment among the rejects."""
-        self.rejects.append(Reject(self.paths[n], n + 1, str(error)))
+    spec: EncoderSpec
+    fingerprint: Mapping[str, object]
+    device: str
+    sequences: bool
 
 
+Encode = Callable[
+    [Spans, Sequence[int]], Iterable[tuple[int, EmbeddedSpan | InputError]]
+]
+"""Encodes some rows of spans, in any order."""
 WriteSequences = Callable[[Sequence[str], Iterator[Float32Array]], object]
 """Called with the names of spans and their sequences."""
 
-EmbedMissing = Callable[[Store, Progress], tuple[list[str | None], list[Reject]]]
-"""Adds what is missing to a store; returns the key of each span, and the rejects."""
-
+MAX_SPANS = 32  # of one recording, that a worker gets at once
 AUDIO_COLUMNS = (
     "start_s",
     "end_s",
@@ -293,10 +228,26 @@ def embed_spec(
     """Embed spans with one encoder at one speed; see `embed`."""
     check_rates(spec, spans)
     sequences = write_sequences is not None
-    fingerprint, embed_missing = _choose_encoding(spans, spec, options, sequences)
     folder = default_store() if options.store is None else options.store
+    if options.cluster is None:
+        threads = options.threads or default_threads()
+        encoder = open_encoder(
+            spec, device=options.device, threads=threads, sequences=sequences
+        )
+        fingerprint = encoder.fingerprint
+    else:
+        fingerprint = spec_fingerprint(spec, options.device, sequences=sequences)
     with open_store(folder, fingerprint, sequences=sequences) as store:
-        all_keys, rejects = embed_missing(store, progress)
+        if options.cluster is None:
+            all_keys, rejects = embed_spans(
+                spans, encoder, store, progress, threads=options.threads
+            )
+        else:
+            work = EmbedWork(spec, fingerprint, options.device, sequences)
+            encode = partial(_encode_on_cluster, options.cluster, work)
+            all_keys, rejects = _embed_missing(
+                spans, spec.name, store, encode, progress
+            )
         keys = [key for key in all_keys if key is not None]
         if not keys:
             reason = f" (the first: {rejects[0].reason})" if rejects else ""
@@ -311,26 +262,6 @@ def embed_spec(
     return table, rejects
 
 
-def _choose_encoding(
-    spans: Spans, spec: EncoderSpec, options: EmbedOptions, sequences: bool
-) -> tuple[Mapping[str, object], EmbedMissing]:
-    """Return the fingerprint of an encoder, and what embeds spans: a model here, or workers."""
-    if options.cluster is not None:
-        fingerprint = spec_fingerprint(spec, options.device, sequences=sequences)
-        work = EmbedWork(spec, fingerprint, options.device, sequences)
-        sources = name_sources(spans)
-        return fingerprint, partial(
-            embed_on_cluster, options.cluster, work, spans, sources
-        )
-    threads = options.threads or default_threads()
-    opened = open_encoder(
-        spec, device=options.device, threads=threads, sequences=sequences
-    )
-    return opened.fingerprint, partial(
-        embed_spans, spans, opened, threads=options.threads
-    )
-
-
 def embed_spans(
     spans: Spans,
     encoder: Encoder,
@@ -343,37 +274,187 @@ def embed_spans(
 
     Return the key of each span, None for rejects, and the rejects. `threads` read audio.
     """
+    encode = partial(_encode_here, encoder, store, threads)
+    return _embed_missing(spans, encoder.spec.name, store, encode, progress)
+
+
+def _embed_missing(
+    spans: Spans, name: str, store: Store, encode: Encode, progress: Progress
+) -> tuple[list[str | None], list[Reject]]:
+    """Add the spans that the store does not have; return the key of each, and the rejects."""
     sources = name_sources(spans)
     stored_keys = store.find(sources)
     keys = [stored_keys.get(source) for source in sources]
-    workers = Workers(encoder)
-    run = EmbeddingRun(
-        paths=spans.paths,
-        sources=sources,
-        keys=keys,
-        encoder=encoder,
-        store=store,
-        workers=workers,
-    )
-    durations_s = spans.durations_s
     missing = [n for n, key in enumerate(keys) if key is None]
-    if encoder.batches_segments:  # those of one length one after another
-        missing.sort(key=lambda n: (durations_s[n], n))
-    name = encoder.spec.name
+    paths = spans.paths
+    durations_s = spans.durations_s
     total = max(1, len(spans))
     progress((total - len(missing)) / total, f"{name}: found in the store")
+    rejects = []
     start_s = time.monotonic()
     audio_s = 0.0
-    prepared = prepare_ahead(encoder, spans.take(missing), threads)
-    with workers, closing(prepared), run.flush_on_error():
-        for count, (n, future) in enumerate(zip(missing, prepared, strict=True), 1):
-            run.add(n, future)
+    try:
+        for count, (n, result) in enumerate(encode(spans, missing), 1):
+            if isinstance(result, InputError):
+                rejects.append(Reject(paths[n], n + 1, str(result)))
+            else:
+                keys[n] = result.key
+                if result.vector is not None:
+                    store.add(sources[n], result.key, result.vector, result.sequence)
+                elif not store.keeps_sequences:
+                    # Known audio from another source: add it, so that it is not read again.
+                    vector = store.vectors([result.key])[0]
+                    store.add(sources[n], result.key, vector)
             audio_s += durations_s[n]
             speed = describe_speed(count, audio_s, time.monotonic() - start_s)
             progress(1 / total, f"{name}: {speed}")
-        run.finish()
+    except BaseException:
+        with suppress(OutputError):  # the first error is what the user must see
+            store.flush()
+        raise
     store.flush()
-    return keys, sorted(run.rejects, key=lambda reject: reject.row or 0)
+    return keys, sorted(rejects, key=lambda reject: reject.row or 0)
+
+
+def _encode_here(
+    encoder: Encoder,
+    store: Store,
+    threads: int | None,
+    spans: Spans,
+    missing: Sequence[int],
+) -> Iterator[tuple[int, EmbeddedSpan | InputError]]:
+    """Encode spans in threads of this process; audio is encoded once, wherever it is from."""
+    if encoder.batches_segments:  # those of one length one after another
+        durations_s = spans.durations_s
+        missing = sorted(missing, key=lambda n: (durations_s[n], n))
+    running: deque[tuple[int, str, PreparedSegment]] = deque()
+    outputs: dict[str, Output] = {}  # by key, of `running`
+    workers = Workers(encoder)
+    prepared = prepare_ahead(encoder, spans.take(missing), threads)
+
+    def finish_first() -> tuple[int, EmbeddedSpan | InputError]:
+        n, key, item = running.popleft()
+        if store.has(key):
+            outputs.pop(key, None)
+            return n, EmbeddedSpan(key)
+        try:
+            output = outputs[key]()
+        except InputError as error:
+            return n, error
+        del outputs[key]
+        return n, EmbeddedSpan(key, encoder.pool(item, output), unroll(output))
+
+    with workers, closing(prepared):
+        for n, future in zip(missing, prepared, strict=True):
+            try:
+                key, item = future.result()
+            except InputError as error:
+                yield n, error
+                continue
+            if key not in outputs and not store.has(key):
+                outputs[key] = workers.submit(item)
+            running.append((n, key, item))
+            # Enough wait for the model to keep it busy.
+            if len(running) > 2 * max(encoder.workers, workers.batching.size):
+                yield finish_first()
+        while running:
+            yield finish_first()
+
+
+# On a cluster
+
+
+def spec_fingerprint(
+    spec: EncoderSpec, device: str, *, sequences: bool
+) -> dict[str, object]:
+    """Return the fingerprint that an open encoder would have, without opening it."""
+    check_runs_on(spec, device)
+    fingerprint = encoder_fingerprint(spec, device)
+    if sequences and spec.windowing is None:
+        fingerprint["frames"] = True
+    return fingerprint
+
+
+def _encode_on_cluster(
+    cluster: Cluster, work: EmbedWork, spans: Spans, missing: Sequence[int]
+) -> Iterator[tuple[int, EmbeddedSpan | InputError]]:
+    """Encode spans on workers, some of one recording at a time."""
+    paths = spans.paths
+    durations_s = spans.durations_s
+    by_recording = defaultdict[str, list[int]](list)
+    for n in sorted(missing, key=paths.__getitem__):
+        by_recording[paths[n]].append(n)
+    groups = [
+        rows[start : start + MAX_SPANS]
+        for rows in by_recording.values()
+        for start in range(0, len(rows), MAX_SPANS)
+    ]
+    there = replace(spans, root=spans.root.absolute())  # workers have other folders
+    job = Job(
+        kind="embed",
+        prepare=open_encoder_on_worker,
+        function=embed_on_worker,
+        common=work,
+        items=[there.take(group) for group in groups],
+        names=[paths[group[0]] for group in groups],
+        sizes=[float(durations_s[group].sum()) for group in groups],
+        needs_gpu=work.device == "cuda",
+    )
+    for outcome in cluster.run(job):
+        group = groups[outcome.number]
+        results = outcome.value or [InputError(outcome.reason)] * len(group)
+        for n, result in zip(group, results, strict=True):
+            cluster.add_audio(durations_s[n])
+            yield n, result
+
+
+def check_fingerprint_of_client(
+    client: Mapping[str, object], worker: Mapping[str, object], name: str
+) -> None:
+    """Raise InputError unless a worker has the encoder of the client, with the same weights."""
+    names = find_differences(client, worker)
+    if names:
+        raise InputError(
+            f"worker and client differ in {name} ({', '.join(names)}); install the same "
+            "versions and weights on both"
+        )
+
+
+def open_encoder_on_worker(
+    work: EmbedWork, threads: int
+) -> tuple[EmbedWork, Encoder, Workers]:
+    """Open the encoder in the process of a worker; its weights must be those of the client."""
+    encoder = open_encoder(
+        work.spec, device=work.device, threads=threads, sequences=work.sequences
+    )
+    check_fingerprint_of_client(work.fingerprint, encoder.fingerprint, work.spec.name)
+    return work, encoder, Workers(encoder)
+
+
+def embed_on_worker(
+    state: tuple[EmbedWork, Encoder, Workers], spans: Spans
+) -> list[EmbeddedSpan | InputError]:
+    """Return what became of each span of a recording; raise if none could be embedded."""
+    work, encoder, workers = state
+    results: list[EmbeddedSpan | InputError] = []
+    pairs = zip(spans["rate_hz"], load_spans(spans, threads=1), strict=True)
+    for rate_hz, loaded in pairs:
+        try:
+            key, item = prepare_segment(encoder, rate_hz, loaded)
+            output = workers.submit(item)()
+        except InputError as error:
+            results.append(error)
+            continue
+        vector = np.array(encoder.pool(item, output))
+        sequence = np.array(unroll(output)) if work.sequences else None
+        results.append(EmbeddedSpan(key, vector, sequence))
+    errors = [result for result in results if isinstance(result, InputError)]
+    if len(errors) == len(results):
+        raise errors[0]
+    return results
+
+
+# Options
 
 
 def default_threads() -> int:

@@ -46,7 +46,7 @@ from callshot.detection.index.windows import (
     make_grid,
     plain_json,
 )
-from callshot.encoders.embed_on_cluster import check_fingerprint_of_client
+from callshot.encoders.embed import check_fingerprint_of_client
 from callshot.encoders.encode import check_runs_on, encoder_fingerprint
 from callshot.encoders.spec import EncoderSpec, find_differences, format_options
 from callshot.errors import InputError, OutputError, check_choice
