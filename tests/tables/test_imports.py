@@ -21,13 +21,13 @@ from callshot.tables.embedding_tables import read_table
 from callshot.tables.hoplite import open_usearch, read_hoplite
 from callshot.tables.imports import ImportResult, import_embeddings
 from callshot.tables.window_pooling import (
-    Span,
-    Windows,
     choose_windows,
+    make_windows,
     match_recordings,
     overlapping_labels,
     pool_spans,
 )
+from callshot.vectors import Rows
 
 # An index that USearch 2.26.6 saved: float16, four dimensions, keys 1 to 6, of which 4 was removed.
 GOLDEN_INDEX = (
@@ -189,18 +189,30 @@ def test_damaged_arrays_end_in_a_table_or_one_error(
 # Spans and windows
 
 
-def windows(*times: tuple[float, float], dimensions: int = 2) -> Windows:
+def windows(*times: tuple[float, float], dimensions: int = 2) -> Rows:
     start_s, end_s = np.array(times, np.float64).reshape(-1, 2).T
-    return Windows(
+    return make_windows(
         start_s,
         end_s,
         np.arange(len(times) * dimensions, dtype=np.float32).reshape(-1, dimensions),
     )
 
 
-def choose_slowly(windows: Windows, start_s: float, end_s: float) -> list[int]:
+def make_frame(spans: list[tuple[str, float, float, str]]) -> pl.DataFrame:
+    schema = {
+        "path": pl.String,
+        "start_s": pl.Float64,
+        "end_s": pl.Float64,
+        "label": pl.String,
+    }
+    return pl.DataFrame(spans, schema, orient="row")
+
+
+def choose_slowly(windows: Rows, start_s: float, end_s: float) -> list[int]:
     """Choose windows for a span, one at a time."""
-    times = list(zip(windows.start_s.tolist(), windows.end_s.tolist(), strict=True))
+    times = list(
+        zip(windows["start_s"].tolist(), windows["end_s"].tolist(), strict=True)
+    )
     same = [n for n, time in enumerate(times) if time == (start_s, end_s)]
     inside = [n for n, (a, b) in enumerate(times) if start_s <= (a + b) / 2 < end_s]
     best, most = [], 0.0
@@ -220,7 +232,7 @@ def test_the_windows_of_a_span_are_those_of_a_plain_loop(
     times: list[tuple[float, float]], start_s: float, length_s: float
 ) -> None:
     some = windows(*((a, a + b) for a, b in times))
-    chosen = choose_windows(some, Span("x", start_s, start_s + length_s, "roar"))
+    chosen = choose_windows(some, start_s, start_s + length_s)
     assert chosen.tolist() == choose_slowly(some, start_s, start_s + length_s)
 
 
@@ -238,21 +250,19 @@ def test_the_windows_of_a_span_are_those_of_a_plain_loop(
 def test_a_short_span_takes_the_window_that_overlaps_it_most(
     times: tuple[float, float], row: int | None
 ) -> None:
-    chosen = choose_windows(windows((0, 3), (3, 6), (6, 9)), Span("x", *times, "roar"))
+    chosen = choose_windows(windows((0, 3), (3, 6), (6, 9)), *times)
     assert chosen.tolist() == ([] if row is None else [row])
 
 
 def test_a_centre_at_the_start_is_in_the_span_and_one_at_the_end_is_not() -> None:
-    chosen = choose_windows(
-        windows((0, 3), (3, 6), (6, 9)), Span("x", 1.5, 7.5, "roar")
-    )
+    chosen = choose_windows(windows((0, 3), (3, 6), (6, 9)), 1.5, 7.5)
     assert chosen.tolist() == [0, 1]
 
 
 def test_the_vector_of_a_span_is_the_plain_mean_of_its_windows() -> None:
     some = windows((0, 3), (3, 6), (6, 9))
     (vector, exact, none), note = pool_spans(
-        [Span("x.wav", 1, 5, "a"), Span("x.wav", 3, 6, "a"), Span("x.wav", 9, 12, "a")],
+        make_frame([("x.wav", 1, 5, "a"), ("x.wav", 3, 6, "a"), ("x.wav", 9, 12, "a")]),
         {"x": lambda: some},
     )
     assert isinstance(vector, np.ndarray)
@@ -274,23 +284,23 @@ def test_overlapping_labels_are_those_of_a_plain_loop(
     fields: list[tuple[str, float, float, str]],
 ) -> None:
     spans = [
-        Span(path, start_s, start_s + length_s, label)
+        (path, start_s, start_s + length_s, label)
         for path, start_s, length_s, label in fields
     ]
-    for one, labels in zip(spans, overlapping_labels(spans), strict=True):
-        touching = [
-            s
-            for s in spans
-            if s.path == one.path
-            and min(s.end_s, one.end_s) > max(s.start_s, one.start_s)
-        ]
-        assert labels[0] == one.label
-        assert sorted(labels) == sorted({s.label for s in touching})
+    results = overlapping_labels(make_frame(spans))
+    for (path, start_s, end_s, label), labels in zip(spans, results, strict=True):
+        touching = {
+            other[3]
+            for other in spans
+            if other[0] == path and min(other[2], end_s) > max(other[1], start_s)
+        }
+        assert labels[0] == label
+        assert sorted(labels) == sorted(touching)
 
 
 def test_a_long_span_does_not_join_the_short_ones_within_it() -> None:
-    spans = [Span("x", 0, 10, "a"), Span("x", 1, 2, "b"), Span("x", 3, 4, "c")]
-    assert overlapping_labels(spans) == [("a", "b", "c"), ("b", "a"), ("c", "a")]
+    spans = make_frame([("x", 0, 10, "a"), ("x", 1, 2, "b"), ("x", 3, 4, "c")])
+    assert overlapping_labels(spans) == [["a", "b", "c"], ["b", "a"], ["c", "a"]]
 
 
 @pytest.mark.parametrize(
@@ -755,11 +765,11 @@ def test_a_truncated_file_is_an_error_wherever_it_is_cut(
 def test_only_the_recordings_that_are_labelled_are_read(tmp_path: Path) -> None:
     database = read_hoplite(new_database(tmp_path / "db"))
 
-    def never() -> Windows:
+    def never() -> Rows:
         raise AssertionError
 
     outcomes, _ = pool_spans(
-        [Span("a/x.wav", 0, 5, "a")], {**database.readers, "a/y.wav": never}
+        make_frame([("a/x.wav", 0, 5, "a")]), {**database.readers, "a/y.wav": never}
     )
     assert isinstance(outcomes[0], np.ndarray)
 

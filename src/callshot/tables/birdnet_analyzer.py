@@ -20,7 +20,8 @@ from callshot.errors import InputError
 from callshot.records import FloatArray
 from callshot.tables.embedding_tables import explain_read_errors
 from callshot.tables.text_tables import read_csv_records
-from callshot.tables.window_pooling import WindowReaders, Windows
+from callshot.tables.window_pooling import WindowReaders, make_windows
+from callshot.vectors import Rows
 
 Line = tuple[str, list[str]]  # where it is, and its start, end and vector
 
@@ -35,7 +36,7 @@ def read_analyzer(source: Path) -> WindowReaders:
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "x.birdnet.embeddings.txt"
     >>> _ = path.write_text("0.0\\t3.0\\t0.5,1.5\\n3.0\\t6.0\\t1.0,2.0\\n")
-    >>> read_analyzer(path.parent)["x"]().vectors.tolist()
+    >>> read_analyzer(path.parent)["x"]()["vector"].tolist()
     [[0.5, 1.5], [1.0, 2.0]]
     """
     if source.suffix.lower() == ".csv":
@@ -65,7 +66,7 @@ def _text_readers(source: Path) -> WindowReaders:
     return {name: partial(_read_text_files, paths) for name, paths in files.items()}
 
 
-def _read_text_files(paths: Sequence[Path]) -> Windows:
+def _read_text_files(paths: Sequence[Path]) -> Rows:
     return _read_windows(_text_lines(paths))
 
 
@@ -91,7 +92,7 @@ def _csv_readers(path: Path) -> WindowReaders:
     return {name: partial(_read_windows, rows) for name, rows in lines.items()}
 
 
-def _read_windows(lines: Iterable[Line]) -> Windows:
+def _read_windows(lines: Iterable[Line]) -> Rows:
     """Read windows from text; raise if one has not as many numbers as the first."""
     rows: list[FloatArray] = []
     width = 2
@@ -105,11 +106,7 @@ def _read_windows(lines: Iterable[Line]) -> Windows:
                 f"got {numbers.size - 2}"
             )
     table = np.array(rows).reshape(len(rows), width)
-    return Windows(
-        start_s=table[:, 0],
-        end_s=table[:, 1],
-        vectors=table[:, 2:].astype(np.float32),
-    )
+    return make_windows(table[:, 0], table[:, 1], table[:, 2:].astype(np.float32))
 
 
 def _parse_window(place: str, fields: Sequence[str]) -> FloatArray:

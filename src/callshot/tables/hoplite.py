@@ -17,12 +17,14 @@ from typing import Any
 from urllib.parse import quote
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from callshot.errors import InputError, count_text, printable
 from callshot.files import check_regular_file, error_reason, explain_unreadable
 from callshot.records import IntArray
-from callshot.tables.window_pooling import Span, WindowReaders, Windows
+from callshot.tables.window_pooling import WindowReaders, make_windows
+from callshot.vectors import Rows
 
 Row = tuple[Any, ...]
 
@@ -38,6 +40,13 @@ RECORDING_QUERY = (
     "LEFT JOIN deployments d ON d.id = r.deployment_id ORDER BY r.id"
 )
 WINDOW_QUERY = "SELECT id, recording_id, offsets FROM windows ORDER BY id"
+ANNOTATIONS: dict[str, Any] = {
+    "id": pl.Int64,
+    "path": pl.String,
+    "start_s": pl.Float64,
+    "end_s": pl.Float64,
+    "label": pl.String,
+}
 ANNOTATION_QUERY = (
     "SELECT id, recording_id, offsets, label, label_type FROM annotations ORDER BY id"
 )
@@ -45,11 +54,15 @@ ANNOTATION_QUERY = (
 
 @dataclass(frozen=True)
 class Hoplite:
-    """The content of a database: readers of windows, labelled spans, and notes for the user."""
+    """The content of a database.
+
+    readers      of the windows of each recording
+    annotations  labelled spans: id, path, start_s, end_s, label
+    notes        for the user
+    """
 
     readers: WindowReaders
-    spans: list[Span]
-    annotation_ids: list[int]
+    annotations: pl.DataFrame
     notes: list[str]
 
 
@@ -85,8 +98,9 @@ def read_hoplite(source: Path) -> Hoplite:
     has_vector = index.contains(table.ids.astype(np.uint64))
     return Hoplite(
         readers=table.readers(index, has_vector),
-        spans=[parser.span(row) for row in positive],
-        annotation_ids=[row[0] for row in positive],
+        annotations=pl.DataFrame(
+            [parser.span(row) for row in positive], ANNOTATIONS, orient="row"
+        ),
         notes=list(_describe_gaps(len(annotations) - len(positive), has_vector)),
     )
 
@@ -178,8 +192,8 @@ class RowParser:
             )
         return start_s, end_s
 
-    def span(self, annotation: Row) -> Span:
-        """Return the span of an annotation."""
+    def span(self, annotation: Row) -> Row:
+        """Return an annotation as a row of ANNOTATIONS."""
         row, recording, offsets, label, _ = annotation
         place = f"annotation {row}"
         if recording not in self.names:
@@ -187,7 +201,7 @@ class RowParser:
                 f"{self.path}: {place}: its recording is not in the database"
             )
         start_s, end_s = self.times(place, offsets)
-        return Span(self.names[recording], start_s, end_s, str(label))
+        return row, self.names[recording], start_s, end_s, str(label)
 
     def window_table(self, windows: Sequence[Row]) -> "_WindowTable":
         """Return the windows of all recordings."""
@@ -224,7 +238,7 @@ class _WindowTable:
                 readers[name] = partial(self._read, index, kept)
         return readers
 
-    def _read(self, index: Any, rows: list[int]) -> Windows:
+    def _read(self, index: Any, rows: list[int]) -> Rows:
         """Return some windows with their vectors, which must be finite."""
         ids = self.ids[rows]
         # Asked for float32, USearch 2.26 returns zeros for vectors in float16.
@@ -235,7 +249,7 @@ class _WindowTable:
                 f"{self.path}: window {window}: its vector is not finite; remove it"
             )
         start_s, end_s = self.times[rows].T
-        return Windows(start_s, end_s, vectors)
+        return make_windows(start_s, end_s, vectors)
 
 
 def open_usearch(path: Path) -> Any:

@@ -37,7 +37,6 @@ from callshot.tables.embedding_tables import explain_read_errors
 from callshot.tables.hoplite import find_hoplite, read_hoplite
 from callshot.tables.text_tables import read_csv_records
 from callshot.tables.window_pooling import (
-    Span,
     Vector,
     WindowReaders,
     overlapping_labels,
@@ -137,23 +136,21 @@ def _import_arrays(source: Path, segments: Path | None) -> ImportedRows:
 
 def _import_hoplite(source: Path, segments: Path | None) -> ImportedRows:
     database = read_hoplite(source)
-    spans = database.spans
+    frame = database.annotations
     if segments is not None:
         notes = list(database.notes)
-        if spans:
-            count = count_text(len(spans), "annotation")
+        if frame.height > 0:
+            count = count_text(frame.height, "annotation")
             notes.append(f"{count} of the database ignored: {segments} is used")
         return _pool_file(segments, database.readers, notes)
-    if not spans:
+    if frame.height == 0:
         raise InputError(
             f"{source}: the database has no annotations; pass the labelled spans with "
             "--segments FILE"
         )
-    paths = [span.path for span in spans]
-    labels = [span.label for span in spans]
-    frame = pl.DataFrame({"path": paths, "recording": paths, "label": labels})
-    rows = SpanRows(source, frame, database.annotation_ids)
-    return _pool_rows(rows, spans, database.readers, database.notes)
+    described = frame.select("path", "label", recording="path")
+    rows = SpanRows(source, described, frame["id"].to_list())
+    return _pool_rows(rows, frame, database.readers, database.notes)
 
 
 def _import_birdnet(source: Path, segments: Path | None) -> ImportedRows:
@@ -179,47 +176,31 @@ def _pool_file(
 
 
 def _pool_rows(
-    rows: SpanRows,
-    spans: Sequence[Span],
-    readers: WindowReaders,
-    notes: list[str],
+    rows: SpanRows, spans: pl.DataFrame, readers: WindowReaders, notes: list[str]
 ) -> ImportedRows:
-    """Give each span its vector, and a name and overlapping labels where the file has none."""
+    """Give each span its vector, and a name and overlapping labels where the file has none.
+
+    `spans` has the columns path, start_s, end_s and label.
+    """
+    spans = spans.select("path", "start_s", "end_s", "label")
     outcomes, note = pool_spans(spans, readers)
-    previous: set[Span] = set()
-    for row, span in enumerate(spans):
-        if not 0 <= span.start_s < span.end_s:
+    previous = set()
+    for row, span in enumerate(spans.iter_rows()):
+        _, start_s, end_s, _ = span
+        if not 0 <= start_s < end_s:
             outcomes[row] = IMPOSSIBLE_TIMES
         elif span in previous:
             outcomes[row] = "the same span and label are there already"
         previous.add(span)
     frame = rows.frame
     if "segment" not in frame.columns:
-        segment = pl.Series(_name_spans(spans), dtype=pl.String)
+        is_whole = ~np.isfinite(spans["end_s"].to_numpy())
+        segment = pl.Series(name_spans(spans, is_whole), dtype=pl.String)
         frame = frame.with_columns(segment=segment)
     if "labels" not in frame.columns:
-        labels = pl.Series(_label_spans(spans), dtype=pl.List(pl.String))
+        labels = pl.Series(overlapping_labels(spans), dtype=pl.List(pl.String))
         frame = frame.with_columns(labels=labels)
     return replace(rows, frame=frame), outcomes, [*notes, note]
-
-
-def _name_spans(spans: Sequence[Span]) -> list[str]:
-    frame = pl.DataFrame(
-        {
-            "path": [span.path for span in spans],
-            "start_s": [span.start_s for span in spans],
-            "end_s": [span.end_s for span in spans],
-            "label": [span.label for span in spans],
-        }
-    )
-    return name_spans(frame, ~np.isfinite(frame["end_s"].to_numpy()))
-
-
-def _label_spans(spans: Sequence[Span]) -> list[list[str]]:
-    """Return the labels that overlap each span; spans without a label do not count."""
-    labelled = [span for span in spans if span.label.strip()]
-    labels = dict(zip(labelled, overlapping_labels(labelled), strict=True))
-    return [list(labels.get(span, ())) for span in spans]
 
 
 def _build_table(
@@ -356,7 +337,7 @@ def _read_span_file(
         return pl.DataFrame(records, schema), None
 
 
-def _read_spans(rows: SpanRows) -> list[Span]:
+def _read_spans(rows: SpanRows) -> pl.DataFrame:
     """Return the spans of a file: times in seconds, or none of them for whole recordings."""
     frame = rows.frame
     start_s = np.zeros(frame.height)
@@ -366,10 +347,13 @@ def _read_spans(rows: SpanRows) -> list[Span]:
         start_s = _read_seconds(rows.path, frame["start_s"])
         end_s = _read_seconds(rows.path, frame["end_s"])
     filled_column(rows.path, frame["recording"])
-    paths = filled_column(rows.path, frame["path"])
-    labels = _read_labels(rows)
-    fields = zip(paths, start_s.tolist(), end_s.tolist(), labels, strict=True)
-    return [Span(*span) for span in fields]
+    columns = {
+        "path": list(filled_column(rows.path, frame["path"])),
+        "start_s": start_s,
+        "end_s": end_s,
+        "label": _read_labels(rows),
+    }
+    return pl.DataFrame(columns)
 
 
 def _read_labels(rows: SpanRows) -> list[str]:

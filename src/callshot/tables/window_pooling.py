@@ -10,14 +10,14 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from operator import attrgetter
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from callshot.errors import count_text
 from callshot.records import FloatArray, IntArray
+from callshot.vectors import Rows
 
 Vector = NDArray[np.floating]
 
@@ -30,40 +30,37 @@ AUDIO_SUFFIX = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Windows:
-    """The windows of one recording, a row each: times and vectors."""
-
-    start_s: FloatArray
-    end_s: FloatArray
-    vectors: NDArray[np.float32]
+WindowReaders = Mapping[str, Callable[[], Rows]]  # by the name of the recording
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A labelled span of a recording."""
-
-    path: str
-    start_s: float
-    end_s: float
-    label: str
-
-
-WindowReaders = Mapping[str, Callable[[], Windows]]  # by the name of the recording
+def make_windows(start_s: FloatArray, end_s: FloatArray, vectors: Vector) -> Rows:
+    """Return the windows of one recording: start_s, end_s and vector."""
+    dtype = [
+        ("start_s", "<f8"),
+        ("end_s", "<f8"),
+        ("vector", "<f4", vectors.shape[1:]),
+    ]
+    rows = np.zeros(len(vectors), dtype)
+    rows["start_s"] = start_s
+    rows["end_s"] = end_s
+    rows["vector"] = vectors
+    return rows
 
 
 def pool_spans(
-    spans: Sequence[Span], readers: WindowReaders
+    spans: pl.DataFrame, readers: WindowReaders
 ) -> tuple[list[Vector | str], str]:
-    """Return the vector of each span, or why it has none; and a note with counts.
+    """Return the vector of each span (path, start_s, end_s), or why it has none; and a note.
 
     The windows of a recording are read when a span needs them, one recording at a time.
     """
-    matches = match_recordings([span.path for span in spans], readers)
+    matches = match_recordings(spans["path"].to_list(), readers)
+    start_s = spans["start_s"].to_list()
+    end_s = spans["end_s"].to_list()
     outcomes: list[Vector | str] = []
     rows_of = defaultdict[str, list[int]](list)
-    for row, span in enumerate(spans):
-        recording, reason = matches[span.path]
+    for row, path in enumerate(spans["path"]):
+        recording, reason = matches[path]
         outcomes.append(reason)
         if not reason:
             rows_of[recording].append(row)
@@ -71,11 +68,14 @@ def pool_spans(
     used = 0
     for recording, rows in rows_of.items():
         windows = readers[recording]()
-        is_used = np.zeros(len(windows.start_s), bool)
+        is_used = np.zeros(len(windows), bool)
         for row in rows:
-            used_rows = choose_windows(windows, spans[row])
+            used_rows = choose_windows(windows, start_s[row], end_s[row])
             is_used[used_rows] = True
-            outcomes[row] = _mean_vector(windows.vectors[used_rows])
+            outcomes[row] = NO_OVERLAP
+            if used_rows.size > 0:
+                mean = windows["vector"][used_rows].mean(axis=0, dtype=np.float64)
+                outcomes[row] = mean.astype(np.float32)
         total += is_used.size
         used += int(is_used.sum())
     note = (
@@ -85,63 +85,60 @@ def pool_spans(
     return outcomes, note
 
 
-def _mean_vector(vectors: NDArray[np.float32]) -> Vector | str:
-    if len(vectors) == 0:
-        return NO_OVERLAP
-    mean: Vector = vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
-    return mean
-
-
-def choose_windows(windows: Windows, span: Span) -> IntArray:
+def choose_windows(windows: Rows, start_s: float, end_s: float) -> IntArray:
     """Return the rows of the windows that stand for a span; none where no window overlaps it.
 
     >>> start = np.arange(0.0, 12.0, 3.0)
-    >>> windows = Windows(start, start + 3, np.zeros((4, 2), np.float32))
+    >>> windows = make_windows(start, start + 3, np.zeros((4, 2), np.float32))
     >>> for times in ((3, 6), (1, 8), (2.5, 4), (20, 21)):
-    ...     print(choose_windows(windows, Span("x", *times, "roar")).tolist())
+    ...     print(choose_windows(windows, *times).tolist())
     [1]
     [0, 1, 2]
     [1]
     []
     """
-    start_s = windows.start_s
-    end_s = windows.end_s
-    distance_s = np.abs(start_s - span.start_s) + np.abs(end_s - span.end_s)
+    starts_s = windows["start_s"]
+    ends_s = windows["end_s"]
+    distance_s = np.abs(starts_s - start_s) + np.abs(ends_s - end_s)
     same = np.flatnonzero(distance_s < SAME_TIME_S)
     if same.size > 0:
         return same
-    centre_s = (start_s + end_s) / 2
-    inside = np.flatnonzero((span.start_s <= centre_s) & (centre_s < span.end_s))
+    centre_s = (starts_s + ends_s) / 2
+    inside = np.flatnonzero((start_s <= centre_s) & (centre_s < end_s))
     if inside.size > 0:
         return inside
-    overlap_s = np.minimum(end_s, span.end_s) - np.maximum(start_s, span.start_s)
+    overlap_s = np.minimum(ends_s, end_s) - np.maximum(starts_s, start_s)
     longest_s = overlap_s.max(initial=0)
     if longest_s > 0:
         return np.flatnonzero(overlap_s == longest_s)[:1]
     return np.flatnonzero([])
 
 
-def overlapping_labels(spans: Sequence[Span]) -> list[tuple[str, ...]]:
+def overlapping_labels(spans: pl.DataFrame) -> list[list[str]]:
     """Return every label on the same recording that overlaps a span; the span's label comes first.
 
-    >>> a = Span("x", 0, 2, "a")
-    >>> b = Span("x", 1, 3, "b")
-    >>> c = Span("x", 2, 3, "c")
-    >>> overlapping_labels([a, b, c, Span("y", 0, 9, "d")])
-    [('a', 'b'), ('b', 'a', 'c'), ('c', 'b'), ('d',)]
+    Spans without a label have none, and count for no other.
+
+    >>> frame = pl.DataFrame({"path": list("xxxy"), "start_s": [0, 1, 2, 0],
+    ...                       "end_s": [2, 3, 3, 9], "label": list("abcd")})
+    >>> overlapping_labels(frame)
+    [['a', 'b'], ['b', 'a', 'c'], ['c', 'b'], ['d']]
     """
-    spans_of = defaultdict[str, list[Span]](list)
-    for span in sorted(spans, key=attrgetter("start_s")):
-        spans_of[span.path].append(span)
-    labels: dict[Span, tuple[str, ...]] = {}
-    for group in spans_of.values():
-        start_s = np.array([span.start_s for span in group])
-        end_s = np.array([span.end_s for span in group])
-        names = np.array([span.label for span in group], object)
-        for span in group:
-            overlaps = (start_s < span.end_s) & (end_s > span.start_s)
-            labels[span] = tuple(dict.fromkeys([span.label, *names[overlaps]]))
-    return [labels[span] for span in spans]
+    labels: list[list[str]] = [[] for _ in range(spans.height)]
+    labelled = spans.with_row_index("row").filter(
+        pl.col("label").str.strip_chars() != ""
+    )
+    for group in labelled.partition_by("path"):
+        ordered = group.sort("start_s", maintain_order=True)
+        names = ordered["label"].to_numpy()
+        starts_s = ordered["start_s"].to_numpy()
+        ends_s = ordered["end_s"].to_numpy()
+        for row, start_s, end_s, label in group.select(
+            "row", "start_s", "end_s", "label"
+        ).iter_rows():
+            overlaps = (starts_s < end_s) & (ends_s > start_s)
+            labels[row] = list(dict.fromkeys([label, *names[overlaps]]))
+    return labels
 
 
 def match_recordings(
