@@ -39,15 +39,15 @@ from callshot.records import (
 )
 from callshot.spans import Spans
 from callshot.storage import to_path
-from callshot.tables.arrays import (
+from callshot.tables.dataset import (
     Data,
     check_same_data,
     collect_queries,
     collect_tables,
+    group_tables,
     make_dataset,
     resolve_folds,
 )
-from callshot.tables.dataset import group_tables
 
 Segments = Segmentation | Spans | Path | str
 

@@ -50,7 +50,7 @@ from callshot.records import (
 from callshot.records.frames import unique_values
 from callshot.spans import Spans
 from callshot.storage import to_path
-from callshot.tables.arrays import make_dataset
+from callshot.tables.dataset import make_dataset
 
 # How annotation files are read.
 READING = ("columns", "tiers", "label", "rename", "time_unit", "follow_links")

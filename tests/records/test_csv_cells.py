@@ -6,6 +6,13 @@ import re
 
 import polars as pl
 import pytest
+from callshot.records.table_files import (
+    format_csv,
+    protect_text,
+    restore_frame,
+    restore_text,
+    write_csv_frame,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,17 +23,10 @@ from callshot.corpus.segment_table import (
     write_rejects,
 )
 from callshot.records import Reject
-from callshot.records.csv_cells import (
-    format_csv,
-    protect_text,
-    restore_frame,
-    restore_text,
-    write_csv_frame,
-)
 from callshot.report.results import read_frame, write_frame
 from callshot.report.tables.table import Cell, Column, Table, to_csv
 from callshot.tables.embedding_tables import read_table
-from callshot.tables.text_tables import read_csv_records
+from callshot.tables.fold_files import read_csv_records
 from rows_of_spans import Annotation, read_annotations, write_annotations
 
 FORMULAS = ("=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "'=1")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from callshot.records.table_files import protect_text
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +20,6 @@ from callshot.fewshot.differences import compare_encoders
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.protocol import Protocol
 from callshot.records import ClassCount, Embeddings, Evaluation, Folds
-from callshot.records.csv_cells import protect_text
 from callshot.records.frames import (
     BUDGET,
     CHANCE_TEST,

@@ -16,7 +16,7 @@ from callshot.encoders.store import open_store
 from callshot.errors import InputError, OptionError
 from callshot.records import FAILURES, Finding
 from callshot.study.verify import verify_path
-from callshot.tables.sequence_tables import write_sequences
+from callshot.tables.embedding_tables import write_sequences
 from studies import make_corpus, run_steps, write_embeddings, write_study
 
 WORK = ".callshot/study"

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from callshot.errors import InputError, OutputError
-from callshot.tables.sequence_tables import (
+from callshot.tables.embedding_tables import (
     read_sequences,
     sequences_path,
     write_sequences,

@@ -47,8 +47,13 @@ from callshot.records import (
     given_folds,
     no_progress,
 )
-from callshot.records.csv_cells import restore_frame, write_csv
-from callshot.records.parquet import describe_parquet, read_parquet, write_parquet
+from callshot.records.table_files import (
+    describe_parquet,
+    read_parquet,
+    restore_frame,
+    write_csv,
+    write_parquet,
+)
 from callshot.spans import COLUMN_TYPES, Spans
 from callshot.storage import is_remote, local_copy, to_path
 

@@ -22,8 +22,8 @@ from callshot.detection.events import RecordingFolder
 from callshot.detection.index.clock import RecordedTime, find_clock_time, parse_clock
 from callshot.errors import InputError
 from callshot.records import FloatArray
-from callshot.records.csv_cells import write_csv_frame
 from callshot.records.frames import ACTIVITY, Frame
+from callshot.records.table_files import write_csv_frame
 from callshot.report.figures.figure_io import Pages, make_pages, render
 from callshot.report.figures.layout import (
     Legend,

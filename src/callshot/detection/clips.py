@@ -27,8 +27,8 @@ from callshot.detection.events import RecordingFolder, complete_events
 from callshot.errors import CallshotError, OptionError, OutputError
 from callshot.files import make_folder
 from callshot.records import FloatArray, Progress, Reject, no_progress
-from callshot.records.csv_cells import write_csv_frame
 from callshot.records.frames import CLIPS, Frame, unique_values
+from callshot.records.table_files import write_csv_frame
 from callshot.report.figures.figure_io import CREATOR, open_figure
 from callshot.report.figures.style import (
     INK,

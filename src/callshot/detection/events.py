@@ -37,7 +37,7 @@ from callshot.errors import InputError
 from callshot.records import Recording, Reject, no_progress
 from callshot.records.columns import check_columns
 from callshot.records.frames import EVENTS, Frame
-from callshot.records.parquet import read_parquet
+from callshot.records.table_files import read_parquet
 from callshot.results import check_result
 from callshot.spans import Spans
 

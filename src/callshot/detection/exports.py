@@ -27,8 +27,8 @@ from callshot.detection.events import (
 from callshot.detection.index.clock import find_clock_time, parse_clock, shift_clock
 from callshot.errors import InputError, OptionError, suggest_name
 from callshot.files import is_inside, sha256_text
-from callshot.records.csv_cells import format_csv
 from callshot.records.frames import Frame
+from callshot.records.table_files import format_csv
 from callshot.results import OutputFolder, open_output_folder
 from callshot.spans import Row
 

@@ -63,7 +63,7 @@ from callshot.files import (
     make_folder,
 )
 from callshot.records import FloatArray, IntArray
-from callshot.records.npz import open_npz
+from callshot.records.table_files import open_npz
 from callshot.spans import Spans, concat_spans
 from callshot.storage import to_path
 from callshot.version import __version__

@@ -38,8 +38,7 @@ from callshot.encoders.embed import EmbedOptions
 from callshot.errors import OptionError, suggest_name
 from callshot.files import describe_file, make_folder, sha256_text
 from callshot.records import Progress, Recording, Reject, no_progress
-from callshot.records.csv_cells import write_csv_frame
-from callshot.records.parquet import write_parquet
+from callshot.records.table_files import write_csv_frame, write_parquet
 from callshot.results import open_output_folder
 from callshot.storage import is_remote, to_path
 from callshot.version import __version__

@@ -46,7 +46,6 @@ from callshot.detection.matching import (
 )
 from callshot.errors import InputError, OptionError, count_text
 from callshot.records import FloatArray, Reject
-from callshot.records.csv_cells import write_csv_frame
 from callshot.records.frames import (
     AIM_THRESHOLDS,
     CALL_DENSITY,
@@ -61,6 +60,7 @@ from callshot.records.frames import (
     make_frame,
     unique_values,
 )
+from callshot.records.table_files import write_csv_frame
 from callshot.report.figures.figure_io import Pages, make_pages, render
 from callshot.report.figures.layout import (
     PageLayout,

@@ -26,7 +26,6 @@ from callshot.records.evaluation import (
     Inspection,
     TransferEvaluation,
 )
-from callshot.records.fold_numbers import given_folds, number_folds
 from callshot.records.recordings import (
     Recording,
     Reject,
@@ -44,7 +43,9 @@ from callshot.records.terms import (
     STATES,
     Finding,
     Progress,
+    given_folds,
     no_progress,
+    number_folds,
     reference_classifier,
     scale_progress,
 )

@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from callshot.errors import InputError
-from callshot.records.fold_numbers import number_folds
+from callshot.records.terms import number_folds
 
 Source = str | Path
 Labels = tuple[tuple[str, ...], ...]

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from callshot.errors import printable
 from callshot.records import FloatArray
-from callshot.records.csv_cells import write_csv_frame
+from callshot.records.table_files import write_csv_frame
 from callshot.report.figures.figure_io import FigurePage, render
 from callshot.report.figures.style import (
     BLUE,

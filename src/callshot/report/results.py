@@ -37,9 +37,13 @@ from callshot.records import (
     TransferEvaluation,
 )
 from callshot.records import frames as schemas
-from callshot.records.csv_cells import restore_frame, write_csv_frame
 from callshot.records.frames import CURVE_KEY, Frame, Schema
-from callshot.records.parquet import ROW_GROUP, write_parquet
+from callshot.records.table_files import (
+    ROW_GROUP,
+    restore_frame,
+    write_csv_frame,
+    write_parquet,
+)
 from callshot.results import OutputFolder, open_output_folder
 from callshot.version import __version__
 

@@ -31,8 +31,8 @@ from callshot.encoders.joined_encoder import find_joined_encoder
 from callshot.errors import CallshotError, InputError, OptionError, RequestError
 from callshot.files import sha256_file, write_atomic
 from callshot.records import Finding, Progress, Recording, Reject, no_progress
-from callshot.records.csv_cells import format_csv
 from callshot.records.frames import EVENTS, Frame
+from callshot.records.table_files import format_csv
 from callshot.results import check_result
 from callshot.review.decisions import Decisions
 from callshot.review.items import PLACE, make_empty_items

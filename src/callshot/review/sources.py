@@ -16,7 +16,7 @@ from callshot.detection.index.index_files import Index, is_index, open_index
 from callshot.errors import InputError
 from callshot.files import WORK_FOLDER, explain_unreadable, sha256_file
 from callshot.records.frames import EVENTS
-from callshot.records.parquet import read_parquet
+from callshot.records.table_files import read_parquet
 from callshot.results import check_result, read_intact_provenance
 from callshot.review.items import make_items, replace_scores
 from callshot.review.scores import (

@@ -94,17 +94,15 @@ from callshot.spans import Spans
 from callshot.storage import to_path
 from callshot.tables.dataset import read_dataset
 from callshot.tables.embedding_tables import (
+    check_new_sequences,
     check_new_table,
     read_table,
+    sequences_path,
     table_segments,
+    write_sequences,
     write_table,
 )
 from callshot.tables.fold_files import FOLDS, FOLDS_INFO, read_folds
-from callshot.tables.sequence_tables import (
-    check_new_sequences,
-    sequences_path,
-    write_sequences,
-)
 
 SEGMENTS_INFO = "segments.json"
 REJECTS_SUFFIX = ".rejects.csv"  # of files beside a table of embeddings

@@ -58,7 +58,6 @@ from callshot.study.train_baselines import (
 )
 from callshot.tables.embedding_tables import table_segments
 from callshot.tables.fold_files import FOLDS, FOLDS_INFO
-from callshot.tables.sequence_tables import sequences_path
 
 # In the order in which they run. Sequences come before vectors: in the store, most vectors come
 # with them.

@@ -37,7 +37,7 @@ from callshot.records import (
     Progress,
     no_progress,
 )
-from callshot.records.parquet import read_parquet
+from callshot.records.table_files import read_parquet
 from callshot.report.results import PROVENANCE
 from callshot.report.write_report import certain_names
 from callshot.results import open_output_folder

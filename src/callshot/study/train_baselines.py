@@ -31,7 +31,7 @@ from callshot.fewshot.protocol import Protocol
 from callshot.files import check_writable, sha256_file
 from callshot.records import Evaluation
 from callshot.records.frames import BASELINES, REFINEMENT
-from callshot.records.parquet import read_parquet, write_parquet
+from callshot.records.table_files import read_parquet, write_parquet
 from callshot.report.results import (
     PROVENANCE,
     RESULT_FILES,
@@ -47,7 +47,7 @@ from callshot.report.results import (
 from callshot.results import open_output_folder
 from callshot.study.file_steps import DatasetChoice
 from callshot.study.steps import optional
-from callshot.tables.sequence_tables import read_sequences, sequences_path
+from callshot.tables.embedding_tables import read_sequences, sequences_path
 
 BASELINES_FILE = "baselines.csv"
 SAMPLES_FILE = "baselines.parquet"  # with the samples of the spread total

@@ -27,8 +27,8 @@ from callshot.study.file_steps import SEGMENTS_INFO
 from callshot.study.plan import plan
 from callshot.study.steps import RECORD_FILE, Step
 from callshot.study.study_file import read_study
+from callshot.tables.embedding_tables import is_table, verify_table
 from callshot.tables.fold_files import FOLDS_INFO
-from callshot.tables.verify_table import is_table, verify_table
 
 RUN_AGAIN = "callshot run makes it again"
 MANIFESTS = (  # files that list the others

@@ -19,7 +19,7 @@ import numpy as np
 from callshot.errors import InputError
 from callshot.records import FloatArray
 from callshot.tables.embedding_tables import explain_read_errors
-from callshot.tables.text_tables import read_csv_records
+from callshot.tables.fold_files import read_csv_records
 from callshot.tables.window_pooling import WindowReaders, make_windows
 from callshot.vectors import Rows
 

@@ -12,6 +12,9 @@ Other columns are ignored. The encoder's name is the Parquet metadata or `.npz` 
 else the file's stem. float32 vectors stay float32, all others become float64. Text is kept as
 written ("007" stays "007"), but space around a `;` is trimmed. In CSV the header and empty rows do
 not count as rows.
+
+The sequences behind vectors are in a table of their own, `x.sequences.parquet`: segment, frames,
+and the values, frame after frame.
 """
 
 import csv
@@ -22,6 +25,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -29,20 +33,26 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from callshot.corpus.segment_table import read_segments
 from callshot.errors import CallshotError, InputError, OutputError
 from callshot.files import atomic_path, check_new_file, error_reason, make_folder
-from callshot.records import Embeddings
+from callshot.records import Embeddings, Finding
 from callshot.records.columns import (
     BROKEN_TEXT,
+    FloatMatrix,
     check_columns,
     check_rows,
     contiguous_floats,
     parse_dimensions,
     select_columns,
 )
-from callshot.records.csv_cells import restore_frame
-from callshot.records.npz import open_npz
-from callshot.records.parquet import describe_parquet, read_parquet, write_parquet
+from callshot.records.table_files import (
+    describe_parquet,
+    open_npz,
+    read_parquet,
+    restore_frame,
+    write_parquet,
+)
 from callshot.storage import to_path
 
 CHECKSUM = "sha256"  # the metadata that callshot verify compares
@@ -359,3 +369,136 @@ def _row_facts(table: Embeddings, row: int) -> dict[str, Any]:
         "labels": sorted(table.labels[row]),
         "fold": None if table.fold is None else int(table.fold[row]),
     }
+
+
+Frames = NDArray[np.float32]
+
+SEQUENCES: dict[str, Any] = {
+    "segment": pl.String,
+    "frames": pl.Int64,
+    "sequence": pl.List(pl.Float32),
+}
+SEQUENCES_PER_WRITE = 64  # that are in memory at once
+EMBED_AGAIN = "embed the segments again with --sequence"
+
+
+def sequences_path(table: Path) -> Path:
+    """Return the path of the sequences behind a table of embeddings."""
+    return table.with_suffix(".sequences.parquet")
+
+
+def check_new_sequences(path: Path) -> None:
+    """Check, before any work, that sequences can be written and replace no file of others."""
+    check_new_file(path, "table of sequences", _has_sequences)
+
+
+def _has_sequences(path: Path) -> bool:
+    try:
+        return describe_parquet(path).columns == list(SEQUENCES)
+    except InputError:
+        return False
+
+
+def write_sequences(
+    path: Path, segments: Sequence[str], sequences: Iterator[Frames]
+) -> None:
+    """Write the sequence behind each vector; only a few are in memory at once."""
+    make_folder(path.absolute().parent)
+    with atomic_path(path) as temporary:
+        write_parquet(_sequence_frames(segments, sequences), temporary)
+
+
+def _sequence_frames(
+    segments: Sequence[str], sequences: Iterator[Frames]
+) -> Iterator[pl.DataFrame]:
+    for start in range(0, max(1, len(segments)), SEQUENCES_PER_WRITE):
+        names = segments[start : start + SEQUENCES_PER_WRITE]
+        part = list(islice(sequences, len(names)))
+        columns = {
+            "segment": names,
+            "frames": [len(sequence) for sequence in part],
+            "sequence": [sequence.ravel() for sequence in part],
+        }
+        yield pl.DataFrame(columns, SEQUENCES)
+
+
+def read_sequences(path: Path, segments: Sequence[str]) -> list[Frames]:
+    """Return the sequences of some segments, frames × dimensions, in the order of `segments`."""
+    frame = _read_sequence_rows(path, segments)
+    sequences: dict[str, Frames] = {}
+    for name, frames, values in zip(*frame, strict=True):
+        place = f"{path}: segment {name!r}"
+        sequences[name] = _reshape_sequence(place, frames, values)
+    for name in segments:
+        if name not in sequences:
+            raise InputError(
+                f"{path}: no sequence of the segment {name!r}; {EMBED_AGAIN}"
+            )
+    return [sequences[name] for name in segments]
+
+
+def _read_sequence_rows(path: Path, segments: Sequence[str]) -> pl.DataFrame:
+    if not path.exists():
+        raise InputError(f"{path}: no such file; {EMBED_AGAIN}")
+    names = list(SEQUENCES)
+    try:
+        check_columns(path, describe_parquet(path).columns, names)
+        return read_parquet(path, names, where=("segment", list(segments)))
+    except InputError as error:
+        raise InputError(f"{error}; {EMBED_AGAIN}") from error
+
+
+def _reshape_sequence(
+    place: str, frames: int | None, values: pl.Series | None
+) -> Frames:
+    """Return values as frames × dimensions; raise if they do not make so many frames."""
+    size = 0 if values is None else len(values)
+    if values is None or not frames or size == 0 or size % frames:
+        raise InputError(
+            f"{place}: {size} values do not make {frames} frames; {EMBED_AGAIN}"
+        )
+    return values.to_numpy().astype(np.float32, copy=False).reshape(frames, -1)
+
+
+SEGMENT_COLUMNS = {"path", "start_s", "end_s"}
+NO_CHECKSUM = "has no checksum"
+
+
+def is_table(path: Path) -> bool:
+    """Return whether a path is that of a table."""
+    return path.is_file() and path.suffix.lower() in READERS
+
+
+def verify_table(path: Path) -> Finding:
+    """Read a whole table; compare its content with the checksum in it, if it has one."""
+    try:
+        return _verify(path)
+    except InputError as error:
+        return Finding(path, "damaged", str(error).removeprefix(f"{path}: "))
+
+
+def _verify(path: Path) -> Finding:
+    columns: list[str] = []
+    checksum = None
+    if path.suffix.lower() == ".parquet":
+        columns, metadata = describe_parquet(path)
+        checksum = metadata.get(CHECKSUM)
+    if SEGMENT_COLUMNS.issubset(columns):
+        read_segments(path)
+    elif set(SEQUENCES).issubset(columns):
+        segments = read_parquet(path, ["segment"])["segment"]
+        for sequence in read_sequences(path, segments.to_list()):
+            _check_finite(path, sequence)
+    else:
+        _check_finite(path, read_table(path).vectors)
+    if checksum is None:
+        return Finding(path, "unverified", NO_CHECKSUM)
+    if content_checksum(read_parquet(path)) != checksum:
+        reason = "its content differs from its checksum: damaged, or edited since"
+        return Finding(path, "damaged", reason)
+    return Finding(path, "ok")
+
+
+def _check_finite(path: Path, numbers: FloatMatrix) -> None:
+    if not np.isfinite(numbers).all():
+        raise InputError(f"{path}: has NaN or infinity among its numbers")

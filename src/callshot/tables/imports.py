@@ -29,13 +29,12 @@ from callshot.records.columns import (
     table_columns,
     text_column,
 )
-from callshot.records.npz import open_npz
-from callshot.records.parquet import describe_parquet, read_parquet
+from callshot.records.table_files import describe_parquet, open_npz, read_parquet
 from callshot.spans import name_spans
 from callshot.tables.birdnet_analyzer import TEXT_SUFFIX, read_analyzer
 from callshot.tables.embedding_tables import explain_read_errors
+from callshot.tables.fold_files import read_csv_records
 from callshot.tables.hoplite import find_hoplite, read_hoplite
-from callshot.tables.text_tables import read_csv_records
 from callshot.tables.window_pooling import (
     Vector,
     WindowReaders,

@@ -46,7 +46,7 @@ from callshot.corpus.annotations.text import (
     suggest_name,
 )
 from callshot.errors import InputError, OutputError, count_text
-from callshot.records.csv_cells import format_csv
+from callshot.records.table_files import format_csv
 
 Cells = Sequence[str]
 

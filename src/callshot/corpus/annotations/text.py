@@ -25,7 +25,7 @@ from typing import Any
 
 from callshot.errors import InputError, count_text
 from callshot.files import error_reason
-from callshot.records.csv_cells import restore_text
+from callshot.records.table_files import restore_text
 
 Cell = str | int | float | None
 """A value in a column of the annotations that callshot copies but does not use."""

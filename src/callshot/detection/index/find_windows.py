@@ -30,7 +30,7 @@ from callshot.encoders.validation import Float32Array
 from callshot.errors import InputError, check_choice, check_whole_number
 from callshot.files import atomic_path, check_new_file, has_header, make_folder
 from callshot.records import FloatArray, IntArray, Progress, Reject, no_progress
-from callshot.records.csv_cells import write_csv_frame
+from callshot.records.table_files import write_csv_frame
 from callshot.storage import to_path
 
 TINY = np.finfo(np.float64).tiny

@@ -8,7 +8,7 @@ from itertools import chain, groupby
 from math import isfinite
 
 from callshot.errors import printable
-from callshot.records.csv_cells import format_csv
+from callshot.records.table_files import format_csv
 
 MISSING = "–"
 Note = tuple[str, str]  # a mark, and its text
