@@ -6,13 +6,6 @@ import re
 
 import polars as pl
 import pytest
-from callshot.records.table_files import (
-    format_csv,
-    protect_text,
-    restore_frame,
-    restore_text,
-    write_csv_frame,
-)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +16,13 @@ from callshot.corpus.segment_table import (
     write_rejects,
 )
 from callshot.records import Reject
+from callshot.records.table_files import (
+    format_csv,
+    protect_text,
+    restore_frame,
+    restore_text,
+    write_csv_frame,
+)
 from callshot.report.results import read_frame, write_frame
 from callshot.report.tables.table import Cell, Column, Table, to_csv
 from callshot.tables.embedding_tables import read_table

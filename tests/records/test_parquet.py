@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from callshot.records.table_files import describe_parquet, read_parquet, write_parquet
 
 from callshot.corpus.segment_table import read_segments
 from callshot.errors import InputError
+from callshot.records.table_files import describe_parquet, read_parquet, write_parquet
 
 # Two rows of text and integers. Bit 0 of byte 38 is flipped, which makes a count in the header of
 # a page negative. polars 2.1 aborts: "memory allocation of 2305843009213693952 bytes

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from callshot.records.table_files import protect_text
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -33,6 +32,7 @@ from callshot.records.frames import (
     TIES,
     values_frame,
 )
+from callshot.records.table_files import protect_text
 from callshot.report import results
 from callshot.report.results import (
     FOLDS,

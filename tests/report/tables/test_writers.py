@@ -7,12 +7,12 @@ import re
 
 import polars as pl
 import pytest
-from callshot.records.table_files import restore_text
 from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from callshot.errors import OutputError, printable
+from callshot.records.table_files import restore_text
 from callshot.report.tables.table import (
     Cell,
     Column,

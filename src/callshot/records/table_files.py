@@ -1,21 +1,153 @@
-"""Parquet files of any origin → data frames, or an error of one line; data frames → Parquet.
+"""Files of tables, of any origin: cells of CSV, `.npz`, Parquet.
 
-pyarrow reads and writes them: polars aborts the process on some damaged files. Pages are written
-with checksums, which are compared when they are read.
+CSV      a spreadsheet takes a cell that begins with = + - @ for a formula, and runs it. A text that
+         begins so gets an apostrophe in front, which reading removes; numbers stay as they are.
+.npz     a deflated entry may grow a thousandfold: a file of 3 MB can fill the memory. Embeddings
+         of real recordings shrink less than twentyfold, so a file which announces far more is
+         refused before any of it is read.
+Parquet  read and written by pyarrow: polars aborts the process on some damaged files. Pages are
+         written with checksums, which are compared when they are read.
 """
 
 import os
+import re
 import stat
+import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
+import numpy as np
 import polars as pl
+from numpy.lib import format as npy
 
 from callshot.errors import InputError
 from callshot.files import error_reason, explain_unreadable
 from callshot.storage import local_copy
+
+FORMULA = r"^'*[=+\-@\t\r]"  # with the apostrophes of a text that looks protected
+PROTECTED = r"^'('*[=+\-@\t\r])"
+NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+NEEDS_QUOTES = re.compile(r'[",;\t\r\n]|^\s|\s$')
+
+
+def protect_text(text: str) -> str:
+    """Return a text as a spreadsheet may show it: not as a formula.
+
+    >>> [protect_text(text) for text in ("=1+1", "-1.5", "'=x", "'tis")]
+    ["'=1+1", '-1.5', "''=x", "'tis"]
+    """
+    is_formula = re.search(FORMULA, text) is not None
+    if is_formula and re.search(NUMBER, text) is None:
+        return f"'{text}"
+    return text
+
+
+def restore_text(text: str) -> str:
+    """Return the text that was protected.
+
+    >>> [restore_text(text) for text in ("'=1+1", "-1.5", "''=x", "'tis")]
+    ['=1+1', '-1.5', "'=x", "'tis"]
+    """
+    return re.sub(PROTECTED, r"\1", text)
+
+
+def format_cell(value: object) -> str:
+    """Return a value as a cell: numbers in full, None as nothing, texts protected and quoted."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        return str(value)
+    text = protect_text(value)
+    if NEEDS_QUOTES.search(text) is None:
+        return text
+    doubled = text.replace('"', '""')
+    return f'"{doubled}"'
+
+
+def format_csv(rows: Iterable[Sequence[object]]) -> str:
+    """Return rows as the text of a CSV file.
+
+    >>> format_csv([("label", "count"), ("=roar, low", 3)])
+    'label,count\\n"\\'=roar, low",3\\n'
+    """
+    lines = [",".join(map(format_cell, cells)) for cells in rows]
+    return "\n".join([*lines, ""])
+
+
+def write_csv(rows: Iterable[Sequence[object]], path: Path) -> None:
+    """Write rows as CSV; parts of file names that are no text are written as escapes."""
+    content = format_csv(rows).encode("utf-8", "backslashreplace")
+    path.write_bytes(content)
+
+
+def write_csv_frame(frame: pl.DataFrame, path: Path) -> None:
+    """Write a frame as CSV; numbers are written in full."""
+    column = pl.col(pl.String)
+    is_formula = column.str.contains(FORMULA) & ~column.str.contains(NUMBER)
+    protected = pl.when(is_formula).then("'" + column).otherwise(column)
+    frame.with_columns(protected.name.keep()).write_csv(path)
+
+
+def restore_frame(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return a frame whose texts are as they were before they were written as CSV."""
+    return frame.with_columns(pl.col(pl.String).str.replace(PROTECTED, "${1}"))
+
+
+MAX_GROWTH = 100  # from the size of the file to that of its arrays
+ALWAYS_BYTES = (
+    64 * 2**20
+)  # that any file may grow to: columns of equal text shrink a lot
+UNREADABLE = (
+    EOFError,
+    KeyError,
+    NotImplementedError,
+    OSError,
+    RuntimeError,
+    ValueError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+
+
+def open_npz(stream: BinaryIO, name: object) -> Any:
+    """Return the entries of a file that is open; `name` is the file in errors.
+
+    Raises
+    ------
+    InputError
+        If its arrays are larger than a file of this size can be expected to hold.
+    """
+    entries: Any = np.lib.npyio.NpzFile(stream, allow_pickle=False)
+    size = stream.seek(0, 2)
+    most = max(ALWAYS_BYTES, MAX_GROWTH * size)
+    archive = entries.zip
+    announced = sum(_announced_bytes(archive, info) for info in archive.infolist())
+    if announced > most:
+        raise InputError(
+            f"{name}: the file has {size:,} bytes, but its arrays would take {announced:,}; "
+            f"at most {most:,} are read from a file of this size; save the arrays again, "
+            "uncompressed (numpy.savez)"
+        )
+    return entries
+
+
+def _announced_bytes(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> int:
+    """Return the bytes of an entry, by the archive or by its own header, whichever is more."""
+    try:
+        with archive.open(info) as stream:
+            read_header = HEADERS[npy.read_magic(stream)]
+            shape, _, dtype = read_header(stream)
+    except UNREADABLE:  # whoever reads this entry says so
+        return info.file_size
+    items = 1
+    for length in shape:
+        items *= max(int(length), 0)
+    return max(info.file_size, items * dtype.itemsize)
+
 
 MAGIC = b"PAR1"
 END_BYTES = 8  # the length of the footer, and MAGIC again
