@@ -56,7 +56,7 @@ from callshot.study.train_baselines import (
     baseline_files,
     train_baseline_files,
 )
-from callshot.tables.embedding_tables import table_segments
+from callshot.tables.embedding_tables import sequences_path, table_segments
 from callshot.tables.fold_files import FOLDS, FOLDS_INFO
 
 # In the order in which they run. Sequences come before vectors: in the store, most vectors come
