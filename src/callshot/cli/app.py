@@ -1,9 +1,17 @@
-"""The program itself: its help, its errors, and how a command runs with progress."""
+"""The program itself: its help, its errors, and how a command runs with progress.
 
+Errors of functions begin with the name of a parameter (`min_length_s: expected …`); here they begin
+with the option as typed (`--min-length-s: expected …`). Dataclasses group options, so that a
+command takes a few parameters instead of twenty.
+"""
+
+import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -11,8 +19,13 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from callshot.cli.option_errors import name_options
-from callshot.errors import CallshotError, count_text, printable
+from callshot.errors import (
+    CallshotError,
+    InputError,
+    OptionError,
+    count_text,
+    printable,
+)
 
 if TYPE_CHECKING:
     from callshot.records import Progress, Reject
@@ -256,3 +269,89 @@ def silence_libraries() -> "Iterator[None]":
         finally:
             os.dup2(descriptor, 2)
             sys.stderr = stream_before
+
+
+PARAMETER = re.compile(r"([A-Za-z]\w*): (.*)", re.DOTALL)
+
+
+@contextmanager
+def name_options(context: Any) -> Iterator[None]:
+    """Let errors in a block begin with an option or an argument of a command, as it is typed."""
+    try:
+        yield
+    except (OptionError, InputError) as error:
+        message = str(error)
+        match = PARAMETER.match(message)
+        if match is None:
+            raise
+        name, text = match.groups()
+        typed = _find_typed(
+            context, name, is_option_error=isinstance(error, OptionError)
+        )
+        if typed is not None:
+            error.args = (f"{typed}: {text}",)
+        raise
+
+
+def _find_typed(context: Any, name: str, *, is_option_error: bool) -> str | None:
+    """Return how a parameter is typed; None if the command has none of this name.
+
+    An InputError may also begin with a file: one that exists is left as it is.
+    """
+    if not is_option_error and Path(name).exists():
+        return None
+    values = context.params
+    for parameter in context.command.params:
+        if parameter.name != name:
+            continue
+        if parameter.param_type_name == "option":
+            return str(max(parameter.opts, key=len))
+        if is_option_error or values.get(name) is None:
+            return str(parameter.human_readable_name)
+        return str(values[name])
+    for choice in values.get("choices") or ():
+        if choice.partition("=")[0].strip() == name:
+            return f"--set {name}"
+    return None
+
+
+def with_groups(command: CommandFunction) -> CommandFunction:
+    """Let a command take parameters that are dataclasses of options.
+
+    Each field becomes an option of its own on the command line; the command gets the dataclass.
+    """
+    groups: dict[str, Any] = {}
+    parameters = []
+    for parameter in inspect.signature(command).parameters.values():
+        if is_dataclass(parameter.annotation):
+            groups[parameter.name] = parameter.annotation
+            parameters += [
+                _parameter(option) for option in fields(parameter.annotation)
+            ]
+        else:
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        for name, group in groups.items():
+            values[name] = group(
+                **{option.name: values.pop(option.name) for option in fields(group)}
+            )
+        command(**values)
+
+    del run.__wrapped__  # typer must see the expanded signature
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {
+        parameter.name: parameter.annotation for parameter in parameters
+    }
+    return run
+
+
+def _parameter(option: Field[Any]) -> inspect.Parameter:
+    default = inspect.Parameter.empty if option.default is MISSING else option.default
+    return inspect.Parameter(
+        option.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=option.type,
+    )

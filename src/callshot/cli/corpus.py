@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from callshot.cli.app import STEPS, app, report_left_out, run_with_progress
-from callshot.cli.option_groups import with_groups
+from callshot.cli.app import STEPS, app, report_left_out, run_with_progress, with_groups
 from callshot.cli.options import (
     Audio,
     CorpusOptions,

@@ -13,15 +13,18 @@ from callshot.cli.app import (
     report_left_out,
     run_with_progress,
 )
-from callshot.cli.cluster import use_cluster
 from callshot.cli.options import (
+    AudioFolder,
     ClusterName,
     Device,
     OutTable,
     Quiet,
+    SegmentTable,
+    Store,
     Threads,
     parse_names,
     parse_pairs,
+    use_cluster,
 )
 from callshot.errors import OptionError, count_text, printable
 
@@ -59,13 +62,7 @@ Choices = Annotated[
 
 @app.command(rich_help_panel=STEPS)
 def embed(
-    segments: Annotated[
-        Path,
-        typer.Argument(
-            metavar="SEGMENTS",
-            help="Table of segments: the segments.parquet of callshot segment.",
-        ),
-    ],
+    segments: SegmentTable,
     encoder: Annotated[
         str,
         typer.Option(
@@ -86,14 +83,7 @@ def embed(
             show_default="the name of --encoder, with the options that were changed",
         ),
     ] = None,
-    audio: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Folder of the recordings.",
-            show_default="the folder in the table of segments",
-        ),
-    ] = None,
+    audio: AudioFolder = None,
     sequence: Annotated[
         bool,
         typer.Option(
@@ -120,14 +110,7 @@ def embed(
             show_default="0,5,10,15",
         ),
     ] = None,
-    store: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Folder where embeddings are stored, so that none is computed twice.",
-            show_default="a folder in the cache of the user",
-        ),
-    ] = None,
+    store: Store = None,
     device: Device = "cpu",
     threads: Threads = None,
     cluster: ClusterName = None,
@@ -299,13 +282,7 @@ def check(name: Name, choices: Choices = None, device: Device = "cpu") -> None:
 
 @encoders.command()
 def coverage(
-    segments: Annotated[
-        Path,
-        typer.Argument(
-            metavar="SEGMENTS",
-            help="Table of segments: the segments.parquet of callshot segment.",
-        ),
-    ],
+    segments: SegmentTable,
     names: Annotated[
         list[str] | None,
         typer.Option(
@@ -324,14 +301,7 @@ def coverage(
             "twice as fast and an octave higher.",
         ),
     ] = "0.25,0.5,1,2,4,8",
-    audio: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Folder of the recordings.",
-            show_default="the folder in the table of segments",
-        ),
-    ] = None,
+    audio: AudioFolder = None,
     out: Annotated[
         Path | None,
         typer.Option(

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from callshot.cli.app import FIELD, app, report_left_out, run_with_progress
+from callshot.cli.app import FIELD, app, report_left_out, run_with_progress, with_groups
 from callshot.cli.encoders import MAX_REJECTS, Choices
-from callshot.cli.option_groups import with_groups
 from callshot.cli.options import (
     AnnotationFileOptions,
     Device,
     Quiet,
     SourceRate,
+    Store,
     Threads,
     parse_pairs,
 )
@@ -47,14 +47,7 @@ class EncoderOptions:
         ),
     ] = None
     choices: Choices = None
-    store: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Folder where embeddings are stored, so that none is computed twice.",
-            show_default="a folder in the cache of the user",
-        ),
-    ] = None
+    store: Store = None
     device: Device = "cpu"
     threads: Threads = None
 

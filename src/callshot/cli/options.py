@@ -1,18 +1,24 @@
 """Options that several commands share, and the objects that they stand for."""
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callshot.errors import OptionError, check_range
+from callshot.errors import OptionError, check_range, count_text, printable
 from callshot.files import check_own_folder, check_results_folder
 
 if TYPE_CHECKING:
     from callshot.corpus.annotations import AnnotationOptions
     from callshot.corpus.options import Corpus, SegmentationOptions
-
+    from callshot.distributed import DaskCluster
+    from callshot.distributed.run_job import Usage
+    from callshot.fewshot.protocol import Protocol
+    from callshot.study.file_steps import DatasetChoice
 
 NO_NAME = Path("\0")  # no file can have this name
 
@@ -135,6 +141,49 @@ FoldCount = Annotated[
         show_default="5, or the number of a known corpus",
     ),
 ]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--columns",
+        "-c",
+        metavar="NAME=COLUMN",
+        help="Name of a column in your files: label=Species reads the labels from the column "
+        "Species. Can be repeated.",
+    ),
+]
+SegmentTable = Annotated[
+    Path,
+    typer.Argument(
+        metavar="SEGMENTS",
+        help="Table of segments: the segments.parquet of callshot segment.",
+    ),
+]
+AudioFolder = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Folder of the recordings.",
+        show_default="the folder in the table of segments",
+    ),
+]
+Store = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Folder where embeddings are stored, so that none is computed twice.",
+        show_default="a folder in the cache of the user",
+    ),
+]
+Clips = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="Number of audio clips with spectrograms to write. For each class: the N events "
+        "with the highest scores, the N most uncertain ones, and N from the whole range of "
+        "scores.",
+        show_default="no clips",
+    ),
+]
 MinLength = Annotated[
     float | None,
     typer.Option(
@@ -179,16 +228,7 @@ class AnnotationFileOptions:
             "yarden.",
         ),
     ] = "auto"
-    columns: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--columns",
-            "-c",
-            metavar="NAME=COLUMN",
-            help="Name of a column in your files: label=Species reads the labels from the column "
-            "Species. Can be repeated.",
-        ),
-    ] = None
+    columns: Columns = None
     tiers: Annotated[
         list[str] | None,
         typer.Option(
@@ -347,3 +387,196 @@ def parse_pairs(option: str, entries: list[str] | None, example: str) -> dict[st
             )
         pairs[name] = value
     return pairs
+
+
+@dataclass
+class DatasetOptions:
+    """The folds, the categories and the name of a corpus."""
+
+    folds: FoldCount = None
+    fold_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="CSV file with your own folds: the columns segment and fold, or recording and "
+            "fold. The file folds.csv of earlier results can be used.",
+        ),
+    ] = None
+    categories: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="CSV file with the columns label and category. Adds scores that are averaged "
+            "over categories (reduced scoring).",
+        ),
+    ] = None
+    group_duplicates: Annotated[
+        bool,
+        typer.Option(
+            "--group-duplicates",
+            help="Put recordings that contain the same call into one fold. Calls are the same if "
+            "their embeddings are equal.",
+        ),
+    ] = False
+    corpus: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Name of the corpus in the results.",
+            show_default="the name in the table, or the name of its folder",
+        ),
+    ] = None
+
+    def choice(self) -> "DatasetChoice":
+        """Return how folds and categories are chosen."""
+        from callshot.study.file_steps import DatasetChoice
+
+        return DatasetChoice(**vars(self))
+
+
+@dataclass
+class ProtocolOptions:
+    """How support sets are drawn, scored and resampled."""
+
+    shots: Shots = "1-40"
+    draws: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Number of support sets (random sets of k examples per class) for each query.",
+        ),
+    ] = 100
+    bootstraps: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Number of bootstrap samples, for --spread per-query.",
+        ),
+    ] = 5000
+    shared_draws: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Number of support sets that all queries share, for --spread shared.",
+        ),
+    ] = 1000
+    total_samples: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Number of random samples of recordings, for --spread total.",
+        ),
+    ] = 1000
+    seed: Seed = 0
+    sampler: Annotated[
+        str,
+        typer.Option(
+            metavar="distinct|replacement",
+            help="How the k examples of a class are drawn. distinct: without replacement. "
+            "replacement: with replacement, so an example can be drawn twice.",
+        ),
+    ] = "distinct"
+    score: Annotated[
+        str,
+        typer.Option(
+            metavar="log|softmax",
+            help="Score that ranks the queries. log: the log-odds. softmax: the probability, as in "
+            "the paper; it rounds to 0 and 1, and the effect of such ties is measured, which "
+            "takes twice the time.",
+        ),
+    ] = "log"
+    classifiers: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES",
+            help="Classifiers without training, separated by commas. centroid: nearest class mean. "
+            "cosine: the same with cosine similarity. cl2n: centroid on centred vectors of length "
+            "1. whitened: centroid on whitened vectors. neighbour: nearest example. medoid: "
+            "nearest central example.",
+        ),
+    ] = "centroid"
+    spread: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="What the intervals account for. total: other calls could have been labelled, and "
+            "other recordings made. shared: other calls could have been labelled. per-query: the "
+            "bootstrap of the paper. all: all three.",
+        ),
+    ] = "all"
+
+    permutations: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Number of permutations of the labels, for the test against chance. 0: no test.",
+        ),
+    ] = 199
+
+    repeat_folds: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Number of different divisions into folds. With 2 or more, partitions.csv shows "
+            "how much mAP depends on the folds.",
+        ),
+    ] = 1
+
+    seeds: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Number of labelled sets, and of samples of recordings, to evaluate. With 2 or "
+            "more, sensitivity.csv shows how much of the variation of mAP comes from folds, from "
+            "examples and from queries.",
+        ),
+    ] = 1
+
+    def protocol(self) -> "Protocol":
+        """Return the protocol, checked."""
+        from callshot.fewshot.protocol import make_protocol
+
+        classifiers = parse_names(self.classifiers)
+        return make_protocol(**vars(self) | {"classifiers": classifiers})
+
+
+@contextmanager
+def use_cluster(
+    where: str | None, threads: int | None, *, quiet: bool
+) -> "Iterator[DaskCluster | None]":
+    """Open a cluster while a command runs, if one is named; then print what was used."""
+    if where is None:
+        yield None
+        return
+    from callshot.distributed import open_cluster
+
+    with open_cluster(where, threads=threads) as cluster:
+        if not quiet:
+            line = f"cluster: {count_text(cluster.workers, 'worker')}"
+            if cluster.dashboard:
+                line = f"{line}; dashboard: {cluster.dashboard}"
+            print(printable(line), file=sys.stderr)
+        yield cluster
+    if not quiet:
+        _print_usage(cluster.usage)
+
+
+def _print_usage(usage: "Usage") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold")
+    cells = {
+        "hours of audio": f"{usage.audio_s / 3600:,.2f}",
+        "failures": f"{usage.failures:,}",
+        "retries": f"{usage.retries:,}",
+        "CPU hours": f"{usage.cpu_s / 3600:,.3f}",
+        "GB read": f"{usage.bytes_read / 1e9:,.3f}",
+    }
+    for name in cells:
+        table.add_column(name, justify="right")
+    table.add_row(*cells.values())
+    Console(stderr=True).print(table)
+    for address, reason in usage.given_up.items():
+        line = f"worker {address} did nothing: it could not begin ({reason})"
+        print(printable(line), file=sys.stderr)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from callshot.cli.app import FIELD, app, run_with_progress
-from callshot.cli.option_groups import with_groups
-from callshot.cli.options import Out, Quiet, Seed, parse_pairs
+from callshot.cli.app import FIELD, app, run_with_progress, with_groups
+from callshot.cli.options import Clips, Columns, Out, Quiet, Seed, parse_pairs
 from callshot.errors import InputError, OptionError, count_text
 
 if TYPE_CHECKING:
@@ -30,16 +29,6 @@ Recordings = Annotated[
     typer.Option(
         metavar="DIR",
         help="Folder of all recordings, also of those without events.",
-    ),
-]
-Columns = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--columns",
-        "-c",
-        metavar="NAME=COLUMN",
-        help="Name of a column in your files: label=Species reads the labels from the column "
-        "Species. Can be repeated.",
     ),
 ]
 
@@ -219,16 +208,7 @@ def convert(
     ],
     recordings: Recordings = None,
     columns: Columns = None,
-    clips: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Number of audio clips with spectrograms to write. For each class: the N events "
-            "with the highest scores, the N most uncertain ones, and N from the whole range of "
-            "scores.",
-            show_default="no clips",
-        ),
-    ] = None,
+    clips: Clips = None,
     max_hz: Annotated[
         float | None,
         typer.Option(

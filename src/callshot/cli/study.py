@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callshot.cli.app import STUDY, app, run_with_progress
-from callshot.cli.cluster import use_cluster
-from callshot.cli.option_groups import with_groups
+from callshot.cli.app import STUDY, app, run_with_progress, with_groups
 from callshot.cli.options import (
     Audio,
     ClusterName,
@@ -20,6 +18,7 @@ from callshot.cli.options import (
     Shots,
     Threads,
     segmentation_options,
+    use_cluster,
 )
 from callshot.errors import OptionError, count_text, printable
 from callshot.files import check_writable

@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from callshot.cli.app import OTHER, app, run_with_progress
-from callshot.cli.option_groups import with_groups
+from callshot.cli.app import OTHER, app, run_with_progress, with_groups
 from callshot.cli.options import Quiet, Seed, Threads, parse_names
 from callshot.errors import OptionError, count_text
 
