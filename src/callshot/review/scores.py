@@ -394,18 +394,12 @@ class ScoreWorker:
         with self._condition:
             self._condition.wait_for(lambda: self._made < self._wanted or self._stops)
             latest_s = time.monotonic() + MAX_PAUSE_S
-            while not self._may_start(latest_s):
-                pass
+            before = -1
+            while before < self._wanted and not (self._is_urgent or self._stops):
+                before = self._wanted
+                left_s = min(PAUSE_S, latest_s - time.monotonic())
+                self._condition.wait(max(left_s, 0.0))
+                if left_s <= 0:
+                    break
             self._is_urgent = False
             return None if self._stops else self._wanted
-
-    def _may_start(self, latest_s: float) -> bool:
-        """Wait for a pause; return whether there was one, or whether it is time."""
-        before = self._wanted
-        left_s = min(PAUSE_S, latest_s - time.monotonic())
-        if left_s <= 0:
-            return True
-        is_disturbed = self._condition.wait_for(
-            lambda: self._wanted > before or self._is_urgent or self._stops, left_s
-        )
-        return not is_disturbed or self._is_urgent or self._stops

@@ -574,13 +574,16 @@ class Review:
 
         return Sound((files.stamp(name), start_s, end_s), start_s, end_s, read)
 
+    @property
+    def _first_call(self) -> int:
+        """The number of the first item, as an example: those of the model come before."""
+        return 0 if self.model is None else len(self.model.examples)
+
     def find_example(self, number: int) -> Sound | int:
         """Return the sound of an example that the model keeps, or the item that it is."""
-        model = self.model
-        first = 0 if model is None else len(model.examples)
-        if model is None or number >= first:
-            return self.check_item(number - first)
-        clip = make_example_clip(model, number)
+        if self.model is None or number >= self._first_call:
+            return self.check_item(number - self._first_call)
+        clip = make_example_clip(self.model, number)
         if clip is None:
             raise RequestError(
                 f"example {number}: the model does not keep its sound", 404
@@ -591,6 +594,7 @@ class Review:
     def list_examples(self, item: int, reviewer: str) -> list[Answer]:
         """Return the nearest labelled calls of the two best classes of an item."""
         scores = self.scores
+        model = self.model
         row = int(self.items.frame["row"][item])
         labels = [self.items.frame["label"][item]]  # where there are no vectors
         if scores is not None:
@@ -598,66 +602,54 @@ class Review:
         confirmed = self.list_confirmed(reviewer)
         classes = []
         for label in labels:
-            others = [other for other in confirmed.get(label, []) if other != row]
-            calls = self._describe_calls(row, others)
+            calls = [call for call in confirmed.get(label, []) if call != row]
+            numbers = [self._first_call + call for call in calls]
+            distances: list[float | None] = [None] * len(calls)
             if scores is not None:
-                calls = [*self._describe_examples(row, label), *calls]
-                calls.sort(key=lambda call: call["distance"])
-            classes.append({"label": label, "examples": calls[:MAX_EXAMPLES]})
+                distances = scores.measure(row, scores.vectors[calls]).tolist()
+            if scores is not None and model is not None:
+                kept = _list_kept_examples(model, label)
+                numbers = kept + numbers
+                of_model = scores.measure(row, model.vectors[kept]).tolist()
+                distances = of_model + distances
+            pairs = list(zip(distances, numbers, strict=True))
+            if scores is not None:
+                pairs.sort(key=lambda pair: pair[0])
+            nearest = [self._describe_example(*pair) for pair in pairs[:MAX_EXAMPLES]]
+            classes.append({"label": label, "examples": nearest})
         return classes
 
-    def _describe_examples(self, row: int, label: str) -> list[Answer]:
-        """Return the examples of a label whose sound the model keeps."""
-        model = self.model
-        if self.scores is None or model is None or model.clips is None:
-            return []
-        numbers = [
-            number
-            for number, name in enumerate(model.examples["label"])
-            if name == label and model.clips.samples[number] is not None
-        ]
-        distances = self.scores.measure(row, model.vectors[numbers]).tolist()
-        examples = model.examples.take(numbers).rows()
-        return [
-            _describe_call(number, span, span["path"], distance, confirmed=False)
-            for number, span, distance in zip(numbers, examples, distances, strict=True)
-        ]
-
-    def _describe_calls(self, row: int, others: list[int]) -> list[Answer]:
-        """Return confirmed calls, with their distances from an item if there are vectors."""
-        first = 0 if self.model is None else len(self.model.examples)
-        distances: list[float | None] = [None] * len(others)
-        if self.scores is not None:
-            vectors = self.scores.vectors[others]
-            distances = self.scores.measure(row, vectors).tolist()
-        calls = []
-        for other, distance in zip(others, distances, strict=True):
-            span = self.items.frame.row(other, named=True)
-            name = span["recording"]
-            verdict = self.decisions.verdicts.get(other)
+    def _describe_example(self, distance: float | None, number: int) -> Answer:
+        """Return where an example is; a confirmed call as it was decided."""
+        item = number - self._first_call
+        if item < 0 and self.model is not None:
+            span = self.model.examples.frame.row(number, named=True)
+            recording = span["path"]
+        else:
+            span = self.items.frame.row(item, named=True)
+            recording = span["recording"]
+            verdict = self.decisions.verdicts.get(item)
             if verdict is not None and verdict["start_s"] is not None:
                 span = verdict
-            number = first + other
-            calls.append(_describe_call(number, span, name, distance, confirmed=True))
-        return calls
+        return {
+            "example": number,
+            "recording": recording,
+            "start_s": span["start_s"],
+            "end_s": span["end_s"],
+            "distance": distance,
+            "confirmed": item >= 0,
+        }
 
 
-def _describe_call(
-    number: int,
-    span: Mapping[str, Any],
-    recording: str,
-    distance: float | None,
-    *,
-    confirmed: bool,
-) -> Answer:
-    return {
-        "example": number,
-        "recording": recording,
-        "start_s": span["start_s"],
-        "end_s": span["end_s"],
-        "distance": distance,
-        "confirmed": confirmed,
-    }
+def _list_kept_examples(model: "Model", label: str) -> list[int]:
+    """Return the examples of a label whose sound a model keeps."""
+    samples = () if model.clips is None else model.clips.samples
+    labels = model.examples["label"]
+    return [
+        number
+        for number, kept in enumerate(samples)
+        if kept is not None and labels[number] == label
+    ]
 
 
 def make_example_clip(model: "Model", number: int) -> Clip | None:

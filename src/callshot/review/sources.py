@@ -119,41 +119,33 @@ def _open_scan(folder: Path, options: SourceOptions) -> Source:
         roots |= {name: Path(indexed[name].root) for name in names & indexed.keys()}
     if options.recordings is not None:
         roots = dict.fromkeys(names, options.recordings)
-    source = Source(
-        kind=SCAN,
-        title=folder.absolute().name,
-        items=items,
-        files=RecordingFiles(
-            roots, str(facts.get("index", {}).get("channel", "first"))
-        ),
-        facts=_describe_source(folder, roots, model),
-    )
-    if has_labels:
-        channel = str(facts.get("channel", "first"))
-        rate_hz = facts.get("source_rate_hz")
-        about = {"channel": channel, "source_rate_hz": rate_hz}
-        return replace(
-            source,
-            kind=SEGMENTS_KIND,
-            files=RecordingFiles(roots, channel, rate_hz),
-            why_no_scores="scores of segments are those of the scan; scan again after learn",
-            facts={**source.facts, **about},
-        )
+    about: dict[str, Any] = {}
     why_no_scores = ""
     load: Callable[[Path], Scores] | None = None
-    if model is None:
+    if has_labels:
+        about = {name: facts.get(name) for name in ("channel", "source_rate_hz")}
+        why_no_scores = (
+            "scores of segments are those of the scan; scan again after learn"
+        )
+    elif model is None:
         name = facts.get("model", {}).get("file")
         why_no_scores = f"the model {name} is not where it was; give --model"
     elif index is None:
         why_no_scores = "the index of the scan is not where it was; give --index"
     else:
         load = _plan_scores(items, index, model, facts)
-    return replace(
-        source,
-        thresholds=_find_thresholds(facts),
+    read_from = facts if has_labels else facts.get("index", {})
+    channel = str(read_from.get("channel", "first"))
+    return Source(
+        kind=SEGMENTS_KIND if has_labels else SCAN,
+        title=folder.absolute().name,
+        items=items,
+        files=RecordingFiles(roots, channel, about.get("source_rate_hz")),
+        thresholds={} if has_labels else _find_thresholds(facts),
         durations_s=durations,
         load_scores=load,
         why_no_scores=why_no_scores,
+        facts={**_describe_source(folder, roots, model), **about},
     )
 
 

@@ -1,3 +1,7 @@
+"""Scores follow decisions: when decisions pause, or at once when somebody waits for them."""
+
+import time
+
 import numpy as np
 import polars as pl
 import pytest
@@ -7,11 +11,13 @@ from callshot.detection.background import Spread
 from callshot.detection.detector import make_detector
 from callshot.detection.model import (
     AudioSettings,
+    Clips,
     Provenance,
     load_model,
     make_model,
 )
-from callshot.review.scores import ModelScores
+from callshot.review.scores import MAX_PAUSE_S, ModelScores, ScoreWorker
+from callshot.review.session import make_example_clip
 from callshot.spans import concat_spans
 from rows_of_spans import make_examples
 from served_review import serve
@@ -148,3 +154,82 @@ def test_a_new_label_is_scored_once_it_has_a_call(served):
     client.post("/api/refresh", {})
     assert review.scores.labels[-1] == "<b>growl</b>"
     assert review.items.frame["score"].is_finite().all()
+
+
+@pytest.mark.parametrize("speed", [1.0, 2.0, 0.5])
+def test_the_sound_of_an_example_lasts_as_long_as_the_call(speed):
+    samples = np.arange(round(16000 * 1.5 / speed), dtype=np.int16)
+    model = make_model(
+        make_examples([("hoot", "a.wav", "a.wav", 2.0, 3.5)]),
+        np.ones((1, 4), np.float32),
+        encoder="mfcc",
+        fingerprint={"encoder": "mfcc", "options": {"speed": speed}},
+        settings=AudioSettings(),
+        provenance=Provenance("none"),
+        clips=Clips(16000, (samples,)),
+    )
+    clip = make_example_clip(model, 0)
+    assert len(clip.signal) / clip.rate_hz == pytest.approx(1.5)
+    assert clip.start_s == pytest.approx(2.0)
+
+
+class Scores:
+    """Counts how often scores are computed."""
+
+    def __init__(self):
+        self.updates = 0
+
+
+def update(scores):
+    scores.updates += 1
+
+
+def make_worker():
+    scores = Scores()
+    worker = ScoreWorker(lambda: scores, update)
+    worker.wait(worker.ask())
+    scores.updates = 0
+    return worker, scores
+
+
+def wait_until_made(worker, request):
+    """Wait without asking for haste."""
+    while worker._made < request:
+        time.sleep(0.01)
+
+
+def test_decisions_that_follow_each_other_are_scored_together():
+    worker, scores = make_worker()
+    for _ in range(5):
+        last = worker.ask()
+    wait_until_made(worker, last)
+    assert scores.updates == 1
+    worker.stop()
+
+
+def test_scores_do_not_wait_for_ever_for_a_pause():
+    worker, scores = make_worker()
+    end_s = time.monotonic() + 60 * MAX_PAUSE_S
+    while scores.updates == 0 and time.monotonic() < end_s:
+        worker.ask()
+        time.sleep(0.02)
+    assert scores.updates > 0
+    worker.stop()
+
+
+def test_a_request_that_is_waited_for_is_done(monkeypatch):
+    monkeypatch.setattr("callshot.review.scores.PAUSE_S", 3600.0)
+    monkeypatch.setattr("callshot.review.scores.MAX_PAUSE_S", 3600.0)
+    worker, scores = make_worker()
+    assert worker.wait(worker.ask())
+    assert scores.updates == 1
+    worker.stop()
+
+
+def test_a_worker_stops_while_it_waits_for_a_pause(monkeypatch):
+    monkeypatch.setattr("callshot.review.scores.PAUSE_S", 3600.0)
+    monkeypatch.setattr("callshot.review.scores.MAX_PAUSE_S", 3600.0)
+    worker, scores = make_worker()
+    worker.ask()
+    worker.stop()
+    assert scores.updates == 0
