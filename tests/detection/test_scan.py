@@ -15,6 +15,7 @@ import soundfile as sf
 
 import callshot
 from callshot import results
+from callshot.detection import find_events
 from callshot.detection import scan_files as scan_output
 from callshot.detection.clips import ClipOptions
 from callshot.detection.events import open_recordings, read_events
@@ -135,6 +136,26 @@ def test_events_do_not_depend_on_threads(field):
     one = scan(field / "model.npz", field / "index", threads=1)
     two = scan(field / "model.npz", field / "index", threads=2)
     assert one.events.equals(two.events)
+
+
+def test_a_column_added_to_windows_is_a_column_of_all_tables(
+    field, tmp_path, monkeypatch
+):
+    def decide_with_margin(rows, detector):
+        windows = decide(rows, detector)
+        margin = pl.col("score") - pl.col("runner_up_score")
+        return windows._replace(frame=windows.frame.with_columns(margin=margin))
+
+    monkeypatch.setattr(find_events, "decide", decide_with_margin)
+    run_scan(field, field / "index", tmp_path / "out")
+    text = pl.read_csv(tmp_path / "out" / "events.csv")
+    assert (
+        text["margin"].to_list() == (text["score"] - text["runner_up_score"]).to_list()
+    )
+    parquet = pl.read_parquet(tmp_path / "out" / "events.parquet")
+    assert parquet["margin"].dtype == pl.Float64
+    table = tmp_path / "out" / "raven" / "x.Table.1.selections.txt"
+    assert "margin" in table.read_text().splitlines()[0].lower()
 
 
 def test_recordings_and_their_index_give_the_same_events(field, tmp_path):

@@ -1,4 +1,8 @@
-"""Detections and annotations of one class in one recording → pairs, each used once.
+"""Detections of a class matched with annotations, by falling score; precision, recall and the rest.
+
+By events, detections are matched with annotations; by windows, both mark windows of a fixed length.
+A detection that is not correct may be another class's call under a wrong name, a call of its class
+in a wrong place or found before, or no annotated call at all: only the last is a false alarm.
 
 A detection and an annotation may be a pair if their IoU (the time they share, divided by the time
 that they cover together) is large enough. As in the few-shot task of DCASE, pairs are a maximum
@@ -6,14 +10,8 @@ matching. Detections are added by falling score, and one that has found a partne
 first n detections always have as many partners as a maximum matching of those n alone can give,
 and one pass serves all thresholds.
 
-Detections of one class by falling score, each with its outcome; precision, recall and the rest.
-
-Recordings have weights: 1 for the scores themselves,
-how often each was drawn for a sample of recordings.
-
-By events, detections are matched with annotations; by windows, both mark windows of a fixed length.
-A detection that is not correct may be another class's call under a wrong name, a call of its class
-in a wrong place or found before, or no annotated call at all: only the last is a false alarm.
+Recordings have weights: 1 for the scores themselves, and how often each was drawn for a sample of
+recordings.
 """
 
 from collections import deque

@@ -1,14 +1,10 @@
-"""Example vectors → how well other examples of other recordings would have named them.
+"""A model → what people should know of it: its classes, doubtful examples, what to expect.
 
-Every example is named by the class means of all examples in other recordings. An example of a class
-that no other recording has cannot be tested.
+Expected accuracy: every example is named by the class means of all examples in other recordings. An
+example of a class that no other recording has cannot be tested.
 
-A model → the thresholds that a scan would use, and the share of calls that reach them.
-
-The examples of each recording are scored by a detector that was made without them. With many
-recordings, some are left out together, and more of them if there are many classes.
-
-A model → what people should know of it: its classes, doubtful examples, what to expect.
+Expected recall: the examples of each recording are scored by a detector that was made without them.
+With many recordings, some are left out together, and more of them if there are many classes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
