@@ -123,27 +123,8 @@ def merge_backgrounds(
     """Return the background of all recordings of two, which must have the same windows."""
     if first is None or second is None:
         return first or second
-    recordings = _merge_recordings([*first.recordings, *second.recordings])
-    windows = _index_windows(first) | _index_windows(second)
-    return select_windows(
-        recordings, windows, first.vectors.shape[1], first.window_s, first.hop_s
-    )
-
-
-def _index_windows(background: Background) -> Windows:
-    columns = zip(background.number, background.start_s, strict=True)
-    windows = {}
-    for row, (number, start_s) in enumerate(columns):
-        key = background.recordings[number].sha256, float(start_s)
-        windows[key] = background.vectors[row]
-    return windows
-
-
-def _merge_recordings(
-    recordings: Sequence[BackgroundRecording],
-) -> list[BackgroundRecording]:
     merged: dict[str, BackgroundRecording] = {}
-    for recording in recordings:
+    for recording in (*first.recordings, *second.recordings):
         earlier = merged.get(recording.sha256, recording)
         calls_s = {*recording.calls_s, *earlier.calls_s}
         merged[recording.sha256] = BackgroundRecording(
@@ -153,7 +134,18 @@ def _merge_recordings(
             origin=min(recording.origin, earlier.origin),
             place=max(recording.place, earlier.place),
         )
-    return sorted(merged.values())
+    windows: Windows = {}
+    for part in (first, second):
+        columns = zip(part.number, part.start_s, part.vectors, strict=True)
+        for number, start_s, vector in columns:
+            windows[part.recordings[number].sha256, float(start_s)] = vector
+    return select_windows(
+        sorted(merged.values()),
+        windows,
+        first.vectors.shape[1],
+        first.window_s,
+        first.hop_s,
+    )
 
 
 def select_windows(

@@ -177,9 +177,9 @@ def _estimate_class(
         "_p01": [*low, total_low],
         "_p99": [*high, total_high],
     }
-    for suffix, values in estimates.items():
-        columns[f"share{suffix}"] = values
-        columns[f"calls{suffix}"] = (np.array(values) * all_sizes).tolist()
+    for suffix, of_bins in estimates.items():
+        columns[f"share{suffix}"] = of_bins
+        columns[f"calls{suffix}"] = (np.array(of_bins) * all_sizes).tolist()
     numbers = [*range(1, len(sizes) + 1), None]
     constants = {"label": label, "relabelled": 0}
     return make_frame(CALL_DENSITY, {"bin": numbers, **columns}, constants)

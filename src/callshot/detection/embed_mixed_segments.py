@@ -80,42 +80,29 @@ def embed_recorded_segments(
         )
     mixed = mix_spans(segments, mix.recordings, mix.snr_db)
     table, rejects = embed(mixed, encoder, options, progress=progress)
+    copies = len(mix.snr_db)
     owners = dict(zip(mixed["segment"], mixed["mixed_from"], strict=True))
-    averaged = _average_copies(table, segments, owners, len(mix.snr_db))
-    levels = ", ".join(f"{value:g}" for value in mix.snr_db)
-    note = NOTE.format(averaged.encoder, mix.recordings, levels)
-    if table.note:
-        note = f"{table.note}; {note}"
-    return replace(averaged, note=note), _merge_rejects(rejects, len(mix.snr_db))
-
-
-def _average_copies(
-    table: Embeddings, segments: Spans, owners: dict[str, int], copies: int
-) -> Embeddings:
-    """Return the mean vector of each segment that has all its copies."""
     owner = np.array([owners[name] for name in table.segment])
-    counts = np.bincount(owner, minlength=len(segments))
-    complete = np.flatnonzero(counts == copies)
+    complete = np.flatnonzero(np.bincount(owner, minlength=len(segments)) == copies)
     if len(complete) == 0:
         raise InputError(f"{table.source}: no segment could be embedded in background")
     vectors = table.vectors[np.isin(owner, complete)]
     grouped = vectors.reshape(-1, copies, vectors.shape[1])
     means = grouped.mean(axis=1, dtype=np.float64).astype(vectors.dtype)
-    averaged = make_table(
-        MIXED_NAME.format(table.encoder), segments.take(complete), means
-    )
-    return replace(
-        averaged,
+    name = MIXED_NAME.format(table.encoder)
+    levels = ", ".join(f"{value:g}" for value in mix.snr_db)
+    note = NOTE.format(name, mix.recordings, levels)
+    if table.note:
+        note = f"{table.note}; {note}"
+    averaged = replace(
+        make_table(name, segments.take(complete), means),
         joined_dimensions=table.joined_dimensions,
         fingerprint=table.fingerprint,
+        note=note,
     )
-
-
-def _merge_rejects(rejects: Sequence[Reject], copies: int) -> list[Reject]:
-    """Return one reject for each segment whose copies could not be embedded."""
     by_row: dict[int, Reject] = {}
     for reject in rejects:
         assert reject.row is not None  # it is a segment, not a file
         row = (reject.row - 1) // copies + 1
         by_row.setdefault(row, replace(reject, row=row))
-    return list(by_row.values())
+    return averaged, list(by_row.values())

@@ -316,7 +316,7 @@ def complete_events(frame: Frame) -> Frame:
     lacking = [pl.lit(None).alias(name) for name in EVENTS if name not in frame.columns]
     others = [name for name in frame.columns if name not in EVENTS]
     complete = frame.with_columns(lacking).select(*EVENTS, *others)
-    return complete.cast(dict(EVENTS)).sort(REQUIRED, maintain_order=True)
+    return complete.cast(pl.Schema(EVENTS)).sort(REQUIRED, maintain_order=True)
 
 
 def rename_recordings(events: Frame, names: Iterable[str]) -> Frame:

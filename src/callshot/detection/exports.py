@@ -34,7 +34,7 @@ from callshot.spans import Row
 
 MANIFEST = "export.json"  # readers of annotations do not skip the files that it lists
 TABLE_SUFFIX = ".Table.1.selections.txt"
-LONGEST_STEM = 220  # bytes; file systems have names of up to 255
+MAX_STEM = 220  # bytes; file systems have names of up to 255
 KALEIDOSCOPE = (
     "INDIR",
     "FOLDER",
@@ -235,32 +235,25 @@ def _export_parquet(events: Frame, recordings: RecordingFolder | None) -> Files:
 
 
 def _find_stems(names: Iterable[str]) -> dict[str, str]:
-    """Return the names of recordings without suffix; those that would be the same keep theirs."""
-    stems = {name: _stem(name) for name in sorted(names)}
+    """Return the names of recordings without suffix; those that would be the same keep theirs.
+
+    They have room for our suffixes; a checksum stands for what is cut off.
+    """
+    stems = {}
+    for name in sorted(names):
+        path = PurePosixPath(name)
+        is_audio = path.suffix.lower() in SUFFIXES
+        stems[name] = path.with_suffix("").as_posix() if is_audio else name
     counts = Counter(stem.casefold() for stem in stems.values())
-    return {
-        name: _shorten(stem if counts[stem.casefold()] == 1 else name)
-        for name, stem in stems.items()
-    }
-
-
-def _shorten(stem: str) -> str:
-    """Return a name with room for our suffixes; a checksum stands for what is cut off."""
-    parent, slash, name = stem.rpartition("/")
-    encoded = name.encode()
-    if len(encoded) <= LONGEST_STEM:
-        return stem
-    checksum = sha256_text(name)[:8]
-    beginning = encoded[: LONGEST_STEM - 9].decode(errors="ignore")
-    return f"{parent}{slash}{beginning}_{checksum}"
-
-
-def _stem(name: str) -> str:
-    """Return the name of a recording without the suffix of an audio file."""
-    path = PurePosixPath(name)
-    if path.suffix.lower() in SUFFIXES:
-        return path.with_suffix("").as_posix()
-    return name
+    for name, stem in stems.items():
+        unique = stem if counts[stem.casefold()] == 1 else name
+        parent, slash, last = unique.rpartition("/")
+        encoded = last.encode()
+        if len(encoded) > MAX_STEM:
+            beginning = encoded[: MAX_STEM - 9].decode(errors="ignore")
+            unique = f"{parent}{slash}{beginning}_{sha256_text(last)[:8]}"
+        stems[name] = unique
+    return stems
 
 
 EXPORTS: dict[str, Callable[[Frame, RecordingFolder | None], Files]] = {

@@ -22,7 +22,7 @@ from callshot.detection.background import (
     BackgroundRecording,
 )
 from callshot.detection.examples import find_grid, read_as, read_headers
-from callshot.detection.index.index_files import Index, IndexedRecording
+from callshot.detection.index.index_files import Index
 from callshot.detection.index.windows import (
     SILENCE_DBFS,
     RecordingAtSpeed,
@@ -47,7 +47,6 @@ from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.validation import Float32Array
 from callshot.errors import InputError, OptionError, count_text
 from callshot.spans import Spans
-from callshot.vectors import Rows
 
 Files = Sequence[
     tuple[Path, str]
@@ -212,7 +211,17 @@ def adapt_examples(
 
 def sample_index(index: Index) -> Background | None:
     """Return windows of an index as background without labels; None if there are too few."""
-    sampled = [_sample_recording(index, recording) for recording in index.recordings]
+    # Every n-th window, so that all are not too many.
+    step = -(-len(index) // MAX_WINDOWS)
+    sampled = []
+    for recording in index.recordings:
+        parts = [np.zeros(0, index.settings.row_dtype())]
+        first = 0  # window of the next block to take
+        for block in index.read_recording(recording, verify=False):
+            rows = block.rows[first::step]
+            parts.append(rows[rows["rms_dbfs"] > SILENCE_DBFS])
+            first = (first - len(block.rows)) % step
+        sampled.append(np.concatenate(parts))
     counts = [len(rows) for rows in sampled]
     if sum(counts) < MIN_WINDOWS:
         return None
@@ -229,15 +238,3 @@ def sample_index(index: Index) -> Background | None:
         window_s=index.settings.window_s,
         hop_s=index.settings.hop_s,
     )
-
-
-def _sample_recording(index: Index, recording: IndexedRecording) -> Rows:
-    """Return every n-th window of a recording that is not silent, so that all are not too many."""
-    step = -(-len(index) // MAX_WINDOWS)
-    parts = [np.zeros(0, index.settings.row_dtype())]
-    first = 0  # window of the next block to take
-    for block in index.read_recording(recording, verify=False):
-        rows = block.rows[first::step]
-        parts.append(rows[rows["rms_dbfs"] > SILENCE_DBFS])
-        first = (first - len(block.rows)) % step
-    return np.concatenate(parts)

@@ -94,7 +94,7 @@ def label_segments(
         runner_up_score=scores[rows, second],
         distance=distance,
     )
-    frame = frame.select(*SEGMENT_LABELS).cast(SEGMENT_LABELS)
+    frame = frame.select(*SEGMENT_LABELS).cast(pl.Schema(SEGMENT_LABELS))
     notes = [*embedded.notes, *_describe_distance(model, distance)]
     return LabelledSegments(frame, scores, embedded.rejects, notes, spans)
 
