@@ -20,8 +20,8 @@ from callshot.detection.index.index_files import open_index
 from callshot.detection.learn import learn
 from callshot.detection.model import write_model
 from callshot.detection.scan_files import scan_files
-from callshot.storage import home, range_reader, to_path
-from callshot.storage.local_copies import COPIES
+from callshot.storage import home, requests, to_path
+from callshot.storage.remote_path import COPIES
 from stores import (
     BUCKET,
     Proxy,
@@ -135,7 +135,7 @@ def _scan_bucket(
 ):
     """Scan from and to the bucket, with faults."""
     proxy.reset()
-    range_reader.forget_ranges()  # nothing is known of the recordings
+    requests.forget_ranges()  # nothing is known of the recordings
     shutil.rmtree(home() / COPIES, ignore_errors=True)  # nor of the windows
     proxy.latency_s = latency_s
 

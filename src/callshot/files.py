@@ -15,6 +15,7 @@ import secrets
 import shutil
 import socket
 import stat
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -23,7 +24,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from callshot.errors import InputError, OptionError, OutputError
-from callshot.processes import is_process_alive
 from callshot.storage import (
     RangeReader,
     check_no_url,
@@ -174,6 +174,39 @@ def remove_path(path: Path) -> None:
             path.unlink()
 
 
+def is_process_alive(pid: int) -> bool:
+    """Return whether a process with this number runs on this machine."""
+    if pid <= 0:
+        return False
+    if sys.platform == "win32":
+        return _is_alive_on_windows(pid)
+    try:
+        os.kill(pid, 0)
+    except PermissionError:  # it belongs to another user
+        return True
+    except (OSError, OverflowError):
+        return False
+    return True
+
+
+def _is_alive_on_windows(pid: int) -> bool:
+    """Ask Windows for the process: `os.kill(pid, 0)` would send it CTRL_C there."""
+    import ctypes
+
+    query_limited_information = 0x1000
+    still_active = 259
+    kernel32 = getattr(ctypes, "windll").kernel32  # noqa: B009, absent on other systems
+    handle = kernel32.OpenProcess(query_limited_information, False, pid)
+    if not handle:
+        return False
+    try:
+        code = ctypes.c_ulong()
+        answered = kernel32.GetExitCodeProcess(handle, ctypes.byref(code))
+        return bool(answered) and code.value == still_active
+    finally:
+        kernel32.CloseHandle(handle)
+
+
 @cache
 def _machine_digits() -> str:
     """Return four digits that differ between machines, for names of temporary files."""
@@ -247,11 +280,20 @@ def hold_lock(path: Path, *, timeout_s: float = -1.0) -> Iterator[None]:
     if is_remote(path):
         yield
         return
+    from filelock import FileLock, SoftFileLock, Timeout
+
+    lock: BaseFileLock = FileLock(path, timeout=timeout_s)
     try:
-        lock = _acquire_lock(path, timeout_s)
+        try:
+            lock.acquire()
+        except OSError as error:
+            if error.errno != errno.ENOLCK:
+                raise
+            lock = SoftFileLock(path.with_name(f"{path.name}.owner"), timeout=timeout_s)
+            lock.acquire()
+    except Timeout:  # apart from a network drive that does not answer
+        raise LockBusy(f"{path}: another process holds this lock") from None
     except OSError as error:
-        if _is_busy(error):
-            raise LockBusy(f"{path}: another process holds this lock") from None
         raise OutputError(
             f"{path}: cannot be locked ({error_reason(error)})"
         ) from error
@@ -259,27 +301,6 @@ def hold_lock(path: Path, *, timeout_s: float = -1.0) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-def _is_busy(error: OSError) -> bool:
-    """Return whether a lock is held, apart from a network drive that does not answer."""
-    from filelock import Timeout
-
-    return isinstance(error, Timeout)
-
-
-def _acquire_lock(path: Path, timeout_s: float) -> "BaseFileLock":
-    from filelock import FileLock, SoftFileLock
-
-    lock: BaseFileLock = FileLock(path, timeout=timeout_s)
-    try:
-        lock.acquire()
-    except OSError as error:
-        if error.errno != errno.ENOLCK:
-            raise
-        lock = SoftFileLock(path.with_name(f"{path.name}.owner"), timeout=timeout_s)
-        lock.acquire()
-    return lock
 
 
 def share_lock(path: Path, when_alone: Callable[[], None]) -> BinaryIO | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from callshot.storage import range_reader, requests
+from callshot.storage import requests
 from sounds import record
 from stores import Proxy, open_bucket, s3_environment, serve_s3
 
@@ -27,7 +27,7 @@ def bucket(
     monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(requests, "FIRST_WAIT_S", 0.001)
     monkeypatch.setattr(requests, "_failures", 0)
-    range_reader.forget_ranges()
+    requests.forget_ranges()
     server.reset()
     store = open_bucket(server)
     store.proxy = server

@@ -14,7 +14,7 @@ from callshot import index_recordings, open_index
 from callshot.corpus.recordings import find_recordings
 from callshot.detection.index import index_recordings as indexing
 from callshot.errors import InputError, OutputError
-from callshot.storage import local_copies, local_copy, to_path
+from callshot.storage import local_copy, remote_path, to_path
 from sounds import record
 from stores import BUCKET, SECRET, serve_files, upload
 
@@ -170,7 +170,7 @@ def test_a_copy_never_leaves_its_folder(bucket: Any, tmp_path: Path, name: str) 
     before = {path for path in tmp_path.rglob("*") if path.is_file()}
     with suppress(OSError):
         local_copy(to_path(f"{URL}/in") / name)
-    copies = local_copies.home() / "remote"
+    copies = remote_path.home() / "remote"
     for path in {path for path in tmp_path.rglob("*") if path.is_file()} - before:
         assert path.parent.parent == copies
 

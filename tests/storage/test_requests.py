@@ -10,7 +10,7 @@ from callshot import index_recordings, learn
 from callshot.errors import OutputError
 from callshot.results import open_output_folder
 from callshot.storage import RangeReader, to_path
-from callshot.storage.range_reader import RangeMemory, forget_ranges
+from callshot.storage.requests import RangeMemory, forget_ranges
 from sounds import record
 from stores import BUCKET, upload
 from wrong_headers import write_folder

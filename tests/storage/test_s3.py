@@ -13,7 +13,7 @@ from callshot.detection.index import index_recordings as indexing
 from callshot.detection.index.index_files import Index
 from callshot.detection.scan_files import scan_files
 from callshot.errors import InputError, OutputError
-from callshot.storage import range_reader, to_path
+from callshot.storage import requests, to_path
 from cluster_jobs import ClusterHere
 from sounds import record
 from stores import BUCKET, SECRET, serve_files, upload
@@ -53,8 +53,8 @@ def test_spans_of_a_long_recording_read_its_bytes_about_once(
     monkeypatch.setattr(add_recording, "SPAN_WINDOWS", 8)
     monkeypatch.setattr(indexing, "PIECE_S", 1.0)
     monkeypatch.setattr(indexing, "PIECE_BYTES", 11 * 2**14)
-    monkeypatch.setattr(range_reader, "FIRST_BYTES", 2**10)
-    monkeypatch.setattr(range_reader, "MAX_BYTES", 2**14)  # 48 MB are 11 times 4 MiB
+    monkeypatch.setattr(requests, "FIRST_BYTES", 2**10)
+    monkeypatch.setattr(requests, "MAX_BYTES", 2**14)  # 48 MB are 11 times 4 MiB
     path = record(tmp_path / "recordings/a.wav", 60, 16000)
     upload(bucket, path.parent, f"{BUCKET}/in")
     cluster = ClusterHere()
@@ -156,7 +156,7 @@ def test_errors_that_pass_change_nothing(
 def test_a_recording_that_vanishes_half_way_is_a_reject_and_the_rest_goes_on(
     bucket: Any, local: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(range_reader, "MAX_BYTES", 2**16)
+    monkeypatch.setattr(requests, "MAX_BYTES", 2**16)
     upload(bucket, local, f"{BUCKET}/in")
     reads = []
 
@@ -177,7 +177,7 @@ def test_a_recording_that_vanishes_half_way_is_a_reject_and_the_rest_goes_on(
 def test_an_object_that_changes_between_two_ranges_is_a_reject(
     bucket: Any, local: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(range_reader, "MAX_BYTES", 2**16)
+    monkeypatch.setattr(requests, "MAX_BYTES", 2**16)
     upload(bucket, local, f"{BUCKET}/in")
     other = record(local / "other.wav", 6, 16000, seed=5).read_bytes()
     reads = []

@@ -21,7 +21,6 @@ from callshot.storage import (
     RangeReader,
     hide_secrets,
     is_remote,
-    local_copies,
     local_copy,
     remote_path,
     requests,
@@ -250,11 +249,11 @@ def test_any_order_of_reads_returns_the_bytes_of_the_file(
 
 
 def remote_reader_sizes(first: int, most: int) -> tuple[int, int]:
-    from callshot.storage import range_reader
+    from callshot.storage import requests
 
-    earlier = range_reader.FIRST_BYTES, range_reader.MAX_BYTES
-    range_reader.FIRST_BYTES, range_reader.MAX_BYTES = first, most
-    range_reader.forget_ranges()
+    earlier = requests.FIRST_BYTES, requests.MAX_BYTES
+    requests.FIRST_BYTES, requests.MAX_BYTES = first, most
+    requests.forget_ranges()
     return earlier
 
 
@@ -302,7 +301,7 @@ def test_files_are_written_whole_or_not_at_all(memory: Any) -> None:
     write_atomic(target, "whole\n")
     assert memory.cat_file("/out/a.txt") == b"whole\n"
     assert sha256_file(target) == sha256_file(local_copy(target))
-    assert list((local_copies.home() / "uploads").iterdir()) == []
+    assert list((remote_path.home() / "uploads").iterdir()) == []
 
 
 def test_a_copy_is_made_once_for_each_version(memory: Any) -> None:
@@ -330,7 +329,7 @@ def test_copies_that_were_not_used_for_longest_go_beyond_the_limit(
 ) -> None:
     import os
 
-    monkeypatch.setattr(local_copies, "CHECK_EVERY", 1)
+    monkeypatch.setattr(remote_path, "CHECK_EVERY", 1)
     monkeypatch.setenv("CALLSHOT_COPIES_GB", "0.0000015")
     copies = []
     for number in range(4):

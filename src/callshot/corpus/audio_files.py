@@ -46,7 +46,7 @@ from callshot.errors import InputError, OptionError
 from callshot.files import error_reason
 from callshot.records import Recording
 from callshot.storage import RangeReader, is_remote
-from callshot.storage.range_reader import FileVersion
+from callshot.storage.requests import FileVersion
 
 RATES_HZ = (10.0, 1e7)
 PEAKS_DBFS = (-200.0, 0.0)

@@ -30,6 +30,7 @@ from callshot.encoders.onnx import (
     read_nodes,
     run,
 )
+from callshot.encoders.spec import HUBERT_LAYERS
 from callshot.encoders.validation import (
     Float32Array,
     Model,
@@ -39,7 +40,6 @@ from callshot.encoders.validation import (
 from callshot.errors import InputError, OptionError, check_whole_number, count_text
 from callshot.files import atomic_path, error_reason
 
-LAYERS = 12
 WIDTH = 768
 RATE_HZ = 16_000
 FIELD = 400  # samples in the receptive field of a frame
@@ -58,7 +58,7 @@ def cut_hubert(source: Path, target: Path, layer: int) -> None:
     Traceback (most recent call last):
     callshot.errors.OptionError: layer: expected 1 to 12, got 0
     """
-    check_whole_number("layer", layer, maximum=LAYERS)
+    check_whole_number("layer", layer, maximum=HUBERT_LAYERS)
     output = _find_layer_output(source, layer)
     with atomic_path(target) as temporary:
         cut_graph(source, temporary, [output])
@@ -221,7 +221,7 @@ def prepare_signal(signal: Float32Array, normalise: bool) -> Float32Array:
 
 def build_hubert(weights: Path, layer: int) -> tuple[Any, Any]:
     """Return torch, and a model of the first layers; missing tensors are an error."""
-    check_whole_number("layer", layer, maximum=LAYERS)
+    check_whole_number("layer", layer, maximum=HUBERT_LAYERS)
     # Read when transformers is first imported
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")

@@ -1,26 +1,52 @@
-"""A URL comes in; a path goes out that is used as a Path is: joined, listed, read, removed.
+"""Paths in buckets and on servers: a text comes in, a path goes out that is used as a Path is.
+
+    to_path("recordings")            a Path; fsspec is not imported
+    to_path("s3://bucket/2026")      a RemotePath, with the methods of Path that callshot uses
 
 Names in a listing come from others. One that would lead out of its folder, or that no path can
 have, is listed with a problem and never opened.
+
+Files that must be on the disk, and files on their way to a store:
+
+    home()/remote/<16 hex digits>/NAME    a copy, by its URL and version; checked, never changed
+    home()/uploads/                       files that are being written
+
+Copies may be removed at any time. Beyond a limit ($CALLSHOT_COPIES_GB, by default 20) those that
+were not used for longest go first.
 """
 
+import hashlib
 import io
 import logging
 import os
+import re
+import secrets
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from hashlib import sha256
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, NoReturn, TypeGuard, cast
 
-from callshot.errors import CallshotError, printable
-from callshot.storage.range_reader import UNKNOWN_VERSION, RangeReader
-from callshot.storage.requests import call_store, hide_in_log, map_requests
+from callshot.errors import CallshotError, OptionError, printable
+from callshot.storage.requests import (
+    UNKNOWN_VERSION,
+    RangeReader,
+    call_store,
+    hide_in_log,
+    hide_secrets,
+    map_requests,
+)
 
 Info = dict[str, Any]
 
+PROTOCOL = re.compile(r"([a-z][a-z0-9+.-]+):")  # two letters or more: C: is a disk
+SIGNATURE = re.compile(
+    r"[?&]([\w-]*[_-])?(sig|signature|token|credential|secret|password)=", re.IGNORECASE
+)
+LOCAL = ("file", "local")
 WEB = ("http", "https")
 S3 = ("s3", "s3a")
 # What changes when a file does, as the stores name it; the first that is there counts.
@@ -36,10 +62,113 @@ VERSION_KEYS = CONTENT_KEYS + TIME_KEYS
 CONNECT_S = 10.0  # to a web server
 ANSWER_S = 30.0  # without a byte of an answer
 NO_URL = "expected a path on this machine, got a URL"
+READ_ONLY = "a web server takes no files"
 TEST_FILE = ".callshot-write-test"
+COPIES = "remote"
+UPLOADS = "uploads"
+DEFAULT_GB = 20.0
+CHECK_EVERY = 64  # copies between two looks at the limit
+# A store that shows a file once it is whole; elsewhere it gets another name first.
+OBJECT_STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "memory")
 
+
+_copies_made = 0
 # The queries of signed URLs, which are part of no path.
 _signatures: dict[str, str] = {}
+
+
+# Texts and paths
+
+
+def is_remote(path: PurePath) -> TypeGuard["RemotePath"]:
+    """Return whether a path is behind a URL."""
+    return isinstance(path, RemotePath)
+
+
+def check_no_url(path: Path) -> None:
+    """Raise OptionError where a URL is given and only local paths are supported.
+
+    A Path made of a URL has a part such as `s3:`.
+    """
+    for number, part in enumerate(path.parts):
+        if PROTOCOL.fullmatch(part):
+            url = f"{part}//{'/'.join(path.parts[number + 1 :])}"
+            raise OptionError(f"{hide_secrets(url)}: {NO_URL}")
+
+
+def to_path(place: PurePath | str) -> Path:
+    """Return a path of this machine, or a RemotePath for a URL, which has the same methods.
+
+    A Path made of a URL, such as `s3:/bucket/x`, is taken for the URL.
+
+    Raises
+    ------
+    OptionError
+        If fsspec or a package for the protocol is not installed, the protocol is unknown, or
+        there is a password in the URL, or a signature in one that is not of the web.
+
+    >>> to_path("recordings/a.wav").name
+    'a.wav'
+    """
+    if isinstance(place, RemotePath):
+        return cast(Path, place)
+    path = Path(place)
+    first, *parts = path.parts or ("",)
+    match = PROTOCOL.fullmatch(first.lower())
+    if match is None or not parts:
+        return path
+    if match[1] in LOCAL:
+        return Path("/", *parts)
+    return cast(Path, _make_remote(match[1], "/".join(parts)))
+
+
+def _make_remote(protocol: str, name: str) -> "RemotePath":
+    query = ""
+    if protocol in WEB:
+        name, mark, rest = name.partition("?")
+        query = mark + rest
+    elif SIGNATURE.search(name):
+        url = f"{protocol}://{name.partition('?')[0]}"
+        raise OptionError(
+            f"{hide_secrets(url)}: only https:// URLs may have a signature; set credentials in "
+            "the environment or a configuration file"
+        )
+    path = RemotePath(f"{protocol}:", name)
+    server = path.parts[1]
+    user, _, _ = server.rpartition("@")
+    if ":" in user or (user and protocol in WEB):
+        raise OptionError(
+            f"{hide_secrets(str(path))}: a password in a URL ends up in logs; set it in the "
+            "environment or a configuration file"
+        )
+    _check_protocol(protocol, path)
+    if query:
+        add_signatures({str(path): query})
+    return path
+
+
+def _check_protocol(protocol: str, path: "RemotePath") -> None:
+    """Raise OptionError unless fsspec can open URLs of a protocol here."""
+    url = hide_secrets(str(path))
+    try:
+        import fsspec
+    except ImportError:
+        raise OptionError(
+            f"{url}: URLs need fsspec; pip install 'callshot[storage]'"
+        ) from None
+    try:
+        fsspec.get_filesystem_class(protocol)
+    except ImportError as error:
+        reason = str(error).partition("\n")[0]
+        raise OptionError(f"{url}: a package is missing ({reason})") from None
+    except ValueError:
+        raise OptionError(
+            f"{url}: unknown protocol {protocol}; expected s3, gs, az, https, sftp or "
+            "another one of fsspec"
+        ) from None
+
+
+# Files and folders
 
 
 @dataclass(frozen=True)
@@ -60,7 +189,7 @@ class RemotePath(PurePosixPath):
     """A file or folder behind a URL. It has no path on this machine: `open(path)` fails."""
 
     _info: Info | None = None  # of a file in a listing
-    _listed: Mapping[str, Info] | None = None  # of a folder: its files, by name
+    _listed: dict[str, Info] | None = None  # of a folder: its files, by name
     problem: str = ""  # why a name in a listing must not be opened
 
     def __truediv__(self, name: os.PathLike[str] | str) -> "RemotePath":
@@ -117,27 +246,24 @@ class RemotePath(PurePosixPath):
         """Return False."""
         return False
 
+    def kind(self) -> str:
+        """Return "file", or "directory" for a folder with files; empty if there is neither."""
+        try:
+            return str(self.info()["type"])
+        except FileNotFoundError:
+            return ""
+
     def exists(self) -> bool:
         """Return whether there is a file, or a folder with files."""
-        try:
-            self.info()
-        except FileNotFoundError:
-            return False
-        return True
+        return self.kind() != ""
 
     def is_file(self) -> bool:
         """Return whether there is a file."""
-        try:
-            return bool(self.info()["type"] == "file")
-        except FileNotFoundError:
-            return False
+        return self.kind() == "file"
 
     def is_dir(self) -> bool:
         """Return whether there is a folder with files."""
-        try:
-            return bool(self.info()["type"] == "directory")
-        except FileNotFoundError:
-            return False
+        return self.kind() == "directory"
 
     def stat(self) -> RemoteStatus:
         """Return the size, and a number that changes with the file."""
@@ -148,7 +274,7 @@ class RemotePath(PurePosixPath):
         version = next((info[key] for key in VERSION_KEYS if info.get(key)), None)
         if version is None:
             return RemoteStatus(size, UNKNOWN_VERSION, stat.S_IFREG)
-        digest = sha256(str(version).encode()).digest()
+        digest = hashlib.sha256(str(version).encode()).digest()
         return RemoteStatus(size, int.from_bytes(digest[:7], "big"), stat.S_IFREG)
 
     def has_exact_version(self) -> bool:
@@ -196,9 +322,11 @@ class RemotePath(PurePosixPath):
         """
         folder = RemotePath(self)
         if self.protocol in S3:
-            folder._listed = {
-                str(path.relative_to(self)): _shorten(path.info()) for path in files
-            }
+            folder._listed = {}
+            for path in files:  # there may be a million: only what is needed is kept
+                info = path.info()
+                facts = {key: info[key] for key in ("name", "type", "size", "ETag")}
+                folder._listed[str(path.relative_to(self))] = facts
         return folder
 
     def with_files(self, names: Iterable[str]) -> "RemotePath":
@@ -266,8 +394,23 @@ class RemotePath(PurePosixPath):
         found = call_store(self, lambda: self._find(store, root))
         files = []
         for name, info in sorted(found.items()):
-            if info["type"] == "file" and not name.endswith("/"):  # a mark of a folder
-                files.append(self._make_listed(name, root, info))
+            if info["type"] != "file" or name.endswith("/"):  # a mark of a folder
+                continue
+            relative = name.removeprefix(root)
+            problem = ""
+            if not name.startswith(root):
+                problem = "is outside the folder"
+            elif not is_safe_name(relative):
+                problem = (
+                    "its name has empty parts, dots or control characters; rename it"
+                )
+            if problem:
+                relative = printable(relative).replace("/", "∕")
+            listed = self / relative
+            listed.problem = problem
+            if info.get("size") is not None:  # a page with links has no sizes
+                listed._info = info
+            files.append(listed)
         return files
 
     def _find(self, store: Any, root: str) -> dict[str, Info]:
@@ -278,22 +421,6 @@ class RemotePath(PurePosixPath):
             return dict(store.find(bucket, prefix=prefix, detail=True))
         place = root if self.protocol in WEB else root.rstrip("/")
         return dict(store.find(place, detail=True))
-
-    def _make_listed(self, name: str, root: str, info: Info) -> "RemotePath":
-        """Return a file of a listing."""
-        relative = name.removeprefix(root)
-        problem = ""
-        if not name.startswith(root):
-            problem = "is outside the folder"
-        elif not is_safe_name(relative):
-            problem = "its name has empty parts, dots or control characters; rename it"
-        if problem:
-            relative = printable(relative).replace("/", "∕")
-        listed = self / relative
-        listed.problem = problem
-        if info.get("size") is not None:  # a page with links has no sizes
-            listed._info = info
-        return listed
 
     def find_store(self) -> tuple[Any, str]:
         """Return the file system of fsspec, and the name of this file there.
@@ -313,7 +440,7 @@ class RemotePath(PurePosixPath):
 
 
 def _ask_for_file(path: RemotePath) -> RemotePath | None:
-    """Return a file with what the store says; None if it is none."""
+    """Stat a remote file; None if it does not exist."""
     try:
         known = path.with_info()
     except OSError:
@@ -328,14 +455,9 @@ def _restore(parts: tuple[str, ...], signatures: dict[str, str]) -> RemotePath:
 
 
 def add_signatures(signatures: dict[str, str]) -> None:
-    """Know the queries of signed URLs from now on; fsspec's log would have them."""
+    """Register the queries of signed URLs, and hide them in fsspec's log."""
     _signatures.update(signatures)
     logging.getLogger("fsspec.http").addFilter(hide_in_log)
-
-
-def _shorten(info: Info) -> Info:
-    """Return what is needed of a file of S3: there may be a million in a listing."""
-    return {key: info[key] for key in ("name", "type", "size", "ETag")}
 
 
 def _store_options(protocol: str) -> Info:
@@ -343,12 +465,10 @@ def _store_options(protocol: str) -> Info:
     from fsspec.config import conf
 
     if protocol in S3:
-        is_set = "AWS_MAX_ATTEMPTS" in os.environ or "config_kwargs" in conf.get(
-            "s3", {}
-        )
-        return (
-            {} if is_set else {"config_kwargs": {"retries": {"total_max_attempts": 1}}}
-        )
+        has_config = "config_kwargs" in conf.get("s3", {})
+        if has_config or "AWS_MAX_ATTEMPTS" in os.environ:
+            return {}
+        return {"config_kwargs": {"retries": {"total_max_attempts": 1}}}
     if protocol in WEB and "client_kwargs" not in conf.get(protocol, {}):
         from aiohttp import ClientTimeout
 
@@ -367,11 +487,6 @@ def is_safe_name(name: str) -> bool:
     return not {"", ".", ".."}.intersection(parts) and name.isprintable()
 
 
-def is_remote(path: PurePath) -> TypeGuard["RemotePath"]:
-    """Return whether a path is behind a URL."""
-    return isinstance(path, RemotePath)
-
-
 def know_files(folder: Path, names: Iterable[str]) -> Path:
     """Return a folder that knows some of its files if it is behind a URL; another one as it is.
 
@@ -385,15 +500,129 @@ def know_files(folder: Path, names: Iterable[str]) -> Path:
 def why_not_writable_remote(folder: RemotePath) -> str:
     """Return what prevents files in a folder; empty if nothing does. A small file is tried."""
     if folder.protocol in WEB:
-        return "a web server takes no files"
+        return READ_ONLY
     path = folder / TEST_FILE
     try:
         store, place = path.find_store()
         call_store(path, lambda: store.pipe_file(place, b"callshot\n"))
     except OSError as error:
         return str(error.strerror or error)
-    try:
+    with suppress(OSError):  # files may be written but not removed
         path.unlink()
-    except OSError:
-        return ""  # files may be written but not removed
     return ""
+
+
+# Files on the disk
+
+
+def home() -> Path:
+    """Return the folder of callshot's own files: $CALLSHOT_HOME, else in the user's cache."""
+    folder = os.environ.get("CALLSHOT_HOME")
+    if folder:
+        return Path(folder).expanduser().absolute()
+    from platformdirs import user_cache_dir
+
+    return Path(user_cache_dir("callshot", appauthor=False))
+
+
+def local_copy(path: Path, checksum: str | None = None) -> Path:
+    """Return a file of this machine as it is, and a copy of one behind a URL.
+
+    A copy is made once for each version of the file, and each time if the server names none. With
+    `checksum` (SHA-256, in hexadecimal) the version is not asked for, and a copy that differs is
+    made again.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read, or no copy can be written.
+    """
+    if not is_remote(path):
+        return path
+    remote = path
+    is_known = True
+    version = checksum
+    if version is None:
+        status = remote.stat()
+        is_known = status.st_mtime_ns != UNKNOWN_VERSION
+        version = f"{status.st_size} {status.st_mtime_ns}"
+    key = hashlib.sha256(f"{remote} {version}".encode()).hexdigest()[:16]
+    copy = home() / COPIES / key / remote.name
+    if not is_known or not _is_whole(copy, checksum):
+        _download(remote, copy)
+    with suppress(OSError):
+        os.utime(copy)  # used now
+    return copy
+
+
+def _is_whole(copy: Path, checksum: str | None) -> bool:
+    if not copy.is_file():
+        return False
+    if checksum is None:
+        return True
+    with copy.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest() == checksum
+
+
+def _download(remote: RemotePath, copy: Path) -> None:
+    """Copy a file of a store to the disk, whole or not at all."""
+    global _copies_made
+    if _copies_made % CHECK_EVERY == 0:
+        _remove_oldest(copy.parents[1])
+    _copies_made += 1
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    temporary = copy.with_name(f".{secrets.token_hex(8)}.part")
+    store, place = remote.find_store()
+    try:
+        call_store(remote, lambda: store.get_file(place, str(temporary)))
+        temporary.replace(copy)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _remove_oldest(folder: Path) -> None:
+    """Remove the copies that were not used for longest, as far as all exceed the limit."""
+    files = []
+    for path in folder.glob("*/*"):
+        with suppress(OSError):  # another process removes them too
+            status = path.stat()
+            files.append((status.st_mtime, status.st_size, path))
+    text = os.environ.get("CALLSHOT_COPIES_GB", "")
+    try:
+        limit = float(text or DEFAULT_GB) * 1e9
+    except ValueError:
+        raise OptionError(
+            f"the variable CALLSHOT_COPIES_GB: expected a number, got {text!r}"
+        ) from None
+    excess = sum(size for _, size, _ in files) - limit
+    hour_ago = time.time() - 3600  # younger ones may be in use
+    for used, size, path in sorted(files):
+        if excess <= 0 or used > hour_ago:
+            return
+        with suppress(OSError):
+            path.unlink()
+            path.parent.rmdir()
+        excess -= size
+
+
+def staging_folder() -> Path:
+    """Return the folder in which files are written before they are uploaded."""
+    folder = home() / UPLOADS
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def upload_file(source: Path, target: RemotePath) -> None:
+    """Write a whole file to a store; nobody sees a part of it."""
+    if target.protocol in WEB:
+        raise OSError(None, READ_ONLY, str(target))
+    store, place = target.find_store()
+    if target.protocol in OBJECT_STORES:
+        call_store(target, lambda: store.put_file(str(source), place))
+        return
+    hidden = target.with_name(f".{secrets.token_hex(8)}.part")
+    _, hidden_place = hidden.find_store()
+    parent, _, _ = place.rpartition("/")
+    call_store(target, lambda: store.makedirs(parent, exist_ok=True))
+    call_store(target, lambda: store.put_file(str(source), hidden_place))
+    call_store(target, lambda: store.mv(hidden_place, place))

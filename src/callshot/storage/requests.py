@@ -1,31 +1,42 @@
-"""One call to a store comes in; its answer goes out, after retries, or an OSError of one line.
+"""What a store is asked for: one call with retries, or ranges of the bytes of a file.
 
-What may pass is tried again, up to 5 times over about 6 seconds: no answer, a dropped connection,
-too many requests, errors of the server. What will not pass is not: no such file, no permission.
-Once 3 calls in a row have failed for good, the storage counts as gone: until a call succeeds, each
-is tried once, so that the rejects of many recordings do not take hours.
+Transient errors are retried, up to 5 times over about 6 seconds: no answer, a dropped connection,
+too many requests, errors of the server. Permanent ones are not: no such file, no permission. Once
+3 calls in a row have failed for good, the storage counts as gone: until a call succeeds, each is
+tried once, so that the rejects of many recordings do not take hours.
+
+libsndfile reads 8 kB at a time, and each request takes a round trip. The first range is small,
+because a header is often all that is needed. Each range is as long as what is expected to be read,
+and while reads follow each other at least twice as long as the one before. The latest ranges stay
+in memory: readers go back by a margin or a window. The starts of files stay in memory for other
+readers of the same version, since a recording is opened several times; so do the latest ranges of
+small files in a store whose versions are exact.
 """
 
 import errno
+import io
 import logging
+import math
 import random
 import re
+import threading
 import time
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from callshot.errors import CallshotError
 from callshot.jobs import Pool
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
+FileVersion = tuple[str, int, int]  # URL or path, size, version or time of change
 
 ATTEMPTS = 5
 FAILURES_OF_GONE = 3
 TOGETHER = 16  # requests, where nothing but the answer is waited for
 FIRST_WAIT_S = 0.5  # doubled each time
-LASTING = (
-    CallshotError,
+PERMANENT = (
     FileExistsError,
     FileNotFoundError,
     ImportError,
@@ -36,7 +47,7 @@ LASTING = (
     TypeError,
     ValueError,
 )
-PASSING_STATUS = (408, 425, 429)  # of HTTP, beside 500 and above
+TRANSIENT_STATUS = (408, 425, 429)  # of HTTP, beside 500 and above
 NO_RANGES = "support range requests"
 URL_IN_TEXT = re.compile(
     r"([a-z][a-z0-9+.-]+://)([^\s'\"/?]*@)?([^\s'\"?]*)(\?[^\s'\")]*)?"
@@ -47,8 +58,18 @@ NAMED_SECRET = re.compile(
     re.IGNORECASE,
 )
 
+FIRST_BYTES = 2**14
+MAX_BYTES = 2**22
+RANGES_KEPT = 3  # of a file
+MAX_MEMORY = 2**26  # bytes of ranges that are kept for other readers
+SMALL_BYTES = 2**23  # of a file whose ranges are kept
+
+UNKNOWN_VERSION = 0  # of a file, where a server names none
 
 _failures = 0  # calls in a row that failed after all attempts
+
+
+# Calls
 
 
 def call_store(name: object, call: Callable[[], Answer]) -> Answer:
@@ -67,61 +88,64 @@ def call_store(name: object, call: Callable[[], Answer]) -> Answer:
         except CallshotError:
             raise
         except Exception as error:  # every store has its own exceptions
-            if not may_pass(error):
-                raise make_error(name, error) from None
-            if attempt == attempts:
+            explained, is_transient = _explain(name, error)
+            if is_transient and attempt == attempts:
                 _failures += 1
-                raise make_error(name, error) from None
+            if not is_transient or attempt == attempts:
+                raise explained from None
         else:
             _failures = 0
             return answer
-        _wait(attempt)
+        # Not all clients wait for the same time.
+        time.sleep(FIRST_WAIT_S * 2 ** (attempt - 1) * random.uniform(0.5, 1.0))
     raise AssertionError
 
 
-def _wait(attempt: int) -> None:
-    """Wait twice as long after each attempt, and not all clients for the same time."""
-    wait_s = FIRST_WAIT_S * 2 ** (attempt - 1)
-    time.sleep(wait_s * random.uniform(0.5, 1.0))
-
-
-def may_pass(error: Exception) -> bool:
-    """Return whether the same call may succeed a little later."""
+def _explain(name: object, error: Exception) -> tuple[OSError, bool]:
+    """Return an error of the system with one line, and whether the call may succeed later."""
     status = _find_status(error)
-    if status is not None:
-        return status >= 500 or status in PASSING_STATUS
-    if _is_expired(error) or _lacks_credentials(error):
-        return False
-    if type(error.__cause__).__module__.startswith("aiohttp"):
-        return True  # fsspec calls a web server that does not answer "not found"
-    return not isinstance(error, LASTING)
-
-
-def make_error(name: object, error: Exception) -> OSError:
-    """Return an error of the system with a reason of one line."""
-    status = _find_status(error)
-    if _lacks_credentials(error):
+    kind = type(error).__name__
+    if "credential" in kind.lower():
         reason = "no credentials; set them in the environment or a configuration file"
-        return PermissionError(errno.EACCES, reason, str(name))
+        return PermissionError(errno.EACCES, reason, str(name)), False
     if isinstance(error, PermissionError) or status in (401, 403):
         reason = "no permission; check the credentials, the rights of this account and the clock"
-        return PermissionError(errno.EACCES, reason, str(name))
-    if _is_expired(error) or status == 412:
-        return OSError(errno.ESTALE, "the file changed while it was read", str(name))
-    if may_pass(error):
-        return OSError(errno.EIO, f"the storage failed: {_one_line(error)}", str(name))
-    if isinstance(error, FileNotFoundError) or status == 404:
+        return PermissionError(errno.EACCES, reason, str(name)), False
+    if kind == "FileExpired" or status == 412:
+        reason = "the file changed while it was read"
+        return OSError(errno.ESTALE, reason, str(name)), False
+    # fsspec calls a web server that does not answer "not found".
+    is_silent = type(error.__cause__).__module__.startswith("aiohttp")
+    is_transient = is_silent or not isinstance(error, PERMANENT)
+    if status is not None:
+        is_transient = status >= 500 or status in TRANSIENT_STATUS
+    is_missing = isinstance(error, FileNotFoundError) or status == 404
+    if is_missing and not is_transient:
         reason = "no such file, folder or bucket"
-        return FileNotFoundError(errno.ENOENT, reason, str(name))
-    if NO_RANGES in str(error):
+        return FileNotFoundError(errno.ENOENT, reason, str(name)), False
+    if NO_RANGES in str(error) and not is_transient:
         reason = "the server sends whole files only; download it first"
-        return OSError(errno.ENOTSUP, reason, str(name))
-    return OSError(errno.EIO, f"the storage failed: {_one_line(error)}", str(name))
+        return OSError(errno.ENOTSUP, reason, str(name)), False
+    text = " ".join(hide_secrets(str(error)).split())[:200] or kind
+    return OSError(errno.EIO, f"the storage failed: {text}", str(name)), is_transient
 
 
-def _is_expired(error: Exception) -> bool:
-    """Return whether a file is another one than it was when it was opened."""
-    return type(error).__name__ == "FileExpired"
+def _find_status(error: BaseException) -> int | None:
+    """Return the status of HTTP in the exceptions of aiohttp, Google, Azure and botocore."""
+    response = getattr(error, "response", None)
+    if isinstance(response, dict):
+        return _as_status(response.get("ResponseMetadata", {}).get("HTTPStatusCode"))
+    if type(error).__module__.startswith("aiohttp.http"):
+        return None  # an answer that ends early, which aiohttp numbers 400
+    for name in ("status", "status_code", "code"):
+        status = _as_status(getattr(error, name, None))
+        if status is not None:
+            return status
+    return None if error.__cause__ is None else _find_status(error.__cause__)
+
+
+def _as_status(value: object) -> int | None:
+    return value if isinstance(value, int) and 400 <= value < 600 else None
 
 
 def map_requests(
@@ -133,6 +157,9 @@ def map_requests(
         return
     with Pool(TOGETHER) as pool:
         yield from pool.map(function, items)
+
+
+# Secrets
 
 
 def hide_secrets(text: str) -> str:
@@ -152,30 +179,175 @@ def hide_in_log(record: logging.LogRecord) -> bool:
     return True
 
 
-def _lacks_credentials(error: Exception) -> bool:
-    return "credential" in type(error).__name__.lower()
+# Ranges
 
 
-def _find_status(error: Exception) -> int | None:
-    """Return the status of HTTP in the exceptions of aiohttp, Google, Azure and botocore."""
-    response = getattr(error, "response", None)
-    if isinstance(response, dict):
-        facts = response.get("ResponseMetadata", {})
-        return _as_status(facts.get("HTTPStatusCode"))
-    if type(error).__module__.startswith("aiohttp.http"):
-        return None  # an answer that ends early, which aiohttp numbers 400
-    for name in ("status", "status_code", "code"):
-        status = _as_status(getattr(error, name, None))
-        if status is not None:
-            return status
-    cause = error.__cause__
-    return _find_status(cause) if isinstance(cause, Exception) else None
+class RangeMemory:
+    """The ranges of the latest files, up to a number of bytes, for all threads."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._size = 0
+        self._ranges: OrderedDict[FileVersion, list[tuple[int, bytes]]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(self, file: FileVersion, position: int) -> bytes | None:
+        """Return what is known of a file from a position on, None if nothing is."""
+        with self._lock:
+            for start, content in self._ranges.get(file, []):
+                if start <= position < start + len(content):
+                    self._ranges.move_to_end(file)
+                    return content[position - start :]
+        return None
+
+    def keep(self, file: FileVersion, position: int, content: bytes) -> None:
+        """Keep a range; forget the files that were not read for longest."""
+        end = position + len(content)
+        with self._lock:
+            ranges = self._ranges.setdefault(file, [])
+            self._ranges.move_to_end(file)
+            for start, kept in ranges:
+                if start <= position and end <= start + len(kept):
+                    return  # another thread was faster
+            ranges.append((position, content))
+            self._size += len(content)
+            while self._size > self._most:
+                _, ranges = self._ranges.popitem(last=False)
+                self._size -= sum(len(content) for _, content in ranges)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._ranges.clear()
+            self._size = 0
 
 
-def _as_status(value: object) -> int | None:
-    return value if isinstance(value, int) and 400 <= value < 600 else None
+_memory = RangeMemory(MAX_MEMORY)
+forget_ranges = _memory.clear
 
 
-def _one_line(error: Exception) -> str:
-    text = " ".join(hide_secrets(str(error)).split())
-    return text[:200] or type(error).__name__
+class RangeReader(io.RawIOBase):
+    """A file to read from, for one thread at a time; `name` is its URL without secrets.
+
+    With `keep_errors`, a failed read returns no bytes and `error` is what happened: libsndfile
+    calls back from C, where nothing can be raised.
+    """
+
+    def __init__(self, path: Any, *, keep_errors: bool = False) -> None:
+        super().__init__()
+        self.name = str(path)
+        self.error: BaseException | None = None
+        self._path = path.with_info()
+        self._keeps_errors = keep_errors
+        self._position = 0
+        self._step = FIRST_BYTES
+        self._expected = 0  # bytes that will be read in order
+        self._ranges: deque[tuple[int, bytes]] = deque(maxlen=RANGES_KEPT)
+        self._stream: Any = None
+        status = self._path.stat()
+        self.size: int = status.st_size
+        self.version = (self.name, status.st_size, status.st_mtime_ns)
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def tell(self) -> int:
+        """Return the position of the next byte."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a byte, from the start, the position or the end."""
+        bases = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size}
+        position = bases[whence] + offset
+        if position < 0:
+            raise OSError(errno.EINVAL, "a negative position", self.name)
+        self._position = position
+        return position
+
+    def close(self) -> None:
+        """Forget what was read."""
+        self._ranges.clear()
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+        super().close()
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer, as far as the file goes."""
+        target = memoryview(buffer).cast("B")
+        count = 0
+        try:
+            while count < len(target) and self._position < self.size:
+                part = self._find_bytes(len(target) - count)
+                target[count : count + len(part)] = part
+                count += len(part)
+                self._position += len(part)
+        except BaseException as error:
+            if not self._keeps_errors:
+                raise
+            self.error = error
+            return 0
+        return count
+
+    def expect(self, share: float) -> None:
+        """Note that a share of the file, about, will be read in order."""
+        self._expected = math.ceil(share * self.size)
+
+    def load_start(self) -> None:
+        """Prefetch the start of the file."""
+        if self.size > 0:
+            self._find_bytes(1)
+
+    def _find_bytes(self, count: int) -> bytes:
+        """Return at least one byte at the position, from memory or from the store."""
+        for start, content in reversed(self._ranges):
+            offset = self._position - start
+            if 0 <= offset < len(content):
+                return content[offset : offset + count]
+        known = _memory.find(self.version, self._position)
+        content = self._load_range() if known is None else known
+        self._ranges.append((self._position, content))
+        return content[:count]
+
+    def _load_range(self) -> bytes:
+        """Return the range that begins at the position, from the store."""
+        follows = False
+        if self._ranges:
+            start, content = self._ranges[-1]
+            follows = start + len(content) == self._position
+        least = 2 * self._step if follows else FIRST_BYTES
+        self._step = min(max(least, self._expected), MAX_BYTES)
+        end = min(self._position + self._step, self.size)
+        content = call_store(self.name, lambda: self._request(self._position, end))
+        if len(content) != end - self._position:
+            raise OSError(
+                errno.ESTALE, "the file became shorter while it was read", self.name
+            )
+        self._expected = max(0, self._expected - len(content))
+        self._keep(content)
+        return content
+
+    def _keep(self, content: bytes) -> None:
+        """Keep a range at the position for other readers of this version of the file."""
+        if self.version[2] == UNKNOWN_VERSION:
+            return
+        if self.size <= SMALL_BYTES and self._path.has_exact_version():
+            _memory.keep(self.version, self._position, content)
+        elif self._position == 0:
+            _memory.keep(self.version, 0, content[:FIRST_BYTES])
+
+    def _request(self, start: int, end: int) -> bytes:
+        """Ask for a range; after an error the next call asks with a new connection."""
+        try:
+            if self._stream is None:
+                self._stream = self._path.open_stream()
+            self._stream.seek(start)
+            return bytes(self._stream.read(end - start))
+        except BaseException:
+            self._stream = None
+            raise
