@@ -5,6 +5,7 @@ others without training, and baselines trained at every k.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import polars as pl
 
@@ -55,28 +56,31 @@ def main_spread(evaluation: Evaluation) -> str:
 
 def common_spread(results: CorpusResults) -> str:
     """Return the preferred spread of those that every classifier has."""
-    curves = all_curves(results).partition_by("classifier")
+    curves = join_classifiers(results).curve.partition_by("classifier")
     spreads = set.intersection(*(set(curve["spread"]) for curve in curves))
     return preferred_spread(spreads or {main_spread(results.evaluation)})
 
 
-def all_curves(results: CorpusResults) -> Frame:
-    """Return the curves of every classifier, those of the reference first."""
-    if results.other_classifiers is None:
-        return results.evaluation.curve
-    return pl.concat([results.evaluation.curve, results.other_classifiers.curve])
+def join_classifiers(results: CorpusResults) -> Evaluation:
+    """Return the evaluation with the curves, samples and classes of every classifier.
 
-
-def all_values(results: CorpusResults) -> Frame:
-    """Return the samples of every classifier, those of the reference first."""
-    if results.other_classifiers is None:
-        return results.evaluation.values
-    return pl.concat([results.evaluation.values, results.other_classifiers.values])
+    Those of the reference come first.
+    """
+    evaluation = results.evaluation
+    others = results.other_classifiers
+    if others is None:
+        return evaluation
+    return replace(
+        evaluation,
+        curve=pl.concat([evaluation.curve, others.curve]),
+        values=pl.concat([evaluation.values, others.values]),
+        per_class=pl.concat([evaluation.per_class, others.per_class]),
+    )
 
 
 def list_classifiers(results: CorpusResults) -> list[str]:
     """Return the classifiers of a corpus: the reference first, trained ones last."""
-    names = all_curves(results)["classifier"].unique(maintain_order=True)
+    names = join_classifiers(results).curve["classifier"].unique(maintain_order=True)
     return sorted(names, key=is_trained)
 
 

@@ -390,37 +390,19 @@ def show_segmentation(
     segmentation: Segmentation,
     console: Console,
     next_step: str = "",
+    inspection: Inspection | None = None,
 ) -> None:
-    """Print the sources, durations and labels of a corpus, and its rejects with reasons."""
-    _show_corpus(segmentation, console)
-    _show_end(segmentation, console, next_step)
+    """Print the sources, durations and labels of a corpus, and its rejects with reasons.
 
-
-def show_inspection(
-    inspection: Inspection, console: Console, next_step: str = ""
-) -> None:
-    """Print what a folder has, how its files pair, and what the protocol could do with it."""
-    segmentation = inspection.segmentation
-    _show_audio(segmentation, console)
-    _show_corpus(segmentation, console, inspection.classes)
-    print_lines(console, _describe_folds(inspection), style="bold")
-    _show_end(segmentation, console, next_step)
-
-
-def _show_corpus(
-    segmentation: Segmentation,
-    console: Console,
-    classes: Classes = (),
-) -> None:
+    With an inspection, print also which labels and folds the protocol could use.
+    """
     _show_sources(segmentation, console)
     _show_durations(segmentation, console)
-    _show_labels(segmentation, console, classes)
+    _show_labels(segmentation, console, inspection.classes if inspection else ())
     _show_rejects(segmentation.rejects, console)
     _show_skipped_files(segmentation.skipped_files, console)
-
-
-def _show_end(segmentation: Segmentation, console: Console, next_step: str) -> None:
-    """Print the notes, and what to do next."""
+    if inspection is not None:
+        print_lines(console, _describe_folds(inspection), style="bold")
     notes = segmentation.notes
     lines = [f"note: {note}" for note in notes[:MAX_NOTES]]
     print_lines(console, lines, style="yellow")
@@ -428,22 +410,23 @@ def _show_end(segmentation: Segmentation, console: Console, next_step: str) -> N
     print_lines(console, [next_step])
 
 
+def show_inspection(
+    inspection: Inspection, console: Console, next_step: str = ""
+) -> None:
+    """Print what a folder has, how its files pair, and what the protocol could do with it."""
+    formats: Counter[str] = Counter()
+    for recording in inspection.segmentation.recordings:
+        channels = count_text(recording.channels, "channel")
+        formats[f"{recording.kind} at {recording.rate_hz:g} Hz, {channels}"] += 1
+    counts = [f"{count} {name}" for name, count in formats.most_common()]
+    print_lines(console, [f"audio: {'; '.join(counts) or 'no readable files'}"])
+    show_segmentation(inspection.segmentation, console, next_step, inspection)
+
+
 def _show_rest(console: Console, count: int, noun: str, rest: str = "") -> None:
     if count > 0:
         text = f"and {count_text(count, f'more {noun}')}{rest}"
         print_lines(console, [text], style="dim")
-
-
-def _show_audio(segmentation: Segmentation, console: Console) -> None:
-    formats = Counter(map(_describe_format, segmentation.recordings))
-    counts = [f"{count} {name}" for name, count in formats.most_common()]
-    audio = "; ".join(counts) or "no readable files"
-    print_lines(console, [f"audio: {audio}"])
-
-
-def _describe_format(recording: Recording) -> str:
-    channels = count_text(recording.channels, "channel")
-    return f"{recording.kind} at {recording.rate_hz:g} Hz, {channels}"
 
 
 def _show_sources(segmentation: Segmentation, console: Console) -> None:
@@ -475,23 +458,19 @@ def _annotated_recordings(segmentation: Segmentation) -> list[Recording]:
 
 def _show_durations(segmentation: Segmentation, console: Console) -> None:
     """Print the durations of recordings, of those with annotations, of calls and of segments."""
+    recordings = segmentation.recordings
     annotated = _annotated_recordings(segmentation)
+    all_durations_s = {
+        "recordings": [recording.duration_s for recording in recordings],
+        "annotated recordings": [recording.duration_s for recording in annotated],
+        "annotated calls": segmentation.calls.durations_s.tolist(),
+        "segments": segmentation.segments.durations_s.tolist(),
+    }
     table = make_table("", "number", *DURATIONS)
-    _add_durations(table, "recordings", _measure(segmentation.recordings))
-    _add_durations(table, "annotated recordings", _measure(annotated))
-    calls_s = segmentation.calls.durations_s.tolist()
-    segments_s = segmentation.segments.durations_s.tolist()
-    _add_durations(table, "annotated calls", measure_durations(calls_s))
-    _add_durations(table, "segments", measure_durations(segments_s))
+    for name, durations_s in all_durations_s.items():
+        durations = measure_durations(durations_s)
+        table.add_row(name, str(durations.count), *_format_durations(durations))
     _print_table(table, console)
-
-
-def _add_durations(table: Table, name: str, durations: DurationStats) -> None:
-    table.add_row(name, str(durations.count), *_format_durations(durations))
-
-
-def _measure(recordings: Sequence[Recording]) -> DurationStats:
-    return measure_durations(recording.duration_s for recording in recordings)
 
 
 def _format_durations(durations: DurationStats) -> list[str]:

@@ -17,7 +17,7 @@ import polars as pl
 
 from callshot.corpus.segment_table import write_rejects
 from callshot.fewshot.protocol import Protocol
-from callshot.records import CorpusResults, Evaluation, Progress, no_progress
+from callshot.records import CorpusResults, Progress, no_progress
 from callshot.records.frames import CURVE_KEY, Shots
 from callshot.report.calls import (
     MAX_BYTES,
@@ -26,7 +26,7 @@ from callshot.report.calls import (
     find_calls,
     make_clips,
 )
-from callshot.report.classifiers import all_curves, all_values
+from callshot.report.classifiers import join_classifiers
 from callshot.report.figures import FIGURES, plan_figures
 from callshot.report.figures.figure_io import Drawing, FigurePage, start_drawing
 from callshot.report.methods import describe_methods, list_references
@@ -117,6 +117,13 @@ def write_report(
     figures = _finish_figures(drawings, progress)
     for paths in figures.values():
         names += [path.relative_to(folder).as_posix() for path in paths]
+    methods = {
+        results.corpus: [
+            *describe_methods(results, options.protocol),
+            *list_references(results),
+        ]
+        for results in every
+    }
     content = PageContent(
         every,
         summaries,
@@ -125,7 +132,7 @@ def write_report(
             for results in every
         },
         {corpus: _caption_pictures(paths) for corpus, paths in figures.items()},
-        _write_methods(every, options.protocol),
+        methods,
         provenance,
         options.commands,
         options.confusion,
@@ -183,18 +190,6 @@ def _find_calls(
     return every
 
 
-def _write_methods(
-    all_results: Sequence[CorpusResults], protocol: Protocol
-) -> dict[str, list[str]]:
-    return {
-        results.corpus: [
-            *describe_methods(results, protocol),
-            *list_references(results),
-        ]
-        for results in all_results
-    }
-
-
 def _caption_pictures(figures: Sequence[Path]) -> list[Picture]:
     """Return the PNG files with their captions."""
     pictures = []
@@ -216,7 +211,7 @@ def write_numbers(
     """
     folder = root / results.corpus
     folder.mkdir(parents=True, exist_ok=True)
-    whole = _join_classifiers(results)
+    whole = join_classifiers(results)
     write_evaluation(whole, folder, values=False)
     _write_values(whole.values, root, f"{results.corpus}/{VALUES_FILE}", earlier)
     write_rejects(results.rejects, folder / "rejects.csv")
@@ -242,17 +237,3 @@ def _write_values(
     is_ready = earlier is not None and earlier.copy(name, content_key(values), root)
     if not is_ready:
         write_values(values, list(CURVE_KEY), root / name)
-
-
-def _join_classifiers(results: CorpusResults) -> Evaluation:
-    evaluation = results.evaluation
-    if results.other_classifiers is None:
-        return evaluation
-    return replace(
-        evaluation,
-        curve=all_curves(results),
-        values=all_values(results),
-        per_class=pl.concat(
-            [evaluation.per_class, results.other_classifiers.per_class]
-        ),
-    )

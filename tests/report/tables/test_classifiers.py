@@ -3,7 +3,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from callshot.report.classifiers import all_values
+from callshot.report.classifiers import join_classifiers
 from callshot.report.tables.scores import classifier_table
 from corpus_results import (
     SMALL,
@@ -46,7 +46,7 @@ def test_every_encoder_has_a_block_with_the_reference_first_and_trained_classifi
 def test_the_cells_are_means_over_the_shared_draws_that_all_classifiers_have(trained):
     table = classifier_table(trained)
     names = {"CL2N": "cl2n", "logistic at k": "logistic"}
-    values = all_values(trained).filter(scoring="all", spread="shared")
+    values = join_classifiers(trained).values.filter(scoring="all", spread="shared")
     key = ["encoder", "classifier", "metric", "k"]
     samples = values.select(*key, "value").rows_by_key(key, unique=True)
     lengths = set()

@@ -12,10 +12,10 @@ from callshot.fewshot.differences import align_draws
 from callshot.records import METRIC_NAMES, CorpusResults, FloatArray, IntArray
 from callshot.records.frames import Frame, summarise_samples, unique_values
 from callshot.report.classifiers import (
-    all_curves,
     classifier_name,
     common_spread,
     is_trained,
+    join_classifiers,
     list_classifiers,
     paired_values,
 )
@@ -237,7 +237,8 @@ CLASSIFIERS = PageLayout(columns=3, rows=3, row_in=2.3, left_in=0.5, above_in=0.
 def plan_classifiers(results: CorpusResults, *_: Any) -> Pages:
     """Yield the mean of every classifier for each encoder, nine to a page, if there are several."""
     spread = common_spread(results)
-    curves = all_curves(results).filter(scoring="all", metric="map", spread=spread)
+    all_curves = join_classifiers(results).curve
+    curves = all_curves.filter(scoring="all", metric="map", spread=spread)
     rows = curves.sort("k", maintain_order=True)
     evaluated = rows["classifier"]
     classifiers = [name for name in list_classifiers(results) if name in evaluated]

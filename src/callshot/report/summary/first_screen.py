@@ -4,7 +4,8 @@ All is about mAP, by which encoders are chosen and compared, and about one k. A 
 promised only if an evaluated k up to k* reaches it on average, and if nearly all samples rise.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from math import floor, isfinite, nan
 
 import numpy as np
@@ -56,14 +57,6 @@ class Headline:
     next_k: int | None = None
 
 
-@dataclass(frozen=True)
-class Rise:
-    """A level above the mean at k, and the number of examples that reaches it."""
-
-    k: int
-    level: float
-
-
 def write_headline(context: Context) -> Headline:
     """Return the first sentence, those below it, and what they are about."""
     points = context.curve()
@@ -76,41 +69,27 @@ def write_headline(context: Context) -> Headline:
     for sentence in describe_no_success(context):
         first = sentence.partition(". ")[0]
         return Headline(f"{first}.", details, METRIC, context.k)
-    start = _describe_few(context, point)
-    rise = find_rise(context, point)
-    if rise is not None:
-        return _promise(start, details, rise, Headline("", [], METRIC, context.k))
-    facts = [*_describe_rarest(context, points), *_describe_share(context, points)]
-    sentence = f"{start}{_describe_last(context, points)}."
-    return Headline(sentence, [*facts, *details], METRIC, context.k)
-
-
-def _promise(start: str, details: list[str], rise: Rise, about: Headline) -> Headline:
-    """Return the headline that says how many more examples reach a level."""
-    level = format_value(rise.level)
-    more = rise.k - about.k
-    sentence = f"{start}; label {more} more of each to reach {level}."
-    return replace(about, sentence=sentence, details=details, next_k=rise.k)
-
-
-def _describe_few(context: Context, point: Point) -> str:
     value = format_value(point["mean"])
-    return f"With {context.examples(context.k)}, {context.best} reaches mAP {value}"
+    start = f"With {context.examples(context.k)}, {context.best} reaches mAP {value}"
+    for k, level in find_rise(context, point):
+        more = k - context.k
+        sentence = f"{start}; label {more} more of each to reach {format_value(level)}."
+        return Headline(sentence, details, METRIC, context.k, k)
+    last, shares = _describe_last(context, points)
+    facts = [*_describe_rarest(context, points), *shares, *details]
+    return Headline(f"{start}{last}.", facts, METRIC, context.k)
 
 
-def find_rise(context: Context, point: Point) -> Rise | None:
-    """Return the next level that more examples clearly lead to, or the target; None if none."""
+def find_rise(context: Context, point: Point) -> Iterator[tuple[int, float]]:
+    """Yield the k and the next level that more examples clearly lead to, or the target."""
     values = context.evaluation.values.filter(spread="total", metric=METRIC)
     if values.is_empty() or context.samples < MIN_SAMPLES:
-        return None
+        return
     for level in _next_levels(point["mean"], context.target):
         answers = labels_for_target(context.evaluation, level, METRIC)
         k = answers.filter(encoder=context.best)["k_mean"][0]
-        if k is None or k <= context.k:
-            continue
-        if share_rising(context, k) >= REACHES:
-            return Rise(k, level)
-    return None
+        if k is not None and k > context.k and share_rising(context, k) >= REACHES:
+            yield k, level
 
 
 def _next_levels(mean: float, target: float | None) -> list[float]:
@@ -144,31 +123,26 @@ def share_rising(context: Context, k: int) -> float:
     return float(np.mean(more > few))
 
 
-def _describe_last(context: Context, points: Frame) -> str:
-    """Return what the most examples do that every call type has, if they are more."""
+def _describe_last(context: Context, points: Frame) -> tuple[str, list[str]]:
+    """Return what the most examples do that every call type has, if they are more.
+
+    Then how often they are better than a few.
+    """
     complete = points.filter("complete")
     if complete.is_empty() or complete["k"][-1] <= context.k:
-        return ""
+        return "", []
     few = points.filter(k=context.k)["mean"][0]
     last = complete.row(-1, named=True)
     k = last["k"]
+    text = f"; with {k}, the most tested, it is {format_value(last['mean'])}"
     if last["mean"] - few < MIN_RISE:
-        return f"; up to {k} bring no clear gain"
-    value = format_value(last["mean"])
-    return f"; with {k}, the most tested, it is {value}"
-
-
-def _describe_share(context: Context, points: Frame) -> list[str]:
-    """Return in how many samples the most examples are better than a few."""
-    complete = points.filter("complete")
-    if complete.is_empty() or complete["k"][-1] <= context.k:
-        return []
-    k = complete["k"][-1]
+        text = f"; up to {k} bring no clear gain"
     share = share_rising(context, k)
     if not isfinite(share):
-        return []
+        return text, []
     samples = SAMPLES[context.spread]
-    return [f"{k} are better than {context.k} in {format_share(share)} % of {samples}."]
+    better = f"{k} are better than {context.k} in {format_share(share)} % of {samples}."
+    return text, [better]
 
 
 def _describe_rarest(context: Context, points: Frame) -> list[str]:

@@ -20,10 +20,10 @@ from callshot.records import (
 )
 from callshot.records.frames import Frame, Shots, unique_values
 from callshot.report.classifiers import (
-    all_values,
     classifier_name,
     common_spread,
     describe_classifier,
+    join_classifiers,
     list_classifiers,
 )
 from callshot.report.tables.table import (
@@ -404,7 +404,8 @@ def classifier_table(
     if results.other_classifiers is None or results.other_classifiers.values.is_empty():
         return None
     spread = common_spread(results)
-    values = all_values(results).filter(IS_SHOWN, scoring="all", spread=spread)
+    all_values = join_classifiers(results).values
+    values = all_values.filter(IS_SHOWN, scoring="all", spread=spread)
     evaluated = values["classifier"]
     names = [name for name in list_classifiers(results) if name in evaluated]
     encoders = unique_values(values, "encoder")
