@@ -101,3 +101,17 @@ def paired_values(results: CorpusResults) -> Iterator[tuple[Frame, Frame]]:
         if spreads:
             spread = preferred_spread(spreads)
             yield values.filter(spread=spread), same_encoder.filter(spread=spread)
+
+
+def turn_differences(rows: Frame) -> Frame:
+    """Return the other less the one, from rows of the DIFFERENCES schema."""
+    return rows.with_columns(
+        one="other",
+        other="one",
+        mean=-pl.col("mean"),
+        p01=-pl.col("p99"),
+        p99=-pl.col("p01"),
+        low=-pl.col("high"),
+        high=-pl.col("low"),
+        wins=1.0 - pl.col("wins"),
+    )

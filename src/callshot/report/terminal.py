@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
+import polars as pl
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from callshot.corpus.segment_table import measure_durations
 from callshot.corpus.segments import describe_minimum, group_rejects
 from callshot.errors import count_text, printable
 from callshot.records import (
@@ -29,6 +29,7 @@ from callshot.records import (
 )
 from callshot.records.frames import Frame, Shots, unique_values
 from callshot.records.terms import preferred_spread
+from callshot.report.classifiers import turn_differences
 from callshot.report.methods import describe_licences
 from callshot.report.progress import format_time
 from callshot.spans import Spans
@@ -48,26 +49,14 @@ def describe_better(evaluation: Evaluation) -> Iterator[str]:
     shots = differences["k"].unique().sort().to_list()
     most = min(FEW_SHOTS, evaluation.complete_shots)
     k = max((shot for shot in shots if shot <= most), default=shots[0])
-    rows = differences.filter(k=k).to_dicts()
-    compared = {name for row in rows for name in (row["one"], row["other"])}
+    rows = differences.filter(k=k).with_row_index()
+    compared = {*rows["one"], *rows["other"]}
     points = evaluation.curve.filter(scoring="all", metric="map", spread=spread, k=k)
     means = dict(points.select("encoder", "mean").iter_rows())
     best = max(compared, key=lambda name: (means[name], name))
-    for row in rows:
-        if best in (row["one"], row["other"]):
-            yield _describe(row if row["one"] == best else _turn(row), k)
-
-
-def _turn(row: Row) -> Row:
-    """Return the other encoder less the one."""
-    return row | {
-        "one": row["other"],
-        "other": row["one"],
-        "mean": -row["mean"],
-        "low": None if row["high"] is None else -row["high"],
-        "high": None if row["low"] is None else -row["low"],
-        "wins": 1.0 - row["wins"],
-    }
+    both = pl.concat([rows, turn_differences(rows)])
+    for row in both.filter(one=best).sort("index").iter_rows(named=True):
+        yield _describe(row, k)
 
 
 def _describe(row: Row, k: int) -> str:
@@ -458,6 +447,8 @@ def _annotated_recordings(segmentation: Segmentation) -> list[Recording]:
 
 def _show_durations(segmentation: Segmentation, console: Console) -> None:
     """Print the durations of recordings, of those with annotations, of calls and of segments."""
+    from callshot.corpus.segment_table import measure_durations  # imports numba
+
     recordings = segmentation.recordings
     annotated = _annotated_recordings(segmentation)
     all_durations_s = {
@@ -543,6 +534,8 @@ def _choose_columns(console: Console, classes: Classes) -> list[str]:
 
 def _segment_cells(segments: Spans, most: int) -> dict[str, str]:
     """Return the cells, by column, that describe the segments of a label."""
+    from callshot.corpus.segment_table import measure_durations  # imports numba
+
     bar_length = round(BAR_LENGTH * len(segments) / max(most, 1))
     recordings = set(segments["recording"])
     durations = _format_durations(measure_durations(segments.durations_s.tolist()))

@@ -16,7 +16,7 @@ from callshot.fewshot.differences import MIN_SAMPLES, ROUNDING, first_lasting
 from callshot.fewshot.permutation import LARGEST_P
 from callshot.records import CorpusResults, Evaluation
 from callshot.records.frames import Frame
-from callshot.report.classifiers import main_spread
+from callshot.report.classifiers import main_spread, turn_differences
 
 Sentences = Iterator[str]
 Point = dict[str, Any]  # a row of a curve or of differences
@@ -122,14 +122,7 @@ class Context:
         )
         pair = rows.filter(one=one, other=other)
         if pair.is_empty():
-            pair = rows.filter(one=other, other=one).with_columns(
-                mean=-pl.col("mean"),
-                p01=-pl.col("p99"),
-                p99=-pl.col("p01"),
-                low=-pl.col("high"),
-                high=-pl.col("low"),
-                wins=1.0 - pl.col("wins"),
-            )
+            pair = turn_differences(rows.filter(one=other, other=one))
         return pair.sort("k")
 
     def difference_at(self, k: int, one: str, other: str) -> list[Point]:
