@@ -282,19 +282,16 @@ def _describe_curves(evaluation: Evaluation, width: int) -> Iterator[Line]:
     per_row = max((width - 6) // (2 + block_width), 1)
     for start in range(0, len(blocks), per_row):
         yield EMPTY_LINE
-        yield from _join_blocks(heads, blocks[start : start + per_row])
+        beside = blocks[start : start + per_row]
+        for (text, style), *cells in zip(heads, *beside, strict=True):
+            yield "  ".join([text, *cells]).rstrip(), style
     yield EMPTY_LINE
     if star is not None:
-        yield _describe_star(star, complete_shots), "dim"
+        place = "" if star == complete_shots else "the first row beyond "
+        note = f"⋆ {place}k* = {complete_shots}; beyond k*, support is partial"
+        yield note, "dim"
     for spread in evaluation.spreads:
         yield f"{spread}: mean [1st–99th percentile], {SPREAD_NOTES[spread]}", "dim"
-
-
-def _join_blocks(heads: Sequence[Line], blocks: Sequence[Block]) -> Iterator[Line]:
-    """Yield the lines of blocks side by side, each after its head and in the style of that."""
-    for (text, style), *cells in zip(heads, *blocks, strict=True):
-        line = "  ".join([text, *cells])
-        yield line.rstrip(), style
 
 
 def _make_heads(shots: Shots, star: int | None) -> list[Line]:
@@ -307,11 +304,6 @@ def _make_heads(shots: Shots, star: int | None) -> list[Line]:
             heads.append((f"{k}  ", ""))
     heads.append(("chance", "dim"))
     return [(text.rjust(6), style) for text, style in heads]
-
-
-def _describe_star(star: int, complete_shots: int) -> str:
-    place = "" if star == complete_shots else "the first row beyond "
-    return f"⋆ {place}k* = {complete_shots}; beyond k*, support is partial"
 
 
 def _make_blocks(curve: Frame, shots: Shots, width: int) -> Iterator[Block]:

@@ -263,10 +263,6 @@ def _show_encoders(content: PageContent) -> Markup:
     return render("panel", "curves") + _for_each(content, show)
 
 
-def _show_confusions(content: PageContent) -> Markup:
-    return render("panel", "confusion")
-
-
 def _show_calls(content: PageContent) -> Markup:
     if not content.calls:
         return Markup()
@@ -297,24 +293,6 @@ def _show_certainty(content: PageContent) -> Markup:
     return parts
 
 
-def _show_left_out(content: PageContent) -> Markup:
-    def show(results: CorpusResults, _: Summary, number: int) -> Markup:
-        return show_left_out(results, f"left-{number}")
-
-    return _for_each(content, show)
-
-
-def _show_methods(content: PageContent) -> Markup:
-    def show(results: CorpusResults, _: Summary, __: int) -> Markup:
-        return render("methods", content.methods.get(results.corpus, ()))
-
-    return _for_each(content, show)
-
-
-def _show_commands(content: PageContent) -> Markup:
-    return render("repeat", MORE_ENCODERS, content.commands)
-
-
 def _show_provenance(content: PageContent) -> Markup:
     texts: list[str] = []
     for results in content.all_results[:1]:
@@ -325,12 +303,17 @@ def _show_provenance(content: PageContent) -> Markup:
 # What is between the sentences of a section and its figures.
 SHOWN: dict[str, Callable[[PageContent], Markup]] = {
     "encoder": _show_encoders,
-    "confused": _show_confusions,
+    "confused": lambda _: render("panel", "confusion"),
     "listen": _show_calls,
     "labels": _show_needs,
     "certainty": _show_certainty,
-    "left-out": _show_left_out,
-    "methods": _show_methods,
-    "repeat": _show_commands,
+    "left-out": lambda content: _for_each(
+        content, lambda results, _, number: show_left_out(results, f"left-{number}")
+    ),
+    "methods": lambda content: _for_each(
+        content,
+        lambda results, *_: render("methods", content.methods.get(results.corpus, ())),
+    ),
+    "repeat": lambda content: render("repeat", MORE_ENCODERS, content.commands),
     "provenance": _show_provenance,
 }

@@ -110,17 +110,17 @@ def write_summary(
         answers[section] = [printable(text) for text in paragraphs]
     answers["provenance"] = list(describe_licences(licences or {}))
     headline = write_headline(context)
+    cards = []
+    for card in write_cards(context):
+        answer = printable(card.answer)
+        cards.append(replace(card, answer=answer, text=printable(card.text)))
     return Summary(
         replace(
             headline,
             sentence=printable(headline.sentence),
             details=[printable(text) for text in headline.details],
         ),
-        [_print_card(card) for card in write_cards(context)],
+        cards,
         answers,
         context.best,
     )
-
-
-def _print_card(card: Card) -> Card:
-    return replace(card, answer=printable(card.answer), text=printable(card.text))

@@ -7,7 +7,6 @@ import polars as pl
 from callshot.errors import count_text
 from callshot.fewshot.differences import (
     MIN_SAMPLES,
-    Comparison,
     baseline_name,
     compare_classifiers,
     first_lasting,
@@ -289,7 +288,8 @@ MIN_GAIN = 0.001  # of mAP, by which a step on the way must exceed both ends
 def describe_baselines(context: Context) -> Sentences:
     """Yield how many examples the best encoder needs to beat each baseline."""
     baselines = _select_baselines(context)
-    several = _kinds_with_several_names(baselines)
+    has_several = pl.col("name").n_unique().over("kind") > 1
+    several = baselines.filter(has_several)["kind"].to_list()
     for baseline in baselines.iter_rows(named=True):
         scoring = baseline["scoring"]
         kind = baseline["kind"]
@@ -314,11 +314,6 @@ def _compare_baseline(context: Context, baseline: Point) -> Frame:
         other_mean=pl.lit(baseline["value"]),
     )
     return differences.join(means, on="k", maintain_order="left")
-
-
-def _kinds_with_several_names(baselines: Frame) -> list[str]:
-    has_several = pl.col("name").n_unique().over("kind") > 1
-    return baselines.filter(has_several)["kind"].to_list()
 
 
 def _select_baselines(context: Context) -> Frame:
@@ -468,25 +463,21 @@ def compare_with_centroid(context: Context) -> Iterator[tuple[str, Frame]]:
     pairs = list(paired_values(context.results))
     last = context.evaluation.complete_shots
     for wants_trained in (True, False):
-        group = [pair for pair in pairs if _is_trained_pair(pair) == wants_trained]
+        group = []
+        for values, reference in pairs:
+            if is_trained(values["classifier"][0]) == wants_trained:
+                group.append((values, reference))
         comparisons = compare_classifiers(group)
         differences = summarise_comparisons(comparisons, last)
         for comparison, rows in zip(comparisons, differences, strict=True):
-            encoder, classifier = comparison.curve.select("encoder", "classifier").row(
-                0
-            )
-            if encoder == context.best:
-                yield classifier, _add_means(rows, comparison)
-
-
-def _is_trained_pair(pair: tuple[Frame, Frame]) -> bool:
-    return is_trained(pair[0]["classifier"][0])
-
-
-def _add_means(rows: Frame, comparison: Comparison) -> Frame:
-    samples = comparison.difference.shape[1]
-    mean = pl.Series(value_matrix(comparison.curve)[:, :samples].mean(axis=1))
-    return rows.with_columns(one_mean=mean, other_mean=mean - pl.col("mean"))
+            curve = comparison.curve
+            if curve["encoder"][0] != context.best:
+                continue
+            samples = comparison.difference.shape[1]
+            mean = pl.Series(value_matrix(curve)[:, :samples].mean(axis=1))
+            other_mean = mean - pl.col("mean")
+            with_means = rows.with_columns(one_mean=mean, other_mean=other_mean)
+            yield curve["classifier"][0], with_means
 
 
 IS_RIGHT = pl.col("true") == pl.col("predicted")

@@ -101,7 +101,10 @@ def class_table(results: CorpusResults, *_: Any) -> Table:
     """Return the exemplars of each class and its complete shots; below, the classes left out."""
     evaluation = results.evaluation
     categories = results.categories or {}
-    classes = sorted(evaluation.classes, key=_class_order)
+    classes = sorted(
+        evaluation.classes,
+        key=lambda count: (not count.eligible, -count.exemplars, count.label),
+    )
     excluded = len(evaluation.excluded_classes)
     columns = [Column("Call type"), Column("Exemplars"), Column(COMPLETE)]
     if excluded:
@@ -188,10 +191,6 @@ def _describe_evaluated(results: CorpusResults, unit: str, unit_s: float) -> Fac
         **_describe_lengths(evaluated, ", evaluated"),
         "Complete shot count": evaluation.complete_shots,
     }
-
-
-def _class_order(count: ClassCount) -> tuple[bool, int, str]:
-    return not count.eligible, -count.exemplars, count.label
 
 
 def _class_row(count: ClassCount, categories: Mapping[str, str]) -> Row:

@@ -100,18 +100,15 @@ def _column_kind(cells: Sequence[Cell]) -> str:
 
 def column_groups(columns: Sequence[Column]) -> Iterator[tuple[str, list[int]]]:
     """Yield each shared heading with the indices of its columns; "" for a column without one."""
-    for heading, group in groupby(enumerate(columns), key=_group_of):
+    for heading, group in groupby(
+        enumerate(columns), key=lambda numbered: numbered[1].group
+    ):
         indices = [index for index, _ in group]
         if heading:
             yield heading, indices
         else:
             for index in indices:
                 yield "", [index]
-
-
-def _group_of(numbered: tuple[int, Column]) -> str:
-    _, column = numbered
-    return column.group
 
 
 def to_csv(table: Table) -> str:
