@@ -15,27 +15,30 @@ import pytest
 import soundfile
 
 from callshot import score_detections, segment, synthesise_soundscape
-from callshot.corpus.synthetic.site_background import draw_site, make_background
-from callshot.corpus.synthetic.site_conditions import (
+from callshot.corpus.synthetic.plan import (
+    ACTIVITY,
+    GAP_S,
+    RecordingPlan,
+    SiteOptions,
+    plan_examples,
+    plan_recordings,
+)
+from callshot.corpus.synthetic.site import generate_recording
+from callshot.corpus.synthetic.soundscape import (
     BLOCK_S,
     FADE_S,
     Conditions,
     Engine,
     count_blocks,
     draw_conditions,
+    draw_site,
+    make_background,
 )
-from callshot.corpus.synthetic.site_plan import (
-    ACTIVITY,
-    GAP_S,
-    SiteOptions,
-    SiteRecording,
-    plan_examples,
-    plan_recordings,
-)
-from callshot.corpus.synthetic.site_recordings import generate_recording
 from callshot.detection.index.clock import find_clock_time
 from callshot.errors import OptionError, OutputError
 from callshot.jobs import Pool
+from callshot.spans import Spans
+from rows_of_spans import list_rows
 from test_cli import run
 
 RATE_HZ = 4000
@@ -105,7 +108,7 @@ def test_between_calls_there_is_background_only(folder: Path, tmp_path: Path) ->
     for plan in plan_recordings(SiteOptions(**SMALL)):
         name = f"{plan.name}.wav"
         is_call = np.zeros(round(plan.duration_s * RATE_HZ), bool)
-        for call in plan.calls:  # and its reverberation
+        for call in list_rows(plan.calls):  # and its reverberation
             first = round(call.start_s * RATE_HZ)
             is_call[first : round((call.end_s + 1.5) * RATE_HZ)] = True
         difference = read(folder, name) - read(tmp_path, name)
@@ -129,7 +132,7 @@ def test_another_seed_gives_other_recordings() -> None:
 def test_blocks_are_added_where_they_fade_into_each_other() -> None:
     site = draw_site(0, RATE_HZ)
     start = datetime(2026, 3, 2, 6)
-    plan = SiteRecording("recordings", 0, "SITE", start, 2.5 * BLOCK_S, ())
+    plan = RecordingPlan(0, "SITE", 2.5 * BLOCK_S, Spans.from_rows([]), start=start)
     with Pool(2) as pool:
         pieces = list(generate_recording(site, plan, pool))
     conditions = draw_conditions(0, plan)
@@ -146,7 +149,7 @@ def test_blocks_are_added_where_they_fade_into_each_other() -> None:
 def test_an_engine_passes_from_block_to_block_without_a_step() -> None:
     site = draw_site(0, RATE_HZ)
     start = datetime(2026, 3, 2, 6)
-    plan = SiteRecording("recordings", 0, "SITE", start, 2.0 * BLOCK_S, ())
+    plan = RecordingPlan(0, "SITE", 2.0 * BLOCK_S, Spans.from_rows([]), start=start)
     silent = np.zeros(3 * BLOCK_S, np.float32)
     engine = Engine(BLOCK_S + 3.0, 20.0, 40.0, 0.04, 0.1)
     quiet = Conditions({"rain": silent}, silent)
@@ -178,7 +181,7 @@ def test_calls_are_apart_and_inside_their_recordings() -> None:
     )
     for plan in plan_recordings(options):
         end_s = 0.0
-        for call in plan.calls:
+        for call in list_rows(plan.calls):
             assert call.start_s >= end_s + GAP_S - 0.002
             end_s = call.end_s
         assert end_s <= plan.duration_s
@@ -186,7 +189,7 @@ def test_calls_are_apart_and_inside_their_recordings() -> None:
 
 def test_calls_overlap_if_asked() -> None:
     options = SiteOptions(recordings=1, minutes=60, calls_per_hour=400, overlap=True)
-    calls = plan_recordings(options)[0].calls
+    calls = list_rows(plan_recordings(options)[0].calls)
     starts_s = [call.start_s for call in calls]
     assert starts_s == sorted(starts_s)
     assert any(one.end_s > other.start_s for one, other in pairwise(calls))
@@ -196,7 +199,9 @@ def test_calls_overlap_if_asked() -> None:
 def test_the_number_of_calls_follows_the_hour_of_the_day() -> None:
     options = SiteOptions(recordings=7, minutes=1440, calls_per_hour=30)
     plans = plan_recordings(options)
-    hours = Counter(int(call.start_s // 3600) for plan in plans for call in plan.calls)
+    hours = Counter(
+        int(call.start_s // 3600) for plan in plans for call in list_rows(plan.calls)
+    )
     assert sum(hours.values()) == 7 * 24 * 30
     for hour, activity in enumerate(ACTIVITY):
         expected = 7 * 24 * 30 * activity / sum(ACTIVITY)

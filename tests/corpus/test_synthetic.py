@@ -27,12 +27,13 @@ from callshot.corpus.synthetic.call_synthesis import (
     CHORUS,
     Caller,
     draw_caller,
+    stream,
     synthesise_call,
 )
 from callshot.corpus.synthetic.corpus import FOLDERS, NOTES
-from callshot.corpus.synthetic.plan import stream
 from callshot.corpus.synthetic.soundscape import draw_soundscape, mix_soundscape
 from callshot.errors import OptionError, OutputError
+from rows_of_spans import list_rows
 
 RATE_HZ = 8000
 RUMBLES = [name for name in CALL_TYPES if name.endswith("rumble")]
@@ -82,7 +83,7 @@ def length_s(call: Span) -> float:
 
 
 def spans(plan: RecordingPlan) -> list[Span]:
-    return [(call.start_s, call.end_s, call.label) for call in plan.calls]
+    return [(call.start_s, call.end_s, call.label) for call in list_rows(plan.calls)]
 
 
 def first_channel(folder: Path, plan: RecordingPlan) -> np.ndarray:
@@ -190,8 +191,8 @@ def test_every_plan_has_enough_recordings_calls_and_room(
     recordings = defaultdict(set)
     for plan in plans:
         assert 3 <= len(plan.calls) <= 12
-        assert list(plan.calls) == sorted(plan.calls, key=lambda call: call.start_s)
-        for call in plan.calls:
+        assert plan.calls["start_s"] == sorted(plan.calls["start_s"])
+        for call in list_rows(plan.calls):
             assert 0 < call.start_s < call.end_s < plan.duration_s
             if call.end_s - call.start_s >= 1:
                 recordings[call.label].add(plan.name)
@@ -210,14 +211,14 @@ def test_every_plan_has_enough_recordings_calls_and_room(
 
 def test_one_rare_type_is_alone_in_its_recording() -> None:
     alone = [
-        {call.label for call in plan.calls}
+        {call.label for call in list_rows(plan.calls)}
         for plan in plan_corpus()
-        if {c.label for c in plan.calls} <= set(RARE)
+        if {c.label for c in list_rows(plan.calls)} <= set(RARE)
     ]
     assert alone == [{"baroo rumble"}]
     assert (
         sum(
-            "baroo rumble" in {call.label for call in plan.calls}
+            "baroo rumble" in {call.label for call in list_rows(plan.calls)}
             for plan in plan_corpus()
         )
         == 1
@@ -229,10 +230,11 @@ def test_about_eight_in_a_hundred_calls_overlap_another_and_never_three_at_once(
 ):
     overlapping = total = 0
     for plan in plan_corpus(scale=4):
-        for call in plan.calls:
+        calls = list_rows(plan.calls)
+        for call in calls:
             others = [
                 c
-                for c in plan.calls
+                for c in calls
                 if c is not call and c.start_s < call.end_s and call.start_s < c.end_s
             ]
             assert len(others) <= 1
@@ -360,7 +362,7 @@ def test_calls_are_louder_than_the_rest_of_their_recording(
     for plan in corpus[2]:
         audio = first_channel(corpus[0], plan)
         busy = np.zeros(audio.size, bool)
-        for call in plan.calls:
+        for call in list_rows(plan.calls):
             busy[round(call.start_s * RATE_HZ) : round((call.end_s + 1) * RATE_HZ)] = (
                 True
             )
@@ -490,7 +492,7 @@ def test_call_types_are_learnable_but_not_trivial(
     groups = []
     for plan in corpus[2]:
         audio = first_channel(corpus[0], plan)
-        for call in plan.calls:
+        for call in list_rows(plan.calls):
             cut = audio[round(call.start_s * RATE_HZ) : round(call.end_s * RATE_HZ)]
             power = np.abs(np.fft.rfft(cut, 8 * RATE_HZ)) ** 2
             bands = np.add.reduceat(power, np.geomspace(80, 30000, 25).astype(int))

@@ -48,6 +48,18 @@ from callshot.spans import Row, Spans
 
 MARGIN = 256  # periods of the lower rate
 GRID = 4096  # samples among which we look for one that coincides with a frame
+SignalOrError = Signal | InputError
+LoadedAudio = Generator[tuple[int, SignalOrError], None, None]
+Batch = tuple[range, int]  # rows of spans, and about how many samples they have
+Pending = deque[tuple[Batch, Future[list[SignalOrError]]]]
+# fmt: off
+SUFFIXES = frozenset((
+    ".wav", ".wave", ".bwf", ".rf64", ".w64", ".flac", ".ogg", ".oga", ".opus", ".mp3",
+    ".mp2", ".aif", ".aiff", ".aifc", ".au", ".snd", ".caf", ".sph", ".nist", ".voc",
+))
+# fmt: on
+MAX_PENDING_SAMPLES = 2**24
+MAX_BATCH = 8  # spans; handing over single short ones costs about 5 %
 
 
 class Reader(FrameReader):
@@ -191,21 +203,6 @@ def _find_aligned_sample(sample: int, ratio: Fraction) -> int:
         return min(frames % step, -frames % step)
 
     return min(range(max(0, sample - GRID), sample + 1), key=distance)
-
-
-SignalOrError = Signal | InputError
-LoadedAudio = Generator[tuple[int, SignalOrError], None, None]
-Batch = tuple[range, int]  # rows of spans, and about how many samples they have
-Pending = deque[tuple[Batch, Future[list[SignalOrError]]]]
-
-# fmt: off
-SUFFIXES = frozenset((
-    ".wav", ".wave", ".bwf", ".rf64", ".w64", ".flac", ".ogg", ".oga", ".opus", ".mp3",
-    ".mp2", ".aif", ".aiff", ".aifc", ".au", ".snd", ".caf", ".sph", ".nist", ".voc",
-))
-# fmt: on
-MAX_PENDING_SAMPLES = 2**24
-MAX_BATCH = 8  # spans; handing over single short ones costs about 5 %
 
 
 def probe(

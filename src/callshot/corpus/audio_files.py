@@ -71,6 +71,29 @@ FRAME_COUNT = re.compile(rb"(?:Xing|Info)\0\0\0(.)(.{4})(.{4})|VBRI", re.DOTALL)
 FIRST_FRAME_BYTES = 256  # contain the header with the number of frames
 HAS_FRAMES = 1
 HAS_BYTES = 2
+Signal = NDArray[np.float32]
+# The number of the first frame, and frames as (frames, channels).
+Block = tuple[int, Signal]
+# libsndfile stores the reason of a failed open in one global place.
+OPEN_LOCK = threading.Lock()
+SEQUENTIAL_FORMATS = ("OGG", "MP3")
+WAV_FORMATS = ("WAV", "WAVEX")
+# Encodings of samples after which a seek finds the same samples as reading in order, FLAC's too;
+# in others, such as GSM 6.10, libsndfile cannot seek.
+SEEKABLE_ENCODINGS = re.compile(r"PCM_\w+|FLOAT|DOUBLE|ULAW|ALAW")
+CACHE_S = 30.0  # of a sequential file: calls overlap, and collars reach back
+HOLE_MESSAGE = "libogg reports a hole"
+BLOCK_FRAMES = 2**17
+SEQUENTIAL_BLOCK_FRAMES = 2**12  # small, because a failure is located by its block
+# libsndfile reports more frames than this if the header has no length, and in an EndlessFile.
+UNKNOWN_FRAMES = 2**44
+STREAMED_BYTES = 0x7FFF0000  # programs that write to a pipe announce this much or more
+ANNOUNCED_BYTES = re.compile(
+    r"^\s*(?:data|SSND|Data Size|riff|Riff size)\s*: (\d+) \(should be (\d+)\)",
+    re.MULTILINE,
+)
+# How many frames files have where the header does not say it; a file is opened many times.
+_counted_frames: dict[FileVersion, int] = {}
 
 
 class PatchedFile(io.RawIOBase):
@@ -219,33 +242,6 @@ def _read_tag_size(tag: bytes) -> int:
     for byte in tag[6:10]:
         size = size * 128 + (byte & 127)
     return size
-
-
-Signal = NDArray[np.float32]
-# The number of the first frame, and frames as (frames, channels).
-Block = tuple[int, Signal]
-
-# libsndfile stores the reason of a failed open in one global place.
-OPEN_LOCK = threading.Lock()
-SEQUENTIAL_FORMATS = ("OGG", "MP3")
-WAV_FORMATS = ("WAV", "WAVEX")
-# Encodings of samples after which a seek finds the same samples as reading in order, FLAC's too;
-# in others, such as GSM 6.10, libsndfile cannot seek.
-SEEKABLE_ENCODINGS = re.compile(r"PCM_\w+|FLOAT|DOUBLE|ULAW|ALAW")
-CACHE_S = 30.0  # of a sequential file: calls overlap, and collars reach back
-HOLE_MESSAGE = "libogg reports a hole"
-BLOCK_FRAMES = 2**17
-SEQUENTIAL_BLOCK_FRAMES = 2**12  # small, because a failure is located by its block
-# libsndfile reports more frames than this if the header has no length, and in an EndlessFile.
-UNKNOWN_FRAMES = 2**44
-STREAMED_BYTES = 0x7FFF0000  # programs that write to a pipe announce this much or more
-ANNOUNCED_BYTES = re.compile(
-    r"^\s*(?:data|SSND|Data Size|riff|Riff size)\s*: (\d+) \(should be (\d+)\)",
-    re.MULTILINE,
-)
-
-# How many frames files have where the header does not say it; a file is opened many times.
-_counted_frames: dict[FileVersion, int] = {}
 
 
 class DamagedAudio(InputError):

@@ -36,6 +36,20 @@ from callshot.errors import InputError, check_choice, check_range, count_text
 DURATIONS_S = (0.0, 1e6)
 PAPER_PEAK_DBFS = -3.0
 PAPER_MINIMUM_S = 1.0
+AERD_SUBCALLS = (
+    "comment rumble",
+    "oestrous rumble",
+    "female chorus",
+    "conflict roar",
+    "trumpet blast",
+    "grumbling rumble",
+    "pulsated play trumpet",
+)
+Renames = Path | str | Mapping[str, str]
+COLUMNS = {
+    "label": ("label", "old_label", "old"),
+    "new_label": ("new_label", "new", "name"),
+}
 
 
 @dataclass(frozen=True)
@@ -183,15 +197,6 @@ LDC = Corpus(
     joint="-",
 )
 
-AERD_SUBCALLS = (
-    "comment rumble",
-    "oestrous rumble",
-    "female chorus",
-    "conflict roar",
-    "trumpet blast",
-    "grumbling rumble",
-    "pulsated play trumpet",
-)
 
 ELEPHANT_VOICES = Corpus(
     name="elephant-voices",
@@ -214,14 +219,6 @@ ELEPHANT_VOICES = Corpus(
 )
 
 CORPORA = {corpus.name: corpus for corpus in (LDC, ELEPHANT_VOICES)}
-
-
-Renames = Path | str | Mapping[str, str]
-
-COLUMNS = {
-    "label": ("label", "old_label", "old"),
-    "new_label": ("new_label", "new", "name"),
-}
 
 
 def read_renames(path: Path) -> dict[str, str]:

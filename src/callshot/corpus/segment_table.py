@@ -66,6 +66,9 @@ SCHEMA: dict[str, Any] = {name: COLUMN_TYPES[name] for name in SEGMENT_COLUMNS}
 REJECT_SCHEMA = {"file": pl.String, "row": pl.Int64, "reason": pl.String}
 DUPLICATE_COLUMNS = ("group", "segment", "recording", "label")
 OPTIONAL = ("peak_dbfs", "source_rate_hz")
+ANNOTATIONS = "annotations"
+RECORDING = "recording"
+MAX_FOLDS = 10
 
 
 def write_segmentation(
@@ -198,10 +201,6 @@ def write_categories(categories: Mapping[str, str], path: Path) -> None:
     write_csv([("label", "category"), *categories.items()], path)
 
 
-ANNOTATIONS = "annotations"
-RECORDING = "recording"
-
-
 def describe_inputs(
     segmentation: Segmentation,
     progress: Progress = no_progress,
@@ -264,9 +263,6 @@ def verify_inputs(provenance: Mapping[str, Any], root: Path) -> Iterator[Finding
         else:
             reason = "has changed since the segments were cut; run again"
             yield Finding(path, "damaged", reason)
-
-
-MAX_FOLDS = 10
 
 
 def inspect_corpus(

@@ -75,6 +75,8 @@ SEGMENT_COLUMNS = (
     "peak_dbfs",
     "source_rate_hz",
 )
+COUNTED_NOTE = re.compile(r"([0-9,]+) (row|line|label)s?\b(.*)", re.DOTALL)
+ROUND_MINIMA_S = [step * 10.0**power for power in range(-3, 3) for step in (1, 2, 5)]
 
 
 def segment_corpus(
@@ -496,10 +498,6 @@ def _is_shortened(span: Row, samples: int, length_s: float) -> bool:
     end_s = min(span["end_s"] + span["collar_s"], length_s)
     expected: float = (end_s - start_s) * span["rate_hz"]
     return samples < expected - 2
-
-
-COUNTED_NOTE = re.compile(r"([0-9,]+) (row|line|label)s?\b(.*)", re.DOTALL)
-ROUND_MINIMA_S = [step * 10.0**power for power in range(-3, 3) for step in (1, 2, 5)]
 
 
 def suggest_minimum(lengths_s: Iterable[float], min_length_s: float) -> float | None:

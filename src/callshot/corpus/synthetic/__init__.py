@@ -1,17 +1,10 @@
 """A synthetic corpus to learn and test on: a seed and a scale → recordings with annotations.
 
-plan             which calls are in which recording, and when      seed, scale → plans
+plan             which calls are in which recording, and when      seed, scale, options → plans
 call_synthesis   the waveform of one call                          type, caller → samples
-soundscape       wind, birds, distance and microphone              calls → recording
+soundscape       distance, microphone, weather, birds, engines     calls → recording
 corpus           recordings and annotations, written to a folder   plans → files
-
-Long recordings of a site, to find calls in (`callshot synth --soundscape`):
-
-site_plan        recordings with clock times, and their calls      options → plans
-site_conditions  weather and engines by day and hour                plan → levels
-site_background  noise, birds and engines, in blocks               levels → noise
-site_recordings  calls at their signal-to-noise ratio              blocks → samples
-site             recordings, annotations and examples in a folder  options → files
+site             long recordings of a site, to find calls in (`callshot synth --soundscape`)
 
 Call types can be learnt from it, but not at a glance. With the mean of 40 MFCCs and five folds
 grouped by recording, seed 0 at scale 1 gives mAP (shared) 0.39, 0.51 and 0.55 at k = 1, 5 and 20;
@@ -25,7 +18,6 @@ from callshot.corpus.synthetic.corpus import CorpusSummary, make_corpus, make_re
 from callshot.corpus.synthetic.plan import (
     COUNTS,
     RARE,
-    PlannedCall,
     RecordingPlan,
     plan_corpus,
 )
@@ -34,7 +26,6 @@ __all__ = [
     "COUNTS",
     "RARE",
     "CorpusSummary",
-    "PlannedCall",
     "RecordingPlan",
     "make_corpus",
     "make_recording",

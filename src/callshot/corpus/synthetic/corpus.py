@@ -17,13 +17,12 @@ from callshot.corpus.synthetic.call_synthesis import (
     Samples,
     draw_band_hz,
     draw_caller,
+    stream,
     synthesise_call,
 )
 from callshot.corpus.synthetic.plan import (
-    PlannedCall,
     RecordingPlan,
     plan_corpus,
-    stream,
 )
 from callshot.corpus.synthetic.soundscape import draw_soundscape, mix_soundscape
 from callshot.errors import OptionError, OutputError, check_range
@@ -93,11 +92,13 @@ TIER_INTERVAL = """        intervals [{number}]:
 
 @dataclass(frozen=True, slots=True)
 class CorpusSummary:
-    """What a synthetic corpus holds."""
+    """What a synthetic corpus or site holds; a site also has examples, and clips of them."""
 
     recordings: int
     calls: int
     duration_s: float
+    example_recordings: int = 0
+    clips: int = 0
 
 
 def make_corpus(
@@ -197,13 +198,19 @@ def make_recording(plan: RecordingPlan, *, seed: int = 0, rate_hz: int = 16000) 
     soundscape = draw_soundscape(random)
     choirs = _draw_choirs(plan, random)
     calls = np.zeros(round(plan.duration_s * rate_hz), np.float32)
-    for number, call in enumerate(plan.calls):
+    for number, call in enumerate(plan.calls.rows()):
         call_random = stream(seed, "voice", plan.number, number)
-        samples = _make_call(call, choirs[call.label], rate_hz, call_random)
-        first = round(call.start_s * rate_hz)
+        label = call["label"]
+        deviation_db = LEVEL_SPREAD_DB * call_random.standard_normal()
+        gain_db = CALL_TYPES[label].level_db + deviation_db
+        length_s = call["end_s"] - call["start_s"]
+        choir = choirs[label]
+        dry = synthesise_call(label, choir, length_s, rate_hz, call_random)
+        samples = 10 ** (gain_db / 20) * dry
+        first = round(call["start_s"] * rate_hz)
         calls[first : first + samples.size] += samples
     mixture = mix_soundscape(calls, soundscape, rate_hz, random)
-    channel = np.round(mixture * 32767).astype(np.int16)
+    channel = to_pcm(mixture)
     channels = [channel, _make_second_channel(channel, rate_hz, random)]
     return np.stack(channels[: plan.channels], axis=1)
 
@@ -212,20 +219,16 @@ def _draw_choirs(plan: RecordingPlan, random: Random) -> dict[str, list[Caller]]
     """Draw the callers of a recording; return them by type of call, its usual caller first."""
     callers = [draw_caller(random) for _ in range(random.integers(1, 4))]
     choirs = {}
-    for label in sorted({call.label for call in plan.calls}):
+    for label in sorted(set(plan.calls["label"])):
         first = random.integers(len(callers))
         choirs[label] = callers[first:] + callers[:first]
     return choirs
 
 
-def _make_call(
-    call: PlannedCall, choir: list[Caller], rate_hz: int, random: Random
-) -> Samples:
-    deviation_db = LEVEL_SPREAD_DB * random.standard_normal()
-    gain_db = CALL_TYPES[call.label].level_db + deviation_db
-    duration_s = call.end_s - call.start_s
-    samples = synthesise_call(call.label, choir, duration_s, rate_hz, random)
-    return 10 ** (gain_db / 20) * samples
+def to_pcm(samples: Samples) -> Pcm:
+    """Return samples as 16 bit, clipped as a recorder clips them."""
+    scaled = np.round(samples * np.float32(32767))
+    return scaled.clip(-32768, 32767).astype(np.int16)
 
 
 def _make_second_channel(first: Pcm, rate_hz: int, random: Random) -> Pcm:
@@ -243,13 +246,14 @@ def make_raven_table(plan: RecordingPlan, seed: int, rate_hz: int) -> str:
     if plan.number % 2 == 1:
         views.insert(0, "Waveform 1")
     text = RAVEN_HEADER
-    for number, call in enumerate(plan.calls):
+    for number, call in enumerate(plan.calls.rows()):
         random = stream(seed, "band", plan.number, number)
-        low_hz, high_hz = draw_band_hz(call.label, random)
+        low_hz, high_hz = draw_band_hz(call["label"], random)
         high_hz = min(high_hz, rate_hz / 2)
-        span = f"{call.start_s:.9f}\t{call.end_s:.9f}\t{low_hz:.3f}\t{high_hz:.3f}"
+        times = f"{call['start_s']:.9f}\t{call['end_s']:.9f}"
         for view in views:
-            text += f"{number + 1}\t{view}\t1\t{span}\t{call.label}\n"
+            text += f"{number + 1}\t{view}\t1\t{times}\t{low_hz:.3f}\t{high_hz:.3f}"
+            text += f"\t{call['label']}\n"
     return text
 
 
@@ -258,13 +262,13 @@ def make_textgrid(plan: RecordingPlan, seed: int) -> str:
     first: list[Interval] = []
     second: list[Interval] = []
     free_s = 0.0  # on the first tier
-    for call in plan.calls:  # at most two overlap
-        interval = (call.start_s, call.end_s, call.label)
-        if call.start_s < free_s:
+    for call in plan.calls.rows():  # at most two overlap
+        interval = (call["start_s"], call["end_s"], call["label"])
+        if call["start_s"] < free_s:
             second.append(interval)
         else:
             first.append(interval)
-            free_s = call.end_s
+            free_s = call["end_s"]
     tiers = {"call": first, "call 2": second, "notes": _draw_notes(plan, seed)}
     if not second:
         del tiers["call 2"]

@@ -1,19 +1,32 @@
-"""The plan of a synthetic corpus: a seed and a scale → the calls of each recording and their times.
+"""Plans of synthetic recordings: which calls are in which recording, and when.
+
+`plan_corpus` plans the recordings of a corpus from a seed and a scale, `plan_recordings` and
+`plan_examples` those of a site, with clock times. Calls are spans; their times are whole
+milliseconds.
 
 Random numbers come from streams keyed by the seed, a purpose and numbers, never from one stream
 that is used in some order. So any recording can be made alone, with any number of threads.
+
+At a site, the number of calls changes with the hour of the day; at noon there are none. Calls lie
+within an hour of the clock and do not overlap, unless that is asked for.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from math import ceil
-from zlib import crc32
 
 import numpy as np
 
-from callshot.corpus.synthetic.call_synthesis import CALL_TYPES, Random
-from callshot.errors import OptionError
+from callshot.corpus.synthetic.call_synthesis import (
+    CALL_TYPES,
+    Random,
+    draw_band_hz,
+    stream,
+)
+from callshot.errors import OptionError, check_range
 from callshot.records import FloatArray
+from callshot.spans import Row, Spans
 
 LabelledCall = tuple[str, bool]  # its label, and whether it is shorter than 1 s
 Clump = list[LabelledCall]
@@ -44,36 +57,67 @@ MAX_CALLS_PER_RECORDING = 12
 CLUMP_SIZE = 2  # calls of one type that come together, in one recording
 SITES = ("amboseli", "gorongosa", "mara")
 MAX_SCALE = 100  # three days of audio
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedCall:
-    """A call in a recording, as it is annotated; times are whole milliseconds."""
-
-    start_s: float
-    end_s: float
-    label: str
+# The most different types come first.
+TYPES = (
+    "greeting rumble",
+    "trumpet blast",
+    "conflict roar",
+    "begging rumble",
+    "pulsated play trumpet",
+    "musth rumble",
+    "grumbling rumble",
+    "separated rumble",
+    "lets-go rumble",
+    "nasal trumpet",
+    "oestrous rumble",
+    "comment rumble",
+    "baroo rumble",
+    "cow-calf rumble",
+    "female chorus",
+)
+# Calls at each hour of the day, relative to the mean.
+ACTIVITY = (
+    *(0.8, 0.6, 0.4, 0.4, 1.0, 2.0, 2.6, 2.2, 1.4, 0.8, 0.3, 0.0),
+    *(0.0, 0.0, 0.2, 0.5, 1.0, 1.9, 2.5, 2.1, 1.5, 1.1, 0.9, 0.8),
+)
+GAP_S = 2.0  # between calls, and before the first and after the last of an hour
+MIN_PIECE_S = 30.0  # pieces of an hour; in shorter ones there are no calls
+EXAMPLES_PER_RECORDING = 4  # of each type
+EXAMPLE_S = 15.0  # of a recording, for each example in it
+LIMITS = {
+    "rate_hz": (4000, 192000, "Hz"),
+    "recordings": (1, 100_000, "recordings"),
+    "minutes": (1, 1440, "minutes"),
+    "every_minutes": (1, 10_000, "minutes"),
+    "calls_per_hour": (0, 3600, "calls"),
+    "types": (1, len(TYPES), "types"),
+    "examples": (0, 1000, "examples"),
+    "seed": (0, 2**63, ""),
+}
+SNRS_DB = (-40, 60)
 
 
 @dataclass(frozen=True, slots=True)
 class RecordingPlan:
-    """One recording: its name without suffix, and its calls in the order of their starts."""
+    """One recording: its name without suffix, and its calls in the order of their starts.
+
+    Calls have `start_s`, `end_s` and `label`, at a site also `number`, `snr_db`, `low_freq_hz` and
+    `high_freq_hz`. Of a site, `start` is when a recording began; `part` is "recordings" or
+    "examples", both with numbers from 0.
+    """
 
     number: int
     name: str
-    channels: int
     duration_s: float
-    calls: tuple[PlannedCall, ...]
+    calls: Spans
+    channels: int = 1
+    part: str = "recordings"
+    start: datetime = datetime(2026, 3, 2)  # a Monday
 
 
-def stream(seed: int, purpose: str, *numbers: int) -> Random:
-    """Return the random numbers of one purpose.
-
-    >>> stream(0, "voice", 3, 1).random() == stream(0, "voice", 3, 1).random()
-    True
-    """
-    key = np.random.SeedSequence(seed, spawn_key=(crc32(purpose.encode()), *numbers))
-    return np.random.Generator(np.random.Philox(key))
+def _make_calls(rows: Iterable[Row], name: str) -> Spans:
+    named = [{"recording": name, **row} for row in rows]
+    return Spans.from_rows(named, ("recording", "start_s", "end_s", "label"))
 
 
 def plan_corpus(seed: int = 0, scale: float = 1.0) -> list[RecordingPlan]:
@@ -83,7 +127,7 @@ def plan_corpus(seed: int = 0, scale: float = 1.0) -> list[RecordingPlan]:
     have it.
 
     >>> plans = plan_corpus(seed=1, scale=0.1)
-    >>> len(plans), sum(len(plan.calls) for plan in plans), plans[-1].calls[0].label
+    >>> len(plans), sum(len(plan.calls) for plan in plans), plans[-1].calls["label"][0]
     (13, 72, 'baroo rumble')
     """
     if not 0 < scale <= MAX_SCALE:
@@ -167,29 +211,230 @@ def _plan_recording(
     seed: int, number: int, labels: Clump, overlaps: set[tuple[int, int]]
 ) -> RecordingPlan:
     random = stream(seed, "times", number)
-    calls: list[PlannedCall] = []
+    calls: list[Row] = []
     free_s = random.uniform(1, 6)
+    last_s = 0.0
     for i, index in enumerate(random.permutation(len(labels))):
         label, is_short = labels[index]
         limits_s = SHORT_S if is_short else CALL_TYPES[label].duration_s
         length_s = random.uniform(*limits_s)
         start_s = free_s
         if (number, i) in overlaps:
-            start_s = _draw_start_within(calls[-1], random)
-        end_s = start_s + length_s
-        calls.append(PlannedCall(round(start_s, 3), round(end_s, 3), label))
-        last_s = max(call.end_s for call in calls)
+            previous = calls[-1]
+            share = random.uniform(0.4, 0.8)
+            previous_s = previous["end_s"] - previous["start_s"]
+            start_s = previous["start_s"] + share * previous_s
+        end_s = round(start_s + length_s, 3)
+        calls.append({"start_s": round(start_s, 3), "end_s": end_s, "label": label})
+        last_s = max(last_s, end_s)
         free_s = last_s + 1.5 + random.exponential(4.0)
     site = SITES[random.integers(len(SITES))]
+    name = f"{site}-{number + 1:03d}"
     return RecordingPlan(
         number=number,
-        name=f"{site}-{number + 1:03d}",
+        name=name,
         channels=1 + int(random.random() < 0.3),
         duration_s=round(free_s, 3),
-        calls=tuple(calls),
+        calls=_make_calls(calls, f"{name}.flac"),
     )
 
 
-def _draw_start_within(call: PlannedCall, random: Random) -> float:
-    share = random.uniform(0.4, 0.8)
-    return call.start_s + share * (call.end_s - call.start_s)
+@dataclass(frozen=True, slots=True)
+class SiteOptions:
+    """What a recorder at a site records; see `synthesise_soundscape`."""
+
+    recordings: int = 24
+    minutes: float = 60.0
+    every_minutes: float | None = None
+    start: datetime = datetime(2026, 3, 2)  # a Monday
+    calls_per_hour: float = 20.0
+    snr_db: tuple[float, ...] = (0.0, 6.0, 12.0)
+    types: int = 4
+    examples: int = 20
+    overlap: bool = False
+    rate_hz: int = 16000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, (low, high, unit) in LIMITS.items():
+            if getattr(self, name) is not None:
+                check_range(name, getattr(self, name), low, high, unit)
+        if not self.snr_db:
+            raise OptionError("snr_db: expected one or more values in dB, got none")
+        for snr_db in self.snr_db:
+            check_range("snr_db", snr_db, *SNRS_DB, "dB")
+        if self.every_minutes is not None and self.every_minutes < self.minutes:
+            raise OptionError(
+                f"every_minutes: recordings of {self.minutes:g} minutes cannot begin every "
+                f"{self.every_minutes:g}; give at least their length"
+            )
+
+    @property
+    def interval(self) -> timedelta:
+        """The time from the start of one recording to that of the next."""
+        every_minutes = self.every_minutes
+        if every_minutes is None:
+            every_minutes = max(60.0, self.minutes)
+        return timedelta(minutes=every_minutes)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The call types of the site."""
+        return TYPES[: self.types]
+
+
+@dataclass(frozen=True, slots=True)
+class _Hour:
+    """The piece of a recording within one hour of the clock."""
+
+    recording: int
+    start_s: float
+    end_s: float
+    activity: float
+
+    @property
+    def weight(self) -> float:
+        length_s = self.end_s - self.start_s
+        return 0.0 if length_s < MIN_PIECE_S else self.activity * length_s
+
+
+def plan_recordings(options: SiteOptions) -> list[RecordingPlan]:
+    """Plan the recordings, with as many calls in all as `calls_per_hour` says.
+
+    >>> plans = plan_recordings(SiteOptions(recordings=2, minutes=30, calls_per_hour=12))
+    >>> [plan.name for plan in plans], sum(len(plan.calls) for plan in plans)
+    (['SITE0_20260302_000000', 'SITE0_20260302_010000'], 12)
+    """
+    hours = list(_list_hours(options))
+    counts = _share_calls(options, [hour.weight for hour in hours])
+    calls: list[list[Row]] = [[] for _ in range(options.recordings)]
+    for number, (hour, count) in enumerate(zip(hours, counts, strict=True)):
+        random = stream(options.seed, "site calls", number)
+        labels = random.choice(options.labels, count).tolist()
+        first = len(calls[hour.recording])
+        calls[hour.recording] += _draw_calls(options, labels, hour, random, first=first)
+    plans = []
+    for number, rows in enumerate(calls):
+        start = options.start + number * options.interval
+        duration_s = 60 * options.minutes
+        plans.append(
+            _plan_at_site(options, "recordings", number, start, duration_s, rows)
+        )
+    return plans
+
+
+def _plan_at_site(
+    options: SiteOptions,
+    part: str,
+    number: int,
+    start: datetime,
+    duration_s: float,
+    rows: Iterable[Row],
+) -> RecordingPlan:
+    name = f"SITE{options.seed}_{start:%Y%m%d_%H%M%S}"
+    calls = _make_calls(rows, f"{name}.wav")
+    return RecordingPlan(number, name, duration_s, calls, part=part, start=start)
+
+
+def _list_hours(options: SiteOptions) -> Iterator[_Hour]:
+    """Yield the pieces of all recordings, cut where an hour of the clock begins."""
+    length_s = 60 * options.minutes
+    for number in range(options.recordings):
+        clock = options.start + number * options.interval
+        start_s = 0.0
+        while start_s < length_s:
+            next_hour = clock.replace(minute=0, second=0, microsecond=0)
+            next_hour += timedelta(hours=1)
+            end_s = min(length_s, start_s + (next_hour - clock).total_seconds())
+            yield _Hour(number, start_s, end_s, ACTIVITY[clock.hour])
+            start_s = end_s
+            clock = next_hour
+
+
+def _share_calls(options: SiteOptions, weights: Sequence[float]) -> list[int]:
+    """Return how many calls each piece gets, at random but by its weight."""
+    hours = options.recordings * options.minutes / 60
+    count = round(options.calls_per_hour * hours)
+    total = sum(weights)
+    if total == 0:  # only hours of the day in which nobody calls
+        return [0] * len(weights)
+    shares = np.array(weights) / total
+    random = stream(options.seed, "hours")
+    counts: list[int] = random.multinomial(count, shares).tolist()
+    return counts
+
+
+def _draw_calls(
+    options: SiteOptions,
+    labels: Sequence[str],
+    hour: _Hour,
+    random: Random,
+    *,
+    first: int = 0,
+) -> list[Row]:
+    """Draw lengths, times, ratios and bands of calls; their numbers begin with `first`."""
+    limits_s = [CALL_TYPES[label].duration_s for label in labels]
+    lengths_s = [float(random.uniform(*limits)) for limits in limits_s]
+    if options.overlap:
+        starts_s = random.uniform(hour.start_s, hour.end_s - np.array(lengths_s))
+    else:
+        starts_s = _draw_starts(hour, lengths_s, random)
+    # Each of the ratios is equally often, in random order.
+    snrs_db = list(options.snr_db) * ceil(len(labels) / len(options.snr_db))
+    snr_order = random.permutation(len(snrs_db))
+    calls = []
+    order = np.argsort(starts_s, kind="stable").tolist()
+    for number, index in enumerate(order, start=first):
+        low_hz, high_hz = draw_band_hz(labels[index], random)
+        start_s = float(starts_s[index])
+        call = {
+            "number": number,
+            "start_s": round(start_s, 3),
+            "end_s": round(start_s + lengths_s[index], 3),
+            "label": labels[index],
+            "low_freq_hz": round(low_hz, 1),
+            "high_freq_hz": round(min(high_hz, options.rate_hz / 2), 1),
+            "snr_db": float(snrs_db[snr_order[index]]),
+        }
+        calls.append(call)
+    return calls
+
+
+def _draw_starts(hour: _Hour, lengths_s: Sequence[float], random: Random) -> FloatArray:
+    """Return times at which calls of these lengths begin, without overlap."""
+    taken_s = np.array(lengths_s) + GAP_S
+    free_s = hour.end_s - hour.start_s - GAP_S - taken_s.sum()
+    if free_s < 0:
+        raise OptionError(
+            f"calls_per_hour: {len(lengths_s)} calls do not fit into "
+            f"{hour.end_s - hour.start_s:.0f} s; give fewer, or let them overlap (--overlap)"
+        )
+    gaps_s = np.sort(random.uniform(0, free_s, len(lengths_s)))
+    before_s = np.cumsum(taken_s) - taken_s
+    starts_s: FloatArray = hour.start_s + GAP_S + gaps_s + before_s
+    return starts_s
+
+
+def plan_examples(options: SiteOptions) -> list[RecordingPlan]:
+    """Plan the recordings with examples: some minutes each, on the days before the first recording.
+
+    >>> plans = plan_examples(SiteOptions(types=2, examples=6))
+    >>> [(plan.name, len(plan.calls)) for plan in plans]
+    [('SITE0_20260301_060000', 8), ('SITE0_20260228_080000', 4)]
+    """
+    midnight = options.start.replace(hour=0, minute=0, second=0, microsecond=0)
+    plans = []
+    for number in range(ceil(options.examples / EXAMPLES_PER_RECORDING)):
+        rest = options.examples - number * EXAMPLES_PER_RECORDING
+        count = min(rest, EXAMPLES_PER_RECORDING)
+        random = stream(options.seed, "site examples", number)
+        labels = random.permutation(list(options.labels) * count).tolist()
+        duration_s = EXAMPLE_S * len(labels)
+        hour = _Hour(number, 0.0, duration_s, activity=1.0)
+        rows = _draw_calls(options, labels, hour, random)
+        hours = (6 + 2 * number) % 24
+        start = midnight - timedelta(days=number + 1) + timedelta(hours=hours)
+        plans.append(
+            _plan_at_site(options, "examples", number, start, duration_s, rows)
+        )
+    return plans
