@@ -337,6 +337,7 @@ def evaluate_files(
         "figure": figure,
     }
     target = None
+    files: Sequence[Mapping[str, Any]]
     with open_transfer_results(out) if queries else open_results(out) as output:
         finished = FinishedSweeps(output.folder)
         if queries:

@@ -66,6 +66,24 @@ KINDS = ("segment", "sequences", "embeds", "fold", "evaluations", "baselines")
 BESIDE_EMBEDDINGS = ("rejects", "duplicates")
 MEASURED = ("evaluations", "baselines")
 REPORT_KEYS = "keys.json"  # of files of the report that may serve again
+EMBEDDINGS = "embeddings.parquet"
+PER_K = "logistic-per-k"
+PUBLISHED = "published"
+AUDIO_KINDS = ("end-to-end", PUBLISHED)
+# Options that change the numbers of a kind.
+DECIDING_OPTIONS: Mapping[str, Sequence[str]] = {
+    "logistic": ("C",),
+    PER_K: ("C", "draws"),
+    "recurrent": ("cell", "seeds"),
+    "end-to-end": (),
+    PUBLISHED: ("published",),
+}
+# Options of the protocol that change logistic regression at every k, by spread.
+PER_K_OPTIONS: Mapping[str, Sequence[str]] = {
+    "shared": ("shots", "whole_pool", "shared_draws", "sampler"),
+    "total": ("total_samples",),  # beside those of shared, which it needs
+    "per-query": ("shots", "whole_pool", "sampler", "draws", "bootstraps"),
+}
 
 
 @dataclass
@@ -130,15 +148,7 @@ class _Planner:
             step = self.evaluate_step(corpus, embed, steps.fold)
             table, earlier = list_tables(steps.embeds[: number + 1])
             steps.evaluations.append(measure_once(step, table, earlier))
-        planner = BaselinePlanner(
-            study=self.study,
-            corpus=corpus,
-            segment=steps.segment,
-            fold=steps.fold,
-            device=self.device,
-            threads=self.threads,
-        )
-        steps.baselines = planner.steps(steps.embeds, steps.sequences)
+        steps.baselines = self.baseline_steps(steps, steps.fold)
         return steps
 
     def segment_step(self, corpus: StudyCorpus) -> Step:
@@ -303,6 +313,90 @@ class _Planner:
             after=[embed, fold],
         )
 
+    def baseline_steps(self, steps: CorpusSteps, fold: Step) -> list[Step]:
+        """Return a step for every baseline: on each encoder, or once on the audio.
+
+        Networks are stored by what decides their weights (`networks`, beside the steps): a step
+        that runs again, after a kill or a changed line of the study, trains only those that are
+        missing.
+        """
+        options = self.study.baselines
+        kinds = [kind for kind in options.train if kind != "end-to-end"]
+        if options.per_k:
+            kinds.append(PER_K)
+        sequence_steps = {step.encoder: step for step in steps.sequences}
+        baselines = []
+        for kind, (number, embed) in product(kinds, enumerate(steps.embeds)):
+            sequence = None
+            if kind == "recurrent":
+                sequence = sequence_steps[embed.encoder]
+            step = self.baseline_step(kind, steps, fold, embed, sequence)
+            table, earlier = list_tables(steps.embeds[: number + 1])
+            baselines.append(measure_once(step, table, earlier))
+        kinds = ["end-to-end"] if "end-to-end" in options.train else []
+        if options.published:
+            kinds.append(PUBLISHED)
+        first = steps.embeds[0]
+        return baselines + [
+            self.baseline_step(kind, steps, fold, first) for kind in kinds
+        ]
+
+    def baseline_step(
+        self,
+        kind: str,
+        steps: CorpusSteps,
+        fold: Step,
+        embed: Step,
+        sequence: Step | None = None,
+    ) -> Step:
+        """Return the step of one baseline on one encoder."""
+        corpus = steps.corpus
+        protocol = self.study.protocol
+        reads_audio = kind in AUDIO_KINDS
+        encoder = "" if reads_audio else embed.encoder
+        place = Path(corpus.name) / folder_name(encoder)
+        folder = self.study.work / kind / place
+        table = embed.folder / EMBEDDINGS
+        options = _options_of_kind(self.study.baselines, kind)
+        sequences = [
+            sequences_path(step.folder / EMBEDDINGS) for step in optional(sequence)
+        ]
+        segments = steps.segment.folder / SEGMENTS
+        training = TrainingInputs(sequences or None, segments, audio_root(corpus.audio))
+
+        def make(progress: Progress) -> Sequence[str]:
+            networks = self.study.work / "networks" / place
+            results = train_baseline_files(
+                [table],
+                folder,
+                options,
+                protocol,
+                choice=dataset_choice(corpus, fold),
+                inputs=training,
+                context=TrainingContext(
+                    protocol.seed, self.device, self.threads, networks, progress
+                ),
+            )
+            return baseline_files(results)
+
+        inputs: list[Input] = [table, *sequences, *dataset_inputs(corpus, fold)]
+        after = [embed, *optional(sequence), fold]
+        if reads_audio:
+            inputs += [segments, *optional(options.init)]
+            after.insert(0, steps.segment)
+        key = _deciding_options(protocol, options, kind)
+        key["corpus"] = corpus.known_name
+        return Step(
+            kind=kind,
+            corpus=corpus.name,
+            encoder=encoder,
+            folder=folder,
+            options=key,
+            inputs=inputs,
+            make=make,
+            after=after,
+        )
+
     def report_step(self, corpora: Sequence[CorpusSteps]) -> Step:
         study = self.study
         folders = [self._corpus_folders(steps) for steps in corpora]
@@ -427,119 +521,6 @@ def _shared_segments_digest(tables: Sequence[Path]) -> str:
     if not segments:
         return "nothing"
     return digest(sorted(frozenset.intersection(*segments)))
-
-
-EMBEDDINGS = "embeddings.parquet"
-PER_K = "logistic-per-k"
-PUBLISHED = "published"
-AUDIO_KINDS = ("end-to-end", PUBLISHED)
-# Options that change the numbers of a kind.
-DECIDING_OPTIONS: Mapping[str, Sequence[str]] = {
-    "logistic": ("C",),
-    PER_K: ("C", "draws"),
-    "recurrent": ("cell", "seeds"),
-    "end-to-end": (),
-    PUBLISHED: ("published",),
-}
-# Options of the protocol that change logistic regression at every k, by spread.
-PER_K_OPTIONS: Mapping[str, Sequence[str]] = {
-    "shared": ("shots", "whole_pool", "shared_draws", "sampler"),
-    "total": ("total_samples",),  # beside those of shared, which it needs
-    "per-query": ("shots", "whole_pool", "sampler", "draws", "bootstraps"),
-}
-
-
-@dataclass(frozen=True)
-class BaselinePlanner:
-    """Makes the steps of the baselines of one corpus."""
-
-    study: Study
-    corpus: StudyCorpus
-    segment: Step
-    fold: Step
-    device: str
-    threads: int | None
-
-    def steps(self, embeds: Sequence[Step], sequences: Sequence[Step]) -> list[Step]:
-        """Return a step for every baseline: on each encoder, or once on the audio."""
-        options = self.study.baselines
-        kinds = [kind for kind in options.train if kind != "end-to-end"]
-        if options.per_k:
-            kinds.append(PER_K)
-        sequence_steps = {step.encoder: step for step in sequences}
-        steps = []
-        for kind, (number, embed) in product(kinds, enumerate(embeds)):
-            sequence = None
-            if kind == "recurrent":
-                sequence = sequence_steps[embed.encoder]
-            step = self.step(kind, embed, sequence)
-            table, earlier = list_tables(embeds[: number + 1])
-            steps.append(measure_once(step, table, earlier))
-        if "end-to-end" in options.train:
-            steps.append(self.step("end-to-end", embeds[0]))
-        if options.published:
-            steps.append(self.step(PUBLISHED, embeds[0]))
-        return steps
-
-    def step(self, kind: str, embed: Step, sequence: Step | None = None) -> Step:
-        """Return the step of one baseline on one encoder."""
-        corpus = self.corpus
-        reads_audio = kind in AUDIO_KINDS
-        encoder = "" if reads_audio else embed.encoder
-        folder = self._folder(kind, encoder)
-        table = embed.folder / EMBEDDINGS
-        options = _options_of_kind(self.study.baselines, kind)
-        sequences = [
-            sequences_path(step.folder / EMBEDDINGS) for step in optional(sequence)
-        ]
-        segments = self.segment.folder / SEGMENTS
-        training = TrainingInputs(sequences or None, segments, audio_root(corpus.audio))
-        networks = self._folder("networks", encoder)
-        make = partial(self._train, table, folder, options, training, networks)
-        inputs: list[Input] = [table, *sequences, *dataset_inputs(corpus, self.fold)]
-        after = [embed, *optional(sequence), self.fold]
-        if reads_audio:
-            inputs += [segments, *optional(options.init)]
-            after.insert(0, self.segment)
-        key = _deciding_options(self.study.protocol, options, kind)
-        key["corpus"] = corpus.known_name
-        return Step(
-            kind=kind,
-            corpus=corpus.name,
-            encoder=encoder,
-            folder=folder,
-            options=key,
-            inputs=inputs,
-            make=make,
-            after=after,
-        )
-
-    def _folder(self, kind: str, encoder: str) -> Path:
-        return self.study.work / kind / self.corpus.name / folder_name(encoder)
-
-    def _train(
-        self,
-        table: Path,
-        folder: Path,
-        options: BaselineOptions,
-        inputs: TrainingInputs,
-        networks: Path,
-        progress: Progress,
-    ) -> Sequence[str]:
-        """Train the baseline of a step; return the names of its files."""
-        protocol = self.study.protocol
-        results = train_baseline_files(
-            [table],
-            folder,
-            options,
-            protocol,
-            choice=dataset_choice(self.corpus, self.fold),
-            inputs=inputs,
-            context=TrainingContext(
-                protocol.seed, self.device, self.threads, networks, progress
-            ),
-        )
-        return baseline_files(results)
 
 
 def list_tables(embeds: Sequence[Step]) -> tuple[Path, list[tuple[str, Path]]]:

@@ -52,7 +52,7 @@ class Kind(NamedTuple):
 
     name: str
     recognise: Callable[[Path], bool]
-    verify: Callable[[Path, bool], Iterator[Finding]]
+    verify: Callable[..., Iterator[Finding]]
     has_store: bool = False
 
 
@@ -76,7 +76,7 @@ def verify_path(path: Path, *, repair: bool = False) -> Iterator[Finding]:
             raise OptionError(
                 f"repair: {path} is a {kind.name}, which has no store; run again what wrote it"
             )
-        return kind.verify(path, repair)
+        return kind.verify(path, repair=repair)
     names = ", ".join(kind.name for kind in KINDS)
     raise InputError(f"{path}: expected one of these: {names}")
 
@@ -92,7 +92,7 @@ def is_study(path: Path) -> bool:
     return path.suffix == ".toml" and path.is_file()
 
 
-def verify_study(path: Path, repair: bool) -> Iterator[Finding]:
+def verify_study(path: Path, *, repair: bool) -> Iterator[Finding]:
     """Yield the state of the files of all steps, of recordings, annotations and the store."""
     study = read_study(path)
     roots = {corpus.name: audio_root(corpus.audio) for corpus in study.corpora}
@@ -167,7 +167,7 @@ def verify_results(folder: Path, audio: Path | None = None) -> Iterator[Finding]
         kind = _find_nested(path)
         if kind is not None:
             nested.append(path)
-            yield from kind.verify(path, False)
+            yield from kind.verify(path, repair=False)
     for path in sorted(folder.rglob("*")):
         is_nested = any(path.is_relative_to(part) for part in nested)
         if not is_nested and path not in listed and _is_visible_file(path):
@@ -200,22 +200,6 @@ def verify_file(path: Path, checksum: str, manifest: str) -> Finding:
     return Finding(path, "damaged", CHANGED.format(manifest))
 
 
-def _verify_store(path: Path, repair: bool) -> Iterator[Finding]:
-    return verify_store(path, repair=repair)
-
-
-def _verify_index(path: Path, repair: bool) -> Iterator[Finding]:
-    return verify_index(path, repair=repair)
-
-
-def _verify_results(path: Path, repair: bool) -> Iterator[Finding]:
-    return verify_results(path)
-
-
-def _verify_review(path: Path, repair: bool) -> Iterator[Finding]:
-    return verify_review(path)
-
-
 def _find_nested(path: Path) -> Kind | None:
     """Return what a folder in a folder of results is, None if nothing of its own."""
     for kind in KINDS:
@@ -224,15 +208,11 @@ def _find_nested(path: Path) -> Kind | None:
     return None
 
 
-def _verify_table(path: Path, repair: bool) -> Iterator[Finding]:
-    yield verify_table(path)
-
-
 KINDS = (
     Kind("study file", is_study, verify_study, has_store=True),
-    Kind("index", is_index, _verify_index, has_store=True),
-    Kind("review", is_review, _verify_review),
-    Kind("folder of results", is_results, _verify_results),
-    Kind("store", is_store, _verify_store, has_store=True),
-    Kind("table", is_table, _verify_table),
+    Kind("index", is_index, verify_index, has_store=True),
+    Kind("review", is_review, lambda path, repair: verify_review(path)),
+    Kind("folder of results", is_results, lambda path, repair: verify_results(path)),
+    Kind("store", is_store, verify_store, has_store=True),
+    Kind("table", is_table, lambda path, repair: iter([verify_table(path)])),
 )
