@@ -604,7 +604,7 @@ class Review:
         for label in labels:
             calls = [call for call in confirmed.get(label, []) if call != row]
             numbers = [self._first_call + call for call in calls]
-            distances: list[float | None] = [None] * len(calls)
+            distances: list[Any] = [None] * len(calls)
             if scores is not None:
                 distances = scores.measure(row, scores.vectors[calls]).tolist()
             if scores is not None and model is not None:
