@@ -1,6 +1,8 @@
 """A study and its steps → results: what is missing or has changed runs, and nothing else.
 
 A run that was interrupted or killed resumes. A second run of the same study stops with an error.
+Before a step ever ran, `estimate_s` guesses how long it takes. `describe_outcome` returns a few
+lines on a finished one.
 """
 
 import json

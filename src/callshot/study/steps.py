@@ -4,6 +4,10 @@ A step is done when its record (`step.json`, in its folder) has its key, and its
 the record. The key is a hash of the step's options and of the contents of its inputs: a changed
 line of the study, or of a file, runs again what depends on it. Where the result is the same as
 before, nothing after it runs.
+
+An encoder with speed=auto gives the vectors of the plain one where the chosen speed is 1. That is
+known once both are embedded. The steps that would measure the second one write the name of the
+first instead (`measure_once`).
 """
 
 import json
