@@ -32,6 +32,7 @@ from callshot.fewshot.folds import choose_folds, count_classes
 from callshot.fewshot.gpu.device import Gpu, choose_device
 from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.protocol import Protocol
+from callshot.fewshot.sweep import make_spread
 from callshot.records import FloatArray, IntArray
 from callshot.tables.embedding_tables import read_table
 from engine import Row, make_corpus
@@ -107,7 +108,9 @@ def optimum_difference(episodes: Episodes, gpu: Gpu) -> float:
     classes = len(episodes.classes)
     largest = 0.0
     with open_engine(episodes, protocol, 1, ENGINE_BYTES, gpu=gpu) as engine:
-        trainer = GpuTrainer(engine, split, shots, solver=BatchedSolver(DEFAULT_C))
+        spread = make_spread("shared", episodes, protocol)
+        solver = BatchedSolver(DEFAULT_C)
+        trainer = GpuTrainer(engine, split, shots, spread, solver=solver)
         draws = [support_rows(episodes, 0, draw, shots, protocol) for draw in (0, 1)]
         table = torch.from_numpy(np.stack([rows for rows, _ in draws]))
         fits = [

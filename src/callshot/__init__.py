@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from callshot.encoders.install import list_encoders
     from callshot.errors import CallshotError
     from callshot.fewshot.centroid import CentroidClassifier
+    from callshot.fewshot.evaluate import rerun_episode
     from callshot.fewshot.folds import check_folds, make_folds
     from callshot.fewshot.label_budget import labels_for_target
     from callshot.fewshot.protocol import Protocol
-    from callshot.fewshot.single_episode import rerun_episode
     from callshot.records import (
         Embeddings,
         Evaluation,
@@ -97,7 +97,7 @@ _MODULES = {
     "read_segments": "corpus.segment_table",
     "read_spans": "corpus.segments",
     "read_tables": "tables.embedding_tables",
-    "rerun_episode": "fewshot.single_episode",
+    "rerun_episode": "fewshot.evaluate",
     "scan": "detection.scan",
     "score_detections": "detection.score",
     "segment": "api",

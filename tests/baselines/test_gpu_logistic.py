@@ -12,6 +12,7 @@ from callshot.errors import OptionError
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import make_split
 from callshot.fewshot.protocol import Protocol
+from callshot.fewshot.sweep import make_spread
 from callshot.records import Embeddings
 from corpora import episodes_of
 
@@ -52,7 +53,9 @@ def fit_on_gpu(episodes, draws, c):
     """Return the layers of some draws of the first fold, (shots, draws, classes, columns)."""
     solver = BatchedSolver(c, CLOSE)
     with open_engine(episodes, SMALL, 1, 2**30, gpu=triton_device.GPU) as engine:
-        trainer = GpuTrainer(engine, make_split(episodes, 0), SHOTS, solver=solver)
+        spread = make_spread("shared", episodes, SMALL)
+        split = make_split(episodes, 0)
+        trainer = GpuTrainer(engine, split, SHOTS, spread, solver=solver)
         rows = np.stack([rows for rows, _ in draws])
         table = torch.from_numpy(rows).to(triton_device.GPU.torch_device)
         return np.stack([layers.cpu().numpy() for layers in trainer.fit_nested(table)])

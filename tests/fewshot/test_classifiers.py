@@ -24,10 +24,9 @@ from callshot.fewshot.classifiers import (
 )
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import make_split, make_splits
-from callshot.fewshot.evaluate import evaluate_tables
-from callshot.fewshot.single_episode import rerun_episode
+from callshot.fewshot.evaluate import evaluate_tables, rerun_episode
 from callshot.fewshot.sweep import (
-    fold_products,
+    make_spread,
     pool_evidence,
     score_queries,
     shared_evidence,
@@ -70,10 +69,8 @@ def scores_of(table, name, number, protocol=SMALL, **options):
     """The scores (shots, classes, queries, draws) of one fold."""
     with engine_for(table, name, protocol, **options) as engine:
         split = make_split(engine.episodes, number)
-        classes = len(engine.episodes.classes)
-        decisions = np.zeros((len(protocol.shots), classes, classes))
         shots = np.array(protocol.shots)
-        return score_queries(engine.for_split(split), split, shots, decisions)[0]
+        return score_queries(engine.for_split(split), split, shots)[0]
 
 
 def shared_evidence_of(table, name, number, protocol=SMALL, **options):
@@ -81,9 +78,9 @@ def shared_evidence_of(table, name, number, protocol=SMALL, **options):
     with engine_for(table, name, protocol, **options) as engine:
         split = make_split(engine.episodes, number)
         fitted = engine.for_split(split)
-        products = fold_products(fitted, split)
-        draws = slice(0, protocol.shared_draws)
-        return shared_evidence(fitted, split, np.array(protocol.shots), products, draws)
+        spread = make_spread("shared", fitted.episodes, protocol)
+        evidence = shared_evidence(fitted, split, np.array(protocol.shots), spread)
+        return evidence(slice(0, protocol.shared_draws))
 
 
 def check_values(sums, shot, golden):

@@ -152,8 +152,7 @@ def test_running_out_of_memory_gives_the_numbers_of_the_cpu(monkeypatch):
     expected = evaluate_tables([table], QUICK, folds=folds, device="cpu")
     gpu = Gpu("Card", torch.device("cpu"), 2**33)
     monkeypatch.setattr(sweep_on_cluster, "choose_device", lambda name: Choice(gpu))
-    for name in ("sweep_per_query", "sweep_shared", "sweep_total"):
-        monkeypatch.setattr(gpu_sweep, name, fail)
+    monkeypatch.setattr(gpu_sweep, "sweep_fold", fail)
     found = evaluate_tables([table], QUICK, folds=folds)
     note = "evaluated on the CPU: Card ran out of memory"
     assert found.notes.count(note) == 1
@@ -161,3 +160,11 @@ def test_running_out_of_memory_gives_the_numbers_of_the_cpu(monkeypatch):
     for field in dataclasses.fields(found.folds):
         mine = getattr(found.folds, field.name)
         assert np.array_equal(mine, getattr(expected.folds, field.name))
+
+
+def test_a_rule_without_a_kernel_for_the_gpu_is_swept_on_the_cpu_with_one_note():
+    notes = []
+    assert device.supports_rule("mean", notes)
+    for _ in range(2):
+        assert not device.supports_rule("median", notes)
+    assert notes == ["evaluated on the CPU: there is no GPU kernel for median"]

@@ -12,9 +12,8 @@ from hypothesis.extra.numpy import arrays
 
 from callshot.errors import InputError
 from callshot.fewshot.differences import compare_baselines, compare_encoders
-from callshot.fewshot.evaluate import evaluate_tables
+from callshot.fewshot.evaluate import evaluate_tables, rerun_episode
 from callshot.fewshot.protocol import Protocol
-from callshot.fewshot.single_episode import rerun_episode
 from callshot.records.frames import value_matrix, values_frame
 from corpora import corpora, folds_of, random_corpus
 from corpus_results import make_baselines

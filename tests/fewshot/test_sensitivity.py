@@ -11,7 +11,7 @@ from callshot import Embeddings, Protocol
 from callshot.errors import OptionError
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.evaluate import evaluate_tables
-from callshot.fewshot.sweep import sweep_weighted
+from callshot.fewshot.sweep import sweep_folds
 from callshot.fewshot.variation import (
     cross_samples,
     describe_sensitivity,
@@ -133,7 +133,7 @@ def test_every_combination_scores_what_the_formulas_say():
     episodes = episodes_of(table)
     samples = cross_samples(episodes, FEW)
     with open_engine(episodes, FEW, 1, 2**30) as engine:
-        sums = sweep_weighted(engine, np.array(FEW.shots), samples)
+        sums = sweep_folds(engine, np.array(FEW.shots), samples)
     for shot, k in enumerate(FEW.shots):
         for example, weight in product(range(2), range(2)):
             golden = literal_map(episodes, FEW, example, weight, k)

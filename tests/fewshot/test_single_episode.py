@@ -3,8 +3,8 @@ import pytest
 
 from callshot.errors import InputError, OptionError
 from callshot.fewshot import reference
+from callshot.fewshot.evaluate import rerun_episode
 from callshot.fewshot.protocol import Protocol
-from callshot.fewshot.single_episode import rerun_episode
 from corpora import episodes_of, folds_of, random_corpus
 
 

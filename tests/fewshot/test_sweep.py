@@ -17,10 +17,10 @@ from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.summary import chance_levels
 from callshot.fewshot.sweep import (
-    fill_by_rule,
+    make_spread,
+    query_evidence,
     score_queries,
     sweep,
-    sweep_per_query,
 )
 from callshot.records import METRICS
 from corpora import corpora, episodes_of, random_corpus, repeat_vectors, reverse_rows
@@ -58,11 +58,7 @@ def run(table, protocol, spread, **options):
 def scores_of(engine, split):
     """The scores (shots, classes, queries, draws) of one fold."""
     shots = np.array(engine.protocol.shots)
-    classes = len(engine.episodes.classes)
-    scores, _ = score_queries(
-        engine, split, shots, np.zeros((len(shots), classes, classes))
-    )
-    return scores
+    return score_queries(engine, split, shots)[0]
 
 
 def pool_sizes(episodes):
@@ -123,7 +119,11 @@ def check_bootstrap(engine, split):
     protocol = engine.protocol
     scores = scores_of(engine, split)
     sums = MetricSums(len(scores), protocol.bootstraps, episodes.classes, None)
-    sweep_per_query(engine, split, np.array(protocol.shots), sums)
+    sums.open_fold(split)
+    spread = make_spread("per-query", episodes, protocol)
+    sweep_module._sweep_fold(
+        engine, split, np.array(protocol.shots), spread, sums, None
+    )
     keys = episodes.segment_key[split.rows]
     for b in range(protocol.bootstraps):
         picks = [
@@ -167,7 +167,7 @@ def evidence_of(engine, split):
     classes = len(engine.episodes.classes)
     queries = len(split.rows)
     evidence = np.empty((len(shots), classes, queries, engine.protocol.draws))
-    fill_by_rule(engine, split, shots, evidence)(slice(0, queries))
+    query_evidence(engine, split, shots, evidence)(slice(0, queries))
     return evidence
 
 

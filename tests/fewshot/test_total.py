@@ -18,7 +18,7 @@ from callshot.fewshot.kernels import ranks
 from callshot.fewshot.sweep import (
     UNIT,
     count_recordings,
-    reweight,
+    make_spread,
     small_sample_inflation,
     sweep,
     widen_to_prediction,
@@ -222,7 +222,7 @@ def test_calls_of_one_recording_have_one_weight_of_mean_one():
     table = random_corpus(7, classes=4, size=5, integers=False)
     protocol = dataclasses.replace(SMALL, total_samples=4000)
     episodes = episodes_of(table)
-    weights = reweight(episodes, protocol).units * UNIT
+    weights = make_spread("total", episodes, protocol).units * UNIT
     by_recording = {}
     for recording, column in zip(episodes.recording, weights.T, strict=True):
         first = by_recording.setdefault(recording, column)

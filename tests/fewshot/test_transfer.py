@@ -8,10 +8,9 @@ import pytest
 import literal
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.dataset import Dataset
-from callshot.fewshot.evaluate import evaluate_tables
+from callshot.fewshot.evaluate import evaluate_tables, rerun_episode
 from callshot.fewshot.folds import check_tables
 from callshot.fewshot.protocol import Protocol
-from callshot.fewshot.single_episode import rerun_episode
 from callshot.fewshot.sweep import small_sample_inflation, widen_to_prediction
 from callshot.fewshot.transfer import evaluate_transfer, find_partner, plan_task
 from callshot.records.frames import value_matrix

@@ -24,7 +24,7 @@ from callshot.fewshot.engine import Engine, blocks
 from callshot.fewshot.episodes import Split
 from callshot.fewshot.gpu.draws import Supports
 from callshot.fewshot.gpu.sweep import ShotPlan, SupportDrawer, upload
-from callshot.fewshot.sweep import Reweighting
+from callshot.fewshot.sweep import Spread
 from callshot.records import IntArray
 
 COLUMN_STEP = 64
@@ -53,13 +53,13 @@ class GpuTrainer:
         engine: Engine,
         split: Split,
         shots: IntArray,
-        reweighting: Reweighting | None = None,
+        spread: Spread,
         *,
         solver: "BatchedSolver",
     ) -> None:
-        distinct = engine.protocol.distinct or reweighting is not None
+        distinct = engine.protocol.distinct or spread.rank is not None
         plan = NestedPlan(shots, split.pool_sizes, distinct)
-        self.drawer = SupportDrawer(engine, split, plan, reweighting)
+        self.drawer = SupportDrawer(engine, split, plan, spread)
         self.episodes = engine.episodes
         self.split = split
         self.gpu = engine.on_gpu.gpu

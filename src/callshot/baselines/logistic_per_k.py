@@ -13,9 +13,10 @@ side is one set, whatever its order: it is trained on once, as in `logistic`.
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -32,17 +33,15 @@ from callshot.baselines.solver import fill_layer, fill_logits, make_problem, sol
 from callshot.fewshot.engine import Engine, open_engine
 from callshot.fewshot.episodes import Episodes, Split, make_splits
 from callshot.fewshot.gpu.device import Gpu
-from callshot.fewshot.metrics import MetricSums, WeightedMetricSums
+from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import (
+    Evidence,
     Fill,
-    per_query_support,
-    reweight,
-    shared_support,
-    sweep_draws,
-    sweep_per_query,
-    sweep_samples,
-    total_support,
+    Scorer,
+    Spread,
+    make_spread,
+    sweep_folds,
     widen_total,
 )
 from callshot.records import FloatArray, IntArray, Progress, no_progress
@@ -53,7 +52,6 @@ ENGINE_BYTES = 2**28  # no matrices are built; this limits the a_n of a task
 Draw = tuple[
     IntArray, IntArray
 ]  # its rows, and how many of them are the support at each k
-Support = Callable[..., IntArray]  # the rows of a class in one draw
 Layers = tuple[FloatArray, FloatArray]  # weight (fits, classes, dimensions) and bias
 
 
@@ -96,61 +94,20 @@ def sweep_logistic(
     with open_engine(
         episodes, protocol, workers, ENGINE_BYTES, step, gpu=gpu
     ) as engine:
-        sums = _sweep_folds(engine, splits, shots, c, spread, categories)
-    sums.finish(protocol.supports(spread))
+        data = make_spread(spread, episodes, protocol)
+        sums = sweep_folds(engine, shots, data, categories, _make_scorer(c, gpu))
     if spread == "total" and shared is not None:
         widen_total(sums, shared, episodes)
     return shots, sums
 
 
-def _sweep_folds(
-    engine: Engine,
-    splits: Sequence[Split],
-    shots: IntArray,
-    c: float,
-    spread: str,
-    categories: Categories,
-) -> MetricSums:
-    """Run every fold of a spread, with threads or on the engine's GPU."""
-    size = (len(shots), engine.protocol.samples(spread), engine.episodes.classes)
-    on_gpu = engine.gpu is not None
-    if on_gpu:
-        from callshot.baselines.gpu_logistic import BatchedSolver, GpuTrainer
-        from callshot.fewshot.gpu import sweep as gpu_sweep
+def _make_scorer(c: float, gpu: Gpu | None) -> Any:
+    """Return what trains and scores: with threads, or on a GPU."""
+    if gpu is None:
+        return Scorer(partial(draw_evidence, c), partial(make_fill, c))
+    from callshot.baselines.gpu_logistic import BatchedSolver, GpuTrainer
 
-        make_trainer = partial(GpuTrainer, solver=BatchedSolver(c))
-    if spread == "total":
-        weighted = WeightedMetricSums(*size, categories)
-        reweighting = reweight(engine.episodes, engine.protocol)
-        support = partial(total_support, reweighting.rank)
-        for split in splits:
-            weighted.add_weights(split, reweighting.weights(split.rows))
-            inputs = (reweighting, weighted)
-            if on_gpu:
-                gpu_sweep.sweep_total(engine, split, shots, *inputs, make_trainer)
-            else:
-                trainer = SplitTrainer(engine, split, shots, c, support)
-                evidence = trainer.draw_evidence
-                sweep_samples(engine, split, len(shots), *inputs, evidence)
-            weighted.close_fold(split)
-        return weighted
-    sums = MetricSums(*size, categories)
-    sweep_on_gpu: Callable[..., None] | None = None
-    if on_gpu:
-        sums = gpu_sweep.GpuMetricSums(*size, categories, engine.on_gpu.gpu)
-        sweep_on_gpu = gpu_sweep.sweep_per_query
-        if spread == "shared":
-            sweep_on_gpu = gpu_sweep.sweep_shared
-    for split in splits:
-        if sweep_on_gpu is not None:
-            sweep_on_gpu(engine, split, shots, sums, make_trainer)
-        elif spread == "shared":
-            trainer = SplitTrainer(engine, split, shots, c)
-            sweep_draws(engine, split, len(shots), sums, trainer.draw_evidence)
-        else:
-            sweep_per_query(engine, split, shots, sums, partial(make_fill, c))
-        sums.close_fold(split)
-    return sums
+    return partial(GpuTrainer, solver=BatchedSolver(c))
 
 
 def _list_shots(protocol: Protocol, splits: Sequence[Split]) -> IntArray:
@@ -165,7 +122,7 @@ def _list_shots(protocol: Protocol, splits: Sequence[Split]) -> IntArray:
 class SplitTrainer:
     """Fits for the queries of one fold.
 
-    `support` gives the rows of a class in one draw that all queries share.
+    The rows of a class in one draw are those of the spread.
     `whole` is a_n (classes, queries) by the whole support side; None where no draw is that side.
     """
 
@@ -173,7 +130,7 @@ class SplitTrainer:
     split: Split
     shots: IntArray
     c: float
-    support: Support = shared_support
+    spread: Spread
     whole: FloatArray | None = None
 
     def __post_init__(self) -> None:
@@ -200,7 +157,7 @@ class SplitTrainer:
         logits = np.empty((*size, len(queries)))
         for d, draw in enumerate(range(span.start, span.stop)):
             rows, sizes = support_rows(
-                episodes, number, draw, self.shots, protocol, self.support
+                episodes, number, draw, self.shots, protocol, self.spread
             )
             weight, bias = self.fit_draw(rows, sizes)
             fits = len(weight)
@@ -216,7 +173,7 @@ class SplitTrainer:
         query = int(self.split.rows[q])
         for draw in range(protocol.draws):
             rows, sizes = support_rows(
-                episodes, query, draw, self.shots, protocol, per_query_support
+                episodes, query, draw, self.shots, protocol, self.spread
             )
             weight, bias = self.fit_draw(rows, sizes)
             fits = len(weight)
@@ -225,11 +182,19 @@ class SplitTrainer:
                 out[fits:, :, draw] = self.whole[:, q]
 
 
+def draw_evidence(
+    c: float, engine: Engine, split: Split, shots: IntArray, spread: Spread
+) -> Evidence:
+    """Return the function that trains on a few draws for all queries."""
+    return SplitTrainer(engine, split, shots, c, spread).draw_evidence
+
+
 def make_fill(
     c: float, engine: Engine, split: Split, shots: IntArray, out: FloatArray
 ) -> Fill:
     """Return the function that fills a_n of some queries with fits on their own draws."""
-    trainer = SplitTrainer(engine, split, shots, c)
+    spread = make_spread("per-query", engine.episodes, engine.protocol)
+    trainer = SplitTrainer(engine, split, shots, c, spread)
 
     def fill(span: slice) -> None:
         for q in range(span.start, span.stop):
@@ -244,16 +209,19 @@ def support_rows(
     draw: int,
     shots: IntArray,
     protocol: Protocol,
-    support: Support = shared_support,
+    spread: Spread | None = None,
 ) -> Draw:
     """Return the rows of one draw, and the number of rows of the support at each k.
 
-    Each support is the first rows. `place` is the fold of the queries for shared draws; with
-    `support=per_query_support`, it is the query.
+    Each support is the first rows. `place` is the fold of the queries; for those with
+    draws of their own, it is the query.
     """
+    spread = spread or make_spread("shared", episodes, protocol)
     most = int(shots[-1])
     classes = range(len(episodes.classes))
-    supports = [support(episodes, place, n, most, draw, protocol) for n in classes]
+    supports = [
+        spread.support(episodes, place, n, most, draw, protocol) for n in classes
+    ]
     return interleave(supports, shots)
 
 

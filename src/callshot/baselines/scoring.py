@@ -19,20 +19,18 @@ from callshot.baselines.sequence_batches import BoolArray
 from callshot.errors import InputError
 from callshot.fewshot.dataset import EncoderDataset
 from callshot.fewshot.episodes import Episodes, make_splits
-from callshot.fewshot.kernels.ranks import measure_fold
 from callshot.fewshot.metrics import (
     MetricSums,
-    WeightedMetricSums,
     auroc,
     average_precision,
     group_classes,
 )
+from callshot.fewshot.metrics import measure as measure_fold
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import (
     UNIT,
     count_recordings,
     draw_units,
-    empty_metrics,
     small_sample_inflation,
     widen_to_prediction,
 )
@@ -88,12 +86,10 @@ def sum_metrics(
             )
         table = np.ascontiguousarray(fold_scores.T, np.float64)[None, None]
         decided = table.argmax(axis=2).astype(np.uint16)
-        metrics = empty_metrics(1, 1, len(split.relevant))
-        measure_fold(table, decided, split.truth, metrics)
-        sums.decisions += metrics.decisions
-        sums.tied += metrics.tied
-        sums.add(0, split, metrics.ap[0].T, metrics.auroc[0].T, metrics.hits[0].T)
-        sums.close_fold(split)
+        metrics = measure_fold(split, table, decided)
+        sums.open_fold(split)
+        sums.count(slice(None), metrics.decisions, metrics.tied)
+        sums.add(0, metrics.ap[0].T, metrics.auroc[0].T, metrics.hits[0].T)
     sums.finish(1)
     return sums
 
@@ -242,11 +238,11 @@ def resample_classes(
 ) -> Samples:
     """Return raw samples of every scoring and metric; `scores` is (rows, classes)."""
     units = draw_units(episodes, protocol, protocol.total_samples)
-    sums = WeightedMetricSums(1, len(units), episodes.classes, categories)
+    sums = MetricSums(1, len(units), episodes.classes, categories)
     for split in make_splits(episodes):
         units_of_fold = units[:, split.rows]
         weights = np.asarray(units_of_fold.T * UNIT, np.float64)
-        sums.add_weights(split, weights)
+        sums.open_fold(split, weights)
         fold_scores = scores[split.rows]
         decided = fold_scores.argmax(axis=1)
         is_hit = split.relevant[decided, np.arange(len(decided))]
@@ -256,8 +252,7 @@ def resample_classes(
             is_class_hit = is_hit & (split.label == n)
             hits = units_of_fold[:, is_class_hit].sum(axis=1) * UNIT
             metrics.append((*ranking, hits))
-        sums.add_weighted(0, split, *np.swapaxes(metrics, 0, 1))
-        sums.close_fold(split)
+        sums.add(0, *np.swapaxes(metrics, 0, 1))
     sums.finish(len(units))
     return {key: table[0] for key, table in sums.values.items()}
 

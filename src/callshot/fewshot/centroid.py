@@ -1,15 +1,10 @@
-"""Support vectors and labels → the nearest-centroid rule, as centroids or as a linear layer.
+"""The nearest-centroid rule: as centroids, as a linear layer, as an estimator of scikit-learn.
 
     c_n = mean of the class's support        a_n = 2 c_n·z − |c_n|²        W = 2 C,  b = −|c_n|²
 
 The decision is argmax a_n, which is argmin |z − c_n|². Scores are the log-odds of softmax(a), or
-the softmax itself. Nothing is trained and nothing is tuned.
-
-
-`CentroidClassifier`: the nearest-centroid rule with the conventions of scikit-learn.
-
-scikit-learn is not needed. Where it is installed, it checks the input, so that data frames,
-warnings and errors are those its users know.
+the softmax itself. Nothing is trained and nothing is tuned. scikit-learn is not needed. Where it is
+installed, it checks the input, so that data frames, warnings and errors are those its users know.
 """
 
 import math

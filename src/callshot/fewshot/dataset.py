@@ -1,9 +1,7 @@
-"""Datasets: what every classifier of a corpus is evaluated on.
+"""Datasets: what every classifier of a corpus is evaluated on, and notes on its data.
 
 The embeddings of one or more encoders, with the same segments, folds and categories for all.
-
-
-Embeddings and classes → notes: what a reader of the numbers should know about the data."""
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet

@@ -1,4 +1,4 @@
-"""Samples of curves → paired differences: one encoder minus another, or minus a baseline.
+"""Samples of curves → paired differences of encoders and baselines, and where curves cross.
 
 No random stream depends on the encoder, so sample i of one encoder saw the same draws as sample i
 of another, in every spread: what the draws do to both cancels out. In the spread `total`, baselines
@@ -8,16 +8,11 @@ Whoever compares many pairs at many k finds some that differ by luck. So `low` a
 simultaneous: with z = (difference − mean) / sd, they are mean ± c · sd, and in 98 % of samples no
 |z| of any pair at any k up to k* exceeds c. A difference is clear if 0 is outside.
 
-
-Samples of the centroid and scores of baselines → the k at which one passes the other.
-
 With how many exemplars does the centroid pass a baseline trained on all labels? That is the paper's
 crossover. And with how many does training pay, given the same exemplars? For that the baseline is
-trained at every k on the draws that the centroid sees, and what the draws do to both cancels out.
-
-`k_clear` rests on the simultaneous 98 % intervals of the differences, see `differences`; in the
-spread `total` both sides have samples, paired by the weights of recordings. It holds up to k* only:
-beyond k* pools run out, and draws that must be equal have no spread.
+trained at every k on the draws that the centroid sees. `k_clear` rests on the simultaneous
+intervals. It holds up to k* only: beyond k* pools run out, and draws that must be equal have no
+spread.
 """
 
 from collections import defaultdict

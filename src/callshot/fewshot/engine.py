@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 
 from callshot.fewshot.classifiers import CENTROID, Classifier, equalise_encoders, unit
-from callshot.fewshot.episodes import Episodes, Mask, Split
-from callshot.fewshot.kernels import streams
+from callshot.fewshot.episodes import Episodes, Split
 from callshot.fewshot.kernels.supports import RULES, Rows, Sampling, multiply_rows
 from callshot.fewshot.protocol import Protocol
 from callshot.jobs import Pool
@@ -243,19 +242,6 @@ def multiply_without_blas(left: FloatArray, right: FloatArray) -> FloatArray:
     table = np.empty((len(left), len(right)))
     multiply_rows(left, right, table)
     return table
-
-
-def draw_rows(
-    stream: np.uint64,
-    rows: IntArray,
-    allowed: Mask,
-    k: int,
-    protocol: Protocol,
-) -> IntArray:
-    """Return the first k allowed rows of one draw, in its order."""
-    positions = np.empty(k, np.uint64)
-    size = streams.draw_support(stream, allowed, k, protocol.distinct, positions)
-    return np.asarray(rows[positions[:size].astype(np.int64)])
 
 
 def blocks(total: int, size: int) -> Iterator[slice]:

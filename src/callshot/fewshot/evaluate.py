@@ -1,18 +1,23 @@
-"""What an evaluation does with each encoder: sweeps, tests and partitions → frames and notes.
+"""Embeddings of one corpus by several encoders → the results of the k-shot protocol, as frames.
 
-Embeddings of one corpus by several encoders → the results of the k-shot protocol, as frames."""
+Each encoder is swept with every classifier and spread; the reference classifier is tested against
+chance, and evaluated in other partitions and samples. The streams have no state, so one episode can
+be repeated without the others: the support set of a query in one draw, and its scores.
+"""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from typing import cast
 
 import numpy as np
 import polars as pl
 
-from callshot.errors import InputError
-from callshot.fewshot.classifiers import find_classifier
+from callshot.errors import InputError, OptionError
+from callshot.fewshot.centroid import log_odds, softmax
+from callshot.fewshot.classifiers import find_classifier, unit
 from callshot.fewshot.dataset import (
     describe_doubtful_labels,
     describe_equal_tables,
@@ -28,6 +33,7 @@ from callshot.fewshot.engine import (
     gram_bytes,
     machine_memory,
     open_engine,
+    transform_split,
 )
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.finished_sweeps import SweepStore, Swept
@@ -45,7 +51,9 @@ from callshot.fewshot.permutation import (
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.summary import SweepSummary, describe_ties
 from callshot.fewshot.sweep import (
-    sweep_weighted_with_fallback,
+    make_spread,
+    sweep,
+    sweep_folds,
     sweep_with_fallback,
     widen_total,
 )
@@ -67,7 +75,9 @@ from callshot.jobs import Cluster
 from callshot.records import (
     ClassCount,
     Embeddings,
+    Episode,
     Evaluation,
+    FloatArray,
     Folds,
     IntArray,
     Progress,
@@ -138,7 +148,7 @@ class EvaluationRun:
     memory: int
     partitions: dict[int, Folds]
     device: Choice
-    sweeps: dict[SweepKey, Swept] = field(default_factory=dict)  # made by a cluster
+    finished: Mapping[SweepKey, Swept]  # by a cluster
 
     def describe_tables(self, tables: Sequence[Embeddings]) -> list[str]:
         """Return notes on tables and their labels, on partitions and on the device."""
@@ -205,25 +215,30 @@ class EvaluationRun:
             episodes, self.protocol, self.threads, self.memory, step, rule, gpu
         )
 
-    def sweep_on_cluster(
-        self,
-        cluster: Cluster,
-        tables: Sequence[Embeddings],
-        report: Callable[[str, int], None],
-        store: SweepStore | None,
-    ) -> dict[SweepKey, Swept]:
-        """Return the sweeps of all tables, made by the workers of a cluster."""
-        for table in tables:
-            with _named_errors(table):
-                plan_episodes(table, self.folds, self.counts)
-        work = SweepWork(
-            protocol=self.protocol,
-            folds=self.folds,
-            counts=self.counts,
-            categories=self.categories,
-            memory=self.memory,
-        )
-        return sweep_on_cluster(cluster, work, tables, report, store)
+    def add_sweeps(
+        self, results: CollectedFrames, engine: Engine, encoder: str
+    ) -> None:
+        """Collect the frames of every spread; `total` is predicted with the help of `shared`."""
+        shared = None
+        for spread in self.protocol.spreads:
+            k, sums = self.sweep(engine, encoder, spread, results.notes, shared)
+            if spread == "shared":
+                shared = sums
+            summary = SweepSummary(
+                self.corpus,
+                encoder,
+                spread,
+                k,
+                sums,
+                engine.episodes,
+                self.counts,
+                engine.classifier.name,
+            )
+            results.add(
+                curve=summary.curve, values=summary.values, per_class=summary.per_class
+            )
+            if summary.classifier == self.protocol.reference:
+                self.add_reference_frames(results, engine, summary)
 
     def sweep(
         self,
@@ -235,70 +250,39 @@ class EvaluationRun:
     ) -> Swept:
         """Return a sweep that a cluster made, or make it."""
         key = (encoder, engine.classifier.name, spread)
-        if key not in self.sweeps:
-            return sweep_with_fallback(engine, spread, notes, self.categories, shared)
-        k, sums = self.sweeps[key]
+        if key not in self.finished:
+            work = partial(
+                sweep, spread=spread, categories=self.categories, shared=shared
+            )
+            return cast(Swept, sweep_with_fallback(engine, notes, work))
+        k, sums = self.finished[key]
         if spread == "total" and shared is not None:
             widen_total(sums, shared, engine.episodes)
         return k, sums
 
-    def add_sweeps(
-        self, results: CollectedFrames, engine: Engine, encoder: str
-    ) -> None:
-        """Collect the frames of every spread; `total` is predicted with the help of `shared`."""
-        shared = None
-        for spread in self.protocol.spreads:
-            k, sums = self.sweep(engine, encoder, spread, results.notes, shared)
-            if spread == "shared":
-                shared = sums
-            self.add_sweep(results, engine, encoder, spread, k, sums)
-
-    def add_sweep(
-        self,
-        results: CollectedFrames,
-        engine: Engine,
-        encoder: str,
-        spread: str,
-        k: IntArray,
-        sums: MetricSums,
-    ) -> None:
-        """Collect the frames of a sweep; confusion and ties are those of the reference alone."""
-        classifier = engine.classifier.name
-        summary = SweepSummary(
-            corpus=self.corpus,
-            encoder=encoder,
-            spread=spread,
-            k=k,
-            sums=sums,
-            episodes=engine.episodes,
-            counts=self.counts,
-            classifier=classifier,
-        )
-        results.add(
-            curve=summary.curve, values=summary.values, per_class=summary.per_class
-        )
-        if classifier != self.protocol.reference:
-            return
-        if spread == "total":
-            results.gains[encoder] = summary.gains()
-        else:
-            log_sums = self.log_sums(engine, spread, results.notes)
-            self.add_reference_frames(results, summary, log_sums)
-
     def add_reference_frames(
-        self,
-        results: CollectedFrames,
-        summary: SweepSummary,
-        log_sums: MetricSums | None,
+        self, results: CollectedFrames, engine: Engine, summary: SweepSummary
     ) -> None:
-        """Collect ties, partitions and confusion of a sweep of the reference."""
+        """Collect gains, ties, partitions and confusion of a sweep of the reference.
+
+        Beside the literal softmax, log-odds are swept, to measure what its ties cost.
+        """
         spread = summary.spread
-        ties = summary.ties(self.protocol.supports(spread), log_sums)
+        protocol = self.protocol
+        if spread == "total":
+            results.gains[summary.encoder] = summary.gains()
+            return
+        log_sums = None
+        if protocol.score == "softmax":
+            log_engine = replace(engine, protocol=replace(protocol, score="log"))
+            work = partial(sweep, spread=spread)
+            _, log_sums = sweep_with_fallback(log_engine, results.notes, work)
+        ties = summary.ties(protocol.supports(spread), log_sums)
         results.add(ties=ties)
         results.notes.extend(describe_ties(ties))
-        if self.partitions and spread == partition_spread(self.protocol):
+        if self.partitions and spread == partition_spread(protocol):
             results.add(partitions=partition_frame(summary.curve, 0))
-        if spread == self.protocol.spreads[0]:
+        if spread == protocol.spreads[0]:
             results.add(confusion=summary.confusion())
             results.notes.extend(summary.notes())
 
@@ -326,16 +310,10 @@ class EvaluationRun:
             episodes = plan_episodes(table, folds, counts)
             gpu = gpu_if_large_enough(self.device.gpu, episodes, results.notes)
             with self.open(episodes, step, name, gpu) as engine:
-                k, sums = sweep_with_fallback(engine, spread, results.notes)
+                work = partial(sweep, spread=spread)
+                k, sums = sweep_with_fallback(engine, results.notes, work)
             summary = SweepSummary(
-                corpus=self.corpus,
-                encoder=table.encoder,
-                spread=spread,
-                k=k,
-                sums=sums,
-                episodes=episodes,
-                counts=counts,
-                classifier=name,
+                self.corpus, table.encoder, spread, k, sums, episodes, counts, name
             )
             results.add(partitions=partition_frame(summary.curve, number))
 
@@ -351,23 +329,13 @@ class EvaluationRun:
             samples = cross_samples(episodes, self.protocol)
             gpu = gpu_if_large_enough(self.device.gpu, episodes, results.notes)
             with self.open(episodes, step, name, gpu) as engine:
-                sums = sweep_weighted_with_fallback(
-                    engine, shots, samples, results.notes
-                )
+                work = partial(sweep_folds, k=shots, spread=samples)
+                sums = sweep_with_fallback(engine, results.notes, work)
             values.append(sums.values["all", "map"].T)
         size = (len(values), self.protocol.seeds, self.protocol.seeds, len(shots))
         key = {"corpus": self.corpus, "encoder": table.encoder, "classifier": name}
         sources, means = sensitivity_frames(np.stack(values).reshape(size), shots, key)
         results.add(sensitivity=sources, sensitivity_means=means)
-
-    def log_sums(
-        self, engine: Engine, spread: str, notes: list[str]
-    ) -> MetricSums | None:
-        """Sweep log-odds beside the literal softmax, to measure what its ties cost."""
-        if self.protocol.score != "softmax":
-            return None
-        log_engine = replace(engine, protocol=replace(self.protocol, score="log"))
-        return sweep_with_fallback(log_engine, spread, notes)[1]
 
 
 @contextmanager
@@ -458,6 +426,18 @@ def evaluate_tables(
     first = tables[0]
     counts = count_classes(first.label, folds, first.recording)
     partitions = other_partitions(first, folds, protocol)
+    choice = choose_sweep_device(device, cluster)
+    limit = machine_memory() // 4 if memory is None else memory
+    shots = _sweep_count(protocol, complete_shots(counts), len(partitions))
+    total = max(len(tables) * shots, 1)
+    finished = {}
+    if cluster is not None:
+        for table in tables:
+            with _named_errors(table):
+                plan_episodes(table, folds, counts)
+        work = SweepWork(protocol, folds, counts, categories, limit)
+        report = partial(_report_share, progress, total=total)
+        finished = sweep_on_cluster(cluster, work, tables, report, store)
     run = EvaluationRun(
         corpus=corpus,
         protocol=protocol,
@@ -465,17 +445,13 @@ def evaluate_tables(
         counts=counts,
         categories=categories,
         threads=threads or os.cpu_count() or 1,
-        memory=machine_memory() // 4 if memory is None else memory,
+        memory=limit,
         partitions=partitions,
-        device=choose_sweep_device(device, cluster),
+        device=choice,
+        finished=finished,
     )
     results = CollectedFrames(notes=[*equal, *run.describe_tables(tables)])
-    shots = _sweep_count(protocol, complete_shots(counts), len(partitions))
-    total = max(len(tables) * shots, 1)
     queries = 0
-    if cluster is not None:
-        report = partial(_report_share, progress, total=total)
-        run.sweeps.update(run.sweep_on_cluster(cluster, tables, report, store))
     for table in tables:
         results.add(duplicates=list_duplicates(corpus, table, folds))
         step = partial(_report_share, progress, table.encoder, total=total)
@@ -496,3 +472,129 @@ def _sweep_count(protocol: Protocol, complete: int, partitions: int) -> int:
 
 def _report_share(progress: Progress, encoder: str, shots: float, total: int) -> None:
     progress(shots / total, encoder)
+
+
+def rerun_episode(
+    embeddings: Embeddings,
+    folds: Folds,
+    segment: str,
+    k: int,
+    draw: int,
+    protocol: Protocol,
+    spread: str = "per-query",
+    classifier: str = "centroid",
+) -> Episode:
+    """Return the support set of a query in one draw of a sweep, and its scores by a classifier.
+
+    Parameters
+    ----------
+    embeddings : Embeddings
+        The table of the sweep.
+    folds : Folds
+        Its folds.
+    segment : str
+        The id of the query.
+    k : int
+        Exemplars per class.
+    draw : int
+        The number of the draw, from 0.
+    protocol : Protocol
+        The protocol of the sweep.
+    spread : {"per-query", "shared"}
+        Whether the draw is the query's own, or that of all queries.
+    classifier : str
+        The rule that scores the query.
+
+    Returns
+    -------
+    Episode
+
+    Raises
+    ------
+    InputError
+        If the segment is no query.
+    OptionError
+        If k or the draw is out of range.
+
+    Examples
+    --------
+    >>> vectors = np.array([[0.0], [0.1], [1.0], [1.2]] * 2)
+    >>> label = ["rumble", "rumble", "roar", "roar"] * 2
+    >>> table = Embeddings("mine", vectors, "abcdefgh", "xxxxyyyy", label, [()] * 8)
+    >>> folds = Folds(np.array([0, 0, 0, 0, 1, 1, 1, 1]), 2, "given")
+    >>> rerun_episode(table, folds, "a", k=1, draw=0, protocol=Protocol()).support
+    {'roar': ('g',), 'rumble': ('e',)}
+    """
+    if k < 1 or draw < 0:
+        raise OptionError(
+            f"an episode has k ≥ 1 and a draw ≥ 0, got k = {k} and draw = {draw}"
+        )
+    if segment not in embeddings.segment:
+        raise InputError(
+            f"{embeddings.source}: column segment: no segment is called {segment!r}"
+        )
+    episodes = plan_episodes(embeddings, folds, count_classes(embeddings.label, folds))
+    queries = np.flatnonzero(episodes.fold >= 0).tolist()
+    rows_of_queries = {episodes.segment[row]: row for row in queries}
+    if segment not in rows_of_queries:
+        raise InputError(
+            f"segment {segment!r} is no query: its label is not eligible, "
+            "or it is in the common fold"
+        )
+    query = rows_of_queries[segment]
+    drawn = make_spread(spread, episodes, protocol)
+    place = query if drawn.has_own_draws else int(episodes.fold[query])
+    rows = [
+        drawn.support(episodes, place, n, k, draw, protocol)
+        for n in range(len(episodes.classes))
+    ]
+    to_scores = softmax if protocol.score == "softmax" else log_odds
+    scores = to_scores(_evidence(episodes, query, rows, classifier, protocol))
+    segments = [tuple(episodes.segment[row] for row in support) for support in rows]
+    return Episode(
+        segment,
+        k,
+        draw,
+        support=dict(zip(episodes.classes, segments, strict=True)),
+        scores=dict(zip(episodes.classes, scores.tolist(), strict=True)),
+    )
+
+
+def _evidence(
+    episodes: Episodes,
+    query: int,
+    rows: list[IntArray],
+    name: str,
+    protocol: Protocol,
+) -> FloatArray:
+    """Return a_n of a query by the support rows of each class, straight from the definitions."""
+    classifier = find_classifier(name)
+    rule = classifier.rule
+    fold = int(episodes.fold[query])
+    if not classifier.centred:
+        episodes = episodes.uncentred()
+    vectors = transform_split(episodes, classifier, fold).vectors
+    z = vectors[query]
+    if protocol.distinct:
+        # A whole pool is one set, whatever order it was drawn in.
+        sizes = np.bincount(episodes.label[episodes.is_support(fold)])
+        pairs = zip(rows, sizes, strict=True)
+        rows = [np.sort(row) if len(row) == size else row for row, size in pairs]
+    supports = [vectors[support] for support in rows]
+    if rule == "nearest":
+        evidence = [2.0 * x @ z - (x**2).sum(axis=1) for x in supports]
+        return np.array([one.max() for one in evidence])
+    if rule == "medoid":
+        centres = np.stack([_medoid(x) for x in supports])
+    else:
+        centres = np.stack([x.mean(axis=0) for x in supports])
+    if rule == "cosine":
+        return np.asarray(unit(centres) @ unit(z[None])[0])
+    squares = np.einsum("nd,nd->n", centres, centres)
+    return np.asarray(z @ (2.0 * centres).T - squares)
+
+
+def _medoid(support: FloatArray) -> FloatArray:
+    """Return the exemplar with the least sum of distances to the others."""
+    sums = [np.sqrt(((support - x) ** 2).sum(axis=1)).sum() for x in support]
+    return np.asarray(support[np.argmin(sums)])

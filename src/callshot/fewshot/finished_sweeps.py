@@ -23,7 +23,7 @@ Swept = tuple[IntArray, MetricSums]
 Arrays = Mapping[str, NDArray[Any]]
 
 SWEEP_VERSION = 1  # raise it when the numbers of a sweep change
-ROWS_OF_SHOTS = ("tied", "decisions", "decided_before")  # arrays with a row for each k
+ROWS_OF_SHOTS = ("tied", "decisions")  # arrays with a row for each k
 TABLES_OF_SHOTS = ("values", "per_class", "chance")  # tables of such arrays
 SHOTS = "shots"
 UNDEFINED = "undefined"

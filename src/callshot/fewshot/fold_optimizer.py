@@ -313,68 +313,32 @@ def _build_model(
     # Different spreads differ by at least two steps.
     step = max(Fraction(count, math.lcm(*total.tolist())) / 2, RESOLUTION)
     largest_spread = np.inf if more_classes else float(cost[1] - step)
-    upper = _upper_bounds(times, total, count)
+    # Folds are interchangeable: the first i recordings may be in the first i folds.
+    most = times[:, None] * (np.arange(count) < np.cumsum(times)[:, None])
+    upper = np.concatenate(
+        [most.ravel(), total, total // count, total, np.ones(classes)]
+    )
+    placed = np.kron(np.eye(len(kinds)), np.ones(count)) @ place
+    load = np.kron(kinds.T, np.eye(count)) @ place
     return {
         "c": -number_eligible if more_classes else spread,
         "integrality": np.ones(len(upper)),
         "bounds": Bounds(0, upper),
         "constraints": [
-            *_constrain_loads(kinds, times, count, place, high, low),
-            *_constrain_gaps(total, least, high, low, gap, eligible),
+            # Every recording has one place; a class has from low to high segments in each fold.
+            LinearConstraint(placed, times, times),
+            LinearConstraint(np.repeat(high, count, axis=0) - load, lb=0),
+            LinearConstraint(load - np.repeat(low, count, axis=0), lb=0),
+            LinearConstraint(high + (count - 1) * low, ub=total),
+            LinearConstraint((count - 1) * high + low, lb=total),
+            # The gap of an eligible class is its range; that of others does not count.
+            LinearConstraint(gap - high + low - total[:, None] * eligible, lb=-total),
+            LinearConstraint(gap - least[:, None] * eligible, lb=0),
+            LinearConstraint(low - eligible, lb=0),
             LinearConstraint(number_eligible, lb=more_classes - cost[0]),
             LinearConstraint(spread, ub=largest_spread),
         ],
     }
-
-
-def _upper_bounds(times: IntArray, total: IntArray, count: int) -> FloatArray:
-    """Return the largest value of each variable: places, high, low, gap, eligible."""
-    # Folds are interchangeable: the first i recordings may be in the first i folds.
-    most = times[:, None] * (np.arange(count) < np.cumsum(times)[:, None])
-    return np.concatenate(
-        [most.ravel(), total, total // count, total, np.ones(len(total))]
-    )
-
-
-def _constrain_gaps(
-    total: IntArray,
-    least: IntArray,
-    high: FloatArray,
-    low: FloatArray,
-    gap: FloatArray,
-    eligible: FloatArray,
-) -> list[Any]:
-    """Make the gap of an eligible class its range, which counts only where it is eligible."""
-    from scipy.optimize import LinearConstraint
-
-    return [
-        LinearConstraint(gap - high + low - total[:, None] * eligible, lb=-total),
-        LinearConstraint(gap - least[:, None] * eligible, lb=0),
-        LinearConstraint(low - eligible, lb=0),
-    ]
-
-
-def _constrain_loads(
-    kinds: IntArray,
-    times: IntArray,
-    count: int,
-    place: FloatArray,
-    high: FloatArray,
-    low: FloatArray,
-) -> list[Any]:
-    """Place every recording once; a class has from `low` to `high` segments in each fold."""
-    from scipy.optimize import LinearConstraint
-
-    total = times @ kinds
-    placed = np.kron(np.eye(len(kinds)), np.ones(count)) @ place
-    load = np.kron(kinds.T, np.eye(count)) @ place
-    return [
-        LinearConstraint(placed, times, times),
-        LinearConstraint(np.repeat(high, count, axis=0) - load, lb=0),
-        LinearConstraint(load - np.repeat(low, count, axis=0), lb=0),
-        LinearConstraint(high + (count - 1) * low, ub=total),
-        LinearConstraint((count - 1) * high + low, lb=total),
-    ]
 
 
 def _connected(holds: IntArray) -> list[IntArray]:

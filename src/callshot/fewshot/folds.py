@@ -164,57 +164,38 @@ def count_classes(
     for name in set(label):
         per_fold = [exemplars[name, number] for number in range(folds.count)]
         common = exemplars[name, COMMON_FOLD]
-        if folds.only_common:
-            counts.append(_count_transfer_class(name, per_fold, common))
-        else:
-            counts.append(_count_class(name, per_fold, common, carriers.get(name)))
+        exemplars_of_class = sum(per_fold) + common
+        complete = common if folds.only_common else exemplars_of_class - max(per_fold)
+        reason = _why_not_eligible(per_fold, common, carriers.get(name), folds)
+        count = ClassCount(
+            label=name,
+            exemplars=exemplars_of_class,
+            complete_to_k=complete,
+            eligible=not reason,
+            reason=reason,
+            per_fold=tuple(per_fold),
+        )
+        counts.append(count)
     return sorted(counts, key=lambda c: (-c.exemplars, c.label))
 
 
-def _count_class(
-    label: str,
-    per_fold: list[int],
-    common: int,
-    carriers: int | None,
-) -> ClassCount:
-    folds = len(per_fold)
+def _why_not_eligible(
+    per_fold: list[int], common: int, carriers: int | None, folds: Folds
+) -> str:
+    """Return why a class is not eligible; nothing where it is."""
     empty = [str(number) for number, count in enumerate(per_fold) if count == 0]
-    exemplars = sum(per_fold) + common
-    reason = ""
-    if empty and carriers is not None and carriers < folds:
+    if folds.only_common and common == 0:
+        return "no example"
+    if not empty:
+        return ""
+    if folds.only_common:
+        return "no query in some folds"
+    if carriers is not None and carriers < folds.count:
         recordings = "recording" if carriers == 1 else "recordings"
-        reason = f"in {carriers} {recordings}, and {folds} folds need {folds}"
-    elif len(empty) == folds:
-        reason = "only in the common fold"
-    elif empty:
-        reason = f"no exemplar in {'fold' if len(empty) == 1 else 'folds'} {', '.join(empty)}"
-    complete = exemplars - max(per_fold)
-    return ClassCount(
-        label=label,
-        exemplars=exemplars,
-        complete_to_k=complete,
-        eligible=not empty,
-        reason=reason,
-        per_fold=tuple(per_fold),
-    )
-
-
-def _count_transfer_class(label: str, per_fold: list[int], common: int) -> ClassCount:
-    """Count a class whose examples all come from the common fold."""
-    reason = ""
-    if common == 0:
-        reason = "no example"
-    elif 0 in per_fold:
-        reason = "no query in some folds"
-    exemplars = sum(per_fold) + common
-    return ClassCount(
-        label=label,
-        exemplars=exemplars,
-        complete_to_k=common,
-        eligible=not reason,
-        reason=reason,
-        per_fold=tuple(per_fold),
-    )
+        return f"in {carriers} {recordings}, and {folds.count} folds need {folds.count}"
+    if len(empty) == folds.count:
+        return "only in the common fold"
+    return f"no exemplar in {'fold' if len(empty) == 1 else 'folds'} {', '.join(empty)}"
 
 
 def evaluated_classes(counts: Sequence[ClassCount]) -> tuple[str, ...]:

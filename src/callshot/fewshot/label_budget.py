@@ -63,7 +63,8 @@ def fit_class(
 
     All numbers but k and the value are NaN where fewer than three are complete.
     """
-    complete = _complete_shots(shots, complete_to_k)
+    order = np.argsort(shots)
+    complete = order[shots[order] <= complete_to_k]
     unknown = np.full(values.shape[1], np.nan)
     if complete.size == 0:
         return CurveFit(0, unknown, unknown, unknown, unknown)
@@ -72,41 +73,21 @@ def fit_class(
     value = values[last]
     if complete.size < MIN_POINTS:
         return CurveFit(k, value, unknown, unknown, unknown)
-    late = _late_shots(shots, complete, since)
-    limit, slope, error = _fit(shots[late], values[late])
+    is_late = shots[complete] >= since * k
+    is_late[-MIN_POINTS:] = True
+    late = complete[is_late]
+    # Fit a − b/k, b ≥ 0, to every column by least squares.
+    late_values = values[late]
+    inverse = 1.0 / shots[late][:, None]
+    offset = inverse - inverse.mean()
+    weight = -offset / np.sum(offset**2)
+    slope = np.maximum(np.sum(weight * late_values, axis=0), 0.0)
+    limit = late_values.mean(axis=0) + slope * inverse.mean()
+    residual = late_values - limit + slope * inverse
+    error = np.sqrt(np.mean(residual**2, axis=0))
     # A level curve stays where it is.
     limit = np.where(slope == 0, value, np.minimum(limit, 1.0))
     return CurveFit(k, value, limit, slope, error)
-
-
-def _complete_shots(shots: IntArray, complete_to_k: int) -> IntArray:
-    """Return the positions of the complete shots, by k."""
-    order = np.argsort(shots)
-    is_complete = shots[order] <= complete_to_k
-    return order[is_complete]
-
-
-def _late_shots(shots: IntArray, complete: IntArray, since: float) -> IntArray:
-    """Return the positions from the share `since` of the last k on, three at least."""
-    k = shots[complete]
-    is_late = k >= since * k[-1]
-    is_late[-MIN_POINTS:] = True
-    late: IntArray = complete[is_late]
-    return late
-
-
-def _fit(
-    shots: IntArray, values: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Fit a − b/k, b ≥ 0, to every column by least squares; return a, b and the RMSE."""
-    inverse = 1.0 / shots[:, None]
-    offset = inverse - inverse.mean()
-    weight = -offset / np.sum(offset**2)
-    slope = np.maximum(np.sum(weight * values, axis=0), 0.0)
-    limit = values.mean(axis=0) + slope * inverse.mean()
-    residual = values - limit + slope * inverse
-    error = np.sqrt(np.mean(residual**2, axis=0))
-    return limit, slope, error
 
 
 def sample_gains(
@@ -236,19 +217,14 @@ def _summarise_gains(gains: Gains) -> dict[str, Row]:
     summaries = {}
     for label, gain in finite.items():
         other_gains = [finite[other] for other in finite if other != label]
-        summaries[label] = _summarise_gain(gain, np.max(other_gains, axis=0))
+        low, high = np.percentile(gain, (1, 99))
+        summaries[label] = {
+            "next_gain_p01": low,
+            "next_gain_p99": high,
+            "prob_gain": np.mean(gain > 0),
+            "prob_largest_gain": np.mean(gain > np.max(other_gains, axis=0)),
+        }
     return summaries
-
-
-def _summarise_gain(gain: FloatArray, largest_other: FloatArray) -> Row:
-    """Return the columns of one class; `largest_other` is the largest of the others."""
-    low, high = np.percentile(gain, (1, 99))
-    return {
-        "next_gain_p01": low,
-        "next_gain_p99": high,
-        "prob_gain": np.mean(gain > 0),
-        "prob_largest_gain": np.mean(gain > largest_other),
-    }
 
 
 def _is_recommended(row: Row) -> bool:

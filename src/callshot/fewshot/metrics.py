@@ -1,8 +1,10 @@
-"""Scores and truth of one ranking → AP, AUROC, and the AP of chance.
+"""Metrics of one ranking, and of folds and classes → the values of one spread.
 
-Metrics of folds and classes → the values of one spread: mean over classes, then over folds."""
+`measure` computes what every spread, baseline and permutation is measured by. `MetricSums` averages
+it over classes, then over folds.
+"""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -11,7 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from callshot.errors import InputError
 from callshot.fewshot.episodes import Split
-from callshot.fewshot.kernels.ranks import ranking_metrics
+from callshot.fewshot.kernels.ranks import (
+    FoldMetrics,
+    measure_fold,
+    measure_weighted_fold,
+    ranking_metrics,
+)
 from callshot.records import (
     DECISION_METRICS,
     METRICS,
@@ -19,6 +26,8 @@ from callshot.records import (
     FloatArray,
     IntArray,
 )
+
+Groups = Sequence[IntArray]  # the class numbers of each group
 
 
 def average_precision(scores: ArrayLike, relevant: ArrayLike) -> float:
@@ -85,7 +94,31 @@ def _check_ranking(
     return score, truth
 
 
-Groups = Sequence[IntArray]  # the class numbers of each group
+def measure(
+    split: Split,
+    scores: FloatArray,
+    decided: NDArray[np.uint16],
+    units: IntArray | None = None,
+) -> FoldMetrics:
+    """Return the metrics of some draws of one fold.
+
+    `scores` is (draws, shots, classes, queries), `decided` (draws, shots, queries). `units` are
+    whole weights of queries, (draws, queries): with them, decisions and ties are not counted.
+    """
+    draws, shots, classes, _ = scores.shape
+    size = (draws, shots, classes)
+    metrics = FoldMetrics(
+        ap=np.empty(size),
+        auroc=np.empty(size),
+        hits=np.empty(size),
+        decisions=np.zeros((shots, classes, classes), np.int64),
+        tied=np.zeros((shots, classes), np.int64),
+    )
+    if units is None:
+        measure_fold(scores, decided, split.truth, metrics)
+    else:
+        measure_weighted_fold(scores, decided, split.truth, units, metrics)
+    return metrics
 
 
 class MetricSums:
@@ -96,6 +129,10 @@ class MetricSums:
     every query of a fold is positive has no AUROC there: it is left out of that fold's mean, and
     `undefined` counts it. `chance` is what the same decisions would score if they did not depend on
     the query, by metric and shot; NaN where no decisions were counted.
+
+    In the spread `total` queries have weights. There the value of a class is its mean over folds,
+    weighted by the mean weight of its positives in the fold: with one recording per fold and class
+    there would be no variation otherwise. Equal weights give the same values, up to rounding.
     """
 
     def __init__(
@@ -109,175 +146,140 @@ class MetricSums:
         self.groups: dict[str, Groups] = {"all": [np.array([n]) for n in range(count)]}
         if categories is not None:
             self.groups["reduced"] = group_classes(classes, categories)
-        keys = _list_values(self.groups)
-        self.values = {key: self.new_table(shots, samples) for key in keys}
+        keys = list(product(self.groups, RANKING_METRICS))
+        keys += [("all", metric) for metric in DECISION_METRICS]
         size = (shots, count, samples)
+        self.values = {key: self.new_table(shots, samples) for key in keys}
         self.per_class = {metric: self.new_table(*size) for metric in METRICS}
         self.tied = np.zeros((shots, count), np.int64)
         self.decisions = np.zeros((shots, count, count))
         self.chance = {metric: np.zeros(shots) for metric in DECISION_METRICS}
-        self.decided_before = np.zeros((shots, count))  # in the folds that are complete
         self.undefined = np.zeros(count, np.int64)
-        self.folds = 0
-        self.folds_with_auroc = dict.fromkeys(self.groups, 0)
+        # Until the end, for each fold: its split, its decisions, and mean weights of its queries.
+        self._folds: list[tuple[Split, list[Any], list[FloatArray]]] = []
 
     def new_table(self, *size: int) -> FloatArray:
         """Return the sums of one metric, none added yet."""
         return np.zeros(size)
 
-    def add(
-        self,
-        shot: int,
-        split: Split,
-        ap: FloatArray,
-        auroc: FloatArray,
-        hits: FloatArray,
-    ) -> None:
-        """Add one fold's metrics, (classes, samples), at one of the shots; hits count queries."""
-        queries = np.bincount(split.label, minlength=len(ap))
-        recall = hits / queries[:, None]
-        self.per_class["map"][shot] += ap
-        self.per_class["auroc"][shot] += np.nan_to_num(auroc)
-        self.per_class["accuracy"][shot] += recall
-        self.values["all", "accuracy"][shot] += hits.sum(axis=0) / len(split.rows)
-        self.values["all", "balanced_accuracy"][shot] += recall.mean(axis=0)
-        defined = np.flatnonzero(split.positives < len(split.rows))
-        for scoring, groups in self.groups.items():
-            defined_groups = _restrict(groups, defined)
-            self.values[scoring, "map"][shot] += _mean_of_groups(ap, groups)
-            self.values[scoring, "auroc"][shot] += _mean_of_groups(
-                auroc, defined_groups
-            )
+    def open_fold(self, split: Split, weights: FloatArray | None = None) -> None:
+        """Begin a fold, with the weights of its queries (queries, samples) if they differ."""
+        means = []
+        if weights is not None:
+            positive = split.relevant.astype(float) @ weights / split.positives[:, None]
+            is_label = split.label == np.arange(len(split.relevant))[:, None]
+            counts = is_label.sum(axis=1, keepdims=True)
+            by_label = is_label.astype(float) @ weights / counts
+            means = [positive, by_label, weights.mean(axis=0)]
+        self._folds.append((split, [], means))
 
-    def close_fold(self, split: Split) -> None:
-        """Count a fold as complete."""
-        is_undefined = split.positives == len(split.rows)
-        self.folds += 1
-        self.undefined += is_undefined
-        self._add_chance(split)
-        for scoring, groups in self.groups.items():
-            defined_groups = _restrict(groups, np.flatnonzero(~is_undefined))
-            self.folds_with_auroc[scoring] += bool(defined_groups)
+    def add(self, row: Any, ap: Any, auroc: Any, hits: Any) -> None:
+        """Add metrics of the open fold, (classes, samples), at one of the shots.
 
-    def _add_chance(self, split: Split) -> None:
-        """Add Σ_n P(decide n) · P(n is a label of the query), and its mean over true classes."""
-        decided = self.decisions.sum(axis=1)
-        of_fold = decided - self.decided_before
-        total = of_fold.sum(axis=1, keepdims=True)
-        probability = of_fold / np.where(total > 0, total, np.nan)
-        frequency = {
-            "accuracy": split.relevant.mean(axis=1),
-            "balanced_accuracy": _mean_by_class(split),
-        }
-        for metric, share in frequency.items():
-            self.chance[metric] += (probability * share).sum(axis=1)
-        self.decided_before = decided
+        Hits count queries, or are sums of their weights.
+        """
+        split, _, weights = self._folds[-1]
+        ranking = dict(zip(RANKING_METRICS, (ap, auroc), strict=True))
+        queries = np.bincount(split.label, minlength=len(split.relevant))
+        recall = hits / self.like(queries[:, None])
+        self.per_class["accuracy"][row] += recall
+        self.values["all", "accuracy"][row] += hits.sum(axis=-2) / len(split.rows)
+        for metric, table in ranking.items():
+            known = self.without_nan(table)
+            self.per_class[metric][row] += weights[0] * known if weights else known
+        if weights:
+            return
+        self.values["all", "balanced_accuracy"][row] += recall.mean(axis=-2)
+        for scoring, metric in product(self.groups, RANKING_METRICS):
+            groups = _defined_groups(self.groups[scoring], metric, split)
+            mean = _mean_of_groups(ranking[metric], groups)
+            self.values[scoring, metric][row] += mean
+
+    def like(self, array: Any) -> Any:
+        """Return an array of the kind that is summed."""
+        return array
+
+    def without_nan(self, table: Any) -> Any:
+        """Return a table with 0 where a value is undefined."""
+        return np.nan_to_num(table)
+
+    def count(self, rows: Any, decisions: Any, tied: Any) -> None:
+        """Add decisions (shots, true, predicted) and ties (shots, classes) of the open fold."""
+        self._folds[-1][1].append((rows, decisions, tied))
 
     def finish(self, draws: int) -> None:
         """Turn sums over folds into means, and decisions into mean counts over draws."""
-        for key, table in self.tables():
-            table /= self.divisor(key)
+        folds_with_auroc = dict.fromkeys(self.groups, 0)
+        for split, counted, _ in self._folds:
+            self.undefined += split.positives == len(split.rows)
+            of_fold = np.zeros_like(self.decisions)
+            for rows, decisions, tied in counted:
+                of_fold[rows] += np.asarray(decisions)
+                self.tied[rows] += np.asarray(tied)
+            self.decisions += of_fold
+            self._add_chance(split, of_fold.sum(axis=1))
+            for scoring, groups in self.groups.items():
+                has_auroc = bool(_defined_groups(groups, "auroc", split))
+                folds_with_auroc[scoring] += has_auroc
+        folds = len(self._folds)
         for level in self.chance.values():
-            level /= self.folds
+            level /= folds
         self.decisions /= draws
+        if self._folds[0][2]:
+            self._finish_weighted()
+        else:
+            self._finish_unweighted(folds, folds_with_auroc)
+        self._folds = []
 
-    def tables(self) -> list[tuple[Any, FloatArray]]:
-        """Return all sums of metrics, with the keys of `values` and `per_class`."""
-        return [*self.values.items(), *self.per_class.items()]
+    def _finish_unweighted(self, folds: int, with_auroc: Mapping[str, int]) -> None:
+        defined = folds - self.undefined
+        divisor = np.where(defined > 0, defined, np.nan)[:, None]
+        for metric, table in self.per_class.items():
+            table /= divisor if metric == "auroc" else float(folds)
+        for (scoring, metric), table in self.values.items():
+            count = float(with_auroc[scoring]) if metric == "auroc" else float(folds)
+            table /= count or np.nan
 
-    def divisor(self, key: Any) -> FloatArray:
-        """Return what turns the sums of one table into means: 1, or one number per class."""
-        if key == "auroc":
-            folds = self.folds - self.undefined
-            return np.where(folds > 0, folds, np.nan)[:, None]
-        if key[1] == "auroc":
-            return np.array(self.folds_with_auroc[key[0]] or np.nan)
-        return np.array(float(self.folds))
-
-
-class WeightedMetricSums(MetricSums):
-    """Sums over folds of the spread `total`, in which queries have weights.
-
-    The value of a class is its mean over folds, weighted by the mean weight of its positives in
-    the fold: with one recording per fold and class there would be no variation otherwise. Equal
-    weights give the same values as `MetricSums`, up to rounding.
-    """
-
-    def __init__(
-        self,
-        shots: int,
-        samples: int,
-        classes: Sequence[str],
-        categories: Mapping[str, str] | None,
-    ) -> None:
-        super().__init__(shots, samples, classes, categories)
-        size = (len(classes), samples)
-        self.weight = {metric: np.zeros(size) for metric in METRICS}
-        self.fold_weight = np.zeros(samples)
-        self.positive_weight = np.zeros(size)  # of the fold that is being added
-
-    def add_weights(self, split: Split, weights: FloatArray) -> None:
-        """Begin a fold with the weights of its queries, (queries, samples)."""
-        positive = split.relevant.astype(float) @ weights / split.positives[:, None]
-        self.positive_weight = positive
-        has_negatives = split.positives < len(split.rows)
-        self.weight["map"] += positive
-        self.weight["auroc"] += positive * has_negatives[:, None]
-        self.weight["accuracy"] += _mean_by_label(split, weights)
-        self.fold_weight += weights.mean(axis=0)
-
-    def add_weighted(
-        self,
-        shot: int,
-        split: Split,
-        ap: FloatArray,
-        auroc: FloatArray,
-        hits: FloatArray,
-    ) -> None:
-        """Add metrics of the fold, (classes, samples); hits are sums of weights."""
-        positive = self.positive_weight
-        queries = np.bincount(split.label, minlength=len(ap))
-        self.per_class["map"][shot] += positive * ap
-        self.per_class["auroc"][shot] += positive * np.nan_to_num(auroc)
-        self.per_class["accuracy"][shot] += hits / queries[:, None]
-        self.values["all", "accuracy"][shot] += hits.sum(axis=0) / len(split.rows)
-
-    def finish(self, draws: int) -> None:
-        """Turn sums over folds into weighted means."""
-        has_auroc = np.flatnonzero(self.undefined < self.folds)
-        for metric in METRICS:
-            weight = self.weight[metric]
-            self.per_class[metric] /= np.where(weight > 0, weight, np.nan)
-        self.values["all", "accuracy"] /= self.fold_weight
+    def _finish_weighted(self) -> None:
+        folds = len(self._folds)
+        weight: dict[str, FloatArray] = {
+            metric: np.zeros(table.shape[1:])
+            for metric, table in self.per_class.items()
+        }
+        fold_weight = np.zeros(self.values["all", "accuracy"].shape[1])
+        for split, _, means in self._folds:
+            positive, by_label, mean = means
+            has_negatives = split.positives < len(split.rows)
+            weight["map"] += positive
+            weight["auroc"] += positive * has_negatives[:, None]
+            weight["accuracy"] += by_label
+            fold_weight += mean
+        for metric, table in self.per_class.items():
+            table /= np.where(weight[metric] > 0, weight[metric], np.nan)
+        self.values["all", "accuracy"] /= fold_weight
         recall = self.per_class["accuracy"].mean(axis=1)
         self.values["all", "balanced_accuracy"][:] = recall
-        for scoring, groups in self.groups.items():
-            defined = {"map": list(groups), "auroc": _restrict(groups, has_auroc)}
-            for metric, kept in defined.items():
-                table = self.values[scoring, metric]
-                for shot, samples in enumerate(self.per_class[metric]):
-                    table[shot] = _mean_of_groups(samples, kept) if kept else np.nan
+        has_auroc = np.flatnonzero(self.undefined < folds)
+        for scoring, metric in product(self.groups, RANKING_METRICS):
+            groups = self.groups[scoring]
+            if metric == "auroc":
+                groups = _restrict(groups, has_auroc)
+            table = self.values[scoring, metric]
+            for shot, samples in enumerate(self.per_class[metric]):
+                table[shot] = _mean_of_groups(samples, groups) if groups else np.nan
 
-
-def _list_values(scorings: Iterable[str]) -> list[tuple[str, str]]:
-    """Return the scoring and metric of every value."""
-    keys = list(product(scorings, RANKING_METRICS))
-    keys += [("all", metric) for metric in DECISION_METRICS]
-    return keys
-
-
-def _mean_by_label(split: Split, weights: FloatArray) -> FloatArray:
-    """Return the mean weight of the queries of each class, (classes, samples)."""
-    is_label = split.label == np.arange(len(split.relevant))[:, None]
-    counts = is_label.sum(axis=1, keepdims=True)
-    return np.asarray(is_label.astype(float) @ weights / counts)
-
-
-def _mean_by_class(split: Split) -> FloatArray:
-    """Return P(n is a label of the query) of each n, if every true class is as frequent."""
-    classes = range(len(split.relevant))
-    shares = [split.relevant[:, split.label == n].mean(axis=1) for n in classes]
-    return np.asarray(np.mean(shares, axis=0))
+    def _add_chance(self, split: Split, decided: FloatArray) -> None:
+        """Add Σ_n P(decide n) · P(n is a label of the query), and its mean over true classes."""
+        total = decided.sum(axis=1, keepdims=True)
+        probability = decided / np.where(total > 0, total, np.nan)
+        classes = range(len(split.relevant))
+        shares = [split.relevant[:, split.label == n].mean(axis=1) for n in classes]
+        frequency = {
+            "accuracy": split.relevant.mean(axis=1),
+            "balanced_accuracy": np.mean(shares, axis=0),
+        }
+        for metric, share in frequency.items():
+            self.chance[metric] += (probability * share).sum(axis=1)
 
 
 def group_classes(
@@ -297,18 +299,26 @@ def group_classes(
     ]
 
 
+def _defined_groups(groups: Groups, metric: str, split: Split) -> Groups:
+    """Return the groups of classes that have a metric in a fold."""
+    if metric != "auroc":
+        return groups
+    return _restrict(groups, np.flatnonzero(split.positives < len(split.rows)))
+
+
 def _restrict(groups: Groups, defined: IntArray) -> list[IntArray]:
     """Return the groups without the classes that are not defined, and without empty groups."""
     restricted = [group[np.isin(group, defined)] for group in groups]
     return [group for group in restricted if group.size]
 
 
-def _mean_of_groups(table: FloatArray, groups: Groups) -> FloatArray:
-    """Average (classes, samples) inside each group, then over groups; 0 without groups."""
-    total = np.zeros(table.shape[1])
+def _mean_of_groups(table: Any, groups: Groups) -> Any:
+    """Average (…, classes, samples) inside each group, then over groups; 0 without groups."""
+    total: Any = 0.0
     for group in groups:
-        if group.size > 1:
-            total += table[group].mean(axis=0)
+        classes = group.tolist()
+        if len(classes) > 1:
+            total = total + table[..., classes, :].mean(axis=-2)
         else:
-            total += table[group[0]]
+            total = total + table[..., classes[0], :]
     return total / max(len(groups), 1)

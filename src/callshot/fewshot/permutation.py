@@ -4,10 +4,9 @@ The statistic is the mean of a metric over the first shared draws, computed by o
 true labels and for shuffled ones. Vectors are multiplied once: a labelling only changes which rows
 make up which class.
 
-Recordings are put in a random order on the side of the labels only: the labels of a fold's calls,
-in this order, are laid over the calls in theirs. Labels of one recording stay together, and every
-fold, the common one too, keeps its number of calls of each class. A shuffle depends on the seed,
-its number and the names of the recordings alone.
+Within each fold, recordings are permuted and their label sequences reassigned. Labels of one
+recording stay together, and every fold, the common one too, keeps its number of calls of each
+class. A shuffle depends on the seed, its number and the names of the recordings alone.
 
 p = (1 + shuffles that score at least as much as the true labels) / (1 + shuffles)
 """
@@ -22,12 +21,11 @@ import numpy as np
 
 from callshot.fewshot.engine import Engine, blocks, class_matrices, expand
 from callshot.fewshot.episodes import Episodes, Keys, Split, make_splits
-from callshot.fewshot.kernels import streams
-from callshot.fewshot.kernels import supports as permutations
+from callshot.fewshot.kernels import streams, supports
 from callshot.fewshot.kernels.streams import key, purpose_key
 from callshot.fewshot.kernels.supports import RULES, Exemplars, recording_words
 from callshot.fewshot.protocol import Protocol
-from callshot.fewshot.sweep import fold_products, measure
+from callshot.fewshot.sweep import fold_products, measure_evidence
 from callshot.records import RANKING_METRICS, FloatArray, IntArray
 from callshot.records.frames import CHANCE_TEST, Frame, concat_frames, make_frame
 
@@ -109,10 +107,20 @@ def measure_labellings(engine: Engine, shots: IntArray) -> FloatArray:
     labellings = list(make_labellings(episodes, protocol.seed, protocol.permutations))
     weight = len(shots) / episodes.folds
     folds = []
-    for test in _test_folds(engine, shots):
-        tasks = [partial(test.measure, labelling) for labelling in labellings]
+    matrix = None
+    for split in make_splits(episodes):
+        fitted = engine.for_split(split)
+        if matrix is None or fitted is not engine:
+            # Vectors that no split changes are multiplied once.
+            matrix = _row_matrix(fitted)
+        if engine.rule == "mean" and matrix.size > 0:
+            products: FloatArray | None = np.ascontiguousarray(matrix[:, split.rows])
+        else:
+            products = fold_products(fitted, split)
+        fold = (fitted, split, shots, matrix, products)
+        tasks = [partial(_measure_labelling, *fold, one) for one in labellings]
         by_class = np.stack(engine.run(tasks, weight), axis=1)
-        folds.append(_average_classes(by_class, test.split))
+        folds.append(_average_classes(by_class, split))
     return _average_folds(np.array(folds))
 
 
@@ -144,7 +152,7 @@ class Labelling:
     members: Keys
 
     def relabel(self, episodes: Episodes, split: Split) -> Split:
-        """Return a fold whose queries have these labels; its pools stay those of the true ones."""
+        """Return a fold whose queries have these labels; support pools keep the true labels."""
         source = self.source[split.rows]
         relevant = episodes.relevant[source]
         return replace(
@@ -197,91 +205,54 @@ def rank_names(names: Sequence[str]) -> IntArray:
     return np.array([place[name] for name in names])
 
 
-@dataclass(frozen=True)
-class _FoldTest:
-    """The queries of one fold, and the products that all labellings share.
+def _measure_labelling(
+    engine: Engine,
+    split: Split,
+    shots: IntArray,
+    matrix: FloatArray,
+    products: FloatArray | None,
+    labelling: Labelling,
+) -> FloatArray:
+    """Return AP and AUROC of each class, means over draws, (metrics, shots, classes).
 
-    `matrix` and `products` are as `_row_matrix` and `_query_products` return them.
+    `matrix` is as `_row_matrix` returns it, `products` those of all rows with the queries. Where
+    the products exceed the memory limit, only those of the drawn rows are computed.
     """
-
-    engine: Engine
-    split: Split
-    shots: IntArray
-    matrix: FloatArray
-    products: FloatArray | None
-
-    def measure(self, labelling: Labelling) -> FloatArray:
-        """Return AP and AUROC of each class, means over draws, (metrics, shots, classes)."""
-        split = labelling.relabel(self.engine.episodes, self.split)
-        exemplars, supports = self.find_exemplars(self.draw(labelling))
-        _, classes, _ = supports.shape
-        bytes_per_draw = 8 * len(self.shots) * classes * len(split.rows)
-        values = [
-            self.measure_draws(split, exemplars, supports[span])
-            for span in blocks(len(supports), BLOCK_BYTES // bytes_per_draw)
-        ]
-        return np.asarray(np.concatenate(values, axis=1).mean(axis=1))
-
-    def measure_draws(
-        self, split: Split, exemplars: Exemplars, supports: Keys
-    ) -> FloatArray:
-        """Return AP and AUROC of some draws, (metrics, draws, shots, classes)."""
-        draws, classes, _ = supports.shape
-        evidence = np.empty((draws, len(self.shots), classes, len(split.rows)))
-        permutations.score_members(exemplars, supports, self.shots, evidence)
-        metrics = measure(self.engine, split, evidence)
-        return np.stack([metrics.ap, metrics.auroc])
-
-    def draw(self, labelling: Labelling) -> Keys:
-        """Return the supports of the first shared draws, (draws, classes, exemplars), as rows."""
-        episodes = self.engine.episodes
-        protocol = self.engine.protocol
-        size = (TEST_DRAWS, len(episodes.classes), int(self.shots[-1]))
-        supports = np.empty(size, np.uint64)
-        permutations.draw_members(
-            streams.purpose_key(protocol.seed, "shared"),
-            episodes.class_key,
-            protocol.distinct,
-            labelling.members,
-            episodes.class_start,
-            self.split.outside,
-            supports,
-        )
-        return supports
-
-    def find_exemplars(self, supports: Keys) -> tuple[Exemplars, Keys]:
-        """Return what supports are scored by, and the rows of the supports in it.
-
-        Where the products of all rows exceed the memory limit, it has these rows alone.
-        """
-        episodes = self.engine.episodes
-        rule = RULES.index(self.engine.rule)
-        vectors = episodes.vectors
-        squares = episodes.squares
-        if self.products is not None:
-            table = Exemplars(rule, vectors, squares, self.matrix, self.products)
-            return table, supports
-        rows, place = np.unique(supports.astype(np.int64), return_inverse=True)
-        products = self.multiply(rows)
-        table = Exemplars(rule, vectors[rows], squares[rows], self.matrix, products)
-        return table, place.reshape(supports.shape).astype(np.uint64)
-
-    def multiply(self, rows: IntArray) -> FloatArray:
-        """Return the products (rows, queries) of some rows with the queries."""
-        vectors, place = self.engine.episodes.distinct_at(rows)
-        queries, query_place = self.engine.queries(self.split)
-        return expand(vectors @ queries.T, place, query_place)
-
-
-def _test_folds(engine: Engine, shots: IntArray) -> Iterator[_FoldTest]:
-    """Yield the test of each fold; vectors that no split changes are multiplied once."""
-    matrix = None
-    for split in make_splits(engine.episodes):
-        fitted = engine.for_split(split)
-        if matrix is None or fitted is not engine:
-            matrix = _row_matrix(fitted)
-        products = _query_products(fitted, split, matrix)
-        yield _FoldTest(fitted, split, shots, matrix, products)
+    episodes = engine.episodes
+    protocol = engine.protocol
+    relabelled = labelling.relabel(episodes, split)
+    classes = len(episodes.classes)
+    drawn = np.empty((TEST_DRAWS, classes, int(shots[-1])), np.uint64)
+    supports.draw_members(
+        streams.purpose_key(protocol.seed, "shared"),
+        episodes.class_key,
+        protocol.distinct,
+        labelling.members,
+        episodes.class_start,
+        split.outside,
+        drawn,
+    )
+    vectors = episodes.vectors
+    squares = episodes.squares
+    if products is None:
+        rows, place = np.unique(drawn.astype(np.int64), return_inverse=True)
+        drawn = place.reshape(drawn.shape).astype(np.uint64)
+        distinct, row_place = episodes.distinct_at(rows)
+        queries, query_place = engine.queries(split)
+        products = expand(distinct @ queries.T, row_place, query_place)
+        vectors = vectors[rows]
+        squares = squares[rows]
+    rule = RULES.index(engine.rule)
+    exemplars = Exemplars(rule, vectors, squares, matrix, products)
+    bytes_per_draw = 8 * len(shots) * classes * len(split.rows)
+    values = []
+    for span in blocks(TEST_DRAWS, BLOCK_BYTES // bytes_per_draw):
+        chosen = drawn[span]
+        evidence = np.empty((len(chosen), len(shots), classes, len(split.rows)))
+        supports.score_members(exemplars, chosen, shots, evidence)
+        metrics = measure_evidence(engine, relabelled, evidence)
+        values.append(np.stack([metrics.ap, metrics.auroc]))
+    return np.asarray(np.concatenate(values, axis=1).mean(axis=1))
 
 
 def _row_matrix(engine: Engine) -> FloatArray:
@@ -296,12 +267,3 @@ def _row_matrix(engine: Engine) -> FloatArray:
     one_class = replace(engine.episodes, class_start=np.array([0, rows]))
     block, _ = class_matrices(one_class, engine.rule)
     return block.reshape(rows, rows)
-
-
-def _query_products(
-    engine: Engine, split: Split, matrix: FloatArray
-) -> FloatArray | None:
-    """Return the products (rows, queries) of a fold; None where they exceed the memory limit."""
-    if engine.rule == "mean" and matrix.size > 0:
-        return np.ascontiguousarray(matrix[:, split.rows])
-    return fold_products(engine, split)

@@ -1,11 +1,10 @@
-"""The random streams of the reference, in plain Python: those of `kernels.streams`, bit by bit.
-
-Algorithm 1 of the paper in plain Python and NumPy: slow, literal, and meant to be read.
+"""Algorithm 1 of the paper in plain Python and NumPy: slow, literal, and meant to be read.
 
 For every fold, query and draw, k exemplars of each class are the support. Query z gets the score
 a_n = 2 c_n·z − |c_n|² for class n, with c_n the mean of its support. AP and AUROC of the log-odds
 of softmax(a) are averaged over classes, then over folds. With the spread `per-query` a query has
-its own draws, and a bootstrap picks one; with `shared` one draw serves all queries.
+its own draws, and a bootstrap picks one; with `shared` one draw serves all queries. The random
+streams are those of `kernels.streams`, bit by bit.
 """
 
 import itertools

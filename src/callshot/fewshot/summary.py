@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from callshot.fewshot.episodes import Episodes, Split, make_splits
+from callshot.fewshot.episodes import Episodes, make_splits
 from callshot.fewshot.folds import complete_shots, new_exemplars
 from callshot.fewshot.label_budget import Gains, sample_gains
 from callshot.fewshot.metrics import MetricSums, chance_average_precision
@@ -177,21 +177,16 @@ def chance_levels(
     shots = len(sums.decisions)
     levels = {}
     for scoring, groups in sums.groups.items():
-        by_fold = [
-            np.mean([_chance_ap(split)[group].mean() for group in groups])
-            for split in splits
-        ]
+        by_fold = []
+        for split in splits:
+            queries = np.full(len(split.positives), len(split.rows))
+            chance_ap = chance_average_precision(split.positives, queries)
+            by_fold.append(np.mean([chance_ap[group].mean() for group in groups]))
         levels[scoring, "map"] = np.full(shots, np.mean(by_fold))
         levels[scoring, "auroc"] = np.full(shots, 0.5)
     for metric, chance in sums.chance.items():
         levels["all", metric] = chance
     return levels
-
-
-def _chance_ap(split: Split) -> FloatArray:
-    return chance_average_precision(
-        split.positives, np.full(len(split.positives), len(split.rows))
-    )
 
 
 def _tie_cost(sums: MetricSums, log_sums: MetricSums | None, metric: str) -> FloatArray:

@@ -1,20 +1,16 @@
-"""Tables of a source and a target corpus → one table, in which the source is the common fold.
-
-All supports come from the source, and the folds of the target only query. Two tables are of one
-encoder by its fingerprint, or by its name where that is not known.
-
-
-Tables of a source and a target corpus → how well examples of the source work in the target.
+"""Tables of a source and a target corpus → how well examples of the source work in the target.
 
 Three evaluations: examples of the source on queries of the target, examples of the target itself on
-the same queries in the same folds, and the source by itself. The first two are paired.
+the same queries in the same folds, and the source by itself. The first two are paired. For the
+first, both are joined to one table, in which the source is the common fold: all supports come from
+the source, and the folds of the target only query. Two tables are of one encoder by its
+fingerprint, or by its name where that is not known.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -223,49 +219,34 @@ def evaluate_transfer(
         store=store,
         progress=lambda share, what: progress(share / EVALUATIONS, what),
     )
-    transfer = _run(run, task.joined)
-    within_target = _run(run, task.target)
+    results: list[Evaluation] = []
     notes = list(task.notes)
-    within_source = None
-    try:
-        within_source = _run(run, task.source)
+    for dataset in (task.joined, task.target, task.source):
+        try:
+            result = run(dataset.tables, folds=dataset.folds, corpus=dataset.corpus)
+        except InputError as error:
+            if dataset is not task.source:
+                raise
+            notes.append(f"no curve within {source.corpus}: {error}")
+        else:
+            results.append(result)
+    transfer, within_target, *others = results
+    within_source = others[0] if others else None
+    if within_source is not None:
         notes += describe_classes(within_source)
-    except InputError as error:
-        notes.append(f"no curve within {source.corpus}: {error}")
-    return _make_result(task, transfer, within_target, within_source, notes)
-
-
-def _make_result(
-    task: "TransferTask",
-    transfer: Evaluation,
-    within_target: Evaluation,
-    within_source: Evaluation | None,
-    notes: list[str],
-) -> TransferEvaluation:
-    results = {
-        field.name: getattr(transfer, field.name) for field in fields(Evaluation)
-    }
-    within = (
-        [within_target] if within_source is None else [within_target, within_source]
+    frames = {field.name: getattr(transfer, field.name) for field in fields(Evaluation)}
+    frames["notes"] = _join_notes([*notes, *transfer.notes], results[1:])
+    difference = compare_with_target(
+        transfer, within_target, task.encoder_pairs, protocol.reference
     )
-    results["notes"] = _join_notes([*notes, *transfer.notes], within)
-    reference = Protocol(**transfer.settings).reference
-    transfer_difference = compare_with_target(
-        transfer, within_target, task.encoder_pairs, reference
-    )
-    results["differences"] = pl.concat([transfer_difference, transfer.differences])
+    frames["differences"] = pl.concat([difference, transfer.differences])
     return TransferEvaluation(
-        **results,
+        **frames,
         source_corpus=task.source.corpus,
         within_target=within_target,
         within_source=within_source,
         encoder_pairs=task.encoder_pairs,
     )
-
-
-def _run(run: Any, dataset: Dataset) -> Evaluation:
-    result: Evaluation = run(dataset.tables, folds=dataset.folds, corpus=dataset.corpus)
-    return result
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,10 @@
-"""Other partitions of the recordings into folds → how much mAP depends on the partition.
+"""How much mAP depends on the folds, the labelled set and the sample of recordings.
 
 Folds are one of many partitions that are about as good. The evaluation is repeated over others, and
 the mean of mAP in each is reported. Partitions share all recordings, so their range is smaller than
 what other recordings would give: it is no interval.
 
-
-Folds, labelled sets and samples of recordings, crossed → where the spread of mAP comes from.
-
-Every partition into folds is evaluated with each of S labelled sets (an order of the exemplars of
+Sensitivity: every partition is evaluated with each of S labelled sets (an order of the exemplars of
 every class, from which a support takes the first k outside a fold), and each of these with S random
 weights of the queries' recordings (the Bayesian bootstrap of `total`, on the queries alone). One
 value of mAP for each combination: a crossed design with three random factors.
@@ -31,7 +28,7 @@ from callshot.fewshot.fold_optimizer import build_folds
 from callshot.fewshot.folds import count_classes, evaluated_classes
 from callshot.fewshot.kernels.streams import key, make_stream
 from callshot.fewshot.protocol import Protocol
-from callshot.fewshot.sweep import UNIT, Reweighting, draw_orders, draw_units
+from callshot.fewshot.sweep import UNIT, Spread, draw_orders, draw_units
 from callshot.records import Embeddings, FloatArray, Folds, IntArray
 from callshot.records.frames import (
     PARTITIONS,
@@ -163,7 +160,7 @@ LEVEL_NAMES = {
 Factors = tuple[int, ...]  # axes of a table of values
 
 
-def cross_samples(episodes: Episodes, protocol: Protocol) -> Reweighting:
+def cross_samples(episodes: Episodes, protocol: Protocol) -> Spread:
     """Return S · S samples: labelled set d with the weights b of queries is sample d · S + b.
 
     Exemplars weigh the same.
@@ -172,7 +169,10 @@ def cross_samples(episodes: Episodes, protocol: Protocol) -> Reweighting:
     units = draw_units(episodes, protocol, seeds)
     equal = np.full_like(units, round(1 / UNIT))
     rank = draw_orders(episodes, protocol, equal)
-    return Reweighting(
+    return Spread(
+        "total",
+        draws=seeds**2,
+        samples=seeds**2,
         units=np.tile(units, (seeds, 1)),
         rank=np.repeat(rank, seeds, axis=0),
         exemplar_units=np.repeat(equal, seeds, axis=0),

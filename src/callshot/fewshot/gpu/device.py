@@ -17,9 +17,13 @@ import numpy as np
 
 from callshot.errors import check_choice
 from callshot.fewshot.episodes import Episodes
+from callshot.records import METRICS
 
 Result = TypeVar("Result")
 
+# What the kernels for a GPU compute.
+RULES = ("mean", "cosine", "nearest", "medoid")
+MEASURED = ("map", "auroc", "accuracy")
 DEVICES = ("auto", "cpu", "cuda")
 DRIVER_LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 MIN_CAPABILITY = (7, 0)  # of a card that Triton compiles for
@@ -120,6 +124,15 @@ def gpu_if_large_enough(
     )
     add_note(notes, f"evaluated on the CPU: {sizes} on the GPU {gpu.name}")
     return None
+
+
+def supports_rule(rule: str, notes: list[str]) -> bool:
+    """Return whether the GPU has kernels for a rule and for all metrics; else add a note."""
+    missing = [name for name in (rule, *METRICS) if name not in RULES + MEASURED]
+    if missing:
+        names = ", ".join(missing)
+        add_note(notes, f"evaluated on the CPU: there is no GPU kernel for {names}")
+    return not missing
 
 
 def run_with_fallback(

@@ -1,19 +1,12 @@
-"""Scores → AP, AUROC and hits of every sample.
+"""Scores → AP, AUROC, hits and ties of every sample.
 
 A sample takes one draw of each query: the one that it picks, or, where draws are shared, draw b.
-For every anchor the queries at or above it are counted, as `kernels.bootstrap` does: the anchors
-are the positives, or the negatives where these are fewer and nothing is tied.
+For every anchor the queries at or above it are counted, as `kernels.ranks` does: the anchors are
+the positives, or the negatives where these are fewer and nothing is tied. In the spread `total`
+queries have weights, whole numbers in float64, so that their sums are exact in any order.
 
-
-Scores and weights of queries → weighted AP and AUROC of every sample, for the spread `total`.
-
-Weights are whole numbers in float64, so that their sums are exact in any order.
-
-
-Scores → how many of the positives' are also another query's, for every shot and class.
-
-A first pass over the scores of a shot and a class sets one bit for each, by a hash, and notes the
-bits that were set before. Only scores with a noted bit can be equal to another: these few are
+Ties: a first pass over the scores of a shot and a class sets one bit for each, by a hash, and notes
+the bits that were set before. Only scores with a noted bit can be equal to another: these few are
 sorted.
 """
 
@@ -338,9 +331,6 @@ def sample_hits(
         HIT_LANES,
     )
     return out
-
-
-Tensor = Any
 
 
 @triton.jit

@@ -1,13 +1,8 @@
-"""Vectors → products with the queries, and products or distances inside each class.
+"""(Supports, vectors) → products, and a_n of every draw and shot, for all rules.
 
 Each distinct vector is multiplied once, as on the CPU, so that equal rows give equal bits. Matrices
-of classes are symmetric: only their lower triangles are stored.
-
-
-(Supports, products of vectors) → a_n of every draw and shot, for all rules.
-
-Sums run over the exemplars in the order of the draw, as on the CPU: products inside a support in
-four chains, everything else in one.
+of classes are symmetric: only their lower triangles are stored. Sums run over the exemplars in the
+order of the draw, as on the CPU: products inside a support in four chains, everything else in one.
 """
 
 from collections.abc import Sequence
@@ -132,8 +127,6 @@ def multiply_queries(queries: Distinct, rows: Distinct) -> Tensor:
         table = table[:, rows.number]
     return table.contiguous()
 
-
-Tensor = Any
 
 BLOCK = 128
 MEAN = 0

@@ -1,18 +1,12 @@
-"""Episodes and splits → the tensors that the kernels for a GPU read.
+"""The three spreads on a GPU: what `fewshot.sweep` does with threads.
 
-Draws of a split → supports on a GPU, and a_n of its queries.
-
-A `SupportDrawer` draws for every classifier; a `SplitScorer` scores by class means and their kin.
-
-
-The three spreads on a GPU: what `per_query_resampling` and its neighbours do with threads.
-
-A fold is scored at once where its scores fit, else in blocks of shots or draws. Metrics of the
-spreads with many samples are summed over folds on the GPU, and copied once.
+A `SupportDrawer` draws for every classifier; a `SplitScorer` scores by class means and their kin. A
+fold is scored at once where its scores fit, else in blocks of shots or draws. Without weights,
+metrics are summed over folds on the GPU, and copied once.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,8 +27,7 @@ from callshot.fewshot.kernels.supports import RULES
 
 if TYPE_CHECKING:
     from callshot.fewshot.gpu.device import Gpu
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 from callshot.fewshot.engine import Engine, blocks
 from callshot.fewshot.gpu.device import Gpu
@@ -47,8 +40,8 @@ from callshot.fewshot.gpu.metrics import (
 )
 from callshot.fewshot.gpu.scores import count_decisions, to_scores
 from callshot.fewshot.gpu.supports import fill_evidence
-from callshot.fewshot.metrics import MetricSums, WeightedMetricSums, harmonic_numbers
-from callshot.fewshot.sweep import UNIT, Reweighting
+from callshot.fewshot.metrics import MetricSums, harmonic_numbers
+from callshot.fewshot.sweep import UNIT, Spread
 from callshot.records import FloatArray, IntArray
 
 Tensor = Any
@@ -167,8 +160,6 @@ class GpuRows:
         )
 
 
-Tensor = Any
-
 SUPPORT_BYTES = 2**29  # of supports that are drawn at a time
 PRODUCT_BYTES = 2**29
 
@@ -221,7 +212,7 @@ class ShotPlan:
 class SupportDrawer:
     """Draws the supports of one split on a GPU.
 
-    `reweighting` gives orders and weights of exemplars; without it, supports are drawn.
+    A spread with orders and weights of exemplars gives them; else supports are drawn.
     """
 
     def __init__(
@@ -229,12 +220,12 @@ class SupportDrawer:
         engine: Engine,
         split: Split,
         plan: ShotPlan,
-        reweighting: Reweighting | None = None,
+        spread: Spread,
     ) -> None:
         self.engine = engine
         self.split = split
         self.plan = plan
-        self.reweighting = reweighting
+        self.spread = spread
         self.on_gpu: GpuRows = engine.on_gpu
 
     @cached_property
@@ -267,7 +258,7 @@ class SupportDrawer:
 
     def shared(self, span: slice) -> Supports:
         """Return the supports of some draws that all queries share."""
-        return self._ordered(span) if self.reweighting else self._shuffled(span)
+        return self._shuffled(span) if self.spread.rank is None else self._ordered(span)
 
     def whole_pools(self, span: slice | None, lanes: int) -> Supports:
         """Return the pools of the partial classes, in their own order, as supports."""
@@ -313,9 +304,9 @@ class SupportDrawer:
 
     def _ordered(self, span: slice) -> Supports:
         """Take the supports of some samples from their given orders."""
-        assert self.reweighting is not None
+        assert self.spread.rank is not None
         supports = self._empty(span.stop - span.start)
-        rank = self._upload(self.reweighting.rank[span])
+        rank = self._upload(self.spread.rank[span])
         outside = upload(self.split.outside, self.on_gpu.gpu)
         start = self.engine.episodes.class_start.tolist()
         for n, steps in enumerate(self.plan.steps.tolist()):
@@ -327,9 +318,9 @@ class SupportDrawer:
 
     def _weighted(self, supports: Supports, span: slice) -> Supports:
         """Add the weights of the exemplars in some samples."""
-        if self.reweighting is None:
+        if self.spread.support_units is None:
             return supports
-        units = upload(self.reweighting.support_units[span], self.on_gpu.gpu)
+        units = upload(self.spread.support_units[span], self.on_gpu.gpu)
         start = self.engine.episodes.class_start.tolist()
         weight = torch.zeros_like(supports.chosen, dtype=torch.float64)
         for n, steps in enumerate(supports.steps.tolist()):
@@ -346,14 +337,14 @@ class SplitScorer:
         engine: Engine,
         split: Split,
         shots: IntArray,
-        reweighting: Reweighting | None = None,
+        spread: Spread,
     ) -> None:
         self.engine = engine
         self.split = split
         self.on_gpu: GpuRows = engine.on_gpu
-        distinct = engine.protocol.distinct or reweighting is not None
+        distinct = engine.protocol.distinct or spread.rank is not None
         self.plan = ShotPlan(shots, split.pool_sizes, distinct)
-        self.drawer = SupportDrawer(engine, split, self.plan, reweighting)
+        self.drawer = SupportDrawer(engine, split, self.plan, spread)
         self.shots = shots
 
     def per_query(self, draws: int) -> Tensor:
@@ -404,7 +395,7 @@ class SplitScorer:
         partial = self.plan.partial.tolist()
         if not partial:
             return
-        weighted = self.drawer.reweighting is not None
+        weighted = self.drawer.spread.rank is not None
         supports = self.drawer.whole_pools(span, draws if weighted else 1)
         lanes = len(products) * supports.lanes
         size = (1, len(self.plan.sizes), lanes)
@@ -425,299 +416,150 @@ class SplitScorer:
             out[int(self.plan.drawn[n]) :, n, columns] = values
 
 
-Tensor = Any
-
-
-class Scorer(Protocol):
-    """Returns a_n (shots, classes, queries · draws) of one split."""
-
-    def per_query(self, draws: int) -> Tensor:
-        """Score each query by draws of its own."""
-
-    def shared(self, span: slice) -> Tensor:
-        """Score all queries by the same draws."""
-
-
 class GpuMetricSums(MetricSums):
-    """Sums over folds on a GPU; `finish` copies them, so that no fold waits for the one before.
+    """Sums over folds on a GPU; `finish` copies them, so that no fold waits for the one before."""
 
-    Until then `folds_added` has each fold with its decisions, those of the row `all` and those on
-    the GPU, and its ties.
-    """
-
-    def __init__(
-        self,
-        shots: int,
-        samples: int,
-        classes: Sequence[str],
-        categories: Mapping[str, str] | None,
-        gpu: Gpu,
-        has_pool_row: bool = False,
-    ) -> None:
-        self.has_pool_row = has_pool_row
-        super().__init__(shots, samples, classes, categories)
+    def __init__(self, gpu: "Gpu", *sizes: Any) -> None:
         self.gpu = gpu
-        self.shots = 0  # rows that are on the GPU; the row `all` is not
-        self.on_gpu = {
-            key: torch.zeros(table.shape, dtype=torch.float64, device=gpu.torch_device)
-            for key, table in self.tables()
-        }
-        self.counted: list[tuple[slice, Tensor, Tensor]] = []
-        self.folds_added: list[
-            tuple[Split, Any, list[tuple[slice, Tensor, Tensor]]]
-        ] = []
+        super().__init__(*sizes)
 
-    def new_table(self, *size: int) -> FloatArray:
-        """Return a table on the host: without the row `all`, nothing is added to it."""
-        if self.has_pool_row:
-            return super().new_table(*size)
-        return np.broadcast_to(0.0, size)
+    def new_table(self, *size: int) -> Tensor:
+        """Return the sums of one metric on the GPU."""
+        return torch.zeros(size, dtype=torch.float64, device=self.gpu.torch_device)
 
-    def add_fold(
-        self, block: slice, split: Split, ap: Tensor, auroc: Tensor, hits: Tensor
-    ) -> None:
-        """Add one fold's metrics, (shots, classes, samples), at some shots, as `add` does."""
-        self.shots = max(self.shots, block.stop)
-        sums = {key: table[block] for key, table in self.on_gpu.items()}
-        queries = np.bincount(split.label, minlength=ap.shape[1])
-        recall = hits / upload(queries, self.gpu)[:, None]
-        sums["map"] += ap
-        sums["auroc"] += torch.nan_to_num(auroc)
-        sums["accuracy"] += recall
-        sums["all", "accuracy"] += hits.sum(1) / len(split.rows)
-        sums["all", "balanced_accuracy"] += recall.mean(1)
-        is_defined = split.positives < len(split.rows)
-        for scoring, groups in self.groups.items():
-            sums[scoring, "map"] += _mean_of_groups(ap, groups)
-            kept = [group[is_defined[group]] for group in groups]
-            kept = [group for group in kept if group.size]
-            sums[scoring, "auroc"] += _mean_of_groups(auroc, kept)
+    def like(self, array: Any) -> Tensor:
+        """Return an array as a tensor."""
+        return array if torch.is_tensor(array) else upload(array, self.gpu)
 
-    def count(self, block: slice, decisions: Tensor, ties: Tensor) -> None:
-        """Add decisions (shots, true, predicted) and ties (shots, classes) at some shots."""
-        self.counted.append((block, decisions, ties))
+    def without_nan(self, table: Tensor) -> Tensor:
+        """Return a table with 0 where a value is undefined."""
+        return torch.nan_to_num(table)
 
-    def close_fold(self, split: Split) -> None:
-        """Note a fold as complete; `finish` counts it."""
-        self.folds_added.append((split, self.decisions.copy(), self.counted))
-        self.decisions[:] = 0.0
-        self.counted = []
+    def add(self, row: Any, ap: Any, auroc: Any, hits: Any) -> None:
+        """Add metrics of the open fold at some shots; those of the row `all` are arrays."""
+        super().add(row, self.like(ap), self.like(auroc), self.like(hits))
 
     def finish(self, draws: int) -> None:
-        """Turn sums into means, on the GPU, and copy them into the rows of the shots."""
-        self._count_folds()
-        means = {}
-        for key, table in self.on_gpu.items():
-            means[key] = _start_copy(table / upload(self.divisor(key), self.gpu))
-        self._replace_tables(lambda _, table: table[self.shots :].copy())
+        """Copy the sums, and turn them into means."""
+        self.values = _copy_tables(self.values)
+        self.per_class = _copy_tables(self.per_class)
+        for _, counted, _ in self._folds:
+            counted[:] = [(rows, *map(_to_array, parts)) for rows, *parts in counted]
         super().finish(draws)
-        _wait(self.gpu)
-        self._replace_tables(lambda key, table: _join(means[key], table))
-
-    def _count_folds(self) -> None:
-        """Add the decisions and ties of every fold, and count it as complete."""
-        for split, decisions, counted in self.folds_added:
-            self.decisions += decisions
-            for block, on_gpu, ties in counted:
-                self.decisions[block] += on_gpu.cpu().numpy()
-                self.tied[block] += ties.cpu().numpy()
-            super().close_fold(split)
-
-    def _replace_tables(self, change: Callable[[Any, FloatArray], FloatArray]) -> None:
-        """Replace every table by what a function makes of its key and itself."""
-        values = {key: change(key, table) for key, table in self.values.items()}
-        per_class = {key: change(key, table) for key, table in self.per_class.items()}
-        self.values = values
-        self.per_class = per_class
 
 
-def _join(means: Tensor, rows: FloatArray) -> FloatArray:
-    """Return the means of the shots, with the row `all` where there is one."""
-    table: FloatArray = means.numpy()
-    if len(rows):
-        table[-len(rows) :] = rows
-    return table
+def _to_array(table: Any) -> NDArray[Any]:
+    return np.asarray(table.cpu() if torch.is_tensor(table) else table)
 
 
-def _start_copy(table: Tensor) -> Tensor:
-    """Begin to copy a tensor from the GPU to memory that it can write without a detour."""
-    pinned = table.device.type == "cuda"
-    out = torch.empty(table.shape, dtype=table.dtype, pin_memory=pinned)
-    out.copy_(table, non_blocking=True)
-    return out
+def _copy_tables(tables: Mapping[Any, Any]) -> dict[Any, FloatArray]:
+    return {key: _to_array(table) for key, table in tables.items()}
 
 
-def _wait(gpu: Gpu) -> None:
-    """Wait until the GPU has done everything."""
-    if gpu.torch_device.type == "cuda":
-        torch.cuda.synchronize(gpu.torch_device)
-
-
-def _mean_of_groups(table: Tensor, groups: Sequence[IntArray]) -> Tensor:
-    """Average (shots, classes, samples) inside each group, then over groups."""
-    total = torch.zeros_like(table[:, 0])
-    for group in groups:
-        classes = group.tolist()
-        total += table[:, classes].mean(1) if len(classes) > 1 else table[:, classes[0]]
-    return total / max(len(groups), 1)
-
-
-def new_sums(
-    engine: Engine,
-    shots: int,
-    samples: int,
-    categories: Mapping[str, str] | None,
-) -> GpuMetricSums:
-    """Return empty sums on the engine's GPU."""
-    return GpuMetricSums(
-        shots,
-        samples,
-        engine.episodes.classes,
-        categories,
-        engine.on_gpu.gpu,
-        has_pool_row=shots > len(engine.protocol.shots),
-    )
-
-
-class FoldScorer:
-    """Turns a_n of the queries of one fold into metrics, on the engine's GPU."""
-
-    def __init__(self, engine: Engine, split: Split) -> None:
-        self.engine = engine
-        self.split = split
-        self.on_gpu: GpuRows = engine.on_gpu
-        self.classes = len(engine.episodes.classes)
-        self.truth = self.on_gpu.truth(split)
-        self.harmonic = upload(harmonic_numbers(len(split.rows)), self.on_gpu.gpu)
-
-    def picks(self) -> Tensor:
-        """Return the draw that each bootstrap sample picks for each query."""
-        protocol = self.engine.protocol
-        base = self.on_gpu.base(protocol.seed, "bootstrap")
-        keys = self.on_gpu.query_keys(self.split)
-        return bootstrap_picks(base, keys, protocol.draws, protocol.bootstraps)
-
-    def score(
-        self, table: Tensor, draws: int, *, ranking: bool
-    ) -> tuple[Tensor, Tensor]:
-        """Turn a_n (shots, classes, lanes) into scores, in place; return decisions and hits."""
-        softmax = self.engine.softmax
-        return to_scores(
-            table, self.truth.relevant, draws, softmax=softmax, ranking=ranking
-        )
-
-    def count(self, decided: Tensor, hits: Tensor, draws: int) -> Tensor:
-        """Return the decisions (shots, true, predicted)."""
-        return count_decisions(decided, hits, self.truth.label, draws, self.classes)
-
-    def measure(
-        self, table: Tensor, tied: Tensor, draws: int, picks: Tensor | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return AP, AUROC (shots, classes, samples) and ties (shots, classes)."""
-        return sample_metrics(table, picks, self.truth, tied, self.harmonic, draws)
-
-    def may_tie(self, shots: int) -> Tensor:
-        """Return that any score may tie, (shots, classes)."""
-        device = self.truth.label.device
-        return torch.ones((shots, self.classes), dtype=torch.int64, device=device)
-
-    def class_hits(
-        self,
-        hits: Tensor,
-        draws: int,
-        picks: Tensor | None = None,
-        weight: Tensor | None = None,
-    ) -> Tensor:
-        """Return how many queries of each class hit, (shots, classes, samples)."""
-        return sample_hits(hits, picks, weight, self.truth, self.classes, draws)
-
-
-def sweep_per_query(
+def sweep_fold(
     engine: Engine,
     split: Split,
     shots: IntArray,
-    sums: GpuMetricSums,
-    make_scorer: Callable[..., Scorer] = SplitScorer,
+    spread: Spread,
+    sums: MetricSums,
+    scorer: Any = None,
+) -> None:
+    """Add the metrics of one fold at every k.
+
+    A scorer gets the engine, split, shots and spread. `per_query` and `shared` of what it makes
+    return a_n (shots, classes, queries · draws), as those of a `SplitScorer` do.
+    """
+    make_scorer = scorer or SplitScorer
+    harmonic = upload(harmonic_numbers(len(split.rows)), engine.on_gpu.gpu)
+    truth = engine.on_gpu.truth(split)
+    if spread.has_own_draws:
+        make_scorer = partial(make_scorer, engine, split, spread=spread)
+        _bootstrap_fold(engine, split, shots, sums, truth, harmonic, make_scorer)
+    else:
+        score = make_scorer(engine, split, shots, spread).shared
+        size = (len(shots), len(engine.episodes.classes))
+        _measure_draws(engine, split, size, spread, sums, truth, harmonic, score)
+
+
+def _bootstrap_fold(
+    engine: Engine,
+    split: Split,
+    shots: IntArray,
+    sums: MetricSums,
+    truth: Truth,
+    harmonic: Tensor,
+    make_scorer: Callable[..., Any],
 ) -> None:
     """Score the queries of one fold against their own draws, and add the bootstrap's values."""
-    fold = FoldScorer(engine, split)
-    draws = engine.protocol.draws
-    picks = fold.picks()
-    bytes_per_shot = 8 * fold.classes * len(split.rows) * draws
-    for block in blocks(len(shots), fold.on_gpu.gpu.score_bytes // bytes_per_shot):
-        table = make_scorer(engine, split, shots[block]).per_query(draws)
-        decided, hits = fold.score(table, draws, ranking=False)
-        tied, ties = count_ties(table, fold.truth.relevant, draws)
-        ap, auroc, _ = fold.measure(table, tied, draws, picks)
-        sums.add_fold(block, split, ap, auroc, fold.class_hits(hits, draws, picks))
-        sums.count(block, fold.count(decided, hits, draws), ties)
+    protocol = engine.protocol
+    on_gpu: GpuRows = engine.on_gpu
+    draws = protocol.draws
+    classes = len(engine.episodes.classes)
+    base = on_gpu.base(protocol.seed, "bootstrap")
+    keys = on_gpu.query_keys(split)
+    picks = bootstrap_picks(base, keys, draws, protocol.bootstraps)
+    bytes_per_shot = 8 * classes * len(split.rows) * draws
+    for block in blocks(len(shots), on_gpu.gpu.score_bytes // bytes_per_shot):
+        table = make_scorer(shots=shots[block]).per_query(draws)
+        decided, hits = to_scores(
+            table, truth.relevant, draws, softmax=engine.softmax, ranking=False
+        )
+        tied, ties = count_ties(table, truth.relevant, draws)
+        ap, auroc, _ = sample_metrics(table, picks, truth, tied, harmonic, draws)
+        sums.add(
+            block, ap, auroc, sample_hits(hits, picks, None, truth, classes, draws)
+        )
+        decisions = count_decisions(decided, hits, truth.label, draws, classes)
+        sums.count(block, decisions, ties)
         engine.step((block.stop - block.start) / engine.episodes.folds)
 
 
-def sweep_shared(
+def _measure_draws(
     engine: Engine,
     split: Split,
-    shots: IntArray,
-    sums: GpuMetricSums,
-    make_scorer: Callable[..., Scorer] = SplitScorer,
+    size: tuple[int, int],
+    spread: Spread,
+    sums: MetricSums,
+    truth: Truth,
+    harmonic: Tensor,
+    score: Callable[[slice], Tensor],
 ) -> None:
-    """Score the queries of one fold against the same draws, and add the values of the draws."""
-    fold = FoldScorer(engine, split)
-    scorer = make_scorer(engine, split, shots)
-    rows = slice(0, len(shots))
-    may_tie = fold.may_tie(len(shots))
-    total = engine.protocol.shared_draws
-    columns_of_blocks = []
-    for span in blocks(total, draws_at_a_time(engine, split, len(shots))):
+    """Score the queries of one fold with draws that all share, and add the values of the draws.
+
+    `size` is the number of shots and classes.
+    """
+    shots, classes = size
+    rows = slice(0, shots)
+    gpu = engine.on_gpu.gpu
+    may_tie = torch.ones(size, dtype=torch.int64, device=gpu.torch_device)
+    blocks_of_columns = []
+    for span in blocks(spread.samples, draws_at_a_time(engine, split, shots)):
         draws = span.stop - span.start
-        table = scorer.shared(span)
-        decided, hits = fold.score(table, draws, ranking=True)
-        ap, auroc, ties = fold.measure(table, may_tie, draws)
-        columns_of_blocks.append((ap, auroc, fold.class_hits(hits, draws)))
-        sums.count(rows, fold.count(decided, hits, draws), ties)
-        engine.step(len(shots) * draws / total / engine.episodes.folds)
-    columns = [torch.cat(column, 2) for column in zip(*columns_of_blocks, strict=True)]
-    sums.add_fold(rows, split, *columns)
-
-
-def sweep_total(
-    engine: Engine,
-    split: Split,
-    shots: IntArray,
-    reweighting: Reweighting,
-    sums: WeightedMetricSums,
-    make_scorer: Callable[..., Scorer] = SplitScorer,
-) -> None:
-    """Score the queries of one fold with the supports and weights of every sample."""
-    fold = FoldScorer(engine, split)
-    scorer = make_scorer(engine, split, shots, reweighting)
-    samples = len(reweighting.units)
-    columns_of_blocks = []
-    for span in blocks(samples, draws_at_a_time(engine, split, len(shots))):
-        draws = span.stop - span.start
-        table = scorer.shared(span)
-        _, hits = fold.score(table, draws, ranking=True)
-        units = reweighting.units[span, split.rows].T
-        weight = upload(units, fold.on_gpu.gpu, torch.float64)
-        ap, auroc = weighted_metrics(table, weight, fold.truth)
-        columns = (ap, auroc, fold.class_hits(hits, draws, weight=weight))
-        columns_of_blocks.append([column.cpu().numpy() for column in columns])
-        engine.step(len(shots) * draws / samples / engine.episodes.folds)
-    _add_samples(sums, split, columns_of_blocks)
-
-
-def _add_samples(
-    sums: WeightedMetricSums,
-    split: Split,
-    columns_of_blocks: Sequence[Sequence[FloatArray]],
-) -> None:
-    """Add AP, AUROC and units of hits of one fold, each (shots, classes, some samples)."""
-    values = [
-        np.concatenate(column, axis=2)
-        for column in zip(*columns_of_blocks, strict=True)
-    ]
-    for shot, (ap, auroc, units) in enumerate(zip(*values, strict=True)):
-        sums.add_weighted(shot, split, ap, auroc, units * UNIT)
+        table = score(span)
+        decided, hits = to_scores(
+            table, truth.relevant, draws, softmax=engine.softmax, ranking=True
+        )
+        weight = None
+        if spread.units is None:
+            ap, auroc, ties = sample_metrics(
+                table, None, truth, may_tie, harmonic, draws
+            )
+            decisions = count_decisions(decided, hits, truth.label, draws, classes)
+            sums.count(rows, decisions, ties)
+        else:
+            units = spread.units[span, split.rows].T
+            weight = upload(units, gpu, torch.float64)
+            ap, auroc = weighted_metrics(table, weight, truth)
+        class_hits = sample_hits(hits, None, weight, truth, classes, draws)
+        blocks_of_columns.append((ap, auroc, class_hits))
+        engine.step(shots * draws / spread.samples / engine.episodes.folds)
+    columns = [torch.cat(column, 2) for column in zip(*blocks_of_columns, strict=True)]
+    if spread.units is None:
+        sums.add(rows, *columns)
+        return
+    columns[2] *= UNIT
+    for shot, metrics in enumerate(zip(*map(_to_array, columns), strict=True)):
+        sums.add(shot, *metrics)
 
 
 def draws_at_a_time(engine: Engine, split: Split, shots: int) -> int:

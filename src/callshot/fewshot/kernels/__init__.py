@@ -2,10 +2,8 @@
 
 streams          keys → random words: counter-based, the same bits on any machine
 supports         pools and products of vectors → a_n of every draw and shot, by any rule
-permutations     permuted classes, products of vectors → a_n of their supports
 scores           a_n → log-odds or softmax, and the hard decision
-ranks            scores → ranking metrics, or small integer codes with the same order and ties
-bootstrap        codes → AP and AUROC of every bootstrap sample
+ranks            scores → ranking metrics, also of every bootstrap sample
 fold_assignment  segments of each class in each recording → a fold for each recording
 
 Arrays that belong together travel as NamedTuples. A kernel unpacks them before its loops: numba

@@ -1,13 +1,10 @@
-"""Scores → AP, AUROC and ties of a ranking, or small integer codes with the same order and ties.
+"""Scores → AP, AUROC and ties of a ranking, or of every bootstrap sample of one class and fold.
 
 AP and AUROC of a bootstrap sample need only comparisons with the anchors: the queries of the
 smaller side, positives or negatives. So the distinct scores of the anchors, ascending, get the odd
 codes 1, 3, 5, …, every other score the even code of the gap it lies in, and a score equal to an
 anchor's gets the anchor's code. Then score ≥ anchor exactly when code ≥ code, and 15 bits hold what
 64 did.
-
-
-Codes → AP and AUROC of every bootstrap sample, for one class of one fold.
 
 A lane is a bootstrap sample: 256 of them go through the same additions side by side. For every
 anchor t the number A of queries with code ≥ t and the number S of anchors with code ≥ t are

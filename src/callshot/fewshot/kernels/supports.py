@@ -1,7 +1,10 @@
 """(Pools, products of vectors) → a_n of every draw and shot, for all rules.
 
-`score_supports` draws one support per query; `draws` scores one support for all queries, with the
-same parts.
+`score_supports` draws one support per query. `score_draws` scores one support for all queries: in
+the spread `shared` its order is a random permutation, and every exemplar has weight 1; in `total`
+the order is given, and the mean of a class is weighted. `score_members` does so for permuted
+labels: their classes have members anywhere in the table, so look-ups are by row of the table. Where
+one support serves all queries, the innermost loops run over the queries.
 
 The mean needs only products: c·z is the mean of the query's products with the support, |c|² the
 mean of the products inside the support. A nested draw adds one exemplar and its products to the
@@ -13,20 +16,6 @@ A support that is the whole pool is one set: it is summed in the order of the po
 
 Row numbers are unsigned: a signed index costs numba a test for negative ones, and the loop its
 vectors. They count inside the class; `class_start` makes them rows of the table.
-
-
-(One order of exemplars, products of vectors) → a_n of all queries of a fold, for each draw.
-
-In the spread `shared` an order is a random permutation, and every exemplar has weight 1. In
-`total` the order is given, and the mean of a class is weighted. Sums run over queries in the
-innermost loop, where products lie side by side.
-
-
-Labels that have changed places → supports of the classes that they make, and their a_n.
-
-The classes of a permutation have their members anywhere in the table, so look-ups are by row of the
-table, not by row inside a class. One support serves all queries of a fold: the innermost loops run
-over the queries.
 """
 
 import math

@@ -99,7 +99,7 @@ def choose_episode(results: CorpusResults, protocol: Protocol) -> ExampleEpisode
     many folds, and a small margin between the class of the query and the next one.
     """
     # Imports numba, which is slow.
-    from callshot.fewshot.single_episode import rerun_episode
+    from callshot.fewshot.evaluate import rerun_episode
 
     evaluation = results.evaluation
     few_shots = evaluation.curve.filter(pl.col("k") <= FEW_SHOTS)["k"]
