@@ -9,15 +9,18 @@ from collections.abc import Sequence
 
 from callshot.fewshot.protocol import Protocol
 from callshot.records import CorpusResults
-from callshot.report.figures import (  # noqa: F401  (they declare their figures)
-    confusion,
-    curves,
-    differences,
-    episode,
-    projection,
-    training,
+
+# isort: off  (figures are shown in the order of these modules, which declare them)
+from callshot.report.figures import (
+    confusion,  # noqa: F401
+    differences,  # noqa: F401
+    episode,  # noqa: F401
+    projection,  # noqa: F401
+    training,  # noqa: F401
 )
 from callshot.report.figures.curves import draw_sweep
+
+# isort: on
 from callshot.report.figures.figure_io import FIGURES, Pages
 
 __all__ = ["FIGURES", "draw_sweep", "plan_figures"]
