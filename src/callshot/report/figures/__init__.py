@@ -10,15 +10,14 @@ from collections.abc import Sequence
 from callshot.fewshot.protocol import Protocol
 from callshot.records import CorpusResults
 
-# isort: off  (figures are shown in the order of these modules, which declare them)
-from callshot.report.figures import (
-    confusion,  # noqa: F401
-    differences,  # noqa: F401
-    episode,  # noqa: F401
-    projection,  # noqa: F401
-    training,  # noqa: F401
-)
+# Figures are drawn and shown in the order of these modules, which declare them.
+# isort: off
+from callshot.report.figures import episode  # noqa: F401
 from callshot.report.figures.curves import draw_sweep
+from callshot.report.figures import differences  # noqa: F401
+from callshot.report.figures import training  # noqa: F401
+from callshot.report.figures import confusion  # noqa: F401
+from callshot.report.figures import projection  # noqa: F401
 
 # isort: on
 from callshot.report.figures.figure_io import FIGURES, Pages
