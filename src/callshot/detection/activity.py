@@ -128,6 +128,7 @@ def count_activity(
 
     Examples
     --------
+    >>> from datetime import datetime
     >>> events = pl.DataFrame({"recording": ["a"], "start_s": [1800.0], "label": ["roar"]})
     >>> times = {"a": RecordedTime(datetime(2026, 3, 2, 5, 45), 3600.0)}
     >>> for row in count_activity(events, times).counts.rows():
