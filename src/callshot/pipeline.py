@@ -6,9 +6,10 @@
     baselines = train(dataset, options, protocol)       would training be better?
     compare(result, baselines)                          which encoder, and from which k
 
-`callshot run`, the commands and the Python API call these functions; files are read before them and
-written after them (`study/file_steps.py`). Read this first; `callshot.fewshot.reference` has the
-evaluation itself, slow and literal.
+The Python API calls these functions. The steps of `callshot run` and the commands call `embed`,
+`evaluate` and `train`; they read files before and write files after them (`study/file_steps.py`),
+cut segments by `segment_corpus`, as `segment` does, and compare where the report is made. Read this
+first; `callshot.fewshot.reference` has the evaluation itself, slow and literal.
 """
 
 from collections.abc import Sequence
