@@ -39,6 +39,7 @@ REQUIRED = (
     "soxr",
     "platformdirs",
     "filelock",
+    "jinja2",
     "matplotlib",
     "typer",
     "rich",
