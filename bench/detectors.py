@@ -130,16 +130,15 @@ class Trial:
         for path in np.unique(self.windows.path):
             chosen = np.flatnonzero(active & (self.windows.path == path))
             start_s = self.windows.start_s[chosen]
-            part = pl.DataFrame(
-                {
-                    "start_s": start_s,
-                    "end_s": start_s + self.windows.window_s,
-                    "label": [self.classes[number] for number in best[chosen]],
-                    "score": scores[chosen, best[chosen]],
-                }
-            )
+            part = {
+                "start_s": start_s,
+                "end_s": start_s + self.windows.window_s,
+                "label": np.array(self.classes, object)[best[chosen]],
+                "score": scores[chosen, best[chosen]],
+            }
             merged = merge_windows(part, spacing, 1e9)
-            events += [(path, *event) for event in merged.rows()]
+            rows_of = zip(*merged.values(), strict=True)
+            events += [(path, *event) for event in rows_of]
         columns = ["path", "start_s", "end_s", "label", "score"]
         frame = pl.DataFrame(events, columns, orient="row")
         return frame.sort("score", descending=True) if events else frame

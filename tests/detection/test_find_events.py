@@ -1,7 +1,6 @@
 """Neighbouring active windows become events: which, what they are called, and their edges."""
 
 import numpy as np
-import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,13 +16,12 @@ def make_windows(labels, scores, window_s, hop_s, duration_s):
     starts = [n * hop_s for n in range(len(labels))]
     active = [n for n, label in enumerate(labels) if label != NONE]
     start_s = np.array([starts[n] for n in active], float)
-    columns = {
+    return {
         "start_s": start_s,
         "end_s": np.minimum(start_s + window_s, duration_s),
         "label": np.array([labels[n] for n in active], int),
         "score": np.array([scores[n] for n in active], float),
     }
-    return pl.DataFrame(columns)
 
 
 def merge(labels, scores=None, *, window_s=3.0, hop_s=3.0, gap_s=0.0):
@@ -33,7 +31,7 @@ def merge(labels, scores=None, *, window_s=3.0, hop_s=3.0, gap_s=0.0):
     windows = make_windows(labels, scores, window_s, hop_s, duration_s)
     spacing = Spacing(window_s, hop_s, CALL_S, gap_s)
     events = merge_windows(windows, spacing, duration_s)
-    return events.rows()
+    return list(zip(*(column.tolist() for column in events.values()), strict=True))
 
 
 def test_neighbouring_windows_are_one_event_with_the_edges_of_windows():
@@ -99,8 +97,8 @@ def test_events_are_those_of_the_literal_rules(labels, hops, gap_s, tail_s, seed
     expected = literal_events(
         labels, scores, window_s, hop_s, gap_s, duration_s, CALL_S
     )
-    assert len(events) == len(expected)
-    for event, wanted in zip(events.rows(), expected, strict=True):
+    rows = zip(*(column.tolist() for column in events.values()), strict=True)
+    for event, wanted in zip(rows, expected, strict=True):
         start_s, end_s, label, score = event
         assert (start_s, end_s) == pytest.approx(wanted[:2])
         assert (label, score) == wanted[2:]

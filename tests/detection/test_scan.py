@@ -143,8 +143,8 @@ def test_a_column_added_to_windows_is_a_column_of_all_tables(
 ):
     def decide_with_margin(rows, detector):
         windows = decide(rows, detector)
-        margin = pl.col("score") - pl.col("runner_up_score")
-        return windows._replace(frame=windows.frame.with_columns(margin=margin))
+        margin = windows.columns["score"] - windows.columns["runner_up_score"]
+        return windows._replace(columns={**windows.columns, "margin": margin})
 
     monkeypatch.setattr(find_events, "decide", decide_with_margin)
     run_scan(field, field / "index", tmp_path / "out")
@@ -437,7 +437,7 @@ def test_a_silent_window_is_none_of_the_classes_whatever_its_score(field):
     windows = decide(rows, detector)
     assert windows.silent == 5
     assert (
-        windows.frame["start_s"].to_list()
+        windows.columns["start_s"].tolist()
         == np.delete(rows["start_s"], range(4, 9)).tolist()
     )
 

@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
@@ -52,16 +51,18 @@ ROUNDING_S = 1e-6
 DIGITS = 6  # of the times of events: microseconds
 
 Work = tuple[Index, Detector]
+Columns = dict[str, NDArray[Any]]
+"""Arrays of one length."""
 
 
 class ActiveWindows(NamedTuple):
     """The active windows of a recording in order of time, and how many of all were silent.
 
-    The columns of `frame` are start_s, end_s and those of events: what is added to `decide` is a
-    column of events.csv.
+    The columns are start_s, end_s and those of events: what is added to `decide` is a column of
+    events.csv. They are arrays, because a frame for each file would take a fifth of a scan.
     """
 
-    frame: pl.DataFrame
+    columns: Columns
     silent: int
 
 
@@ -77,23 +78,21 @@ def decide(rows: Rows, detector: Detector) -> ActiveWindows:
     label = best[active]
     number = np.arange(len(active))
     distances = detector.distances(vectors[active])
-    names = pl.Series(detector.classes, dtype=pl.String)
-    columns: dict[str, Any] = {
+    names = np.array(detector.classes, object)
+    columns: Columns = {
         "start_s": rows["start_s"][active],
         "end_s": rows["end_s"][active],
-        "label": names.gather(label),
+        "label": names[label],
         "score": best_scores[active],
         "distance": distances[number, label],
-        "runner_up": pl.Series([None] * len(active), dtype=pl.String),
-        "runner_up_score": pl.Series([None] * len(active), dtype=pl.Float64),
     }
     if len(names) > 1:
         other_scores = scores[active]
         other_scores[number, label] = -np.inf
         second = other_scores.argmax(axis=1)
-        columns["runner_up"] = names.gather(second)
+        columns["runner_up"] = names[second]
         columns["runner_up_score"] = other_scores[number, second]
-    return ActiveWindows(pl.DataFrame(columns), int(is_silent.sum()))
+    return ActiveWindows(columns, int(is_silent.sum()))
 
 
 def _score_in_blocks(vectors: NDArray[np.floating], detector: Detector) -> FloatArray:
@@ -145,8 +144,15 @@ def _decide_file(path: Path, index: Index, detector: Detector) -> ActiveWindows:
 
 def _join(parts: Sequence[ActiveWindows]) -> ActiveWindows:
     """Return the windows of several parts of a recording as one."""
-    frame = pl.concat([part.frame for part in parts])
-    return ActiveWindows(frame, sum(part.silent for part in parts))
+    if len(parts) == 1:
+        return parts[0]
+    columns = join_columns([part.columns for part in parts])
+    return ActiveWindows(columns, sum(part.silent for part in parts))
+
+
+def join_columns(parts: Sequence[Columns]) -> Columns:
+    """Return the rows of all parts, which have the same columns."""
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _find_on_cluster(
@@ -213,18 +219,17 @@ class _Stretch(NamedTuple):
     strongest: int
 
 
-def merge_windows(
-    windows: pl.DataFrame, spacing: Spacing, duration_s: float
-) -> pl.DataFrame:
+def merge_windows(windows: Columns, spacing: Spacing, duration_s: float) -> Columns:
     """Return the events of a recording in order of time, with the columns of their windows."""
-    starts_s = windows["start_s"].to_numpy()
-    ends_s = windows["end_s"].to_numpy()
-    scores = windows["score"].to_numpy()
-    labels = windows["label"].to_list()
+    starts_s = windows["start_s"]
+    ends_s = windows["end_s"]
+    scores = windows["score"]
+    if len(starts_s) == 0:
+        return windows
     step_s = spacing.hop_s + spacing.gap_s + ROUNDING_S
     ends_run = np.diff(starts_s, append=np.inf) > step_s
-    label_numbers = windows["label"].rle_id().to_numpy().astype(np.int64)
-    ends_stretch = np.diff(label_numbers, append=-1) != 0
+    names = windows["label"]
+    ends_stretch = np.append(names[1:] != names[:-1], True)
     calls: list[_Stretch] = []
     run: list[_Stretch] = []
     first = 0
@@ -234,26 +239,24 @@ def merge_windows(
         first = last + 1
         if ends_run[last]:
             own_calls = _drop_parts_of_calls(run, starts_s, ends_s, scores)
-            calls += _join_same_class(own_calls, labels, scores)
+            calls += _join_same_class(own_calls, names, scores)
             run = []
-    edges = [
+    edges_s = [
         refine_edges(
             float(starts_s[call.first]),
             float(starts_s[call.last]),
             float(ends_s[call.last]),
-            float(spacing.call_s[labels[call.strongest]]),
+            float(spacing.call_s[names[call.strongest]]),
             spacing,
             duration_s,
         )
         for call in calls
     ]
-    events = windows[[call.strongest for call in calls]]
-    return events.with_columns(
-        start_s=pl.Series(
-            [round(start, DIGITS) for start, _ in edges], dtype=pl.Float64
-        ),
-        end_s=pl.Series([round(end, DIGITS) for _, end in edges], dtype=pl.Float64),
-    )
+    strongest_rows = [call.strongest for call in calls]
+    events = {name: column[strongest_rows] for name, column in windows.items()}
+    events["start_s"] = np.array([round(start_s, DIGITS) for start_s, _ in edges_s])
+    events["end_s"] = np.array([round(end_s, DIGITS) for _, end_s in edges_s])
+    return events
 
 
 def _drop_parts_of_calls(
@@ -280,7 +283,7 @@ def _drop_parts_of_calls(
 
 
 def _join_same_class(
-    stretches: Sequence[_Stretch], labels: Sequence[Any], scores: FloatArray
+    stretches: Sequence[_Stretch], labels: NDArray[Any], scores: FloatArray
 ) -> list[_Stretch]:
     """Return stretches, with those of the same class that follow each other as one."""
     joined: list[_Stretch] = []

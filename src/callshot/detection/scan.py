@@ -15,7 +15,12 @@ from callshot.detection.background import Background
 from callshot.detection.detector import Detector, check_aim, make_detector
 from callshot.detection.events import complete_events
 from callshot.detection.examples import find_grid
-from callshot.detection.find_events import Spacing, find_active_windows, merge_windows
+from callshot.detection.find_events import (
+    Spacing,
+    find_active_windows,
+    join_columns,
+    merge_windows,
+)
 from callshot.detection.index.add_recording import group_notes
 from callshot.detection.index.clock import shift_clock
 from callshot.detection.index.index_files import (
@@ -241,7 +246,9 @@ def scan(
     call_s = dict(zip(model.classes, median_lengths(model), strict=True))
     spacing = Spacing(settings.window_s, settings.hop_s, call_s, gap_s)
     finished = []
-    tables = []
+    tables = []  # events of each recording; their recordings and clock times
+    paths: list[str] = []
+    clocks: list[str | None] = []
     silent = []
     window_count = 0
     active_count = 0
@@ -255,25 +262,33 @@ def scan(
             continue
         finished.append(recording)
         window_count += recording.windows
-        active_count += len(windows.frame)
+        active_count += len(windows.columns["score"])
         if windows.silent == recording.windows:
             silent.append(f"{recording.path}: silent from start to end")
-        events = merge_windows(windows.frame, spacing, recording.duration_s)
-        clocks = [shift_clock(recording.clock, time_s) for time_s in events["start_s"]]
-        tables.append(
-            events.with_columns(
-                recording=pl.lit(recording.path),
-                clock=pl.Series(clocks, dtype=pl.String),
-            )
-        )
+        events = merge_windows(windows.columns, spacing, recording.duration_s)
+        tables.append(events)
+        paths += [recording.path] * len(events["score"])
+        clocks += [shift_clock(recording.clock, time_s) for time_s in events["start_s"]]
     if not finished:
         raise InputError(
             f"{opened.folder}: no recording could be scanned "
             f"(the first: {scan_rejects[0].reason})"
         )
+    joined = join_columns(tables)
+    frame = pl.DataFrame(
+        {
+            name: column.tolist() if column.dtype == object else column
+            for name, column in joined.items()
+        },
+        schema_overrides={"label": pl.String, "runner_up": pl.String},
+    )
+    frame = frame.with_columns(
+        recording=pl.Series(paths, dtype=pl.String),
+        clock=pl.Series(clocks, dtype=pl.String),
+    )
     return ScanResult(
         model=model,
-        events=complete_events(pl.concat(tables)),
+        events=complete_events(frame),
         detector=detector,
         index=opened,
         recordings=finished,
