@@ -523,7 +523,9 @@ class TrainingJob:
         state = self.task.start(rows)
         state.network.register_forward_pre_hook(token.check_cancelled)
         if self.saved.phase == phase and self.saved.epoch:
-            state.resume(*self.store.read())
+            checkpoint, tensors = self.store.read()
+            if tensors:  # otherwise the file is gone since: train from the start
+                state.resume(checkpoint, tensors)
         return state
 
     def end_epoch(self, phase: str, state: State, token: CancelToken) -> None:

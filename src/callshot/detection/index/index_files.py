@@ -357,11 +357,11 @@ def verify_index(folder: Path, *, repair: bool = False) -> Iterator[Finding]:
     except InputError as error:
         reason = str(error).removeprefix(f"{folder / INDEX}: ")
         yield Finding(folder / INDEX, "damaged", reason)
-    strangers = [
+    others = [
         *(path for path in folder.iterdir() if path.name not in OWN_NAMES),
         *(path for path in (folder / RECORDINGS).glob("*") if not path.is_dir()),
     ]
-    for path in sorted(strangers):
+    for path in sorted(others):
         yield Finding(path, "not from callshot")
     for recording in sorted((folder / RECORDINGS).glob("*/")):
         for name in _list_spans(recording):
