@@ -236,7 +236,8 @@ def embed_spec(
         )
         fingerprint = encoder.fingerprint
     else:
-        fingerprint = spec_fingerprint(spec, options.device, sequences=sequences)
+        check_runs_on(spec, options.device)
+        fingerprint = encoder_fingerprint(spec, options.device, sequences=sequences)
     with open_store(folder, fingerprint, sequences=sequences) as store:
         if options.cluster is None:
             all_keys, rejects = embed_spans(
@@ -362,17 +363,6 @@ def _encode_here(
 
 
 # On a cluster
-
-
-def spec_fingerprint(
-    spec: EncoderSpec, device: str, *, sequences: bool
-) -> dict[str, object]:
-    """Return the fingerprint that an open encoder would have, without opening it."""
-    check_runs_on(spec, device)
-    fingerprint = encoder_fingerprint(spec, device)
-    if sequences and spec.windowing is None:
-        fingerprint["frames"] = True
-    return fingerprint
 
 
 def _encode_on_cluster(

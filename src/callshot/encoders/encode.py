@@ -184,7 +184,9 @@ def check_runs_on(spec: EncoderSpec, device: str) -> None:
         raise OptionError(f"device: {spec.name} runs on the cpu only")
 
 
-def encoder_fingerprint(spec: EncoderSpec, device: str = "cpu") -> dict[str, object]:
+def encoder_fingerprint(
+    spec: EncoderSpec, device: str = "cpu", *, sequences: bool = False
+) -> dict[str, object]:
     """Return everything that decides the vectors, with the checksums of the files used."""
     checksums = {}
     for weight in used_weights(spec, device):
@@ -194,7 +196,11 @@ def encoder_fingerprint(spec: EncoderSpec, device: str = "cpu") -> dict[str, obj
         with explain_unreadable(path):
             check_regular_file(Path(path))
             checksums["path"] = sha256_file(Path(path))
-    return fingerprint(spec, checksums)
+    content = fingerprint(spec, checksums)
+    if sequences and spec.windowing is None:
+        # The mean of the frames differs from the faster mean in late digits.
+        content["frames"] = True
+    return content
 
 
 def open_encoder(
@@ -218,10 +224,7 @@ def open_encoder(
     module, _, function = spec.load.partition(":")
     load = getattr(import_module(module), function)
     model = load(spec, device=device, threads=threads, sequences=sequences)
-    fingerprint = encoder_fingerprint(spec, device)
-    if sequences and spec.windowing is None:
-        # The mean of the frames differs from the faster mean in late digits.
-        fingerprint["frames"] = True
+    fingerprint = encoder_fingerprint(spec, device, sequences=sequences)
     workers = 1
     if spec.parallel:
         workers = threads if device == "cpu" else GPU_WORKERS
