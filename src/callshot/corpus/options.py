@@ -27,8 +27,6 @@ from callshot.corpus.annotations.text import (
     list_names,
     quote,
     read_table,
-    read_text,
-    split_off_separator,
 )
 from callshot.corpus.audio_files import PEAKS_DBFS, RATES_HZ, check_channel_rule
 from callshot.errors import InputError, check_choice, check_range, count_text
@@ -223,8 +221,22 @@ CORPORA = {corpus.name: corpus for corpus in (LDC, ELEPHANT_VOICES)}
 
 def read_renames(path: Path) -> dict[str, str]:
     """Return the new label of each label in a file; empty for labels that are left out."""
+    _, ((line, header), *rows) = read_table(path, [])
+    columns = find_columns(header, COLUMNS)
+    if len(columns) < len(COLUMNS):
+        raise InputError(
+            f"{path}: line {line}: expected the columns label and new_label, "
+            f"got {list_names(header)}"
+        )
     renames: dict[str, str] = {}
-    for line, label, new_label in _read_pairs(path):
+    for line, cells in rows:
+        if len(cells) < len(header):
+            raise InputError(
+                f"{path}: line {line}: expected {count_text(len(header), 'field')} as in "
+                f"the header, got {len(cells)}"
+            )
+        label = _normalize(cells[columns["label"]])
+        new_label = cells[columns["new_label"]].strip()
         first = renames.setdefault(label, new_label)
         if first != new_label:
             raise InputError(
@@ -232,27 +244,6 @@ def read_renames(path: Path) -> dict[str, str]:
                 f"but {quote(first)} above; keep one"
             )
     return renames
-
-
-def _read_pairs(path: Path) -> Iterator[tuple[int, str, str]]:
-    """Yield the line, the label and the new label of each row."""
-    delimiter, text, first_line = split_off_separator(read_text(path, []))
-    lines = read_table(path, text, delimiter, first_line)
-    line, header = next(lines, (1, []))
-    columns = find_columns(header, COLUMNS)
-    if len(columns) < len(COLUMNS):
-        raise InputError(
-            f"{path}: line {line}: expected the columns label and new_label, "
-            f"got {list_names(header)}"
-        )
-    for line, cells in lines:
-        if len(cells) < len(header):
-            raise InputError(
-                f"{path}: line {line}: expected {count_text(len(header), 'field')} as in "
-                f"the header, got {len(cells)}"
-            )
-        label = _normalize(cells[columns["label"]])
-        yield line, label, cells[columns["new_label"]].strip()
 
 
 def make_annotation_options(

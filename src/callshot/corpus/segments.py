@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from callshot.corpus.annotations import NO_LABEL, AnnotationOptions
-from callshot.corpus.annotations.rows import describe_place, other_cells, reject_row
+from callshot.corpus.annotations.rows import other_cells, reject_row
 from callshot.corpus.audio import load_audio
 from callshot.corpus.corpus_annotations import read_corpus_annotations
 from callshot.corpus.options import (
@@ -273,7 +273,8 @@ def make_calls(
             times_s = (round(row["start_s"], 6), round(row["end_s"], 6))
             first = first_rows.setdefault((path, *times_s, row["label"]), annotation)
             if first is not annotation:
-                raise InputError(f"the same span and label as {describe_place(first)}")
+                place = f"{first['annotation_file']}, row {first['annotation_row']}"
+                raise InputError(f"the same span and label as {place}")
             rows.append(row)
         except InputError as error:
             rejects.append(reject_row(annotation, error))

@@ -18,12 +18,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from callshot.corpus.annotations.text import (
-    has_row_names,
-    read_table,
-    read_text,
-    split_off_separator,
-)
+from callshot.corpus.annotations.text import read_table
 from callshot.errors import InputError
 from callshot.files import explain_unreadable
 from callshot.records import (
@@ -243,10 +238,6 @@ def read_csv_records(path: Path, required: Sequence[str]) -> list[dict[str, str]
 
 def _read_rows(path: Path) -> tuple[list[str], list[list[str]]]:
     """Return the header and the rows; the names that R gives to rows have a column without name."""
-    delimiter, text, first_line = split_off_separator(read_text(path, []))
-    lines = read_table(path, text, delimiter, first_line)
-    _, header = next(lines, (1, []))
-    rows = [cells for _, cells in lines]
-    if has_row_names(header, rows):
-        header = ["", *header]
+    _, lines = read_table(path, [])
+    header, *rows = [cells for _, cells in lines]
     return header, rows

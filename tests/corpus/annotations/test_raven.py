@@ -152,7 +152,7 @@ def test_a_file_offset_moves_the_times_into_the_recording(tmp_path: Path) -> Non
         tmp_path,
         names,
         (*row(1, begin="3600.1", end="3600.4"), "b.wav", "0.1", "roar"),
-        (*row(2, begin="0,25", end="0,3"), "a.wav", "0.25", "roar"),
+        (*row(2, begin="0.25", end="0.3"), "a.wav", "0.25", "roar"),
         (*row(3, begin="7", end="8"), "a.wav", "x", "roar"),
     )
     assert [

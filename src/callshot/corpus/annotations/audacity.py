@@ -9,44 +9,35 @@ from callshot.corpus.annotations.rows import (
     AnnotationFile,
     AnnotationOptions,
     Rows,
-    check_one_recording,
-    check_spans,
+    check_writable,
 )
 from callshot.corpus.annotations.text import (
     FREQUENCIES,
     Cell,
     RowError,
-    escape_controls,
-    format_float,
+    join_cells,
     parse_cell,
     parse_number,
     quote,
     read_text,
-    split_filled_lines,
-    unescape_controls,
+    split_lines,
 )
 
-KIND = "an Audacity label track"
 FREQUENCY_MARK = "\\"
 
 
 def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
     """Recognise a file whose first line and most others begin with two numbers and a tab."""
-    lines = split_filled_lines(head)
-    if not lines or not _is_label(lines[0], options):
-        return None
-    count = sum(line.startswith("\\\t") or _is_label(line, options) for line in lines)
-    if 2 * count < len(lines):
+    are_labels = []
+    for line in split_lines(head):
+        try:
+            start_s, end_s, _ = _split_label(line, options)
+            are_labels.append(start_s <= end_s)
+        except RowError:
+            are_labels.append(bool(are_labels) and line.startswith("\\\t"))
+    if not are_labels or not are_labels[0] or 2 * sum(are_labels) < len(are_labels):
         return None
     return "its lines are start, end and label, separated by tabs"
-
-
-def _is_label(line: str, options: AnnotationOptions) -> bool:
-    try:
-        start_s, end_s, _ = _split_label(line, options)
-    except RowError:
-        return False
-    return start_s <= end_s
 
 
 def _split_label(line: str, options: AnnotationOptions) -> tuple[float, float, str]:
@@ -56,17 +47,15 @@ def _split_label(line: str, options: AnnotationOptions) -> tuple[float, float, s
         raise RowError(
             f"expected start, end and label separated by tabs, got {quote(line)}"
         )
-    start_s = parse_number(cells[0], "start")
-    end_s = parse_number(cells[1], "end")
     label = cells[2] if len(cells) == 3 else ""
-    return start_s, end_s, label
+    return parse_number(cells[0], "start"), parse_number(cells[1], "end"), label
 
 
 def read(file: AnnotationFile) -> None:
     """Read a label track; a row is a label and the frequencies on the line below it."""
     entries: list[tuple[str, str]] = []
     previous = FREQUENCY_MARK
-    for line in split_filled_lines(read_text(file.path, file.notes)):
+    for line in split_lines(read_text(file.path, file.notes)):
         if line.startswith(FREQUENCY_MARK) and not previous.startswith(FREQUENCY_MARK):
             entries[-1] = (previous, line)
         else:
@@ -79,35 +68,24 @@ def read(file: AnnotationFile) -> None:
                     f"frequencies without a label before them, got {quote(line)}"
                 )
             start_s, end_s, label = _split_label(line, file.options)
-            extra = _parse_frequencies(frequencies)
-            file.add(number, unescape_controls(label), start_s, end_s, extra)
-
-
-def _parse_frequencies(line: str) -> dict[str, Cell]:
-    """Parse a line of frequencies, if there is one; Audacity writes -1 for a missing one."""
-    extra: dict[str, Cell] = {}
-    if not line:
-        return extra
-    _, *cells = [*line.split("\t"), "", ""]
-    for name, cell in zip(FREQUENCIES, cells, strict=False):
-        value = parse_cell(cell, name)
-        if isinstance(value, float) and value < 0:
-            value = None
-        extra[name] = value
-    return extra
+            extra: dict[str, Cell] = {}
+            if frequencies:
+                _, *cells = [*frequencies.split("\t"), "", ""]
+                for name, cell in zip(FREQUENCIES, cells, strict=False):
+                    value = parse_cell(cell, name)
+                    is_missing = isinstance(value, float) and value < 0
+                    extra[name] = None if is_missing else value
+            file.add(number, label, start_s, end_s, extra)
 
 
 def write(rows: Rows, path: Path) -> str:
     """Return the label track of one recording; frequencies are the only extra cells it can hold."""
-    check_spans(rows, path, KIND)
-    check_one_recording(rows, path, KIND)
-    lines = []
+    check_writable(rows, path, is_one_recording=True)
+    text = ""
     for row in rows:
-        start = format_float(row["start_s"])
-        end = format_float(row["end_s"])
-        lines.append(f"{start}\t{end}\t{escape_controls(row['label'])}\n")
-        frequencies = [row.get(name) for name in FREQUENCIES]
-        if frequencies != [None, None]:
-            low, high = (format_float(value, "-1") for value in frequencies)
-            lines.append(f"{FREQUENCY_MARK}\t{low}\t{high}\n")
-    return "".join(lines)
+        text += join_cells([float(row["start_s"]), float(row["end_s"]), row["label"]])
+        band_hz = [row.get(name) for name in FREQUENCIES]
+        if band_hz != [None, None]:
+            known = ["-1" if value is None else float(value) for value in band_hz]
+            text += join_cells([FREQUENCY_MARK, *known])
+    return text

@@ -20,13 +20,14 @@ from callshot.corpus.annotations.rows import (
     check_row,
 )
 from callshot.corpus.annotations.text import (
+    HEAD_BYTES,
     RowError,
     quote,
-    read_head,
+    read_text,
     split_lines,
     suggest_name,
 )
-from callshot.errors import InputError, OptionError, OutputError
+from callshot.errors import InputError, OptionError, OutputError, count_text
 from callshot.files import atomic_path
 from callshot.spans import Row, Spans
 from callshot.storage import to_path
@@ -79,7 +80,7 @@ def recognise(
     ('raven', 'its header has Selection and Begin Time (s)')
     """
     path = to_path(path)
-    head = read_head(path)
+    head = read_text(path, [], HEAD_BYTES)
     for candidate in FORMATS:
         reason = candidate.recognise(path, head, options)
         if reason is not None:
@@ -127,12 +128,10 @@ def read_annotations(
     if format == "auto":
         recognised = recognise(path, options)
         if recognised is None:
-            first_line = split_lines(read_head(path))[0]
-            text = "the file is empty"
-            if first_line:
-                text = f"no annotation format fits, got {quote(first_line)}"
+            first, *_ = [*split_lines(read_text(path, [], HEAD_BYTES)), ""]
             raise InputError(
-                f"{path}: line 1: {text}; give its format (--format), or its columns (--columns)"
+                f"{path}: line 1: no annotation format fits, got {quote(first)}; "
+                "give its format (--format), or its columns (--columns)"
             )
         reader, reason = recognised
     else:
@@ -140,7 +139,10 @@ def read_annotations(
         reason = "asked for"
     file = AnnotationFile(path, reader.name, reason, options)
     reader.read(file)
-    file.notes += file.describe_filled()
+    file.rejects.sort(key=lambda reject: reject.row or 0)
+    if file.filled > 0:
+        rows = count_text(file.filled, "row")
+        file.notes.append(f"{rows} without a label: labelled {options.label} (--label)")
     return file
 
 

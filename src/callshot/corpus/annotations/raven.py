@@ -8,9 +8,9 @@ German, French, Spanish or Portuguese, and cells quoted, as Excel and R write th
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
+from typing import Any
 
 from callshot.corpus.annotations.delimited import (
     Table,
@@ -22,29 +22,22 @@ from callshot.corpus.annotations.rows import (
     AnnotationFile,
     AnnotationOptions,
     Rows,
-    check_extra_columns,
-    check_one_recording,
-    check_spans,
+    check_writable,
     extra_columns,
 )
 from callshot.corpus.annotations.text import (
     FREQUENCIES,
-    NumberStyle,
     RowError,
     add_times,
-    escape_controls,
-    format_float,
+    join_cells,
     list_names,
     parse_time,
     quote,
     read_text,
-    split_filled_lines,
     split_lines,
-    unescape_controls,
 )
 from callshot.errors import count_text
 
-Cells = Mapping[str, str]  # of one row, by column
 # A path and its begin, by recording: files that Raven opens as one sound.
 Sound = Mapping[str, tuple[str, float]]
 
@@ -52,43 +45,22 @@ BEGIN = "Begin Time (s)"
 END = "End Time (s)"
 DELTA = "Delta Time (s)"
 OFFSET = "File Offset (s)"
-# Parts of words, without accents. English words are there for headers that are half translated.
-# fmt: off
-WORDS = {
-    "selection": ("selection", "auswahl", "selektion", "seleccion", "selecao"),
-    "view": ("view", "ansicht", "vue", "affichage", "vista", "visualiza"),
-    "channel": ("channel", "kanal", "canal", "voie"),
-    "begin": ("begin", "start", "anfang", "debut", "depart", "inici", "comienzo", "comeco"),
-    "end": ("end", "schluss", "fin", "fim", "termin"),
-    "time": ("time", "zeit", "temps", "heure", "tiempo", "hora", "tempo"),
-    "low": ("low", "niedrig", "unter", "tief", "bass", "inferi", "baja", "baixa"),
-    "high": ("high", "hoch", "hohe", "ober", "haut", "superi", "alta"),
-    "frequency": ("freq", "frec"),
-    "file": ("file", "datei", "fichier", "archivo", "arquivo", "ficheiro"),
-    "path": ("path", "pfad", "chemin", "ruta", "caminho"),
-    "offset": ("offset", "versatz", "decalage", "desplazamiento", "desfase", "deslocamento"),
-    "length": ("delta", "dauer", "duree", "duracion", "duracao"),
+# Columns in other languages, by what their names without accents contain; the first one fits.
+TRANSLATIONS = {
+    OFFSET: r"versatz|decalage|desplaza|desfase|desloca",
+    DELTA: r"(?:dauer|duree|dura[cn]).*\(s\)$",
+    BEGIN: r"(?:anfang|start|begin|debut|inici).*\(s\)$",
+    END: r"(?:end|fin|fim|termin).*\(s\)$",
+    "Low Freq (Hz)": r"(?:unter|niedrig|tief|bass|inferi|baj|baix).*\(hz\)$",
+    "High Freq (Hz)": r"(?:ober|hoch|haut|superi|alt).*\(hz\)$",
+    "Begin Path": "pfad|chemin|ruta|caminho",
+    "Begin File": "datei|fichier|archivo|arquivo|ficheiro",
+    "Selection": "auswahl|selektion|selec",
+    "View": "ansicht|vue|affichage|vista|visualiza",
+    "Channel": "kanal|canal|voie",
 }
-# The words that the name of a column has, its unit, and what Raven calls it.
-TRANSLATIONS = (
-    (("selection",), "", "Selection"),
-    (("view",), "", "View"),
-    (("channel",), "", "Channel"),
-    (("begin", "time"), "s", BEGIN),
-    (("end", "time"), "s", END),
-    (("low", "frequency"), "hz", "Low Freq (Hz)"),
-    (("high", "frequency"), "hz", "High Freq (Hz)"),
-    (("begin", "file"), "", "Begin File"),
-    (("begin", "path"), "", "Begin Path"),
-    (("offset",), "s", OFFSET),
-    (("length",), "s", DELTA),
-)
-# fmt: on
-LAST_UNIT = re.compile(r"\(([a-z]+)\)$")
 PATHS = ("Begin Path", "Begin File")
-COLUMNS = {name: [name] for name in (BEGIN, END, DELTA, OFFSET, "Begin File")}
 NUMBERS = (BEGIN, END, DELTA, OFFSET)
-VIEW_COLUMNS = {"Selection": ["Selection"], "View": ["View"]}
 SELECTION_KEY = ("path", "Selection", BEGIN, END, OFFSET)
 # Where people keep the label, in the order of preference.
 # fmt: off
@@ -116,7 +88,6 @@ REWRITTEN = {
 # Times of so few files may happen to increase from file to file.
 MAX_FILES_BY_CHANCE = 4
 QUOTED = re.compile(r'"(?:[^"]|""|(?<=\\)")*"')  # R may put a backslash before a quote
-MARKED = re.compile('[,"]')
 UNIT = re.compile(r"\([^()]*\)$")
 
 
@@ -130,13 +101,14 @@ def translate_header(names: Sequence[str]) -> list[str]:
         return list(names)
     translated: list[str] = []
     for name in names:
-        raven_name = translate_name(name)
-        if raven_name in translated:
-            raven_name = name
-        translated.append(raven_name)
-    if is_raven_header(translated):
-        return translated
-    return list(names)
+        decomposed = unicodedata.normalize("NFKD", name.strip().casefold())
+        text = "".join(c for c in decomposed if not unicodedata.combining(c))
+        fitting = [
+            raven for raven, part in TRANSLATIONS.items() if re.search(part, text)
+        ]
+        is_new = fitting and fitting[0] not in translated
+        translated.append(fitting[0] if is_new else name)
+    return translated if is_raven_header(translated) else list(names)
 
 
 def is_raven_header(names: Sequence[str]) -> bool:
@@ -144,22 +116,9 @@ def is_raven_header(names: Sequence[str]) -> bool:
     return {normalize_name(name) for name in names} >= {"selection", "begintimes"}
 
 
-def translate_name(name: str) -> str:
-    """Return what Raven calls a column; the name itself if it is none of Raven's."""
-    decomposed = unicodedata.normalize("NFKD", name.strip().casefold())
-    text = "".join(c for c in decomposed if not unicodedata.combining(c))
-    unit = LAST_UNIT.search(text)
-    found_unit = unit[1] if unit else ""
-    for words, expected_unit, raven_name in TRANSLATIONS:
-        has_words = all(any(part in text for part in WORDS[word]) for word in words)
-        if has_words and found_unit == expected_unit:
-            return raven_name
-    return name
-
-
 def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
     """Recognise the header of a selection table."""
-    header, *_ = [*split_filled_lines(head), ""]
+    header, *_ = [*split_lines(head), ""]
     names = [name.strip().strip('"') for name in header.split("\t")]
     if is_raven_header(names):
         return f"its header has Selection and {BEGIN}"
@@ -170,76 +129,80 @@ def recognise(path: Path, head: str, options: AnnotationOptions) -> str | None:
 
 def read(file: AnnotationFile) -> None:
     """Read a selection table; of a selection in several views, one row is read."""
-    table = _read_table(file)
-    _assign_columns(file, table)
-    width = len(table.names)
-    complete = {}
-    for number, cells in enumerate(table.rows, start=1):
-        if len(cells) >= width:
-            complete[number] = table.select(cells)
-    _check_times(file, table, complete.values())
-    repeated = _find_repeated_views(complete)
+    text = read_text(file.path, file.notes)
+    lines = [line.split("\t") for line in split_lines(text)] or [[""]]
+    # R quotes the header, Excel cells with a comma or a quote. Raven quotes nothing, and a label
+    # may have quotes of its own.
+    is_quoted = any(QUOTED.fullmatch(name.strip()) for name in lines[0])
+    if "\r\n" in text:
+        marked = [cell for cells in lines for cell in cells if re.search('[,"]', cell)]
+        is_quoted |= bool(marked) and all(map(QUOTED.fullmatch, marked))
+    if is_quoted:
+        lines = [[*map(_unquote, cells)] for cells in lines]
+    header, *rows = lines
+    table = Table(file.path, 1, header, rows)
+    original_names = table.names
+    table.names = translate_header(original_names)
+
+    path_column = file.options.columns.get("path", "Begin Path")
+    paths = [path_column, *PATHS]
+    if path_column in original_names:
+        paths.insert(1, table.names[original_names.index(path_column)])
+    columns = find_columns(
+        table.names, {"path": paths, **{name: [name] for name in (*NUMBERS, PATHS[1])}}
+    )
+    for name in (END if DELTA not in columns else BEGIN, BEGIN):
+        if name not in columns:
+            raise table.error(f"no column {name}; available: {list_names(table.names)}")
+    if END in columns:
+        columns.pop(DELTA, None)
+    if rows:
+        label = _find_label_column(file, table)
+        if label is not None:
+            columns["label"] = label
+    table.assign(columns, NUMBERS, "\t")
+    views = {"Selection": ["Selection"], "View": ["View"]}
+    table.columns |= find_columns(table.names, views)  # they are extra cells too
+
+    parsed = []
+    for number, cells, extra in table.parse(file):
+        with file.rejecting(number):
+            path = cells.get("path")
+            if path is not None and not path.strip():
+                path = cells.get("Begin File", "")
+                if not path.strip():
+                    raise RowError("no recording named")
+            times_s = {
+                name: parse_time(cells[name], name, allow_comma=table.allow_comma)
+                for name in NUMBERS
+                if name in cells
+            }
+            start_s = times_s[BEGIN]
+            end_s = (
+                add_times(start_s, times_s[DELTA]) if DELTA in cells else times_s[END]
+            )
+            if OFFSET in cells:  # the times in the file, moved as decimals
+                end_s = add_times(times_s[OFFSET], end_s, -start_s)
+                start_s = times_s[OFFSET]
+            parsed.append((number, cells, extra, path, start_s, end_s))
+
+    if "path" in columns and OFFSET not in columns:
+        _check_times(file, table, [row[-3:] for row in parsed])
+    repeated = _find_repeated_views({number: cells for number, cells, *_ in parsed})
     if repeated:
         count = count_text(len(repeated), "row")
         file.notes.append(f"{count} left out: further views of a selection")
-    for number, cells in enumerate(table.rows, start=1):
+    for number, cells, extra, path, start_s, end_s in parsed:
         if number not in repeated:
             with file.rejecting(number):
-                _add(file, number, table, cells)
-
-
-def _read_table(file: AnnotationFile) -> Table:
-    """Return the table with Raven's own names of columns, as Raven, Excel or R wrote it."""
-    text = read_text(file.path, file.notes)
-    lines = split_lines(text)
-    filled = [line for line in lines if line.strip()] or lines[:1]
-    rows = [line.split("\t") for line in filled]
-    if _is_quoted(rows, is_windows="\r\n" in text):
-        rows = [[*map(_unquote, cells)] for cells in rows]
-    header, *selections = [[*map(unescape_controls, cells)] for cells in rows]
-    line = lines.index(filled[0]) + 1
-    table = Table(file.path, line, header, selections)
-    table.names = translate_header(table.names)
-    return table
-
-
-def _is_quoted(rows: Sequence[Sequence[str]], *, is_windows: bool) -> bool:
-    """Return whether cells are quoted: R quotes the header, Excel cells with a comma or a quote.
-
-    Raven quotes nothing, and a label may have quotes of its own.
-    """
-    header, *selections = rows
-    if any(QUOTED.fullmatch(name.strip()) for name in header):
-        return True
-    if not is_windows:
-        return False
-    marked = [cell for cells in selections for cell in cells if MARKED.search(cell)]
-    return bool(marked) and all(map(QUOTED.fullmatch, marked))
+                label_text = cells.get("label", "")
+                file.add(number, label_text, start_s, end_s, extra, path=path)
 
 
 def _unquote(cell: str) -> str:
     if QUOTED.fullmatch(cell.strip()) is None:
         return cell
-    inner = cell.strip()[1:-1]
-    return inner.replace('""', '"').replace('\\"', '"')
-
-
-def _assign_columns(file: AnnotationFile, table: Table) -> None:
-    path_column = file.options.columns.get("path", "Begin Path")
-    paths = [path_column, translate_name(path_column), *PATHS]
-    columns = find_columns(table.names, {"path": paths, **COLUMNS})
-    if END in columns:
-        columns.pop(DELTA, None)
-    elif DELTA not in columns:
-        raise table.error(f"no column {END}; available: {list_names(table.names)}")
-    if BEGIN not in columns:
-        raise table.error(f"no column {BEGIN}; available: {list_names(table.names)}")
-    if table.rows:
-        label = _find_label_column(file, table)
-        if label is not None:
-            columns["label"] = label
-    table.assign(columns, NUMBERS, "\t")
-    table.columns |= find_columns(table.names, VIEW_COLUMNS)  # they are extra cells too
+    return cell.strip()[1:-1].replace('""', '"').replace('\\"', '"')
 
 
 def _find_label_column(file: AnnotationFile, table: Table) -> int | None:
@@ -249,12 +212,12 @@ def _find_label_column(file: AnnotationFile, table: Table) -> int | None:
         return table.find_given("label", options.columns["label"])
     column = find_column(table.names, LABELS)
     unknown = [
-        name
-        for name in table.names
+        index
+        for index, name in enumerate(table.names)
         if normalize_name(name) not in RAVEN_COLUMNS and not UNIT.search(name)
     ]
     if column is None and len(unknown) == 1:
-        column = table.names.index(unknown[0])
+        column = unknown[0]
     if column is not None:
         file.notes.append(f"labels from column {quote(table.names[column])}")
     elif options.label is None:
@@ -263,24 +226,18 @@ def _find_label_column(file: AnnotationFile, table: Table) -> int | None:
 
 
 def _check_times(
-    file: AnnotationFile, table: Table, selections: Iterable[Cells]
+    file: AnnotationFile, table: Table, places: Sequence[Sequence[Any]]
 ) -> None:
-    """Check that times start anew with each file if there is no column with the offset.
+    """Check that times start anew with each file, where there is no column with the offset.
 
     Raise InputError if they increase from file to file, over more files than by chance.
     """
-    if "path" not in table.columns or OFFSET in table.columns:
-        return
     ends: dict[str, float] = {}
     is_increasing = True
-    for cells in selections:
-        with suppress(RowError):
-            path = cells["path"]
-            start_s, end_s = _parse_times(cells, table.style)
-            own_end_s = ends.pop(path, 0.0)
-            if start_s < max(ends.values(), default=start_s):
-                is_increasing = False
-            ends[path] = max(end_s, own_end_s)
+    for path, start_s, end_s in places:
+        own_end_s = ends.pop(path, 0.0)
+        is_increasing &= start_s >= max(ends.values(), default=start_s)
+        ends[path] = max(end_s, own_end_s)
     if len(ends) > MAX_FILES_BY_CHANCE and is_increasing:
         raise table.error(
             f"times run on over {len(ends)} files, and there is no column {OFFSET}; "
@@ -292,49 +249,18 @@ def _check_times(
         )
 
 
-def _find_repeated_views(selections: Mapping[int, Cells]) -> set[int]:
+def _find_repeated_views(selections: Mapping[int, Mapping[str, str]]) -> set[int]:
     """Return the rows that show a selection again; its first spectrogram is kept, if it has one."""
     views = defaultdict[tuple[str | None, ...], dict[int, str]](dict)
     for number, cells in selections.items():
         if "View" in cells and cells.get("Selection"):
-            key = tuple(map(cells.get, SELECTION_KEY))
-            views[key][number] = cells["View"]
+            views[tuple(map(cells.get, SELECTION_KEY))][number] = cells["View"]
     repeated: set[int] = set()
     for row_views in views.values():
-        names = list(row_views.values())
         # "trogram" is in the word in all five languages.
-        spectrograms = [view for view in names if "trogram" in view.lower()]
-        first = [*spectrograms, *names][0]
+        first = min(row_views.values(), key=lambda view: "trogram" not in view.lower())
         repeated |= {number for number, view in row_views.items() if view != first}
     return repeated
-
-
-def _add(file: AnnotationFile, number: int, table: Table, cells: list[str]) -> None:
-    named_cells = table.split(cells)
-    path = named_cells.get("path")
-    if path is not None and not path.strip():
-        path = named_cells.get("Begin File", "")
-        if not path.strip():
-            raise RowError("no recording named")
-    start_s, end_s = _parse_times(named_cells, table.style)
-    label = named_cells.get("label", "")
-    file.add(number, label, start_s, end_s, table.parse_extra(cells), path=path)
-
-
-def _parse_times(cells: Cells, style: NumberStyle) -> tuple[float, float]:
-    """Return the times in the recording: those of the table, moved to the offset in the file.
-
-    They are moved as decimals, so that 3600.1 to 3600.4 s at offset 0.1 s is 0.1 to 0.4 s.
-    """
-    start_s = parse_time(cells[BEGIN], BEGIN, style)
-    if DELTA in cells:
-        end_s = add_times(start_s, parse_time(cells[DELTA], DELTA, style))
-    else:
-        end_s = parse_time(cells[END], END, style)
-    if OFFSET not in cells:
-        return start_s, end_s
-    offset_s = parse_time(cells[OFFSET], OFFSET, style)
-    return offset_s, add_times(offset_s, end_s, -start_s)
 
 
 def write(rows: Rows, path: Path, sound: Sound | None = None) -> str:
@@ -345,10 +271,8 @@ def write(rows: Rows, path: Path, sound: Sound | None = None) -> str:
     each file: Raven trusts the first in a selection table, the second in a sound selection table.
     Groups of recordings are not written.
     """
-    check_spans(rows, path, "a selection table")
     paths = {row["path"] for row in rows}
-    if None in paths:
-        check_one_recording(rows, path, "a selection table without Begin File")
+    check_writable(rows, path, is_one_recording=None in paths)
     names_files = len(paths) > 1 and sound is None
     names = [*WRITTEN]
     if sound is not None:
@@ -356,31 +280,35 @@ def write(rows: Rows, path: Path, sound: Sound | None = None) -> str:
     elif names_files:
         names += ["Begin File", OFFSET]
     names.append("Annotation")
-    extra = extra_columns(rows)
-    extra = [name for name in extra if normalize_name(name) not in REWRITTEN]
-    check_extra_columns(names, extra, path)
-    table = [[*names, *extra]]
+    ignored = {
+        name for row in rows for name in row if normalize_name(name) in REWRITTEN
+    }
+    extra = extra_columns(rows, names, path, ignored)
+    text = join_cells([*names, *extra])
     for selection, row in enumerate(rows, start=1):
-        start = format_float(row["start_s"])
-        times_s = [row["start_s"], row["end_s"]]
-        files = []
+        times_s = [float(row["start_s"]), float(row["end_s"])]
+        files: list[object] = []
         if sound is not None:
             file, begin_s = sound[row["path"] or ""]
+            files = [file, PurePath(file).name, times_s[0]]
             times_s = [add_times(begin_s, time_s) for time_s in times_s]
-            files = [file, PurePath(file).name, start]
         elif names_files:
-            files = [row["path"] or "", start]
-        cells = [
-            str(selection),
-            str(row.get("View") or "Spectrogram 1"),
-            str(row.get("Channel") or "1"),
-            *map(format_float, times_s),
-            *[format_float(row.get(name)) for name in FREQUENCIES],
-            *files,
-            row["label"],
-        ]
+            files = [row["path"], times_s[0]]
+        view = row.get("View") or "Spectrogram 1"
+        channel = row.get("Channel") or "1"
+        band_hz = [row.get(name) for name in FREQUENCIES]
+        band_hz = [None if value is None else float(value) for value in band_hz]
         others = [row.get(name) for name in extra]
-        cells += ["" if value is None else str(value) for value in others]
-        table.append(cells)
-    lines = ["\t".join(map(escape_controls, cells)) for cells in table]
-    return "\n".join([*lines, ""])
+        text += join_cells(
+            [
+                selection,
+                view,
+                channel,
+                *times_s,
+                *band_hz,
+                *files,
+                row["label"],
+                *others,
+            ]
+        )
+    return text

@@ -11,13 +11,13 @@ annotation_file, annotation_row   where the row stands, from 1
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from callshot.corpus.annotations.text import Cell, RowError, suggest_name
-from callshot.errors import OptionError, OutputError, check_choice, count_text
+from callshot.errors import OptionError, OutputError, check_choice
 from callshot.records import Reject
 from callshot.spans import Row, Spans
 
@@ -184,14 +184,12 @@ class AnnotationFile:
     ) -> None:
         """Add a row; raise RowError if it is not valid. `extra` are other columns of the file."""
         is_filled = self.options.label is not None and not label.strip()
-        if is_filled:
-            label = self.options.label or ""
         row: Row = {
             "path": path,
             "recording": recording,
             "start_s": start_s,
             "end_s": end_s,
-            "label": label,
+            "label": self.options.label if is_filled else label,
             "annotation_file": str(self.path),
             "annotation_row": number,
         }
@@ -204,12 +202,6 @@ class AnnotationFile:
             row[name] = value
         self.rows.append(row)
         self.filled += is_filled
-
-    def describe_filled(self) -> Iterator[str]:
-        """Describe the rows without a label that got one."""
-        if self.filled > 0:
-            rows = count_text(self.filled, "row")
-            yield f"{rows} without a label: labelled {self.options.label} (--label)"
 
 
 @dataclass(frozen=True)
@@ -239,20 +231,12 @@ def other_cells(row: Row) -> dict[str, Cell]:
     return {name: cell for name, cell in row.items() if name not in OWN_COLUMNS}
 
 
-def describe_place(row: Row) -> str:
-    """Describe where a row stands."""
-    if row["annotation_row"] is None:
-        return str(row["annotation_file"])
-    return f"{row['annotation_file']}, row {row['annotation_row']}"
-
-
 def check_row(row: Row, *, keep_early: bool = False) -> None:
     """Raise RowError if a row has impossible times or no label."""
     start_s = row["start_s"]
     end_s = row["end_s"]
-    for time in (start_s, end_s):
-        if time is not None and not math.isfinite(time):
-            raise RowError(f"expected a finite time, got {time!r}")
+    if not math.isfinite(start_s) or not math.isfinite(end_s or 0.0):
+        raise RowError(f"expected finite times, got {start_s!r} and {end_s!r}")
     if start_s < 0 and not keep_early:
         raise RowError(f"starts at {start_s!r}; a time cannot be negative")
     if end_s is None:
@@ -268,42 +252,33 @@ def check_row(row: Row, *, keep_early: bool = False) -> None:
         raise RowError(NO_LABEL)
 
 
-def check_spans(rows: Rows, path: Path, kind: str) -> None:
-    """Raise OutputError unless all rows have a start and end in seconds."""
+def check_writable(rows: Rows, path: Path, *, is_one_recording: bool) -> None:
+    """Raise OutputError unless a format of seconds, maybe of one recording, can hold all rows."""
     for number, row in enumerate(rows, start=1):
-        if row["end_s"] is None:
+        if row["end_s"] is None or row.get("in_frames"):
             raise OutputError(
-                f"{path}: annotation {number} is on a whole recording; "
-                f"{kind} needs start and end; write CSV instead"
+                f"{path}: annotation {number} is on a whole recording or counts frames; "
+                "the format needs start and end in seconds; write CSV instead"
             )
-        if row.get("in_frames"):
-            raise OutputError(
-                f"{path}: annotation {number} counts frames; {kind} needs seconds"
-            )
-
-
-def check_one_recording(rows: Rows, path: Path, kind: str) -> None:
-    """Raise OutputError if annotations are on several recordings."""
     count = len({row["path"] for row in rows})
-    if count > 1:
+    if is_one_recording and count > 1:
         raise OutputError(
-            f"{path}: {kind} is of one recording, but the annotations are of {count}; "
+            f"{path}: the file is of one recording, but the annotations are of {count}; "
             "write one file for each"
         )
 
 
-def extra_columns(rows: Rows) -> list[str]:
-    """Return the columns that are not callshot's own, in the order of their first use."""
-    names: dict[str, None] = {}
+def extra_columns(
+    rows: Rows, names: Sequence[str], path: Path, ignored: Collection[str] = ()
+) -> list[str]:
+    """Return the columns that are not callshot's own; raise OutputError if one is in `names`."""
+    found: dict[str, None] = {}
     for row in rows:
-        names |= dict.fromkeys(row)
-    return [name for name in names if name not in OWN_COLUMNS]
-
-
-def check_extra_columns(names: Sequence[str], extra: Sequence[str], path: Path) -> None:
-    """Raise OutputError if an extra column has no name, or that of a column of the format."""
+        found |= dict.fromkeys(row)
+    extra = [name for name in found if name not in (*OWN_COLUMNS, *ignored)]
     for name in extra:
         if name in names or not name.strip():
             raise OutputError(
                 f"{path}: extra column {name!r} has the name of another column or none; rename it"
             )
+    return extra
