@@ -1,18 +1,15 @@
 """Matching of events: as many pairs as a maximum matching, at every threshold."""
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
-from callshot.detection.matching import (
-    UNMATCHED,
-    interval_iou,
-    match_events,
-)
-from callshot.records import FloatArray
+from callshot.detection.matching import UNMATCHED, find_partners, match_events
+from callshot.records import FloatArray, IntArray
 
 TIMES = st.tuples(st.integers(0, 30), st.integers(1, 12))
 SPANS = st.lists(TIMES, max_size=12)
@@ -21,6 +18,16 @@ SPANS = st.lists(TIMES, max_size=12)
 def make_spans(pairs: list[tuple[int, int]]) -> FloatArray:
     spans = [(start / 2, start / 2 + length / 2) for start, length in pairs]
     return np.array(spans, np.float64).reshape(-1, 2)
+
+
+def make_frame(spans: FloatArray) -> pl.DataFrame:
+    times = {"start_s": spans[:, 0], "end_s": spans[:, 1]}
+    return pl.DataFrame(times).with_columns(recording=pl.lit("a.wav"))
+
+
+def match(detections: FloatArray, annotations: FloatArray, min_iou: float) -> IntArray:
+    frames = make_frame(detections), make_frame(annotations)
+    return match_events(find_partners(*frames, min_iou))
 
 
 def literal_iou(one: FloatArray, other: FloatArray) -> float:
@@ -45,7 +52,7 @@ def test_at_every_threshold_as_many_are_matched_as_scipy_matches(
     detections = make_spans(first)
     annotations = make_spans(second)
     fits = literal_fits(detections, annotations, min_iou)
-    matches = match_events(detections, annotations, min_iou)
+    matches = match(detections, annotations, min_iou)
     for count in range(1, len(detections) + 1):
         table = np.array(fits[:count], bool).reshape(count, len(annotations))
         partners = maximum_bipartite_matching(csr_array(table), perm_type="column")
@@ -59,7 +66,7 @@ def test_pairs_fit_and_no_annotation_is_used_twice(
     detections = make_spans(first)
     annotations = make_spans(second)
     fits = literal_fits(detections, annotations, min_iou)
-    matches = match_events(detections, annotations, min_iou)
+    matches = match(detections, annotations, min_iou)
     pairs = [(i, j) for i, j in enumerate(matches.tolist()) if j != UNMATCHED]
     assert all(fits[i][j] for i, j in pairs)
     assert len({j for _, j in pairs}) == len(pairs)
@@ -69,12 +76,15 @@ def test_a_detection_gives_way_to_another_that_has_no_choice() -> None:
     # The first fits both annotations, the second only the first of them.
     detections = np.array([[0.0, 4.0], [0.0, 2.0]])
     annotations = np.array([[0.0, 2.5], [2.0, 4.5]])
-    assert match_events(detections, annotations, 0.3).tolist() == [1, 0]
+    assert match(detections, annotations, 0.3).tolist() == [1, 0]
 
 
-def test_spans_that_only_touch_share_nothing() -> None:
-    iou = interval_iou(np.array([0.0, 1.0]), np.array([[1.0, 2.0], [0.0, 1.0]]))
-    assert iou.tolist() == [0.0, 1.0]
+def test_spans_that_only_touch_or_are_of_other_recordings_share_nothing() -> None:
+    detections = make_frame(np.array([[0.0, 1.0], [0.0, 1.0]]))
+    annotations = make_frame(np.array([[1.0, 2.0], [0.0, 1.0]]))
+    assert find_partners(detections, annotations, 1e-9) == [[1], [1]]
+    elsewhere = annotations.with_columns(recording=pl.lit("b.wav"))
+    assert find_partners(detections, elsewhere, 1e-9) == [[], []]
 
 
 @pytest.mark.parametrize("count", [3000])
@@ -82,4 +92,4 @@ def test_a_long_chain_of_overlapping_events_is_matched(count: int) -> None:
     starts = np.arange(count, dtype=np.float64)
     detections = np.stack([starts, starts + 2], axis=1)
     annotations = detections + 0.9
-    assert (match_events(detections, annotations, 0.3) != UNMATCHED).all()
+    assert (match(detections, annotations, 0.3) != UNMATCHED).all()

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import callshot
 from callshot.cli import app
-from callshot.detection.matching import interval_iou
+from literal_matching import literal_iou
 
 COLUMNS = ["recording", "start_s", "end_s", "label", "score"]
 HOUR = {"a.wav": 3600.0}
@@ -74,7 +74,7 @@ def test_no_window_matches_a_call_that_counts_as_unreachable(
     result = score(found, calls, iou=iou, samples=1)
     unreachable = result.scores.filter(by="events")["unreachable"][0]
     window = np.array([1.0 + shift_s, 4.0 + shift_s])
-    reached = interval_iou(window, np.array([[1.0, 1.0 + length_s]]))[0]
+    reached = literal_iou(window, (1.0, 1.0 + length_s))
     if unreachable:
         assert reached < iou
 

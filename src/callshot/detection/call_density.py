@@ -15,7 +15,7 @@ another label, it is not a call of its own label, but one of the other.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,13 +23,16 @@ import polars as pl
 from scipy import stats
 
 from callshot.detection.events import rename_recordings
-from callshot.detection.matching import ANY_OVERLAP, find_partners, spans_of
+from callshot.detection.matching import ANY_OVERLAP, find_partners
 from callshot.errors import InputError
 from callshot.fewshot.kernels import streams
 from callshot.records import FloatArray
 from callshot.records.frames import CALL_DENSITY, Frame, concat_frames, make_frame
 
 SAME_S = 1e-6  # times that differ by less are the same
+PRIOR = 0.5  # of calls and of others in each bin: Jeffreys'
+SAMPLES = 10_000
+INTERVAL = (1, 99)
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Verdicts:
     """
 
     detections: Frame
-    relabelled: Mapping[str, int]
+    relabelled: Counter[str]
     elsewhere: int
 
 
@@ -55,59 +58,42 @@ def find_verdicts(detections: Frame, reviewed: Frame) -> Verdicts:
     if rows.is_empty():
         raise InputError("reviewed: no row has yes or no in its column confirmed")
     rows = rename_recordings(rows, detections["recording"].unique())
-    numbered = detections.with_row_index("number")
-    is_call: dict[int, bool] = {}  # by the number of a detection
+    labels = detections["label"].to_list()
+    spans = detections.select("start_s", "end_s").to_numpy()
+    partners = find_partners(rows, detections, ANY_OVERLAP)
+    is_call: dict[int, bool] = {}  # by the row of a detection
     new_labels: set[tuple[int, str]] = set()
     elsewhere = 0
-    for (name,), part in rows.partition_by("recording", as_dict=True).items():
-        own = numbered.filter(recording=name)
-        numbers = own["number"].to_list()
-        labels = own["label"].to_list()
-        spans = spans_of(own)
-        row_spans = spans_of(part)
-        partners = find_partners(row_spans, spans, ANY_OVERLAP)
-        verdicts = part.select("label", "confirmed").rows()
-        for row_span, candidates, (label, confirmed) in zip(
-            row_spans, partners, verdicts, strict=True
-        ):
-            if not confirmed:
-                # That it is no roar says nothing of a detection of another label.
-                candidates = [one for one in candidates if labels[one] == label]
-            if not candidates:
-                elsewhere += 1
-                continue
-            is_same = np.abs(spans[candidates] - row_span).max(axis=1) < SAME_S
-            order = [
-                (not same, labels[one] != label, rank)
-                for rank, (one, same) in enumerate(
-                    zip(candidates, is_same, strict=True)
-                )
-            ]
-            best = candidates[min(order)[-1]]
-            number = numbers[best]
-            is_own = confirmed and label == labels[best]
-            is_call[number] = is_call.get(number, False) or is_own
-            if confirmed and not is_own:
-                new_labels.add((number, label))
+    verdicts = rows.select("start_s", "end_s", "label", "confirmed").rows()
+    for (*span, label, confirmed), near in zip(verdicts, partners, strict=True):
+        # That it is no roar says nothing of a detection of another label.
+        candidates = [one for one in near if confirmed or labels[one] == label]
+        if not candidates:
+            elsewhere += 1
+            continue
+        is_same = np.abs(spans[candidates] - span).max(axis=1) < SAME_S
+        pairs = zip(candidates, is_same, strict=True)
+        order = [
+            (not same, labels[one] != label, rank)
+            for rank, (one, same) in enumerate(pairs)
+        ]
+        best = candidates[min(order)[-1]]
+        is_own = confirmed and label == labels[best]
+        is_call[best] = is_call.get(best, False) or is_own
+        if confirmed and not is_own:
+            new_labels.add((best, label))
     if not is_call:
         raise InputError(
             f"reviewed: none of the {len(rows)} reviewed events is on one of the "
             f"{len(detections)} detections; give the detections that were reviewed"
         )
-    reviewed_numbers = sorted(is_call)
-    confirmed_calls = pl.Series([is_call[number] for number in reviewed_numbers])
+    reviewed_rows = sorted(is_call)
+    confirmed_calls = pl.Series([is_call[row] for row in reviewed_rows])
     return Verdicts(
-        detections=detections[reviewed_numbers].with_columns(confirmed=confirmed_calls),
+        detections=detections[reviewed_rows].with_columns(confirmed=confirmed_calls),
         relabelled=Counter(label for _, label in new_labels),
         elsewhere=elsewhere,
     )
-
-
-PRIOR = 0.5  # of calls and of others in each bin: Jeffreys'
-SAMPLES = 10_000
-INTERVAL = (1, 99)
-
-Columns = dict[str, Sequence[float]]
 
 
 def estimate_density(
@@ -120,58 +106,60 @@ def estimate_density(
     parts = []
     for label in sorted({*reviewed["label"], *verdicts.relabelled}):
         scores = detections.filter(label=label)["score"].to_numpy()
-        relabelled = verdicts.relabelled.get(label, 0)
-        if len(scores) == 0:
-            parts.append(_count_relabelled(label, relabelled))
-            continue
-        own = reviewed.filter(label=label)
-        part = _estimate_class(label, scores, own, bins, seed)
-        parts.append(_add_relabelled(part, relabelled))
+        part = pl.DataFrame([{"label": label}], dict(CALL_DENSITY)).with_columns(
+            pl.col("detections", "reviewed", "confirmed").fill_null(0),
+            pl.col("calls", "calls_p01", "calls_p99").fill_null(0.0),
+        )
+        if len(scores) > 0:
+            own = reviewed.filter(label=label)
+            part = _estimate_class(label, scores, own, bins, seed)
+        in_total = pl.col("bin").is_null()
+        relabelled = pl.when(in_total).then(verdicts.relabelled[label]).otherwise(0)
+        part = part.with_columns(
+            pl.col("calls", "calls_p01", "calls_p99") + relabelled,
+            relabelled=relabelled.cast(pl.Int64),
+        )
+        parts.append(part)
     return concat_frames(parts, CALL_DENSITY)
-
-
-def _count_relabelled(label: str, relabelled: int) -> Frame:
-    """Return the total of a class without detections of its own."""
-    row: dict[str, float | str | None] = dict.fromkeys(CALL_DENSITY)
-    row |= dict.fromkeys(("detections", "reviewed", "confirmed"), 0)
-    row |= dict.fromkeys(("relabelled", "calls", "calls_p01", "calls_p99"), relabelled)
-    row["label"] = label
-    return pl.DataFrame([row], schema=dict(CALL_DENSITY))
-
-
-def _add_relabelled(density: Frame, relabelled: int) -> Frame:
-    """Return the bins and the total of a class with the calls of other labels in the total."""
-    added = pl.when(pl.col("bin").is_null()).then(relabelled).otherwise(0)
-    calls = [pl.col(name) + added for name in ("calls", "calls_p01", "calls_p99")]
-    return density.with_columns(added.cast(pl.Int64).alias("relabelled"), *calls)
 
 
 def _estimate_class(
     label: str, scores: FloatArray, verdicts: Frame, bins: int, seed: int
 ) -> Frame:
+    """Return a row for each bin of the scores of a class, and one for all together."""
     edges = quantile_edges(scores, bins)
     reviewed_scores = verdicts["score"].to_numpy()
-    is_call = verdicts["confirmed"].to_numpy()
-    counts = {
-        "detections": _count_per_bin(edges, scores),
-        "reviewed": _count_per_bin(edges, reviewed_scores),
-        "confirmed": _count_per_bin(edges, reviewed_scores[is_call]),
+    scores_counted = {
+        "detections": scores,
+        "reviewed": reviewed_scores,
+        "confirmed": reviewed_scores[verdicts["confirmed"].to_numpy()],
     }
+    counts = {}
+    for name, values in scores_counted.items():
+        # Scores beyond the edges are in the first or last bin.
+        number = np.searchsorted(edges[1:-1], values, side="right")
+        counts[name] = np.bincount(number, minlength=len(edges) - 1).astype(np.float64)
     sizes = counts["detections"]
     rejected = counts["reviewed"] - counts["confirmed"]
     shares = stats.beta(counts["confirmed"] + PRIOR, rejected + PRIOR)
     low, high = shares.ppf(np.array(INTERVAL)[:, None] / 100)
-    uniform = _uniform_samples(label, len(sizes), seed)
+    # Numbers in (0, 1), (SAMPLES, bins), that depend on the seed and the label only
+    picks = np.empty((len(sizes), SAMPLES), np.uint32)
+    base = streams.make_stream(seed, "call density", streams.key(label))
+    largest = 2**32 - 1
+    bin_numbers = np.arange(len(sizes), dtype=np.uint64)
+    streams.bootstrap_picks(base, bin_numbers, largest, picks)
+    uniform = (picks.T + 0.5) / largest
     calls = (shares.ppf(uniform) * sizes).sum(axis=1)
     total_low, total_high = np.percentile(calls / len(scores), INTERVAL)
     # The last row is on all bins together.
-    columns: Columns = {
+    columns: dict[str, Sequence[float | None]] = {
+        "bin": [*range(1, len(sizes) + 1), None],
         "lowest_score": [*edges[:-1], edges[0]],
         "highest_score": [*edges[1:], edges[-1]],
     }
-    for name, values in counts.items():
-        columns[name] = [*values, values.sum()]
-    all_sizes = np.array(columns["detections"])
+    for name, count in counts.items():
+        columns[name] = [*count, count.sum()]
     estimates = {
         "": [*shares.mean(), shares.mean() @ sizes / len(scores)],
         "_p01": [*low, total_low],
@@ -179,10 +167,8 @@ def _estimate_class(
     }
     for suffix, of_bins in estimates.items():
         columns[f"share{suffix}"] = of_bins
-        columns[f"calls{suffix}"] = (np.array(of_bins) * all_sizes).tolist()
-    numbers = [*range(1, len(sizes) + 1), None]
-    constants = {"label": label, "relabelled": 0}
-    return make_frame(CALL_DENSITY, {"bin": numbers, **columns}, constants)
+        columns[f"calls{suffix}"] = of_bins * np.array(columns["detections"])
+    return make_frame(CALL_DENSITY, columns, {"label": label, "relabelled": 0})
 
 
 def quantile_edges(scores: FloatArray, bins: int) -> FloatArray:
@@ -195,19 +181,3 @@ def quantile_edges(scores: FloatArray, bins: int) -> FloatArray:
     if len(edges) == 1:
         return np.repeat(edges, 2)
     return edges
-
-
-def _count_per_bin(edges: FloatArray, scores: FloatArray) -> FloatArray:
-    """Count scores per bin; those beyond the edges are in the first or last."""
-    inner = edges[1:-1]
-    number = np.searchsorted(inner, scores, side="right")
-    return np.bincount(number, minlength=len(edges) - 1).astype(np.float64)
-
-
-def _uniform_samples(label: str, bins: int, seed: int) -> FloatArray:
-    """Return numbers in (0, 1), (SAMPLES, bins), that depend on the seed and the label only."""
-    picks = np.empty((bins, SAMPLES), np.uint32)
-    base = streams.make_stream(seed, "call density", streams.key(label))
-    largest = 2**32 - 1
-    streams.bootstrap_picks(base, np.arange(bins, dtype=np.uint64), largest, picks)
-    return (picks.T + 0.5) / largest

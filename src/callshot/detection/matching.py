@@ -16,7 +16,7 @@ recordings.
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -25,121 +25,94 @@ from callshot.fewshot.kernels import streams
 from callshot.records import FloatArray, IntArray
 from callshot.records.frames import (
     AIM_THRESHOLDS,
-    DETECTION_METRICS,
     OUTCOMES,
     PRECISION_RECALL,
     Frame,
-    concat_frames,
     make_frame,
 )
 
-Partners = Sequence[Sequence[int]]  # of each detection: its possible annotations
+Scores = dict[str, FloatArray]  # of each metric, one value per row of weights
 
 UNMATCHED = -1
-
-
-def match_events(
-    detections_s: FloatArray, annotations_s: FloatArray, min_iou: float
-) -> IntArray:
-    """Return the annotation of each detection, or UNMATCHED.
-
-    Both are spans (n, 2) in seconds, detections by falling score.
-
-    >>> spans = np.array([[0.0, 2.0], [10.0, 12.0]])
-    >>> match_events(spans, np.array([[10.5, 12.5]]), 0.3).tolist()
-    [-1, 0]
-    """
-    partners = find_partners(detections_s, annotations_s, min_iou)
-    partner_by_detection: dict[int, int] = {}
-    owner: dict[int, int] = {}
-    for detection in range(len(detections_s)):
-        _add_detection(detection, partners, partner_by_detection, owner)
-    matches = np.full(len(detections_s), UNMATCHED, np.int64)
-    for detection, annotation in partner_by_detection.items():
-        matches[detection] = annotation
-    return matches
+KEYS = ("recording", "window")
+SECONDS_PER_HOUR = 3600.0
+ANY_OVERLAP = 1e-9  # an IoU that only rounding errors are below
+SHORT_SHARE = 0.05  # of detections: shorter ones may be cut at the end of a recording
+# What a detection that counts may be, as numbers: the worse, the higher.
+CORRECT, MISPLACED, WRONG_NAME, FALSE_ALARM = range(4)
+OUTCOME_NUMBERS = {
+    "correct": CORRECT,
+    "misplaced": MISPLACED,
+    "wrong_name": WRONG_NAME,
+    "false_alarm": FALSE_ALARM,
+}
+COUNTS = ("correct", "misplaced", "wrong_name", "false_alarms")  # by these numbers
 
 
 def find_partners(
-    detections_s: FloatArray, annotations_s: FloatArray, min_iou: float
+    detections: Frame, annotations: Frame, min_iou: float
 ) -> list[list[int]]:
-    """Return the annotations that each detection may be matched with, the best first."""
-    order = np.argsort(annotations_s[:, 0], kind="stable")
-    starts = annotations_s[order, 0]
-    latest_ends = np.maximum.accumulate(annotations_s[order, 1])
-    first = np.searchsorted(latest_ends, detections_s[:, 0], side="right")
-    last = np.searchsorted(starts, detections_s[:, 1], side="left")
-    partners = []
-    for span, low, high in zip(detections_s, first, last, strict=True):
-        candidates = order[low:high]
-        iou = interval_iou(span, annotations_s[candidates])
-        best = np.argsort(-iou, kind="stable")
-        fitting = best[iou[best] >= min_iou]
-        partners.append(candidates[fitting].tolist())
+    """Return the rows of annotations that each detection may be matched with, the best first."""
+    partners: list[list[int]] = [[] for _ in range(len(detections))]
+    ordered = annotations.with_row_index().sort("start_s", maintain_order=True)
+    by_recording = ordered.partition_by("recording", as_dict=True)
+    numbered = detections.with_row_index()
+    for name, part in numbered.partition_by("recording", as_dict=True).items():
+        if name not in by_recording:
+            continue
+        index, starts, ends = (
+            by_recording[name][column].to_numpy()
+            for column in ("index", "start_s", "end_s")
+        )
+        latest_ends = np.maximum.accumulate(ends)
+        first = np.searchsorted(latest_ends, part["start_s"], side="right")
+        last = np.searchsorted(starts, part["end_s"], side="left")
+        rows = part.select("index", "start_s", "end_s").iter_rows()
+        for (row, start_s, end_s), low, high in zip(rows, first, last, strict=True):
+            near = slice(low, high)
+            latest_start = np.maximum(starts[near], start_s)
+            earliest_end = np.minimum(ends[near], end_s)
+            shared = np.maximum(earliest_end - latest_start, 0.0)
+            together = ends[near] - starts[near] + (end_s - start_s) - shared
+            iou = shared / together
+            best = np.argsort(-iou, kind="stable")
+            partners[row] = index[near][best[iou[best] >= min_iou]].tolist()
     return partners
 
 
-def interval_iou(span_s: FloatArray, others_s: FloatArray) -> FloatArray:
-    """Return the IoU of one span with each of others (n, 2).
+def match_events(partners: Sequence[Sequence[int]]) -> IntArray:
+    """Return the annotation of each detection, or UNMATCHED.
 
-    >>> interval_iou(np.array([0.0, 2.0]), np.array([[1.0, 3.0], [2.0, 3.0]])).round(3).tolist()
-    [0.333, 0.0]
+    `partners` are the possible annotations of each detection, by falling score. A detection gets
+    one if earlier detections can keep one, by the shortest way of moving them.
+
+    >>> match_events([[0, 1], [0], [1]]).tolist()
+    [1, 0, -1]
     """
-    start_s, end_s = span_s
-    latest_start = np.maximum(others_s[:, 0], start_s)
-    earliest_end = np.minimum(others_s[:, 1], end_s)
-    shared = np.maximum(earliest_end - latest_start, 0.0)
-    lengths = others_s[:, 1] - others_s[:, 0]
-    together = lengths + (end_s - start_s) - shared
-    return np.asarray(shared / together, np.float64)
-
-
-def _add_detection(
-    detection: int,
-    partners: Partners,
-    partner_by_detection: dict[int, int],
-    owner: dict[int, int],
-) -> None:
-    """Give a detection a partner, if earlier ones can keep one; the shortest way of moving them."""
-    reached_from: dict[int, int] = {}
-    waiting = deque([detection])
-    while waiting:
-        current = waiting.popleft()
-        for annotation in partners[current]:
-            if annotation in reached_from:
-                continue
-            reached_from[annotation] = current
-            if annotation not in owner:
-                _move_partners(annotation, reached_from, partner_by_detection, owner)
-                return
-            waiting.append(owner[annotation])
-
-
-def _move_partners(
-    annotation: int,
-    reached_from: dict[int, int],
-    partner_by_detection: dict[int, int],
-    owner: dict[int, int],
-) -> None:
-    """Give a free annotation to the detection that reached it, and so on, back to the new one."""
-    free: int | None = annotation
-    while free is not None:
-        detection = reached_from[free]
-        previous = partner_by_detection.get(detection)
-        partner_by_detection[detection] = free
-        owner[free] = detection
-        free = previous
-
-
-Scores = dict[str, FloatArray]  # of each metric, one value per row of weights
-# What a detection that counts may be, as numbers: the worse, the higher.
-CORRECT, MISPLACED, WRONG_NAME, FALSE_ALARM = range(4)
-OUTCOME_COUNTS = {
-    "correct": CORRECT,
-    "wrong_name": WRONG_NAME,
-    "misplaced": MISPLACED,
-    "false_alarms": FALSE_ALARM,
-}
+    matches = np.full(len(partners), UNMATCHED, np.int64)
+    owner: dict[int, int] = {}
+    for detection in range(len(partners)):
+        reached_from: dict[int, int] = {}
+        waiting = deque([detection])
+        free = UNMATCHED
+        while waiting and free == UNMATCHED:
+            current = waiting.popleft()
+            for annotation in partners[current]:
+                if annotation in reached_from:
+                    continue
+                reached_from[annotation] = current
+                if annotation not in owner:
+                    free = annotation
+                    break
+                waiting.append(owner[annotation])
+        # The detection that reached the free annotation gives up its own, back to the new one.
+        while free != UNMATCHED:
+            mover = reached_from[free]
+            previous = int(matches[mover])
+            matches[mover] = free
+            owner[free] = mover
+            free = previous
+    return matches
 
 
 @dataclass(frozen=True)
@@ -164,29 +137,13 @@ class RankedDetections:
         """Whether detections can be ranked."""
         return not np.isnan(self.score).any()
 
-    def above(self, threshold: float | None) -> "RankedDetections":
-        """Return the detections with at least this score."""
-        if threshold is None:
-            return self
-        is_above = self.score >= threshold
-        return replace(
-            self,
-            score=self.score[is_above],
-            outcome=self.outcome[is_above],
-            recording=self.recording[is_above],
-        )
-
-    def count(self, weights: FloatArray) -> Scores:
-        """Return how many are annotated, detected, and of each outcome, for each row of weights."""
-        size = len(self.annotated)
-        detected = np.bincount(self.recording, minlength=size)
-        counts = {
-            "annotated": weights @ self.annotated,
-            "detected": weights @ detected,
-        }
-        for name, outcome in OUTCOME_COUNTS.items():
-            places = self.recording[self.outcome == outcome]
-            counts[name] = weights @ np.bincount(places, minlength=size)
+    def cumulate(self, weights: FloatArray) -> Scores:
+        """Return how many are detected, and of each outcome, by threshold from the highest down."""
+        is_last = np.diff(self.score, append=-np.inf) != 0
+        weight = weights[self.recording]
+        counts = {"detected": np.cumsum(weight)[is_last]}
+        for number, name in enumerate(COUNTS):
+            counts[name] = np.cumsum(weight * (self.outcome == number))[is_last]
         return counts
 
 
@@ -195,41 +152,42 @@ def measure(
     weights: FloatArray,
     threshold: float | None = None,
 ) -> Scores:
-    """Return the metrics of classes together, for each row of weights (samples, recordings).
+    """Return counts and metrics of classes together, for each row of weights.
 
-    Precision, recall, F1 and false alarms are those of the summed counts, of detections with at
-    least the threshold; average precision is the mean over classes. All that is not correct lowers
-    precision, but only sounds that are no annotated call are false alarms. NaN: not defined.
+    Weights are (samples, recordings). Precision, recall, F1 and false alarms are those of the
+    summed counts, of detections with at least the threshold; average precision is the mean over
+    classes. All that is not correct lowers precision, but only sounds that are no annotated call
+    are false alarms. NaN: not defined.
     """
-    counts = sum_counts(
-        [detections.above(threshold) for detections in classes], weights
-    )
-    detected = counts["detected"]
-    correct = counts["correct"]
-    annotated = counts["annotated"]
+    size = weights.shape[1]
+    names = ("annotated", "detected", *COUNTS)
+    counts = {name: np.zeros(size) for name in names}
+    precisions = []
+    for ranked in classes:
+        is_above = np.full(len(ranked.score), True)
+        if threshold is not None:
+            is_above = ranked.score >= threshold
+        recording = ranked.recording[is_above]
+        counts["annotated"] += ranked.annotated
+        counts["detected"] += np.bincount(recording, minlength=size)
+        for number, name in enumerate(COUNTS):
+            places = recording[ranked.outcome[is_above] == number]
+            counts[name] += np.bincount(places, minlength=size)
+        if ranked.annotated.any():
+            precisions.append([average_precision(ranked, row) for row in weights])
+    values = {name: weights @ count for name, count in counts.items()}
+    precision = np.array(precisions).reshape(-1, len(weights))
+    is_defined = ~np.isnan(precision)
+    total_precision = np.where(is_defined, precision, 0.0).sum(axis=0)
+    correct = values["correct"]
+    both = values["detected"] + values["annotated"]
+    values["precision"] = _divide(correct, values["detected"])
+    values["recall"] = _divide(correct, values["annotated"])
+    values["f1"] = _divide(2 * correct, both)
+    values["average_precision"] = _divide(total_precision, is_defined.sum(axis=0))
     hours = weights @ classes[0].hours
-    precisions = [
-        [average_precision(detections, row) for row in weights]
-        for detections in classes
-        if detections.annotated.any()
-    ]
-    values = (
-        _divide(correct, detected),
-        _divide(correct, annotated),
-        _divide(2 * correct, detected + annotated),
-        _mean_defined(np.array(precisions).reshape(-1, len(weights))),
-        _divide(counts["false_alarms"], hours),
-    )
-    return dict(zip(DETECTION_METRICS, values, strict=True))
-
-
-def sum_counts(classes: Sequence[RankedDetections], weights: FloatArray) -> Scores:
-    """Return the counts of all classes together, for each row of weights."""
-    counts = [detections.count(weights) for detections in classes]
-    return {
-        name: np.sum([of_class[name] for of_class in counts], axis=0)
-        for name in counts[0]
-    }
+    values["false_alarms_per_hour"] = _divide(values["false_alarms"], hours)
+    return values
 
 
 def average_precision(ranked: RankedDetections, weights: FloatArray) -> float:
@@ -240,44 +198,24 @@ def average_precision(ranked: RankedDetections, weights: FloatArray) -> float:
     annotated = float(weights @ ranked.annotated)
     if annotated == 0 or not ranked.has_scores:
         return float("nan")
-    counts = _cumulate(ranked, weights)
-    detected = counts["detected"]
-    correct = counts["correct"]
-    gains = np.diff(correct, prepend=0.0)
+    counts = ranked.cumulate(weights)
+    gains = np.diff(counts["correct"], prepend=0.0)
     has_gain = gains > 0
-    precision = _divide(correct, detected)
-    return float(np.sum(gains[has_gain] * precision[has_gain]) / annotated)
-
-
-def _cumulate(ranked: RankedDetections, weights: FloatArray) -> Scores:
-    """Return how many are detected, and of each outcome, by threshold from the highest down."""
-    weight = weights[ranked.recording]
-    last = _last_of_equal(ranked.score)
-    counts = {"detected": np.cumsum(weight)[last]}
-    for name, outcome in OUTCOME_COUNTS.items():
-        counts[name] = np.cumsum(weight * (ranked.outcome == outcome))[last]
-    return counts
-
-
-def _last_of_equal(score: FloatArray) -> IntArray:
-    """Return the last place of every run of equal scores."""
-    is_last = np.append(np.diff(score) != 0, len(score) > 0)
-    return np.flatnonzero(is_last)
+    precision = counts["correct"][has_gain] / counts["detected"][has_gain]
+    return float(np.sum(gains[has_gain] * precision) / annotated)
 
 
 def precision_recall_curve(ranked: RankedDetections, by: str) -> Frame:
     """Return a row for each threshold, from the highest down."""
-    weights = np.ones(len(ranked.annotated))
-    counts = _cumulate(ranked, weights)
-    detected = counts["detected"]
-    correct = counts["correct"]
-    annotated = np.full(len(detected), ranked.annotated.sum(), np.float64)
-    hours = np.full(len(detected), ranked.hours.sum())
+    counts = ranked.cumulate(np.ones(len(ranked.annotated)))
+    size = len(counts["detected"])
+    annotated = np.full(size, ranked.annotated.sum(), np.float64)
+    hours = np.full(size, ranked.hours.sum())
     columns = {
-        "threshold": ranked.score[_last_of_equal(ranked.score)],
+        "threshold": np.unique(ranked.score)[::-1],
         **counts,
-        "precision": _divide(correct, detected),
-        "recall": _divide(correct, annotated),
+        "precision": _divide(counts["correct"], counts["detected"]),
+        "recall": _divide(counts["correct"], annotated),
         "false_alarms_per_hour": _divide(counts["false_alarms"], hours),
     }
     frame = make_frame(PRECISION_RECALL, columns, {"by": by, "label": ranked.label})
@@ -293,23 +231,21 @@ def find_threshold(
     """
     events = curve.filter(by="events", label=label)
     meeting = events.filter(events["false_alarms_per_hour"] <= aim_per_hour)
-    row: dict[str, list[float | None]] = {}
+    row = dict.fromkeys(AIM_THRESHOLDS)
     if len(meeting) > 0:
-        rates = meeting.select("threshold", "false_alarms_per_hour").tail(1)
-        threshold = rates["threshold"][0]
+        threshold = meeting["threshold"][-1]
         points = curve.filter(pl.col("threshold") >= threshold, by=by, label=label)
-        quality = points.select("precision", "recall").tail(1)
-        row = rates.hstack(quality).to_dict(as_series=False)
-    else:
-        names = ("threshold", "false_alarms_per_hour", "precision", "recall")
-        row = {name: [None] for name in names}
+        row["threshold"] = threshold
+        row["false_alarms_per_hour"] = meeting["false_alarms_per_hour"][-1]
+        row["precision"] = points["precision"][-1]
+        row["recall"] = points["recall"][-1]
     constants = {
         "by": by,
         "label": label,
         "aim_per_hour": aim_per_hour,
         "is_lowest": len(meeting) == len(events),
     }
-    return make_frame(AIM_THRESHOLDS, row, constants)
+    return pl.DataFrame([row | constants], dict(AIM_THRESHOLDS))
 
 
 def sample_weights(recordings: int, samples: int, seed: int) -> FloatArray:
@@ -321,38 +257,16 @@ def sample_weights(recordings: int, samples: int, seed: int) -> FloatArray:
     base = streams.purpose_key(seed, "recordings of scores")
     numbers = np.arange(recordings, dtype=np.uint64)
     streams.bootstrap_picks(base, numbers, recordings, picks)
-    rows = np.repeat(np.arange(samples)[None], recordings, axis=0)
     weights = np.zeros((samples, recordings))
-    np.add.at(weights, (rows, picks), 1.0)
+    np.add.at(weights, (np.arange(samples), picks), 1.0)
     return weights
 
 
 def _divide(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
     """Return quotients; NaN where the denominator is 0 or not known."""
     quotients = np.full(len(denominator), np.nan)
-    is_defined = denominator > 0
-    quotients[is_defined] = numerator[is_defined] / denominator[is_defined]
+    np.divide(numerator, denominator, out=quotients, where=denominator > 0)
     return quotients
-
-
-def _mean_defined(values: FloatArray) -> FloatArray:
-    """Return the mean of each column over the rows that are not NaN; NaN where all are."""
-    is_defined = ~np.isnan(values)
-    totals = np.where(is_defined, values, 0.0).sum(axis=0)
-    return _divide(totals, is_defined.sum(axis=0))
-
-
-SPAN = ("start_s", "end_s")
-KEYS = ("recording", "window")
-SECONDS_PER_HOUR = 3600.0
-ANY_OVERLAP = 1e-9  # an IoU that only rounding errors are below
-SHORT_SHARE = 0.05  # of detections: shorter ones may be cut at the end of a recording
-OUTCOME_NUMBERS = {
-    "correct": CORRECT,
-    "misplaced": MISPLACED,
-    "wrong_name": WRONG_NAME,
-    "false_alarm": FALSE_ALARM,
-}
 
 
 @dataclass(frozen=True)
@@ -379,15 +293,8 @@ class Task:
     @property
     def unknown_events(self) -> Frame:
         """Annotations labelled as unknown."""
-        if self.unknown is None:
-            return self.annotations.clear()
-        return self.annotations.filter(label=self.unknown)
-
-    @property
-    def hours(self) -> FloatArray:
-        """The length of each recording; NaN where it is not known."""
-        seconds = [self.durations_s.get(name, np.nan) for name in self.recordings]
-        return np.array(seconds) / SECONDS_PER_HOUR
+        is_unknown = pl.col("label") == pl.lit(self.unknown, pl.String)
+        return self.annotations.filter(is_unknown)
 
     def find_shortest(self, label: str) -> float:
         """Return how long the shortest detections are: of a class, or of all if it has none.
@@ -397,88 +304,51 @@ class Task:
         detections = self.detections.filter(label=label)
         if detections.is_empty():
             detections = self.detections
-        lengths = detections.select(pl.col("end_s") - pl.col("start_s")).to_series()
-        shortest = lengths.quantile(SHORT_SHARE, "lower")
-        return 0.0 if shortest is None else shortest
+        lengths = detections["end_s"] - detections["start_s"]
+        return lengths.quantile(SHORT_SHARE, "lower") or 0.0
 
-    def count_unreachable(self, label: str) -> int:
-        """Count calls of a class whose IoU with the shortest detections is below the least IoU.
-
-        The best that a detection can do is to contain the call: its IoU is then the length of the
-        call divided by its own length.
-        """
-        annotations = self.annotations.filter(label=label)
-        length_s = pl.col("end_s") - pl.col("start_s")
-        least_s = self.min_iou * self.find_shortest(label)
-        return annotations.filter(length_s < least_s * (1 - ANY_OVERLAP)).height
+    def rank(
+        self, label: str, detections: Frame, annotated: Frame, unreachable: int = 0
+    ) -> RankedDetections:
+        """Rank detections or windows of a class; `outcome` is one of OUTCOME_NUMBERS."""
+        numbers = {name: number for number, name in enumerate(self.recordings)}
+        ordered = detections.sort("score", descending=True, nulls_last=True)
+        counts = dict(annotated["recording"].value_counts().iter_rows())
+        seconds = [self.durations_s.get(name, np.nan) for name in self.recordings]
+        recording = [numbers[name] for name in ordered["recording"]]
+        return RankedDetections(
+            label=label,
+            score=ordered["score"].fill_null(np.nan).to_numpy(),
+            outcome=ordered["outcome"].to_numpy().astype(np.int64),
+            recording=np.array(recording, np.int64),
+            annotated=np.array([counts.get(name, 0) for name in self.recordings]),
+            hours=np.array(seconds) / SECONDS_PER_HOUR,
+            unreachable=unreachable,
+        )
 
 
 def rank_events(task: Task, label: str) -> tuple[RankedDetections, Frame]:
-    """Match the events of a class; return them ranked, and the outcome of each."""
-    detections = _split(task.detections.filter(label=label))
-    own = _split(task.annotations.filter(label=label))
-    unknown = _split(task.unknown_events)
-    is_other = ~pl.col("label").is_in([label, task.unknown])
-    other = _split(task.annotations.filter(is_other))
-    no_detections = task.detections.clear()
-    no_calls = task.annotations.clear()
-    outcomes = []
-    for name in task.recordings:
-        if name not in detections and name not in own:
-            continue
-        outcome = _match_recording(
-            detections.get(name, no_detections),
-            own.get(name, no_calls),
-            unknown.get(name, no_calls),
-            other.get(name, no_calls),
-            task.min_iou,
-        )
-        outcomes.append(outcome)
-    annotated = [len(own.get(name, ())) for name in task.recordings]
-    outcome = concat_frames(outcomes, OUTCOMES)
-    counted = outcome.filter(pl.col("outcome").is_in([*OUTCOME_NUMBERS]))
-    numbers = pl.col("outcome").replace_strict(OUTCOME_NUMBERS, return_dtype=pl.Int64)
-    ranked = _rank(
-        task,
-        label,
-        counted.with_columns(outcome=numbers),
-        np.array(annotated),
-        task.count_unreachable(label),
-    )
-    return ranked, outcome
+    """Match the events of a class; return them ranked, and the outcome of each.
 
-
-def _split(events: Frame) -> dict[str, Frame]:
-    """Return the events of each recording, detections by falling score."""
-    ordered = events.sort(
+    A call that could not be named is not a wrong name for the detection on it.
+    """
+    detections = task.detections.filter(label=label).sort(
         "score", descending=True, nulls_last=True, maintain_order=True
     )
-    parts = ordered.partition_by("recording", as_dict=True)
-    return {str(name): part for (name,), part in parts.items()}
-
-
-def _match_recording(
-    detections: Frame, own: Frame, unknown: Frame, other: Frame, min_iou: float
-) -> Frame:
-    """Return the outcome of every detection and annotation of a class in one recording.
-
-    Annotations are those of the class, those labelled as unknown, and those of other classes. A
-    call that could not be named is not a wrong name for the detection on it.
-    """
-    spans = spans_of(detections)
-    own_s = spans_of(own)
-    unknown_s = spans_of(unknown)
-    matches = match_events(spans, own_s, min_iou)
+    own = task.annotations.filter(label=label)
+    unknown = task.unknown_events
+    other = task.annotations.filter(~pl.col("label").is_in([label, task.unknown]))
+    matches = match_events(find_partners(detections, own, task.min_iou))
     left = np.flatnonzero(matches == UNMATCHED)
-    second = match_events(spans[left], unknown_s, min_iou)
-    outcomes = ["correct"] * len(spans)
-    labels: list[str | None] = [None] * len(spans)
-    for row in left[second != UNMATCHED]:
-        outcomes[row] = "unknown"
+    second = match_events(find_partners(detections[left], unknown, task.min_iou))
+    outcomes = np.full(len(detections), "correct", object)
+    outcomes[left] = "unknown"
+    labels = np.full(len(detections), None, object)
     wrong = left[second == UNMATCHED]
-    on_own = find_partners(spans[wrong], own_s, ANY_OVERLAP)
-    on_unknown = find_partners(spans[wrong], unknown_s, ANY_OVERLAP)
-    on_other = find_partners(spans[wrong], spans_of(other), ANY_OVERLAP)
+    on_own, on_unknown, on_other = (
+        find_partners(detections[wrong], annotations, ANY_OVERLAP)
+        for annotations in (own, unknown, other)
+    )
     for number, row in enumerate(wrong):
         outcomes[row] = "false_alarm"
         if on_own[number] or on_unknown[number]:
@@ -488,44 +358,24 @@ def _match_recording(
             labels[row] = other["label"][on_other[number][0]]
     is_missed = np.ones(len(own), bool)
     is_missed[matches[matches != UNMATCHED]] = False
-    detected = detections.with_columns(
-        outcome=pl.Series(outcomes, dtype=pl.String),
-        annotated_label=pl.Series(labels, dtype=pl.String),
-    )
     missed = own.filter(is_missed).with_columns(
-        outcome=pl.lit("missed"),
-        score=pl.lit(None, pl.Float64),
-        annotated_label=pl.lit(None, pl.String),
+        outcome=pl.lit("missed"), score=None, annotated_label=None
     )
-    return pl.concat([detected.select(*OUTCOMES), missed.select(*OUTCOMES)])
-
-
-def spans_of(events: Frame) -> FloatArray:
-    """Return start and end of each event, (n, 2)."""
-    return events.select(SPAN).to_numpy().astype(np.float64).reshape(-1, 2)
-
-
-def _rank(
-    task: Task,
-    label: str,
-    detections: Frame,
-    annotated: IntArray,
-    unreachable: int = 0,
-) -> RankedDetections:
-    """Return detections with `recording`, `score` and `outcome` (a number) by falling score."""
-    numbers = {name: number for number, name in enumerate(task.recordings)}
-    ordered = detections.sort("score", descending=True, nulls_last=True)
-    score = ordered["score"].fill_null(np.nan).to_numpy()
-    recording = [numbers[name] for name in ordered["recording"]]
-    return RankedDetections(
-        label=label,
-        score=score.astype(np.float64),
-        outcome=ordered["outcome"].to_numpy().astype(np.int64),
-        recording=np.array(recording, np.int64),
-        annotated=annotated,
-        hours=task.hours,
-        unreachable=unreachable,
+    detected = detections.with_columns(
+        outcome=pl.Series(outcomes.tolist(), dtype=pl.String),
+        annotated_label=pl.Series(labels.tolist(), dtype=pl.String),
     )
+    parts = [part.select(*OUTCOMES).cast(dict(OUTCOMES)) for part in (detected, missed)]
+    outcome = pl.concat(parts)
+
+    # The best that a detection can do is to contain a call: its IoU is then the length of the call
+    # divided by its own length.
+    least_s = task.min_iou * task.find_shortest(label) * (1 - ANY_OVERLAP)
+    unreachable = own.filter(pl.col("end_s") - pl.col("start_s") < least_s).height
+    counted = outcome.filter(pl.col("outcome").is_in([*OUTCOME_NUMBERS]))
+    numbers = pl.col("outcome").replace_strict(OUTCOME_NUMBERS, return_dtype=pl.Int64)
+    ranked = task.rank(label, counted.with_columns(outcome=numbers), own, unreachable)
+    return ranked, outcome
 
 
 def rank_windows(
@@ -537,33 +387,27 @@ def rank_windows(
     shorter. The score of a window is that of the best detection in it, and so is what it is if it
     is not correct: `outcome` is what `rank_events` returns.
     """
-    detected = outcome.filter(pl.col("outcome") != "missed")
     # What is on a call of the class is no false alarm in the windows beside the call.
-    wrong_as = pl.col("outcome").replace_strict(
+    number = pl.col("outcome").replace_strict(
         OUTCOME_NUMBERS, default=MISPLACED, return_dtype=pl.Int64
     )
-    detected = detected.with_columns(wrong_as=pl.max_horizontal(wrong_as, MISPLACED))
-    touched = _touched_windows(detected, window_s, "score", "wrong_as")
-    annotated = _touched_windows(task.annotations.filter(label=label), window_s)
+    detected = outcome.filter(pl.col("outcome") != "missed")
+    detected = detected.with_columns(outcome=pl.max_horizontal(number, MISPLACED))
+    touched = _touched_windows(detected, window_s, "score", "outcome")
+    own = task.annotations.filter(label=label)
+    annotated = _touched_windows(own, window_s).unique()
     unknown = _touched_windows(task.unknown_events, window_s)
-    ordered = touched.sort(
-        "score", "wrong_as", descending=True, nulls_last=True, maintain_order=True
-    )
-    best = ordered.unique(KEYS, keep="first", maintain_order=True)
-    positive = annotated.unique(KEYS)
-    unknown_windows = unknown.unique(KEYS).join(positive, on=KEYS, how="anti")
-    marked = positive.with_columns(is_correct=pl.lit(True))
-    judgeable_windows = best.join(
-        unknown_windows, on=KEYS, how="anti", maintain_order="left"
-    )
-    joined = judgeable_windows.join(marked, on=KEYS, how="left", maintain_order="left")
+    unknown = unknown.join(annotated, on=KEYS, how="anti")
+    best = touched.sort("score", "outcome", descending=True, nulls_last=True)
+    best = best.unique(KEYS, keep="first", maintain_order=True)
+    judgeable = best.join(unknown, on=KEYS, how="anti")
+    marked = annotated.with_columns(is_correct=True)
+    joined = judgeable.join(marked, on=KEYS, how="left")
     is_correct = pl.col("is_correct").fill_null(False)
-    detections = joined.with_columns(
-        outcome=pl.when(is_correct).then(CORRECT).otherwise(pl.col("wrong_as"))
+    windows = joined.with_columns(
+        outcome=pl.when(is_correct).then(CORRECT).otherwise(pl.col("outcome"))
     )
-    counts = dict(positive["recording"].value_counts().iter_rows())
-    per_recording = [counts.get(name, 0) for name in task.recordings]
-    return _rank(task, label, detections, np.array(per_recording))
+    return task.rank(label, windows, annotated)
 
 
 def _touched_windows(events: Frame, window_s: float, *columns: str) -> Frame:
@@ -572,9 +416,3 @@ def _touched_windows(events: Frame, window_s: float, *columns: str) -> Frame:
     last = (pl.col("end_s") / window_s).ceil().cast(pl.Int64)
     numbered = events.select("recording", *columns, window=pl.int_ranges(first, last))
     return numbered.explode("window")
-
-
-def sort_outcomes(outcomes: list[Frame]) -> Frame:
-    """Return the outcomes of all classes, by recording and time."""
-    order = ("recording", *SPAN, "label", "score", "outcome")
-    return concat_frames(outcomes, OUTCOMES).sort(order)

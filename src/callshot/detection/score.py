@@ -10,7 +10,7 @@ So scores do not depend on the order of rows, nor on whether a detector pads its
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +20,13 @@ import polars as pl
 from callshot.corpus.options import make_annotation_options
 from callshot.corpus.segment_table import REJECTS, write_rejects
 from callshot.detection.call_density import (
-    Verdicts,
     estimate_density,
     find_verdicts,
 )
 from callshot.detection.events import (
     PLACE,
     EventTable,
+    RecordingFolder,
     complete_events,
     open_recordings,
     read_events,
@@ -41,15 +41,14 @@ from callshot.detection.matching import (
     rank_events,
     rank_windows,
     sample_weights,
-    sort_outcomes,
-    sum_counts,
 )
-from callshot.errors import InputError, OptionError, count_text
+from callshot.errors import InputError, OptionError, check_range, count_text
 from callshot.records import FloatArray, Reject
 from callshot.records.frames import (
     AIM_THRESHOLDS,
     CALL_DENSITY,
     DETECTED,
+    DETECTION_METRICS,
     DETECTION_SCORES,
     EVENTS,
     OUTCOMES,
@@ -74,7 +73,6 @@ from callshot.storage import to_path
 from callshot.version import __version__
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Events = Frame | Path | str
@@ -92,6 +90,9 @@ NO_LENGTHS = (
 )
 PROVENANCE = "provenance.json"
 SET = "callshot score"
+BEYOND_THE_END = (
+    "{span} is beyond the end of {recording}, which is {duration_s:.6g} s long"
+)
 FRAMES = {
     "scores.csv": "scores",
     "precision_recall.csv": "curve",
@@ -103,7 +104,7 @@ LAYOUT = PageLayout(columns=3, rows=3, row_in=2.2, left_in=0.5, above_in=0.5)
 LINES: dict[str, Style] = {"events": FIRST_LINE, "windows": SECOND_LINE}
 TITLE_MARGIN_IN = 0.4
 
-Panel = tuple[str, Frame, Frame]  # a label, its curves and its scores
+Panel = tuple[str, Frame]  # a title and the curves of a class
 
 
 @dataclass(frozen=True)
@@ -193,101 +194,79 @@ def score_detections(
     >>> result.scores.filter(label="roar").select(names).rows()
     [('events', 0.5, 1.0, 1.0, 1.0), ('windows', 0.5, 1.0, 1.0, 1.0)]
     """
-    _check_options(iou, window_s, threshold, false_alarms_per_hour, bins, samples)
+    _check_options(iou, window_s, threshold, false_alarms_per_hour)
+    check_range("bins", bins, 1)
+    check_range("samples", samples, 1)
     if annotations is None and reviewed is None:
         raise OptionError("give annotations, or reviewed detections (--reviewed)")
-    folder = None
-    durations_s: dict[str, float] = {}
-    rejects: list[Reject] = []
+    inputs = _Inputs()
     if isinstance(recordings, Mapping):
-        durations_s = dict(recordings)
+        inputs.durations_s = dict(recordings)
     elif recordings is not None:
-        folder = open_recordings(to_path(recordings))
-        durations_s = folder.durations_s
-        rejects += [Reject(path, None, str(one)) for path, one in folder.errors.items()]
-    notes: list[str] = []
-    warnings: list[str] = []
+        inputs.folder = open_recordings(to_path(recordings))
+        inputs.durations_s = inputs.folder.durations_s
+        errors = inputs.folder.errors.items()
+        inputs.rejects += [Reject(path, None, str(error)) for path, error in errors]
     frames: dict[str, Frame] = {}
-
-    def read(
-        source: Events, check: bool, columns: Mapping[str, str] | None = None
-    ) -> Frame:
-        """Return the events of a file or frame, by the names of the recordings."""
-        if isinstance(source, pl.DataFrame):
-            empty = {name: pl.lit(None, dtype) for name, dtype in PLACE.items()}
-            table = EventTable(complete_events(source).with_columns(**empty))
-        else:
-            options = make_annotation_options(columns=columns or {})
-            table = read_events(to_path(source), folder, options, check=check)
-        _check_any(table)
-        rejects.extend(table.rejects)
-        notes.extend(table.notes)
-        if durations_s:
-            return rename_recordings(table.events, durations_s)
-        return table.events
-
-    def read_once(
-        source: Events, kind: str, columns: Mapping[str, str] | None = None
-    ) -> Frame:
-        """Return events cut to their recordings, each of them once."""
-        rows = keep_best(read(source, False, columns), rejects)
-        rows = cut_to_recordings(rows, durations_s, kind, rejects, notes)
-        return complete_events(rows.select(*EVENTS))
-
-    found = read_once(detections, "detections")
+    warnings: list[str] = []
+    found = inputs.read_once(detections, "detections")
     if annotations is not None:
-        truth = read_once(annotations, "annotations", columns)
-        names = {*truth["recording"], *durations_s}
+        truth = inputs.read_once(annotations, "annotations", columns)
+        names = {*truth["recording"], *inputs.durations_s}
         named = rename_recordings(found, names)
-        task = Task(
-            detections=named,
-            annotations=truth,
-            recordings=sorted(names | set(named["recording"])),
-            durations_s=durations_s,
-            min_iou=iou,
-            unknown=unknown,
-        )
+        recording_names = sorted(names | set(named["recording"]))
+        durations_s = inputs.durations_s
+        task = Task(named, truth, recording_names, durations_s, iou, unknown)
         needs_scores = (threshold, false_alarms_per_hour) != (None, None)
-        notes += _check_task(task, needs_scores=needs_scores)
-        ranked, outcomes = _rank(task, window_s)
+        inputs.notes += _check_task(task, needs_scores=needs_scores)
+        ranked, frames["outcomes"] = _rank(task, window_s)
+        by_class = [(by, one) for by, classes in ranked.items() for one in classes]
         curves = [
-            precision_recall_curve(ranked_class, by)
-            for by, classes in ranked.items()
-            for ranked_class in classes
-            if ranked_class.has_scores
+            precision_recall_curve(one, by) for by, one in by_class if one.has_scores
         ]
         frames["curve"] = concat_frames(curves, PRECISION_RECALL)
-        frames["outcomes"] = outcomes
         weights = sample_weights(len(task.recordings), samples, seed)
         scores = []
         for by, classes in ranked.items():
-            scores += [
-                _score_row(by, one.label, [one], weights, threshold) for one in classes
-            ]
-            scores.append(_score_row(by, None, classes, weights, threshold))
+            groups = [(one.label, [one]) for one in classes]
+            for label, group in (*groups, (None, classes)):
+                scores.append(_score_row(by, label, group, weights, threshold))
         frames["scores"] = concat_frames(scores, DETECTION_SCORES)
         if false_alarms_per_hour is not None:
-            frames["thresholds"] = _find_thresholds(
-                frames["curve"], next(iter(ranked)), task, false_alarms_per_hour
-            )
+            if not durations_s:
+                raise OptionError(
+                    "false_alarms: an aim per hour needs the lengths of the recordings "
+                    "(--recordings)"
+                )
+            by = next(iter(ranked))
+            thresholds = [
+                find_threshold(frames["curve"], label, false_alarms_per_hour, by)
+                for label in task.labels
+            ]
+            frames["thresholds"] = concat_frames(thresholds, AIM_THRESHOLDS)
         warnings += warn_unreachable(frames["scores"], task)
     if reviewed is not None:
         # Reviewed events are taken as they are: several people may have reviewed one.
-        verdicts = find_verdicts(found, read(reviewed, True))
-        notes += _describe_verdicts(verdicts)
+        verdicts = find_verdicts(found, inputs.read(reviewed, check=True))
+        if verdicts.elsewhere:
+            inputs.notes.append(
+                f"{verdicts.elsewhere} reviewed events are on no detection; they do not count"
+            )
+        if verdicts.detections["confirmed"].all():
+            inputs.notes.append(
+                "reviewed: all verdicts are yes; if only confirmed detections were kept, the call "
+                "density is too high: give the folder of the review, or its table with those "
+                "rejected"
+            )
         frames["density"] = estimate_density(found, verdicts, bins, seed)
+    notes = list(dict.fromkeys(inputs.notes))
     return DetectionScores(
-        **frames, rejects=rejects, notes=list(dict.fromkeys(notes)), warnings=warnings
+        **frames, rejects=inputs.rejects, notes=notes, warnings=warnings
     )
 
 
 def _check_options(
-    iou: float,
-    window_s: float,
-    threshold: float | None,
-    aim: float | None,
-    bins: int,
-    samples: int,
+    iou: float, window_s: float, threshold: float | None, aim: float | None
 ) -> None:
     if not 0 < iou <= 1:
         raise OptionError(f"iou: expected above 0 and at most 1, got {iou}")
@@ -300,86 +279,91 @@ def _check_options(
         )
     if threshold is not None and np.isnan(threshold):
         raise OptionError("threshold: expected a number, got nan")
-    if bins < 1:
-        raise OptionError(f"bins: expected 1 or more, got {bins}")
-    if samples < 1:
-        raise OptionError(f"samples: expected 1 or more, got {samples}")
 
 
-def _check_any(table: EventTable) -> None:
-    """Raise InputError if a file has only rejects."""
-    if len(table.events) == 0 and table.rejects:
-        first = table.rejects[0]
-        place = first.file if first.row is None else f"{first.file}, row {first.row}"
-        raise InputError(
-            f"{place}: {first.reason}; no row is left to score "
-            f"({count_text(len(table.rejects), 'reject')})"
+@dataclass
+class _Inputs:
+    """The recordings that events are on, and what was found while events were read."""
+
+    folder: RecordingFolder | None = None
+    durations_s: dict[str, float] = field(default_factory=dict)
+    rejects: list[Reject] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def read(
+        self, source: Events, columns: Mapping[str, str] | None = None, *, check: bool
+    ) -> Frame:
+        """Return the events of a file or frame, by the names of the recordings."""
+        if isinstance(source, pl.DataFrame):
+            empty = {name: pl.lit(None, dtype) for name, dtype in PLACE.items()}
+            table = EventTable(complete_events(source).with_columns(**empty))
+        else:
+            options = make_annotation_options(columns=columns or {})
+            table = read_events(to_path(source), self.folder, options, check=check)
+        if len(table.events) == 0 and table.rejects:
+            first = table.rejects[0]
+            row = "" if first.row is None else f", row {first.row}"
+            raise InputError(
+                f"{first.file}{row}: {first.reason}; no row is left to score "
+                f"({count_text(len(table.rejects), 'reject')})"
+            )
+        self.rejects += table.rejects
+        self.notes += table.notes
+        if self.durations_s:
+            return rename_recordings(table.events, self.durations_s)
+        return table.events
+
+    def read_once(
+        self, source: Events, kind: str, columns: Mapping[str, str] | None = None
+    ) -> Frame:
+        """Return events cut to their recordings, each of them once.
+
+        `kind` is what they are called in notes.
+        """
+        events = self.read(source, columns, check=False)
+        events = events.sort(
+            "score", descending=True, nulls_last=True, maintain_order=True
         )
-
-
-def keep_best(events: Frame, rejects: list[Reject]) -> Frame:
-    """Return the event with the highest score of those with the same span and label."""
-    times = [pl.col(name).round(DIGITS) for name in ("start_s", "end_s")]
-    key = pl.struct("recording", "label", *times)
-    ordered = events.sort(
-        "score", descending=True, nulls_last=True, maintain_order=True
-    )
-    is_first = ordered.select(key.is_first_distinct()).to_series()
-    reason = "the same span and label as another row, which counts instead"
-    others = ordered.filter(~is_first).iter_rows(named=True)
-    rejects += [_reject(row, reason) for row in others]
-    return ordered.filter(is_first)
-
-
-def cut_to_recordings(
-    events: Frame,
-    durations_s: Mapping[str, float],
-    kind: str,
-    rejects: list[Reject],
-    notes: list[str],
-) -> Frame:
-    """Return events cut to their recordings, without those wholly outside.
-
-    `kind` is what they are called in notes.
-    """
-    lengths = [durations_s.get(name) for name in events["recording"]]
-    events = events.with_columns(duration_s=pl.Series(lengths, dtype=pl.Float64))
-    is_outside = (pl.col("end_s") <= 0) | (pl.col("start_s") >= pl.col("duration_s"))
-    has_no_span = pl.col("end_s") <= pl.col("start_s")
-    is_left_out = (is_outside | has_no_span).fill_null(False)
-    outside = events.filter(is_left_out).iter_rows(named=True)
-    rejects += [_reject(row, _describe_outside(row)) for row in outside]
-    kept = events.filter(~is_left_out)
-    end_s = pl.col("end_s").round(DIGITS)
-    overhangs = (pl.col("start_s") < 0) | (end_s > pl.col("duration_s").round(DIGITS))
-    count = kept.filter(overhangs).height
-    if count:
-        notes.append(
-            f"{count} of {len(kept)} {kind} begin before their recording or end after it; "
-            "they are cut to it"
+        lengths = [self.durations_s.get(name) for name in events["recording"]]
+        start_s, end_s, duration_s = map(pl.col, ("start_s", "end_s", "duration_s"))
+        key = pl.struct(
+            "recording", "label", start_s.round(DIGITS), end_s.round(DIGITS)
         )
-    # min_horizontal leaves out the lengths that are not known.
-    return kept.with_columns(
-        start_s=pl.max_horizontal("start_s", pl.lit(0.0)),
-        end_s=pl.min_horizontal("end_s", "duration_s"),
-    )
-
-
-def _reject(row: Mapping[str, Any], reason: str) -> Reject:
-    if row["file"] is None:
-        place = f"{row['recording']}, {row['start_s']:.6g} to {row['end_s']:.6g} s"
-        return Reject("memory", None, f"{place}: {reason}")
-    return Reject(row["file"], row["row"], reason)
-
-
-def _describe_outside(row: Mapping[str, Any]) -> str:
-    span = f"{row['start_s']:.6g} to {row['end_s']:.6g} s"
-    if row["end_s"] <= row["start_s"]:
-        return f"{span} is no span"
-    if row["end_s"] <= 0:
-        return f"{span} is before the start of {row['recording']}"
-    duration = f"{row['duration_s']:.6g} s"
-    return f"{span} is beyond the end of {row['recording']}, which is {duration} long"
+        events = events.with_columns(
+            duration_s=pl.Series(lengths, dtype=pl.Float64)
+        ).with_columns(
+            problem=pl.when(~key.is_first_distinct())
+            .then(
+                pl.lit("the same span and label as another row, which counts instead")
+            )
+            .when(end_s <= start_s)
+            .then(pl.lit("{span} is no span"))
+            .when(end_s <= 0)
+            .then(pl.lit("{span} is before the start of {recording}"))
+            .when(start_s >= duration_s)
+            .then(pl.lit(BEYOND_THE_END))
+        )
+        has_problem = pl.col("problem").is_not_null()
+        for row in events.filter(has_problem).iter_rows(named=True):
+            span = f"{row['start_s']:.6g} to {row['end_s']:.6g} s"
+            reason = row["problem"].format(span=span, **row)
+            if row["file"] is None:
+                reason = f"{row['recording']}, {span}: {reason}"
+            self.rejects.append(Reject(row["file"] or "memory", row["row"], reason))
+        kept = events.filter(~has_problem)
+        ends_after = end_s.round(DIGITS) > duration_s.round(DIGITS)
+        count = kept.filter((start_s < 0) | ends_after).height
+        if count:
+            self.notes.append(
+                f"{count} of {len(kept)} {kind} begin before their recording or end after it; "
+                "they are cut to it"
+            )
+        # min_horizontal leaves out the lengths that are not known.
+        kept = kept.with_columns(
+            start_s=pl.max_horizontal("start_s", pl.lit(0.0)),
+            end_s=pl.min_horizontal("end_s", "duration_s"),
+        )
+        return complete_events(kept.select(*EVENTS))
 
 
 def _check_task(task: Task, *, needs_scores: bool) -> Iterator[str]:
@@ -437,7 +421,8 @@ def _rank(task: Task, window_s: float) -> tuple[Ranked, Frame]:
     ranked = {"events": events, "windows": windows}
     if unreachable > MAX_UNREACHABLE * annotated:
         ranked = {"windows": windows, "events": events}
-    return ranked, sort_outcomes(outcomes)
+    order = ("recording", "start_s", "end_s", "label", "score", "outcome")
+    return ranked, pl.concat(outcomes).sort(order)
 
 
 def warn_unreachable(scores: Frame, task: Task) -> Iterator[str]:
@@ -462,16 +447,6 @@ def warn_unreachable(scores: Frame, task: Task) -> Iterator[str]:
         yield f"{warning}; by events they count as missed"
 
 
-def _describe_verdicts(verdicts: Verdicts) -> Iterator[str]:
-    if verdicts.elsewhere:
-        yield f"{verdicts.elsewhere} reviewed events are on no detection; they do not count"
-    if verdicts.detections["confirmed"].all():
-        yield (
-            "reviewed: all verdicts are yes; if only confirmed detections were kept, the call "
-            "density is too high: give the folder of the review, or its table with those rejected"
-        )
-
-
 def _score_row(
     by: str,
     label: str | None,
@@ -480,37 +455,17 @@ def _score_row(
     threshold: float | None,
 ) -> Frame:
     """Return the scores of some classes together, with the percentiles of the samples."""
-    once = np.ones((1, weights.shape[1]))
-    values = measure(classes, once, threshold)
+    values = measure(classes, np.ones((1, weights.shape[1])), threshold)
     samples = measure(classes, weights, threshold)
-    counts = sum_counts([detections.above(threshold) for detections in classes], once)
-    columns = {name: counts[name] for name in ("annotated", *DETECTED)}
-    unreachable = sum(detections.unreachable for detections in classes)
-    columns["unreachable"] = np.array([unreachable])
-    for metric, value in values.items():
-        columns[metric] = value
+    for metric in DETECTION_METRICS:
         defined = samples[metric][~np.isnan(samples[metric])]
-        is_defined = not np.isnan(value).any() and len(defined) > 0
+        is_defined = not np.isnan(values[metric]).any() and len(defined) > 0
         for suffix, percent in INTERVAL.items():
-            limit = np.array([np.nan])
-            if is_defined:
-                limit = np.percentile(defined, [percent])
-            columns[metric + suffix] = limit
-    frame = make_frame(DETECTION_SCORES, columns, {"by": by, "label": label})
-    return frame.fill_nan(None)
-
-
-def _find_thresholds(curve: Frame, by: str, task: Task, aim: float) -> Frame:
-    """Return the threshold of each class that would have met the aim, by events.
-
-    Its precision and recall are by `by`.
-    """
-    if not task.durations_s:
-        raise OptionError(
-            "false_alarms: an aim per hour needs the lengths of the recordings (--recordings)"
-        )
-    rows = [find_threshold(curve, label, aim, by) for label in task.labels]
-    return concat_frames(rows, AIM_THRESHOLDS)
+            limit = np.percentile(defined, [percent]) if is_defined else [np.nan]
+            values[metric + suffix] = np.asarray(limit)
+    unreachable = sum(detections.unreachable for detections in classes)
+    constants = {"by": by, "label": label, "unreachable": unreachable}
+    return make_frame(DETECTION_SCORES, values, constants).fill_nan(None)
 
 
 def open_scores(out: Path) -> AbstractContextManager[OutputFolder]:
@@ -541,24 +496,17 @@ def write_scores(
                 names += [path.name for path in render(page, folder)]
         return names
 
+    totals = result.scores.filter(result.scores["label"].is_null())
+    names = ("by", "annotated", "unreachable", *DETECTED)
+    rows = totals.select(names).iter_rows(named=True)
     facts = {
         "version": __version__,
         "options": dict(options),
-        "totals": _sum_up(result.scores),
+        "totals": {row.pop("by"): row for row in rows},
         "warnings": result.warnings,
         "notes": result.notes,
     }
     return output.write(make, facts)
-
-
-def _sum_up(scores: Frame) -> dict[str, dict[str, int]]:
-    """Return the counts of all classes together, by events and by windows."""
-    totals = scores.filter(scores["label"].is_null())
-    names = ("annotated", "unreachable", *DETECTED)
-    return {
-        row["by"]: {name: row[name] for name in names}
-        for row in totals.iter_rows(named=True)
-    }
 
 
 def plan_curves(result: DetectionScores) -> Pages:
@@ -566,31 +514,24 @@ def plan_curves(result: DetectionScores) -> Pages:
     panels: list[Panel] = []
     for label in unique_values(result.curve, "label"):
         scores = result.scores.filter(label=label)
-        curve = result.curve.filter(label=label)
         if scores["average_precision"].is_not_null().any():
-            panels.append((label, curve, scores))
+            title = f"{label}, AP {scores['average_precision'][0]:.2f}"
+            panels.append((title, result.curve.filter(label=label)))
     return make_pages("precision_recall", panels, LAYOUT.capacity, _compose)
 
 
 def _compose(figure: "Figure", panels: Sequence[Panel]) -> None:
     stacks, width_in = LAYOUT.add_panels(figure, len(panels), ("precision",))
     axes = stacks[:, 0]
-    titles = []
-    for ax, (label, curve, scores) in zip(axes, panels, strict=True):
-        _draw_curves(ax, curve)
-        precision = scores["average_precision"][0]
-        titles.append(f"{label}, AP {precision:.2f}")
-    set_titles(axes, titles, width_in - TITLE_MARGIN_IN)
+    for ax, (_, curve) in zip(axes, panels, strict=True):
+        for by in unique_values(curve, "by"):
+            points = curve.filter(by=by)
+            step = max(1, len(points) // 8)
+            ax.plot(points["recall"], points["precision"], markevery=step, **LINES[by])
+        ax.set_xlim(-0.02, 1.02)
+        ax.set_ylim(-0.02, 1.04)
+        ax.tick_params(labelbottom=True, labelleft=True)
+    set_titles(axes, [title for title, _ in panels], width_in - TITLE_MARGIN_IN)
     ways = unique_values(panels[0][1], "by")
     legend = {f"by {by}": line_handle(LINES[by]) for by in ways}
     add_legend(figure, legend, "recall")
-
-
-def _draw_curves(ax: "Axes", curve: Frame) -> None:
-    for by in unique_values(curve, "by"):
-        points = curve.filter(by=by)
-        step = max(1, len(points) // 8)
-        ax.plot(points["recall"], points["precision"], markevery=step, **LINES[by])
-    ax.set_xlim(-0.02, 1.02)
-    ax.set_ylim(-0.02, 1.04)
-    ax.tick_params(labelbottom=True, labelleft=True)
