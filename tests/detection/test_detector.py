@@ -23,7 +23,6 @@ from callshot.detection.detector import (
 )
 from callshot.detection.model import (
     AudioSettings,
-    Provenance,
     make_model,
 )
 from callshot.errors import InputError, OptionError
@@ -59,7 +58,7 @@ def make_small_model(rng, counts=(3, 4), shift=4.0):
         encoder="mfcc",
         fingerprint={},
         settings=AudioSettings(),
-        provenance=Provenance("none"),
+        licence="none",
     )
 
 

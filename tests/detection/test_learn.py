@@ -217,7 +217,8 @@ def test_a_changed_encoder_is_refused(tmp_path, site, store, model):
         model.settings,
         model.examples,
         model.vectors,
-        model.provenance,
+        model.licence,
+        model.inputs,
     )
     write_model(changed, path)
     with pytest.raises(InputError, match=r"mfcc has changed .* \(version\); use the"):
@@ -243,10 +244,10 @@ def test_options_that_do_not_fit_are_one_line(tmp_path, site, store):
 
 
 def test_a_model_names_its_files_with_checksums_and_the_licence(model):
-    roles = {role for role, _, _ in model.provenance.inputs}
+    roles = {role for role, _, _ in model.inputs}
     assert roles == {"annotations", "recording"}
-    assert len(model.provenance.inputs) == 6
-    assert model.provenance.licence == find_encoder("mfcc").licence
+    assert len(model.inputs) == 6
+    assert model.licence == find_encoder("mfcc").licence
 
 
 def test_the_classifier_of_a_file_names_the_examples(tmp_path, model):

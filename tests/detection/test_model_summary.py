@@ -4,7 +4,6 @@ import numpy as np
 
 from callshot.detection.model import (
     AudioSettings,
-    Provenance,
     make_model,
 )
 from callshot.detection.model_summary import (
@@ -36,7 +35,7 @@ def make_planted_model(wrong=True, per_class=6, spread=1.0):
         encoder="mfcc",
         fingerprint={},
         settings=AudioSettings(),
-        provenance=Provenance("none"),
+        licence="none",
     )
 
 
@@ -73,7 +72,7 @@ def test_recall_leaves_out_the_recording_of_the_example():
         encoder="mfcc",
         fingerprint={},
         settings=AudioSettings(),
-        provenance=Provenance("none"),
+        licence="none",
     )
     table = class_table(model)
     assert table["testable"].to_list() == [3, 3]
@@ -105,7 +104,7 @@ def test_single_and_identical_examples_are_named():
         encoder="mfcc",
         fingerprint={},
         settings=AudioSettings(),
-        provenance=Provenance("none"),
+        licence="none",
     )
     assert list(describe_limits(model)) == [
         "one example only: bark; two or more are safer",

@@ -7,12 +7,11 @@ import pytest
 
 from callshot.detection.model import (
     AudioSettings,
-    Provenance,
     make_model,
-    score_vectors,
 )
 from callshot.detection.onnx_export import export_onnx
 from callshot.errors import InputError, OptionError
+from callshot.fewshot.centroid import log_odds
 from rows_of_spans import make_examples
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -34,7 +33,7 @@ def make_random_model(classes=4, offset=0.0, dimensions=40, labels=None):
         encoder="mfcc",
         fingerprint={"encoder": "mfcc"},
         settings=AudioSettings(),
-        provenance=Provenance("CC0"),
+        licence="CC0",
     )
 
 
@@ -48,7 +47,7 @@ def test_onnx_gives_the_scores_and_labels_of_python(tmp_path, classes, offset):
     queries = queries.astype(np.float32)
     scores, evidence, label = session.run(None, {"embedding": queries})
     np.testing.assert_allclose(evidence, model.layer(queries), rtol=1e-9)
-    expected = score_vectors(model, queries)
+    expected = log_odds(model.layer(queries))
     np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-5)
     assert label.tolist() == model.classifier.predict(queries).tolist()
 
@@ -66,7 +65,7 @@ def test_a_chain_of_encoder_and_classifier_gives_labels(tmp_path):
     classifier = onnxruntime.InferenceSession(tmp_path / "calls.onnx")
     (vectors,) = encoder.run(["embedding"], {"inputs": windows})
     scores, _, label = classifier.run(None, {"embedding": vectors})
-    np.testing.assert_allclose(scores, score_vectors(model, vectors), atol=1e-5)
+    np.testing.assert_allclose(scores, log_odds(model.layer(vectors)), atol=1e-5)
     assert label.tolist() == model.classifier.predict(vectors).tolist()
 
 

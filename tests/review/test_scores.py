@@ -12,7 +12,6 @@ from callshot.detection.detector import make_detector
 from callshot.detection.model import (
     AudioSettings,
     Clips,
-    Provenance,
     load_model,
     make_model,
 )
@@ -64,7 +63,7 @@ def test_the_model_after_some_decisions_is_that_of_all_examples_at_once(served, 
         encoder=model.encoder,
         fingerprint=model.fingerprint,
         settings=model.settings,
-        provenance=model.provenance,
+        licence=model.licence,
     )
     np.testing.assert_array_equal(review.scores.means, whole.means)
 
@@ -111,7 +110,7 @@ def test_undoing_the_only_call_of_a_new_label_changes_only_the_other_scores():
         encoder="mfcc",
         fingerprint={},
         settings=AudioSettings(),
-        provenance=Provenance("none"),
+        licence="none",
     )
     vectors = rng.normal(size=(10, 4)).astype(np.float32)
     background = Spread(np.zeros(4), lu_factor(np.eye(4)))
@@ -165,7 +164,7 @@ def test_the_sound_of_an_example_lasts_as_long_as_the_call(speed):
         encoder="mfcc",
         fingerprint={"encoder": "mfcc", "options": {"speed": speed}},
         settings=AudioSettings(),
-        provenance=Provenance("none"),
+        licence="none",
         clips=Clips(16000, (samples,)),
     )
     clip = make_example_clip(model, 0)

@@ -186,7 +186,7 @@ def _print_result(result: "LearningResult", out: Path) -> None:
         printable(
             f"{count_text(len(model.examples), 'example')} ({result.new} new) of "
             f"{count_text(len(model.classes), 'label')} "
-            f"in {out}; licence of the weights: {model.provenance.licence}"
+            f"in {out}; licence of the weights: {model.licence}"
         )
     )
     print(f"next: callshot model {out}")
@@ -306,4 +306,4 @@ def export(
             f"{onnx}: takes vectors of {learned.encoder}, gives labels and scores"
         )
     )
-    print(printable(f"licence of the encoder's weights: {learned.provenance.licence}"))
+    print(printable(f"licence of the encoder's weights: {learned.licence}"))

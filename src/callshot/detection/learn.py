@@ -40,7 +40,6 @@ from callshot.detection.model import (
     SEGMENT,
     AudioSettings,
     Model,
-    Provenance,
     check_fingerprint,
     check_settings,
     load_model,
@@ -298,7 +297,8 @@ def learn_examples(
         encoder=joined_encoder.name,
         fingerprint=fingerprint,
         settings=settings,
-        provenance=Provenance(joined_encoder.licence, calls.inputs),
+        licence=joined_encoder.licence,
+        inputs=calls.inputs,
         background=background,
         clips=clips,
     )

@@ -29,12 +29,9 @@ A model without background or clips has no entries for them.
 
 import json
 import math
-import struct
 import warnings
-import zipfile
-import zlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -53,7 +50,7 @@ from callshot.detection.index.windows import plain_json
 from callshot.encoders.joined_encoder import JoinedEncoder, joined_fingerprint
 from callshot.encoders.spec import find_differences
 from callshot.errors import InputError, OptionError, count_text
-from callshot.fewshot.centroid import CentroidClassifier, LinearLayer, log_odds
+from callshot.fewshot.centroid import CentroidClassifier, LinearLayer
 from callshot.fewshot.kernels import streams
 from callshot.files import (
     atomic_path,
@@ -136,17 +133,6 @@ class AudioSettings:
     peak_dbfs: float | None = None
 
 
-@dataclass(frozen=True)
-class Provenance:
-    """Where a model comes from: the licence of the encoder's weights, and the files with examples.
-
-    `inputs` are role, file and sha256 of recordings and annotations, without repetitions.
-    """
-
-    licence: str
-    inputs: tuple[tuple[str, str, str], ...] = ()
-
-
 @dataclass(frozen=True, eq=False)
 class Model:
     """Examples with their vectors, the encoder that made these, and how.
@@ -159,6 +145,8 @@ class Model:
     fingerprint  everything that decides its vectors, with the checksums of its weights
     vectors      one row per example, as the encoder gave them
     background   windows without calls, by which thresholds are found; None if there are none
+    licence      of the weights of the encoder
+    inputs       role, file and sha256 of recordings and annotations, without repetitions
     clips        audio of examples, to mix them into background of another site
     source       the file that it was read from, for messages
     """
@@ -168,7 +156,8 @@ class Model:
     settings: AudioSettings
     examples: Spans
     vectors: Vectors
-    provenance: Provenance
+    licence: str
+    inputs: tuple[tuple[str, str, str], ...] = ()
     background: Background | None = None
     clips: Clips | None = None
     source: str = "memory"
@@ -235,17 +224,13 @@ def describe_locations(examples: Spans) -> list[str]:
 
 
 def make_model(
-    examples: Spans,
-    vectors: Vectors,
-    *,
-    encoder: str,
-    fingerprint: Mapping[str, Any],
-    settings: AudioSettings,
-    provenance: Provenance,
-    background: Background | None = None,
-    clips: Clips | None = None,
+    examples: Spans, vectors: Vectors, *, clips: Clips | None = None, **fields: Any
 ) -> Model:
-    """Return a model with its examples in a fixed order; the same example twice counts once."""
+    """Return a model with its examples in a fixed order; the same example twice counts once.
+
+    Of each label, the examples with the lowest hash keep their audio. `fields` are the others of
+    `Model`.
+    """
     frame = examples.frame.select(EXAMPLE_COLUMNS)
     unique: dict[tuple[Any, ...], int] = {}
     for row, cells in enumerate(frame.iter_rows()):
@@ -253,65 +238,44 @@ def make_model(
     rows = [unique[key] for key in sorted(unique)]
     ordered = Spans(frame[rows])
     if clips is not None:
-        keep = _choose_clips(ordered)
-        samples = clips.select(rows).samples
-        kept = [clip if row in keep else None for row, clip in enumerate(samples)]
+        ranked: dict[str, list[tuple[int, int]]] = {}
+        pairs = zip(ordered["label"], describe_locations(ordered), strict=True)
+        for place, (label, location) in enumerate(pairs):
+            key = int(streams.key(f"clip {location}"))
+            ranked.setdefault(label, []).append((key, place))
+        kept: list[Pcm | None] = [None] * len(rows)
+        for keys in ranked.values():
+            for _, place in sorted(keys)[:MAX_CLIPS]:
+                kept[place] = clips.samples[rows[place]]
         clips = Clips(clips.rate_hz, tuple(kept))
-    return Model(
-        encoder=encoder,
-        fingerprint=fingerprint,
-        settings=settings,
-        examples=ordered,
-        vectors=np.ascontiguousarray(vectors[rows], np.float32),
-        provenance=provenance,
-        background=background,
-        clips=clips,
-    )
-
-
-def _choose_clips(examples: Spans) -> set[int]:
-    """Return the examples that keep their audio: of each label the 20 with the lowest hash."""
-    ranked: dict[str, list[tuple[int, int]]] = {}
-    pairs = zip(examples["label"], describe_locations(examples), strict=True)
-    for row, (label, location) in enumerate(pairs):
-        key = int(streams.key(f"clip {location}"))
-        ranked.setdefault(label, []).append((key, row))
-    return {row for rows in ranked.values() for _, row in sorted(rows)[:MAX_CLIPS]}
+    ordered_vectors = np.ascontiguousarray(vectors[rows], np.float32)
+    return Model(examples=ordered, vectors=ordered_vectors, clips=clips, **fields)
 
 
 def merge_models(first: Model, second: Model) -> Model:
     """Return the model of all examples of two models, which must agree in everything else."""
     check_fingerprint(first, second.encoder, second.fingerprint)
     check_settings(first, second.settings, second.source)
-    inputs = {*first.provenance.inputs, *second.provenance.inputs}
-    clips = None
     samples: list[Pcm | None] = []
     for model in (first, second):
-        own = [None] * len(model.examples)
-        samples += own if model.clips is None else model.clips.samples
-        if clips is None:
-            clips = model.clips
+        samples += model.clips.samples if model.clips else [None] * len(model.examples)
+    clips = first.clips or second.clips
     return make_model(
         concat_spans([first.examples, second.examples]),
         np.concatenate([first.vectors, second.vectors]),
         encoder=first.encoder,
         fingerprint=first.fingerprint,
         settings=first.settings,
-        provenance=Provenance(first.provenance.licence, tuple(sorted(inputs))),
+        licence=first.licence,
+        inputs=tuple(sorted({*first.inputs, *second.inputs})),
         background=merge_backgrounds(first.background, second.background),
-        clips=None if clips is None else Clips(clips.rate_hz, tuple(samples)),
+        clips=clips and Clips(clips.rate_hz, tuple(samples)),
     )
 
 
 def plain_fingerprint(joined_encoder: JoinedEncoder, device: str) -> dict[str, Any]:
     """Return the fingerprint of an encoder as a file gives it back."""
     return plain_json(joined_fingerprint(joined_encoder, device))
-
-
-def check_encoder(model: Model, joined_encoder: JoinedEncoder, device: str) -> None:
-    """Raise InputError unless an encoder gives the vectors that a model was learned from."""
-    fingerprint = plain_fingerprint(joined_encoder, device)
-    check_fingerprint(model, joined_encoder.name, fingerprint)
 
 
 def check_fingerprint(
@@ -372,19 +336,8 @@ def check_different(model: Model) -> None:
             )
 
 
-def score_vectors(model: Model, vectors: Any) -> FloatArray:
-    """Return the log-odds of all classes for each vector."""
-    return log_odds(model.layer(vectors))
-
-
 Arrays = dict[str, NDArray[Any]]
 
-BACKGROUND_ARRAYS = (
-    "background_vectors",
-    "background_recording",
-    "background_start_s",
-)
-CLIP_ARRAYS = ("clip_samples", "clip_length")
 FORMAT = "callshot model"
 VERSION = 1
 SUFFIX = ".npz"
@@ -396,21 +349,6 @@ LOWEST = {
     "collar_s": -1.0,
     "peak_dbfs": -math.inf,
 }
-# What numpy, zipfile and json raise for files that are damaged, or of another kind
-READ_ERRORS = (
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    MemoryError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-    struct.error,
-    zipfile.BadZipFile,
-    zlib.error,
-)
 
 
 def check_model_path(path: Path) -> None:
@@ -424,7 +362,7 @@ def _is_model(path: Path) -> bool:
     try:
         facts, _ = _read_entries(path)
         return bool(facts["format"] == FORMAT)
-    except READ_ERRORS:
+    except Exception:  # whatever numpy, zipfile and json raise for damaged files
         return False
 
 
@@ -443,8 +381,8 @@ def write_model(model: Model, path: Path) -> None:
         "classes": model.classes,
         "path": examples.paths,
         "recording": examples["recording"],
-        "licence": model.provenance.licence,
-        "inputs": model.provenance.inputs,
+        "licence": model.licence,
+        "inputs": model.inputs,
     }
     arrays: Arrays = {
         "vectors": model.vectors,
@@ -463,14 +401,15 @@ def write_model(model: Model, path: Path) -> None:
             "hop_s": background.hop_s,
             "recordings": [asdict(recording) for recording in background.recordings],
         }
-        columns = (background.vectors, background.number, background.start_s)
-        arrays |= zip(BACKGROUND_ARRAYS, columns, strict=True)
+        arrays["background_vectors"] = background.vectors
+        arrays["background_recording"] = background.number
+        arrays["background_start_s"] = background.start_s
     if model.clips is not None:
         facts["clip_rate_hz"] = model.clips.rate_hz
         nothing = np.zeros(0, np.int16)
         samples = [nothing if clip is None else clip for clip in model.clips.samples]
-        lengths = np.array([len(clip) for clip in samples], np.int64)
-        arrays |= zip(CLIP_ARRAYS, (np.concatenate(samples), lengths), strict=True)
+        arrays["clip_samples"] = np.concatenate(samples)
+        arrays["clip_length"] = np.array([len(clip) for clip in samples], np.int64)
     text = json.dumps(facts, sort_keys=True, ensure_ascii=True)
     arrays["facts"] = np.frombuffer(text.encode(), np.uint8)
     make_folder(path.absolute().parent)
@@ -507,18 +446,12 @@ def load_model(path: Path | str) -> Model:
     path = to_path(path)
     try:
         facts, arrays = _read_entries(path)
-        version = facts["version"]
-        if facts["format"] != FORMAT or type(version) is not int:
-            raise ValueError("another kind of file")
-        if version > VERSION:
-            raise InputError(
-                f"{path}: a model of version {version}, but this callshot reads up to "
-                f"{VERSION}; update callshot"
-            )
+        if facts["format"] != FORMAT or facts["version"] > VERSION:
+            raise ValueError("another kind of file, or of a newer callshot")
         return _build_model(path, facts, arrays)
-    except InputError:
-        raise
-    except READ_ERRORS as error:
+    except (
+        Exception
+    ) as error:  # whatever numpy, zipfile and json raise for damaged files
         raise InputError(
             f"{path}: expected a model of callshot learn ({error_reason(error)})"
         ) from None
@@ -526,40 +459,49 @@ def load_model(path: Path | str) -> Model:
 
 def _read_entries(path: Path) -> tuple[dict[str, Any], Arrays]:
     check_regular_file(path)
-    names = ["vectors", "label", "start_s", "end_s", "windows"]
     with path.open("rb") as stream:
-        entries = open_npz(stream, path)
-        facts = json.loads(entries["facts"].astype(np.uint8).tobytes())
-        if "background" in facts:
-            names += BACKGROUND_ARRAYS
-        if "clip_rate_hz" in facts:
-            names += CLIP_ARRAYS
-        arrays = {name: entries[name] for name in names}
-    return facts, arrays
+        arrays = dict(open_npz(stream, path))
+    return json.loads(arrays["facts"].astype(np.uint8).tobytes()), arrays
 
 
 def _build_model(path: Path, facts: dict[str, Any], arrays: Arrays) -> Model:
     """Return the model of a file; raise ValueError if the file is damaged."""
-    examples = _build_examples(facts, arrays)
-    _check_vectors("vectors", arrays["vectors"], len(examples))
-    if arrays["vectors"].size == 0:
-        raise ValueError("vectors: there are none")
     settings = AudioSettings(**facts["settings"])
     if settings.source not in SOURCES:
         raise ValueError(f"source: {settings.source!r}")
-    _check_texts("channel_rule", [settings.channel_rule])
     for name, lowest in LOWEST.items():
-        value = getattr(settings, name)
-        if value is not None:
-            _check_number(name, value, lowest)
-    inputs = tuple(sorted((role, file, sha) for role, file, sha in facts["inputs"]))
-    background = None
-    if "background" in facts:
-        background = _build_background(facts["background"], arrays)
+        _check_number(name, getattr(settings, name), lowest)
+    texts = {name: facts[name] for name in ("classes", "recording", "path")}
+    for name, values in {**texts, "channel_rule": [settings.channel_rule]}.items():
+        for value in values:
+            if not isinstance(value, str):
+                raise ValueError(f"{name}: expected text, got {value!r}")
+            value.encode()  # text that can be written again
+
+    start_s = arrays["start_s"].astype(np.float64)
+    end_s = arrays["end_s"].astype(np.float64)
+    if not np.isfinite([start_s, end_s]).all() or (end_s < start_s).any():
+        raise ValueError("start_s, end_s: expected finite numbers, start before end")
+    if (arrays["label"] < 0).any():
+        raise ValueError("label: expected numbers of classes")
+    columns = {
+        "label": [facts["classes"][number] for number in arrays["label"].tolist()],
+        "recording": facts["recording"],
+        "path": facts["path"],
+        "start_s": start_s,
+        "end_s": end_s,
+        "windows": arrays["windows"].astype(np.int64),
+    }
+    examples = Spans(pl.DataFrame(columns))
+    vectors = arrays["vectors"]
+    _check_vectors("vectors", vectors, len(examples))
+    if vectors.size == 0:
+        raise ValueError("vectors: there are none")
     clips = None
     if "clip_rate_hz" in facts:
         _check_number("clip_rate_hz", facts["clip_rate_hz"])
-        samples, length = (arrays[name] for name in CLIP_ARRAYS)
+        samples = arrays["clip_samples"]
+        length = arrays["clip_length"]
         is_whole = (length >= 0).all() and length.sum() == len(samples)
         if samples.dtype != np.int16 or len(length) != len(examples) or not is_whole:
             raise ValueError(
@@ -568,73 +510,48 @@ def _build_model(path: Path, facts: dict[str, Any], arrays: Arrays) -> Model:
         parts = np.split(samples, np.cumsum(length)[:-1])
         kept = tuple(clip if len(clip) > 0 else None for clip in parts)
         clips = Clips(int(facts["clip_rate_hz"]), kept)
-    model = make_model(
+    background = None
+    if "background" in facts:
+        dimension = vectors.shape[1]
+        background = _build_background(facts["background"], arrays, dimension)
+    return make_model(
         examples,
-        arrays["vectors"],
+        vectors,
         encoder=str(facts["encoder"]),
         fingerprint=dict(facts["fingerprint"]),
         settings=settings,
-        provenance=Provenance(str(facts["licence"]), inputs),
+        licence=str(facts["licence"]),
+        inputs=tuple(sorted(map(tuple, facts["inputs"]))),
         background=background,
         clips=clips,
+        source=str(path),
     )
-    return replace(model, source=str(path))
 
 
-def _build_examples(facts: dict[str, Any], arrays: Arrays) -> Spans:
-    for name in ("classes", "recording", "path"):
-        _check_texts(name, facts[name])
-    start_s = arrays["start_s"].astype(np.float64)
-    end_s = arrays["end_s"].astype(np.float64)
-    if not np.isfinite([start_s, end_s]).all() or (end_s < start_s).any():
-        raise ValueError("start_s, end_s: expected finite numbers, start before end")
-    if (arrays["label"] < 0).any():
-        raise ValueError("label: expected numbers of classes")
-    classes = facts["classes"]
-    columns = {
-        "label": [classes[number] for number in arrays["label"].tolist()],
-        "recording": facts["recording"],
-        "path": facts["path"],
-        "start_s": start_s,
-        "end_s": end_s,
-        "windows": arrays["windows"].astype(np.int64),
-    }
-    if len({len(column) for column in columns.values()}) > 1:
-        raise ValueError("examples: columns of different lengths")
-    return Spans(pl.DataFrame(columns))
-
-
-def _build_background(facts: dict[str, Any], arrays: Arrays) -> Background:
+def _build_background(
+    facts: dict[str, Any], arrays: Arrays, dimension: int
+) -> Background:
     recordings = []
     for entry in facts["recordings"]:
         _check_number("windows", entry["windows"], -1)
-        _check_texts("place", [entry["place"]])
         if entry["origin"] not in ORIGINS:
             raise ValueError(f"origin: {entry['origin']!r}")
-        recordings.append(
-            BackgroundRecording(
-                sha256=str(entry["sha256"]),
-                windows=int(entry["windows"]),
-                calls_s=tuple(
-                    (float(start), float(end)) for start, end in entry["calls_s"]
-                ),
-                origin=entry["origin"],
-                place=entry["place"],
-            )
-        )
-    vectors, number, start_s = (arrays[name] for name in BACKGROUND_ARRAYS)
-    _check_vectors("background", vectors, len(start_s))
+        spans = [(float(start_s), float(end_s)) for start_s, end_s in entry["calls_s"]]
+        recordings.append(BackgroundRecording(**entry | {"calls_s": tuple(spans)}))
     for name in ("window_s", "hop_s"):
         _check_number(name, facts[name])
-    is_known = np.isin(number, np.arange(len(recordings)))
-    has_dimension = vectors.shape[1] == arrays["vectors"].shape[1]
-    if len(number) != len(start_s) or not is_known.all() or not has_dimension:
+    number = arrays["background_recording"].astype(np.int64)
+    start_s = arrays["background_start_s"].astype(np.float64)
+    vectors = arrays["background_vectors"]
+    _check_vectors("background", vectors, len(start_s))
+    is_known = np.isin(number, np.arange(len(recordings))).all()
+    if len(number) != len(start_s) or not is_known or vectors.shape[1] != dimension:
         raise ValueError("background: a window is of no recording or dimension")
     return Background(
         recordings=tuple(recordings),
         vectors=vectors,
-        number=number.astype(np.int64),
-        start_s=start_s.astype(np.float64),
+        number=number,
+        start_s=start_s,
         window_s=float(facts["window_s"]),
         hop_s=float(facts["hop_s"]),
     )
@@ -650,13 +567,7 @@ def _check_vectors(name: str, vectors: NDArray[Any], count: int) -> None:
 
 def _check_number(name: str, value: Any, lowest: float = 0.0) -> None:
     """Raise ValueError unless a value of a file is a finite number greater than `lowest`."""
+    if value is None and name in LOWEST:
+        return
     if type(value) not in (int, float) or not lowest < value < math.inf:
         raise ValueError(f"{name}: {value!r}")
-
-
-def _check_texts(name: str, values: Iterable[Any]) -> None:
-    """Raise ValueError unless all values of a file are text that can be written again."""
-    for value in values:
-        if not isinstance(value, str):
-            raise ValueError(f"{name}: expected text, got {value!r}")
-        value.encode()

@@ -7,7 +7,7 @@ Expected recall: the examples of each recording are scored by a detector that wa
 With many recordings, some are left out together, and more of them if there are many classes.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,6 +21,21 @@ from callshot.errors import InputError, count_text, join_names
 from callshot.records import FloatArray, IntArray
 
 MAX_LEFT_OUT = 20  # examples of a class, to find what one is worth
+MAX_PARTS = 20
+FEW_PARTS = 5  # for more classes than MANY_CLASSES
+MANY_CLASSES = 200
+DEFAULT_AIM = 1.0  # false alarms per hour and label, as in a scan
+FAR = 3.0  # times the median distance of a class
+DOUBTFUL_FROM = 1.5  # times that median, if another class is nearer
+MIN_GAIN = 0.0005  # of recall that is shown
+MAX_LISTED = 8  # doubtful examples, pairs or names
+FEW_WINDOWS = 100  # of background
+LOW_RECALL = 0.1
+MORE_BACKGROUND = (
+    "give recordings or minutes without calls, of the places to scan, "
+    "with learn --background DIR"
+)
+LOOSER_AIM = "scan --false-alarms 10/h, or more, lowers thresholds"
 
 
 @dataclass(frozen=True)
@@ -32,100 +47,44 @@ class LabelledVectors:
     recording: IntArray
     classes: int
 
-    @property
-    def counts(self) -> IntArray:
-        """The number of examples of each class."""
-        return np.bincount(self.label, minlength=self.classes)
+    def count_recordings(self) -> IntArray:
+        """Return how many recordings have examples of each class."""
+        pairs = np.unique(np.column_stack([self.label, self.recording]), axis=0)
+        return np.bincount(pairs[:, 0], minlength=self.classes)
 
+    def find_testable(self) -> np.ndarray:
+        """Return whether another recording has the class of each example."""
+        return np.asarray(self.count_recordings()[self.label] > 1)
 
-@dataclass(frozen=True)
-class Decisions:
-    """The class that examples of other recordings give each example, and the second choice.
+    def measure_evidence(self) -> FloatArray:
+        """Return the evidence for each class by other recordings, examples × classes."""
+        numbers = range(self.classes)
+        return np.concatenate([self.evidence_for(number) for number in numbers], 1)
 
-    Evidence is 2 x·c − |c|² for a vector x and a class mean c: the larger, the nearer.
-    """
+    def evidence_for(self, number: int, left_out: Sequence[int] = ()) -> FloatArray:
+        """Return the evidence for a class by other recordings, if one example is left out.
 
-    first: IntArray
-    second: IntArray
-    evidence: FloatArray  # of both, examples × 2
-
-    def best_other(self, number: int) -> tuple[IntArray, FloatArray]:
-        """Return the best class but one, and its evidence, for each example."""
-        is_first = self.first == number
-        classes = np.where(is_first, self.second, self.first)
-        examples = np.arange(len(classes))
-        return classes, self.evidence[examples, is_first.astype(int)]
-
-
-def decide_by_others(data: LabelledVectors) -> Decisions:
-    """Return what examples of other recordings decide about each example."""
-    count = len(data.vectors)
-    sums = _sum_by_class(data.vectors, data.label, data.classes)
-    best_classes = np.zeros((count, 2), np.int64)
-    values = np.full((count, 2), -np.inf)
-    for rows in _rows_by_recording(data.recording):
-        evidence = _evidence_of_others(data, rows, sums)
-        for rank in (0, 1):
-            best = evidence.argmax(axis=1)
-            numbers = np.arange(len(rows))
-            best_classes[rows, rank] = best
-            values[rows, rank] = evidence[numbers, best]
-            evidence[numbers, best] = -np.inf
-    return Decisions(best_classes[:, 0], best_classes[:, 1], values)
-
-
-def _evidence_of_others(
-    data: LabelledVectors, rows: IntArray, sums: FloatArray
-) -> FloatArray:
-    """Return the evidence about the examples of a recording, from all others; −inf: none."""
-    counts = data.counts
-    vectors = data.vectors[rows]
-    present, inside = np.unique(data.label[rows], return_inverse=True)
-    remaining = counts[present] - np.bincount(inside)
-    left = sums[present] - _sum_by_class(vectors, inside, len(present))
-    means = sums / np.maximum(counts, 1)[:, None]
-    means[present] = left / np.maximum(remaining, 1)[:, None]
-    evidence = measure_evidence(vectors, means)
-    evidence[:, present[remaining < 1]] = -np.inf
-    return evidence
-
-
-def measure_evidence(vectors: FloatArray, means: FloatArray) -> FloatArray:
-    """Return 2 x·c − |c|², vectors × means."""
-    evidence = 2 * vectors @ means.T
-    evidence -= np.einsum("nd,nd->n", means, means)
-    return np.asarray(evidence)
-
-
-def _sum_by_class(vectors: FloatArray, label: IntArray, classes: int) -> FloatArray:
-    sums = np.zeros((classes, vectors.shape[1]))
-    np.add.at(sums, label, vectors)
-    return sums
-
-
-def _rows_by_recording(recording: IntArray) -> Iterable[IntArray]:
-    order = np.argsort(recording, kind="stable")
-    starts = np.flatnonzero(np.diff(recording[order])) + 1
-    return np.split(order, starts)
-
-
-def find_testable(data: LabelledVectors) -> np.ndarray:
-    """Return whether another recording has the class of each example."""
-    pairs = np.unique(np.column_stack([data.label, data.recording]), axis=0)
-    recordings = np.bincount(pairs[:, 0], minlength=data.classes)
-    return np.asarray(recordings[data.label] > 1)
-
-
-def recall_by_class(
-    data: LabelledVectors, testable: np.ndarray, decided: IntArray
-) -> FloatArray:
-    """Return the share of the testable examples of each class that are named right; NaN: none."""
-    total = np.bincount(data.label[testable], minlength=data.classes).astype(float)
-    right = testable & (decided == data.label)
-    hits = np.bincount(data.label[right], minlength=data.classes)
-    recall = np.full(data.classes, np.nan)
-    np.divide(hits, total, out=recall, where=total > 0)
-    return recall
+        It is 2 x·c − |c|² for a vector x and a class mean c: the larger, the nearer. −inf: there
+        are no other examples. Examples × left out; one column if there are none to leave out.
+        """
+        rows = np.flatnonzero(self.label == number)
+        count = len(rows)
+        sums = self.vectors[rows].sum(axis=0)[None]
+        if len(left_out) > 0:
+            sums = sums - self.vectors[left_out]
+            count -= 1
+        evidence = np.empty((len(self.vectors), len(sums)))
+        groups = self.recording[rows]
+        for recording in (-1, *np.unique(groups)):  # −1: all, of which some follow
+            inside = (self.recording == recording) | (recording < 0)
+            own_rows = rows[groups == recording]
+            remaining = count - len(own_rows)
+            evidence[inside] = -np.inf
+            if remaining > 0:
+                means = (sums - self.vectors[own_rows].sum(axis=0)) / remaining
+                squares = np.einsum("nd,nd->n", means, means)
+                evidence[inside] = 2 * self.vectors[inside] @ means.T - squares
+        return evidence
 
 
 def gain_of_one_more(data: LabelledVectors) -> FloatArray:
@@ -135,79 +94,39 @@ def gain_of_one_more(data: LabelledVectors) -> FloatArray:
     What k examples give behaves as a − b/k, so the next one adds (k − 1)/(k + 1) of that loss. NaN
     for classes with fewer than three examples, or if no class can be tested.
     """
-    testable = find_testable(data)
+    testable = data.find_testable()
     gains = np.full(data.classes, np.nan)
     if not testable.any():
         return gains
-    weight = _weigh_examples(data, testable)
-    decisions = decide_by_others(data)
-    is_right = decisions.first == data.label
+    # What each example adds to the mean recall of all classes if it is named right
+    totals = np.bincount(data.label[testable], minlength=data.classes)
+    weights = 1 / (np.maximum(totals, 1) * np.count_nonzero(totals))
+    weight = np.where(testable, weights[data.label], 0.0)
+    evidence = data.measure_evidence()
+    decided = evidence.argmax(axis=1)
+    is_right = decided == data.label
     for number in range(data.classes):
         rows = np.flatnonzero(data.label == number)
         count = len(rows)
         if count < 3:
             continue
-        left_out = _choose_left_out(rows)
-        stays_right = _decide_without(data, decisions, number, left_out)
+        places = np.linspace(0, count - 1, MAX_LEFT_OUT).round()
+        left_out = rows[np.unique(places).astype(np.int64)]
+        # The evidence for the other classes stays as it was.
+        others = evidence.copy()
+        others[:, number] = -np.inf
+        other_class = others.argmax(axis=1)[:, None]
+        best = others.max(axis=1)[:, None]
+        without = data.evidence_for(number, left_out)
+        wins = (without > best) | ((without == best) & (number < other_class))
+        named = np.where(wins, number, other_class)
+        # An example never supports a class in its own recording: nothing changes there.
+        same = data.recording[:, None] == data.recording[left_out]
+        named = np.where(same, decided[:, None], named)
+        stays_right = named == data.label[:, None]
         losses = weight @ (is_right[:, None].astype(int) - stays_right)
         gains[number] = losses.mean() * (count - 1) / (count + 1)
     return gains
-
-
-def _choose_left_out(rows: IntArray) -> IntArray:
-    """Return some of the rows, spread evenly."""
-    positions = np.linspace(0, len(rows) - 1, MAX_LEFT_OUT).round()
-    return rows[np.unique(positions).astype(np.int64)]
-
-
-def _weigh_examples(data: LabelledVectors, testable: np.ndarray) -> FloatArray:
-    """Return what each example adds to the mean recall of all classes if it is named right."""
-    total = np.bincount(data.label[testable], minlength=data.classes)
-    weight = 1 / (np.maximum(total, 1) * np.count_nonzero(total))
-    return np.asarray(np.where(testable, weight[data.label], 0.0))
-
-
-def _decide_without(
-    data: LabelledVectors, decisions: Decisions, number: int, left_out: IntArray
-) -> np.ndarray:
-    """Return which examples are named right if one of a class is left out, examples × left out.
-
-    The evidence for the other classes stays as it was.
-    """
-    other_class, best = decisions.best_other(number)
-    evidence = _evidence_without(data, number, left_out)
-    is_tied = evidence == best[:, None]
-    comes_first = (number < other_class)[:, None]
-    wins = (evidence > best[:, None]) | (is_tied & comes_first)
-    decided = np.where(wins, number, other_class[:, None])
-    # An example never supports a class in its own recording: nothing changes there.
-    same = data.recording[:, None] == data.recording[left_out]
-    decided = np.where(same, decisions.first[:, None], decided)
-    return np.asarray(decided == data.label[:, None])
-
-
-def _evidence_without(
-    data: LabelledVectors, number: int, left_out: IntArray
-) -> FloatArray:
-    """Return the evidence for a class if one example is left out, examples × left out."""
-    rows = np.flatnonzero(data.label == number)
-    sums = data.vectors[rows].sum(axis=0) - data.vectors[left_out]
-    evidence = measure_evidence(data.vectors, sums / (len(rows) - 1))
-    groups = data.recording[rows]
-    for recording in np.unique(groups):
-        recording_rows = rows[groups == recording]
-        in_recording = data.recording == recording
-        remaining = len(rows) - len(recording_rows) - 1
-        evidence[in_recording] = -np.inf
-        if remaining > 0:
-            means = (sums - data.vectors[recording_rows].sum(axis=0)) / remaining
-            evidence[in_recording] = measure_evidence(data.vectors[in_recording], means)
-    return evidence
-
-
-MAX_PARTS = 20
-FEW_PARTS = 5  # for more classes than MANY_CLASSES
-MANY_CLASSES = 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,13 +143,6 @@ class ExpectedRecall:
         recall = np.full(len(self.testable), np.nan)
         np.divide(self.hits, self.testable, out=recall, where=self.testable > 0)
         return recall
-
-    def share_of_examples(self, model: Model) -> FloatArray:
-        """Return the share of examples of each class that reach its threshold; calls do so less."""
-        label = model.label
-        scores = self.detector.score(model.vectors)[np.arange(len(label)), label]
-        reached = scores >= self.detector.thresholds[label]
-        return np.asarray(np.bincount(label, reached) / model.counts)
 
 
 def expect_recall(
@@ -285,42 +197,6 @@ def expect_recall(
     return ExpectedRecall(detector, testable, hit_counts)
 
 
-DEFAULT_AIM = 1.0  # false alarms per hour and label, as in a scan
-FAR = 3.0  # times the median distance of a class
-DOUBTFUL_FROM = 1.5  # times that median, if another class is nearer
-MIN_GAIN = 0.0005  # of recall that is shown
-MAX_LISTED = 8  # doubtful examples, pairs or names
-FEW_WINDOWS = 100  # of background
-LOW_RECALL = 0.1
-MORE_BACKGROUND = (
-    "give recordings or minutes without calls, of the places to scan, "
-    "with learn --background DIR"
-)
-LOOSER_AIM = "scan --false-alarms 10/h, or more, lowers thresholds"
-PAIRS = {
-    "label": pl.String,
-    "other_label": pl.String,
-    "distance": pl.Float64,
-    "ratio": pl.Float64,
-}
-DOUBTFUL = {
-    "path": pl.String,
-    "start_s": pl.Float64,
-    "end_s": pl.Float64,
-    "label": pl.String,
-    "nearer_to": pl.String,
-    "distance": pl.Float64,
-}
-
-
-def labelled_vectors(model: Model) -> LabelledVectors:
-    """Return the examples of a model as arrays; vectors are moved near the origin."""
-    vectors = model.vectors.astype(np.float64)
-    recording = np.unique(model.examples["recording"], return_inverse=True)[1]
-    centred = vectors - vectors.mean(axis=0)
-    return LabelledVectors(centred, model.label, recording, len(model.classes))
-
-
 def class_table(model: Model) -> pl.DataFrame:
     """Return a row per class: examples, recordings, recall by other recordings, one more example.
 
@@ -328,15 +204,21 @@ def class_table(model: Model) -> pl.DataFrame:
     the examples of other recordings name right; `one_more` is what one more example of the class
     would add to the mean recall of all classes.
     """
-    data = labelled_vectors(model)
-    testable = find_testable(data)
-    recall = recall_by_class(data, testable, decide_by_others(data).first)
-    pairs = np.unique(np.column_stack([data.label, data.recording]), axis=0)
+    vectors = model.vectors.astype(np.float64)
+    vectors -= vectors.mean(axis=0)  # near the origin, for fewer rounding errors
+    recording = np.unique(model.examples["recording"], return_inverse=True)[1]
+    data = LabelledVectors(vectors, model.label, recording, len(model.classes))
+    testable = data.find_testable()
+    is_right = data.measure_evidence().argmax(axis=1) == data.label
+    totals = np.bincount(data.label[testable], minlength=data.classes)
+    hits = np.bincount(data.label[testable & is_right], minlength=data.classes)
+    recall = np.full(data.classes, np.nan)
+    np.divide(hits, totals, out=recall, where=totals > 0)
     columns = {
         "label": list(model.classes),
         "examples": model.counts,
-        "recordings": np.bincount(pairs[:, 0], minlength=data.classes),
-        "testable": np.bincount(data.label[testable], minlength=data.classes),
+        "recordings": data.count_recordings(),
+        "testable": totals,
         "recall": recall,
         "one_more": gain_of_one_more(data),
     }
@@ -364,7 +246,7 @@ def similar_pairs(model: Model) -> pl.DataFrame:
         "distance": distance,
         "ratio": ratio,
     }
-    frame = pl.DataFrame(columns, PAIRS).with_columns(pl.col("ratio").fill_nan(None))
+    frame = pl.DataFrame(columns).with_columns(pl.col("ratio").fill_nan(None))
     return frame.sort("ratio", "distance", "label", "other_label", nulls_last=True)
 
 
@@ -377,24 +259,25 @@ def doubtful_examples(model: Model) -> pl.DataFrame:
     own_distance = model.distances
     distances = cdist(model.vectors.astype(np.float64), model.means)
     distances[np.arange(len(distances)), model.label] = np.inf
-    nearest = distances.argmin(axis=1)
-    distance = distances.min(axis=1)
+    excess = own_distance - distances.min(axis=1)
+    names = pl.Series(model.classes, dtype=pl.String)
     classes = range(len(model.classes))
     medians = [np.median(own_distance[model.label == number]) for number in classes]
-    rows = []
-    for row, example in enumerate(model.examples.rows()):
-        nearer_to = None
-        limit = FAR
-        excess = own_distance[row] - distance[row]
-        if excess > 0:
-            nearer_to = model.classes[nearest[row]]
-            limit = DOUBTFUL_FROM
-        if own_distance[row] > limit * medians[model.label[row]]:
-            location = [example[name] for name in ("path", "start_s", "end_s", "label")]
-            rows.append((*location, nearer_to, own_distance[row], excess))
-    frame = pl.DataFrame(rows, DOUBTFUL | {"excess": pl.Float64}, orient="row")
-    ordered = frame.sort("excess", "path", "start_s", descending=[True, False, False])
-    return ordered.drop("excess")
+    limit = np.where(excess > 0, DOUBTFUL_FROM, FAR) * np.array(medians)[model.label]
+    frame = model.examples.frame.select(
+        "path",
+        "start_s",
+        "end_s",
+        "label",
+        nearer_to=pl.when(pl.Series(excess > 0)).then(
+            names.gather(distances.argmin(axis=1))
+        ),
+        distance=pl.Series(own_distance),
+        excess=pl.Series(excess),
+    )
+    doubtful = frame.filter(own_distance > limit)
+    order = ("excess", "path", "start_s")
+    return doubtful.sort(order, descending=[True, False, False]).drop("excess")
 
 
 def describe_model(model: Model) -> Iterator[str]:
@@ -412,7 +295,7 @@ def describe_model(model: Model) -> Iterator[str]:
     elif settings.window_s is not None:
         windows = f"windows of {settings.window_s:g} s around the calls"
     yield f"vectors of {windows}; channel {settings.channel_rule}"
-    yield f"licence of the weights: {model.provenance.licence}"
+    yield f"licence of the weights: {model.licence}"
     yield ""
     # If all examples begin where their files do, the files were cut out: they are clips.
     has_clips = not any(model.examples["start_s"])
@@ -428,7 +311,18 @@ def describe_model(model: Model) -> Iterator[str]:
         measure = f"{distance:.3g}" if ratio is None else f"{ratio:.2f}"
         yield f"  {label} – {other_label}: {measure}"
     yield ""
-    yield from _describe_doubts(doubtful_examples(model))
+    doubts = doubtful_examples(model)
+    if len(doubts) == 0:
+        yield "no example is far from its class"
+    else:
+        yield f"far from their class, perhaps mislabelled: {len(doubts)}"
+    for path, start_s, end_s, label, nearer_to, _ in doubts.head(MAX_LISTED).rows():
+        reason = (
+            "far from all others" if nearer_to is None else f"nearer to {nearer_to}"
+        )
+        yield f"  {path} {start_s:.2f}–{end_s:.2f} s: {label}, {reason}"
+    if len(doubts) > MAX_LISTED:
+        yield f"  and {len(doubts) - MAX_LISTED} more"
     yield from describe_limits(model)
 
 
@@ -536,22 +430,20 @@ def describe_low_recall(model: Model) -> Iterator[str]:
 def _describe_low_recall(model: Model, expected: ExpectedRecall) -> Iterator[str]:
     if expected.detector.weights is None:  # a scan sets other thresholds, where it can
         return
-    recall = expected.recall
-    own_recall = expected.share_of_examples(model)
-    recall = np.where(np.isnan(recall), own_recall, recall)
-    labels = [
-        label
-        for label, share in zip(model.classes, recall, strict=True)
-        if share < LOW_RECALL
-    ]
+    # Where nothing could be tested, the share of examples that reach the threshold of their class
+    label = model.label
+    scores = expected.detector.score(model.vectors)[np.arange(len(label)), label]
+    reached = scores >= expected.detector.thresholds[label]
+    own_recall = np.bincount(label, reached) / model.counts
+    recall = np.where(expected.testable > 0, expected.recall, own_recall)
+    labels = [model.classes[number] for number in np.flatnonzero(recall < LOW_RECALL)]
     if not labels:
         return
-    advice = MORE_BACKGROUND
-    if model.background is not None:
-        advice = _advise_background(model.background)
+    assert model.background is not None  # the detector has weights
     yield (
         f"a scan would find hardly any call of {join_names(labels)}: at {DEFAULT_AIM:g} false "
-        f"alarm per hour, thresholds are above nearly all examples; {advice}; {LOOSER_AIM}; "
+        "alarm per hour, thresholds are above nearly all examples; "
+        f"{_advise_background(model.background)}; {LOOSER_AIM}; "
         "callshot find lists the windows most similar to a call, without thresholds"
     )
 
@@ -564,22 +456,6 @@ def _align(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
         yield "  ".join(padded).rstrip()
 
 
-def _describe_doubts(doubts: pl.DataFrame) -> Iterator[str]:
-    if len(doubts) == 0:
-        yield "no example is far from its class"
-        return
-    yield f"far from their class, perhaps mislabelled: {len(doubts)}"
-    for path, start_s, end_s, label, nearer_to, _ in doubts.head(
-        MAX_LISTED
-    ).iter_rows():
-        reason = "far from all others"
-        if nearer_to is not None:
-            reason = f"nearer to {nearer_to}"
-        yield f"  {path} {start_s:.2f}–{end_s:.2f} s: {label}, {reason}"
-    if len(doubts) > MAX_LISTED:
-        yield f"  and {len(doubts) - MAX_LISTED} more"
-
-
 def describe_limits(model: Model) -> Iterator[str]:
     """Yield a line for each weakness of a model: few labels, single or identical examples."""
     if len(model.classes) < 2:
@@ -588,18 +464,9 @@ def describe_limits(model: Model) -> Iterator[str]:
             f"only {model.classes[0]} has examples ({count}): a second label is needed to name "
             "calls; add examples with --add"
         )
-    single = [
-        name
-        for name, count in zip(model.classes, model.counts, strict=True)
-        if count == 1
-    ]
+    single = [model.classes[number] for number in np.flatnonzero(model.counts == 1)]
     if single:
         yield f"one example only: {join_names(single)}; two or more are safer"
-    yield from _describe_identical(model)
-
-
-def _describe_identical(model: Model) -> Iterator[str]:
-    """Yield a line for each set of examples with the same vector."""
     groups: dict[bytes, list[int]] = {}
     for row, vector in enumerate(model.vectors):
         groups.setdefault(vector.tobytes(), []).append(row)

@@ -141,5 +141,5 @@ def _describe(model: Model) -> dict[str, str]:
         "classes": json.dumps(model.classes, ensure_ascii=False),
         "encoder": model.encoder,
         "fingerprint": json.dumps(dict(model.fingerprint), sort_keys=True),
-        "licence": model.provenance.licence,
+        "licence": model.licence,
     }

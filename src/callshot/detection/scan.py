@@ -37,8 +37,9 @@ from callshot.detection.model import (
     SEGMENT,
     Model,
     check_different,
-    check_encoder,
+    check_fingerprint,
     load_model,
+    plain_fingerprint,
 )
 from callshot.encoders.joined_encoder import find_joined_encoder
 from callshot.encoders.spec import EncoderSpec, find_differences, format_options
@@ -202,7 +203,8 @@ def scan(
             raise OptionError(
                 "index: name the folder in which the windows of recordings are stored"
             )
-        check_encoder(model, find_joined_encoder(encoder, options), device)
+        joined = find_joined_encoder(encoder, options)
+        check_fingerprint(model, joined.name, plain_fingerprint(joined, device))
         result = index_recordings(
             recordings,
             index,

@@ -181,7 +181,7 @@ def describe_scan(result: ScanResult, model_path: Path) -> dict[str, Any]:
     return {
         "callshot": __version__,
         "model": _describe_model(result.model, model_path),
-        "licence": result.model.provenance.licence,
+        "licence": result.model.licence,
         "index": {
             "folder": str(result.index.folder),
             "encoder": settings.name,
@@ -242,7 +242,7 @@ def scan_segment_files(
             "folders": [str(result.spans.root.absolute())],
             "channel": first["channel_rule"],
             "source_rate_hz": first["source_rate_hz"],
-            "licence": model.provenance.licence,
+            "licence": model.licence,
             "labels": len(result.frame),
             "rejects": len(result.rejects),
         }

@@ -14,12 +14,13 @@ from callshot.detection.model import (
     SEGMENT,
     Model,
     check_classes,
-    check_encoder,
+    check_fingerprint,
     check_settings,
-    score_vectors,
+    plain_fingerprint,
 )
 from callshot.encoders.embed import EmbedOptions
 from callshot.encoders.joined_encoder import find_joined_encoder
+from callshot.fewshot.centroid import log_odds
 from callshot.records import FloatArray, Progress, Reject, no_progress
 from callshot.spans import Spans
 
@@ -72,14 +73,15 @@ def label_segments(
     joined_encoder = find_joined_encoder(
         encoder or model.encoder, options.encoder_options
     )
-    check_encoder(model, joined_encoder, options.device)
+    fingerprint = plain_fingerprint(joined_encoder, options.device)
+    check_fingerprint(model, joined_encoder.name, fingerprint)
     spans = read_call_table(segments, audio)
     if model.settings.source == SEGMENT:
         check_settings(model, segment_settings(spans), str(segments))
     embedded = embed_calls(
         spans, joined_encoder, model.settings, options, progress=progress
     )
-    scores = score_vectors(model, embedded.vectors)
+    scores = log_odds(model.layer(embedded.vectors))
     order = np.argsort(-scores, axis=1, kind="stable")
     best = order[:, 0]
     second = order[:, 1]

@@ -344,19 +344,17 @@ def _write_calls(results: ReviewResults) -> Iterator[list[tuple[Path, Path]]]:
 def _name_review(result: LearningResult, review: Path, table: Path) -> LearningResult:
     """Return a model of the calls of a review, with the review as their source."""
     journal = (review / JOURNAL).absolute()
-    provenance = result.model.provenance
     inputs = [
         (role, journal.as_posix(), sha256_file(journal))
         if file == table.as_posix()
         else (role, file, checksum)
-        for role, file, checksum in provenance.inputs
+        for role, file, checksum in result.model.inputs
     ]
-    provenance = replace(provenance, inputs=tuple(sorted(inputs)))
     rejects = [
         replace(reject, file=str(review)) if reject.file == str(table) else reject
         for reject in result.rejects
     ]
-    model = replace(result.model, provenance=provenance)
+    model = replace(result.model, inputs=tuple(sorted(inputs)))
     return replace(result, model=model, rejects=rejects)
 
 
