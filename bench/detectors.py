@@ -32,10 +32,9 @@ from callshot.detection.detector import (
     make_detectors,
 )
 from callshot.detection.find_events import Spacing, merge_windows
-from callshot.detection.matching import match_events
+from callshot.detection.matching import find_partners, match_events
 from callshot.detection.model import (
     AudioSettings,
-    Provenance,
     make_model,
 )
 from callshot.spans import Spans
@@ -86,7 +85,7 @@ def make_shipped(
         encoder="",
         fingerprint={},
         settings=AudioSettings(),
-        provenance=Provenance(""),
+        licence="",
     )
     aims = [aim, min(LOOSER * aim, HIGHEST_AIM)]
     detector, loose = make_detectors(model, background, aims)
@@ -145,17 +144,10 @@ class Trial:
 
     def match(self, events: pl.DataFrame, calls: pl.DataFrame, iou: float) -> Array:
         """Return the row of the call of each event, −1 if there is none."""
-        matches = np.full(len(events), -1)
         if events.is_empty():
-            return matches
-        for path in calls["path"].unique():
-            rows = np.flatnonzero((events["path"] == path).to_numpy())
-            places = np.flatnonzero((calls["path"] == path).to_numpy())
-            spans = events[rows].select("start_s", "end_s").to_numpy()
-            others = calls[places].select("start_s", "end_s").to_numpy()
-            found = match_events(spans, others, iou)
-            matches[rows] = np.where(found >= 0, places[found], -1)
-        return matches
+            return np.full(0, -1)
+        frames = [frame.rename({"path": "recording"}) for frame in (events, calls)]
+        return match_events(find_partners(*frames, iou))
 
     def measure(self, make: Way, examples: Examples) -> dict[str, float]:
         """Return all figures of one way to score."""

@@ -172,7 +172,7 @@ def draw_examples(
         encoder=model.encoder,
         fingerprint=model.fingerprint,
         settings=model.settings,
-        provenance=model.provenance,
+        licence=model.licence,
         background=model.background,
     )
     return small, {paths[row] for row in rows}

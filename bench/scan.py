@@ -32,7 +32,6 @@ from callshot.detection.index.index_recordings import index_recordings
 from callshot.detection.learn import learn
 from callshot.detection.model import (
     AudioSettings,
-    Provenance,
     make_model,
     write_model,
 )
@@ -114,7 +113,7 @@ def make_synthetic_model(path: Path) -> None:
         encoder="synthetic",
         fingerprint=FINGERPRINT,
         settings=AudioSettings(),
-        provenance=Provenance("none"),
+        licence="none",
         background=make_background(generator),
     )
     write_model(model, path)
