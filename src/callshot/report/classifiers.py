@@ -15,6 +15,11 @@ from callshot.records.frames import Frame
 from callshot.records.terms import preferred_spread
 
 NAMES = {"cl2n": "CL2N", "logistic": "logistic at k"}
+SPREAD_NOTES = {
+    "per-query": "the paper's, over bootstrap samples",
+    "shared": "the luck of which examples were labelled",
+    "total": "one labelled set on other recordings",
+}
 DESCRIPTIONS = {
     "logistic": "logistic regression, trained on the same k exemplars of every class"
 }

@@ -1,12 +1,12 @@
 """What a terminal shows of corpora, encoders, evaluations, baselines and transfers."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
+import numpy as np
 import polars as pl
-from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -20,84 +20,27 @@ from callshot.records import (
     DurationStats,
     EncoderStatus,
     Evaluation,
-    Folds,
     Inspection,
-    Recording,
     Reject,
     Segmentation,
     TransferEvaluation,
 )
-from callshot.records.frames import Frame, Shots, unique_values
+from callshot.records.frames import Frame, Shots
 from callshot.records.terms import preferred_spread
-from callshot.report.classifiers import turn_differences
+from callshot.report.classifiers import SPREAD_NOTES, turn_differences
 from callshot.report.methods import describe_licences
 from callshot.report.progress import format_time
-from callshot.spans import Spans
 
 FEW_SHOTS = 5  # the largest k that counts as a few examples
-Row = dict[str, Any]
-
-
-def describe_better(evaluation: Evaluation) -> Iterator[str]:
-    """Yield a sentence for each encoder but the best: how far it is behind, and if it is clear."""
-    if evaluation.differences.is_empty():
-        return
-    spread = preferred_spread(evaluation.spreads)
-    differences = evaluation.differences.filter(
-        scoring="all", metric="map", spread=spread
-    )
-    shots = differences["k"].unique().sort().to_list()
-    most = min(FEW_SHOTS, evaluation.complete_shots)
-    k = max((shot for shot in shots if shot <= most), default=shots[0])
-    rows = differences.filter(k=k).with_row_index()
-    compared = {*rows["one"], *rows["other"]}
-    points = evaluation.curve.filter(scoring="all", metric="map", spread=spread, k=k)
-    means = dict(points.select("encoder", "mean").iter_rows())
-    best = max(compared, key=lambda name: (means[name], name))
-    both = pl.concat([rows, turn_differences(rows)])
-    for row in both.filter(one=best).sort("index").iter_rows(named=True):
-        yield _describe(row, k)
-
-
-def _describe(row: Row, k: int) -> str:
-    """Return by how much the first encoder of a row is ahead of the other."""
-    examples = "1 example" if k == 1 else f"{k} examples"
-    few = f"With {examples} per class"
-    lead = f"mAP is {row['mean']:.3f} higher"
-    if row["low"] is None:
-        wins = f"in {100 * row['wins']:.0f} % of samples"
-        return (
-            f"{few}, {row['one']} is ahead of {row['other']}: {lead}, and higher {wins}; whether "
-            "that is clear is not known."
-        )
-    interval = f"98 % interval: {row['low']:.3f} to {row['high']:.3f}"
-    if row["low"] > 0:
-        return f"{few}, {row['one']} is clearly better than {row['other']}: {lead} ({interval})."
-    return (
-        f"{few}, it is not clear whether {row['one']} is better than {row['other']}: {lead} "
-        f"({interval})."
-    )
-
-
-SPREAD_NOTES = {
-    "per-query": "the paper's, over bootstrap samples",
-    "shared": "the luck of which examples were labelled",
-    "total": "one labelled set on other recordings",
-}
-MAX_REASONS = 6
+MAX_EXCLUDED = 6
 MAX_SHOTS = 12
-NARROWEST = 40
 ROUND_SHOTS = {1, 2, 3, 4, 5} | {
     number * 10**exponent
     for exponent in range(6)
     for number in (10, 15, 20, 30, 40, 60, 80)
 }
 ASCII = str.maketrans("⋆–…", "*-.")
-
-Line = tuple[str, str]  # text and style
-Block = list[str]  # lines of equal width, from the heading down to chance
-
-EMPTY_LINE = ("", "")
+LEFT = ("", "takes", "state", "eligible")  # columns of texts
 ONLY_STANDINS = (
     "Tested on small models with the same inputs and outputs, not on published weights"
 )
@@ -113,11 +56,10 @@ def print_lines(console: Console, lines: Iterable[str], style: str = "") -> None
 def make_table(*columns: str) -> Table:
     """Return a table without lines; columns of texts are aligned left, the others right."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    left = (columns[0], "", "takes", "state", "eligible")
     for name in columns:
         table.add_column(
             name,
-            justify="left" if name in left else "right",
+            justify="left" if name in (columns[0], *LEFT) else "right",
             no_wrap=name not in ("state", "eligible"),
         )
     return table
@@ -134,18 +76,16 @@ def show_encoders(encoders: Sequence[EncoderStatus], console: Console) -> None:
             Text(_describe_needs(encoder)),
         )
     console.print(table)
-    licences = {encoder.name: encoder.licence for encoder in encoders}
-    print_lines(console, describe_licences(licences))
     untried = [
         encoder.name for encoder in encoders if not encoder.tested_with_real_weights
     ]
-    if untried:
-        print_lines(console, [f"{ONLY_STANDINS}: {', '.join(untried)}"])
-    advice = (
+    lines = [
+        *describe_licences({encoder.name: encoder.licence for encoder in encoders}),
+        f"{ONLY_STANDINS}: {', '.join(untried)}" if untried else "",
         "callshot encoders show NAME prints the details of one encoder; "
-        "onnx:PATH and hubert-base-lN are encoders too"
-    )
-    console.print(Text(advice))
+        "onnx:PATH and hubert-base-lN are encoders too",
+    ]
+    print_lines(console, lines)
 
 
 def show_encoder(
@@ -155,98 +95,146 @@ def show_encoder(
 ) -> None:
     """Print everything that affects the numbers of one encoder."""
     settings = [f"{name}={value}" for name, value in options.items()]
-    shown_settings = ", ".join(settings) or "none"
     lines = [
         f"{encoder.name}: {encoder.title}",
         f"{encoder.dimension} values, {encoder.input}; licence {encoder.licence}",
         f"a louder segment: {encoder.loudness_effect}",
-        f"options (--set): {shown_settings}",
+        f"options (--set): {', '.join(settings) or 'none'}",
     ]
     for file, source, state in encoder.weights:
         lines.append(f"weights: {file} from {source}, {state}")
     if not encoder.tested_with_real_weights:
         lines.append(f"{ONLY_STANDINS}; callshot encoders check {encoder.name}")
-    lines.append(_describe_needs(encoder))
-    print_lines(console, lines)
+    print_lines(console, [*lines, _describe_needs(encoder)])
 
 
 def _describe_needs(encoder: EncoderStatus) -> str:
-    if not encoder.needs:
-        return "ready"
-    return "needs: " + ", then ".join(encoder.needs)
+    return f"needs: {', then '.join(encoder.needs)}" if encoder.needs else "ready"
 
 
 def show_evaluation(evaluation: Evaluation, console: Console) -> None:
     """Print an evaluation, in ASCII if the terminal has no other characters."""
-    needs_ascii = _needs_ascii(console)
-    width = max(console.width, NARROWEST)
-    for line, style in _describe_evaluation(evaluation, width):
-        text = Text(line, style)
-        if needs_ascii:
-            encoded = line.translate(ASCII).encode(console.encoding, "replace")
-            text.plain = encoded.decode(console.encoding)
-        console.print(text, soft_wrap=not console.is_terminal)
-
-
-def _needs_ascii(console: Console) -> bool:
-    try:
-        "⋆–…".encode(console.encoding)
-    except (UnicodeEncodeError, LookupError):
-        return True
-    return console.legacy_windows
-
-
-def _describe_evaluation(evaluation: Evaluation, width: int) -> Iterator[Line]:
-    yield printable(_headline(evaluation)), "bold"
-    for line in _describe_excluded(evaluation):
-        yield printable(line), "dim"
-    yield from _describe_curves(evaluation, width)
-    for line in describe_better(evaluation):
-        yield printable(line), "bold"
-    for line in _describe_repetition(evaluation):
-        yield printable(line), ""
-    for note in evaluation.notes:
-        yield printable(f"note: {note}"), "yellow"
-
-
-def _describe_repetition(evaluation: Evaluation) -> list[str]:
-    """Return how much mAP depends on folds, examples and queries, at the largest complete k."""
-    from callshot.fewshot.variation import (
-        describe_repetition,  # imports numba
+    from callshot.fewshot.variation import (  # imports numba
+        describe_repetition,
         describe_sensitivity,
     )
 
+    folds = evaluation.folds
+    proof = f" ({folds.proof})" if folds.origin == "built" else ""
+    headline = (
+        f"{evaluation.corpus}: {len(evaluation.eligible_classes)} classes, "
+        f"{evaluation.queries} queries, {folds.count} folds {folds.origin}{proof}, "
+        f"k* = {evaluation.complete_shots}"
+    )
+    excluded = evaluation.excluded_classes
+    reasons = [
+        f"  {count.label} ({count.exemplars}): {count.reason}"
+        for count in excluded[:MAX_EXCLUDED]
+    ]
+    if excluded:
+        reasons.insert(
+            0, f"not eligible: {len(excluded)} of {len(evaluation.classes)} classes"
+        )
+    if len(excluded) > MAX_EXCLUDED:
+        reasons.append(f"  and {len(excluded) - MAX_EXCLUDED} more, see classes.csv")
     shots = {*evaluation.partitions["k"], *evaluation.sensitivity["k"]}
     complete = [k for k in shots if k <= evaluation.complete_shots]
     k = max(complete, default=min(shots, default=0))
-    sources = (evaluation.sensitivity, evaluation.sensitivity_means)
-    return [
+    repetition = [
         *describe_repetition(evaluation.partitions, k),
-        *describe_sensitivity(*sources, k),
+        *describe_sensitivity(evaluation.sensitivity, evaluation.sensitivity_means, k),
     ]
 
+    with console.capture() as captured:
+        print_lines(console, [headline], "bold")
+        print_lines(console, reasons, "dim")
+        _show_curves(evaluation, console)
+        print_lines(console, describe_better(evaluation), "bold")
+        print_lines(console, repetition)
+        print_lines(console, [f"note: {note}" for note in evaluation.notes], "yellow")
+    text = captured.get()
+    try:
+        text.encode(console.encoding)
+    except (UnicodeEncodeError, LookupError):
+        encoded = text.translate(ASCII).encode(console.encoding, "replace")
+        text = encoded.decode(console.encoding)
+    console.print(Text.from_ansi(text), soft_wrap=True, end="")
 
-def _headline(evaluation: Evaluation) -> str:
-    folds = evaluation.folds
-    classes = len(evaluation.eligible_classes)
-    headline = (
-        f"{evaluation.corpus}: {classes} classes, {evaluation.queries} queries, "
-        f"{folds.count} folds {folds.origin}"
+
+def _show_curves(evaluation: Evaluation, console: Console) -> None:
+    """Print a table for each encoder and scoring, and a legend."""
+    curve = evaluation.curve
+    shots = choose_shots(sorted(set(curve["k"])))
+    star = starred_shot(shots, evaluation.complete_shots)
+    columns = {f"mAP {spread}": ("map", spread) for spread in evaluation.spreads}
+    columns["AUROC"] = ("auroc", preferred_spread(evaluation.spreads))
+    groups = curve.group_by(["encoder", "scoring"], maintain_order=True)
+    for (encoder, scoring), points in groups:
+        cells = {}
+        for row in points.iter_rows(named=True):
+            interval = f" [{row['p01']:.3f}–{row['p99']:.3f}]"
+            text = f"{row['mean']:.3f}{interval if row['metric'] == 'map' else ''}"
+            cells[row["metric"], row["spread"], row["k"]] = text
+            cells[row["metric"], row["spread"], "chance"] = f"{row['chance']:.3f}"
+        table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 1))
+        table.add_column("k", justify="right")
+        for heading in columns:
+            table.add_column(heading, overflow="fold")
+        for k in (*shots, "chance"):
+            head = f"{k} ⋆" if k == star else str(k)
+            values = [cells.get((*key, k), "") for key in columns.values()]
+            style = {star: "bold", "chance": "dim"}.get(k)
+            table.add_row(head, *values, style=style)
+        console.print()
+        name = encoder if scoring == "all" else f"{encoder}, {scoring}"
+        print_lines(console, [str(name)], "bold")
+        console.print(table)
+    console.print()
+    if star is not None:
+        place = "" if star == evaluation.complete_shots else "the first row beyond "
+        note = (
+            f"⋆ {place}k* = {evaluation.complete_shots}; beyond k*, support is partial"
+        )
+        print_lines(console, [note], "dim")
+    for spread in evaluation.spreads:
+        line = f"{spread}: mean [1st–99th percentile], {SPREAD_NOTES[spread]}"
+        print_lines(console, [line], "dim")
+
+
+def describe_better(evaluation: Evaluation) -> Iterator[str]:
+    """Yield a sentence for each encoder but the best: how far it is behind, and if it is clear."""
+    spread = preferred_spread(evaluation.spreads)
+    encoders = evaluation.encoders
+    differences = evaluation.differences.filter(
+        pl.col("one").is_in(encoders) & pl.col("other").is_in(encoders),
+        scoring="all",
+        metric="map",
+        spread=spread,
     )
-    if folds.origin == "built":
-        headline += f" ({folds.proof})"
-    return f"{headline}, k* = {evaluation.complete_shots}"
-
-
-def _describe_excluded(evaluation: Evaluation) -> Iterator[str]:
-    excluded = evaluation.excluded_classes
-    if excluded:
-        yield f"not eligible: {len(excluded)} of {len(evaluation.classes)} classes"
-    for count in excluded[:MAX_REASONS]:
-        yield f"  {count.label} ({count.exemplars}): {count.reason}"
-    rest = len(excluded) - MAX_REASONS
-    if rest > 0:
-        yield f"  and {rest} more, see classes.csv"
+    if differences.is_empty():
+        return
+    shots = differences["k"].unique().sort().to_list()
+    most = min(FEW_SHOTS, evaluation.complete_shots)
+    k = max((shot for shot in shots if shot <= most), default=shots[0])
+    rows = differences.filter(k=k).with_row_index()
+    points = evaluation.curve.filter(scoring="all", metric="map", spread=spread, k=k)
+    best = points.sort("mean", "encoder")["encoder"][-1]
+    both = pl.concat([rows, turn_differences(rows)])
+    for row in both.filter(one=best).sort("index").iter_rows(named=True):
+        one, other, low = row["one"], row["other"], row["low"]
+        if low is None:
+            answer = f"{one} is ahead of {other}"
+            wins = f"in {100 * row['wins']:.0f} % of samples"
+            end = f", and higher {wins}; whether that is clear is not known."
+        else:
+            answer = f"it is not clear whether {one} is better than {other}"
+            if low > 0:
+                answer = f"{one} is clearly better than {other}"
+            end = f" (98 % interval: {low:.3f} to {row['high']:.3f})."
+        yield (
+            f"With {count_text(k, 'example')} per class, {answer}: "
+            f"mAP is {row['mean']:.3f} higher{end}"
+        )
 
 
 def starred_shot(shots: Shots, complete_shots: int) -> int | None:
@@ -266,97 +254,8 @@ def choose_shots(shots: Shots) -> list[int]:
     """
     if len(shots) <= MAX_SHOTS:
         return list(shots)
-    round_shots = ROUND_SHOTS | {shots[0], shots[-1]}
-    return [k for k in shots if k in round_shots]
+    return [k for k in shots if k in ROUND_SHOTS | {shots[0], shots[-1]}]
 
-
-def _describe_curves(evaluation: Evaluation, width: int) -> Iterator[Line]:
-    """Yield the table of the curves, as many encoders side by side as fit, and its legend."""
-    curve = evaluation.curve
-    complete_shots = evaluation.complete_shots
-    shots = choose_shots(sorted(set(curve["k"])))
-    star = starred_shot(shots, complete_shots)
-    heads = _make_heads(shots, star)
-    blocks = list(_make_blocks(curve, shots, width - 8))
-    block_width = cell_len(blocks[0][0])
-    per_row = max((width - 6) // (2 + block_width), 1)
-    for start in range(0, len(blocks), per_row):
-        yield EMPTY_LINE
-        beside = blocks[start : start + per_row]
-        for (text, style), *cells in zip(heads, *beside, strict=True):
-            yield "  ".join([text, *cells]).rstrip(), style
-    yield EMPTY_LINE
-    if star is not None:
-        place = "" if star == complete_shots else "the first row beyond "
-        note = f"⋆ {place}k* = {complete_shots}; beyond k*, support is partial"
-        yield note, "dim"
-    for spread in evaluation.spreads:
-        yield f"{spread}: mean [1st–99th percentile], {SPREAD_NOTES[spread]}", "dim"
-
-
-def _make_heads(shots: Shots, star: int | None) -> list[Line]:
-    """Return the first column of the table, and the style of each of its lines."""
-    heads = [("", "bold"), ("k  ", "dim")]
-    for k in shots:
-        if k == star:
-            heads.append((f"{k} ⋆", "bold"))
-        else:
-            heads.append((f"{k}  ", ""))
-    heads.append(("chance", "dim"))
-    return [(text.rjust(6), style) for text, style in heads]
-
-
-def _make_blocks(curve: Frame, shots: Shots, width: int) -> Iterator[Block]:
-    """Yield a block for each encoder and scoring, or for each of its columns if it is too wide."""
-    groups = curve.group_by(["encoder", "scoring"], maintain_order=True)
-    for (encoder, scoring), points in groups:
-        name = printable(str(encoder))
-        if scoring != "all":
-            name += f", {scoring}"
-        columns = list(_make_columns(points, shots))
-        rows = ["  ".join(row) for row in zip(*columns, strict=True)]
-        blocks = [rows] if len(rows[0]) <= width else columns
-        for block in blocks:
-            heading = _crop(name, len(block[0]))
-            yield [heading, *block]
-
-
-def _make_columns(points: Frame, shots: Shots) -> Iterator[Block]:
-    """Yield mAP for each spread, and the mean of AUROC in the preferred one."""
-    spreads = unique_values(points, "spread")
-    for spread in spreads:
-        scores = points.filter(metric="map", spread=spread)
-        yield _make_column(scores, shots, f"mAP {spread}")
-    scores = points.filter(metric="auroc", spread=preferred_spread(spreads))
-    yield _make_column(scores, shots, "AUROC")
-
-
-def _make_column(points: Frame, shots: Shots, heading: str) -> Block:
-    texts = {}
-    for point in points.iter_rows(named=True):
-        texts[point["k"]] = _format_point(**point)
-    chance = points["chance"][0]
-    values = [texts.get(k, "") for k in shots]
-    cells = [heading, *values, f"{chance:.3f}"]
-    width = max(map(len, cells))
-    return [cell.ljust(width) for cell in cells]
-
-
-def _format_point(metric: str, mean: float, p01: float, p99: float, **_: object) -> str:
-    if metric != "map":
-        return f"{mean:.3f}"
-    return f"{mean:.3f} [{p01:.3f}–{p99:.3f}]"
-
-
-def _crop(text: str, width: int) -> str:
-    """Return a text of this width on a terminal, where some letters take two columns."""
-    if cell_len(text) > width:
-        text = set_cell_size(text, width - 1) + "…"
-    return set_cell_size(text, width)
-
-
-Classes = Sequence[ClassCount]
-Rejects = Sequence[Reject]
 
 MAX_LABELS = 40
 MAX_REJECT_REASONS = 8
@@ -377,17 +276,53 @@ def show_segmentation(
 
     With an inspection, print also which labels and folds the protocol could use.
     """
-    _show_sources(segmentation, console)
-    _show_durations(segmentation, console)
+    from callshot.corpus.segment_table import measure_durations  # imports numba
+
+    for name, reason, number in segmentation.sources:
+        files = count_text(number, "folder" if name == "folders" else "file")
+        print_lines(console, [f"annotations: {name} in {files}, as {reason}"])
+    recordings = segmentation.recordings
+    annotated = [one for one in recordings if one.path in segmentation.annotated]
+    counts = (
+        f"{len(annotated)} of {count_text(len(recordings), 'recording')} annotated; "
+        f"{count_text(segmentation.annotation_count, 'annotation')} read: "
+        f"{count_text(len(segmentation.segments), 'segment')}, "
+        f"{count_text(len(segmentation.rejects), 'reject')}"
+    )
+    print_lines(console, [counts], "bold")
+    print_lines(console, [describe_minimum(segmentation)])
+
+    durations_s = {
+        "recordings": [one.duration_s for one in recordings],
+        "annotated recordings": [one.duration_s for one in annotated],
+        "annotated calls": segmentation.calls.durations_s.tolist(),
+        "segments": segmentation.segments.durations_s.tolist(),
+    }
+    table = make_table("", "number", *DURATIONS)
+    for name, values in durations_s.items():
+        stats = measure_durations(values)
+        table.add_row(name, str(stats.count), *_format_durations(stats))
+    _print_table(table, console)
     _show_labels(segmentation, console, inspection.classes if inspection else ())
-    _show_rejects(segmentation.rejects, console)
-    _show_skipped_files(segmentation.skipped_files, console)
+
+    rejects = segmentation.rejects
+    groups = group_rejects(rejects)
+    if rejects:
+        count = count_text(len(rejects), "annotation")
+        print_lines(console, [f"rejects: {count}; the first of each reason:"])
+    lines = list(map(describe_rejects, groups))
+    rest = "; segment lists all in rejects.csv"
+    _show_first(console, lines, MAX_REJECT_REASONS, "reason", rest)
+    skipped = segmentation.skipped_files
+    if skipped:
+        print_lines(console, [f"left out: {count_text(len(skipped), 'file')}"])
+    lines = [f"  {file.file}: {file.reason}" for file in skipped]
+    rest = "; segment lists them in rejects.csv"
+    _show_first(console, lines, MAX_FILES, "file", rest)
     if inspection is not None:
-        print_lines(console, _describe_folds(inspection), style="bold")
-    notes = segmentation.notes
-    lines = [f"note: {note}" for note in notes[:MAX_NOTES]]
-    print_lines(console, lines, style="yellow")
-    _show_rest(console, len(notes) - MAX_NOTES, "note")
+        print_lines(console, _describe_folds(inspection), "bold")
+    lines = [f"note: {note}" for note in segmentation.notes]
+    _show_first(console, lines, MAX_NOTES, "note", style="yellow")
     print_lines(console, [next_step])
 
 
@@ -395,187 +330,91 @@ def show_inspection(
     inspection: Inspection, console: Console, next_step: str = ""
 ) -> None:
     """Print what a folder has, how its files pair, and what the protocol could do with it."""
-    formats: Counter[str] = Counter()
-    for recording in inspection.segmentation.recordings:
-        channels = count_text(recording.channels, "channel")
-        formats[f"{recording.kind} at {recording.rate_hz:g} Hz, {channels}"] += 1
+    formats = Counter(
+        f"{one.kind} at {one.rate_hz:g} Hz, {count_text(one.channels, 'channel')}"
+        for one in inspection.segmentation.recordings
+    )
     counts = [f"{count} {name}" for name, count in formats.most_common()]
     print_lines(console, [f"audio: {'; '.join(counts) or 'no readable files'}"])
     show_segmentation(inspection.segmentation, console, next_step, inspection)
 
 
-def _show_rest(console: Console, count: int, noun: str, rest: str = "") -> None:
-    if count > 0:
-        text = f"and {count_text(count, f'more {noun}')}{rest}"
-        print_lines(console, [text], style="dim")
+def _show_first(
+    console: Console,
+    lines: Sequence[str],
+    most: int,
+    noun: str,
+    rest: str = "",
+    style: str = "dim",
+) -> None:
+    """Print the first lines, and how many more there are."""
+    print_lines(console, lines[:most], style)
+    if len(lines) > most:
+        more = count_text(len(lines) - most, f"more {noun}")
+        print_lines(console, [f"and {more}{rest}"], "dim")
 
 
-def _show_sources(segmentation: Segmentation, console: Console) -> None:
-    for name, reason, count in segmentation.sources:
-        noun = "folder" if name == "folders" else "file"
-        line = f"annotations: {name} in {count_text(count, noun)}, as {reason}"
-        print_lines(console, [line])
-    print_lines(console, [_describe_counts(segmentation)], style="bold")
-    print_lines(console, [describe_minimum(segmentation)])
-
-
-def _describe_counts(segmentation: Segmentation) -> str:
-    annotated = len(_annotated_recordings(segmentation))
-    recordings = count_text(len(segmentation.recordings), "recording")
-    annotations = count_text(segmentation.annotation_count, "annotation")
-    segments = count_text(len(segmentation.segments), "segment")
-    rejects = count_text(len(segmentation.rejects), "reject")
-    return f"{annotated} of {recordings} annotated; {annotations} read: {segments}, {rejects}"
-
-
-def _annotated_recordings(segmentation: Segmentation) -> list[Recording]:
-    annotated = segmentation.annotated
-    return [
-        recording
-        for recording in segmentation.recordings
-        if recording.path in annotated
-    ]
-
-
-def _show_durations(segmentation: Segmentation, console: Console) -> None:
-    """Print the durations of recordings, of those with annotations, of calls and of segments."""
-    from callshot.corpus.segment_table import measure_durations  # imports numba
-
-    recordings = segmentation.recordings
-    annotated = _annotated_recordings(segmentation)
-    all_durations_s = {
-        "recordings": [recording.duration_s for recording in recordings],
-        "annotated recordings": [recording.duration_s for recording in annotated],
-        "annotated calls": segmentation.calls.durations_s.tolist(),
-        "segments": segmentation.segments.durations_s.tolist(),
-    }
-    table = make_table("", "number", *DURATIONS)
-    for name, durations_s in all_durations_s.items():
-        durations = measure_durations(durations_s)
-        table.add_row(name, str(durations.count), *_format_durations(durations))
-    _print_table(table, console)
-
-
-def _format_durations(durations: DurationStats) -> list[str]:
+def _format_durations(stats: DurationStats) -> list[str]:
     """Return total, mean, minimum, maximum and standard deviation, as in the paper."""
-    if not durations.count:
+    if not stats.count:
         return [""] * len(DURATIONS)
-    values = (
-        durations.mean_s,
-        durations.shortest_s,
-        durations.longest_s,
-        durations.deviation_s,
-    )
-    total = format_time(durations.total_s, 1)
-    return [total, *(f"{value:.2f} s" for value in values)]
+    values = (stats.mean_s, stats.shortest_s, stats.longest_s, stats.deviation_s)
+    return [format_time(stats.total_s, 1), *(f"{value:.2f} s" for value in values)]
 
 
 def _show_labels(
-    segmentation: Segmentation, console: Console, classes: Classes
+    segmentation: Segmentation, console: Console, classes: Sequence[ClassCount]
 ) -> None:
     """Print a row for each label, most segments first; with `classes`, whether it is eligible."""
-    columns = _choose_columns(console, classes)
-    label_length = 40 if "" in columns else 24
-    eligibility = {count.label: _describe_class(count) for count in classes}
-    labels = _count_labels(segmentation)
-    most = max((len(segments) for _, _, segments in labels), default=0)
-    table = make_table(*columns)
-    for label, calls, segments in labels[:MAX_LABELS]:
-        cells = _segment_cells(segments, most)
-        cells["label"] = _crop_label(label, label_length)
-        cells["calls"] = str(calls)
-        cells["eligible"] = eligibility.get(label, "no: no segments")
-        row = [Text(cells[column]) for column in columns]
-        table.add_row(*row)
-    _print_table(table, console)
-    _show_rest(console, len(labels) - MAX_LABELS, "label")
-
-
-def _count_labels(segmentation: Segmentation) -> list[tuple[str, int, Spans]]:
-    """Return each label with its number of calls and its segments, most segments first."""
-    calls = Counter(sorted(segmentation.calls["label"]))
-    rows = defaultdict(list)
-    for row, label in enumerate(segmentation.segments["label"]):
-        rows[label].append(row)
-    labels = [
-        (label, count, segmentation.segments.take(rows[label]))
-        for label, count in calls.most_common()
-    ]
-    return sorted(labels, key=lambda row: -len(row[2]))
-
-
-def _describe_class(count: ClassCount) -> str:
-    if count.eligible:
-        return f"yes, to k = {count.complete_to_k}"
-    return f"no: {count.reason}"
-
-
-def _choose_columns(console: Console, classes: Classes) -> list[str]:
-    """Return the columns of the table of labels for which there is room; "" is a bar."""
-    columns = ["label", "calls", "segments", "recordings"]
-    if not console.is_terminal or console.width >= WIDE_TERMINAL:
-        columns += [*DURATIONS, ""]
-    elif classes:
-        columns += ["mean"]
-    else:
-        columns += ["mean", "min", "max"]
-    if classes:
-        columns += ["eligible"]
-    return columns
-
-
-def _segment_cells(segments: Spans, most: int) -> dict[str, str]:
-    """Return the cells, by column, that describe the segments of a label."""
     from callshot.corpus.segment_table import measure_durations  # imports numba
 
-    bar_length = round(BAR_LENGTH * len(segments) / max(most, 1))
-    recordings = set(segments["recording"])
-    durations = _format_durations(measure_durations(segments.durations_s.tolist()))
-    cells = dict(zip(DURATIONS, durations, strict=True))
-    cells[""] = "━" * bar_length
-    cells["segments"] = str(len(segments))
-    cells["recordings"] = str(len(recordings))
-    return cells
+    columns = ["label", "calls", "segments", "recordings"]
+    is_wide = not console.is_terminal or console.width >= WIDE_TERMINAL
+    if is_wide:
+        columns += [*DURATIONS, ""]  # "" is a bar
+    else:
+        columns += ["mean"] if classes else ["mean", "min", "max"]
+    if classes:
+        columns.append("eligible")
+    eligibility = {}
+    for count in classes:
+        reason = f"no: {count.reason}"
+        eligible = f"yes, to k = {count.complete_to_k}"
+        eligibility[count.label] = eligible if count.eligible else reason
+
+    segments = segmentation.segments
+    numbers = Counter(segments["label"])
+    most = max(numbers.values(), default=1)
+    label_of_segment = np.array(segments["label"], object)
+    calls = Counter(segmentation.calls["label"])
+    labels = sorted(calls, key=lambda name: (-numbers[name], -calls[name], name))
+    table = make_table(*columns)
+    for label in labels[:MAX_LABELS]:
+        members = segments.take(np.flatnonzero(label_of_segment == label))
+        stats = measure_durations(members.durations_s.tolist())
+        cells = dict(zip(DURATIONS, _format_durations(stats), strict=True))
+        cells["label"] = _crop(label, 40 if is_wide else 24)
+        cells["calls"] = str(calls[label])
+        cells["segments"] = str(stats.count)
+        cells["recordings"] = str(len(set(members["recording"])))
+        cells[""] = "━" * round(BAR_LENGTH * stats.count / most)
+        cells["eligible"] = eligibility.get(label, "no: no segments")
+        table.add_row(*(Text(cells[column]) for column in columns))
+    _print_table(table, console)
+    if len(labels) > MAX_LABELS:
+        more = count_text(len(labels) - MAX_LABELS, "more label")
+        print_lines(console, [f"and {more}"], "dim")
 
 
-def _crop_label(text: str, length: int) -> str:
-    if len(text) > length:
-        text = text[: length - 1] + "…"
-    return printable(text)
+def _crop(text: str, length: int) -> str:
+    return printable(text if len(text) <= length else f"{text[: length - 1]}…")
 
 
-def _show_rejects(rejects: Rejects, console: Console) -> None:
-    """Print each reason with its count, and the place of the first reject for it."""
-    if not rejects:
-        return
-    count = count_text(len(rejects), "annotation")
-    print_lines(console, [f"rejects: {count}; the first of each reason:"])
-    groups = group_rejects(rejects)
-    lines = map(describe_rejects, groups[:MAX_REJECT_REASONS])
-    print_lines(console, lines, style="dim")
-    rest = "; segment lists all in rejects.csv"
-    _show_rest(console, len(groups) - MAX_REJECT_REASONS, "reason", rest)
-
-
-def describe_rejects(rejects: Rejects) -> str:
+def describe_rejects(rejects: Sequence[Reject]) -> str:
     """Return how many rejects have one reason, and the first of them."""
     first = rejects[0]
-    place = first.file
-    if first.row is not None:
-        place += f", row {first.row}"
-    reason = _crop_label(first.reason, 100)
-    return f"  {len(rejects):5d}  {reason}  ({place})"
-
-
-def _show_skipped_files(files: Rejects, console: Console) -> None:
-    if not files:
-        return
-    count = count_text(len(files), "file")
-    print_lines(console, [f"left out: {count}"])
-    lines = [f"  {skipped.file}: {skipped.reason}" for skipped in files[:MAX_FILES]]
-    print_lines(console, lines, style="dim")
-    rest = "; segment lists them in rejects.csv"
-    _show_rest(console, len(files) - MAX_FILES, "file", rest)
+    place = first.file if first.row is None else f"{first.file}, row {first.row}"
+    return f"  {len(rejects):5d}  {_crop(first.reason, 100)}  ({place})"
 
 
 def _describe_folds(inspection: Inspection) -> Iterator[str]:
@@ -584,33 +423,25 @@ def _describe_folds(inspection: Inspection) -> Iterator[str]:
         yield f"labels in enough recordings, by number of folds: {', '.join(counts)}"
     else:
         yield "too few recordings for folds"
-    if inspection.folds is not None:
-        yield _describe_eligible(inspection, inspection.folds)
-
-
-def _describe_eligible(inspection: Inspection, folds: Folds) -> str:
-    eligible = [count for count in inspection.classes if count.eligible]
-    queries = sum(sum(count.per_fold) for count in eligible)
-    labels = count_text(len(inspection.classes), "label")
-    examples = "example" if inspection.complete_shots == 1 else "examples"
-    return (
-        f"with {folds.count} folds ({folds.proof}): "
-        f"{len(eligible)} of {labels} can be evaluated, "
-        f"with {count_text(queries, 'query')} and up to k* = {inspection.complete_shots} "
-        f"{examples} of each"
-    )
+    folds = inspection.folds
+    if folds is not None:
+        eligible = [count for count in inspection.classes if count.eligible]
+        queries = sum(sum(count.per_fold) for count in eligible)
+        shots = inspection.complete_shots
+        yield (
+            f"with {folds.count} folds ({folds.proof}): {len(eligible)} of "
+            f"{count_text(len(inspection.classes), 'label')} can be evaluated, "
+            f"with {count_text(queries, 'query')} and up to k* = "
+            f"{count_text(shots, 'example')} of each"
+        )
 
 
 def _print_table(table: Table, console: Console) -> None:
     """Print a table; a file or a pipe has as much room as it needs."""
-    output = console
-    if not console.is_terminal:
-        output = Console(file=console.file, width=240, no_color=True)
-    with output.capture() as captured:
-        output.print(table)
-    lines = [line.rstrip() for line in captured.get().splitlines()]
-    text = "\n".join(lines)
-    console.file.write(f"\n{text}\n\n")
+    width = None if console.is_terminal else 240
+    console.print()
+    console.print(table, width=width, crop=False)
+    console.print()
 
 
 # By the labels of the baseline: which curve passes which, and the words before the k of means.
@@ -631,27 +462,19 @@ def show_baselines(baselines: Frame, console: Console) -> None:
     for rows in baselines.partition_by("name", "encoder", "scoring"):
         scores = dict.fromkeys(RANKING_METRICS, "")
         for row in rows.iter_rows(named=True):
-            scores[row["metric"]] = _format_score(row)
-        name, encoder, scoring, how = rows.select(
-            "name", "encoder", "scoring", "how"
-        ).row(-1)
-        cells = [name, encoder, scoring, *scores.values(), how]
-        table.add_row(*map(printable, cells))
+            interval = f" [{row['p01']:.2f}, {row['p99']:.2f}]"
+            scores[row["metric"]] = (
+                f"{row['value']:.3f}{interval if isfinite(row['p01']) else ''}"
+            )
+        cells = [row["name"], row["encoder"], row["scoring"], *scores.values()]
+        table.add_row(*map(printable, [*cells, row["how"]]))
     console.print(table, markup=False, highlight=False)
-
-
-def _format_score(row: dict[str, Any]) -> str:
-    """Return the value of a baseline, and the 98 % interval of the spread `total` if it has one."""
-    if not isfinite(row["p01"]):
-        return f"{row['value']:.3f}"
-    return f"{row['value']:.3f} [{row['p01']:.2f}, {row['p99']:.2f}]"
 
 
 def show_crossovers(crossovers: Frame, console: Console) -> None:
     """Print where curves of mAP cross, a line for each."""
-    for row in crossovers.filter(metric="map").iter_rows(named=True):
-        line = printable(describe_crossover(row))
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    rows = crossovers.filter(metric="map").iter_rows(named=True)
+    print_lines(console, map(describe_crossover, rows))
 
 
 def describe_crossover(row: dict[str, Any]) -> str:
@@ -675,7 +498,6 @@ def describe_crossover(row: dict[str, Any]) -> str:
     return template.format(**row)
 
 
-USUAL_SHOTS = 5
 HEADINGS = ("transfer", "within target", "within source")  # of the curves
 
 
@@ -684,110 +506,79 @@ def show_transfer(result: TransferEvaluation, console: Console) -> None:
     print_lines(console, describe_transfer(result), "bold")
     spread = preferred_spread(result.spreads)
     for encoder in result.encoders:
+        curves = list(result.list_curves(encoder).values())
+        differences = _select(result.transfer_difference, "map", spread, one=encoder)
+        headings = HEADINGS[: len(curves)]
+        table = make_table("k", *headings, "difference", "right names")
+        for k in choose_shots(sorted(set(differences["k"]))):
+            means = [_format_point(curve, "map", spread, k) for curve in curves]
+            right = [
+                _format_point(curve, "accuracy", spread, k) for curve in curves[:2]
+            ]
+            transfer = _select(curves[0], "map", spread, k=k)
+            low, high = transfer.select("p01", "p99").row(0)
+            means[0] += f" [{low:.2f}, {high:.2f}]"
+            at_k = differences.filter(k=k).select("mean", "p01", "p99").row(0)
+            difference = "{:+.2f} [{:+.2f}, {:+.2f}]".format(*at_k)
+            table.add_row(str(k), *means, difference, " / ".join(right))
         console.print()
-        console.print(Text(printable(encoder), "bold"))
-        _show_curves(result, encoder, spread, console)
+        print_lines(console, [encoder], "bold")
+        console.print(table)
+    source, target = result.source_corpus, result.corpus
+    legend = (
+        f"mAP of {len(result.eligible_classes)} call types, {result.queries} queries; mean "
+        f"[1st, 99th percentile], {spread}: {SPREAD_NOTES[spread]}",
+        f"transfer: examples from {source}, queries from {target}; within target: both from "
+        f"{target}; within source: both from {source}",
+        "difference: transfer minus within target; "
+        "right names: accuracy, transfer / within target",
+    )
     console.print()
-    print_lines(console, _legend(result, spread), "dim")
+    print_lines(console, legend, "dim")
     print_lines(console, [f"note: {note}" for note in result.notes], "yellow")
 
 
+def _select(curve: Frame, metric: str, spread: str, **key: object) -> Frame:
+    return curve.filter(metric=metric, spread=spread, scoring="all", **key)
+
+
+def _format_point(curve: Frame, metric: str, spread: str, k: int) -> str:
+    """Return the mean at k, or nothing if the curve does not have this k."""
+    means = _select(curve, metric, spread, k=k)["mean"]
+    return f"{means[0]:.2f}" if len(means) else ""
+
+
 def describe_transfer(result: TransferEvaluation) -> Iterator[str]:
-    """Yield a sentence for each encoder: the score, and its difference from the target's own."""
-    k = sentence_shots(result)
-    spread = preferred_spread(result.spreads)
-    examples = count_text(k, "example")
-    for encoder in result.encoders:
-        transfer, within_target, *_ = result.list_curves(encoder).values()
-        score = _mean(transfer, "map", spread, k)
-        difference = _describe_difference(
-            _differences(result, encoder, spread), result.corpus, k
-        )
-        right = _mean(transfer, "accuracy", spread, k)
-        own_right = _mean(within_target, "accuracy", spread, k)
-        begin = "With" if len(result.encoders) == 1 else f"{encoder}: with"
-        yield (
-            f"{begin} {examples} per call type from {result.source_corpus}, mAP on "
-            f"{result.corpus} is {score:.2f}, {difference}; {100 * right:.0f} % of the calls "
-            f"get the right name, {100 * own_right:.0f} % with examples of {result.corpus}."
-        )
+    """Yield a sentence for each encoder: the score, and its difference from the target's own.
 
-
-def sentence_shots(result: TransferEvaluation) -> int:
-    """Return the k of the sentences: 5, or the nearest that both curves have in full."""
+    It is about 5 examples, or the nearest k that both curves have in full.
+    """
     last = min(result.complete_shots, result.within_target.complete_shots)
     shots = sorted(set(result.transfer_difference["k"]))
     complete = [k for k in shots if k <= last] or shots[:1]
-    return int(min(complete, key=lambda k: abs(k - USUAL_SHOTS)))
+    k = min(complete, key=lambda k: abs(k - FEW_SHOTS))
+    spread = preferred_spread(result.spreads)
+    for encoder in result.encoders:
+        transfer, within_target, *_ = result.list_curves(encoder).values()
+        differences = _select(result.transfer_difference, "map", spread, one=encoder)
+        mean, low, high = differences.filter(k=k).select("mean", "p01", "p99").row(0)
+        difference = f"{abs(mean):.2f} {'lower' if mean < 0 else 'higher'} than"
+        if round(abs(mean), 2) == 0:
+            difference = "the same as"
+        begin = "With" if len(result.encoders) == 1 else f"{encoder}: with"
+        yield (
+            f"{begin} {count_text(k, 'example')} per call type from {result.source_corpus}, "
+            f"mAP on {result.corpus} is {_mean(transfer, 'map', spread, k):.2f}, "
+            f"{difference} with examples of {result.corpus} itself (98 % interval of the "
+            f"difference: {low:+.2f} to {high:+.2f}); "
+            f"{100 * _mean(transfer, 'accuracy', spread, k):.0f} % of the calls get the "
+            f"right name, {100 * _mean(within_target, 'accuracy', spread, k):.0f} % with "
+            f"examples of {result.corpus}."
+        )
 
 
 def _mean(curve: Frame, metric: str, spread: str, k: int) -> float:
     """Return the mean at k, or at the last shot of a curve that does not have this k."""
-    points = curve.filter(metric=metric, spread=spread, scoring="all")
+    points = _select(curve, metric, spread)
     at_k = points.filter(k=k)
     return float((points if at_k.is_empty() else at_k)["mean"][-1])
-
-
-def _differences(result: TransferEvaluation, encoder: str, spread: str) -> Frame:
-    """Return the differences of mAP that an encoder's table shows."""
-    return result.transfer_difference.filter(
-        one=encoder, metric="map", scoring="all", spread=spread
-    )
-
-
-def _describe_difference(differences: Frame, target: str, k: int) -> str:
-    mean, low, high = differences.filter(k=k).select("mean", "p01", "p99").row(0)
-    interval = f"98 % interval of the difference: {low:+.2f} to {high:+.2f}"
-    if round(abs(mean), 2) == 0:
-        return f"the same as with examples of {target} itself ({interval})"
-    word = "lower" if mean < 0 else "higher"
-    return f"{abs(mean):.2f} {word} than with examples of {target} itself ({interval})"
-
-
-def _show_curves(
-    result: TransferEvaluation, encoder: str, spread: str, console: Console
-) -> None:
-    """Print a row for each k: mAP of the curves, its difference, and the share of right names."""
-    curves = {}
-    for name, curve in result.list_curves(encoder).items():
-        curves[name] = curve.filter(scoring="all", spread=spread)
-    transfer, within_target, *_ = curves.values()
-    differences = _differences(result, encoder, spread)
-    headings = HEADINGS[: len(curves)]
-    table = make_table("k", *headings, "difference", "right names")
-    for k in choose_shots(sorted(set(differences["k"]))):
-        cells = [_format_mean(rows, "map", k) for rows in curves.values()]
-        cells[0] += _format_interval(transfer.filter(metric="map", k=k))
-        at_k = differences.filter(k=k)
-        difference = f"{at_k['mean'][0]:+.2f}{_format_interval(at_k, '+')}"
-        right = [
-            _format_mean(rows, "accuracy", k) for rows in (transfer, within_target)
-        ]
-        table.add_row(str(k), *cells, difference, " / ".join(right))
-    console.print(table)
-
-
-def _format_mean(curve: Frame, metric: str, k: int) -> str:
-    means = curve.filter(metric=metric, k=k)["mean"].to_list()
-    return f"{means[0]:.2f}" if means else ""
-
-
-def _format_interval(point: Frame, sign: str = "") -> str:
-    low, high = point.select("p01", "p99").row(0)
-    return f" [{low:{sign}.2f}, {high:{sign}.2f}]"
-
-
-def _legend(result: TransferEvaluation, spread: str) -> Iterator[str]:
-    classes = len(result.eligible_classes)
-    yield (
-        f"mAP of {classes} call types, {result.queries} queries; mean [1st, 99th percentile], "
-        f"{spread}: {SPREAD_NOTES[spread]}"
-    )
-    yield (
-        f"transfer: examples from {result.source_corpus}, queries from {result.corpus}; "
-        f"within target: both from {result.corpus}; within source: both from {result.source_corpus}"
-    )
-    yield (
-        "difference: transfer minus within target; "
-        "right names: accuracy, transfer / within target"
-    )
