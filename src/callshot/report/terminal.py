@@ -438,10 +438,9 @@ def _describe_folds(inspection: Inspection) -> Iterator[str]:
 
 def _print_table(table: Table, console: Console) -> None:
     """Print a table; a file or a pipe has as much room as it needs."""
-    width = None if console.is_terminal else 240
-    console.print()
-    console.print(table, width=width, crop=False)
-    console.print()
+    if not console.is_terminal:
+        console = Console(file=console.file, width=240)
+    console.print("", table, "", sep="\n")
 
 
 # By the labels of the baseline: which curve passes which, and the words before the k of means.
