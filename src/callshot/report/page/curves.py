@@ -11,12 +11,11 @@ from typing import Any, ClassVar
 
 from markupsafe import Markup
 
-from callshot.records import METRIC_NAMES, CorpusResults
+from callshot.records import CorpusResults
 from callshot.records.frames import Frame
 from callshot.report.classifiers import main_spread
 from callshot.report.page.parts import format_count, render
 from callshot.report.summary import Headline, Summary
-from callshot.report.summary.first_screen import format_value
 
 WIDTH = 480
 HEIGHT = 310
@@ -221,11 +220,11 @@ def describe_basis(results: CorpusResults) -> str:
 
 
 def _first_picture(results: CorpusResults, summary: Summary) -> SvgPicture:
-    """Return the curves of the headline's metric; only the best encoder has a band."""
+    """Return the curves of mAP; only the best encoder has a band."""
     headline = summary.headline
     evaluation = results.evaluation
     curve = evaluation.curve.filter(
-        scoring="all", metric=headline.metric, spread=main_spread(evaluation)
+        scoring="all", metric="map", spread=main_spread(evaluation)
     )
     other_encoders = [name for name in evaluation.encoders if name != summary.best]
     lines = []
@@ -236,7 +235,7 @@ def _first_picture(results: CorpusResults, summary: Summary) -> SvgPicture:
         lines.append(line)
     best = curve.filter(encoder=summary.best).sort("k")
     lines[-1] = replace(_add_band(lines[-1], best), class_="line")
-    metric = METRIC_NAMES[headline.metric]
+    metric = "mAP"
     return SvgPicture(
         f"{results.corpus}: {metric} against k",
         lines,
@@ -252,7 +251,7 @@ def _chance_line(points: Frame, headline: Headline) -> SvgLine:
     shots = points["k"].to_list()
     chance = points["chance"].to_list()
     number = shots.index(headline.k) if headline.k in shots else 0
-    return SvgLine(f"chance {format_value(chance[number])}", shots, chance)
+    return SvgLine(f"chance {chance[number]:.2f}", shots, chance)
 
 
 def _marks(headline: Headline, line: SvgLine) -> list[SvgMark]:
@@ -261,7 +260,7 @@ def _marks(headline: Headline, line: SvgLine) -> list[SvgMark]:
     marks = []
     for k in (headline.k, headline.next_k):
         if k is not None and k in means:
-            text = f"{format_value(means[k])} with {k}"
+            text = f"{means[k]:.2f} with {k}"
             marks.append(SvgMark(k, means[k], text))
     return marks
 

@@ -2,7 +2,7 @@
 
 A sentence says "clearly" where a simultaneous 98 % interval excludes 0. There is such an interval
 over more than 100 samples that differ, and up to k*: beyond k* pools run out, and draws that must
-be equal have no spread. With fewer samples a sentence counts wins.
+be equal have no spread. With fewer samples a sentence gives the share of wins.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,6 @@ SAMPLES = {
     "shared": "labelled sets",
     "per-query": "bootstrap samples",
 }
-WIDTH = pl.col("p99") - pl.col("p01")
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Context:
         """The evaluation of the reference classifier."""
         return self.results.evaluation
 
-    @property
+    @cached_property
     def spread(self) -> str:
         """The spread that all sentences are about."""
         return main_spread(self.evaluation)
@@ -59,8 +58,7 @@ class Context:
         """The largest of a few shots that all call types can give, or the smallest shot."""
         shots = set(self.evaluation.curve["k"])
         most = min(FEW_SHOTS, self.evaluation.complete_shots)
-        few = [k for k in shots if k <= most]
-        return int(max(few, default=min(shots)))
+        return int(max((k for k in shots if k <= most), default=min(shots)))
 
     @cached_property
     def best(self) -> str:
@@ -68,15 +66,19 @@ class Context:
         return self.ranking(self.k)[0]
 
     @cached_property
+    def point(self) -> Point:
+        """The point of the best encoder at this k."""
+        return self.curve().row(by_predicate=pl.col("k") == self.k, named=True)
+
+    @cached_property
     def curves(self) -> Frame:
         """The points of mAP by k, and whether their interval means something."""
-        is_enough = pl.lit(self.samples >= MIN_SAMPLES)
-        differs = WIDTH > ROUNDING
+        differs = pl.col("p99") - pl.col("p01") > ROUNDING
         is_perfect = pl.col("mean") >= 1 - ROUNDING
-        has_interval = is_enough & (differs | is_perfect)
         curve = self.evaluation.curve.filter(metric="map", spread=self.spread)
-        by_k = curve.sort("k", maintain_order=True)
-        return by_k.with_columns(has_interval=has_interval)
+        return curve.sort("k", maintain_order=True).with_columns(
+            has_interval=(differs | is_perfect) & (self.samples >= MIN_SAMPLES)
+        )
 
     @cached_property
     def chance_tests(self) -> Frame:
@@ -93,21 +95,12 @@ class Context:
         )
         return points.with_columns(better=pl.col("p") <= LARGEST_P)
 
-    @cached_property
-    def candidates(self) -> Frame:
-        """The points of encoders that are not random, or of all if there are no others."""
-        curves = self.curves.filter(scoring="all")
-        names = [name for name in self.evaluation.encoders if not is_random(name)]
-        if not names:
-            return curves
-        is_candidate = pl.col("encoder").is_in(names)
-        return curves.filter(is_candidate)
-
     def ranking(self, k: int) -> list[str]:
-        """Return the candidates, the best at k first."""
-        points = self.candidates.filter(k=k)
-        ordered = points.sort("mean", descending=True, maintain_order=True)
-        return ordered["encoder"].to_list()
+        """Return the encoders, the best at k first; random ones only if there are no others."""
+        points = self.curves.filter(scoring="all", k=k)
+        ordered = points.sort("mean", descending=True, maintain_order=True)["encoder"]
+        names = [name for name in ordered if not is_random(name)]
+        return names or ordered.to_list()
 
     def curve(self, scoring: str = "all") -> Frame:
         """Return the points of the best encoder, by k."""
@@ -116,9 +109,7 @@ class Context:
     def differences(self, one: str, other: str, scoring: str = "all") -> Frame:
         """Return one minus the other by k; empty if they were not compared."""
         rows = self.evaluation.differences.filter(
-            scoring=scoring,
-            metric="map",
-            spread=self.spread,
+            scoring=scoring, metric="map", spread=self.spread
         )
         pair = rows.filter(one=one, other=other)
         if pair.is_empty():
@@ -129,6 +120,11 @@ class Context:
         """Return one minus the other at k, if they were compared there."""
         return self.differences(one, other).filter(k=k).to_dicts()
 
+    def say(self, template: str, row: Point | None = None, **values: object) -> str:
+        """Fill in a sentence: the columns of a row, `best`, and the `examples` of its k."""
+        facts = {"best": self.best, "k": self.k, **(row or {}), **values}
+        return template.format(examples=self.examples(facts["k"]), **facts)
+
     def examples(self, k: int) -> str:
         """Return k in words, and whether some call types have fewer."""
         noun = "example" if k == 1 else "examples"
@@ -138,19 +134,15 @@ class Context:
         """Return k as a number, and whether some call types have fewer."""
         return str(k) if k <= self.evaluation.complete_shots else f"up to {k}"
 
-    def describe_wins(self, difference: Point) -> str:
+    def describe_wins(self, difference: Point, start: str = " It is") -> str:
         """Return in how many samples a difference is above 0, or nothing if that is not known."""
-        if difference["low"] is not None:
-            wins = format_share(difference["wins"])
-            return f" It is ahead in {wins} % of {SAMPLES[difference['spread']]}."
-        if self.counts_wins(difference):
-            return f" It is ahead in {count_wins(difference)}."
-        return ""
-
-    def counts_wins(self, difference: Point) -> bool:
-        """Return whether a difference has samples that can be counted, but no interval."""
+        samples = difference["samples"]
         is_complete = difference["k"] <= self.evaluation.complete_shots
-        return bool(is_complete and difference["samples"] < MIN_SAMPLES)
+        if difference["low"] is None and not (is_complete and samples < MIN_SAMPLES):
+            return ""
+        wins = format_share(difference["wins"])
+        of = f"{samples} {SAMPLES[difference['spread']]}"
+        return f"{start} ahead in {wins} % of {of}."
 
     def describe_clear(self, differences: Frame, k: int) -> str:
         """Return from where a difference is clear, for those from k on.
@@ -158,12 +150,18 @@ class Context:
         With few samples return how often it is above 0 at k; nothing beyond k*.
         """
         from_k = differences.filter(pl.col("k") >= k)
+        with_interval = from_k.drop_nulls("low")
         if from_k.is_empty():
             return ""
-        first = from_k.row(0, named=True)
-        if self.counts_wins(first):
-            return f" With {k}, it is ahead in {count_wins(first)}."
-        return _describe_clear(from_k)
+        if with_interval.is_empty():
+            first = from_k.row(0, named=True)
+            return self.describe_wins(first, f" With {k}, it is")
+        last = with_interval["k"][-1]
+        clear = first_lasting(with_interval, pl.col("low") > 0)
+        if clear is None:
+            return f" With {last}, the difference is not clear: its 98 % interval includes 0."
+        shots = format_range(str(clear["k"]), clear["k"], last, from_k["k"][-1])
+        return f" The difference is clear {shots}: its 98 % interval is above 0."
 
 
 def is_random(encoder: str) -> bool:
@@ -179,34 +177,20 @@ def format_range(start: str, first: int, last: int, end: int) -> str:
     """Return from where to where something holds: known up to `last`, with points up to `end`."""
     if last == end:
         return f"from {start} on"
-    if first == last:
-        return f"with {start}"
-    return f"from {start} on, up to {last}"
-
-
-def _describe_clear(differences: Frame) -> str:
-    """Return from where a difference is clear; nothing if it has no interval."""
-    with_interval = differences.drop_nulls("low")
-    if with_interval.is_empty():
-        return ""
-    last = with_interval["k"][-1]
-    clear = first_lasting(with_interval, pl.col("low") > 0)
-    if clear is None:
-        return (
-            f" With {last}, the difference is not clear: its 98 % interval includes 0."
-        )
-    first = clear["k"]
-    end = differences["k"][-1]
-    shots = format_range(str(first), first, last, end)
-    return f" The difference is clear {shots}: its 98 % interval is above 0."
+    return f"with {start}" if first == last else f"from {start} on, up to {last}"
 
 
 def format_margin(difference: Point) -> str:
-    """Return a difference with its interval, where it has one."""
+    """Return a difference with its simultaneous 98 % interval, where it has one."""
     mean = f"{format_difference(abs(difference['mean']))} of mAP"
     if difference["low"] is None:
         return mean
-    return f"{mean} ({format_interval(difference)})"
+    return f"{mean} ({format_interval(difference['low'], difference['high'])})"
+
+
+def format_interval(low: float, high: float) -> str:
+    """Return a 98 % interval of a difference."""
+    return f"98 % interval: {format_difference(low)} to {format_difference(high)}"
 
 
 def compare_means(point: Point) -> str:
@@ -225,24 +209,6 @@ def compare_means(point: Point) -> str:
     return f"mAP is {one} against {other}"
 
 
-def format_interval(point: Point) -> str:
-    """Return the simultaneous 98 % interval of a difference."""
-    low = format_difference(point["low"])
-    high = format_difference(point["high"])
-    return f"98 % interval: {low} to {high}"
-
-
-def count_wins(difference: Point) -> str:
-    """Return in how many samples a difference is above 0; equal samples count half.
-
-    >>> count_wins({"wins": 0.97, "samples": 100, "spread": "shared"})
-    '97 of 100 labelled sets'
-    """
-    samples = difference["samples"]
-    wins = difference["wins"] * samples
-    return f"{wins:.4g} of {samples} {SAMPLES[difference['spread']]}"
-
-
 def format_difference(value: float) -> str:
     """Return a difference with three decimals, or five if it would be 0 otherwise."""
     places = 5 if 0 < abs(value) < 0.0005 else 3
@@ -257,6 +223,4 @@ def format_share(share: float) -> str:
     """
     if 0 < share < 0.01:
         return "<1"
-    if 0.99 < share < 1:
-        return ">99"
-    return f"{100 * share:.0f}"
+    return ">99" if 0.99 < share < 1 else f"{100 * share:.0f}"

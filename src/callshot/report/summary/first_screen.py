@@ -24,69 +24,88 @@ from callshot.report.classifiers import is_trained
 from callshot.report.summary.context import (
     SAMPLES,
     Context,
-    Point,
     compare_means,
-    format_difference,
     format_margin,
     format_share,
 )
 from callshot.report.summary.sentences import (
     AHEAD,
     NAMES,
-    WHERE,
     compare_with_centroid,
+    describe_accuracy,
+    describe_gain,
+    describe_interval,
     describe_no_success,
 )
 
 LEVEL_STEPS = (0.1, 0.05)
 MIN_RISE = 0.02  # from the mean to a level that is worth naming
-METRIC = "map"  # of the whole first screen
 
 
 @dataclass(frozen=True)
 class Headline:
-    """The first sentence, those below it, and the points of the curve that it is about.
+    """The first sentence, those below it, and the k of the points that it is about.
 
     `next_k` is None where no higher level is promised.
     """
 
     sentence: str
     details: list[str]
-    metric: str
     k: int
     next_k: int | None = None
 
 
 def write_headline(context: Context) -> Headline:
     """Return the first sentence, those below it, and what they are about."""
-    points = context.curve()
-    point = points.row(by_predicate=pl.col("k") == context.k, named=True)
+    k = context.k
     details = [
-        *_describe_interval(context, point),
-        f"A random ranking gives {format_value(point['chance'])}.",
-        *describe_right_names(context),
+        *describe_interval(context),
+        context.say("A random ranking gives {chance:.2f}.", context.point),
+        *describe_accuracy(context),
     ]
     for sentence in describe_no_success(context):
         first = sentence.partition(". ")[0]
-        return Headline(f"{first}.", details, METRIC, context.k)
-    value = format_value(point["mean"])
-    start = f"With {context.examples(context.k)}, {context.best} reaches mAP {value}"
-    for k, level in find_rise(context, point):
-        more = k - context.k
-        sentence = f"{start}; label {more} more of each to reach {format_value(level)}."
-        return Headline(sentence, details, METRIC, context.k, k)
-    last, shares = _describe_last(context, points)
-    facts = [*_describe_rarest(context, points), *shares, *details]
-    return Headline(f"{start}{last}.", facts, METRIC, context.k)
+        return Headline(f"{first}.", details, k)
+    start = context.say("With {examples}, {best} reaches mAP {mean:.2f}", context.point)
+    for next_k, level in _find_rise(context):
+        more = f"label {next_k - k} more of each to reach {level:.2f}."
+        return Headline(f"{start}; {more}", details, k, next_k)
+
+    facts = []
+    classes = context.evaluation.eligible_classes
+    rarest = min(classes, key=lambda count: count.complete_to_k)
+    most = rarest.complete_to_k
+    if most < context.curve()["k"][-1]:
+        limit = f"More than {most} of every call type cannot be tested"
+        if k > most:
+            limit = f"A call type with fewer than {k} gives all it has"
+        examples = count_text(rarest.exemplars, "example")
+        facts.append(
+            f"{limit}: '{rarest.label}' has {examples}, and one fold leaves {most}."
+        )
+    end = ""
+    for row in context.curve().filter("complete").tail(1).iter_rows(named=True):
+        if row["k"] > k:
+            end = "; up to {k} bring no clear gain"
+            if row["mean"] - context.point["mean"] >= MIN_RISE:
+                end = "; with {k}, the most tested, it is {mean:.2f}"
+            end = end.format(**row)
+            share = share_rising(context, row["k"])
+            if isfinite(share):
+                facts.append(
+                    f"{row['k']} are better than {k} in {format_share(share)} % of "
+                    f"{SAMPLES[context.spread]}."
+                )
+    return Headline(f"{start}{end}.", [*facts, *details], k)
 
 
-def find_rise(context: Context, point: Point) -> Iterator[tuple[int, float]]:
+def _find_rise(context: Context) -> Iterator[tuple[int, float]]:
     """Yield the k and the next level that more examples clearly lead to, or the target."""
-    values = context.evaluation.values.filter(spread="total", metric=METRIC)
+    values = context.evaluation.values.filter(spread="total", metric="map")
     if values.is_empty() or context.samples < MIN_SAMPLES:
         return
-    for level in _next_levels(point["mean"], context.target):
-        answers = labels_for_target(context.evaluation, level, METRIC)
+    for level in _next_levels(context.point["mean"], context.target):
+        answers = labels_for_target(context.evaluation, level, "map")
         k = answers.filter(encoder=context.best)["k_mean"][0]
         if k is not None and k > context.k and share_rising(context, k) >= REACHES:
             yield k, level
@@ -100,123 +119,21 @@ def _next_levels(mean: float, target: float | None) -> list[float]:
     """
     if target is not None:
         return [target] if target > mean else []
-    levels = []
-    for step in LEVEL_STEPS:
-        level = round((floor((mean + MIN_RISE) / step + 1e-9) + 1) * step, 2)
-        if level <= 1:
-            levels.append(level)
-    return levels
+    steps = [
+        (floor((mean + MIN_RISE) / step + 1e-9) + 1) * step for step in LEVEL_STEPS
+    ]
+    return [round(level, 2) for level in steps if round(level, 2) <= 1]
 
 
 def share_rising(context: Context, k: int) -> float:
     """Return in which share of samples k examples are better than a few; NaN if they are few."""
     values = context.evaluation.values.filter(
-        encoder=context.best, scoring="all", metric=METRIC, spread=context.spread
+        encoder=context.best, scoring="all", metric="map", spread=context.spread
     )
     at_few = values.filter(k=context.k)
-    if at_few.is_empty():
+    if at_few.is_empty() or context.samples < MIN_SAMPLES:
         return nan
-    few = value_matrix(at_few)
-    more = value_matrix(values.filter(k=k))
-    if min(few.shape[1], more.shape[1]) < MIN_SAMPLES:
-        return nan
-    return float(np.mean(more > few))
-
-
-def _describe_last(context: Context, points: Frame) -> tuple[str, list[str]]:
-    """Return what the most examples do that every call type has, if they are more.
-
-    Then how often they are better than a few.
-    """
-    complete = points.filter("complete")
-    if complete.is_empty() or complete["k"][-1] <= context.k:
-        return "", []
-    few = points.filter(k=context.k)["mean"][0]
-    last = complete.row(-1, named=True)
-    k = last["k"]
-    text = f"; with {k}, the most tested, it is {format_value(last['mean'])}"
-    if last["mean"] - few < MIN_RISE:
-        text = f"; up to {k} bring no clear gain"
-    share = share_rising(context, k)
-    if not isfinite(share):
-        return text, []
-    samples = SAMPLES[context.spread]
-    better = f"{k} are better than {context.k} in {format_share(share)} % of {samples}."
-    return text, [better]
-
-
-def _describe_rarest(context: Context, points: Frame) -> list[str]:
-    """Return the call type that prevents a test with more examples, if one does."""
-    classes = context.evaluation.eligible_classes
-    rarest = min(classes, key=lambda count: count.complete_to_k)
-    k = rarest.complete_to_k
-    if k >= points["k"][-1]:
-        return []
-    examples = count_text(rarest.exemplars, "example")
-    has = f"'{rarest.label}' has {examples}, and one fold leaves {k}"
-    if context.k > k:
-        return [f"A call type with fewer than {context.k} gives all it has: {has}."]
-    return [f"More than {k} of every call type cannot be tested: {has}."]
-
-
-def _describe_interval(context: Context, point: Point) -> list[str]:
-    if context.spread not in WHERE or context.samples < MIN_SAMPLES:
-        return []
-    low = format_value(point["p01"])
-    high = format_value(point["p99"])
-    where = WHERE[context.spread]
-    return [f"One labelled set gives {low} to {high} on {where} (98 % interval)."]
-
-
-def describe_right_names(context: Context) -> list[str]:
-    """Return how often the best encoder names the right type, and why another one is not best."""
-    points = context.evaluation.curve.filter(
-        pl.col("encoder").is_in(context.ranking(context.k)),
-        scoring="all",
-        metric="accuracy",
-        spread=context.spread,
-        k=context.k,
-    )
-    if points.is_empty():
-        return []
-    best = points.row(by_predicate=pl.col("encoder") == context.best, named=True)
-    label, share = context.evaluation.largest_class
-    sentences = [
-        f"{context.best} names the right type {format_percent(best['mean'])} of the time; "
-        f"guessing gives {format_percent(best['chance'])}, and always naming '{label}', the "
-        f"most frequent, {format_percent(share)}."
-    ]
-    ordered = points.sort("mean", descending=True, maintain_order=True)
-    leader = ordered.row(0, named=True)
-    if leader["mean"] > best["mean"]:
-        sentences.append(
-            f"{leader['encoder']} names more right, {format_percent(leader['mean'])}; encoders "
-            "are compared by mAP, which counts the whole ranking and not only the first name."
-        )
-    return sentences
-
-
-def format_value(value: float) -> str:
-    """Return a mAP as people read it.
-
-    >>> format_value(0.614)
-    '0.61'
-    """
-    return f"{value:.2f}"
-
-
-def format_percent(value: float) -> str:
-    """Return a share as people read it.
-
-    >>> format_percent(0.614)
-    '61 %'
-    """
-    return f"{100 * value:.0f} %"
-
-
-NOT_MEASURED = (
-    "Nothing was trained on the same examples; [baselines] per_k = true does it."
-)
+    return float(np.mean(value_matrix(values.filter(k=k)) > value_matrix(at_few)))
 
 
 @dataclass(frozen=True)
@@ -231,26 +148,22 @@ class Card:
 
 def write_cards(context: Context) -> list[Card]:
     """Return the three cards of the first screen."""
+    labels = "Which call type needs examples most?"
     return [
         Card("Which encoder?", *_choose_encoder(context), "encoder"),
         Card("Is training worth it?", *_answer_training(context), "training"),
-        Card(
-            "Which call type needs examples most?",
-            *_choose_call_type(context),
-            "labels",
-        ),
+        Card(labels, *_choose_call_type(context), "labels"),
     ]
 
 
 def _choose_encoder(context: Context) -> tuple[str, str]:
-    best, *other_encoders = context.ranking(context.k)
-    k = context.k
-    few = f"With {context.number(k)}"
-    if not other_encoders:
-        mean = context.curve().filter(k=k)["mean"][0]
-        return best, f"{few}, mAP is {mean:.2f}; no other encoder was evaluated."
-    other = other_encoders[0]
-    for row in context.difference_at(k, best, other):
+    best, *others = context.ranking(context.k)
+    few = f"With {context.number(context.k)}"
+    if not others:
+        mean = f"{few}, mAP is {context.point['mean']:.2f}"
+        return best, f"{mean}; no other encoder was evaluated."
+    other = others[0]
+    for row in context.difference_at(context.k, best, other):
         margin = format_margin(row)
         if row["low"] is not None and row["low"] <= 0:
             return f"{best} or {other}", f"{few}, {best} leads by {margin}: not clear."
@@ -263,58 +176,39 @@ def _answer_training(context: Context) -> tuple[str, str]:
     for name, rows in compare_with_centroid(context):
         if is_trained(name):
             return _compare_trained(context, NAMES.get(name, name), rows)
-    return "Not measured", NOT_MEASURED
+    text = "Nothing was trained on the same examples; [baselines] per_k = true does it."
+    return "Not measured", text
 
 
 def _compare_trained(context: Context, name: str, rows: Frame) -> tuple[str, str]:
+    """Return the answer with the point of the headline's k, or else one with a reason for its k."""
     passed = first_lasting(rows, AHEAD)
-    if passed is None:
-        return "No", _describe_behind(context, name, rows)
     with_interval = rows.drop_nulls("low")
     clear = first_lasting(with_interval, pl.col("low") > 0)
-    if clear is not None:
-        return _describe_clear_lead(context, name, rows, clear)
-    point = _few_or_first(context, rows, passed)
-    reason = "the first where it leads"
-    if point["low"] is not None and point["low"] > 0:  # clear with a few, but not later
-        point = with_interval.row(-1, named=True)
-        reason = "the most compared"
-    few = _with_reason(context, point["k"], reason)
-    margin = format_margin(point)
-    return "Not clearly", f"With {few}, {name} leads by {margin}: no clear lead."
-
-
-def _describe_behind(context: Context, name: str, rows: Frame) -> str:
-    """Return that training is behind with a few examples, or with the most if it is ahead there."""
-    point = rows.row(-1, named=True)
-    for point_of_few in rows.filter(~AHEAD, k=context.k).iter_rows(named=True):
-        point = point_of_few
-    few = _with_reason(context, point["k"], "the most tested")
-    return f"With {few}, {name} is behind: {compare_means(point)}."
-
-
-def _describe_clear_lead(
-    context: Context, name: str, rows: Frame, clear: Point
-) -> tuple[str, str]:
-    point = _few_or_first(context, rows, clear)
-    few = _with_reason(context, point["k"], "the first where this is clear")
-    margin = format_margin(point)
-    answer = f"From {count_text(clear['k'], 'example')} on"
-    return answer, f"With {few}, {name} on the same examples is ahead by {margin}."
-
-
-def _few_or_first(context: Context, rows: Frame, first: Point) -> Point:
-    """Return the point of the headline's k, or the first that holds where that comes later."""
-    if first["k"] <= context.k:
-        for point in rows.filter(k=context.k).iter_rows(named=True):
-            return point
-    return first
-
-
-def _with_reason(context: Context, k: int, reason: str) -> str:
-    """Return a number of examples; one that is not the headline's with the reason for it."""
-    number = context.number(k)
-    return number if k == context.k else f"{number}, {reason}"
+    at_few = rows.filter(k=context.k).to_dicts()
+    if passed is None:
+        answer, reason = "No", "the most tested"
+        point = rows.row(-1, named=True)
+        if at_few and at_few[0]["mean"] <= 0:
+            point = at_few[0]
+        text = f"{name} is behind: {compare_means(point)}."
+    else:
+        answer, reason = "Not clearly", "the first where it leads"
+        if clear is not None:
+            answer = f"From {count_text(clear['k'], 'example')} on"
+            reason = "the first where this is clear"
+        point = clear or passed
+        if at_few and point["k"] <= context.k:
+            point = at_few[0]
+        if clear is None and (point["low"] or 0) > 0:  # clear with a few, but not later
+            point, reason = with_interval.row(-1, named=True), "the most compared"
+        margin = format_margin(point)
+        text = f"{name} on the same examples is ahead by {margin}."
+        if clear is None:
+            text = f"{name} leads by {margin}: no clear lead."
+    number = context.number(point["k"])
+    few = number if point["k"] == context.k else f"{number}, {reason}"
+    return answer, f"With {few}, {text}"
 
 
 def _choose_call_type(context: Context) -> tuple[str, str]:
@@ -322,18 +216,8 @@ def _choose_call_type(context: Context) -> tuple[str, str]:
     rows = context.evaluation.budget.filter(encoder=context.best, metric="map")
     recommended = recommended_class(rows)
     if recommended is not None:
-        gain = format_difference(recommended["next_gain"])
-        low = format_difference(recommended["next_gain_p01"])
-        high = format_difference(recommended["next_gain_p99"])
-        k = recommended["k"]
-        interval = f"98 % interval: {low} to {high}"
-        text = f"From {k} to {k + 1} examples of its own it gains {gain} of AP ({interval})."
-        return recommended["label"], text
+        return recommended["label"], f"It gains about {describe_gain(recommended)}."
     answer = "None stands out" if has_gains(rows) else "Not known"
-    return answer, _describe_lowest(context)
-
-
-def _describe_lowest(context: Context) -> str:
     points = context.evaluation.per_class.filter(
         encoder=context.best,
         scoring="all",
@@ -342,10 +226,11 @@ def _describe_lowest(context: Context) -> str:
         k=context.k,
     )
     if points.is_empty():
-        return "No class has a curve of its own."
-    lowest = points.sort("mean", maintain_order=True).row(0, named=True)
-    return (
-        f"'{lowest['label']}' has the lowest AP with {context.number(context.k)}: "
-        f"{lowest['mean']:.2f} "
-        f"(98 % interval: {lowest['p01']:.2f} to {lowest['p99']:.2f})."
+        return answer, "No class has a curve of its own."
+    text = context.say(
+        "'{label}' has the lowest AP with {number}: {mean:.2f} "
+        "(98 % interval: {p01:.2f} to {p99:.2f}).",
+        points.sort("mean", maintain_order=True).row(0, named=True),
+        number=context.number(context.k),
     )
+    return answer, text

@@ -20,7 +20,6 @@ from callshot.fewshot.label_budget import (
     saturation,
 )
 from callshot.fewshot.variation import describe_repetition, describe_sensitivity
-from callshot.records import ClassCount, Evaluation
 from callshot.records.frames import Frame, unique_values, value_matrix
 from callshot.report.classifiers import classifier_name, is_trained, paired_values
 from callshot.report.summary.context import (
@@ -39,93 +38,93 @@ from callshot.report.summary.context import (
 )
 from callshot.report.tables.scores import reads_encoder
 
-BETTER = pl.col("better")
 MEAN_ABOVE_CHANCE = pl.col("mean") > pl.col("chance")
-# What a point of a curve is, in words.
-CHANCE = "chance is {chance:.2f}"
-EXPECTATION = (
-    "One labelled set gives {p01:.2f} to {p99:.2f} on {where} (98 % interval)."
-)
 WHERE = {"total": "other recordings of the same kind", "shared": "these recordings"}
-MEAN = "{encoder} reaches mAP {mean:.2f} on average; chance is {chance:.2f}."
-MEAN_AND_CHANCE = "{encoder} reaches mAP {mean:.2f}, and " + CHANCE
-TEST = "{encoder} reaches mAP {mean:.2f}; " + CHANCE + ", and p = {p:.3f}"
-CHOSEN = (
-    "{best} is the best of {count} encoders, chosen on the same calls, so this is slightly "
-    "optimistic."
-)
+TEST = "{encoder} reaches mAP {mean:.2f}; chance is {chance:.2f}, and p = {p:.3f}"
+CASES = "98 % of labelled sets and recordings"
 MAX_SHOTS = 5  # that a sentence lists
 
 
 def describe_expectation(context: Context) -> Sentences:
     """Yield how good the best encoder is with a few examples, and how much that depends on them."""
-    k = context.k
-    spread = context.spread
-    examples = context.examples(k)
-    point = context.curve().row(by_predicate=pl.col("k") == k, named=True)
-    sentences = [f"With {examples}, {MEAN.format(**point)}"]
-    if spread in WHERE and point["has_interval"]:
-        sentences.append(EXPECTATION.format(**point, where=WHERE[spread]))
-    count = len(context.ranking(k))
+    template = "With {examples}, {best} reaches mAP {mean:.2f} on average; chance is {chance:.2f}."
+    sentences = [context.say(template, context.point), *describe_interval(context)]
+    count = len(context.ranking(context.k))
     if count > 1:
-        sentences.append(CHOSEN.format(best=context.best, count=count))
+        sentences.append(
+            f"{context.best} is the best of {count} encoders, chosen on the same calls, so this "
+            "is slightly optimistic."
+        )
     yield " ".join(sentences)
 
 
+def describe_interval(context: Context) -> Sentences:
+    """Yield what one labelled set gives."""
+    if context.spread in WHERE and context.point["has_interval"]:
+        template = (
+            "One labelled set gives {p01:.2f} to {p99:.2f} on {where} (98 % interval)."
+        )
+        yield context.say(template, context.point, where=WHERE[context.spread])
+
+
 def describe_accuracy(context: Context) -> Sentences:
-    """Yield the accuracy of the best encoder, balanced too, beside that of the largest class."""
-    evaluation = context.evaluation
-    points = evaluation.curve.filter(
-        encoder=context.best, scoring="all", spread=context.spread, k=context.k
-    )
-    means = dict(points.select("metric", "mean").iter_rows())
-    if "balanced_accuracy" not in means:
+    """Yield how often the best encoder names the right type, and why another one is not best."""
+    curve = context.evaluation.curve.filter(
+        pl.col("encoder").is_in(context.ranking(context.k)),
+        scoring="all",
+        spread=context.spread,
+        k=context.k,
+    ).with_columns(pl.col("mean", "chance") * 100)
+    points = curve.filter(metric="accuracy")
+    if points.is_empty():
         return
-    label, share = evaluation.largest_class
-    accuracy = 100 * means["accuracy"]
-    balanced = 100 * means["balanced_accuracy"]
-    yield (
-        f"With {context.examples(context.k)}, {context.best} names the right one of "
-        f"{len(evaluation.eligible_classes)} call types for {accuracy:.0f} % of queries. "
-        f"Balanced over call types, it is {balanced:.0f} %. "
-        f"Always naming '{label}', the most frequent, is right for {100 * share:.0f} %."
+    best = points.row(by_predicate=pl.col("encoder") == context.best, named=True)
+    label, share = context.evaluation.largest_class
+    sentence = context.say(
+        "{best} names the right type {mean:.0f} % of the time; guessing gives {chance:.0f} %, "
+        "and always naming '{label}', the most frequent, {share:.0f} %.",
+        best,
+        label=label,
+        share=100 * share,
     )
+    for mean in curve.filter(metric="balanced_accuracy", encoder=context.best)["mean"]:
+        sentence += f" Balanced over call types, it is {mean:.0f} %."
+    yield sentence
+    leader = points.row(points["mean"].arg_max() or 0, named=True)
+    if leader["mean"] > best["mean"]:
+        yield context.say(
+            "{encoder} names more right, {mean:.0f} %; encoders are compared by mAP, which "
+            "counts the whole ranking and not only the first name.",
+            leader,
+        )
 
 
 def describe_next_best(context: Context) -> Sentences:
     """Yield how far the best encoder is ahead of the next, and whether that is clear."""
-    k = context.k
-    best, *other_encoders = context.ranking(k)
-    for other in other_encoders[:1]:
-        for row in context.difference_at(k, best, other):
-            examples = context.examples(k)
-            wins = context.describe_wins(row)
-            yield (
-                f"With {examples}, {best} is on average ahead of {other} by "
-                f"{format_margin(row)}.{wins}{_describe_difference(row)}"
-            )
+    for other in context.ranking(context.k)[1:2]:
+        for row in context.difference_at(context.k, context.best, other):
+            clear = ""
+            if row["low"] is not None:
+                clear = " The difference is not clear, because the interval includes 0."
+                if row["low"] > 0:
+                    clear = " The difference is clear."
+            template = "With {examples}, {one} is on average ahead of {other} by {margin}.{wins}"
+            yield _say_difference(context, template, row) + clear
 
 
-def _describe_difference(row: Point) -> str:
-    if row["low"] is None:
-        return ""
-    if row["low"] > 0:
-        return " The difference is clear."
-    return " The difference is not clear, because the interval includes 0."
+def _say_difference(context: Context, template: str, row: Point) -> str:
+    wins = context.describe_wins(row)
+    return context.say(template, row | {"wins": wins}, margin=format_margin(row))
 
 
 def describe_later_best(context: Context) -> Sentences:
     """Yield the encoder that is clearly better with more examples, if there is one."""
-    best = context.best
-    complete = context.curve().filter("complete")
-    last = max(complete["k"], default=context.k)
+    last = max(context.curve().filter("complete")["k"], default=context.k)
     leader = context.ranking(last)[0]
-    for row in context.difference_at(last, leader, best):
+    for row in context.difference_at(last, leader, context.best):
         if row["clear"] and row["low"] > 0:
-            yield (
-                f"With {context.examples(last)}, {leader} is clearly better than {best}, "
-                f"by {format_margin(row)}.{context.describe_wins(row)}"
-            )
+            template = "With {examples}, {one} is clearly better than {other}, by {margin}.{wins}"
+            yield _say_difference(context, template, row)
 
 
 def describe_saturation(context: Context) -> Sentences:
@@ -137,113 +136,88 @@ def describe_saturation(context: Context) -> Sentences:
     complete = context.curve().filter("complete")
     last = max(complete["k"], default=0)
     level = saturation(complete, WITHIN)
-    if level is None or 2 * level > last:
-        yield from _describe_rise(context, complete)
-        return
-    examples = context.examples(level)
-    yield (
-        f"With {context.best}, more than {examples} add at most {WITHIN} of mAP. "
-        f"Up to {last} were evaluated with every call type complete."
-    )
-
-
-def _describe_rise(context: Context, points: Frame) -> Sentences:
-    """Yield by how much mAP rises between the last two points, if that is not little."""
-    if len(points) < 2:
-        return
-    before, last = points["k"].tail(2)
-    mean_before, mean = points["mean"].tail(2)
-    gain = mean - mean_before
-    if gain > WITHIN:
-        yield (
-            f"With {context.best}, mAP still rises by {format_difference(gain)} from "
-            f"{before} to {context.examples(last)}. {last} is the largest number evaluated with "
-            "every call type complete."
+    if level is not None and 2 * level <= last:
+        yield context.say(
+            f"With {{best}}, more than {{examples}} add at most {WITHIN} of mAP. Up to {last} "
+            "were evaluated with every call type complete.",
+            k=level,
         )
+    elif len(complete) > 1:
+        gain = complete["mean"][-1] - complete["mean"][-2]
+        if gain > WITHIN:
+            yield context.say(
+                "With {best}, mAP still rises by {gain} from {before} to {examples}. {k} is the "
+                "largest number evaluated with every call type complete.",
+                k=last,
+                before=complete["k"][-2],
+                gain=format_difference(gain),
+            )
 
 
 def describe_no_success(context: Context) -> Sentences:
     """Yield that nothing is better than chance, if that is so."""
-    names = context.ranking(context.k)
-    tests = context.chance_tests.filter(pl.col("encoder").is_in(names))
+    is_candidate = pl.col("encoder").is_in(context.ranking(context.k))
+    tests = context.chance_tests.filter(is_candidate)
     if not tests.is_empty():
         if not tests["better"].any():
-            yield f"Nothing here is clearly better than chance. {_describe_last(context)}."
-    elif context.candidates.filter(MEAN_ABOVE_CHANCE).is_empty():
-        last = context.curve().row(-1, named=True)
-        examples = context.examples(last["k"])
-        numbers = MEAN_AND_CHANCE.format(**last)
-        yield f"Nothing here is better than chance on average. With {examples}, {numbers}."
+            yield f"Nothing here is clearly better than chance. {_describe_last_test(context)}"
+        return
+    curves = context.curves.filter(is_candidate, MEAN_ABOVE_CHANCE, scoring="all")
+    if curves.is_empty():
+        yield context.say(
+            "Nothing here is better than chance on average. With {examples}, {encoder} reaches "
+            "mAP {mean:.2f}, and chance is {chance:.2f}.",
+            context.curve().row(-1, named=True),
+        )
 
 
 def describe_chance(context: Context) -> Sentences:
     """Yield from which k on the best encoder is better than chance."""
-    best = context.best
-    tests = context.chance_tests.filter(encoder=best)
-    if tests.is_empty():
-        lasting = _lasting_range(context, context.curve(), MEAN_ABOVE_CHANCE)
-        if lasting is not None:
-            yield f"{best} is on average better than chance {lasting}."
-        return
-    lasting = _lasting_range(context, tests, BETTER)
-    if lasting is not None:
-        yield f"{best} is clearly better than chance {lasting}. {_describe_test(tests)}."
-    elif tests["better"].any():
-        yield f"{best} is clearly better than chance at some k only. {_describe_last(context)}."
-
-
-def _lasting_range(context: Context, points: Frame, condition: pl.Expr) -> str | None:
-    """Return from where on, and up to where, a condition holds; None if not at the last point."""
-    first = first_lasting(points, condition)
-    if first is None:
-        return None
-    k = first["k"]
-    last = points["k"][-1]
-    end = context.curve()["k"][-1]
-    return format_range(context.examples(k), k, last, end)
-
-
-def _describe_test(tests: Frame) -> str:
-    """Return the largest p of the tests that are passed, where, and how they were made."""
-    passed = tests.filter(BETTER)
-    shots = ", ".join(map(str, passed["k"]))
-    if len(passed) > MAX_SHOTS:
-        shots = f"{passed['k'][0]} to {passed['k'][-1]}"
-    count = passed["permutations"][0]
-    largest = max(passed["p"])
-    return (
-        f"The test gives p at most {largest:.3f} with {shots}, by {count} permutations of "
-        "labels over recordings"
-    )
-
-
-def _describe_last(context: Context) -> str:
-    """Return the last test of the best encoder."""
     tests = context.chance_tests.filter(encoder=context.best)
-    last = tests.row(-1, named=True)
-    examples = context.examples(last["k"])
-    return f"With {examples}, {TEST.format(**last)}"
+    points, condition, how = tests, pl.col("better"), "clearly"
+    if tests.is_empty():
+        points, condition, how = context.curve(), MEAN_ABOVE_CHANCE, "on average"
+    first = first_lasting(points, condition)
+    passed = tests.filter("better")
+    if first is not None:
+        start = context.examples(first["k"])
+        end = context.curve()["k"][-1]
+        lasting = format_range(start, first["k"], points["k"][-1], end)
+        sentence = f"{context.best} is {how} better than chance {lasting}."
+        if not tests.is_empty():
+            shots = ", ".join(map(str, passed["k"]))
+            if len(passed) > MAX_SHOTS:
+                shots = f"{passed['k'][0]} to {passed['k'][-1]}"
+            sentence += (
+                f" The test gives p at most {max(passed['p']):.3f} with {shots}, by "
+                f"{passed['permutations'][0]} permutations of labels over recordings."
+            )
+        yield sentence
+    elif not passed.is_empty():
+        last = _describe_last_test(context)
+        yield f"{context.best} is clearly better than chance at some k only. {last}"
+
+
+def _describe_last_test(context: Context) -> str:
+    tests = context.chance_tests.filter(encoder=context.best)
+    return context.say(f"With {{examples}}, {TEST}.", tests.row(-1, named=True))
 
 
 def describe_random(context: Context) -> Sentences:
     """Yield how the best encoder compares with random vectors."""
-    best = context.best
-    if is_random(best):
+    if is_random(context.best):
         yield f"Only the encoder {RANDOM} was evaluated: its vectors do not depend on the sound."
         return
     for encoder in filter(is_random, context.evaluation.encoders):
-        for row in context.difference_at(context.k, best, encoder):
+        for row in context.difference_at(context.k, context.best, encoder):
+            how = "on average" if row["low"] is None else "clearly"
+            is_better = row["mean"] > 0 if row["low"] is None else row["low"] > 0
             side = "ahead" if row["mean"] >= 0 else "behind"
-            yield (
-                f"{best} {_describe_random(row)} better than random vectors "
-                f"(the encoder {encoder}): {side} by {format_margin(row)}."
+            template = (
+                f"{{one}} is {how if is_better else f'not {how}'} better than random vectors "
+                f"(the encoder {{other}}): {side} by {{margin}}."
             )
-
-
-def _describe_random(row: Point) -> str:
-    if row["low"] is not None:
-        return "is clearly" if row["low"] > 0 else "is not clearly"
-    return "is on average" if row["mean"] > 0 else "is not on average"
+            yield _say_difference(context, template, row)
 
 
 def describe_budget(context: Context) -> Sentences:
@@ -251,32 +225,25 @@ def describe_budget(context: Context) -> Sentences:
     rows = context.evaluation.budget.filter(encoder=context.best, metric="map")
     if not has_gains(rows):
         return
-    recommended = recommended_class(rows)
-    if recommended is None:
-        sentence = (
-            f"With {context.best}, no call type stands out as the one that gains most from more "
-            "examples"
+    best = recommended_class(rows)
+    answer = "no call type stands out as the one that gains most from more examples."
+    if best is not None:
+        answer = (
+            f"'{best['label']}' should gain most from more examples: about {describe_gain(best)}. "
+            f"From {best['k']} to {2 * best['k']} it should gain about "
+            f"{format_difference(best['double_gain'])}."
         )
-    else:
-        sentence = f"With {context.best}, {_describe_gain(recommended)}"
     unknown = rows["next_gain"].is_nan().sum()
     if unknown:
-        sentence += f". {unknown} of {len(rows)} call types have too few complete shots for a curve"
-    yield f"{sentence}."
+        answer += f" {unknown} of {len(rows)} call types have too few complete shots for a curve."
+    yield f"With {context.best}, {answer}"
 
 
-def _describe_gain(row: Point) -> str:
-    """Return what more examples of a call type are worth."""
-    k = row["k"]
-    one = format_difference(row["next_gain"])
-    low = format_difference(row["next_gain_p01"])
-    high = format_difference(row["next_gain_p99"])
-    double = format_difference(row["double_gain"])
-    return (
-        f"'{row['label']}' should gain most from more examples: about {one} of AP from {k} to "
-        f"{k + 1} (98 % interval: {low} to {high}). From {k} to {2 * k} it should gain about "
-        f"{double}"
-    )
+def describe_gain(row: Point) -> str:
+    """Return what the next example of a call type is worth, from a row of the BUDGET schema."""
+    interval = format_interval(row["next_gain_p01"], row["next_gain_p99"])
+    gain = format_difference(row["next_gain"])
+    return f"{gain} of AP from {row['k']} to {row['k'] + 1} ({interval})"
 
 
 CENTROID = "the nearest centroid"
@@ -286,172 +253,111 @@ MIN_GAIN = 0.001  # of mAP, by which a step on the way must exceed both ends
 
 
 def describe_baselines(context: Context) -> Sentences:
-    """Yield how many examples the best encoder needs to beat each baseline."""
-    baselines = _select_baselines(context)
-    has_several = pl.col("name").n_unique().over("kind") > 1
-    several = baselines.filter(has_several)["kind"].to_list()
-    for baseline in baselines.iter_rows(named=True):
-        scoring = baseline["scoring"]
-        kind = baseline["kind"]
-        name = baseline["name"]
-        if kind not in several:
+    """Yield how many examples the best encoder needs to beat each baseline.
+
+    Reduced scoring is for baselines that read audio, and for those that have no other score.
+    """
+    best = context.best
+    is_all = pl.col("scoring") == "all"
+    baselines = context.results.baselines.filter(reads_encoder(best), metric="map")
+    shown = baselines.filter(
+        is_all | (pl.col("kind") == "end-to-end") | ~is_all.any().over("name")
+    ).with_columns(names=pl.col("name").n_unique().over("kind"))
+    for baseline in shown.iter_rows(named=True):
+        scoring, kind, name = baseline["scoring"], baseline["kind"], baseline["name"]
+        if baseline["names"] == 1:
             name = NAMES.get(kind, name)
         other = f"{name} trained on all labelled data"
         if scoring != "all":
             other += f" ({scoring} scoring)"
-        rows = _compare_baseline(context, baseline)
+        means = context.curve(scoring).select(
+            "k", one_mean="mean", other_mean=pl.lit(baseline["value"])
+        )
+        differences = context.differences(best, baseline_name(baseline), scoring)
+        rows = differences.join(means, on="k", maintain_order="left")
         if not rows.is_empty():
-            yield _describe_baseline(context, other, rows)
-
-
-def _compare_baseline(context: Context, baseline: Point) -> Frame:
-    """Return the best encoder minus a baseline by k, with the means of both."""
-    scoring = baseline["scoring"]
-    differences = context.differences(context.best, baseline_name(baseline), scoring)
-    means = context.curve(scoring).select(
-        "k",
-        one_mean="mean",
-        other_mean=pl.lit(baseline["value"]),
-    )
-    return differences.join(means, on="k", maintain_order="left")
-
-
-def _select_baselines(context: Context) -> Frame:
-    """Return the baselines to compare with the best encoder.
-
-    Reduced scoring is for baselines that read audio, and for those that have no other score.
-    """
-    is_all = pl.col("scoring") == "all"
-    has_all = is_all.any().over("name")
-    is_end_to_end = pl.col("kind") == "end-to-end"
-    baselines = context.results.baselines.filter(
-        reads_encoder(context.best), metric="map"
-    )
-    return baselines.filter(is_all | is_end_to_end | ~has_all)
-
-
-def _describe_baseline(context: Context, other: str, rows: Frame) -> str:
-    best = context.best
-    passed = first_lasting(rows, AHEAD)
-    if passed is None:
-        return _describe_not_ahead(context, best, other, rows)
-    k = passed["k"]
-    means = f"With {k}, {compare_means(passed)}."
-    first = rows.filter(AHEAD)["k"][0]
-    if first < k:
-        means += f" It is ahead for the first time with {first}."
-    examples = context.examples(k)
-    clear = context.describe_clear(rows, k)
-    return f"{best} beats {other} on average from {examples} on. {means}{clear}"
+            yield _describe_lead(context, best, other, rows)
 
 
 def describe_training(context: Context) -> Sentences:
     """Yield from how many examples on training on them beats the centroid."""
     for name, rows in compare_with_centroid(context):
-        if not is_trained(name):
-            continue
-        subject = f"On the same examples, {NAMES.get(name, name)} with {context.best}"
-        passed = first_lasting(rows, AHEAD)
-        if passed is None:
-            yield _describe_worse(context, subject, rows)
-        else:
-            yield _describe_trained_better(context, subject, passed, rows)
+        if is_trained(name):
+            subject = (
+                f"On the same examples, {NAMES.get(name, name)} with {context.best}"
+            )
+            yield _describe_lead(context, subject, CENTROID, rows)
 
 
-def _describe_worse(context: Context, subject: str, rows: Frame) -> str:
-    """Return that training is not ahead at the last k, and from where it is clearly behind."""
-    sentence = _describe_not_ahead(context, subject, CENTROID, rows)
-    behind = first_lasting(rows.drop_nulls("low"), pl.col("high") < 0)
-    if behind is not None:
-        sentence += f" It is clearly worse from {behind['k']} on."
-    return sentence
-
-
-def _describe_trained_better(
-    context: Context, subject: str, passed: Point, rows: Frame
-) -> str:
-    k = passed["k"]
-    clear = context.describe_clear(rows, k)
-    before = rows.filter(pl.col("k") < k)
-    if before.is_empty():
-        point = next(rows.filter(k=context.k).iter_rows(named=True), passed)
+def _describe_lead(context: Context, subject: str, other: str, rows: Frame) -> str:
+    """Return from which k on the subject is ahead, or that it is not at the last k."""
+    passed = first_lasting(rows, AHEAD)
+    if passed is None:
+        last = rows.row(-1, named=True)
+        sentence = (
+            f"{subject} does not beat {other} on average with {context.examples(last['k'])}. "
+            f"There, {compare_means(last)}."
+        )
+        for k in rows.filter(AHEAD)["k"].head(1):
+            sentence += f" It does with {k}."
+        behind = first_lasting(rows.drop_nulls("low"), pl.col("high") < 0)
+        if behind is not None:
+            sentence += f" It is clearly worse from {behind['k']} on."
+        return sentence
+    point, shots = passed, f"from {context.examples(passed['k'])} on"
+    if passed["k"] == rows["k"][0]:
         shots = "at every k"
-    else:
-        point = passed
-        shots = f"from {context.examples(k)} on"
-        if (before["mean"] < 0).all():
-            clear += f" With fewer, {CENTROID} is better."
-    means = f"With {point['k']}, {compare_means(point)}."
-    return f"{subject} beats {CENTROID} on average {shots}. {means}{clear}"
-
-
-def _describe_not_ahead(context: Context, subject: str, other: str, rows: Frame) -> str:
-    last = rows.row(-1, named=True)
-    examples = context.examples(last["k"])
-    sentence = (
-        f"{subject} does not beat {other} on average with {examples}. "
-        f"There, {compare_means(last)}."
+        point = next(rows.filter(k=context.k).iter_rows(named=True), passed)
+    first = rows.filter(AHEAD)["k"][0]
+    earlier = ""
+    if first < passed["k"]:
+        earlier = f" It is ahead for the first time with {first}."
+    return (
+        f"{subject} beats {other} on average {shots}. With {point['k']}, "
+        f"{compare_means(point)}.{earlier}{context.describe_clear(rows, passed['k'])}"
     )
-    for k in rows.filter(AHEAD)["k"].head(1):
-        sentence += f" It does with {k}."
-    return sentence
 
 
 def describe_other_classifiers(context: Context) -> Sentences:
     """Yield which classifiers without training are clearly better with a few examples, if any."""
-    points = _compare_untrained(context)
-    if points.is_empty():
-        return
-    examples = context.examples(context.k)
-    where = f"{CENTROID} with {context.best} and {examples}"
-    better = points.filter(pl.col("low") > 0)
-    for row in better.sort("mean", descending=True, maintain_order=True).iter_rows(
-        named=True
-    ):
-        name = classifier_name(row["name"])
-        interval = f"{format_interval(row)} over {SAMPLES[row['spread']]}"
+    points = [
+        (classifier_name(name), point)
+        for name, rows in compare_with_centroid(context)
+        if not is_trained(name)
+        for point in rows.drop_nulls("low").filter(k=context.k).iter_rows(named=True)
+    ]
+    where = f"{CENTROID} with {context.best} and {context.examples(context.k)}"
+    better = [(name, point) for name, point in points if point["low"] > 0]
+    for name, point in sorted(better, key=lambda pair: -pair[1]["mean"]):
+        interval = format_interval(point["low"], point["high"])
         yield (
             f"Without training, {name} is clearly better than {where}. The difference is "
-            f"{format_difference(row['mean'])} of mAP ({interval})."
+            f"{format_difference(point['mean'])} of mAP ({interval} over "
+            f"{SAMPLES[point['spread']]})."
         )
-    if better.is_empty():
+    if points and not better:
         yield f"No other classifier without training is clearly better than {where}."
-
-
-def _compare_untrained(context: Context) -> Frame:
-    """Return each untrained classifier minus the centroid at a few shots, if it has an interval."""
-    points = [Frame()]
-    for name, rows in compare_with_centroid(context):
-        if not is_trained(name):
-            point = rows.drop_nulls("low").filter(k=context.k)
-            points.append(point.with_columns(name=pl.lit(name)))
-    return pl.concat(points, how="diagonal")
 
 
 def describe_refinement(context: Context) -> Sentences:
     """Yield what gradient steps from the centroid to logistic regression do to mAP."""
-    best = context.best
-    rows = context.results.refinement.filter(encoder=best, scoring="all", metric="map")
+    rows = context.results.refinement.filter(
+        encoder=context.best, scoring="all", metric="map"
+    ).sort("step")
     if len(rows) < 2:
         return
-    rows = rows.sort("step")
-    values = rows["value"]
-    first = values[0]
-    last = values[-1]
-    steps = rows["step"][-1]
-    noun = "gradient step" if steps == 1 else "gradient steps"
+    values, steps = rows["value"], rows["step"]
     sentence = (
-        f"With {best}, {steps} {noun} from the centroid of all labels to logistic regression "
-        f"change mAP from {first:.3f} to {last:.3f}"
+        f"With {context.best}, {count_text(steps[-1], 'gradient step')} from the centroid of all "
+        f"labels to logistic regression change mAP from {values[0]:.3f} to {values[-1]:.3f}."
     )
     highest = max(values)
-    if highest - max(first, last) >= MIN_GAIN:
-        step = rows.filter(value=highest)["step"][0]
+    if highest - max(values[0], values[-1]) >= MIN_GAIN:
         sentence += (
-            f". On the way it is {highest:.3f} at step {step}. That describes these queries; it "
-            "is no way to choose a step"
+            f" On the way it is {highest:.3f} at step {steps[values.arg_max() or 0]}. That "
+            "describes these queries; it is no way to choose a step."
         )
-    yield f"{sentence}."
+    yield sentence
 
 
 def compare_with_centroid(context: Context) -> Iterator[tuple[str, Frame]]:
@@ -461,66 +367,51 @@ def compare_with_centroid(context: Context) -> Iterator[tuple[str, Frame]]:
     simultaneous over the encoders and the classifiers with training, or over those without.
     """
     pairs = list(paired_values(context.results))
-    last = context.evaluation.complete_shots
     for wants_trained in (True, False):
-        group = []
-        for values, reference in pairs:
-            if is_trained(values["classifier"][0]) == wants_trained:
-                group.append((values, reference))
+        group = [
+            pair
+            for pair in pairs
+            if is_trained(pair[0]["classifier"][0]) == wants_trained
+        ]
         comparisons = compare_classifiers(group)
-        differences = summarise_comparisons(comparisons, last)
+        differences = summarise_comparisons(
+            comparisons, context.evaluation.complete_shots
+        )
         for comparison, rows in zip(comparisons, differences, strict=True):
             curve = comparison.curve
-            if curve["encoder"][0] != context.best:
-                continue
-            samples = comparison.difference.shape[1]
-            mean = pl.Series(value_matrix(curve)[:, :samples].mean(axis=1))
-            other_mean = mean - pl.col("mean")
-            with_means = rows.with_columns(one_mean=mean, other_mean=other_mean)
-            yield curve["classifier"][0], with_means
+            if curve["encoder"][0] == context.best:
+                samples = value_matrix(curve)[:, : comparison.difference.shape[1]]
+                mean = pl.Series(samples.mean(axis=1))
+                means = {"one_mean": mean, "other_mean": mean - pl.col("mean")}
+                yield curve["classifier"][0], rows.with_columns(**means)
 
 
-IS_RIGHT = pl.col("true") == pl.col("predicted")
 MIN_SHARE = 0.005  # of a row, that a sentence gives
 
 
 def describe_confusions(context: Context) -> Sentences:
     """Yield the call types that are named right most and least often, and the largest confusion."""
-    cells = confusion_at(context)
-    if cells.is_empty():
-        return
-    by_share = cells.sort("recall", descending=True, maintain_order=True)
-    right = by_share.filter(IS_RIGHT)
-    examples = context.examples(cells["k"][0])
-    most, most_share = right.select("true", "recall").row(0)
-    least, least_share = right.select("true", "recall").row(-1)
-    yield (
-        f"With {examples}, {context.best} names '{most}' right most often: "
-        f"{100 * most_share:.0f} %. "
-        f"It names '{least}' right least often: {100 * least_share:.0f} %."
-    )
-    yield from _describe_largest(by_share.filter(~IS_RIGHT))
-
-
-def _describe_largest(wrong: Frame) -> Sentences:
-    """Yield the largest share of wrong names, if there are any."""
-    for row in wrong.head(1).iter_rows(named=True):
-        if row["recall"] >= MIN_SHARE:
-            share = 100 * row["recall"]
-            yield (
-                f"The largest confusion: it names {share:.0f} % of '{row['true']}' as "
-                f"'{row['predicted']}'."
-            )
-
-
-def confusion_at(context: Context) -> Frame:
-    """Return the decisions of the best encoder at the k of the headline, or the nearest below."""
     cells = context.evaluation.confusion.filter(
         pl.col("recall").is_not_nan(), encoder=context.best
     )
     if cells.is_empty():
-        return cells
-    return cells.filter(k=confusion_shot(cells["k"].unique().to_list(), context.k))
+        return
+    k = confusion_shot(cells["k"].unique().to_list(), context.k)
+    by_share = cells.filter(k=k).sort("recall", descending=True, maintain_order=True)
+    is_right = pl.col("true") == pl.col("predicted")
+    right = by_share.filter(is_right).select("true", "recall").rows()
+    (most, most_share), (least, least_share) = right[0], right[-1]
+    yield (
+        f"With {context.examples(k)}, {context.best} names '{most}' right most often: "
+        f"{100 * most_share:.0f} %. "
+        f"It names '{least}' right least often: {100 * least_share:.0f} %."
+    )
+    wrong = by_share.filter(~is_right, pl.col("recall") >= MIN_SHARE)
+    for row in wrong.head(1).iter_rows(named=True):
+        yield (
+            f"The largest confusion: it names {100 * row['recall']:.0f} % of '{row['true']}' as "
+            f"'{row['predicted']}'."
+        )
 
 
 def confusion_shot(shots: Sequence[int], k: int) -> int:
@@ -529,12 +420,7 @@ def confusion_shot(shots: Sequence[int], k: int) -> int:
     >>> confusion_shot((1, 5, 20), 4), confusion_shot((8, 20), 4)
     (1, 8)
     """
-    few = [shot for shot in shots if shot <= k]
-    return max(few, default=min(shots))
-
-
-# What a share of samples is a share of.
-CASES = "labelled sets and recordings"
+    return max((shot for shot in shots if shot <= k), default=min(shots))
 
 
 def describe_target(context: Context) -> Sentences:
@@ -546,50 +432,37 @@ def describe_target(context: Context) -> Sentences:
 
 def describe_targets(answers: Frame) -> Sentences:
     """Yield a sentence for every encoder and classifier, from rows of the TARGETS schema."""
+    unknown = (
+        "How many examples per call type {name} needs for mAP {target:g} is not known"
+    )
+    most = "With {last_k}, the most evaluated with every call type complete"
     has_others = answers["classifier"].n_unique() > 1
     for row in answers.iter_rows(named=True):
-        name = row["encoder"]
-        if has_others:
-            name = f"{name}, {row['classifier']}"
-        yield f"{_describe_answer(row | {'name': name})}."
-
-
-def _describe_answer(row: Point) -> str:
-    name = row["name"]
-    target = f"mAP {row['target']:g}"
-    unknown = f"How many examples per call type {name} needs for {target} is not known"
-    if row["last_k"] is None:
-        return f"{unknown}: every evaluated k is more than some call type can give"
-    if row["k_mean"] is None:
-        mean = f"{row['last_mean']:.2f}"
-        return f"{unknown}. {_describe_most_shots(row)}, it reaches {mean} on average"
-    shots = _describe_shots(row, "k_mean")
-    certainty = _describe_certainty(row)
-    return f"{name} reaches {target} on average with {shots}{certainty}"
-
-
-def _describe_most_shots(row: Point) -> str:
-    return f"With {row['last_k']}, the most evaluated with every call type complete"
-
-
-def _describe_certainty(row: Point) -> str:
-    """Return from where nearly all samples reach the target."""
-    if row["k_clear"] is not None:
-        shots = _describe_shots(row, "k_clear")
-        return f". In 98 % of {CASES}, it reaches this with {shots}"
-    share = format_share(row["last_share"])
-    return (
-        f". How many it needs for 98 % of {CASES} is not known. {_describe_most_shots(row)}, "
-        f"{share} % reach it"
-    )
-
-
-def _describe_shots(row: Point, column: str) -> str:
-    k = row[column]
-    text = count_text(k, "example")
-    if k == row["first_k"] and k > 1:
-        text += " or fewer"
-    return f"{text} per call type"
+        name = (
+            f"{row['encoder']}, {row['classifier']}" if has_others else row["encoder"]
+        )
+        shots = {}
+        for field in ("k_mean", "k_clear"):
+            k = row[field] or 0
+            fewer = " or fewer" if k == row["first_k"] and k > 1 else ""
+            shots[field] = f"{count_text(k, 'example')}{fewer} per call type"
+        if row["last_k"] is None:
+            template = (
+                f"{unknown}: every evaluated k is more than some call type can give."
+            )
+        elif row["k_mean"] is None:
+            template = f"{unknown}. {most}, it reaches {{last_mean:.2f}} on average."
+        else:
+            template = "{name} reaches mAP {target:g} on average with {k_mean}. "
+            if row["k_clear"] is None:
+                template += (
+                    f"How many it needs for {CASES} is not known. {most}, {{share}} % "
+                )
+                template += "reach it."
+            else:
+                template += f"In {CASES}, it reaches this with {{k_clear}}."
+        share = format_share(row["last_share"] or 0.0)
+        yield template.format(**row | shots, name=name, share=share)
 
 
 SMALL_COMPLETE = 10
@@ -611,9 +484,6 @@ MEANINGS = {
         "all queries would do."
     ),
 }
-SIMULTANEOUS = (
-    "Those of differences hold for all pairs and all k up to k* = {} at once."
-)
 
 
 def describe_excluded(context: Context) -> Sentences:
@@ -645,30 +515,21 @@ def describe_cautions(context: Context) -> Sentences:
             f"Caution: beyond k* = {complete_shots}, not every call type has that many different "
             "examples; it uses those it has."
         )
-    yield from _describe_rarest(evaluation)
-    tests = context.chance_tests.filter(BETTER)
-    for point in tests.filter(k=context.k).iter_rows(named=True):
-        if is_random(point["encoder"]):
-            yield (
-                f"Caution: even the encoder {TEST.format(**point)}: that much is luck with these "
-                f"{evaluation.queries} queries."
-            )
-
-
-def _describe_rarest(evaluation: Evaluation) -> Sentences:
-    """Yield the class with the fewest queries, if those are few."""
-    rarest = min(evaluation.eligible_classes, key=_count_queries)
-    fewest = _count_queries(rarest)
-    if fewest < FEW_QUERIES:
-        label = rarest.label
+    queries = {
+        count.label: sum(count.per_fold) for count in evaluation.eligible_classes
+    }
+    rarest = min(queries, key=queries.__getitem__)
+    if queries[rarest] < FEW_QUERIES:
         yield (
-            f"Caution: few queries, {evaluation.queries} in all and {fewest} of '{label}'; other "
-            "recordings may give other numbers."
+            f"Caution: few queries, {evaluation.queries} in all and {queries[rarest]} of "
+            f"'{rarest}'; other recordings may give other numbers."
         )
-
-
-def _count_queries(count: ClassCount) -> int:
-    return sum(count.per_fold)
+    for point in context.chance_tests.filter("better", k=context.k).iter_rows(
+        named=True
+    ):
+        if is_random(point["encoder"]):
+            luck = f"that much is luck with these {evaluation.queries} queries."
+            yield context.say(f"Caution: even the encoder {TEST}: {luck}", point)
 
 
 def describe_repeated_folds(context: Context) -> Sentences:
@@ -682,8 +543,7 @@ def describe_repeated_folds(context: Context) -> Sentences:
 def describe_not_compared(context: Context) -> Sentences:
     """Yield the baselines with a score that was not evaluated: reduced, without categories."""
     scorings = unique_values(context.evaluation.curve, "scoring")
-    is_compared = pl.col("scoring").is_in(scorings)
-    other = context.results.baselines.filter(~is_compared)
+    other = context.results.baselines.filter(~pl.col("scoring").is_in(scorings))
     pairs = other.select("name", "scoring").unique(maintain_order=True)
     for name, scoring in pairs.iter_rows():
         yield (
@@ -703,5 +563,8 @@ def describe_intervals(context: Context) -> Sentences:
         return
     sentence = MEANINGS[context.spread]
     if not evaluation.differences.is_empty():
-        sentence += f" {SIMULTANEOUS.format(evaluation.complete_shots)}"
+        sentence += (
+            " Those of differences hold for all pairs and all k up to "
+            f"k* = {evaluation.complete_shots} at once."
+        )
     yield sentence
