@@ -813,8 +813,8 @@ def test_small_differences_and_extreme_shares_are_not_rounded_away():
     means = {"mfcc": [0.5999] * 6, "perch": [0.6] * 6}
     text = summary_text(make(means, noise={"mfcc": NOISE, "perch": NOISE + lift}))
     assert (
-        "by 0.00009 of mAP (98 % interval: 0.00008 to 0.00010). It is ahead in >99 % of 101 samples. "
-        "The difference is clear." in text
+        "by 0.00009 of mAP (98 % interval: 0.00008 to 0.00010). It is ahead in >99 % of 101 "
+        "samples. The difference is clear." in text
     )
 
 
