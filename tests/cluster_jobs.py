@@ -68,11 +68,6 @@ def open_folder(folder: Path, threads: int) -> Path:
     return folder
 
 
-def open_slowly(folder: Path, threads: int) -> Path:
-    time.sleep(1.0)
-    return folder
-
-
 def fail_to_open(folder: Path, threads: int) -> Path:
     raise InputError("no weights for birdnet; run callshot encoders get birdnet")
 

@@ -20,7 +20,7 @@ from callshot.cli import app
 from callshot.distributed import connect, worker
 from callshot.distributed import run_job as run_job_module
 from callshot.distributed.connect import find_scheduler
-from callshot.distributed.run_job import JobRun, Usage
+from callshot.distributed.run_job import JobRun, Usage, _Task
 from callshot.errors import ClusterError, OptionError, OutputError
 from cluster_jobs import (
     fail_on_first_worker,
@@ -31,7 +31,6 @@ from cluster_jobs import (
     list_files,
     make_job,
     name_variables,
-    open_slowly,
     use_certificate,
 )
 from sounds import record
@@ -204,19 +203,18 @@ def test_a_result_that_no_worker_can_write_ends_the_job(tmp_path, cluster):
 def test_a_task_does_not_wait_for_workers_that_are_gone(tmp_path, monkeypatch):
     from distributed import Client, LocalCluster
 
-    monkeypatch.setattr("callshot.distributed.run_job.COUNT_S", 0.2)
+    monkeypatch.setattr(run_job_module, "COUNT_S", 0.2)
     options = {"processes": False, "dashboard_address": "127.0.0.1:0"}
     with (
         LocalCluster(n_workers=0, threads_per_worker=1, **options) as workers,
         Client(workers, set_as_default=False) as client,
     ):
         run = JobRun(client, make_job(tmp_path, ["good"]), Usage())
-        run.failed_on = {0: "inproc://first"}
-        run.workers.addresses = ["inproc://first", "inproc://second"]
-        run.workers.counted_s = time.monotonic()
-        outcomes = run.outcomes()
+        monkeypatch.setattr(
+            run, "_first_tasks", lambda: [_Task([0], ["inproc://gone"])]
+        )
         threading.Timer(1.0, workers.scale, [1]).start()
-        assert next(outcomes).value == "GOOD"
+        assert next(run.outcomes()).value == "GOOD"
 
 
 def test_a_worker_without_weights_ends_the_job_with_its_address(tmp_path, cluster):
@@ -225,13 +223,8 @@ def test_a_worker_without_weights_ends_the_job_with_its_address(tmp_path, cluste
         run_job(cluster, tmp_path, ["good"], prepare=fail_to_open)
 
 
-@pytest.fixture
-def short_pauses(monkeypatch):
-    monkeypatch.setattr(run_job_module, "PAUSE_S", 0.2)
-
-
 def test_storage_that_fails_once_while_a_model_is_opened_costs_no_item(
-    tmp_path, cluster, short_pauses
+    tmp_path, cluster
 ):
     items = [f"good {number}" for number in range(8)]
     outcomes = run_job(cluster, tmp_path, items, prepare=fail_to_open_once)
@@ -239,9 +232,7 @@ def test_storage_that_fails_once_while_a_model_is_opened_costs_no_item(
     assert list(tmp_path.glob("opened-*"))
 
 
-def test_the_items_of_a_worker_whose_disk_fails_go_to_others(
-    tmp_path, cluster, short_pauses
-):
+def test_the_items_of_a_worker_whose_disk_fails_go_to_others(tmp_path, cluster):
     items = [f"process {number}" for number in range(8)]
     outcomes = run_job(cluster, tmp_path, items, prepare=fail_on_first_worker)
     assert list(outcomes) == items
@@ -249,16 +240,14 @@ def test_the_items_of_a_worker_whose_disk_fails_go_to_others(
     assert [count_tries(tmp_path, item) for item in items] == [1] * 8
 
 
-def test_storage_that_fails_on_all_workers_ends_the_job(
-    tmp_path, cluster, short_pauses
-):
+def test_storage_that_fails_on_all_workers_ends_the_job(tmp_path, cluster):
     message = (
         r"test: worker tls://127.0.0.1:\d+: s3://b/index.json: cannot be read \(the storage "
         r"failed: 503\); every worker failed like this, 3 times$"
     )
     with pytest.raises(ClusterError, match=message):
         run_job(cluster, tmp_path, ["good"] * 8, prepare=fail_to_read)
-    assert 6 <= count_tries(tmp_path, "opened") <= 12  # of 2 tasks on each worker
+    assert count_tries(tmp_path, "opened") == 6  # 3 on each worker
 
 
 def test_a_worker_with_another_version_ends_the_job(tmp_path, cluster, monkeypatch):
@@ -313,9 +302,7 @@ def test_a_worker_with_other_weights_ends_the_job(
         )
 
 
-def test_a_stopped_worker_keeps_no_other_from_working(tmp_path, cluster, monkeypatch):
-    monkeypatch.setattr(run_job_module, "ANSWER_S", 0.5)
-    monkeypatch.setattr(run_job_module, "TASK_S", 0.1)
+def test_a_stopped_worker_keeps_no_other_from_working(tmp_path, cluster):
     items = [f"process {number}" for number in range(60)]
     run = cluster.run(make_job(tmp_path, items))
     outcomes = [next(run) for _ in range(6)]
@@ -342,12 +329,10 @@ def test_a_job_that_ends_early_does_not_cost_the_next_one_its_reports(
         return await gather(*arguments)
 
     monkeypatch.setattr(client, "_gather_remote", gather_slowly)
-    run = JobRun(client, make_job(tmp_path, ["good"]), Usage())
-    while not run.reports.questions:
-        run._send()
-        run._ask_for_reports()
-    time.sleep(0.1)  # the question is on its way
-    run._cancel()
+    items = [f"process {number}" for number in range(20)]
+    run = cluster.run(make_job(tmp_path, items))
+    next(run)
+    run.close()
     assert run_job(cluster, tmp_path, ["good"]) == {"good": "GOOD"}
 
 
@@ -414,37 +399,6 @@ def test_no_recordings_are_one_line(tmp_path, cluster):
         callshot.index_recordings(
             tmp_path / "empty", tmp_path / "i", "mfcc", window_s=1, cluster=cluster
         )
-
-
-# Speed
-
-
-def test_tasks_go_to_the_scheduler_together(tmp_path, cluster, monkeypatch):
-    sent, asked = [], []
-    client = cluster.client
-    send, ask = client.map, client.gather
-    monkeypatch.setattr("callshot.distributed.run_job.COLLECT_S", 1.0)
-    monkeypatch.setattr(
-        client, "map", lambda *a, **k: sent.append(len(a[1])) or send(*a, **k)
-    )
-    monkeypatch.setattr(
-        client, "gather", lambda *a, **k: asked.append(len(a[0])) or ask(*a, **k)
-    )
-    items = [f"good {number}" for number in range(4)]
-    run = JobRun(client, make_job(tmp_path, items), Usage())
-    assert sorted(outcome.number for outcome in run.outcomes()) == [0, 1, 2, 3]
-    assert sent == [4]
-    assert sum(asked) == 4
-    assert len(asked) <= 2
-
-
-def test_the_time_of_opening_a_model_does_not_make_tasks_small(tmp_path, cluster):
-    items = [f"good {number}" for number in range(8)]
-    job = make_job(tmp_path, items, prepare=open_slowly)
-    run = JobRun(cluster.client, job, Usage())
-    assert len(list(run.outcomes())) == 8
-    assert run.usage.wall_s >= 1.0
-    assert run.worked_s < 0.5
 
 
 # Names of clusters

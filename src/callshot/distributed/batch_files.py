@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
-from callshot.errors import OptionError
+from callshot.errors import OptionError, check_range
 
-SYSTEMS = ("slurm", "pbs")
 COMMANDS = ("index", "embed", "scan", "evaluate", "run")  # that have --cluster
 
 
@@ -27,43 +26,33 @@ class BatchJob:
 
     def __post_init__(self) -> None:
         for name in ("workers", "threads", "memory", "hours"):
-            value = getattr(self, name)
-            if value < 1:
-                raise OptionError(f"{name}: expected 1 or more, got {value}")
+            check_range(name, getattr(self, name), 1)
 
 
 def make_batch_file(system: str, job: BatchJob, command: Sequence[str]) -> str:
     """Return a batch file that runs a command, the words after `callshot`, on a cluster."""
-    _check_command(command)
-    resources = "--resources GPU=1" if job.gpu else ""
+    first = command[0] if command else "nothing"
+    if first not in COMMANDS:
+        words = ", ".join(COMMANDS)
+        raise OptionError(f"command: expected one of {words} first, got {first!r}")
+    if any(word.partition("=")[0] == "--cluster" for word in command):
+        raise OptionError("cluster: the batch file adds this option; remove --cluster")
+    if any("\n" in word or "\0" in word for word in command):
+        raise OptionError("command: expected words without line breaks")
+    templates = files("callshot.distributed")
     values = {
-        "SCHEDULER": _read_template("scheduler"),
+        "SCHEDULER": templates.joinpath("scheduler.sh").read_text("utf-8"),
         "WORKERS": job.workers,
         "THREADS": job.threads,
         "MEMORY": job.memory,
         "TASK_MEMORY": job.memory * job.threads,
         "HOURS": job.hours,
-        "RESOURCES": resources,
+        "RESOURCES": "--resources GPU=1" if job.gpu else "",
         "PBS_GPU": ":ngpus=1" if job.gpu else "",
         "GPU": "" if job.gpu else "# ",
         "COMMAND": shlex.join(command),
     }
-    text = _read_template(system)
+    text = templates.joinpath(f"{system}.sh").read_text("utf-8")
     for name, value in values.items():
         text = text.replace(f"@{name}@", str(value))
     return text
-
-
-def _read_template(name: str) -> str:
-    return files("callshot.distributed").joinpath(f"{name}.sh").read_text("utf-8")
-
-
-def _check_command(command: Sequence[str]) -> None:
-    words = ", ".join(COMMANDS)
-    if not command or command[0] not in COMMANDS:
-        found = command[0] if command else "nothing"
-        raise OptionError(f"command: expected one of {words} first, got {found!r}")
-    if any(word.partition("=")[0] == "--cluster" for word in command):
-        raise OptionError("cluster: the batch file adds this option; remove --cluster")
-    if any("\n" in word or "\0" in word for word in command):
-        raise OptionError("command: expected words without line breaks")

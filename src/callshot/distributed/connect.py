@@ -47,7 +47,6 @@ CLOSE_S = 30.0
 INTERRUPTED_CLOSE_S = 0.3  # after Ctrl-C there is one second for everything
 EXPECTED = "expected local:N, the address of a scheduler or its file"
 MISSING = "cluster: needs {}; run pip install 'callshot[cluster]'"
-WARNINGS = "PYTHONWARNINGS"
 LOOPBACK = "127.0.0.1"
 
 # A worker that dies is reported at once: the client tries its tasks again itself.
@@ -145,7 +144,13 @@ def open_cluster(where: str, *, threads: int | None = None) -> Iterator[DaskClus
             restore = partial(_restore_workers, scheduler, int(local[1]))
         else:
             scheduler = find_scheduler(where)
-            _check_answers(where, scheduler)
+            _silence_logs()
+            # A client would wait without end for a scheduler.
+            with _explain_silence(where), Pool(1) as pool:
+                answer = asyncio.wait_for(_ask_for_kind(scheduler), 2 * CONNECT_S)
+                kind = pool.submit(asyncio.run, answer).result()
+                if kind != "Scheduler":
+                    raise ClusterError(f"it is a {kind} of Dask")
         _silence_logs()
         with _explain_silence(where):
             client = Client(scheduler, timeout=CONNECT_S, set_as_default=False)
@@ -158,7 +163,8 @@ def open_cluster(where: str, *, threads: int | None = None) -> Iterator[DaskClus
                 "start some"
             ) from None
         if local is None:
-            _check_workers(client, where)
+            check = _check_versions(client, where)
+            asyncio.run_coroutine_threadsafe(check, client.loop.asyncio_loop).result()
         yield DaskCluster(client, where, threads, restore=restore)
 
 
@@ -181,6 +187,8 @@ def _silence_logs() -> None:
 
 def _start_local(stack: ExitStack, count: int, threads: int | None) -> Any:
     """Start processes on this machine, which end with the stack, and with this process."""
+    from multiprocessing import resource_tracker
+
     import dask
     from distributed.security import Security
 
@@ -197,7 +205,9 @@ def _start_local(stack: ExitStack, count: int, threads: int | None) -> Any:
     stack.callback(shutil.rmtree, scratch, ignore_errors=True)
     settings = {**SETTINGS, "temporary-directory": scratch}
     stack.enter_context(dask.config.set(settings))
-    _start_resource_tracker()
+    # Python's process that tidies up after the others: without its warning on Ctrl-C.
+    os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
+    resource_tracker.ensure_running()
     try:
         cluster = LocalCluster(
             n_workers=count,
@@ -235,20 +245,6 @@ def _restore_workers(cluster: Any, count: int) -> None:
         cluster.scale(count)
 
 
-def _start_resource_tracker() -> None:
-    """Start Python's process that tidies up after the others, without its warning on Ctrl-C."""
-    from multiprocessing import resource_tracker
-
-    kept = os.environ.get(WARNINGS)
-    os.environ[WARNINGS] = "ignore:resource_tracker:UserWarning"
-    try:
-        resource_tracker.ensure_running()
-    finally:
-        del os.environ[WARNINGS]
-        if kept is not None:
-            os.environ[WARNINGS] = kept
-
-
 # A scheduler that runs
 
 
@@ -280,16 +276,6 @@ def find_scheduler(where: str) -> str:
     raise OptionError(f"cluster: {EXPECTED}, got {where!r}")
 
 
-def _check_answers(where: str, address: str) -> None:
-    """Raise ClusterError unless a scheduler answers; a client would wait without end for one."""
-    _silence_logs()
-    with _explain_silence(where), Pool(1) as pool:
-        answer = asyncio.wait_for(_ask_for_kind(address), 2 * CONNECT_S)
-        kind = pool.submit(asyncio.run, answer).result()
-        if kind != "Scheduler":
-            raise ClusterError(f"it is a {kind} of Dask")
-
-
 async def _ask_for_kind(address: str) -> str:
     """Return what is behind an address: Scheduler, Worker or Nanny."""
     from distributed.comm import connect
@@ -315,25 +301,11 @@ def _explain_silence(where: str) -> Iterator[None]:
         ) from error
 
 
-def _check_workers(client: "Client", where: str) -> None:
-    """Raise ClusterError if a worker has no callshot: it would die of a task without a word."""
-    expected = f"callshot {__version__}"
-    loop = client.loop.asyncio_loop
-    try:
-        answers = asyncio.run_coroutine_threadsafe(_ask_for_versions(client), loop)
-        versions = answers.result()
-    except OSError as error:
-        raise ClusterError(lost_message(client)) from error
-    for address, found in versions.items():
-        if found != expected:
-            raise ClusterError(
-                f"{where}: worker {address} has {found}, but the client has {expected}; "
-                "install the same version there"
-            )
+async def _check_versions(client: "Client", where: str) -> None:
+    """Raise ClusterError if a worker has no callshot: it would die of a task without a word.
 
-
-async def _ask_for_versions(client: "Client") -> dict[str, str]:
-    """Return the versions of the workers that answer; one that works on a task does, too."""
+    One that works on a task answers, too; one that does not answer is not waited for.
+    """
 
     # Needs no callshot: of inner functions, Dask sends the code.
     def find_version() -> str:
@@ -344,16 +316,24 @@ async def _ask_for_versions(client: "Client") -> dict[str, str]:
         return f"callshot {found}"
 
     options = {"on_error": "ignore", "asynchronous": True}
+    try:
+        addresses = await client.scheduler.ncores()
+    except OSError as error:
+        raise ClusterError(lost_message(client)) from error
     questions = []
-    for address in await client.scheduler.ncores():
+    for address in addresses:
         answer = client.run(find_version, workers=[address], **options)
         questions.append(asyncio.ensure_future(answer))
     if not questions:  # the last worker has left
-        return {}
+        return
     answered, late = await asyncio.wait(questions, timeout=CONNECT_S)
     for question in late:
         question.cancel()
-    versions: dict[str, str] = {}
+    expected = f"callshot {__version__}"
     for question in answered:
-        versions |= question.result()
-    return versions
+        for address, found in question.result().items():
+            if found != expected:
+                raise ClusterError(
+                    f"{where}: worker {address} has {found}, but the client has {expected}; "
+                    "install the same version there"
+                )

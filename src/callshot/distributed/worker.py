@@ -5,9 +5,9 @@ it: the model uses those.
 """
 
 import os
+import pickle
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -17,16 +17,17 @@ from threadpoolctl import threadpool_limits
 
 from callshot.errors import CallshotError, InputError, OutputError
 from callshot.files import error_reason
-from callshot.jobs import TryLater
+from callshot.jobs import Job, TryLater
 from callshot.version import __version__
 
 PACKAGES = ("distributed", "numpy", "soundfile", "soxr")  # must have the same version
 MAX_STATES = 2  # jobs, of different clients, whose models stay open
+MAX_OPENINGS = 3  # tries to open what a job needs
+PAUSE_S = 1.0  # after the first of them, twice as long after the next
 
 DONE = "done"
 LATER = "later"  # another process works on the item
-REJECTED = "rejected"  # InputError: the item may be at fault, or the worker
-FAILED = "failed"  # any other error
+FAILED = "failed"  # InputError or a fault: of the item, or of the worker
 NOT_WRITTEN = "not written"  # OutputError: no space, no permission
 
 
@@ -35,42 +36,10 @@ class WorkerUnfit(Exception):
 
 
 class OpeningFailed(Exception):
-    """A worker could not open what a job needs, but may later, or another one can."""
+    """A worker could not open what a job needs, but another one may: `args` are both texts.
 
-    def __init__(self, worker: str, reason: str) -> None:
-        super().__init__(worker, reason)
-        self.worker = worker
-        self.reason = reason
-
-
-@dataclass(frozen=True)
-class ItemReport:
-    """What became of an item on a worker: a state, and the value or the message."""
-
-    number: int
-    state: str
-    value: Any = None
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class TaskItems:
-    """Items of a task and their numbers; Dask does not look into it, as it does into lists."""
-
-    numbers: Sequence[int]
-    items: Sequence[Any]
-
-
-@dataclass(frozen=True)
-class TaskReport:
-    """What became of the items of a task, and what it took; `items_s` without opening a model."""
-
-    items: Sequence[ItemReport]
-    worker: str
-    items_s: float
-    wall_s: float
-    cpu_s: float
-    bytes_read: int
+    The first is the address of the worker, the second the reason.
+    """
 
 
 @dataclass(frozen=True)
@@ -79,14 +48,22 @@ class Work:
 
     job_id: str
     versions: dict[str, str]
-    prepare: Any
-    function: Any
-    common: Any
+    job: Job
     threads: int | None
 
 
+@dataclass(frozen=True)
+class TaskReport:
+    """The number, state, and value or reason of each item of a task, and what it took."""
+
+    items: Sequence[tuple[int, str, Any]]
+    worker: str
+    cpu_s: float
+    bytes_read: int
+
+
 _lock = threading.Lock()
-_states: OrderedDict[str, Any] = OrderedDict()  # by job, what `prepare` returned
+_states: dict[str, Any] = {}  # by job, what `prepare` returned, or the error
 
 
 def find_versions() -> dict[str, str]:
@@ -95,100 +72,74 @@ def find_versions() -> dict[str, str]:
     return {"callshot": __version__, **versions}
 
 
-def run_items(work: Work, task: TaskItems) -> TaskReport:
-    """Run the function of a job on items; a failing one does not stop the others."""
-    with _lock:
-        start_s = time.monotonic()
+def run_items(work: Work, pickled: bytes) -> TaskReport:
+    """Run the function of a job on items with their numbers; one that fails stops no other."""
+    from distributed import get_worker
+
+    worker = get_worker()
+    with _lock, threadpool_limits(1, "blas"):
         start_cpu_s = time.process_time()
         start_bytes = _count_bytes_read()
-        with threadpool_limits(1, "blas"):
-            state = _find_state(work)
-            prepared_s = time.monotonic()
-            numbered = zip(task.numbers, task.items, strict=True)
-            reports = [_run_item(work, state, *one) for one in numbered]
-        end_s = time.monotonic()
+        if work.job_id not in _states:
+            threads = work.threads or int(worker.state.nthreads)
+            _states[work.job_id] = _open(work, threads, str(worker.address))
+            while len(_states) > MAX_STATES:
+                del _states[next(iter(_states))]
+        state = _states[work.job_id]
+        if isinstance(state, Exception):
+            raise state
+        reports: list[tuple[int, str, Any]] = []
+        for number, item in pickle.loads(pickled):  # noqa: S301, from our own client
+            try:
+                reports.append((number, DONE, work.job.function(state, item)))
+            except TryLater:
+                reports.append((number, LATER, ""))
+            except OutputError as error:
+                reports.append((number, NOT_WRITTEN, str(error)))
+            except InputError as error:
+                reports.append((number, FAILED, str(error)))
+            except Exception as error:
+                reason = f"{type(error).__name__}: {error_reason(error)}"
+                reports.append((number, FAILED, reason))
         return TaskReport(
             reports,
-            worker_address(),
-            end_s - prepared_s,
-            end_s - start_s,
+            str(worker.address),
             time.process_time() - start_cpu_s,
             _count_bytes_read() - start_bytes,
         )
 
 
-def worker_address() -> str:
-    """Return the address of the worker that this process is."""
-    from distributed import get_worker
+def _open(work: Work, threads: int, address: str) -> Any:
+    """Return what the job needs, or the error with which this worker refuses its tasks.
 
-    return str(get_worker().address)
-
-
-def _find_state(work: Work) -> Any:
-    """Return what `prepare` returned in this process; call it before the first item of a job."""
-    if work.job_id in _states:
-        _states.move_to_end(work.job_id)
-        return _states[work.job_id]
-    try:
-        check_versions(work.versions)
-        state = work.prepare(work.common, work.threads or _count_threads())
-    except Exception as error:
-        # Name this worker, which cannot take part for now or at all.
-        address = worker_address()
-        reason = _describe_error(error)
-        if _may_pass(error):
-            raise OpeningFailed(address, reason) from None
-        raise WorkerUnfit(f"worker {address}: {reason}") from None
-    _states[work.job_id] = state
-    while len(_states) > MAX_STATES:
-        _states.popitem(last=False)
-    return state
-
-
-def _may_pass(error: Exception) -> bool:
-    """Return whether an error may be of storage or a disk: another worker may have none."""
-    if isinstance(error, OSError) or isinstance(error.__cause__, OSError):
-        return True
-    return not isinstance(error, CallshotError | ImportError | WorkerUnfit)
-
-
-def _describe_error(error: Exception) -> str:
-    reason = error_reason(error)
-    if not isinstance(error, OSError | CallshotError | WorkerUnfit):
-        return f"{type(error).__name__}: {reason}"
-    file = getattr(error, "filename", None)
-    return f"{file}: {reason}" if file else reason
-
-
-def check_versions(expected: dict[str, str]) -> None:
-    """Raise WorkerUnfit if packages of this process have other versions than the client's."""
+    An error of storage or of a disk may pass: it is tried again, and another worker may have none.
+    """
     for name, actual in find_versions().items():
-        if expected.get(name) != actual:
-            raise WorkerUnfit(
-                f"has {name} {actual}, but the client has {expected.get(name)}; "
+        expected = work.versions.get(name)
+        if expected != actual:
+            return WorkerUnfit(
+                f"worker {address}: has {name} {actual}, but the client has {expected}; "
                 "install the same versions"
             )
-
-
-def _run_item(work: Work, state: Any, number: int, item: Any) -> ItemReport:
-    try:
-        return ItemReport(number, DONE, work.function(state, item))
-    except TryLater:
-        return ItemReport(number, LATER)
-    except InputError as error:
-        return ItemReport(number, REJECTED, reason=str(error))
-    except OutputError as error:
-        return ItemReport(number, NOT_WRITTEN, reason=str(error))
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error_reason(error)}"
-        return ItemReport(number, FAILED, reason=reason)
-
-
-def _count_threads() -> int:
-    """Return the number of threads that Dask gives this worker."""
-    from distributed import get_worker
-
-    return int(get_worker().state.nthreads)
+    reason = ""
+    for tries in range(MAX_OPENINGS):
+        if tries:
+            time.sleep(PAUSE_S * 2 ** (tries - 1))
+        try:
+            return work.job.prepare(work.job.common, threads)
+        except Exception as error:
+            is_known = isinstance(error, CallshotError | ImportError)
+            is_of_disk = isinstance(error, OSError) or isinstance(
+                error.__cause__, OSError
+            )
+            reason = error_reason(error)
+            if not isinstance(error, OSError | CallshotError):
+                reason = f"{type(error).__name__}: {reason}"
+            elif getattr(error, "filename", None):
+                reason = f"{error.filename}: {reason}"  # type: ignore[union-attr]
+            if is_known and not is_of_disk:
+                return WorkerUnfit(f"worker {address}: {reason}")
+    return OpeningFailed(address, reason)
 
 
 def _count_bytes_read() -> int:
