@@ -43,11 +43,12 @@ def run_child(path: Path, processes: int) -> None:
     times = {}
     with tempfile.TemporaryDirectory() as folder:
         for title in ("first", "again"):
-            changed = replace(study, out=Path(folder) / "results", title=title)
+            report = replace(study.report, title=title)
+            changed = replace(study, out=Path(folder) / "results", report=report)
             step = plan(changed, processes=processes)[-1]
             start_s = time.monotonic()
             start_cpu_s = cpu_s()
-            step.make(lambda share, what: None)
+            step.make(step.folder, lambda share, what: None)
             times[f"{title}, wall s"] = time.monotonic() - start_s
             times[f"{title}, CPU s"] = cpu_s() - start_cpu_s
     print(json.dumps(times))

@@ -7,9 +7,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from callshot.baselines.run import BaselineResults
 from callshot.errors import InputError, OptionError
-from callshot.study.corpus_results import CorpusFolders, join_baselines
+from callshot.study.corpus_results import join_references
 from callshot.study.plan import plan
 from callshot.study.run import describe_outcome
 from callshot.study.study_file import read_study
@@ -242,25 +241,11 @@ def test_networks_without_torch_are_an_error_before_any_audio_is_read(
     assert not (tmp_path / ".callshot" / "study" / "segment").exists()
 
 
-def test_a_reference_with_the_name_of_a_trained_baseline_is_marked_as_a_reference(
-    tmp_path: Path,
-) -> None:
+def test_a_reference_with_the_name_of_a_trained_baseline_is_marked_as_a_reference() -> (
+    None
+):
     row = ("here", "mfcc", "logistic", "LR", "all", "map", 0.5, "C: 1")
-    trained = BaselineResults(make_baselines(row))
-    references = tmp_path / "references.csv"
-    references.write_text(
-        "corpus,encoder,kind,name,metric,value\n"
-        "here,mfcc,logistic,LR,map,0.6\n"
-        "here,mfcc,logistic,SVM,map,0.6\n"
-        "there,mfcc,logistic,other,map,0.6\n"
-    )
-    folders = CorpusFolders(
-        "here",
-        corpora=["here", "there"],
-        segments=tmp_path,
-        tables=[],
-        results=[],
-        references=references,
-    )
-    baselines = join_baselines([trained], folders, ["mfcc"])
+    other = ("here", "mfcc", "logistic", "SVM", "all", "map", 0.6, "")
+    references = make_baselines((*row[:6], 0.6, ""), other)
+    baselines = join_references(make_baselines(row), references)
     assert baselines["name"].to_list() == ["LR", "LR (reference)", "SVM"]

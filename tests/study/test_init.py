@@ -202,7 +202,7 @@ def test_every_commented_key_is_valid_when_uncommented(tmp_path: Path) -> None:
     study = read_study(path)
     assert study.corpora[0].segmentation.collar_s == 0.25
     assert study.references == tmp_path / "baselines.csv"
-    assert study.figures is False
+    assert study.report.figures is False
 
 
 @pytest.mark.parametrize("name", ["elephants", "finch"])

@@ -73,14 +73,14 @@ MINIMAL = '[corpus.c]\naudio = "recordings"\n[[encoder]]\nname = "mfcc"\n'
 
 def test_a_study_can_ask_for_a_target(folder: Path) -> None:
     asked = read_study(study(folder, MINIMAL + "[report]\ntarget = 0.8"))
-    assert asked.target == 0.8
-    assert read_study(study(folder, MINIMAL)).target is None
+    assert asked.report.target == 0.8
+    assert read_study(study(folder, MINIMAL)).report.target is None
 
 
 def test_every_key_reaches_its_field(folder: Path) -> None:
     content = read_study(study(folder, WHOLE))
     one, two = content.corpora
-    assert (content.title, content.out, content.store, content.device) == (
+    assert (content.report.title, content.out, content.store, content.device) == (
         "elephants of Amboseli",
         folder / "found",
         folder / "kept",
@@ -117,7 +117,7 @@ def test_every_key_reaches_its_field(folder: Path) -> None:
         7,
     )
     assert content.protocol.spreads == ("shared",)
-    assert (content.references, content.shots, content.confusion) == (
+    assert (content.references, content.report.shots, content.report.confusion) == (
         folder / "baselines.csv",
         (1, 3),
         (2,),
@@ -127,7 +127,7 @@ def test_every_key_reaches_its_field(folder: Path) -> None:
 def test_the_smallest_study_has_the_papers_protocol(folder: Path) -> None:
     content = read_study(study(folder, MINIMAL))
     assert content.protocol.shots == tuple(range(1, 41))
-    assert (content.title, content.out, content.shots) == (
+    assert (content.report.title, content.out, content.report.shots) == (
         folder.name,
         folder / "results",
         PAPER_SHOTS,

@@ -16,7 +16,6 @@ from callshot.errors import InputError, OptionError, OutputError
 from callshot.fewshot.protocol import Protocol
 from callshot.study.file_steps import DatasetChoice, evaluate_files
 from callshot.study.train_baselines import (
-    TrainingInputs,
     baseline_files,
     protocol_of_results,
     read_baseline_results,
@@ -293,9 +292,7 @@ def test_the_end_to_end_baseline_without_segments_is_an_error(
     pytest.importorskip("torch", reason=NO_TORCH)
     options = BaselineOptions(("end-to-end",))
     with pytest.raises(OptionError, match="end-to-end needs audio; pass --segments"):
-        train_baseline_files(
-            tables[:1], tmp_path, options, PROTOCOL, inputs=TrainingInputs()
-        )
+        train_baseline_files(tables[:1], tmp_path, options, PROTOCOL)
 
 
 def test_the_command_shows_scores_and_where_curves_cross(

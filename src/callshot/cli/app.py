@@ -10,11 +10,10 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import MISSING, Field, fields, is_dataclass
-from functools import wraps
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -31,7 +30,28 @@ if TYPE_CHECKING:
     from callshot.records import Progress, Reject
 
 CommandFunction = Callable[..., Any]
+MAX_LINES = 8  # of rejects and of notes, on screen
 MAX_REASONS = 3  # in the line about what was left out
+
+
+def option(default: Any, metavar: str, help: str, *names: str, **more: Any) -> Any:
+    """Return an option of a command; flags have no metavar, `...` is no default."""
+    return typer.Option(default, *names, metavar=metavar, help=help, **more)
+
+
+def argument(default: Any, metavar: str, help: str, **more: Any) -> Any:
+    """Return an argument of a command; `...` is no default."""
+    return typer.Argument(default, metavar=metavar, help=help, **more)
+
+
+def shared_option(metavar: str, help: str, *names: str, **more: Any) -> Any:
+    """Return an option for the annotation of parameters of several commands."""
+    return typer.Option(*names, metavar=metavar, help=help, **more)
+
+
+def shared_argument(metavar: str, help: str) -> Any:
+    """Return an argument for the annotation of parameters of several commands."""
+    return typer.Argument(metavar=metavar, help=help)
 
 
 class Command(TyperCommand):
@@ -64,52 +84,76 @@ class Group(TyperGroup):
 
 
 def _for_help(parameters: list[Any]) -> list[Any]:
-    """Add defaults to the help, and show no type for options that take no value."""
+    """Add defaults to the help as sentences; show no type for options that take no value."""
     for parameter in parameters:
-        if getattr(parameter, "is_flag", False):
+        is_flag = getattr(parameter, "is_flag", False)
+        if is_flag:
             parameter.metavar = ""
-        _add_default(parameter)
+        if not parameter.show_default:
+            continue
+        default = parameter.default
+        if isinstance(parameter.show_default, str):
+            default = parameter.show_default
+        elif is_flag:
+            default = parameter.opts[0] if default else None
+        parameter.show_default = False
+        if default is not None and default != "":
+            parameter.help = f"{parameter.help} Default: {default}."
     return parameters
 
 
-def _add_default(parameter: Any) -> None:
-    """Add the default to the help of an option, as a sentence."""
-    if not parameter.show_default:
-        return
-    default = parameter.default
-    if isinstance(parameter.show_default, str):
-        default = parameter.show_default
-    elif getattr(parameter, "is_flag", False):
-        default = parameter.opts[0] if default else None
-    parameter.show_default = False
-    if default is not None and default != "":
-        parameter.help = f"{parameter.help} Default: {default}."
-
-
 class Program(typer.Typer):
-    """Commands whose paths may be URLs; all are a `Command` or a `Group`."""
+    """Commands that may take dataclasses of options, and URLs as paths.
+
+    Each field of a dataclass becomes an option of its own on the command line; the command gets
+    the dataclass. For paths that are URLs it gets a RemotePath.
+    """
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(cls=Group, **options)
+        super().__init__(cls=Group, rich_markup_mode="markdown", **options)
 
     def command(  # type: ignore[override]
         self, *names: Any, **options: Any
     ) -> Callable[[CommandFunction], CommandFunction]:
-        """Register a command; it gets a RemotePath for each URL."""
+        """Register a command."""
         register = super().command(*names, cls=Command, **options)
 
         def decorate(function: CommandFunction) -> CommandFunction:
-            register(_accept_urls(function))
+            register(_expand_groups(function))
             return function
 
         return decorate
 
 
-def _accept_urls(function: CommandFunction) -> CommandFunction:
-    @wraps(function)
-    def run(**values: Any) -> Any:
-        return function(**{name: _find_urls(value) for name, value in values.items()})
+def _expand_groups(command: CommandFunction) -> CommandFunction:
+    """Return a command with the signature that typer must see."""
+    groups: dict[str, Any] = {}
+    parameters = []
+    for parameter in inspect.signature(command).parameters.values():
+        if not is_dataclass(parameter.annotation):
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        groups[parameter.name] = parameter.annotation
+        for one in fields(parameter.annotation):
+            expanded = inspect.Parameter(
+                one.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=one.default,
+                annotation=one.type,
+            )
+            parameters.append(expanded)
 
+    def run(**values: Any) -> None:
+        values = {name: _find_urls(value) for name, value in values.items()}
+        for name, group in groups.items():
+            options = {one.name: values.pop(one.name) for one in fields(group)}
+            values[name] = group(**options)
+        command(**values)
+
+    run.__name__ = command.__name__
+    run.__doc__ = command.__doc__
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
     return run
 
 
@@ -131,7 +175,6 @@ app = Program(
     context_settings={"help_option_names": ["-h", "--help"]},
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
 )
 
 # Headings of the commands in --help, in this order: see the order of imports in `callshot.cli`.
@@ -157,28 +200,23 @@ def main() -> None:
 
 
 def _set_kernel_cache() -> None:
-    """Store compiled kernels in our own folder where the package's folder cannot be written."""
-    if not os.access(Path(__file__).parents[1] / "fewshot" / "kernels", os.W_OK):
-        from callshot.storage import home
+    """Store compiled kernels in our own folder where the package's folder cannot be written.
 
-        folder = home() / "numba"
-        if _make_private(folder):
-            os.environ.setdefault("NUMBA_CACHE_DIR", str(folder))
-
-
-def _make_private(folder: Path) -> bool:
-    """Make a folder into which nobody else can write; return whether it is one.
-
-    Several users may share $CALLSHOT_HOME, and numba runs what it finds in its folder.
+    Several users may share $CALLSHOT_HOME, and numba runs what it finds in its folder: nobody
+    else may write into it.
     """
-    try:
+    if os.access(Path(__file__).parents[1] / "fewshot" / "kernels", os.W_OK):
+        return
+    from callshot.storage import home
+
+    folder = home() / "numba"
+    with suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.is_symlink():
-            return False
+            return
         folder.chmod(0o700)  # only its owner may do that
-    except OSError:
-        return False
-    return sys.platform == "win32" or folder.stat().st_uid == os.geteuid()
+        if sys.platform == "win32" or folder.stat().st_uid == os.geteuid():
+            os.environ.setdefault("NUMBA_CACHE_DIR", str(folder))
 
 
 def _fail(message: str) -> NoReturn:
@@ -198,15 +236,14 @@ def _print_version(is_asked: bool) -> None:
 
 @app.callback()
 def _callshot(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version",
-            callback=_print_version,
-            is_eager=True,
-            help="Print the version, the installed packages and the encoders that can run.",
-        ),
-    ] = False,
+    version: bool = option(
+        False,
+        "",
+        "Print the version, the installed packages and the encoders that can run.",
+        "--version",
+        callback=_print_version,
+        is_eager=True,
+    ),
 ) -> None:
     pass
 
@@ -233,6 +270,15 @@ def report_left_out(
     if file:
         line += f"; all are in {file}"
     print(printable(line), file=sys.stderr)
+
+
+def print_first(lines: "Sequence[str]", rest: str) -> None:
+    """Print some lines, and how many there are besides."""
+    for line in lines[:MAX_LINES]:
+        print(printable(line))
+    left = len(lines) - MAX_LINES
+    if left > 0:
+        print(f"and {left} {rest}")
 
 
 @contextmanager
@@ -276,82 +322,34 @@ PARAMETER = re.compile(r"([A-Za-z]\w*): (.*)", re.DOTALL)
 
 @contextmanager
 def name_options(context: Any) -> Iterator[None]:
-    """Let errors in a block begin with an option or an argument of a command, as it is typed."""
-    try:
-        yield
-    except (OptionError, InputError) as error:
-        message = str(error)
-        match = PARAMETER.match(message)
-        if match is None:
-            raise
-        name, text = match.groups()
-        typed = _find_typed(
-            context, name, is_option_error=isinstance(error, OptionError)
-        )
-        if typed is not None:
-            error.args = (f"{typed}: {text}",)
-        raise
-
-
-def _find_typed(context: Any, name: str, *, is_option_error: bool) -> str | None:
-    """Return how a parameter is typed; None if the command has none of this name.
+    """Let errors in a block begin with an option or an argument of a command, as it is typed.
 
     An InputError may also begin with a file: one that exists is left as it is.
     """
-    if not is_option_error and Path(name).exists():
-        return None
-    values = context.params
-    for parameter in context.command.params:
-        if parameter.name != name:
-            continue
-        if parameter.param_type_name == "option":
-            return str(max(parameter.opts, key=len))
-        if is_option_error or values.get(name) is None:
-            return str(parameter.human_readable_name)
-        return str(values[name])
-    for choice in values.get("choices") or ():
-        if choice.partition("=")[0].strip() == name:
-            return f"--set {name}"
-    return None
-
-
-def with_groups(command: CommandFunction) -> CommandFunction:
-    """Let a command take parameters that are dataclasses of options.
-
-    Each field becomes an option of its own on the command line; the command gets the dataclass.
-    """
-    groups: dict[str, Any] = {}
-    parameters = []
-    for parameter in inspect.signature(command).parameters.values():
-        if is_dataclass(parameter.annotation):
-            groups[parameter.name] = parameter.annotation
-            parameters += [
-                _parameter(option) for option in fields(parameter.annotation)
-            ]
-        else:
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-
-    @wraps(command)
-    def run(**values: Any) -> None:
-        for name, group in groups.items():
-            values[name] = group(
-                **{option.name: values.pop(option.name) for option in fields(group)}
-            )
-        command(**values)
-
-    del run.__wrapped__  # typer must see the expanded signature
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {
-        parameter.name: parameter.annotation for parameter in parameters
-    }
-    return run
-
-
-def _parameter(option: Field[Any]) -> inspect.Parameter:
-    default = inspect.Parameter.empty if option.default is MISSING else option.default
-    return inspect.Parameter(
-        option.name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=default,
-        annotation=option.type,
-    )
+    try:
+        yield
+    except (OptionError, InputError) as error:
+        match = PARAMETER.match(str(error))
+        if match is None:
+            raise
+        name, text = match.groups()
+        is_option_error = isinstance(error, OptionError)
+        if not is_option_error and Path(name).exists():
+            raise
+        values = context.params
+        typed = ""
+        for choice in values.get("choices") or ():
+            if choice.partition("=")[0].strip() == name:
+                typed = f"--set {name}"
+        for parameter in context.command.params:
+            if parameter.name != name:
+                continue
+            if parameter.param_type_name == "option":
+                typed = max(parameter.opts, key=len)
+            elif is_option_error or values.get(name) is None:
+                typed = parameter.human_readable_name
+            else:
+                typed = values[name]
+        if typed:
+            error.args = (f"{typed}: {text}",)
+        raise

@@ -3,11 +3,14 @@
 import shlex
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from callshot.cli.app import STEPS, app, report_left_out, run_with_progress, with_groups
+from callshot.cli.app import (
+    STEPS,
+    app,
+    option,
+    report_left_out,
+    run_with_progress,
+)
 from callshot.cli.options import (
     Audio,
     CorpusOptions,
@@ -23,7 +26,6 @@ from callshot.cli.options import (
 
 
 @app.command(rich_help_panel=STEPS)
-@with_groups
 def inspect(
     audio: Audio,
     source: CorpusOptions,
@@ -76,18 +78,14 @@ def inspect(
 
 
 @app.command(rich_help_panel=STEPS)
-@with_groups
 def segment(
     audio: Audio,
     out: Out,
     source: CorpusOptions,
     segmentation: SegmentOptions,
-    check: Annotated[
-        bool,
-        typer.Option(
-            help="Read the audio of every segment now, to find damaged files."
-        ),
-    ] = True,
+    check: bool = option(
+        True, "", "Read the audio of every segment now, to find damaged files."
+    ),
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:

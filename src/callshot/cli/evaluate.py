@@ -5,9 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from callshot.cli.app import STEPS, app, run_with_progress, with_groups
+from callshot.cli.app import (
+    STEPS,
+    app,
+    option,
+    run_with_progress,
+    shared_argument,
+    shared_option,
+)
 from callshot.cli.options import (
     ClusterName,
     DatasetOptions,
@@ -28,9 +33,9 @@ if TYPE_CHECKING:
 
 Tables = Annotated[
     list[Path],
-    typer.Argument(
-        metavar="TABLE",
-        help="Table of embeddings: Parquet, CSV or .npz with the columns recording, label and "
+    shared_argument(
+        "TABLE",
+        "Table of embeddings: Parquet, CSV or .npz with the columns recording, label and "
         "embedding (in CSV: e0, e1, …); segment, labels and fold are optional. To compare "
         "encoders, give one table for each; all must contain the same segments.",
     ),
@@ -41,24 +46,21 @@ Tables = Annotated[
 class TransferOptions:
     """Queries of another table than the examples."""
 
-    queries: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="TARGET",
-            help="Measure a transfer: the examples come from TABLE (the source, for example "
-            "another site or recorder), the queries from this table (the target). Both must have "
-            "the same encoder. Can be repeated, once for each TABLE.",
-            show_default=False,
-        ),
-    ] = None
-    centre: Annotated[
-        bool,
-        typer.Option(
-            "--centre",
-            help="With --queries: also evaluate vectors from which the mean of their table is "
-            "subtracted.",
-        ),
-    ] = False
+    queries: list[Path] | None = option(
+        None,
+        "TARGET",
+        "Measure a transfer: the examples come from TABLE (the source, for example "
+        "another site or recorder), the queries from this table (the target). Both must have "
+        "the same encoder. Can be repeated, once for each TABLE.",
+        show_default=False,
+    )
+    centre: bool = option(
+        False,
+        "",
+        "With --queries: also evaluate vectors from which the mean of their table is "
+        "subtracted.",
+        "--centre",
+    )
 
     def check(self) -> None:
         """Check that options which need queries have them."""
@@ -69,34 +71,27 @@ class TransferOptions:
 
 
 @app.command(rich_help_panel=STEPS)
-@with_groups
 def evaluate(
     tables: Tables,
     out: Out,
     protocol: ProtocolOptions,
     dataset: DatasetOptions,
     transfer: TransferOptions,
-    memory: Annotated[
-        float | None,
-        typer.Option(
-            metavar="GIB",
-            help="Memory for products of all pairs of vectors, in GiB. Scoring is slower if they "
-            "do not fit.",
-            show_default="a quarter of the memory of the machine",
-        ),
-    ] = None,
-    figure: Annotated[
-        bool, typer.Option(help="Draw the figures sweep.pdf and sweep.png.")
-    ] = True,
-    target: Annotated[
-        float | None,
-        typer.Option(
-            metavar="MAP",
-            help="Mean average precision that you need, for example 0.8. Prints how many examples "
-            "per class reach it.",
-            show_default=False,
-        ),
-    ] = None,
+    memory: float | None = option(
+        None,
+        "GIB",
+        "Memory for products of all pairs of vectors, in GiB. Scoring is slower if they "
+        "do not fit.",
+        show_default="a quarter of the memory of the machine",
+    ),
+    figure: bool = option(True, "", "Draw the figures sweep.pdf and sweep.png."),
+    target: float | None = option(
+        None,
+        "MAP",
+        "Mean average precision that you need, for example 0.8. Prints how many examples "
+        "per class reach it.",
+        show_default=False,
+    ),
     device: SweepDevice = "auto",
     threads: Threads = None,
     cluster: ClusterName = None,
@@ -185,9 +180,9 @@ def _bytes(gib: float | None) -> int | None:
 
 BaselineDevice = Annotated[
     str,
-    typer.Option(
-        metavar="auto|cpu|cuda",
-        help="Processor: cpu, or cuda for the GPU. auto: logistic regression at every k on the GPU "
+    shared_option(
+        "auto|cpu|cuda",
+        "Processor: cpu, or cuda for the GPU. auto: logistic regression at every k on the GPU "
         "if there is one, networks on the CPU.",
     ),
 ]
@@ -197,80 +192,59 @@ BaselineDevice = Annotated[
 class TrainingOptions:
     """Which baselines are trained, and how."""
 
-    train: Annotated[
-        str | None,
-        typer.Option(
-            metavar="KINDS",
-            help="Baselines to train on all labelled calls, separated by commas: logistic "
-            "(logistic regression), recurrent (RNN, GRU, LSTM), end-to-end (a transformer "
-            "on the audio).",
-            show_default="logistic",
-        ),
-    ] = None
-    per_k: Annotated[
-        bool,
-        typer.Option(
-            "--per-k",
-            help="Also train logistic regression with k examples per class, for every k, on the "
-            "same support sets as evaluate.",
-        ),
-    ] = False
-    draws: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            help="With --per-k: number of support sets, the first ones of evaluate.",
-        ),
-    ] = 100
-    spread: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="With --per-k: what the intervals account for, as in evaluate. shared; total "
-            "(also computes shared, twice the time); per-query (trains for every query, support "
-            "set and k, which takes very long); all.",
-        ),
-    ] = "total"
-    C: Annotated[
-        float | None,
-        typer.Option(
-            "--C",
-            metavar="NUMBER",
-            help="Inverse regularisation strength of logistic regression, as in scikit-learn.",
-            show_default="chosen by cross-validation in the training data; 0.1 with --per-k",
-        ),
-    ] = None
-    cell: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="Kind of recurrent network: elman, gru or lstm; chosen: the best of the three by "
-            "cross-validation in the training data; paper: the one that the paper used with the "
-            "encoder.",
-        ),
-    ] = "chosen"
-    seeds: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            help="Number of recurrent networks for each fold. Their scores are averaged.",
-        ),
-    ] = 3
-    init: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Pretrained weights (AST or BEATs) from which the training of end-to-end starts.",
-        ),
-    ] = None
-    published: Annotated[
-        str,
-        typer.Option(
-            metavar="VARIANT",
-            help="Variant of the published AERD networks to score too, such as EV_SUBCALL or "
-            "LDC_POOLE. Needs the package aerd.",
-        ),
-    ] = ""
+    train: str | None = option(
+        None,
+        "KINDS",
+        "Baselines to train on all labelled calls, separated by commas: logistic "
+        "(logistic regression), recurrent (RNN, GRU, LSTM), end-to-end (a transformer "
+        "on the audio).",
+        show_default="logistic",
+    )
+    per_k: bool = option(
+        False,
+        "",
+        "Also train logistic regression with k examples per class, for every k, on the "
+        "same support sets as evaluate.",
+        "--per-k",
+    )
+    draws: int = option(
+        100, "N", "With --per-k: number of support sets, the first ones of evaluate."
+    )
+    spread: str = option(
+        "total",
+        "NAME",
+        "With --per-k: what the intervals account for, as in evaluate. shared; total "
+        "(also computes shared, twice the time); per-query (trains for every query, support "
+        "set and k, which takes very long); all.",
+    )
+    C: float | None = option(
+        None,
+        "NUMBER",
+        "Inverse regularisation strength of logistic regression, as in scikit-learn.",
+        "--C",
+        show_default="chosen by cross-validation in the training data; 0.1 with --per-k",
+    )
+    cell: str = option(
+        "chosen",
+        "NAME",
+        "Kind of recurrent network: elman, gru or lstm; chosen: the best of the three by "
+        "cross-validation in the training data; paper: the one that the paper used with the "
+        "encoder.",
+    )
+    seeds: int = option(
+        3, "N", "Number of recurrent networks for each fold. Their scores are averaged."
+    )
+    init: Path | None = option(
+        None,
+        "FILE",
+        "Pretrained weights (AST or BEATs) from which the training of end-to-end starts.",
+    )
+    published: str = option(
+        "",
+        "VARIANT",
+        "Variant of the published AERD networks to score too, such as EV_SUBCALL or "
+        "LDC_POOLE. Needs the package aerd.",
+    )
 
     def baselines(self) -> "BaselineOptions":
         """Return the options, checked."""
@@ -286,31 +260,25 @@ class TrainingOptions:
 class ComparisonOptions:
     """The results that baselines are compared with, and the draws."""
 
-    against: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Folder with results of callshot evaluate. Uses their folds, and finds the k at "
-            "which one curve passes the other (crossover).",
-        ),
-    ] = None
-    shots: Annotated[
-        str | None,
-        typer.Option(
-            metavar="K",
-            help="With --per-k: values of k, the number of examples per class: 1-40, or 1,2,5,10; "
-            "all takes every example.",
-            show_default="1-40, or the values of --against",
-        ),
-    ] = None
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Random seed. The same seed gives the same results.",
-            show_default="0, or the seed of --against",
-        ),
-    ] = None
+    against: Path | None = option(
+        None,
+        "DIR",
+        "Folder with results of callshot evaluate. Uses their folds, and finds the k at "
+        "which one curve passes the other (crossover).",
+    )
+    shots: str | None = option(
+        None,
+        "K",
+        "With --per-k: values of k, the number of examples per class: 1-40, or 1,2,5,10; "
+        "all takes every example.",
+        show_default="1-40, or the values of --against",
+    )
+    seed: int | None = option(
+        None,
+        "N",
+        "Random seed. The same seed gives the same results.",
+        show_default="0, or the seed of --against",
+    )
 
     def protocol(self) -> "Protocol":
         """Return the protocol of the results, with the options that are given."""
@@ -329,33 +297,26 @@ class ComparisonOptions:
 class InputOptions:
     """What baselines read beside vectors, and where networks are stored."""
 
-    segments: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Table of segments (segments.parquet). end-to-end needs it to read the audio.",
-        ),
-    ] = None
-    audio: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Folder of the recordings.",
-            show_default="the folder in the table of segments",
-        ),
-    ] = None
-    keep: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Folder for trained networks. Networks that are there are not trained again.",
-            show_default="networks in the folder of --out",
-        ),
-    ] = None
+    segments: Path | None = option(
+        None,
+        "FILE",
+        "Table of segments (segments.parquet). end-to-end needs it to read the audio.",
+    )
+    audio: Path | None = option(
+        None,
+        "DIR",
+        "Folder of the recordings.",
+        show_default="the folder in the table of segments",
+    )
+    keep: Path | None = option(
+        None,
+        "DIR",
+        "Folder for trained networks. Networks that are there are not trained again.",
+        show_default="networks in the folder of --out",
+    )
 
 
 @app.command(rich_help_panel=STEPS)
-@with_groups
 def baselines(
     tables: Tables,
     out: Out,
@@ -384,7 +345,7 @@ def baselines(
     from callshot.baselines.run import TrainingContext
     from callshot.files import NETWORKS
     from callshot.report.terminal import show_baselines, show_crossovers
-    from callshot.study.train_baselines import TrainingInputs, train_baseline_files
+    from callshot.study.train_baselines import train_baseline_files
 
     options = training.baselines()
     protocol = comparison.protocol()
@@ -396,7 +357,8 @@ def baselines(
             options,
             protocol,
             choice=dataset.choice(),
-            inputs=TrainingInputs(None, inputs.segments, inputs.audio),
+            segments=inputs.segments,
+            audio=inputs.audio,
             against=comparison.against,
             context=TrainingContext(protocol.seed, device, threads, folder, progress),
         )

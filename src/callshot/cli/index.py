@@ -2,11 +2,17 @@
 
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from callshot.cli.app import FIELD, OTHER, app, report_left_out, run_with_progress
+from callshot.cli.app import (
+    FIELD,
+    OTHER,
+    app,
+    argument,
+    option,
+    print_first,
+    report_left_out,
+    run_with_progress,
+)
 from callshot.cli.encoders import Choices
 from callshot.cli.options import (
     ClusterName,
@@ -21,72 +27,49 @@ from callshot.cli.options import (
 from callshot.errors import count_text, printable
 from callshot.storage import to_path
 
-if TYPE_CHECKING:
-    import polars as pl
-
-    from callshot.detection.index.index_recordings import IndexResult
-    from callshot.records import Reject
-
-MAX_LINES = 8  # of rejects and of notes, on screen
-
 
 @app.command(rich_help_panel=FIELD)
 def index(
-    recordings: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RECORDINGS", help="Folder of the recordings, or one recording."
-        ),
-    ],
-    encoder: Annotated[
-        str,
-        typer.Option(
-            "--encoder",
-            "-e",
-            metavar="NAME",
-            help="Name of the encoder. callshot encoders shows all names.",
-        ),
-    ],
-    out: Annotated[
-        Path,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="INDEX",
-            help="Folder of the index. New recordings are added if it exists.",
-        ),
-    ],
+    recordings: Path = argument(
+        ..., "RECORDINGS", "Folder of the recordings, or one recording."
+    ),
+    encoder: str = option(
+        ...,
+        "NAME",
+        "Name of the encoder. callshot encoders shows all names.",
+        "--encoder",
+        "-e",
+    ),
+    out: Path = option(
+        ...,
+        "INDEX",
+        "Folder of the index. New recordings are added if it exists.",
+        "--out",
+        "-o",
+    ),
     choices: Choices = None,
-    window: Annotated[
-        float | None,
-        typer.Option(
-            metavar="S",
-            help="Length of a window in seconds, for encoders that have no fixed window, such as "
-            "mfcc.",
-        ),
-    ] = None,
-    hop: Annotated[
-        float | None,
-        typer.Option(
-            metavar="S",
-            help="Time from the start of one window to the start of the next, in seconds.",
-            show_default="the hop of the encoder, or the length of the window",
-        ),
-    ] = None,
-    channel: Annotated[
-        str,
-        typer.Option(
-            metavar="first|mean|N",
-            help="Audio channel: first, mean of all channels, or a number (1 is the first).",
-        ),
-    ] = "first",
-    dtype: Annotated[
-        str,
-        typer.Option(
-            metavar="float16|float32",
-            help="Number format of the stored vectors. float16 needs half the disk space.",
-        ),
-    ] = "float16",
+    window: float | None = option(
+        None,
+        "S",
+        "Length of a window in seconds, for encoders that have no fixed window, such as "
+        "mfcc.",
+    ),
+    hop: float | None = option(
+        None,
+        "S",
+        "Time from the start of one window to the start of the next, in seconds.",
+        show_default="the hop of the encoder, or the length of the window",
+    ),
+    channel: str = option(
+        "first",
+        "first|mean|N",
+        "Audio channel: first, mean of all channels, or a number (1 is the first).",
+    ),
+    dtype: str = option(
+        "float16",
+        "float16|float32",
+        "Number format of the stored vectors. float16 needs half the disk space.",
+    ),
     follow_links: FollowLinks = False,
     device: Device = "cpu",
     threads: Threads = None,
@@ -127,65 +110,38 @@ def index(
             progress=progress,
         )
     if not quiet:
-        _print_result(result, out)
+        rejects = [f"left out: {reject.reason}" for reject in result.rejects]
+        print_first(rejects, f"more, in {out / REJECTS}")
+        print_first([f"note: {note}" for note in result.notes], "more notes like these")
+        found = result.index.recordings
+        hours = sum(recording.duration_s for recording in found) / 3600
+        print(
+            f"{count_text(len(result.index), 'window')} of "
+            f"{count_text(len(found), 'recording')} ({hours:.2f} h) in {out}; "
+            f"{count_text(len(result.added), 'recording')} added, "
+            f"{len(result.rejects):,} left out"
+        )
+        print(printable(f"next: callshot find EXAMPLE.wav@START-END {out}"))
     report_left_out(result.rejects, "recording", out / REJECTS)
-
-
-def _print_result(result: "IndexResult", out: Path) -> None:
-    from callshot.detection.index.index_files import REJECTS
-
-    rejects = [f"left out: {reject.reason}" for reject in result.rejects]
-    notes = [f"note: {note}" for note in result.notes]
-    _print_first(rejects, f"more, in {out / REJECTS}")
-    _print_first(notes, "more notes like these")
-    recordings = result.index.recordings
-    seconds = sum(recording.duration_s for recording in recordings)
-    hours = seconds / 3600
-    print(
-        f"{count_text(len(result.index), 'window')} of "
-        f"{count_text(len(recordings), 'recording')} ({hours:.2f} h) in {out}; "
-        f"{count_text(len(result.added), 'recording')} added, {len(result.rejects):,} left out"
-    )
-    print(printable(f"next: callshot find EXAMPLE.wav@START-END {out}"))
-
-
-def _print_first(lines: list[str], rest: str) -> None:
-    """Print some lines, and how many there are besides."""
-    for line in lines[:MAX_LINES]:
-        print(printable(line))
-    left = len(lines) - MAX_LINES
-    if left > 0:
-        print(f"and {left} {rest}")
 
 
 @app.command(rich_help_panel=FIELD)
 def find(
-    example: Annotated[
-        str,
-        typer.Argument(
-            metavar="EXAMPLE@START-END",
-            help="Sound to search for: a recording, or a part of one with its times in seconds, "
-            "such as call.wav or night.wav@12.5-14.",
-        ),
-    ],
-    index: Annotated[
-        Path, typer.Argument(metavar="INDEX", help="Folder that callshot index made.")
-    ],
-    count: Annotated[
-        int, typer.Option(metavar="N", help="Largest number of windows to show.")
-    ] = 20,
-    per_recording: Annotated[
-        int,
-        typer.Option(metavar="N", help="Largest number of windows from one recording."),
-    ] = 3,
-    distance: Annotated[
-        str,
-        typer.Option(metavar="euclidean|cosine", help="Distance between two vectors."),
-    ] = "euclidean",
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="CSV file to write, too."),
-    ] = None,
+    example: str = argument(
+        ...,
+        "EXAMPLE@START-END",
+        "Sound to search for: a recording, or a part of one with its times in seconds, "
+        "such as call.wav or night.wav@12.5-14.",
+    ),
+    index: Path = argument(..., "INDEX", "Folder that callshot index made."),
+    count: int = option(20, "N", "Largest number of windows to show."),
+    per_recording: int = option(
+        3, "N", "Largest number of windows from one recording."
+    ),
+    distance: str = option(
+        "euclidean", "euclidean|cosine", "Distance between two vectors."
+    ),
+    out: Path | None = option(None, "FILE", "CSV file to write, too.", "--out", "-o"),
     device: Device = "cpu",
     threads: Threads = None,
     quiet: Quiet = False,
@@ -198,6 +154,10 @@ def find(
 
     Example: callshot find night.wav@12.5-14 index --out similar.csv
     """
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
     from callshot.detection.index.find_windows import (
         check_window_list,
         find_windows,
@@ -222,31 +182,23 @@ def find(
         write_window_list(result.windows, out)
     if not quiet:
         rejects = [f"left out: {reject.reason}" for reject in result.rejects]
-        _print_first(rejects, f"more; callshot verify {index} lists them")
-        _show_windows(result.windows)
+        print_first(rejects, f"more; callshot verify {index} lists them")
+        table = Table(box=None, header_style="bold")
+        for name in result.windows.columns:
+            is_text = name in ("recording", "clock")
+            table.add_column(name, justify="left" if is_text else "right")
+        for rank, recording, start_s, end_s, clock, level, far in result.windows.rows():
+            table.add_row(
+                str(rank),
+                escape(printable(recording)),
+                f"{start_s:.2f}",
+                f"{end_s:.2f}",
+                clock or "",
+                f"{level:.1f}",
+                f"{far:.4g}",
+            )
+        Console().print(table)
     report_left_out(result.rejects, "recording", "")
-
-
-def _show_windows(windows: "pl.DataFrame") -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold")
-    for name in windows.columns:
-        is_text = name in ("recording", "clock")
-        table.add_column(name, justify="left" if is_text else "right")
-    for rank, recording, start_s, end_s, clock, level, distance in windows.iter_rows():
-        table.add_row(
-            str(rank),
-            escape(printable(recording)),
-            f"{start_s:.2f}",
-            f"{end_s:.2f}",
-            clock or "",
-            f"{level:.1f}",
-            f"{distance:.4g}",
-        )
-    Console().print(table)
 
 
 MAX_ROWS = 5  # shown for each reason
@@ -254,43 +206,36 @@ MAX_ROWS = 5  # shown for each reason
 
 @app.command(name="import", rich_help_panel=OTHER)
 def import_table(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="SOURCE",
-            help="Embeddings of another tool: a .npy or .npz file, a perch-hoplite database, or "
-            "the embedding files of BirdNET-Analyzer (a folder, a .txt or a .csv file).",
-        ),
-    ],
+    *,
+    source: Path = argument(
+        ...,
+        "SOURCE",
+        "Embeddings of another tool: a .npy or .npz file, a perch-hoplite database, or "
+        "the embedding files of BirdNET-Analyzer (a folder, a .txt or a .csv file).",
+    ),
     out: OutTable,
-    segments: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Table of the calls: the segments.parquet of callshot segment, or a CSV file with "
-            "the columns recording, start_s, end_s and label. For .npy and .npz files: one row per "
-            "vector.",
-            show_default="the .csv file next to the .npy or .npz file, or the annotations in the "
-            "database",
-        ),
-    ] = None,
-    kind: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="Kind of SOURCE: arrays, hoplite or birdnet-analyzer, or auto to recognise it.",
-        ),
-    ] = "auto",
-    encoder: Annotated[
-        str | None,
-        typer.Option(
-            "--encoder",
-            "-e",
-            metavar="NAME",
-            help="Name of the encoder in the results.",
-            show_default="the file name of TABLE",
-        ),
-    ] = None,
+    segments: Path | None = option(
+        None,
+        "FILE",
+        "Table of the calls: the segments.parquet of callshot segment, or a CSV file with "
+        "the columns recording, start_s, end_s and label. For .npy and .npz files: one row per "
+        "vector.",
+        show_default="the .csv file next to the .npy or .npz file, or the annotations in the "
+        "database",
+    ),
+    kind: str = option(
+        "auto",
+        "NAME",
+        "Kind of SOURCE: arrays, hoplite or birdnet-analyzer, or auto to recognise it.",
+    ),
+    encoder: str | None = option(
+        None,
+        "NAME",
+        "Name of the encoder in the results.",
+        "--encoder",
+        "-e",
+        show_default="the file name of TABLE",
+    ),
     quiet: Quiet = False,
 ) -> None:
     """Make a table of embeddings for evaluate from the embeddings of another tool.
@@ -313,23 +258,18 @@ def import_table(
         write_table(imported.table, out, corpus=imported.corpus)
     if quiet:
         return
-    for line in [*imported.notes, *_count_rejects(imported.rejects)]:
-        print(printable(line))
-    segment_count = count_text(len(imported.table), "segment")
-    dimensions = count_text(imported.table.vectors.shape[1], "dimension")
-    print(f"{segment_count} of {dimensions} in {out}")
-    print(f"next: callshot evaluate {out} --out results")
-
-
-def _count_rejects(rejects: "list[Reject]") -> list[str]:
-    """Return a line for each reason, with the number of rejects and the first rows."""
     rows = defaultdict[str, list[str]](list)
-    for reject in rejects:
+    for reject in imported.rejects:
         rows[reject.reason].append(str(reject.row))
-    lines = []
+    lines = [*imported.notes]
     for reason, numbers in rows.items():
         first = ", ".join(numbers[:MAX_ROWS])
         if len(numbers) > MAX_ROWS:
             first += ", …"
         lines.append(f"left out, {len(numbers)} (row {first}): {reason}")
-    return lines
+    for line in lines:
+        print(printable(line))
+    segment_count = count_text(len(imported.table), "segment")
+    dimensions = count_text(imported.table.vectors.shape[1], "dimension")
+    print(f"{segment_count} of {dimensions} in {out}")
+    print(f"next: callshot evaluate {out} --out results")

@@ -4,10 +4,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from callshot.cli.app import FIELD, app, report_left_out, run_with_progress, with_groups
-from callshot.cli.encoders import MAX_REJECTS, Choices
+from callshot.cli.app import (
+    FIELD,
+    app,
+    argument,
+    option,
+    print_first,
+    report_left_out,
+    run_with_progress,
+    shared_argument,
+)
+from callshot.cli.encoders import Choices
 from callshot.cli.options import (
     AnnotationFileOptions,
     Device,
@@ -23,12 +30,11 @@ from callshot.storage import to_path
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from callshot.detection.learn import LearningOptions, LearningResult
     from callshot.encoders.embed import EmbedOptions
-    from callshot.records import Progress, Reject
+    from callshot.records import Reject
 
 ModelFile = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="Model that callshot learn made (.npz).")
+    Path, shared_argument("MODEL", "Model that callshot learn made (.npz).")
 ]
 
 
@@ -36,16 +42,14 @@ ModelFile = Annotated[
 class EncoderOptions:
     """The encoder, and how it runs."""
 
-    encoder: Annotated[
-        str | None,
-        typer.Option(
-            "--encoder",
-            "-e",
-            metavar="NAME",
-            help="Name of the encoder. callshot encoders shows all names.",
-            show_default="the encoder of the model or the review, if it has one",
-        ),
-    ] = None
+    encoder: str | None = option(
+        None,
+        "NAME",
+        "Name of the encoder. callshot encoders shows all names.",
+        "--encoder",
+        "-e",
+        show_default="the encoder of the model or the review, if it has one",
+    )
     choices: Choices = None
     store: Store = None
     device: Device = "cpu"
@@ -63,73 +67,58 @@ class EncoderOptions:
 class ExampleOptions:
     """How the audio of examples is read."""
 
-    window: Annotated[
-        float | None,
-        typer.Option(
-            metavar="S",
-            help="Length of a window in seconds, for encoders that have no fixed window, such as "
-            "mfcc.",
-            show_default="the median length of the examples",
-        ),
-    ] = None
-    channel: Annotated[
-        str | None,
-        typer.Option(
-            metavar="first|mean|N",
-            help="Audio channel: first, mean of all channels, or a number (1 is the first).",
-            show_default="first",
-        ),
-    ] = None
+    window: float | None = option(
+        None,
+        "S",
+        "Length of a window in seconds, for encoders that have no fixed window, such as "
+        "mfcc.",
+        show_default="the median length of the examples",
+    )
+    channel: str | None = option(
+        None,
+        "first|mean|N",
+        "Audio channel: first, mean of all channels, or a number (1 is the first).",
+        show_default="first",
+    )
     source_rate_hz: SourceRate = None
-    background: Annotated[
-        str,
-        typer.Option(
-            metavar="auto|none|DIR",
-            help="Sound without calls, to set thresholds for scan. auto: the parts of the "
-            "annotated recordings that have no annotation. none: no background; scan then sets "
-            "thresholds from the recordings that it scans, or, if these are too short, from the "
-            "examples. DIR: a folder of recordings without calls.",
-        ),
-    ] = "auto"
-    site: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="RECORDINGS",
-            help="Recordings of the site where the model will be used. Examples from other places "
-            "are mixed into their background sound.",
-            show_default="scan does this with the recordings that it scans",
-        ),
-    ] = None
+    background: str = option(
+        "auto",
+        "auto|none|DIR",
+        "Sound without calls, to set thresholds for scan. auto: the parts of the "
+        "annotated recordings that have no annotation. none: no background; scan then sets "
+        "thresholds from the recordings that it scans, or, if these are too short, from the "
+        "examples. DIR: a folder of recordings without calls.",
+    )
+    site: Path | None = option(
+        None,
+        "RECORDINGS",
+        "Recordings of the site where the model will be used. Examples from other places "
+        "are mixed into their background sound.",
+        show_default="scan does this with the recordings that it scans",
+    )
 
 
 @app.command(rich_help_panel=FIELD)
-@with_groups
 def learn(
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", metavar="MODEL", help="Model to write (.npz)."),
-    ],
+    *,
+    out: Path = option(..., "MODEL", "Model to write (.npz).", "--out", "-o"),
     encoder: EncoderOptions,
     source: AnnotationFileOptions,
     audio: ExampleOptions,
-    examples: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="EXAMPLES",
-            help="Labelled examples: a folder of recordings with annotations, one recording, a "
-            "folder with a subfolder of clips per label, a segments.parquet, or a folder of "
-            "callshot review.",
-        ),
-    ] = None,
-    add: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="MODEL|REVIEW",
-            help="Model to which the examples are added. Or, without EXAMPLES, a folder of "
-            "callshot review: its confirmed calls are added to the model that made the detections. "
-            "EXAMPLES alone, also a folder of callshot review, make a new model.",
-        ),
-    ] = None,
+    examples: Path | None = argument(
+        None,
+        "EXAMPLES",
+        "Labelled examples: a folder of recordings with annotations, one recording, a "
+        "folder with a subfolder of clips per label, a segments.parquet, or a folder of "
+        "callshot review.",
+    ),
+    add: Path | None = option(
+        None,
+        "MODEL|REVIEW",
+        "Model to which the examples are added. Or, without EXAMPLES, a folder of "
+        "callshot review: its confirmed calls are added to the model that made the detections. "
+        "EXAMPLES alone, also a folder of callshot review, make a new model.",
+    ),
     quiet: Quiet = False,
 ) -> None:
     """Make a model from a few labelled examples, for scan.
@@ -143,6 +132,8 @@ def learn(
     """
     from callshot.detection.learn import LearningOptions, learn_examples
     from callshot.detection.model import check_model_path
+    from callshot.detection.model_summary import describe_limits, describe_low_recall
+    from callshot.review.results import learn_review_files
 
     review, add = _find_review(examples, add)
     options = LearningOptions(
@@ -155,41 +146,44 @@ def learn(
         background=audio.background,
         site=audio.site,
     )
+    defaults = LearningOptions(annotation_options=options.annotation_options)
+    if review is not None and add is not None and options != defaults:
+        raise OptionError(
+            "add: calls of a review are read with the settings of its model; remove the options of "
+            "annotations and audio"
+        )
+    if review is not None and options.annotations is not None:
+        raise OptionError(
+            f"annotations: {review} is a review, whose calls are the annotations; remove "
+            "--annotations"
+        )
     name = encoder.encoder
     with run_with_progress("reading examples", quiet=quiet) as progress:
         embedding = encoder.embedding()
         more: Any = {"add": add, "progress": progress}
         if review is not None:
-            result = _learn_review(review, out, name, options, embedding, **more)
+            more["options"] = replace(options, annotation_options=None)
+            result = learn_review_files(review, out, name, embedding, **more)
         else:
             assert examples is not None  # otherwise there is a review
             check_model_path(to_path(out))
             result = learn_examples(examples, name, options, embedding, **more)
             result.write(out)
     if not quiet:
-        _print_result(result, out)
-    report_left_out(result.rejects, "example", "")
-
-
-def _print_result(result: "LearningResult", out: Path) -> None:
-    """Print what became of the examples."""
-    from callshot.detection.model_summary import (
-        describe_limits,
-        describe_low_recall,
-    )
-
-    print_rejects(result.rejects)
-    model = result.model
-    for note in [*result.notes, *describe_low_recall(model), *describe_limits(model)]:
-        print(printable(f"note: {note}"))
-    print(
-        printable(
-            f"{count_text(len(model.examples), 'example')} ({result.new} new) of "
-            f"{count_text(len(model.classes), 'label')} "
-            f"in {out}; licence of the weights: {model.licence}"
+        print_rejects(result.rejects)
+        model = result.model
+        limits = [*describe_low_recall(model), *describe_limits(model)]
+        for note in [*result.notes, *limits]:
+            print(printable(f"note: {note}"))
+        print(
+            printable(
+                f"{count_text(len(model.examples), 'example')} ({result.new} new) of "
+                f"{count_text(len(model.classes), 'label')} "
+                f"in {out}; licence of the weights: {model.licence}"
+            )
         )
-    )
-    print(f"next: callshot model {out}")
+        print(f"next: callshot model {out}")
+    report_left_out(result.rejects, "example", "")
 
 
 def _find_review(
@@ -216,50 +210,13 @@ def _find_review(
     return None, add
 
 
-def _learn_review(
-    review: Path,
-    out: Path,
-    encoder: str | None,
-    options: "LearningOptions",
-    embedding: "EmbedOptions",
-    *,
-    add: Path | None,
-    progress: "Progress",
-) -> "LearningResult":
-    """Learn from a review, which has annotations of its own, and settings if it has a model."""
-    from callshot.detection.learn import LearningOptions
-    from callshot.review.results import learn_review_files
-
-    if add is not None and options != LearningOptions(
-        annotation_options=options.annotation_options
-    ):
-        raise OptionError(
-            "add: calls of a review are read with the settings of its model; remove the options of "
-            "annotations and audio"
-        )
-    if options.annotations is not None:
-        raise OptionError(
-            f"annotations: {review} is a review, whose calls are the annotations; remove "
-            "--annotations"
-        )
-    return learn_review_files(
-        review,
-        out,
-        encoder,
-        embedding,
-        add=add,
-        options=replace(options, annotation_options=None),
-        progress=progress,
-    )
-
-
 def print_rejects(rejects: "Sequence[Reject]") -> None:
     """Print what was left out, the first of many."""
-    for reject in rejects[:MAX_REJECTS]:
+    lines = []
+    for reject in rejects:
         location = reject.file if reject.row is None else f"{reject.file}, {reject.row}"
-        print(printable(f"left out: {location}: {reject.reason}"))
-    if len(rejects) > MAX_REJECTS:
-        print(f"and {len(rejects) - MAX_REJECTS} more")
+        lines.append(f"left out: {location}: {reject.reason}")
+    print_first(lines, "more")
 
 
 @app.command(rich_help_panel=FIELD)
@@ -282,10 +239,7 @@ def model(path: ModelFile) -> None:
 @app.command(rich_help_panel=FIELD)
 def export(
     path: ModelFile,
-    onnx: Annotated[
-        Path,
-        typer.Option(metavar="FILE", help="ONNX file to write (.onnx)."),
-    ],
+    onnx: Path = option(..., "FILE", "ONNX file to write (.onnx)."),
 ) -> None:
     """Write the classifier of a model as an ONNX file, for other programs.
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from callshot.cli.app import option, shared_argument, shared_option
 from callshot.errors import OptionError, check_range, count_text, printable
 from callshot.files import check_own_folder, check_results_folder
 
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from callshot.corpus.annotations import AnnotationOptions
     from callshot.corpus.options import Corpus, SegmentationOptions
     from callshot.distributed import DaskCluster
-    from callshot.distributed.run_job import Usage
     from callshot.fewshot.protocol import Protocol
     from callshot.study.file_steps import DatasetChoice
 
@@ -38,10 +36,7 @@ def check_folds(folds: int | None) -> int | None:
 
 
 Audio = Annotated[
-    Path,
-    typer.Argument(
-        metavar="AUDIO_DIR", help="Folder of the recordings, or one recording."
-    ),
+    Path, shared_argument("AUDIO_DIR", "Folder of the recordings, or one recording.")
 ]
 
 
@@ -59,126 +54,118 @@ def parse_out(text: str) -> Path:
 
 Out = Annotated[
     Path,
-    typer.Option(
+    shared_option(
+        "DIR",
+        "Folder for the results: a new one, an empty one, or one with results of callshot.",
         "--out",
         "-o",
-        metavar="DIR",
         parser=parse_out,
         callback=check_out,
-        help="Folder for the results: a new one, an empty one, or one with results of callshot.",
     ),
 ]
 OutTable = Annotated[
-    Path,
-    typer.Option("--out", "-o", metavar="TABLE", help="Table to write (.parquet)."),
+    Path, shared_option("TABLE", "Table to write (.parquet).", "--out", "-o")
 ]
 Seed = Annotated[
-    int,
-    typer.Option(
-        metavar="N",
-        help="Random seed. The same seed gives the same results.",
-    ),
+    int, shared_option("N", "Random seed. The same seed gives the same results.")
 ]
 Quiet = Annotated[
     bool,
-    typer.Option("--quiet", "-q", help="Print only errors, and how much was left out."),
+    shared_option("", "Print only errors, and how much was left out.", "--quiet", "-q"),
 ]
 Threads = Annotated[
     int | None,
-    typer.Option(
+    shared_option(
+        "N",
+        "Number of threads. Results do not depend on it.",
         callback=check_threads,
-        metavar="N",
-        help="Number of threads. Results do not depend on it.",
         show_default="all cores",
     ),
 ]
 ClusterName = Annotated[
     str | None,
-    typer.Option(
-        "--cluster",
-        metavar="local:N|ADDRESS|FILE",
-        help="Dask cluster that does the work: local:N starts N processes on this machine; or "
+    shared_option(
+        "local:N|ADDRESS|FILE",
+        "Dask cluster that does the work: local:N starts N processes on this machine; or "
         "the address or the scheduler file of a running cluster. Results do not depend on it.",
+        "--cluster",
         show_default="no cluster",
     ),
 ]
 FollowLinks = Annotated[
     bool,
-    typer.Option(
-        "--follow-links",
-        help="Also read files through links that point outside the folder. Data managed with "
+    shared_option(
+        "",
+        "Also read files through links that point outside the folder. Data managed with "
         "git-annex, DataLad or DVC has such links.",
+        "--follow-links",
     ),
 ]
 Device = Annotated[
     str,
-    typer.Option(
-        metavar="cpu|cuda",
-        help="Processor for the encoder: cpu, or cuda for the GPU.",
-    ),
+    shared_option("cpu|cuda", "Processor for the encoder: cpu, or cuda for the GPU."),
 ]
 SweepDevice = Annotated[
     str,
-    typer.Option(
-        metavar="auto|cpu|cuda",
-        help="Processor: cpu, cuda for the GPU, or auto for the GPU if there is one.",
+    shared_option(
+        "auto|cpu|cuda",
+        "Processor: cpu, cuda for the GPU, or auto for the GPU if there is one.",
     ),
 ]
 Shots = Annotated[
     str,
-    typer.Option(
-        metavar="K",
-        help="Values of k, the number of examples per class: 1-40, or 1,2,5,10; all takes "
+    shared_option(
+        "K",
+        "Values of k, the number of examples per class: 1-40, or 1,2,5,10; all takes "
         "every example.",
     ),
 ]
 FoldCount = Annotated[
     int | None,
-    typer.Option(
+    shared_option(
+        "N",
+        "Number of folds to build. All calls of a recording are in the same fold.",
         callback=check_folds,
-        metavar="N",
-        help="Number of folds to build. All calls of a recording are in the same fold.",
         show_default="5, or the number of a known corpus",
     ),
 ]
 Columns = Annotated[
     list[str] | None,
-    typer.Option(
+    shared_option(
+        "NAME=COLUMN",
+        "Name of a column in your files: label=Species reads the labels from the column "
+        "Species. Can be repeated.",
         "--columns",
         "-c",
-        metavar="NAME=COLUMN",
-        help="Name of a column in your files: label=Species reads the labels from the column "
-        "Species. Can be repeated.",
     ),
 ]
 SegmentTable = Annotated[
     Path,
-    typer.Argument(
-        metavar="SEGMENTS",
-        help="Table of segments: the segments.parquet of callshot segment.",
+    shared_argument(
+        "SEGMENTS", "Table of segments: the segments.parquet of callshot segment."
     ),
 ]
 AudioFolder = Annotated[
     Path | None,
-    typer.Option(
-        metavar="DIR",
-        help="Folder of the recordings.",
+    shared_option(
+        "DIR",
+        "Folder of the recordings.",
         show_default="the folder in the table of segments",
     ),
 ]
 Store = Annotated[
     Path | None,
-    typer.Option(
-        metavar="DIR",
-        help="Folder where embeddings are stored, so that none is computed twice.",
+    shared_option(
+        "DIR",
+        "Folder where embeddings are stored, so that none is computed twice.",
         show_default="a folder in the cache of the user",
     ),
 ]
 Clips = Annotated[
     int | None,
-    typer.Option(
-        metavar="N",
-        help="Number of audio clips with spectrograms to write. For each class: the N events "
+    shared_option(
+        "N",
+        "Number of audio clips with spectrograms to write. For each class: the N events "
         "with the highest scores, the N most uncertain ones, and N from the whole range of "
         "scores.",
         show_default="no clips",
@@ -186,18 +173,18 @@ Clips = Annotated[
 ]
 MinLength = Annotated[
     float | None,
-    typer.Option(
-        metavar="S",
-        help="Shortest call, in seconds, as annotated. Shorter calls are left out. The paper's is "
+    shared_option(
+        "S",
+        "Shortest call, in seconds, as annotated. Shorter calls are left out. The paper's is "
         "1.",
         show_default="0, or 1 for a known corpus",
     ),
 ]
 SourceRate = Annotated[
     float | None,
-    typer.Option(
-        metavar="HZ",
-        help="True sample rate, if recordings are time-expanded (slowed down). The times of "
+    shared_option(
+        "HZ",
+        "True sample rate, if recordings are time-expanded (slowed down). The times of "
         "annotations are then true times too.",
         show_default="the sample rate in the file",
     ),
@@ -208,59 +195,47 @@ SourceRate = Annotated[
 class AnnotationFileOptions:
     """What annotates the recordings, and how that is read."""
 
-    annotations: Annotated[
-        Path | None,
-        typer.Option(
-            "--annotations",
-            "-a",
-            metavar="FILE_OR_DIR",
-            help="Annotation file, or folder of annotation files.",
-            show_default="files found next to the recordings",
-        ),
-    ] = None
-    format: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="Format of the annotations: csv, raven, audacity, textgrid (Praat), folders (one "
-            "folder of clips per label), or auto to recognise it. Formats read with the package "
-            "crowsetta: birdsong-recognition-dataset, generic-seq, notmat, simple-seq, timit, "
-            "yarden.",
-        ),
-    ] = "auto"
+    annotations: Path | None = option(
+        None,
+        "FILE_OR_DIR",
+        "Annotation file, or folder of annotation files.",
+        "--annotations",
+        "-a",
+        show_default="files found next to the recordings",
+    )
+    format: str = option(
+        "auto",
+        "NAME",
+        "Format of the annotations: csv, raven, audacity, textgrid (Praat), folders (one "
+        "folder of clips per label), or auto to recognise it. Formats read with the package "
+        "crowsetta: birdsong-recognition-dataset, generic-seq, notmat, simple-seq, timit, "
+        "yarden.",
+    )
     columns: Columns = None
-    tiers: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Tier of Praat TextGrid files that contains the calls. Can be repeated.",
-            show_default="recognised by its name and labels",
-        ),
-    ] = None
-    label: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT",
-            help="Label of the rows that have none: their label is empty, or the file has no "
-            "column of labels.",
-        ),
-    ] = None
-    rename: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="CSV file with the columns label and new_label, to rename labels. Calls whose "
-            "new_label is empty are left out.",
-        ),
-    ] = None
-    time_unit: Annotated[
-        str | None,
-        typer.Option(
-            metavar="UNIT",
-            help="Unit of the times in tables: s or ms.",
-            show_default="s, or the unit in the names of columns",
-        ),
-    ] = None
+    tiers: list[str] | None = option(
+        None,
+        "NAME",
+        "Tier of Praat TextGrid files that contains the calls. Can be repeated.",
+        show_default="recognised by its name and labels",
+    )
+    label: str | None = option(
+        None,
+        "TEXT",
+        "Label of the rows that have none: their label is empty, or the file has no "
+        "column of labels.",
+    )
+    rename: Path | None = option(
+        None,
+        "FILE",
+        "CSV file with the columns label and new_label, to rename labels. Calls whose "
+        "new_label is empty are left out.",
+    )
+    time_unit: str | None = option(
+        None,
+        "UNIT",
+        "Unit of the times in tables: s or ms.",
+        show_default="s, or the unit in the names of columns",
+    )
     follow_links: FollowLinks = False
 
     def annotation_options(self) -> "AnnotationOptions":
@@ -281,14 +256,12 @@ class AnnotationFileOptions:
 class CorpusOptions(AnnotationFileOptions):
     """What annotates the recordings, which may be those of a known corpus."""
 
-    corpus: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Name of a known corpus, ldc2010s05 or elephant-voices. Its settings are then "
-            "the defaults.",
-        ),
-    ] = None
+    corpus: str | None = option(
+        None,
+        "NAME",
+        "Name of a known corpus, ldc2010s05 or elephant-voices. Its settings are then "
+        "the defaults.",
+    )
 
     def known_corpus(self) -> "Corpus | None":
         """Return the known corpus, if one is named."""
@@ -302,38 +275,27 @@ class SegmentOptions:
     """How segments are cut, and how their audio is read."""
 
     min_length_s: MinLength = None
-    with_collar: Annotated[
-        bool,
-        typer.Option(
-            "--with-collar", help="Include the collar in the length for --min-length-s."
-        ),
-    ] = False
-    collar_s: Annotated[
-        float | None,
-        typer.Option(
-            metavar="S",
-            help="Collar: audio added at each end of a call, in seconds.",
-            show_default="0, or the value of a known corpus",
-        ),
-    ] = None
-    channel: Annotated[
-        str | None,
-        typer.Option(
-            metavar="first|mean|N",
-            help="Audio channel: first, mean of all channels, or a number (1 is the first).",
-            show_default="mean, or the channel of a known corpus",
-        ),
-    ] = None
-    rate_hz: Annotated[
-        int, typer.Option(metavar="HZ", help="Sample rate of the segments.")
-    ] = 16000
-    peak_dbfs: Annotated[
-        float,
-        typer.Option(metavar="DBFS", help="Peak level of the segments."),
-    ] = -3.0
-    normalise: Annotated[
-        bool, typer.Option(help="Scale each segment to the peak of --peak-dbfs.")
-    ] = True
+    with_collar: bool = option(
+        False,
+        "",
+        "Include the collar in the length for --min-length-s.",
+        "--with-collar",
+    )
+    collar_s: float | None = option(
+        None,
+        "S",
+        "Collar: audio added at each end of a call, in seconds.",
+        show_default="0, or the value of a known corpus",
+    )
+    channel: str | None = option(
+        None,
+        "first|mean|N",
+        "Audio channel: first, mean of all channels, or a number (1 is the first).",
+        show_default="mean, or the channel of a known corpus",
+    )
+    rate_hz: int = option(16000, "HZ", "Sample rate of the segments.")
+    peak_dbfs: float = option(-3.0, "DBFS", "Peak level of the segments.")
+    normalise: bool = option(True, "", "Scale each segment to the peak of --peak-dbfs.")
     source_rate_hz: SourceRate = None
 
     def segmentation(self, corpus: "Corpus | None") -> "SegmentationOptions":
@@ -394,38 +356,31 @@ class DatasetOptions:
     """The folds, the categories and the name of a corpus."""
 
     folds: FoldCount = None
-    fold_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="CSV file with your own folds: the columns segment and fold, or recording and "
-            "fold. The file folds.csv of earlier results can be used.",
-        ),
-    ] = None
-    categories: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="CSV file with the columns label and category. Adds scores that are averaged "
-            "over categories (reduced scoring).",
-        ),
-    ] = None
-    group_duplicates: Annotated[
-        bool,
-        typer.Option(
-            "--group-duplicates",
-            help="Put recordings that contain the same call into one fold. Calls are the same if "
-            "their embeddings are equal.",
-        ),
-    ] = False
-    corpus: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Name of the corpus in the results.",
-            show_default="the name in the table, or the name of its folder",
-        ),
-    ] = None
+    fold_file: Path | None = option(
+        None,
+        "FILE",
+        "CSV file with your own folds: the columns segment and fold, or recording and "
+        "fold. The file folds.csv of earlier results can be used.",
+    )
+    categories: Path | None = option(
+        None,
+        "FILE",
+        "CSV file with the columns label and category. Adds scores that are averaged "
+        "over categories (reduced scoring).",
+    )
+    group_duplicates: bool = option(
+        False,
+        "",
+        "Put recordings that contain the same call into one fold. Calls are the same if "
+        "their embeddings are equal.",
+        "--group-duplicates",
+    )
+    corpus: str | None = option(
+        None,
+        "NAME",
+        "Name of the corpus in the results.",
+        show_default="the name in the table, or the name of its folder",
+    )
 
     def choice(self) -> "DatasetChoice":
         """Return how folds and categories are chosen."""
@@ -439,98 +394,70 @@ class ProtocolOptions:
     """How support sets are drawn, scored and resampled."""
 
     shots: Shots = "1-40"
-    draws: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            help="Number of support sets (random sets of k examples per class) for each query.",
-        ),
-    ] = 100
-    bootstraps: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            help="Number of bootstrap samples, for --spread per-query.",
-        ),
-    ] = 5000
-    shared_draws: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            help="Number of support sets that all queries share, for --spread shared.",
-        ),
-    ] = 1000
-    total_samples: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            help="Number of random samples of recordings, for --spread total.",
-        ),
-    ] = 1000
+    draws: int = option(
+        100,
+        "N",
+        "Number of support sets (random sets of k examples per class) for each query.",
+    )
+    bootstraps: int = option(
+        5000, "N", "Number of bootstrap samples, for --spread per-query."
+    )
+    shared_draws: int = option(
+        1000, "N", "Number of support sets that all queries share, for --spread shared."
+    )
+    total_samples: int = option(
+        1000, "N", "Number of random samples of recordings, for --spread total."
+    )
     seed: Seed = 0
-    sampler: Annotated[
-        str,
-        typer.Option(
-            metavar="distinct|replacement",
-            help="How the k examples of a class are drawn. distinct: without replacement. "
-            "replacement: with replacement, so an example can be drawn twice.",
-        ),
-    ] = "distinct"
-    score: Annotated[
-        str,
-        typer.Option(
-            metavar="log|softmax",
-            help="Score that ranks the queries. log: the log-odds. softmax: the probability, as in "
-            "the paper; it rounds to 0 and 1, and the effect of such ties is measured, which "
-            "takes twice the time.",
-        ),
-    ] = "log"
-    classifiers: Annotated[
-        str,
-        typer.Option(
-            metavar="NAMES",
-            help="Classifiers without training, separated by commas. centroid: nearest class mean. "
-            "cosine: the same with cosine similarity. cl2n: centroid on centred vectors of length "
-            "1. whitened: centroid on whitened vectors. neighbour: nearest example. medoid: "
-            "nearest central example.",
-        ),
-    ] = "centroid"
-    spread: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="What the intervals account for. total: other calls could have been labelled, and "
-            "other recordings made. shared: other calls could have been labelled. per-query: the "
-            "bootstrap of the paper. all: all three.",
-        ),
-    ] = "all"
+    sampler: str = option(
+        "distinct",
+        "distinct|replacement",
+        "How the k examples of a class are drawn. distinct: without replacement. "
+        "replacement: with replacement, so an example can be drawn twice.",
+    )
+    score: str = option(
+        "log",
+        "log|softmax",
+        "Score that ranks the queries. log: the log-odds. softmax: the probability, as in "
+        "the paper; it rounds to 0 and 1, and the effect of such ties is measured, which "
+        "takes twice the time.",
+    )
+    classifiers: str = option(
+        "centroid",
+        "NAMES",
+        "Classifiers without training, separated by commas. centroid: nearest class mean. "
+        "cosine: the same with cosine similarity. cl2n: centroid on centred vectors of length "
+        "1. whitened: centroid on whitened vectors. neighbour: nearest example. medoid: "
+        "nearest central example.",
+    )
+    spread: str = option(
+        "all",
+        "NAME",
+        "What the intervals account for. total: other calls could have been labelled, and "
+        "other recordings made. shared: other calls could have been labelled. per-query: the "
+        "bootstrap of the paper. all: all three.",
+    )
 
-    permutations: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            help="Number of permutations of the labels, for the test against chance. 0: no test.",
-        ),
-    ] = 199
+    permutations: int = option(
+        199,
+        "N",
+        "Number of permutations of the labels, for the test against chance. 0: no test.",
+    )
 
-    repeat_folds: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            help="Number of different divisions into folds. With 2 or more, partitions.csv shows "
-            "how much mAP depends on the folds.",
-        ),
-    ] = 1
+    repeat_folds: int = option(
+        1,
+        "N",
+        "Number of different divisions into folds. With 2 or more, partitions.csv shows "
+        "how much mAP depends on the folds.",
+    )
 
-    seeds: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            help="Number of labelled sets, and of samples of recordings, to evaluate. With 2 or "
-            "more, sensitivity.csv shows how much of the variation of mAP comes from folds, from "
-            "examples and from queries.",
-        ),
-    ] = 1
+    seeds: int = option(
+        1,
+        "N",
+        "Number of labelled sets, and of samples of recordings, to evaluate. With 2 or "
+        "more, sensitivity.csv shows how much of the variation of mAP comes from folds, from "
+        "examples and from queries.",
+    )
 
     def protocol(self) -> "Protocol":
         """Return the protocol, checked."""
@@ -557,14 +484,12 @@ def use_cluster(
                 line = f"{line}; dashboard: {cluster.dashboard}"
             print(printable(line), file=sys.stderr)
         yield cluster
-    if not quiet:
-        _print_usage(cluster.usage)
-
-
-def _print_usage(usage: "Usage") -> None:
+    if quiet:
+        return
     from rich.console import Console
     from rich.table import Table
 
+    usage = cluster.usage
     table = Table(box=None, header_style="bold")
     cells = {
         "hours of audio": f"{usage.audio_s / 3600:,.2f}",

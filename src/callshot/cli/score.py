@@ -5,20 +5,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from callshot.cli.app import FIELD, app, run_with_progress, with_groups
+from callshot.cli.app import (
+    FIELD,
+    app,
+    argument,
+    option,
+    run_with_progress,
+    shared_option,
+)
 from callshot.cli.options import Clips, Columns, Out, Quiet, Seed, parse_pairs
 from callshot.errors import InputError, OptionError, count_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from callshot.corpus.annotations import AnnotationOptions
-    from callshot.detection.clips import ClipOptions
-    from callshot.detection.events import EventTable
-    from callshot.records import Progress
-    from callshot.records.frames import Frame
     from callshot.review.results import ReviewResults
 
 HOURS = {"h": 1.0, "d": 24.0}
@@ -26,10 +24,7 @@ RATE = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*(?:/\s*(h|d))?\s*")
 
 Recordings = Annotated[
     Path | None,
-    typer.Option(
-        metavar="DIR",
-        help="Folder of all recordings, also of those without events.",
-    ),
+    shared_option("DIR", "Folder of all recordings, also of those without events."),
 ]
 
 
@@ -37,55 +32,37 @@ Recordings = Annotated[
 class ScoringOptions:
     """How detections are matched with calls, and scored."""
 
-    iou: Annotated[
-        float,
-        typer.Option(
-            metavar="SHARE",
-            help="Smallest overlap (intersection over union of their times) at which a detection "
-            "and a call match.",
-        ),
-    ] = 0.3
-    window_s: Annotated[
-        float,
-        typer.Option(
-            metavar="S", help="Length of the windows for scores by windows, in seconds."
-        ),
-    ] = 3.0
-    threshold: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SCORE",
-            help="Lowest score. Detections with lower scores are left out.",
-            show_default="all detections",
-        ),
-    ] = None
-    false_alarms: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N/h",
-            help="Allowed false alarms of each class per hour or day, for example 1/h or 2/d. "
-            "Writes the thresholds that keep to it.",
-        ),
-    ] = None
-    unknown: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LABEL",
-            help="Label of calls that nobody could identify. Detections of such calls are not "
-            "counted as false.",
-        ),
-    ] = None
-    bins: Annotated[
-        int,
-        typer.Option(metavar="N", help="With --reviewed: number of bins of scores."),
-    ] = 4
-    samples: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            help="Number of bootstrap samples of recordings, for the intervals.",
-        ),
-    ] = 1000
+    iou: float = option(
+        0.3,
+        "SHARE",
+        "Smallest overlap (intersection over union of their times) at which a detection "
+        "and a call match.",
+    )
+    window_s: float = option(
+        3.0, "S", "Length of the windows for scores by windows, in seconds."
+    )
+    threshold: float | None = option(
+        None,
+        "SCORE",
+        "Lowest score. Detections with lower scores are left out.",
+        show_default="all detections",
+    )
+    false_alarms: str | None = option(
+        None,
+        "N/h",
+        "Allowed false alarms of each class per hour or day, for example 1/h or 2/d. "
+        "Writes the thresholds that keep to it.",
+    )
+    unknown: str | None = option(
+        None,
+        "LABEL",
+        "Label of calls that nobody could identify. Detections of such calls are not "
+        "counted as false.",
+    )
+    bins: int = option(4, "N", "With --reviewed: number of bins of scores.")
+    samples: int = option(
+        1000, "N", "Number of bootstrap samples of recordings, for the intervals."
+    )
     seed: Seed = 0
 
     def keywords(self) -> dict[str, Any]:
@@ -97,39 +74,30 @@ class ScoringOptions:
 
 
 @app.command(rich_help_panel=FIELD)
-@with_groups
 def score(
-    detections: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DETECTIONS",
-            help="Detections with scores: a CSV or Parquet file, or any annotation format.",
-        ),
-    ],
-    out: Out,
     *,
-    annotations: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="ANNOTATIONS",
-            help="Annotations of all calls in the recordings, made by a person: a file or a "
-            "folder.",
-        ),
-    ] = None,
+    detections: Path = argument(
+        ...,
+        "DETECTIONS",
+        "Detections with scores: a CSV or Parquet file, or any annotation format.",
+    ),
+    out: Out,
+    annotations: Path | None = argument(
+        None,
+        "ANNOTATIONS",
+        "Annotations of all calls in the recordings, made by a person: a file or a "
+        "folder.",
+    ),
     recordings: Recordings = None,
-    reviewed: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="REVIEW",
-            help="Folder of callshot review, or a table of some of the detections with a column "
-            "confirmed (yes or no). Estimates the precision: how many of all detections are calls.",
-        ),
-    ] = None,
+    reviewed: Path | None = option(
+        None,
+        "REVIEW",
+        "Folder of callshot review, or a table of some of the detections with a column "
+        "confirmed (yes or no). Estimates the precision: how many of all detections are calls.",
+    ),
     columns: Columns = None,
     scoring: ScoringOptions,
-    figure: Annotated[
-        bool, typer.Option(help="Draw the precision-recall curves.")
-    ] = True,
+    figure: bool = option(True, "", "Draw the precision-recall curves."),
     quiet: Quiet = False,
 ) -> None:
     """Compare detections with annotations: precision, recall, F1, AP, false alarms per hour.
@@ -148,10 +116,19 @@ def score(
 
     from callshot.detection.score import open_scores, score_detections, write_scores
     from callshot.detection.terminal import show_scores
+    from callshot.review.journal import is_review
+    from callshot.review.results import read_review
 
     options = scoring.keywords()
     with run_with_progress("scoring", quiet=quiet), open_scores(out) as output:
-        verdicts, review_notes = _open_reviewed(reviewed)
+        verdicts: Any = reviewed
+        review_notes = []
+        if reviewed is not None and is_review(reviewed):
+            review = read_review(reviewed, rejected=True)
+            if review.events.is_empty():
+                raise InputError(f"{reviewed}: nothing was decided yet in this review")
+            verdicts = review.events
+            review_notes = _describe_conflicts(review)
         result = score_detections(
             detections,
             annotations,
@@ -167,19 +144,6 @@ def score(
         print(f"results in {out}")
 
 
-def _open_reviewed(reviewed: Path | None) -> "tuple[Frame | Path | None, list[str]]":
-    """Return the decisions of a review with notes, or the file of other reviewed events."""
-    from callshot.review.journal import is_review
-    from callshot.review.results import read_review
-
-    if reviewed is None or not is_review(reviewed):
-        return reviewed, []
-    results = read_review(reviewed, rejected=True)
-    if results.events.is_empty():
-        raise InputError(f"{reviewed}: nothing was decided yet in this review")
-    return results.events, _describe_conflicts(results)
-
-
 def _describe_conflicts(results: "ReviewResults") -> list[str]:
     if not results.conflicts:
         return []
@@ -189,43 +153,37 @@ def _describe_conflicts(results: "ReviewResults") -> list[str]:
 
 @app.command(rich_help_panel=FIELD)
 def convert(
-    events: Annotated[
-        Path,
-        typer.Argument(
-            metavar="EVENTS",
-            help="Detections or annotations to convert: a file or folder in CSV, Parquet or any "
-            "annotation format, or a folder of callshot review.",
-        ),
-    ],
+    *,
+    events: Path = argument(
+        ...,
+        "EVENTS",
+        "Detections or annotations to convert: a file or folder in CSV, Parquet or any "
+        "annotation format, or a folder of callshot review.",
+    ),
     out: Out,
-    to: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="Format to write: raven (a table per recording), raven-all (one table for all "
-            "recordings), audacity, kaleidoscope, csv or parquet.",
-        ),
-    ],
+    to: str = option(
+        ...,
+        "NAME",
+        "Format to write: raven (a table per recording), raven-all (one table for all "
+        "recordings), audacity, kaleidoscope, csv or parquet.",
+    ),
     recordings: Recordings = None,
     columns: Columns = None,
     clips: Clips = None,
-    max_hz: Annotated[
-        float | None,
-        typer.Option(
-            metavar="HZ",
-            help="With --clips: upper limit of the frequency axis in the spectrograms.",
-            show_default="half the sample rate",
-        ),
-    ] = None,
+    max_hz: float | None = option(
+        None,
+        "HZ",
+        "With --clips: upper limit of the frequency axis in the spectrograms.",
+        show_default="half the sample rate",
+    ),
     seed: Seed = 0,
-    activity: Annotated[
-        bool,
-        typer.Option(
-            "--activity",
-            help="Also count and draw the events by day and hour, if the recordings have dates and "
-            "times.",
-        ),
-    ] = False,
+    activity: bool = option(
+        False,
+        "",
+        "Also count and draw the events by day and hour, if the recordings have dates and "
+        "times.",
+        "--activity",
+    ),
     quiet: Quiet = False,
 ) -> None:
     """Convert detections or annotations to files for Raven, Audacity and other programs.
@@ -240,19 +198,48 @@ def convert(
     from rich.console import Console
 
     from callshot.corpus.options import make_annotation_options
-    from callshot.detection.clips import ClipOptions
+    from callshot.detection.activity import write_activity
+    from callshot.detection.clips import ClipOptions, write_clips
+    from callshot.detection.events import EventTable, open_recordings
+    from callshot.detection.exports import convert_files
     from callshot.detection.terminal import show_rejects
+    from callshot.review.journal import is_review
+    from callshot.review.results import convert_review
 
+    for name, is_asked in {"clips": clips, "activity": activity}.items():
+        if is_asked and recordings is None:
+            raise OptionError(
+                f"{name}: give the folder of the recordings (--recordings)"
+            )
+    clip_options = None
+    if clips is not None:
+        clip_options = ClipOptions(clips, max_hz=max_hz, seed=seed)
     annotation_options = make_annotation_options(
         columns=parse_pairs("columns", columns, "label=Species")
     )
-    more = _MoreFiles(recordings, activity)
-    if clips is not None:
-        more.clips = ClipOptions(clips, max_hz=max_hz, seed=seed)
-    more.check()
     with run_with_progress("converting", quiet=quiet) as progress:
-        table, files = _convert(events, to, out, recordings, annotation_options)
-        notes = [*table.notes, *more.write(table, out, progress)]
+        if is_review(events):
+            results, files = convert_review(events, to, out, recordings)
+            conflicts = [f"note: {note}" for note in _describe_conflicts(results)]
+            table = EventTable(results.events, notes=conflicts)
+        else:
+            table, files = convert_files(
+                events, to, out, recordings, annotation_options
+            )
+        notes = [*table.notes]
+        folder = None if recordings is None else open_recordings(recordings)
+        if folder is not None and clip_options is not None:
+            written = write_clips(
+                table.events, folder, out / "clips", clip_options, progress=progress
+            )
+            table.rejects.extend(written.rejects)
+            notes.append(f"{count_text(len(written.clips), 'clip')} in {out / 'clips'}")
+        if folder is not None and activity:
+            counted = write_activity(table.events, folder, out / "activity")
+            notes.append(f"detections by day and hour in {out / 'activity'}")
+            if counted.undated:
+                undated = count_text(counted.undated, "event")
+                notes.append(f"note: {undated} without clock time")
     if quiet:
         return
     show_rejects(table.rejects, Console())
@@ -260,68 +247,6 @@ def convert(
     print(f"{event_count} in {count_text(len(files) - 1, 'file')} in {out}")
     for note in notes:
         print(note)
-
-
-def _convert(
-    events: Path,
-    to: str,
-    out: Path,
-    recordings: Path | None,
-    annotation_options: "AnnotationOptions",
-) -> "tuple[EventTable, list[Path]]":
-    """Write the events of files, or the confirmed calls of a review."""
-    from callshot.detection.events import EventTable
-    from callshot.detection.exports import convert_files
-    from callshot.review.journal import is_review
-    from callshot.review.results import convert_review
-
-    if not is_review(events):
-        return convert_files(events, to, out, recordings, annotation_options)
-    results, files = convert_review(events, to, out, recordings)
-    notes = [f"note: {note}" for note in _describe_conflicts(results)]
-    return EventTable(results.events, notes=notes), files
-
-
-@dataclass
-class _MoreFiles:
-    """What convert writes beside the events, from their recordings."""
-
-    recordings: Path | None
-    activity: bool
-    clips: "ClipOptions | None" = None
-
-    def check(self) -> None:
-        """Check that there are recordings if they are needed."""
-        for name in ("clips", "activity"):
-            if getattr(self, name) and self.recordings is None:
-                raise OptionError(
-                    f"{name}: give the folder of the recordings (--recordings)"
-                )
-
-    def write(
-        self, table: "EventTable", out: Path, progress: "Progress"
-    ) -> "Iterator[str]":
-        """Write the files to folders in `out`; yield what was written."""
-        from callshot.detection.activity import write_activity
-        from callshot.detection.clips import write_clips
-        from callshot.detection.events import open_recordings
-
-        if self.recordings is None:
-            return
-        folder = open_recordings(self.recordings)
-        if self.clips is not None:
-            subfolder = out / "clips"
-            result = write_clips(
-                table.events, folder, subfolder, self.clips, progress=progress
-            )
-            table.rejects.extend(result.rejects)
-            yield f"{count_text(len(result.clips), 'clip')} in {subfolder}"
-        if self.activity:
-            subfolder = out / "activity"
-            activity = write_activity(table.events, folder, subfolder)
-            yield f"detections by day and hour in {subfolder}"
-            if activity.undated:
-                yield f"note: {count_text(activity.undated, 'event')} without clock time"
 
 
 def parse_rate(text: str | None) -> float | None:

@@ -6,9 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from callshot.cli.app import STUDY, app, run_with_progress, with_groups
+from callshot.cli.app import (
+    STUDY,
+    app,
+    option,
+    run_with_progress,
+    shared_argument,
+)
 from callshot.cli.options import (
     Audio,
     ClusterName,
@@ -29,22 +33,17 @@ if TYPE_CHECKING:
 
 MAX_NOTES = 8
 StudyFile = Annotated[
-    Path,
-    typer.Argument(
-        metavar="STUDY", help="Study file. The command callshot init makes one."
-    ),
+    Path, shared_argument("STUDY", "Study file. The command callshot init makes one.")
 ]
 
 
 @app.command(rich_help_panel=STUDY)
-@with_groups
 def init(
     audio: Audio,
     source: CorpusOptions,
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", metavar="FILE", help="Study file to write."),
-    ] = Path("study.toml"),
+    out: Path = option(
+        Path("study.toml"), "FILE", "Study file to write.", "--out", "-o"
+    ),
     shots: Shots = "1-40",
     min_length_s: MinLength = None,
     quiet: Quiet = False,
@@ -105,22 +104,19 @@ def init(
 @app.command(rich_help_panel=STUDY)
 def run(
     study: StudyFile = Path("study.toml"),
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run",
-            help="Show which steps would run and about how long they take. Runs nothing.",
-        ),
-    ] = False,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            metavar="auto|cpu|cuda",
-            help="Processor for all steps: cpu, or cuda for the GPU. auto: the evaluation on the "
-            "GPU if there is one, encoders and networks on the CPU.",
-            show_default="auto, or the device in the study file",
-        ),
-    ] = None,
+    dry_run: bool = option(
+        False,
+        "",
+        "Show which steps would run and about how long they take. Runs nothing.",
+        "--dry-run",
+    ),
+    device: str | None = option(
+        None,
+        "auto|cpu|cuda",
+        "Processor for all steps: cpu, or cuda for the GPU. auto: the evaluation on the "
+        "GPU if there is one, encoders and networks on the CPU.",
+        show_default="auto, or the device in the study file",
+    ),
     threads: Threads = None,
     cluster: ClusterName = None,
     quiet: Quiet = False,
@@ -134,10 +130,18 @@ def run(
 
     Example: callshot run study.toml --dry-run
     """
+    from rich.console import Console
+
     from callshot.encoders.embed import default_threads
     from callshot.fewshot.gpu.device import describe_device
+    from callshot.report.terminal import print_lines
     from callshot.study.plan import plan
-    from callshot.study.run import check_study, run_study, step_statuses
+    from callshot.study.run import (
+        check_study,
+        describe_outcome,
+        run_study,
+        step_statuses,
+    )
     from callshot.study.study_file import read_study
 
     content = read_study(study)
@@ -146,6 +150,16 @@ def run(
         check_study(content, steps, device)
         _show_statuses(step_statuses(content, steps))
         return
+
+    def report_step(step: "Step", seconds: float | None) -> None:
+        if quiet:
+            return
+        time = "already done" if seconds is None else f"{seconds:.1f} s"
+        outcome = describe_outcome(step)
+        first = "; ".join([f"{step.name}: {time}", *outcome[:1]])
+        notes = [f"  {note}" for note in outcome[1 : MAX_NOTES + 1]]
+        print_lines(Console(), [first, *notes])
+
     with (
         use_cluster(cluster, threads, quiet=quiet) as workers,
         run_with_progress("scanning the folder", quiet=quiet) as progress,
@@ -157,12 +171,23 @@ def run(
             processes=threads or default_threads(),
             cluster=workers,
             progress=progress,
-            report_step=_ignore_step if quiet else _print_step,
+            report_step=report_step,
         )
-    if not quiet:
-        if completed:
-            print(describe_device(device or content.device), file=sys.stderr)
-        _print_summary(content.out, content.corpus_names)
+    if quiet:
+        return
+    if completed:
+        print(describe_device(device or content.device), file=sys.stderr)
+    # The first screen of the report on every corpus.
+    text = (content.out / "provenance.json").read_text(encoding="utf-8")
+    answers = json.loads(text)["answers"]
+    for corpus in content.corpus_names:
+        print(f"\n{printable(corpus)}:" if len(content.corpora) > 1 else "")
+        headline = answers[corpus]["headline"]
+        for line in (headline["sentence"], *headline["details"]):
+            print(printable(line))
+        for card in answers[corpus]["cards"]:
+            print(printable("{question} {answer}. {text}".format(**card)))
+    print(f"report: {content.out / 'report.html'}")
 
 
 @app.command(rich_help_panel=STUDY)
@@ -182,24 +207,6 @@ def status(study: StudyFile = Path("study.toml")) -> None:
     if report.exists():
         is_current = all(status.state == "done" for status in statuses)
         print(f"report: {report}{'' if is_current else ' (from before the changes)'}")
-
-
-def _ignore_step(step: "Step", seconds: float | None) -> None:
-    pass
-
-
-def _print_step(step: "Step", seconds: float | None) -> None:
-    from rich.console import Console
-
-    from callshot.study.run import describe_outcome
-
-    time = "already done" if seconds is None else f"{seconds:.1f} s"
-    outcome = describe_outcome(step)
-    lines = ["; ".join([f"{step.name}: {time}", *outcome[:1]])]
-    lines += [f"  {note}" for note in outcome[1 : MAX_NOTES + 1]]
-    console = Console()
-    for line in lines:
-        console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
 
 
 def _show_statuses(statuses: "Sequence[StepStatus]") -> None:
@@ -229,17 +236,3 @@ def _show_statuses(statuses: "Sequence[StepStatus]") -> None:
     if seconds_left:
         left = f"about {seconds_left:.0f} s of work left"
     console.print(left, highlight=False)
-
-
-def _print_summary(out: Path, corpora: Sequence[str]) -> None:
-    """Print the first screen of the report on every corpus, and the path of the report."""
-    provenance = json.loads((out / "provenance.json").read_text(encoding="utf-8"))
-    for corpus in corpora:
-        print(f"\n{printable(corpus)}:" if len(corpora) > 1 else "")
-        answer = provenance["answers"][corpus]
-        print(printable(answer["headline"]["sentence"]))
-        for detail in answer["headline"]["details"]:
-            print(printable(detail))
-        for card in answer["cards"]:
-            print(printable("{question} {answer}. {text}".format(**card)))
-    print(f"report: {out / 'report.html'}")

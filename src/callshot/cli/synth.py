@@ -2,11 +2,15 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from callshot.cli.app import OTHER, app, run_with_progress, with_groups
+from callshot.cli.app import (
+    OTHER,
+    app,
+    argument,
+    option,
+    run_with_progress,
+)
 from callshot.cli.options import Quiet, Seed, Threads, parse_names
 from callshot.errors import OptionError, count_text
 
@@ -15,116 +19,78 @@ from callshot.errors import OptionError, count_text
 class SoundscapeOptions:
     """What a synthetic site records; None is the default of `synthesise_soundscape`."""
 
-    recordings: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="With --soundscape: number of recordings.",
-            show_default="24",
-        ),
-    ] = None
-    minutes: Annotated[
-        float | None,
-        typer.Option(
-            metavar="MIN",
-            help="With --soundscape: length of each recording, in minutes.",
-            show_default="60",
-        ),
-    ] = None
-    every_minutes: Annotated[
-        float | None,
-        typer.Option(
-            metavar="MIN",
-            help="With --soundscape: time from the start of one recording to the start of the "
-            "next, in minutes.",
-            show_default="60, or the length of a recording",
-        ),
-    ] = None
-    start: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="With --soundscape: start of the first recording.",
-            show_default="2026-03-02T00:00",
-        ),
-    ] = None
-    snr_db: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DB",
-            help="With --soundscape: signal-to-noise ratios of the calls in dB, separated by "
-            "commas. Each is used equally often.",
-            show_default="0,6,12",
-        ),
-    ] = None
-    calls_per_hour: Annotated[
-        float | None,
-        typer.Option(
-            metavar="N",
-            help="With --soundscape: mean number of calls per hour.",
-            show_default="20",
-        ),
-    ] = None
-    types: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="With --soundscape: number of call types.",
-            show_default="4",
-        ),
-    ] = None
-    examples: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="With --soundscape: number of examples of each type, in other recordings of the "
-            "site and as clips.",
-            show_default="20",
-        ),
-    ] = None
-    overlap: Annotated[
-        bool, typer.Option("--overlap", help="With --soundscape: let calls overlap.")
-    ] = False
-
-    def given_options(self) -> dict[str, Any]:
-        """Return the options that were given."""
-        options = asdict(self)
-        if not self.overlap:
-            del options["overlap"]
-        return {name: value for name, value in options.items() if value is not None}
+    recordings: int | None = option(
+        None, "N", "With --soundscape: number of recordings.", show_default="24"
+    )
+    minutes: float | None = option(
+        None,
+        "MIN",
+        "With --soundscape: length of each recording, in minutes.",
+        show_default="60",
+    )
+    every_minutes: float | None = option(
+        None,
+        "MIN",
+        "With --soundscape: time from the start of one recording to the start of the "
+        "next, in minutes.",
+        show_default="60, or the length of a recording",
+    )
+    start: str | None = option(
+        None,
+        "TIME",
+        "With --soundscape: start of the first recording.",
+        show_default="2026-03-02T00:00",
+    )
+    snr_db: str | None = option(
+        None,
+        "DB",
+        "With --soundscape: signal-to-noise ratios of the calls in dB, separated by "
+        "commas. Each is used equally often.",
+        show_default="0,6,12",
+    )
+    calls_per_hour: float | None = option(
+        None,
+        "N",
+        "With --soundscape: mean number of calls per hour.",
+        show_default="20",
+    )
+    types: int | None = option(
+        None, "N", "With --soundscape: number of call types.", show_default="4"
+    )
+    examples: int | None = option(
+        None,
+        "N",
+        "With --soundscape: number of examples of each type, in other recordings of the "
+        "site and as clips.",
+        show_default="20",
+    )
+    overlap: bool = option(
+        False, "", "With --soundscape: let calls overlap.", "--overlap"
+    )
 
 
 @app.command(rich_help_panel=OTHER)
-@with_groups
 def synth(
-    folder: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DIR",
-            help="Folder for the corpus. It must be empty or not exist.",
-        ),
-    ],
+    *,
+    folder: Path = argument(
+        ..., "DIR", "Folder for the corpus. It must be empty or not exist."
+    ),
     soundscape_options: SoundscapeOptions,
-    soundscape: Annotated[
-        bool,
-        typer.Option(
-            "--soundscape",
-            help="Make long recordings of one site instead, with dates and times, to try scan and "
-            "score.",
-        ),
-    ] = False,
-    scale: Annotated[
-        float,
-        typer.Option(
-            metavar="NUMBER",
-            help="Factor for the number of calls. 1 is the number in the paper. Every type has at "
-            "least 5 calls.",
-        ),
-    ] = 1.0,
+    soundscape: bool = option(
+        False,
+        "",
+        "Make long recordings of one site instead, with dates and times, to try scan and "
+        "score.",
+        "--soundscape",
+    ),
+    scale: float = option(
+        1.0,
+        "NUMBER",
+        "Factor for the number of calls. 1 is the number in the paper. Every type has at "
+        "least 5 calls.",
+    ),
     seed: Seed = 0,
-    rate_hz: Annotated[
-        int, typer.Option(metavar="HZ", help="Sample rate of the recordings.")
-    ] = 16000,
+    rate_hz: int = option(16000, "HZ", "Sample rate of the recordings."),
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
@@ -142,49 +108,37 @@ def synth(
 
     Example: callshot synth week --soundscape --recordings 168 --minutes 5
     """
-    options = {"seed": seed, "rate_hz": rate_hz, "threads": threads}
-    if soundscape:
-        if scale != 1.0:
-            raise OptionError(
-                "scale: not with --soundscape; give --recordings and --calls-per-hour"
-            )
-        _make_soundscape(folder, soundscape_options, options, quiet=quiet)
-        return
-    for name in soundscape_options.given_options():
-        raise OptionError(f"{name}: only with --soundscape")
-    _make_corpus(folder, {"scale": scale, **options}, quiet=quiet)
-
-
-def _make_corpus(folder: Path, options: dict[str, Any], *, quiet: bool) -> None:
     from callshot.corpus.synthetic import make_corpus
-
-    with run_with_progress("synthesising", quiet=quiet) as progress:
-        corpus = make_corpus(folder, **options, progress=progress)
-    if quiet:
-        return
-    minutes = corpus.duration_s / 60
-    recordings = count_text(corpus.recordings, "recording")
-    calls = count_text(corpus.calls, "call")
-    print(f"{recordings}, {calls}, {minutes:.0f} minutes in {folder}")
-    print(
-        f"next: callshot inspect {folder / 'recordings'} --annotations {folder / 'raven'}"
-    )
-
-
-def _make_soundscape(
-    folder: Path,
-    soundscape_options: SoundscapeOptions,
-    options: dict[str, Any],
-    *,
-    quiet: bool,
-) -> None:
     from callshot.corpus.synthetic.site import synthesise_soundscape
 
-    choices = soundscape_options.given_options()
+    options: dict[str, Any] = {"seed": seed, "rate_hz": rate_hz, "threads": threads}
+    given = asdict(soundscape_options)
+    if not soundscape_options.overlap:
+        del given["overlap"]
+    given = {name: value for name, value in given.items() if value is not None}
+    if not soundscape:
+        for name in given:
+            raise OptionError(f"{name}: only with --soundscape")
+        with run_with_progress("synthesising", quiet=quiet) as progress:
+            corpus = make_corpus(folder, scale=scale, **options, progress=progress)
+        if quiet:
+            return
+        minutes = corpus.duration_s / 60
+        recordings = count_text(corpus.recordings, "recording")
+        calls = count_text(corpus.calls, "call")
+        print(f"{recordings}, {calls}, {minutes:.0f} minutes in {folder}")
+        raven = folder / "raven"
+        print(f"next: callshot inspect {folder / 'recordings'} --annotations {raven}")
+        return
+
+    if scale != 1.0:
+        raise OptionError(
+            "scale: not with --soundscape; give --recordings and --calls-per-hour"
+        )
     if soundscape_options.snr_db is not None:
-        choices["snr_db"] = parse_numbers("snr_db", soundscape_options.snr_db)
+        given["snr_db"] = parse_numbers("snr_db", soundscape_options.snr_db)
     with run_with_progress("synthesising", quiet=quiet) as progress:
-        summary = synthesise_soundscape(folder, **choices, **options, progress=progress)
+        summary = synthesise_soundscape(folder, **given, **options, progress=progress)
     if quiet:
         return
     hours = summary.duration_s / 3600
@@ -193,13 +147,12 @@ def _make_soundscape(
         f"{count_text(summary.calls, 'call')}, {hours:.1f} hours in "
         f"{folder / 'recordings'}; the calls in {folder / 'raven'}"
     )
-    if not summary.clips:
-        return
-    examples = folder / "examples"
-    print(
-        f"next: callshot learn {examples / 'recordings'} --annotations {examples / 'raven'} "
-        f"--encoder mfcc --out {folder / 'calls.npz'}"
-    )
+    if summary.clips:
+        examples = folder / "examples"
+        print(
+            f"next: callshot learn {examples / 'recordings'} --annotations {examples / 'raven'} "
+            f"--encoder mfcc --out {folder / 'calls.npz'}"
+        )
 
 
 def parse_numbers(option: str, text: str) -> list[float]:

@@ -24,7 +24,6 @@ from callshot.encoders.catalogue import list_specs
 from callshot.encoders.joined_encoder import find_joined_encoder
 from callshot.encoders.spec import EncoderSpec
 from callshot.errors import CallshotError, count_text
-from callshot.spans import Spans
 
 WORTH_A_NOTE = 0.01  # a share of the energy
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
@@ -84,38 +83,31 @@ def measure_coverage(
     segments = read_segments(source)
     if audio is not None:
         segments = replace(segments, root=audio)
+    specs: list[EncoderSpec] = []
+    for name in encoders:
+        specs += find_joined_encoder(name).specs
+    specs = specs or [spec for spec in list_specs() if spec.band_hz is not None]
+
     sample = sample_spans(segments)
-    rates_hz = _recording_rates(sample)
+    rates_hz: dict[str, int] = {}
+    sources = dict(zip(sample.paths, sample["source_rate_hz"], strict=True))
+    for path, source_rate_hz in sources.items():
+        with suppress(CallshotError):  # a reject, which reading reports
+            recording = probe(sample.root / path, path, source_rate_hz)
+            rates_hz[path] = round(recording.rate_hz)
     pairs = zip(sample.paths, sample["rate_hz"], strict=True)
     own_rates_hz = [rates_hz.get(path, rate_hz) for path, rate_hz in pairs]
     spectra = measure_spectra(sample.with_columns(rate_hz=own_rates_hz), threads)
+
     rate_hz = min(segments["rate_hz"])
     rows: list[Mapping[str, object]] = []
-    for spec in _choose_encoders(encoders):
+    for spec in specs:
         rows += _coverage_rows(spec, speeds, spectra, rate_hz)
     highest_hz = max(rates_hz.values(), default=rate_hz)
     lost = 0.0
     if highest_hz > rate_hz:
         lost = spectra.share(rate_hz / 2, highest_hz)
     return BandCoverage(pl.DataFrame(rows, SCHEMA), spectra, lost, rate_hz)
-
-
-def _choose_encoders(names: Sequence[str]) -> list[EncoderSpec]:
-    specs: list[EncoderSpec] = []
-    for name in names:
-        specs += find_joined_encoder(name).specs
-    return specs or [spec for spec in list_specs() if spec.band_hz is not None]
-
-
-def _recording_rates(spans: Spans) -> dict[str, int]:
-    """Return the rate of every recording that can be read, rounded to whole Hz."""
-    rates_hz: dict[str, int] = {}
-    sources = dict(zip(spans.paths, spans["source_rate_hz"], strict=True))
-    for path, source_rate_hz in sources.items():
-        with suppress(CallshotError):  # a reject, which reading reports
-            recording = probe(spans.root / path, path, source_rate_hz)
-            rates_hz[path] = round(recording.rate_hz)
-    return rates_hz
 
 
 def _coverage_rows(
@@ -125,25 +117,22 @@ def _coverage_rows(
     auto_speeds: list[float] = []
     if spec.band_hz is not None:
         auto_speeds = choose_speeds(spec, spectra.up_to(rate_hz / 2).middle_hz())
+    low_hz, high_hz = spec.band_hz or (1.0, spec.rate_hz / 2)
+    if spec.top_hz is not None:
+        high_hz = min(high_hz, spec.top_hz)
     for speed in sorted({*speeds, *auto_speeds}):
+        # The band that the encoder gets, in frequencies of the recording.
+        low = low_hz / speed
+        high = min(high_hz / speed, rate_hz / 2)
         spec_at_speed = replace(spec, speed=speed, auto_speed=False)
-        low_hz, high_hz = _real_band(spec_at_speed, rate_hz)
         counts = count_windows(spec_at_speed, spectra.duration_s)
         yield {
             "encoder": spec.name,
             "speed": speed,
             "auto": speed in auto_speeds,
-            "low_hz": low_hz,
-            "high_hz": high_hz,
-            "energy": spectra.share(low_hz, high_hz),
+            "low_hz": low,
+            "high_hz": high,
+            "energy": spectra.share(low, high),
             "windows": counts.per_call,
             "padding": counts.padding,
         }
-
-
-def _real_band(spec: EncoderSpec, rate_hz: int) -> tuple[float, float]:
-    """Return the band that an encoder gets, in frequencies of the recording."""
-    low_hz, high_hz = spec.band_hz or (1.0, spec.rate_hz / 2)
-    if spec.top_hz is not None:
-        high_hz = min(high_hz, spec.top_hz)
-    return low_hz / spec.speed, min(high_hz / spec.speed, rate_hz / 2)

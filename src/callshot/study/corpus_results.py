@@ -1,13 +1,10 @@
 """The files that the steps of a study wrote for one corpus → its CorpusResults for the report."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import replace
 
 import polars as pl
 
-from callshot.baselines.run import BaselineResults
-from callshot.corpus.options import Corpus
 from callshot.corpus.segment_table import (
     REJECTS,
     SEGMENTS,
@@ -17,137 +14,103 @@ from callshot.corpus.segment_table import (
     read_stats,
 )
 from callshot.fewshot.differences import add_baselines
-from callshot.records import CorpusResults, Embeddings, Evaluation, Reject
+from callshot.records import CorpusResults
 from callshot.records.frames import BASELINES, REFINEMENT, concat_frames
 from callshot.report.results import merge_results, read_results
 from callshot.study.file_steps import SEGMENTS_INFO
-from callshot.study.steps import describe_equal_encoders, is_measured
+from callshot.study.steps import Step, describe_equal_encoders, is_measured
+from callshot.study.study_file import Study, StudyCorpus
 from callshot.study.train_baselines import read_baseline_results
 from callshot.tables.embedding_tables import read_table
 from callshot.tables.fold_files import read_categories, read_references
 
 
-@dataclass(frozen=True)
-class CorpusFolders:
-    """Where the steps of one corpus wrote segments, embeddings and results."""
+def read_corpus_results(
+    study: Study, corpus: StudyCorpus, steps: Sequence[Step]
+) -> CorpusResults:
+    """Read what the steps of a corpus wrote, and compare encoders and baselines."""
+    folder = steps[0].folder  # of the segments
+    embeds = [step for step in steps if step.kind == "embed"]
+    evaluations = [step.folder for step in steps if step.kind == "evaluate"]
+    measured = [path for path in evaluations if is_measured(path)]
+    whole = merge_results([read_results(path) for path in measured])
+    names = set(whole.segments.segment)
+    tables = [read_table(embed.table).only(names) for embed in embeds]
+    tables = [table for table in tables if table.encoder in whole.encoders]
 
-    corpus: str
-    corpora: Sequence[str]  # all of the study
-    segments: Path
-    tables: Sequence[Path]
-    results: Sequence[Path]
-    baselines: Sequence[Path] = ()
-    reference: str = "centroid"
-    references: Path | None = None
-    categories: Path | None = None
-    known_corpus: Corpus | None = None
+    trained = []
+    for step in steps:
+        is_baseline = step.kind not in ("segment", "embed", "evaluate")
+        if is_baseline and is_measured(step.folder):
+            trained.append(read_baseline_results(step.folder))
+    baselines = concat_frames([results.baselines for results in trained], BASELINES)
+    if study.references is not None:
+        references = read_references(
+            study.references, study.corpus_names, study.encoder_titles
+        )
+        references = references.filter(corpus=corpus.name)
+        baselines = join_references(baselines, references)
 
-
-def read_corpus_results(folders: CorpusFolders) -> CorpusResults:
-    """Read the results of a corpus, and compare encoders and baselines."""
-    measured = [folder for folder in folders.results if is_measured(folder)]
-    whole = merge_results([read_results(folder) for folder in measured])
-    segments = set(whole.segments.segment)
-    all_tables = [read_table(path).only(segments) for path in folders.tables]
-    tables = [table for table in all_tables if table.encoder in whole.encoders]
-    trained_on = [folder for folder in folders.baselines if is_measured(folder)]
-    trained = [read_baseline_results(folder) for folder in trained_on]
-    other_classifiers = _other_classifiers(whole, trained, folders.reference)
-    names = [table.encoder for table in all_tables]
-    baselines = join_baselines(trained, folders, names)
-    evaluation = _compare(whole, other_classifiers, baselines, folders.reference)
-    equal = describe_equal_encoders(folders.results)
-    stats, notes = read_stats(folders.segments / SEGMENTS_INFO)
-    durations = _query_durations(evaluation, folders.segments / SEGMENTS)
-    refinement = [results.refinement for results in trained]
-    return CorpusResults(
-        replace(evaluation, segments=tables[0]),  # with the overlapping labels
-        stats,
-        measure_durations(durations),
-        tables,
-        _read_categories(folders, tables[0]),
-        rejects=_read_rejects(folders),
-        notes=[*equal, *notes, *evaluation.notes],
-        other_classifiers=other_classifiers,
-        baselines=baselines,
-        refinement=concat_frames(refinement, REFINEMENT),
-    )
-
-
-def _compare(
-    whole: Evaluation,
-    other_classifiers: Evaluation | None,
-    baselines: pl.DataFrame,
-    reference: str,
-) -> Evaluation:
-    """Return the evaluation of the reference, compared with baselines."""
-    trained = None
-    if other_classifiers is not None:
-        trained = other_classifiers.values.filter(classifier="logistic")
-    centroid = whole.select_classifiers([reference])
-    return add_baselines(centroid, baselines, trained)
-
-
-def _read_categories(
-    folders: CorpusFolders, table: Embeddings
-) -> Mapping[str, str] | None:
-    if folders.categories is not None:
-        return read_categories(folders.categories, table)
-    if folders.known_corpus is not None:
-        return folders.known_corpus.categories_of(set(table.label))
-    return None
-
-
-def _other_classifiers(
-    whole: Evaluation, trained: Sequence[BaselineResults], reference: str
-) -> Evaluation | None:
-    """Return the curves of every classifier but the reference; None where there is no other."""
-    names = set(whole.curve["classifier"]) - {reference}
-    untrained = whole.select_classifiers(names)
+    # The curves of every classifier but the reference.
+    reference = study.protocol.reference
+    untrained = whole.select_classifiers(set(whole.curve["classifier"]) - {reference})
     results = [untrained]
-    for baselines in trained:
-        results += baselines.per_k
-    other_classifiers = replace(
+    for one in trained:
+        results += one.per_k
+    others = replace(
         untrained,
         curve=pl.concat([result.curve for result in results]),
         values=pl.concat([result.values for result in results]),
         per_class=pl.concat([result.per_class for result in results]),
     )
-    return None if other_classifiers.curve.is_empty() else other_classifiers
+    has_others = not others.curve.is_empty()
+    evaluation = add_baselines(
+        whole.select_classifiers([reference]),
+        baselines,
+        others.values.filter(classifier="logistic") if has_others else None,
+    )
+
+    categories = None
+    if corpus.categories is not None:
+        categories = read_categories(corpus.categories, tables[0])
+    elif corpus.known_corpus is not None:
+        categories = corpus.known_corpus.categories_of(set(tables[0].label))
+
+    eligible = {count.label for count in evaluation.eligible_classes}
+    segments = evaluation.segments
+    queries = set()
+    for segment, label, fold in zip(
+        segments.segment, segments.label, evaluation.folds.fold, strict=True
+    ):
+        if label in eligible and fold >= 0:
+            queries.add(segment)
+    durations_s = read_segments(folder / SEGMENTS).only(queries).durations_s.tolist()
+
+    # Annotations that became no segment, and segments that were not embedded.
+    rejects = read_rejects(folder / REJECTS)
+    for embed in embeds:
+        path = embed.table.with_suffix(".rejects.csv")
+        if path.exists():
+            rejects += read_rejects(path)
+
+    stats, notes = read_stats(folder / SEGMENTS_INFO)
+    equal = describe_equal_encoders(evaluations)
+    return CorpusResults(
+        replace(evaluation, segments=tables[0]),  # with the overlapping labels
+        stats,
+        measure_durations(durations_s),
+        tables,
+        categories,
+        rejects=rejects,
+        notes=[*equal, *notes, *evaluation.notes],
+        other_classifiers=others if has_others else None,
+        baselines=baselines,
+        refinement=concat_frames([one.refinement for one in trained], REFINEMENT),
+    )
 
 
-def join_baselines(
-    trained: Sequence[BaselineResults], folders: CorpusFolders, encoders: Sequence[str]
-) -> pl.DataFrame:
+def join_references(baselines: pl.DataFrame, references: pl.DataFrame) -> pl.DataFrame:
     """Return trained baselines, then those of a file, marked as references where names clash."""
-    baselines = concat_frames([results.baselines for results in trained], BASELINES)
-    if folders.references is None:
-        return baselines
-    references = read_references(folders.references, folders.corpora, encoders)
-    references = references.filter(corpus=folders.corpus)
     is_taken = pl.col("name").is_in(baselines["name"].to_list())
     name = pl.when(is_taken).then(pl.format("{} (reference)", "name")).otherwise("name")
     return pl.concat([baselines, references.with_columns(name.alias("name"))])
-
-
-def _query_durations(evaluation: Evaluation, path: Path) -> list[float]:
-    """Return the durations of the queries in seconds."""
-    eligible = {count.label for count in evaluation.eligible_classes}
-    table = evaluation.segments
-    columns = (table.segment, table.label, evaluation.folds.fold)
-    queries = set()
-    for segment, label, fold in zip(*columns, strict=True):
-        if label in eligible and fold >= 0:
-            queries.add(segment)
-    durations_s: list[float] = read_segments(path).only(queries).durations_s.tolist()
-    return durations_s
-
-
-def _read_rejects(folders: CorpusFolders) -> list[Reject]:
-    """Return the annotations that became no segment, and the segments that were not embedded."""
-    rejects = read_rejects(folders.segments / REJECTS)
-    for table in folders.tables:
-        path = table.with_suffix(".rejects.csv")
-        if path.exists():
-            rejects += read_rejects(path)
-    return rejects

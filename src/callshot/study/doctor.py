@@ -8,7 +8,8 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -91,70 +92,75 @@ class Check:
 
 def check_installation() -> Iterator[Check]:
     """Check Python, packages, audio, encoders, the GPU, folders and threads, in this order."""
-    yield _check_python()
-    yield _check_packages()
-    yield _check_extras()
+    yield Check("Python", GOOD, _describe_python())
+    yield from _check_packages()
     yield _check_audio_formats()
     yield _check_resampling()
-    yield from _check_encoders()
+    try:
+        for status in list_status():
+            subject = f"encoder {status.name}"
+            if status.needs:
+                yield Check(subject, NOTE, "not ready", "; then ".join(status.needs))
+            else:
+                yield Check(subject, GOOD, "ready")
+    except CallshotError as error:
+        advice = "repair or remove the package that adds this encoder"
+        yield Check("encoders", PROBLEM, str(error), advice)
     yield _check_gpu()
-    yield from _check_folders()
+    temporary = Path(tempfile.gettempdir())
+    yield check_folder("folder of weights", home(), "set CALLSHOT_HOME")
+    yield check_folder("folder of the store", default_store(), "use --store")
+    yield check_folder("this folder", Path.cwd(), "write results elsewhere, with --out")
+    yield check_folder("temporary files", temporary, "set the variable TMPDIR")
     yield _check_threads()
 
 
 def describe_version() -> list[str]:
     """Return lines: the version, then Python, extras and encoders that are ready."""
-    extras = [name for name, missing in find_extras().items() if not missing]
     ready = [status.name for status in list_status() if not status.needs]
     return [
         f"callshot {__version__}",
-        f"Python {platform.python_version()}, {platform.system()} {platform.machine()}",
-        f"extras installed: {', '.join(extras) or 'none'}",
+        f"Python {_describe_python()}",
+        f"extras installed: {', '.join(_split_extras()[0]) or 'none'}",
         f"encoders ready: {', '.join(ready)}",
     ]
 
 
-def find_extras() -> dict[str, list[str]]:
-    """Return the modules of each extra that are not installed."""
-    extras = {}
+def _describe_python() -> str:
+    return f"{platform.python_version()}, {platform.system()} {platform.machine()}"
+
+
+def _split_extras() -> tuple[list[str], list[str]]:
+    """Return the extras that are installed, and those of which a module is missing."""
+    present: list[str] = []
+    absent: list[str] = []
     for extra, modules in EXTRAS.items():
-        extras[extra] = [name for name in modules if find_spec(name) is None]
-    return extras
+        is_present = all(find_spec(name) is not None for name in modules)
+        (present if is_present else absent).append(extra)
+    return present, absent
 
 
-def _find_version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def _check_python() -> Check:
-    result = f"{platform.python_version()}, {platform.system()} {platform.machine()}"
-    return Check("Python", GOOD, result)
-
-
-def _check_packages() -> Check:
-    """Look for the packages that callshot needs, with their versions."""
-    versions = {name: _find_version(name) for name in REQUIRED}
-    missing = [name for name in REQUIRED if versions[name] is None]
+def _check_packages() -> Iterator[Check]:
+    """Look for the packages that callshot needs, and for those of encoders and formats."""
+    versions = []
+    missing = []
+    for name in REQUIRED:
+        try:
+            versions.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            missing.append(name)
     if missing:
-        advice = "pip install -U callshot"
-        return Check("packages", PROBLEM, f"missing: {', '.join(missing)}", advice)
-    result = ", ".join(f"{name} {versions[name]}" for name in REQUIRED)
-    return Check("packages", GOOD, result)
-
-
-def _check_extras() -> Check:
-    """Look for the packages that some encoders, formats and baselines need."""
-    extras = find_extras()
-    absent = [name for name, missing in extras.items() if missing]
-    present = [name for name, missing in extras.items() if not missing]
+        result = f"missing: {', '.join(missing)}"
+        yield Check("packages", PROBLEM, result, "pip install -U callshot")
+    else:
+        yield Check("packages", GOOD, ", ".join(versions))
+    present, absent = _split_extras()
     result = f"installed: {', '.join(present) or 'none'}"
     if not absent:
-        return Check("extras", GOOD, result)
+        yield Check("extras", GOOD, result)
+        return
     advice = f"if you need them: pip install 'callshot[{','.join(absent)}]'"
-    return Check("extras", NOTE, f"{result}; not: {', '.join(absent)}", advice)
+    yield Check("extras", NOTE, f"{result}; not: {', '.join(absent)}", advice)
 
 
 def _check_audio_formats() -> Check:
@@ -164,13 +170,20 @@ def _check_audio_formats() -> Check:
     except OSError as error:
         advice = "install libsndfile: apt install libsndfile1, brew install libsndfile"
         return Check("audio files", PROBLEM, error_reason(error), advice)
-    works = []
-    fails = []
+    tone = _make_tone()
+    works: list[str] = []
+    fails: list[str] = []
     for name, (container, coding) in AUDIO_FORMATS.items():
-        if _can_read_format(container, coding):
-            works.append(name)
-        else:
-            fails.append(name)
+        buffer = io.BytesIO()
+        signal = np.zeros(1)
+        with suppress(soundfile.LibsndfileError, ValueError):
+            soundfile.write(
+                buffer, tone, TEST_RATE_HZ, format=container, subtype=coding
+            )
+            buffer.seek(0)
+            signal, _ = soundfile.read(buffer, dtype="float32")
+        is_same = abs(_loudness(signal) / _loudness(tone) - 1) < 0.1
+        (works if is_same else fails).append(name)
     library = soundfile.__libsndfile_version__
     result = f"libsndfile {library} reads {', '.join(works) or 'nothing'}"
     if not fails:
@@ -179,22 +192,7 @@ def _check_audio_formats() -> Check:
     return Check("audio files", PROBLEM, f"{result}; not {', '.join(fails)}", advice)
 
 
-def _can_read_format(container: str, coding: str) -> bool:
-    """Return whether a tone that is written in a format can be read again."""
-    import soundfile
-
-    tone = make_tone()
-    buffer = io.BytesIO()
-    try:
-        soundfile.write(buffer, tone, TEST_RATE_HZ, format=container, subtype=coding)
-        buffer.seek(0)
-        signal, _ = soundfile.read(buffer, dtype="float32")
-    except (soundfile.LibsndfileError, ValueError):
-        return False
-    return abs(_loudness(signal) / _loudness(tone) - 1) < 0.1
-
-
-def make_tone() -> np.ndarray:
+def _make_tone() -> np.ndarray:
     """Return half a second of a tone."""
     time_s = np.arange(TEST_RATE_HZ // 2) / TEST_RATE_HZ
     tone: np.ndarray = 0.5 * np.sin(2 * np.pi * TEST_TONE_HZ * time_s)
@@ -211,73 +209,32 @@ def _check_resampling() -> Check:
     try:
         import soxr
 
-        slower = soxr.resample(make_tone(), TEST_RATE_HZ, 16000)
+        slower = soxr.resample(_make_tone(), TEST_RATE_HZ, 16000)
     except (ImportError, OSError) as error:
         return Check("resampling", PROBLEM, error_reason(error), advice)
-    if abs(_loudness(slower) / _loudness(make_tone()) - 1) > 0.01:
+    if abs(_loudness(slower) / _loudness(_make_tone()) - 1) > 0.01:
         return Check("resampling", PROBLEM, "soxr changes the level of a tone", advice)
-    return Check("resampling", GOOD, f"soxr {_find_version('soxr')}")
-
-
-def _check_encoders() -> Iterator[Check]:
-    """Yield a check for each encoder; one that needs something is a note with the commands."""
-    try:
-        statuses = list_status()
-    except CallshotError as error:
-        advice = "repair or remove the package that adds this encoder"
-        yield Check("encoders", PROBLEM, str(error), advice)
-        return
-    for status in statuses:
-        subject = f"encoder {status.name}"
-        if status.needs:
-            yield Check(subject, NOTE, "not ready", "; then ".join(status.needs))
-        else:
-            yield Check(subject, GOOD, "ready")
+    return Check("resampling", GOOD, f"soxr {version('soxr')}")
 
 
 def _check_gpu() -> Check:
     """Ask torch and onnxruntime for a GPU; neither is needed."""
     result = []
-    name = _find_torch_gpu()
-    if name is not None:
-        result.append(f"torch uses {name}")
-    if "CUDAExecutionProvider" in _list_onnx_providers():
-        result.append("onnxruntime uses CUDA")
+    with suppress(ImportError, OSError):
+        import torch
+
+        if torch.cuda.is_available():
+            result.append(f"torch uses {torch.cuda.get_device_name(0)}")
+    with suppress(ImportError, OSError):
+        providers = import_module("onnxruntime").get_available_providers()
+        if "CUDAExecutionProvider" in providers:
+            result.append("onnxruntime uses CUDA")
     if result:
         return Check("GPU", GOOD, "; ".join(result))
     if shutil.which("nvidia-smi") is None:
         return Check("GPU", GOOD, "none; everything runs on the CPU")
     advice = "install torch with CUDA, or onnxruntime-gpu, for --device cuda"
     return Check("GPU", NOTE, "there is one, but no package here can use it", advice)
-
-
-def _find_torch_gpu() -> str | None:
-    try:
-        import torch
-    except (ImportError, OSError):
-        return None
-    if not torch.cuda.is_available():
-        return None
-    return str(torch.cuda.get_device_name(0))
-
-
-def _list_onnx_providers() -> Sequence[str]:
-    try:
-        runtime = import_module("onnxruntime")
-    except (ImportError, OSError):
-        return ()
-    providers: Sequence[str] = runtime.get_available_providers()
-    return providers
-
-
-def _check_folders() -> Iterator[Check]:
-    """Yield a check of each folder that callshot writes to: can it, and is there space?"""
-    yield check_folder("folder of weights", home(), "set CALLSHOT_HOME")
-    yield check_folder("folder of the store", default_store(), "use --store")
-    yield check_folder("this folder", Path.cwd(), "write results elsewhere, with --out")
-    yield check_folder(
-        "temporary files", Path(tempfile.gettempdir()), "set the variable TMPDIR"
-    )
 
 
 def check_folder(subject: str, folder: Path, otherwise: str) -> Check:

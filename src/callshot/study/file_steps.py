@@ -7,7 +7,7 @@ evaluate_files   tables → k-shot curves with intervals
 report_files     results → tables, figures, a page
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -206,7 +206,13 @@ def embed_files(
     source = to_path(source)
     out = to_path(out)
     check_new_table(out)
-    _check_beside(out)
+    beside = {
+        out.with_suffix(REJECTS_SUFFIX): (REJECT_SCHEMA, write_rejects),
+        out.with_suffix(DUPLICATES_SUFFIX): (DUPLICATE_COLUMNS, write_duplicates),
+    }
+    for path, (columns, _) in beside.items():
+        is_own = partial(has_header, columns=columns)
+        check_new_file(path, "list of segments", is_own)
     if sequences:
         check_new_sequences(sequences_path(out))
     if name is not None:
@@ -227,37 +233,18 @@ def embed_files(
         progress=progress,
     )
     make_folder(out.absolute().parent)
-    _write_beside(rejects, write_rejects, out.with_suffix(REJECTS_SUFFIX))
-    duplicates = _list_duplicates(table)
-    _write_beside(duplicates, write_duplicates, out.with_suffix(DUPLICATES_SUFFIX))
-    write_table(table, out, corpus=segments.metadata.get("corpus"))
-    return table, rejects
-
-
-def _check_beside(out: Path) -> None:
-    """Check that the files beside a table are free, or earlier ones of callshot."""
-    files = {REJECTS_SUFFIX: REJECT_SCHEMA, DUPLICATES_SUFFIX: DUPLICATE_COLUMNS}
-    for suffix, columns in files.items():
-        is_own = partial(has_header, columns=columns)
-        check_new_file(out.with_suffix(suffix), "list of segments", is_own)
-
-
-def _write_beside(
-    rows: Sequence[Any], write: Callable[[Sequence[Any], Path], None], path: Path
-) -> None:
-    """Write rows to a file beside a table; where there are none, remove an earlier file."""
-    if not rows:
-        path.unlink(missing_ok=True)
-        return
-    with atomic_path(path) as temporary:
-        write(rows, temporary)
-
-
-def _list_duplicates(table: Embeddings) -> list[tuple[int, str, str, str]]:
-    """Return the segments whose vector is also in another recording, with their groups."""
     groups = find_equal_vectors(table).tolist()
     rows = zip(groups, table.segment, table.recording, table.label, strict=True)
-    return [row for row in rows if row[0] != NO_GROUP]
+    duplicates = [row for row in rows if row[0] != NO_GROUP]
+    lists: tuple[Sequence[Any], ...] = (rejects, duplicates)
+    for (path, (_, write_list)), entries in zip(beside.items(), lists, strict=True):
+        if not entries:
+            path.unlink(missing_ok=True)
+            continue
+        with atomic_path(path) as temporary:
+            write_list(entries, temporary)  # type: ignore[operator]
+    write_table(table, out, corpus=segments.metadata.get("corpus"))
+    return table, rejects
 
 
 def fold_files(
@@ -287,7 +274,11 @@ def fold_files(
         shared = whole.only(names.intersection(*map(table_segments, tables)))
         fold = None if file is None else read_folds(file, shared)
         if group_duplicates:
-            shared = _group_segments(shared, tables)
+            kept = frozenset(shared.segment)
+            read = [read_table(path).only(kept) for path in tables]
+            groups = [find_equal_vectors(table) for table in read]
+            recordings = group_recordings(shared.recording, groups)
+            shared = replace(shared, recording=recordings)
         folds = choose_folds(shared, count, fold, file, default=default)
         classes = count_classes(shared.label, folds, shared.recording)
         evaluated_classes(classes)
@@ -297,13 +288,6 @@ def fold_files(
             lambda folder: [write_folds(shared, folds, folder / FOLDS)], provenance
         )
     return folds
-
-
-def _group_segments(shared: Embeddings, tables: Sequence[Path]) -> Embeddings:
-    """Return segments in which recordings that share an equal vector are one recording."""
-    names = frozenset(shared.segment)
-    groups = [find_equal_vectors(read_table(path).only(names)) for path in tables]
-    return replace(shared, recording=group_recordings(shared.recording, groups))
 
 
 def evaluate_files(
@@ -337,16 +321,20 @@ def evaluate_files(
         "figure": figure,
     }
     target = None
-    files: Sequence[Mapping[str, Any]]
+    files: list[Mapping[str, Any]] = []
     with open_transfer_results(out) if queries else open_results(out) as output:
         finished = FinishedSweeps(output.folder)
         if queries:
-            dataset, target = read_corpora(paths, queries, choice)
-            files = _describe_files(dataset, target)
+            dataset, target = _read_corpora(paths, queries, choice)
+            # The role of a table is what it was used for.
+            for one, role in ((dataset, "source"), (target, "target")):
+                for file in one.files:
+                    own_role = role if file["role"] == "table" else file["role"]
+                    files.append({**file, "role": own_role})
             options["centre"] = centre
         else:
             dataset = choice.read(paths)
-            files = dataset.files
+            files += dataset.files
         result = pipeline.evaluate(
             dataset,
             protocol,
@@ -364,7 +352,11 @@ def evaluate_files(
         if isinstance(result, TransferEvaluation):
             if figure:
                 draw = partial(draw_transfer, result)
-            provenance |= _describe_corpora(result)
+            provenance["source_corpus"] = result.source_corpus
+            provenance["target_corpus"] = result.corpus
+            provenance["within_target"] = _describe_folds(result.within_target)
+            if result.within_source is not None:
+                provenance["within_source"] = _describe_folds(result.within_source)
             write_transfer_results(output, result, provenance, draw)
         else:
             if figure:
@@ -374,7 +366,7 @@ def evaluate_files(
     return result
 
 
-def read_corpora(
+def _read_corpora(
     paths: Sequence[Path], queries: Sequence[Path], choice: DatasetChoice
 ) -> tuple[Dataset, Dataset]:
     """Read the tables of a source and a target corpus; their names differ.
@@ -391,28 +383,6 @@ def read_corpora(
         source = replace(source, corpus="source")
         target = replace(target, corpus=choice.corpus or "target")
     return source, target
-
-
-def _describe_files(source: Dataset, target: Dataset) -> list[dict[str, Any]]:
-    """Return the files of both; the role of a table is what it was used for."""
-    files = []
-    for dataset, role in ((source, "source"), (target, "target")):
-        for file in dataset.files:
-            is_table = file["role"] == "table"
-            files.append({**file, "role": role if is_table else file["role"]})
-    return files
-
-
-def _describe_corpora(result: TransferEvaluation) -> dict[str, Any]:
-    """Return the corpora, and what was evaluated within each."""
-    facts: dict[str, Any] = {
-        "source_corpus": result.source_corpus,
-        "target_corpus": result.corpus,
-    }
-    facts["within_target"] = _describe_folds(result.within_target)
-    if result.within_source is not None:
-        facts["within_source"] = _describe_folds(result.within_source)
-    return facts
 
 
 def _describe_folds(evaluation: Evaluation) -> dict[str, Any]:
@@ -452,8 +422,8 @@ def report_files(
         answers = {name: asdict(summary) for name, summary in summaries.items()}
         provenance = {**facts, "answers": answers}
 
-        def make(folder: Path) -> list[str]:
-            return write_report(
+        written = output.write(
+            lambda folder: write_report(
                 folder,
                 results,
                 options,
@@ -463,8 +433,8 @@ def report_files(
                 workers,
                 earlier,
                 progress,
-            )
-
-        written = output.write(make, provenance)
+            ),
+            provenance,
+        )
         earlier.save()
     return [path.relative_to(out).as_posix() for path in written]

@@ -18,7 +18,7 @@ from callshot.files import write_atomic
 from callshot.records import Inspection, given_folds
 
 GENERIC_NAMES = frozenset(
-    (
+    [
         "recordings",
         "audio",
         "sounds",
@@ -29,7 +29,7 @@ GENERIC_NAMES = frozenset(
         "data",
         "corpus",
         "files",
-    )
+    ]
 )
 PRETRAINED = (
     "yamnet",
@@ -94,8 +94,12 @@ def write_study(
     """Write a study file for a folder; an existing file is not replaced."""
     segmentation = inspection.segmentation
     check_any_segments(segmentation)
-    name = _corpus_name(source.audio)
-    title = _title(source.audio)
+    # A corpus is named after its folder, or after the one around it where the name is generic.
+    audio = source.audio.absolute()
+    names = [folder.name for folder in (audio, *audio.parents) if folder.name]
+    telling = [name for name in names if name.casefold() not in GENERIC_NAMES]
+    title = next(iter([*telling, *names]), "corpus")
+    name = re.sub(r"[^A-Za-z0-9_]+", "-", title).strip("-") or "corpus"
     if source.corpus is not None:
         name = source.corpus.name
         title = source.corpus.title
@@ -110,20 +114,41 @@ def write_study(
         f"title = {_quote(title)}",
         'out = "results"                 # report.html, tables, figures and all numbers go here',
         "",
-        *_corpus_lines(name, inspection, source, path.absolute().parent),
+        f"[corpus.{name}]",
+        *_corpus_lines(inspection, source, path.absolute().parent),
         "",
-        *_encoder_lines(),
+        "[[encoder]]",
+        'name = "mfcc"                   # needs no weights',
+        '# pooling = "max"               # often better than the mean, the paper\'s',
     ]
+    for encoder in PRETRAINED:
+        status = encoder_status(find_encoder(encoder))
+        comment = f"           # {status.licence}"
+        mark = ""
+        if status.needs:
+            comment = f"      # first: {' && '.join(status.needs)}"
+            mark = "# "
+        lines += ["", f"{mark}[[encoder]]", f'{mark}name = "{encoder}"{comment}']
+        if encoder in COMPARE_SPEEDS:
+            lines.append(f"{mark}{SPEED_LINE}")
     shots_line = f"shots = {_quote(shots)}".ljust(COMMENTS_AT)
-    protocol = PROTOCOL.replace("{shots}", shots_line)
-    _write_new(path, "\n".join(lines) + "\n" + protocol)
+    lines += [
+        "",
+        "[[encoder]]",
+        'name = "random"                 # one realisation of noise',
+        PROTOCOL.replace("{shots}", shots_line),
+    ]
+    if os.path.lexists(path):
+        raise OptionError(
+            f"{path}: already exists; remove it, or choose another name with --out"
+        )
+    write_atomic(path, "\n".join(lines))
 
 
 def _corpus_lines(
-    name: str, inspection: Inspection, source: CorpusSource, base: Path
+    inspection: Inspection, source: CorpusSource, base: Path
 ) -> Iterator[str]:
     annotation_options = source.annotation_options
-    yield f"[corpus.{name}]"
     yield f"audio = {_quote(_relative(source.audio, base))}"
     if source.annotations is None:
         yield '# annotations = "selection-tables"   # by default: found beside the recordings'
@@ -148,7 +173,8 @@ def _corpus_lines(
         yield "follow_links = true"
     if source.corpus is None:
         yield _minimum_line(inspection)
-        yield from _fold_lines(inspection)
+        if given_folds(inspection.segmentation.segments) is None:
+            yield _fold_line(inspection)
         yield "# collar_s = 0.25               # audio added at each end"
         yield '# channel = "first"             # or "mean", or a number from 1'
     else:
@@ -158,35 +184,11 @@ def _corpus_lines(
     yield '# categories = "categories.csv"   # label,category: adds the reduced scoring'
 
 
-def _corpus_name(audio: Path) -> str:
-    """Name a corpus after its folder, or after the one around it where the name is generic.
-
-    >>> _corpus_name(Path("/field/Amboseli 2024/recordings")), _corpus_name(Path("/recordings"))
-    ('Amboseli-2024', 'recordings')
-    """
-    return re.sub(r"[^A-Za-z0-9_]+", "-", _title(audio)).strip("-") or "corpus"
-
-
-def _title(audio: Path) -> str:
-    folders = (audio.absolute(), *audio.absolute().parents)
-    names = [folder.name for folder in folders if folder.name]
-    for name in names:
-        if name.casefold() not in GENERIC_NAMES:
-            return name
-    return names[0] if names else "corpus"
-
-
 def _quote(text: str) -> str:
     """Return text as a TOML string."""
-    quoted = ""
-    for character in text:
-        if character in '\\"':
-            quoted += f"\\{character}"
-        elif character.isprintable():
-            quoted += character
-        else:
-            quoted += f"\\U{ord(character):08x}"
-    return f'"{quoted}"'
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    shown = [c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped]
+    return f'"{"".join(shown)}"'
 
 
 def _relative(path: Path, base: Path) -> str:
@@ -211,58 +213,23 @@ def _minimum_line(inspection: Inspection) -> str:
     return f"{line.ljust(COMMENTS_AT)} # {reason}"
 
 
-def _fold_lines(inspection: Inspection) -> list[str]:
+def _fold_line(inspection: Inspection) -> str:
     """Choose the usual number of folds, or fewer where that evaluates more call types."""
-    segments = inspection.segmentation.segments
-    if given_folds(segments) is not None:
-        return []
     most = max(inspection.possible.values(), default=0)
     usual = inspection.possible.get(DEFAULT_FOLDS, 0)
     if most < 2:
-        labels = len(set(segments["label"]))
-        call_types = count_text(labels, "call type")
+        labels = set(inspection.segmentation.segments["label"])
         verb = "is" if most == 1 else "are"
         raise InputError(
-            f"only {most} of {call_types} {verb} in two recordings or more, and an evaluation "
-            "needs two such call types: label more recordings"
+            f"only {most} of {count_text(len(labels), 'call type')} {verb} in two recordings or "
+            "more, and an evaluation needs two such call types: label more recordings"
         )
-    if usual >= 2:
-        reason = "no recording is on both sides of a fold"
-        return [f"folds = {DEFAULT_FOLDS}                       # {reason}"]
-    counts = [count for count, labels in inspection.possible.items() if labels == most]
-    best = max(count for count in counts if count <= DEFAULT_FOLDS)
-    reason = f"{DEFAULT_FOLDS} would leave {usual} call types to evaluate, {best} leave {most}"
-    return [f"folds = {best}                       # {reason}"]
-
-
-def _encoder_lines() -> list[str]:
-    """List MFCC, random vectors, and every pretrained encoder, with how to get those that miss."""
-    lines = [
-        "[[encoder]]",
-        'name = "mfcc"                   # needs no weights',
-        '# pooling = "max"               # often better than the mean, the paper\'s',
-    ]
-    for name in PRETRAINED:
-        status = encoder_status(find_encoder(name))
-        comment = f"           # {status.licence}"
-        mark = ""
-        if status.needs:
-            comment = f"      # first: {' && '.join(status.needs)}"
-            mark = "# "
-        lines += ["", f"{mark}[[encoder]]", f'{mark}name = "{name}"{comment}']
-        if name in COMPARE_SPEEDS:
-            lines.append(f"{mark}{SPEED_LINE}")
-    return [
-        *lines,
-        "",
-        "[[encoder]]",
-        'name = "random"                 # one realisation of noise',
-    ]
-
-
-def _write_new(path: Path, text: str) -> None:
-    if os.path.lexists(path):
-        raise OptionError(
-            f"{path}: already exists; remove it, or choose another name with --out"
-        )
-    write_atomic(path, text)
+    best = DEFAULT_FOLDS
+    reason = "no recording is on both sides of a fold"
+    if usual < 2:
+        counts = [
+            count for count, found in inspection.possible.items() if found == most
+        ]
+        best = max(count for count in counts if count <= DEFAULT_FOLDS)
+        reason = f"{DEFAULT_FOLDS} would leave {usual} call types to evaluate, {best} leave {most}"
+    return f"folds = {best}                       # {reason}"

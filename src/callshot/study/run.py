@@ -6,8 +6,7 @@ lines on a finished one.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,20 +30,13 @@ from callshot.fewshot.permutation import TEST_DRAWS, TESTED_SHOTS
 from callshot.fewshot.sweep_on_cluster import choose_sweep_device
 from callshot.files import LockBusy, check_own_folder, hold_lock
 from callshot.jobs import Cluster
-from callshot.records import (
-    BASELINE_KINDS,
-    METRIC_NAMES,
-    ClassCount,
-    Inspection,
-    Progress,
-    no_progress,
-)
+from callshot.records import BASELINE_KINDS, METRIC_NAMES, Progress, no_progress
 from callshot.records.table_files import read_parquet
 from callshot.report.results import PROVENANCE
 from callshot.report.write_report import certain_names
 from callshot.results import open_output_folder
 from callshot.study.file_steps import SEGMENTS_INFO
-from callshot.study.plan import PUBLISHED, plan
+from callshot.study.plan import PER_K, PUBLISHED, plan
 from callshot.study.steps import Step, describe_equal_encoders, is_measured
 from callshot.study.study_file import Study, StudyCorpus
 from callshot.study.train_baselines import read_baselines
@@ -58,6 +50,27 @@ from callshot.tables.fold_files import (
 MIN_EXEMPLARS = 2  # of a class, for networks, which hold some out
 ReportStep = Callable[[Step, float | None], None]
 OPTION_TO_KEY = {"(--folds)": "(folds = …)", "with --rate-hz": "with rate_hz ="}
+
+# Seconds of work for a second of audio.
+ENCODER_PACE = {
+    "mfcc": 0.001,
+    "random": 0.0005,
+    "yamnet": 0.005,
+    "birdnet": 0.015,
+    "hubert": 0.05,
+}
+OTHER_ENCODER_PACE = 0.1
+READING = 2e-9  # seconds for a byte of audio
+BYTES_S = 64_000  # of a second of audio, where nothing better is known
+EPISODE = 2.5e-9  # seconds for a query, draw, shot and class
+LOGISTIC = 0.01  # seconds for a segment
+LOGISTIC_FIT = 2e-4  # seconds for a logistic fit at some k
+LOGISTIC_NUMBER = 1.2e-7  # seconds for each of its labels² × dimensions
+NETWORK = 0.01  # seconds for a segment, network and split
+END_TO_END = 0.15  # seconds for a second of audio and split
+FOLD_STEP = 2.0
+REPORT_PER_CORPUS = 8.0
+FOLDS = 5
 
 
 @dataclass(frozen=True)
@@ -89,7 +102,7 @@ def step_statuses(study: Study, steps: Sequence[Step]) -> list[StepStatus]:
         states[id(step)] = state
         seconds = step.read_record().get("seconds")
         if seconds is None:
-            seconds = estimate_s(study, step)
+            seconds = max(1.0, estimate_s(study, step))
         statuses.append(StepStatus(step, state, float(seconds)))
     return statuses
 
@@ -113,43 +126,51 @@ def run_study(
     steps = plan(
         study, device=device, threads=threads, processes=processes, cluster=cluster
     )
+    work = study.work
+    try:
+        work.mkdir(parents=True, exist_ok=True)
+        with hold_lock(work / "lock", timeout_s=0.0):
+            check_study(study, steps, device)
+            return _run_steps(study, steps, progress, report_step)
+    except LockBusy:
+        raise OutputError(
+            f"{work}: another run of this study is in progress; wait for it, or stop it"
+        ) from None
+    except PermissionError as error:
+        raise OutputError(
+            f"{work}: cannot store the steps of the study ({error.strerror})"
+        ) from error
+
+
+def _run_steps(
+    study: Study, steps: Sequence[Step], progress: Progress, report_step: ReportStep
+) -> list[Step]:
+    """Run the steps that are not done; shares of a step become shares of the study."""
+    statuses = step_statuses(study, steps)
+    total_s = sum(status.seconds_left for status in statuses) or 1.0
     completed = []
-    with _study_lock(study.work):
-        check_study(study, steps, device)
-        statuses = step_statuses(study, steps)
-        total_s = sum(status.seconds_left for status in statuses) or 1.0
-        for status in statuses:
-            step = status.step
-            share = status.seconds_left / total_s
-            if step.is_done():
-                progress(share, step.name)
-                report_step(step, None)
-                continue
-            step_progress = _StepProgress(progress, step.name, share)
-            step.run(step_progress)
-            step_progress.complete()
-            completed.append(step)
-            report_step(step, step.read_record()["seconds"])
+    for status in statuses:
+        step = status.step
+        left = 1.0
+        share = status.seconds_left / total_s
+        if step.is_done():
+            progress(share, step.name)
+            report_step(step, None)
+            continue
+
+        def report(
+            part: float, what: str, step: Step = step, share: float = share
+        ) -> None:
+            nonlocal left
+            left -= part
+            text = step.name if what in step.name else f"{step.name}: {what}"
+            progress(part * share, text)
+
+        step.run(report)
+        report(max(left, 0.0), step.name)
+        completed.append(step)
+        report_step(step, step.read_record()["seconds"])
     return completed
-
-
-@dataclass
-class _StepProgress:
-    """Turns shares of a step into shares of the study, which add up whatever the step reports."""
-
-    progress: Progress
-    name: str
-    share: float
-    done: float = 0.0
-
-    def __call__(self, part: float, what: str) -> None:
-        self.done += part
-        text = self.name if what in self.name else f"{self.name}: {what}"
-        self.progress(part * self.share, text)
-
-    def complete(self) -> None:
-        """Report what the step did not report."""
-        self(max(1.0 - self.done, 0.0), self.name)
 
 
 def check_study(study: Study, steps: Sequence[Step], device: str | None = None) -> None:
@@ -178,42 +199,7 @@ def check_study(study: Study, steps: Sequence[Step], device: str | None = None) 
 
 
 def _check_corpus(study: Study, corpus: StudyCorpus) -> None:
-    inspection = _inspect(corpus)
-    segments = inspection.segmentation.segments
-    classes = inspection.classes
-    vectors = np.zeros((len(segments), 1), np.float32)
-    segments = replace(segments, source=str(corpus.audio))
-    table = make_table("segments", segments, vectors)
-    for encoder in study.encoders:
-        for spec in encoder.joined_encoder.specs:
-            check_rates(spec, segments)
-    if corpus.categories is not None:
-        read_categories(corpus.categories, table)
-    if corpus.fold_file is not None:
-        folds = check_folds(table.recording, read_folds(corpus.fold_file, table))
-        classes = count_classes(table.label, folds, table.recording)
-    evaluated_classes(classes)
-    _check_networks(study, corpus, classes)
-
-
-def _check_networks(
-    study: Study, corpus: StudyCorpus, classes: Sequence[ClassCount]
-) -> None:
-    """Check that every class has enough exemplars for networks."""
-    networks = [kind for kind in study.baselines.train if kind != "logistic"]
-    if not networks or corpus.categories is not None:
-        return
-    for count in classes:
-        if count.eligible and count.complete_to_k < MIN_EXEMPLARS:
-            raise InputError(
-                f"[baselines] {networks[0]}: needs {MIN_EXEMPLARS} exemplars of every class in "
-                f"every split, but '{count.label}' has {count.complete_to_k}; use more folds, "
-                f"or remove {networks[0]}"
-            )
-
-
-def _inspect(corpus: StudyCorpus) -> Inspection:
-    """Return what a corpus holds, and check that it has segments and enough recordings."""
+    """Check that there are segments, recordings, rates and exemplars enough, by their headers."""
     inspection = inspect_corpus(
         corpus.audio,
         corpus.annotations,
@@ -223,213 +209,142 @@ def _inspect(corpus: StudyCorpus) -> Inspection:
         corpus=corpus.known_corpus,
         folds=corpus.folds,
     )
-    segmentation = inspection.segmentation
-    check_any_segments(segmentation)
+    check_any_segments(inspection.segmentation)
+    segments = inspection.segmentation.segments
     if inspection.folds is None and corpus.fold_file is None:
-        count = len(set(segmentation.segments["recording"]))
+        count = len(set(segments["recording"]))
         advice = f"set folds = {count}" if count > 1 else "at least two are needed"
         raise InputError(
             f"{count_text(count, 'recording')} with calls: too few for the folds; {advice}"
         )
-    return inspection
 
+    segments = replace(segments, source=str(corpus.audio))
+    for encoder in study.encoders:
+        for spec in encoder.joined_encoder.specs:
+            check_rates(spec, segments)
+    vectors = np.zeros((len(segments), 1), np.float32)
+    table = make_table("segments", segments, vectors)
+    if corpus.categories is not None:
+        read_categories(corpus.categories, table)
+    classes = inspection.classes
+    if corpus.fold_file is not None:
+        folds = check_folds(table.recording, read_folds(corpus.fold_file, table))
+        classes = count_classes(table.label, folds, table.recording)
+    evaluated_classes(classes)
 
-@contextmanager
-def _study_lock(work: Path) -> Iterator[None]:
-    """Hold the lock of a study, so that it runs once at a time."""
-    try:
-        work.mkdir(parents=True, exist_ok=True)
-        with hold_lock(work / "lock", timeout_s=0.0):
-            yield
-    except LockBusy:
-        raise OutputError(
-            f"{work}: another run of this study is in progress; wait for it, or stop it"
-        ) from None
-    except PermissionError as error:
-        raise OutputError(
-            f"{work}: cannot store the steps of the study ({error.strerror})"
-        ) from error
-
-
-# Seconds of work for a second of audio.
-ENCODER_PACE = {
-    "mfcc": 0.001,
-    "random": 0.0005,
-    "yamnet": 0.005,
-    "birdnet": 0.015,
-    "hubert": 0.05,
-}
-OTHER_ENCODER_PACE = 0.1
-READING = 2e-9  # seconds for a byte of audio
-BYTES_S = 64_000  # of a second of audio, where nothing better is known
-EPISODE = 2.5e-9  # seconds for a query, draw, shot and class
-LOGISTIC = 0.01  # seconds for a segment
-LOGISTIC_FIT = 2e-4  # seconds for a logistic fit at some k
-LOGISTIC_NUMBER = 1.2e-7  # seconds for each of its labels² × dimensions
-NETWORK = 0.01  # seconds for a segment, network and split
-END_TO_END = 0.15  # seconds for a second of audio and split
-FOLD_STEP = 2.0
-REPORT_PER_CORPUS = 8.0
-FOLDS = 5
-
-
-@dataclass(frozen=True)
-class _Size:
-    """How much there is in a corpus."""
-
-    segments: int
-    seconds: float
-    labels: int
+    networks = [kind for kind in study.baselines.train if kind != "logistic"]
+    if not networks or corpus.categories is not None:
+        return
+    for number in classes:
+        if number.eligible and number.complete_to_k < MIN_EXEMPLARS:
+            raise InputError(
+                f"[baselines] {networks[0]}: needs {MIN_EXEMPLARS} exemplars of every class in "
+                f"every split, but '{number.label}' has {number.complete_to_k}; use more folds, "
+                f"or remove {networks[0]}"
+            )
 
 
 def estimate_s(study: Study, step: Step) -> float:
-    """Return the seconds that a step may take; a rough guess, never less than one."""
-    return max(1.0, _estimate(study, step))
-
-
-def _estimate(study: Study, step: Step) -> float:
+    """Return the seconds that a step may take; a rough guess."""
     if step.kind == "report":
         return REPORT_PER_CORPUS * len(study.corpora)
     if step.kind == "fold":
         return FOLD_STEP
-    if step.kind == "segment":
-        return _audio_bytes(study, step) * READING
-    size = _corpus_size(study, step)
-    if step.kind == "evaluate":
-        return _evaluation_s(study, size)
-    if step.kind == "logistic":
-        return LOGISTIC * size.segments
-    if step.kind == "logistic-per-k":
-        return _logistic_per_k_s(study, step, size)
-    if step.kind == "recurrent":
-        cells = 4 if study.baselines.cell == CHOSEN_CELL else 2
-        networks = study.baselines.seeds * cells
-        return NETWORK * FOLDS * networks * size.segments
-    if step.kind == "end-to-end":
-        return END_TO_END * FOLDS * size.seconds
-    names = {encoder.title: encoder.name for encoder in study.encoders}
-    family = names[step.encoder].partition("-")[0].partition("[")[0]
-    return ENCODER_PACE.get(family, OTHER_ENCODER_PACE) * size.seconds
-
-
-def _evaluation_s(study: Study, size: _Size) -> float:
-    """Count queries × draws × shots × classes, with the bootstrap's share and permutations."""
-    protocol = study.protocol
-    shots = len(protocol.shots)
-    samples = [protocol.samples(spread) for spread in ("shared", "total")]
-    draws = protocol.draws + protocol.bootstraps / 4 + sum(samples)
-    tested_shots = min(shots, len(TESTED_SHOTS))
-    tested_draws = protocol.permutations * TEST_DRAWS
-    draws += (protocol.repeat_folds - 1) * protocol.shared_draws
-    if protocol.seeds > 1:
-        draws += protocol.repeat_folds * protocol.seeds**2
-    scores = (draws * shots + tested_draws * tested_shots) * size.labels
-    return 1.0 + EPISODE * size.segments * scores
-
-
-def _logistic_per_k_s(study: Study, step: Step, size: _Size) -> float:
-    baselines = study.baselines
-    draws = min(baselines.draws, study.protocol.shared_draws)
-    draws *= 2 if "total" in baselines.spreads(study.protocol) else 1
-    fits = FOLDS * len(study.protocol.shots) * draws
-    dimensions = {
-        encoder.title: encoder.joined_encoder.dimension for encoder in study.encoders
-    }
-    numbers = size.labels**2 * dimensions[step.encoder]
-    return fits * (LOGISTIC_FIT + LOGISTIC_NUMBER * numbers)
-
-
-def _corpus_size(study: Study, step: Step) -> _Size:
-    """Return the size of a corpus by its segments, or by its files before these are cut."""
-    path = study.work / "segment" / step.corpus / SEGMENTS
-    with suppress(InputError):
-        table = read_parquet(path, ["start_s", "end_s", "label"])
-        durations = table["end_s"] - table["start_s"]
-        labels = table["label"].n_unique()
-        return _Size(table.height, float(durations.sum()), labels)
-    seconds = _audio_bytes(study, step) / BYTES_S
-    return _Size(int(seconds / 4) + 1, seconds, 10)
-
-
-def _audio_bytes(study: Study, step: Step) -> int:
     corpus = {corpus.name: corpus for corpus in study.corpora}[step.corpus]
-    audio = corpus.audio
-    if audio.is_file():
-        return audio.stat().st_size
-    size = 0
-    for file in find_files(audio, follow_links=corpus.annotation_options.follow_links):
-        if file.suffix.lower() in AUDIO_SUFFIXES and file.is_file():
-            size += file.stat().st_size
-    return size
+    if step.kind == "segment":
+        return _audio_bytes(corpus) * READING
+    try:
+        path = study.work / "segment" / step.corpus / SEGMENTS
+        table = read_parquet(path, ["start_s", "end_s", "label"])
+        seconds = float((table["end_s"] - table["start_s"]).sum())
+        segments = table.height
+        labels = table["label"].n_unique()
+    except InputError:  # they are not cut yet
+        seconds = _audio_bytes(corpus) / BYTES_S
+        segments = int(seconds / 4) + 1
+        labels = 10
+
+    protocol = study.protocol
+    training = study.baselines
+    shots = len(protocol.shots)
+    if step.kind == "evaluate":
+        samples = [protocol.samples(spread) for spread in ("shared", "total")]
+        draws = protocol.draws + protocol.bootstraps / 4 + sum(samples)
+        draws += (protocol.repeat_folds - 1) * protocol.shared_draws
+        if protocol.seeds > 1:
+            draws += protocol.repeat_folds * protocol.seeds**2
+        tested = protocol.permutations * TEST_DRAWS * min(shots, len(TESTED_SHOTS))
+        return 1.0 + EPISODE * segments * labels * (draws * shots + tested)
+    if step.kind == "logistic":
+        return LOGISTIC * segments
+    if step.kind == "recurrent":
+        cells = 4 if training.cell == CHOSEN_CELL else 2
+        return NETWORK * FOLDS * training.seeds * cells * segments
+    if step.kind == "end-to-end":
+        return END_TO_END * FOLDS * seconds
+    encoder = {encoder.title: encoder for encoder in study.encoders}.get(step.encoder)
+    if step.kind == PER_K and encoder is not None:
+        fits = FOLDS * shots * min(training.draws, protocol.shared_draws)
+        fits *= 2 if "total" in training.spreads(protocol) else 1
+        numbers = labels**2 * encoder.joined_encoder.dimension
+        return fits * (LOGISTIC_FIT + LOGISTIC_NUMBER * numbers)
+    family = "" if encoder is None else encoder.name.partition("-")[0]
+    pace = ENCODER_PACE.get(family.partition("[")[0], OTHER_ENCODER_PACE)
+    return pace * seconds
+
+
+def _audio_bytes(corpus: StudyCorpus) -> int:
+    files = [corpus.audio]
+    if not corpus.audio.is_file():
+        links = corpus.annotation_options.follow_links
+        files = list(find_files(corpus.audio, follow_links=links))
+    audio = [path for path in files if path.suffix.lower() in AUDIO_SUFFIXES]
+    return sum(path.stat().st_size for path in audio if path.is_file())
 
 
 def describe_outcome(step: Step) -> list[str]:
     """Return a line on the outcome of a step, then notes; nothing where there is nothing to say."""
     if not is_measured(step.folder):
         return describe_equal_encoders([step.folder])
-    if step.kind == "segment":
-        return _describe_segments(step)
-    if step.kind == "embed":
-        return _describe_embeddings(step)
-    if step.kind == "fold":
-        return _describe_folds(step)
-    if step.kind in (*BASELINE_KINDS, PUBLISHED):
-        return _describe_baselines(step)
-    return []
-
-
-def _describe_segments(step: Step) -> list[str]:
-    facts = _read_json(step, SEGMENTS_INFO)
-    skipped = facts["skipped_files"]
-    files = f" and {count_text(skipped, 'whole file')}" if skipped else ""
-    segments = count_text(facts["segments"], "segment")
-    rejects = count_text(facts["rejects"], "reject")
-    return [
-        f"{segments}, {rejects}{files}",
-        *facts["notes"],
-    ]
-
-
-def _describe_embeddings(step: Step) -> list[str]:
-    for name in step.read_record()["files"]:
-        if name.endswith(".rejects.csv"):
-            rejects = read_rejects(step.folder / name)
-            count = count_text(len(rejects), "reject")
-            return [f"{count}, the first: {rejects[0].reason}"]
-    return []
-
-
-def _describe_folds(step: Step) -> list[str]:
-    facts = _read_json(step, FOLDS_INFO)
-    classes = facts["classes"]
-    excluded = [row for row in classes if row["reason"]]
-    count = len(classes) - len(excluded)
-    call_types = count_text(len(classes), "call type")
-    lines = [f"{count} of {call_types} in {facts['count']} folds"]
-    lines += [f"not evaluated: '{row['label']}' ({row['reason']})" for row in excluded]
-    if facts["missing"]:
-        missing = count_text(len(facts["missing"]), "segment")
-        lines.append(f"{missing} left out, because an encoder could not embed them")
-    return lines
-
-
-def _describe_baselines(step: Step) -> list[str]:
-    """Return what each baseline scored, and what was chosen for it on inner folds."""
-    baselines = read_baselines(step.folder)
     lines = []
-    for rows in baselines.partition_by("name", "scoring"):
-        name, scoring, how = rows.select("name", "scoring", "how").row(0)
-        scores = []
-        for metric, value in rows.select("metric", "value").iter_rows():
-            scores.append(f"{METRIC_NAMES[metric]} {value:.3f}")
-        line = f"{name}: {', '.join(scores)}"
-        if scoring != "all":
-            line += f" ({scoring} scoring)"
-        lines.append(f"{line}; {how}" if how else line)
+    if step.kind == "segment":
+        facts = _read_json(step.folder / SEGMENTS_INFO)
+        skipped = facts["skipped_files"]
+        files = f" and {count_text(skipped, 'whole file')}" if skipped else ""
+        segments = count_text(facts["segments"], "segment")
+        rejects = count_text(facts["rejects"], "reject")
+        lines = [f"{segments}, {rejects}{files}", *facts["notes"]]
+    elif step.kind == "embed":
+        for name in step.read_record()["files"]:
+            if name.endswith(".rejects.csv"):
+                left_out = read_rejects(step.folder / name)
+                count = count_text(len(left_out), "reject")
+                lines.append(f"{count}, the first: {left_out[0].reason}")
+    elif step.kind == "fold":
+        facts = _read_json(step.folder / FOLDS_INFO)
+        excluded = [row for row in facts["classes"] if row["reason"]]
+        evaluated = len(facts["classes"]) - len(excluded)
+        call_types = count_text(len(facts["classes"]), "call type")
+        lines.append(f"{evaluated} of {call_types} in {facts['count']} folds")
+        for row in excluded:
+            lines.append(f"not evaluated: '{row['label']}' ({row['reason']})")
+        if facts["missing"]:
+            missing = count_text(len(facts["missing"]), "segment")
+            lines.append(f"{missing} left out, because an encoder could not embed them")
+    elif step.kind in (*BASELINE_KINDS, PUBLISHED):
+        # What each baseline scored, and what was chosen for it on inner folds.
+        for rows in read_baselines(step.folder).partition_by("name", "scoring"):
+            name, scoring, how = rows.select("name", "scoring", "how").row(0)
+            scores = []
+            for metric, value in rows.select("metric", "value").iter_rows():
+                scores.append(f"{METRIC_NAMES[metric]} {value:.3f}")
+            line = f"{name}: {', '.join(scores)}"
+            if scoring != "all":
+                line += f" ({scoring} scoring)"
+            lines.append(f"{line}; {how}" if how else line)
     return lines
 
 
-def _read_json(step: Step, name: str) -> dict[str, Any]:
-    text = (step.folder / name).read_text(encoding="utf-8")
-    facts: dict[str, Any] = json.loads(text)
+def _read_json(path: Path) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return facts

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,12 +33,14 @@ from callshot.version import __version__
 Input = Path | Callable[[], str]
 Value = TypeVar("Value")
 RECORD_FILE = "step.json"
-LONGEST_NAME = 60  # of a folder, without its checksum
+EMBEDDINGS = "embeddings.parquet"
+SAME_AS = "same_as.json"
+MAX_NAME_LENGTH = 60  # of a folder, without its checksum
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step: `make` writes files to `folder` and returns their names.
+    """One step: `make` writes files to a folder and returns their names.
 
     An input is a file, a folder, or a function that returns a fingerprint of what matters in one.
     `after` are the steps whose files it reads; `record_folder` has the record,
@@ -51,7 +53,7 @@ class Step:
     folder: Path
     options: Mapping[str, Any]
     inputs: Sequence[Input]
-    make: Callable[[Progress], Sequence[str]]
+    make: Callable[[Path, Progress], Sequence[str]]
     after: Sequence["Step"] = field(default=(), repr=False)
     record_folder: Path | None = None
 
@@ -62,17 +64,26 @@ class Step:
         return " ".join(filter(None, parts))
 
     @property
+    def table(self) -> Path:
+        """The table of embeddings, if it is a step that embeds."""
+        return self.folder / EMBEDDINGS
+
+    @property
     def record_path(self) -> Path:
         """The file that says that the step is done."""
         return (self.record_folder or self.folder) / RECORD_FILE
 
     def key(self) -> str:
         """Return the hash of everything that decides the result, as it is now."""
+        inputs = [
+            fingerprint(source) if isinstance(source, Path) else source()
+            for source in self.inputs
+        ]
         parts = {
             "step": self.kind,
             "callshot": __version__,
             "options": self.options,
-            "inputs": [_input_fingerprint(source) for source in self.inputs],
+            "inputs": inputs,
         }
         return sha256_text(json.dumps(parts, sort_keys=True, default=str))
 
@@ -104,7 +115,7 @@ class Step:
         try:
             self.record_path.parent.mkdir(parents=True, exist_ok=True)
             self.record_path.unlink(missing_ok=True)
-            names = self.make(progress)
+            names = self.make(self.folder, progress)
             record = {
                 "key": key,
                 "seconds": round(time.monotonic() - start_s, 3),
@@ -119,10 +130,6 @@ class Step:
             raise OutputError(
                 f"{self.name}: {where}: {error.strerror or error}"
             ) from error
-
-
-def _input_fingerprint(source: Input) -> str:
-    return fingerprint(source) if isinstance(source, Path) else source()
 
 
 def fingerprint(
@@ -155,6 +162,12 @@ def fingerprint(
         return "nothing"
 
 
+@lru_cache(maxsize=4096)
+def _cached_sha256(path: Path, identity: tuple[int, ...]) -> str:
+    """Return the checksum of a file; `identity` changes when the file does."""
+    return sha256_file(path)
+
+
 def digest(value: object) -> str:
     """Return the hash of the representation of a value."""
     return sha256_text(repr(value))
@@ -168,56 +181,38 @@ def optional(value: Value | None) -> list[Value]:
 def folder_name(name: str) -> str:
     """Return a safe name for a folder, different for different names."""
     plain = re.sub(r"[^\w.-]+", "_", name).lstrip(".")
-    if plain == name and len(name) <= LONGEST_NAME:
+    if plain == name and len(name) <= MAX_NAME_LENGTH:
         return name
-    return f"{plain[:LONGEST_NAME]}-{digest(name)[:8]}"
+    return f"{plain[:MAX_NAME_LENGTH]}-{digest(name)[:8]}"
 
 
-@lru_cache(maxsize=4096)
-def _cached_sha256(path: Path, identity: tuple[int, ...]) -> str:
-    """Return the checksum of a file; `identity` changes when the file does."""
-    return sha256_file(path)
-
-
-SAME_AS = "same_as.json"
-
-
-def measure_once(step: Step, table: Path, earlier: Sequence[tuple[str, Path]]) -> Step:
-    """Return a step that runs unless an earlier encoder, a name and a table, has the same table."""
+def measure_once(step: Step, embed: Step, earlier: Sequence[Step]) -> Step:
+    """Return a step that runs unless an earlier encoder has the same table as its encoder."""
     if not earlier:
         return step
-    find = partial(find_equal, table, earlier)
-    make_results = step.make
 
-    def make(progress: Progress) -> Sequence[str]:
-        marker = step.folder / SAME_AS
-        first = find()
+    def find_equal() -> str:
+        """Return the name of the first encoder with the same table, or nothing."""
+        with suppress(InputError):  # a missing or damaged table is made again
+            checksum = stored_checksum(embed.table)
+            for other in earlier:
+                with suppress(InputError):
+                    if stored_checksum(other.table) == checksum:
+                        return other.encoder
+        return ""
+
+    def make(folder: Path, progress: Progress) -> Sequence[str]:
+        marker = folder / SAME_AS
+        first = find_equal()
         if not first:
             marker.unlink(missing_ok=True)
-            return make_results(progress)
-        step.folder.mkdir(parents=True, exist_ok=True)
+            return step.make(folder, progress)
+        folder.mkdir(parents=True, exist_ok=True)
         facts = {"encoder": step.encoder, "same_as": first}
         write_atomic(marker, json.dumps(facts, ensure_ascii=False) + "\n")
         return [SAME_AS]
 
-    return replace(step, inputs=[*step.inputs, find], make=make)
-
-
-def find_equal(table: Path, earlier: Sequence[tuple[str, Path]]) -> str:
-    """Return the name of the first encoder with the same table, or nothing."""
-    checksum = _checksum(table)
-    for name, other in earlier:
-        if checksum and _checksum(other) == checksum:
-            return name
-    return ""
-
-
-def _checksum(table: Path) -> str:
-    with suppress(
-        InputError
-    ):  # of a table that is missing or damaged: it is made again
-        return stored_checksum(table)
-    return ""
+    return replace(step, inputs=[*step.inputs, find_equal], make=make)
 
 
 def is_measured(folder: Path) -> bool:

@@ -8,7 +8,7 @@ curve.csv …         logistic regression at every k, as callshot evaluate write
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from callshot.baselines.run import (
 from callshot.corpus.audio import load_audio
 from callshot.corpus.segment_table import read_segments
 from callshot.errors import InputError, OptionError
-from callshot.fewshot.dataset import Dataset, EncoderDataset
+from callshot.fewshot.dataset import EncoderDataset
 from callshot.fewshot.gpu.device import check_device, network_device
 from callshot.fewshot.protocol import Protocol
 from callshot.files import check_writable, sha256_file
@@ -64,18 +64,6 @@ ALL_FILES = (
 AUDIO_RATE_HZ = 16_000  # what the end-to-end baseline reads
 
 
-@dataclass(frozen=True)
-class TrainingInputs:
-    """What baselines read beside vectors.
-
-    By default, sequences lie beside their table, and the table of segments names its audio folder.
-    """
-
-    sequences: Sequence[Path] | None = None
-    segments: Path | None = None
-    audio: Path | None = None
-
-
 def train_baseline_files(
     paths: Sequence[Path],
     out: Path,
@@ -83,12 +71,15 @@ def train_baseline_files(
     protocol: Protocol,
     *,
     choice: DatasetChoice | None = None,
-    inputs: TrainingInputs | None = None,
+    sequences: Sequence[Path] | None = None,
+    segments: Path | None = None,
+    audio: Path | None = None,
     against: Path | None = None,
     context: TrainingContext | None = None,
 ) -> BaselineResults:
     """Train baselines on tables of embeddings and write their scores to a folder.
 
+    By default, sequences lie beside their table, and the table of segments names its audio folder.
     `against` are results of `evaluate_files`: the same folds are taken, and crossovers are found.
     The folder of the context stores networks, so that none is trained twice.
     """
@@ -97,33 +88,65 @@ def train_baseline_files(
     if not options.train and not options.per_k and not options.published:
         raise OptionError("train: nothing to train; name a baseline, or use per_k")
     check_device(context.device)
-    check_trainable(options, network_device(context.device))
+    device = network_device(context.device)
+    check_trainable(options, device)
     if options.needs_torch and context.folder is not None:
         check_writable(context.folder)
     centroid = None
     if against is not None:
         centroid = read_centroid_results(against, paths, protocol, choice.categories)
-        choice = _take_folds(choice, against, centroid.corpus)
+        if (choice.folds, choice.fold_file, choice.folds_dir) != (None, None, None):
+            raise OptionError(
+                f"folds: the folds of {against} are used; remove --folds or --fold-file"
+            )
+        if choice.corpus not in (None, centroid.corpus):
+            raise OptionError(
+                f"corpus: its name in {against} is {centroid.corpus!r}; remove --corpus"
+            )
+        folds = against / "folds.csv"
+        choice = replace(choice, corpus=centroid.corpus, fold_file=folds)
     with open_output_folder(out, ALL_FILES, PROVENANCE, owner=OWNER) as output:
+        # Everything is read before anything is trained.
         dataset = choice.read(paths)
-        sequences, signals = _read_inputs(
-            dataset, paths, options, inputs, context.threads
-        )
+        encoders = list(dataset.per_encoder())
+        signals: list[Signal] = []
+        of_encoders = []
+        if "recurrent" in options.train:
+            files = sequences or [sequences_path(path) for path in paths]
+            for encoder_data, path in zip(encoders, files, strict=True):
+                of_encoders.append(read_sequences(path, encoder_data.segments))
+        if options.reads_audio:
+            signals = _read_signals(encoders[0], segments, audio, context.threads)
+
         results = pipeline.train(
             dataset,
             options,
             protocol,
             against=centroid,
-            sequences=sequences,
+            sequences=of_encoders,
             signals=signals,
             context=context,
         )
         per_k = merge_results(results.per_k) if results.per_k else None
-        described = per_k or next(dataset.per_encoder()).empty_evaluation()
-        device = network_device(context.device)
-        facts = _describe_options(options, device, results.networks)
-        provenance = describe_evaluation(described, protocol, dataset.files, facts)
-        output.write(lambda folder: _write_files(results, per_k, folder), provenance)
+        training = asdict(options) | {"init": str(options.init or "")}
+        facts: dict[str, Any] = {"training": training}
+        if options.needs_torch or options.published:
+            facts["device"] = device
+            facts["torch"] = version("torch")
+            facts["networks"] = list(results.networks)
+        provenance = describe_evaluation(
+            per_k or encoders[0].empty_evaluation(), protocol, dataset.files, facts
+        )
+
+        def write(folder: Path) -> list[str]:
+            for name, frame in _result_frames(results).items():
+                write_frame(frame, folder / name)
+            write_parquet(results.baselines, folder / SAMPLES_FILE)
+            if per_k is not None:
+                write_evaluation(per_k, folder)
+            return [name for name in baseline_files(results) if name != PROVENANCE]
+
+        output.write(write, provenance)
     return results
 
 
@@ -131,7 +154,8 @@ def protocol_of_results(against: Path | None, changes: Mapping[str, Any]) -> Pro
     """Return the protocol of earlier results, with changes."""
     if against is None:
         return Protocol(**changes)
-    protocol, _ = _read_protocol(against)
+    with open_provenance(against) as provenance:
+        protocol = Protocol(**protocol_settings(provenance))
     return replace(protocol, **changes)
 
 
@@ -142,25 +166,15 @@ def read_centroid_results(
 
     The tables and categories must be the files that were evaluated, with the same seed and sampler.
     """
-    evaluated, inputs = _read_protocol(against)
+    with open_provenance(against) as provenance:
+        evaluated = Protocol(**protocol_settings(provenance))
+        files = provenance["inputs"]
+        inputs = {(str(file["role"]), str(file["sha256"])) for file in files}
     centroid = read_results(against).select_classifiers(["centroid"])
     if centroid.curve.is_empty():
         raise InputError(
             f"{against}: has no curve of the centroid; pass a folder that callshot evaluate wrote"
         )
-    _check_same_draws(protocol, evaluated, against)
-    files = [("table", path) for path in paths]
-    files += [("categories", path) for path in optional(categories)]
-    for role, path in files:
-        if (role, sha256_file(path)) not in inputs:
-            raise InputError(
-                f"{path}: {against} was made from another file (the SHA-256 differs); "
-                "evaluate this one first"
-            )
-    return centroid
-
-
-def _check_same_draws(protocol: Protocol, evaluated: Protocol, against: Path) -> None:
     for name in ("seed", "sampler"):
         value = getattr(protocol, name)
         expected = getattr(evaluated, name)
@@ -169,28 +183,15 @@ def _check_same_draws(protocol: Protocol, evaluated: Protocol, against: Path) ->
                 f"{name}: expected {expected} as in {against}, got {value}; only results of the "
                 f"same draws can be compared; remove --{name}"
             )
-
-
-def _take_folds(choice: DatasetChoice, against: Path, corpus: str) -> DatasetChoice:
-    """Return the choice of earlier results; check that no option contradicts it."""
-    if (choice.folds, choice.fold_file, choice.folds_dir) != (None, None, None):
-        raise OptionError(
-            f"folds: the folds of {against} are used; remove --folds or --fold-file"
-        )
-    if choice.corpus not in (None, corpus):
-        raise OptionError(
-            f"corpus: its name in {against} is {corpus!r}; remove --corpus"
-        )
-    return replace(choice, corpus=corpus, fold_file=against / "folds.csv")
-
-
-def _read_protocol(against: Path) -> tuple[Protocol, set[tuple[str, str]]]:
-    """Return the protocol of earlier results, and the role and SHA-256 of each input."""
-    with open_provenance(against) as provenance:
-        protocol = Protocol(**protocol_settings(provenance))
-        files = provenance["inputs"]
-        inputs = {(str(file["role"]), str(file["sha256"])) for file in files}
-    return protocol, inputs
+    used = [("table", path) for path in paths]
+    used += [("categories", path) for path in optional(categories)]
+    for role, path in used:
+        if (role, sha256_file(path)) not in inputs:
+            raise InputError(
+                f"{path}: {against} was made from another file (the SHA-256 differs); "
+                "evaluate this one first"
+            )
+    return centroid
 
 
 def read_baseline_results(folder: Path) -> BaselineResults:
@@ -199,54 +200,36 @@ def read_baseline_results(folder: Path) -> BaselineResults:
     if (folder / REFINEMENT_FILE).exists():
         refinement = read_frame(folder / REFINEMENT_FILE, REFINEMENT)
     per_k = [read_results(folder)] if (folder / "curve.csv").exists() else []
-    baselines = read_baselines(folder)
-    return BaselineResults(baselines, refinement, per_k=per_k)
+    return BaselineResults(read_baselines(folder), refinement, per_k=per_k)
 
 
 def read_baselines(folder: Path) -> pl.DataFrame:
     """Read what each baseline scored, with its samples."""
-    path = folder / SAMPLES_FILE
     try:
-        return read_parquet(path, list(BASELINES))
+        return read_parquet(folder / SAMPLES_FILE, list(BASELINES))
     except InputError as error:
         raise InputError(f"{error}; train the baselines again") from None
 
 
-def _read_inputs(
-    dataset: Dataset,
-    paths: Sequence[Path],
-    options: BaselineOptions,
-    inputs: TrainingInputs | None,
-    threads: int | None,
-) -> tuple[list[list[Signal]], list[Signal]]:
-    """Read the sequences of each encoder, and the audio, before anything is trained."""
-    inputs = inputs or TrainingInputs()
-    encoders = list(dataset.per_encoder())
-    sequences = []
-    if "recurrent" in options.train:
-        files = inputs.sequences or [sequences_path(path) for path in paths]
-        for encoder_data, path in zip(encoders, files, strict=True):
-            sequences.append(read_sequences(path, encoder_data.segments))
-    signals = _read_signals(encoders[0], inputs, threads) if options.reads_audio else []
-    return sequences, signals
-
-
 def _read_signals(
-    encoder_data: EncoderDataset, inputs: TrainingInputs, threads: int | None
+    encoder_data: EncoderDataset,
+    segments: Path | None,
+    audio: Path | None,
+    threads: int | None,
 ) -> list[Signal]:
     """Read the audio of every row of the episodes, recording by recording."""
-    if inputs.segments is None:
+    if segments is None:
         raise OptionError("end-to-end needs audio; pass --segments")
-    table = read_segments(inputs.segments)
+    table = read_segments(segments)
     names = set(table["segment"])
     for name in encoder_data.segments:
         if name not in names:
             raise InputError(
-                f"{inputs.segments}: has no segment {name!r}, which {encoder_data.table.source} has"
+                f"{segments}: has no segment {name!r}, which {encoder_data.table.source} has"
             )
     rows = table.only(encoder_data.segments).with_columns(rate_hz=AUDIO_RATE_HZ)
     frame = rows.frame.sort("path", "start_s")
-    by_recording = replace(rows, frame=frame, root=inputs.audio or table.root)
+    by_recording = replace(rows, frame=frame, root=audio or table.root)
     paths = by_recording.paths
     names_in_order = by_recording["segment"]
     signals: dict[str, Signal] = {}
@@ -255,18 +238,6 @@ def _read_signals(
             raise InputError(f"{paths[row]}: its audio cannot be read ({signal})")
         signals[names_in_order[row]] = signal
     return [signals[name] for name in encoder_data.segments]
-
-
-def _describe_options(
-    options: BaselineOptions, device: str, networks: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    training = asdict(options) | {"init": str(options.init or "")}
-    facts: dict[str, Any] = {"training": training}
-    if options.needs_torch or options.published:
-        facts["device"] = device
-        facts["torch"] = version("torch")
-        facts["networks"] = list(networks)
-    return facts
 
 
 def baseline_files(results: BaselineResults) -> list[str]:
@@ -283,15 +254,3 @@ def _result_frames(results: BaselineResults) -> dict[str, pl.DataFrame]:
     if not results.crossovers.is_empty():
         frames[CROSSOVERS_FILE] = results.crossovers
     return frames
-
-
-def _write_files(
-    results: BaselineResults, per_k: Evaluation | None, folder: Path
-) -> list[str]:
-    """Write the files of some results to a folder; return their names."""
-    for name, frame in _result_frames(results).items():
-        write_frame(frame, folder / name)
-    write_parquet(results.baselines, folder / SAMPLES_FILE)
-    if per_k is not None:
-        write_evaluation(per_k, folder)
-    return [name for name in baseline_files(results) if name != PROVENANCE]

@@ -4,9 +4,9 @@ KINDS lists what can be verified, and the function that does it. To add a kind, 
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from callshot.corpus.corpus_annotations import DAMAGED_MANIFEST
 from callshot.corpus.segment_table import verify_inputs
@@ -97,40 +97,34 @@ def verify_study(path: Path, *, repair: bool) -> Iterator[Finding]:
     study = read_study(path)
     roots = {corpus.name: audio_root(corpus.audio) for corpus in study.corpora}
     for step in plan(study):
-        yield from _verify_step(step, roots.get(step.corpus))
+        if not step.folder.is_dir():  # it has not run
+            continue
+        findings: dict[Path, Finding] = {}  # each file once
+        results = verify_results(step.folder, roots.get(step.corpus))
+        for finding in (*_verify_record(step), *results):
+            if finding.path not in findings or finding.state in FAILURES:
+                findings[finding.path] = finding
+        # Other steps may have their files in a folder without a manifest.
+        is_own = is_results(step.folder)
+        for finding in findings.values():
+            if is_own or finding.state != "not from callshot":
+                yield finding
     store = study.store or default_store()
     if is_store(store):
         yield from verify_store(store, repair=repair)
 
 
-def _verify_step(step: Step, audio: Path | None) -> Iterator[Finding]:
-    """Yield the state of each file of a step once; nothing if the step has not run."""
-    if not step.folder.is_dir():
-        return
-    findings: dict[Path, Finding] = {}
-    for finding in (*_verify_record(step), *verify_results(step.folder, audio)):
-        earlier = findings.get(finding.path)
-        if earlier is None or finding.state in FAILURES:
-            findings[finding.path] = finding
-    if not is_results(
-        step.folder
-    ):  # other steps may have their files in the same folder
-        findings = {p: f for p, f in findings.items() if f.state != "not from callshot"}
-    yield from findings.values()
-
-
 def _verify_record(step: Step) -> Iterator[Finding]:
     path = step.record_path
+    record = step.read_record()
     if not path.exists():
         yield Finding(path, "missing", f"the step {step.name} did not end; {RUN_AGAIN}")
-        return
-    record = step.read_record()
-    if not record:
+    elif not record:
         yield Finding(path, "damaged", f"not the record of a step; {RUN_AGAIN}")
-        return
-    yield Finding(path, "ok")
-    for name, checksum in record["files"].items():
-        yield verify_file(step.folder / name, checksum, RECORD_FILE)
+    else:
+        yield Finding(path, "ok")
+        for name, checksum in record["files"].items():
+            yield verify_file(step.folder / name, checksum, RECORD_FILE)
 
 
 def is_results(folder: Path) -> bool:
@@ -144,14 +138,20 @@ def verify_results(folder: Path, audio: Path | None = None) -> Iterator[Finding]
     `audio` is the folder of recordings, if it is not the one that the results name.
     """
     listed = {folder / RECORD_FILE}
-    manifests = [folder / name for name in MANIFESTS]
-    for path in manifests:
+    for path in [folder / name for name in MANIFESTS]:
         if not path.is_file():
             continue
         listed.add(path)
+        findings = []
         try:
             content = path.read_bytes()
-            findings = list(_verify_manifest(json.loads(content), path, audio))
+            manifest = json.loads(content)
+            for name, checksum in manifest["files"].items():
+                if is_inside(folder, name):
+                    findings.append(verify_file(folder / name, checksum, path.name))
+            if path.name == SEGMENTS_INFO:
+                root = audio or Path(manifest["options"]["audio"])
+                findings += verify_inputs(manifest, root)
         except DAMAGED_MANIFEST:
             yield Finding(path, "damaged", NO_MANIFEST)
             return
@@ -161,32 +161,18 @@ def verify_results(folder: Path, audio: Path | None = None) -> Iterator[Finding]
         else:
             yield Finding(path, "damaged", CHANGED.format(path.name))
         yield from findings
-    parts = [path for path in sorted(folder.iterdir()) if path.is_dir()]
+
     nested = []
-    for path in parts:
-        kind = _find_nested(path)
+    for path in sorted(folder.iterdir()):
+        kinds = [kind for kind in KINDS if kind.name in NESTED and path.is_dir()]
+        kind = next((kind for kind in kinds if kind.recognise(path)), None)
         if kind is not None:
             nested.append(path)
             yield from kind.verify(path, repair=False)
     for path in sorted(folder.rglob("*")):
-        is_nested = any(path.is_relative_to(part) for part in nested)
-        if not is_nested and path not in listed and _is_visible_file(path):
+        is_known = path in listed or any(path.is_relative_to(part) for part in nested)
+        if not is_known and path.is_file() and not path.name.startswith("."):
             yield Finding(path, "not from callshot")
-
-
-def _is_visible_file(path: Path) -> bool:
-    return path.is_file() and not path.name.startswith(".")
-
-
-def _verify_manifest(
-    manifest: Mapping[str, Any], path: Path, audio: Path | None
-) -> Iterator[Finding]:
-    for name, checksum in manifest["files"].items():
-        if is_inside(path.parent, name):
-            yield verify_file(path.parent / name, checksum, path.name)
-    if path.name == SEGMENTS_INFO:
-        root = audio or Path(manifest["options"]["audio"])
-        yield from verify_inputs(manifest, root)
 
 
 def verify_file(path: Path, checksum: str, manifest: str) -> Finding:
@@ -198,14 +184,6 @@ def verify_file(path: Path, checksum: str, manifest: str) -> Finding:
     if is_same:
         return Finding(path, "ok")
     return Finding(path, "damaged", CHANGED.format(manifest))
-
-
-def _find_nested(path: Path) -> Kind | None:
-    """Return what a folder in a folder of results is, None if nothing of its own."""
-    for kind in KINDS:
-        if kind.name in NESTED and kind.recognise(path):
-            return kind
-    return None
 
 
 KINDS = (
