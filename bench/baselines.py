@@ -179,7 +179,7 @@ def evaluate_table(path: Path) -> list[Row]:
     training_seconds = time.perf_counter() - start
     chosen = measure(episodes, scores)
     fixed = measure(episodes, score_logistic(episodes, groups, c=DEFAULT_C)[0])
-    refinement = refine_centroid(episodes, c_values)
+    steps, path, _ = refine_centroid(episodes, c_values)
     start = time.perf_counter()
     _, logistic = sweep_logistic(episodes, Protocol())
     sweep_seconds = time.perf_counter() - start
@@ -188,7 +188,7 @@ def evaluate_table(path: Path) -> list[Row]:
     rows = []
     for metric in ("map", "auroc"):
         key = ("all", metric)
-        values = refinement.values[key]
+        values = path[key]
         best = int(np.argmax(values))
         trained = logistic.values[key]
         untrained = centroid.values[key]
@@ -197,7 +197,7 @@ def evaluate_table(path: Path) -> list[Row]:
             "centroid": float(values[0]),
             "logistic": chosen[key],
             f"C = {DEFAULT_C:g}": fixed[key],
-            "best step": f"{values[best]:.4f} at {refinement.steps[best]}",
+            "best step": f"{values[best]:.4f} at {steps[best]}",
             **cross(metric, trained, untrained, chosen[key]),
         }
         for k in SHOWN_SHOTS:
@@ -209,7 +209,7 @@ def evaluate_table(path: Path) -> list[Row]:
     rows[1]["seconds"] = f"{sweep_seconds:.1f} (k)"
     c_text = ", ".join(f"{c:g}" for c in c_values)
     print(
-        f"{table.encoder}: C of the splits {c_text}; {refinement.steps[-1]} steps to the optimum"
+        f"{table.encoder}: C of the splits {c_text}; {steps[-1]} steps to the optimum"
     )
     return rows
 

@@ -83,10 +83,10 @@ def measure_speed(
     data = BatchData.load(table, rng.random((rows, OUTPUTS)) < 0.3, device)
     task = FrameTask(data, config, weights)
     every = np.arange(rows)
-    state = task.start(every)
-    task.run_epoch(every[: config.batch_size], state)  # warm up
-    training_s = time_call(lambda: task.run_epoch(every, state), device)
-    scoring_s = time_call(lambda: task.predict(state.network, every), device)
+    network, optimizer = task.start(every)
+    task.run_epoch(network, optimizer, every[: config.batch_size], 0)  # warm up
+    training_s = time_call(lambda: task.run_epoch(network, optimizer, every, 1), device)
+    scoring_s = time_call(lambda: task.predict(network, every), device)
     hours = rows * SEGMENT_S / 3600
     return {
         "what": f"{name}, {device}",

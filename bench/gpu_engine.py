@@ -161,7 +161,7 @@ def split_time(gpu: Gpu) -> list[Row]:
         for event in found[:6]:
             spent = event.self_device_time_total / 1e6
             row: Row = {"what": f"{spread}: {event.key[:40]}", "seconds": spent}
-            if event.key == "_sample_metrics":
+            if event.key == "_measure":
                 row["of the limit"] = comparison_floor(episodes, spread) / spent
             rows.append(row)
     return rows
@@ -224,9 +224,7 @@ def kernel_work(episodes: Episodes) -> dict[str, tuple[float, float]]:
         "_fill_squares": (8 * pairs, pairs),
         "_fill_evidence": (12 * chosen + 16 * scores, 4 * scores),
         "_to_scores": (16 * scores, 60 * scores),
-        "_note_scores": (8 * scores, scores),
-        "_mark_repeated": (8 * scores, scores),
-        "_sample_metrics": (8 * picked, comparisons),
+        "_measure": (8 * picked, comparisons),
     }
 
 

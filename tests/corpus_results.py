@@ -182,7 +182,9 @@ def _train(
     """Return the baselines and the refinement steps of logistic regression on one encoder."""
     scores, c_values = score_logistic(episodes, np.arange(len(episodes.label)), c=0.1)
     measured = measure(episodes, scores, categories)
-    path = refine_centroid(episodes, c_values, categories=categories)
+    numbers, values, temperatures = refine_centroid(
+        episodes, c_values, categories=categories
+    )
     keys = [key for key in measured if key[1] in ("map", "auroc")]
     rows = [
         (
@@ -196,10 +198,10 @@ def _train(
         )
         for key in keys
     ]
-    temperature = float(path.temperature.mean())
+    temperature = float(temperatures.mean())
     steps = [
         (corpus, table.encoder, *key, int(step), float(value), temperature)
         for key in keys
-        for step, value in zip(path.steps, path.values[key], strict=True)
+        for step, value in zip(numbers, values[key], strict=True)
     ]
     return make_baselines(*rows), make_rows(REFINEMENT, *steps)

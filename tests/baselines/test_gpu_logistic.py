@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from callshot.baselines.logistic import CLOSE, standardise
+from callshot.baselines.logistic import standardise
 from callshot.baselines.logistic_per_k import fit_nested, support_rows, sweep_logistic
 from callshot.errors import OptionError
 from callshot.fewshot.engine import open_engine
@@ -19,11 +19,7 @@ from corpora import episodes_of
 triton_device = pytest.importorskip("triton_device")
 torch = pytest.importorskip("torch")
 
-from callshot.baselines.gpu_logistic import (  # noqa: E402
-    BatchedSolver,
-    GpuTrainer,
-    padded,
-)
+from callshot.baselines.gpu_logistic import GpuTrainer, solve  # noqa: E402
 from callshot.fewshot.gpu.device import Gpu  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -51,14 +47,14 @@ def gaussian_episodes(dimensions, sizes=(20, 4, 9, 6)):
 
 def fit_on_gpu(episodes, draws, c):
     """Return the layers of some draws of the first fold, (shots, draws, classes, columns)."""
-    solver = BatchedSolver(c, CLOSE)
     with open_engine(episodes, SMALL, 1, 2**30, gpu=triton_device.GPU) as engine:
         spread = make_spread("shared", episodes, SMALL)
         split = make_split(episodes, 0)
-        trainer = GpuTrainer(engine, split, SHOTS, spread, solver=solver)
+        trainer = GpuTrainer(engine, split, SHOTS, spread, c=c)
         rows = np.stack([rows for rows, _ in draws])
         table = torch.from_numpy(rows).to(triton_device.GPU.torch_device)
-        return np.stack([layers.cpu().numpy() for layers in trainer.fit_nested(table)])
+        fits = [torch.cat(layers, 2) for layers in trainer.fit_nested(table)]
+        return torch.stack(fits).cpu().numpy()
 
 
 @pytest.mark.parametrize("c", [0.01, 10.0])
@@ -96,21 +92,14 @@ def test_a_fit_does_not_depend_on_those_beside_it_and_bad_starts_do_not_matter()
     rng = np.random.default_rng(0)
     rows = torch.from_numpy(rng.normal(size=(3, 12, 20)))
     label = torch.from_numpy(np.arange(12) % 3)
-    zeros = torch.zeros((3, 3, padded(12)), dtype=torch.float64)
-    golden = BatchedSolver(1.0, 1e-12).solve(rows, label, 3, zeros)[0]
+    zeros = torch.zeros((3, 3, 13), dtype=torch.float64)
+    golden, _ = solve(rows, label, zeros, 1.0, 1e-12)
     far = 1e3 * torch.from_numpy(rng.normal(size=zeros.shape))
-    far[..., 12:-1] = 0.0
-    solver = BatchedSolver(1.0, 1e-12)
-    weights, _, gap = solver.solve(rows, label, 3, far)
-    torch.testing.assert_close(weights, golden, rtol=0.0, atol=1e-6)
+    found, gap = solve(rows, label, far, 1.0, 1e-12)
+    torch.testing.assert_close(found, golden, rtol=0.0, atol=1e-6)
     assert gap < 1e-12
-    alone = BatchedSolver(1.0, 1e-12).solve(rows[1:2], label, 3, zeros[1:2])[0]
+    alone, _ = solve(rows[1:2], label, zeros[1:2], 1.0, 1e-12)
     torch.testing.assert_close(alone[0], golden[1], rtol=0.0, atol=1e-12)
-    # Batches of one size share memory: an earlier one leaves nothing behind.
-    fewer = solver.solve(rows[:, :9], label[:9], 3, zeros)[0]
-    first = BatchedSolver(1.0, 1e-12).solve(rows[:, :9], label[:9], 3, zeros)[0]
-    assert len(solver.newtons) == 1
-    torch.testing.assert_close(fewer, first, rtol=0.0, atol=0.0)
 
 
 def run_both(episodes, protocol, spread):

@@ -75,8 +75,9 @@ def logistic_per_k(table, fold):
 
 
 def centroid_to_logistic(table, fold):
-    refined = refine_centroid(one_split(episodes_of(table), fold), (1.0,), threads=1)
-    return list(refined.values.values())
+    episodes = one_split(episodes_of(table), fold)
+    _, values, _ = refine_centroid(episodes, (1.0,), threads=1)
+    return list(values.values())
 
 
 def untrained(name, spread):

@@ -206,14 +206,6 @@ def test_a_constant_column_is_exactly_zero(value, count):
     assert np.isfinite(rows).all()
 
 
-def test_an_output_array_is_filled_and_the_vectors_are_unchanged():
-    vectors = np.arange(12.0).reshape(4, 3)
-    out = np.empty_like(vectors)
-    rows, _, _ = standardise(vectors, out)
-    assert rows is out
-    assert (vectors == np.arange(12.0).reshape(4, 3)).all()
-
-
 # Leak detectors: nothing of the query folds may reach a model.
 
 

@@ -196,7 +196,7 @@ def test_log_probabilities_equal_those_of_a_literal_network(
         rng.normal(5.0, 3.0, (length, dimension)) for length in (1, 7, 3, 7, 2)
     ]
     task = make_task(cell, sequences, classes=4, hidden=8)
-    network = task.start(np.arange(3)).network
+    network, _ = task.start(np.arange(3))
     weight = {
         name: tensor.double().numpy() for name, tensor in network.state_dict().items()
     }
@@ -214,7 +214,7 @@ def test_logits_and_gradients_equal_those_of_a_packed_batch(cell: str) -> None:
         rng.normal(size=(length, 2)).astype(np.float32) for length in (2, 5, 5, 1)
     ]
     task = make_task(cell, sequences, classes=3, hidden=4)
-    network = task.start(np.arange(4)).network
+    network, _ = task.start(np.arange(4))
     scaled = [(torch.from_numpy(s) - network.mean) * network.scale for s in sequences]
     padded = torch.nn.utils.rnn.pad_sequence(scaled)
     packed = torch.nn.utils.rnn.pack_padded_sequence(
@@ -237,7 +237,7 @@ def test_the_score_of_a_row_does_not_depend_on_its_batch(cell: str) -> None:
     rng = np.random.default_rng(4)
     sequences = [rng.normal(size=(length, 40)) for length in rng.integers(1, 200, 40)]
     task = make_task(cell, sequences, classes=5, hidden=HIDDEN[cell])
-    network = task.start(np.arange(40)).network
+    network, _ = task.start(np.arange(40))
     together = task.predict(network, np.arange(40))
     alone = [task.predict(network, np.array([row]))[0] for row in range(40)]
     assert np.abs(log_odds(together) - log_odds(alone)).max() <= 1e-5

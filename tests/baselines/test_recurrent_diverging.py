@@ -2,13 +2,12 @@
 
 import itertools
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from callshot.baselines.training import State, TrainingOptions
+from callshot.baselines.training import TrainingOptions
 from callshot.errors import InputError
 from networks import saved_phases
 
@@ -79,10 +78,3 @@ def test_weights_that_diverge_are_reported_and_not_saved(
             *order_dataset(pairs=12), hidden=4, options=TrainingOptions(folder=tmp_path)
         )
     assert saved_phases(tmp_path)["fold0-seed0-gru"] == "all"
-
-
-def test_a_search_whose_loss_stays_nan_ends() -> None:
-    make_state = partial(State, None, None)
-    assert not make_state(2, [NAN, NAN]).is_stale(3)
-    assert make_state(3, [NAN, NAN, NAN]).is_stale(3)
-    assert not make_state(3, [NAN, 1.0, NAN]).is_stale(2)

@@ -234,13 +234,13 @@ def make_dataset(each: int = 2) -> tuple[Episodes, IntArray, Sequences]:
     ("sequence", "message"),
     [
         (None, "frames × dimensions, got none; embed its segment again"),
-        (np.zeros((0, 2)), r".* at least one frame, got shape \(0, 2\)"),
+        (np.zeros((0, 2)), r".* of floats, got \(0, 2\) of float64"),
         (np.zeros(2), r".* of floats, got \(2,\) of float64"),
         ([[1.0, 2.0]], r".* of floats, got \(1, 2\) of list"),
         (np.zeros((1, 2), int), ".* of floats, got .* of int64"),
         (np.zeros((4, 3)), ".* with 2 dimensions as in row 0, got 3; embed all"),
-        (np.array([[0.0, np.nan]]), ".* finite, got NaN or infinity"),
-        (np.array([[0.0, 1e39]]), ".* finite, got NaN or infinity"),
+        (np.array([[0.0, np.nan]]), ".* finite, got NaN, infinity"),
+        (np.array([[0.0, 1e39]]), ".* finite, got NaN, infinity"),
     ],
 )
 def test_a_sequence_that_cannot_be_used_is_an_error(

@@ -17,17 +17,20 @@ from callshot.baselines.scoring import (
     measure,
     measure_outputs,
     measure_ranking,
-    resample_classes,
-    resample_outputs,
-    widen_samples,
+    resample,
 )
 from callshot.fewshot.dataset import Dataset
-from callshot.fewshot.sweep import count_recordings
+from callshot.fewshot.sweep import (
+    count_recordings,
+    small_sample_inflation,
+    widen_to_prediction,
+)
 from corpora import episodes_of, folds_of, random_corpus
 from literal_total import literal_metrics, literal_weights, weighted_rankings
 
 SMALL = Protocol(shots=(1, 2), shared_draws=4, total_samples=6, seed=3)
 CATEGORIES = {"c0": "low", "c1": "low", "c2": "high"}
+GROUPS = {"all": [[0], [1], [2]], "reduced": [[2], [0, 1]]}
 BASELINE = {"kind": "logistic", "name": "LR", "how": "C: 1"}
 
 
@@ -82,7 +85,7 @@ def test_one_ranking_under_many_weights_is_measured_as_by_scikit_learn(ranking):
 def test_samples_of_classes_are_those_of_the_literal_twin(seed):
     episodes = episodes_of(random_corpus(seed, classes=3, size=4))
     scores = random_scores(episodes)
-    samples = resample_classes(episodes, scores, SMALL, CATEGORIES)
+    samples = resample(episodes, episodes.relevant, scores, GROUPS, SMALL)
     literal = literal_samples(episodes, episodes.relevant, scores)
     for number, metric in enumerate(("map", "auroc")):
         by_class = literal[:, number]
@@ -98,24 +101,6 @@ def test_samples_of_classes_are_those_of_the_literal_twin(seed):
         )
 
 
-def test_accuracy_weighs_the_queries_too():
-    episodes = episodes_of(random_corpus(2, classes=3, size=4))
-    scores = random_scores(episodes)
-    golden = []
-    for sample in range(SMALL.total_samples):
-        weights = literal_weights(episodes, SMALL, sample)
-        hits = 0.0
-        total = 0.0
-        for fold in range(episodes.folds):
-            rows = np.flatnonzero(episodes.fold == fold)
-            is_hit = [episodes.relevant[row, np.argmax(scores[row])] for row in rows]
-            hits += (weights[rows] * is_hit).mean()
-            total += weights[rows].mean()
-        golden.append(hits / total)
-    samples = resample_classes(episodes, scores, SMALL)["all", "accuracy"]
-    np.testing.assert_allclose(samples, golden, rtol=0, atol=1e-12)
-
-
 @pytest.mark.parametrize("seed", [5, 7, 9])
 def test_samples_of_outputs_are_those_of_the_literal_twin(seed):
     episodes = episodes_of(random_corpus(seed, classes=3, size=4))
@@ -125,35 +110,24 @@ def test_samples_of_outputs_are_those_of_the_literal_twin(seed):
     targets[episodes.fold == 1, 2] = True  # no negative in another
     targets[:, 3] = False  # never
     scores = random_scores(episodes, outputs=4)
-    samples = resample_outputs(episodes, targets, scores, SMALL)
+    groups = {"all": [[n] for n in range(4)]}
+    samples = resample(episodes, targets, scores, groups, SMALL)
     literal = literal_samples(episodes, targets, scores)
     for number, metric in enumerate(("map", "auroc")):
         golden = np.nanmean(literal[:, number], axis=1)
-        np.testing.assert_allclose(samples[metric], golden, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(samples["all", metric], golden, rtol=0, atol=1e-12)
 
 
 def test_outputs_that_are_never_or_always_true_have_undefined_samples():
     episodes = episodes_of(random_corpus(1, classes=3, size=4))
     scores = random_scores(episodes, outputs=1)
     never = np.zeros(scores.shape, bool)
-    assert np.isnan(resample_outputs(episodes, never, scores, SMALL)["map"]).all()
-    always = resample_outputs(episodes, ~never, scores, SMALL)
-    assert (always["map"] == 1.0).all()
-    assert np.isnan(always["auroc"]).all()
-
-
-def test_predictions_lie_around_the_plain_value_with_twice_the_variance():
-    """Once for other recordings, once for the error of the value itself."""
-    episodes = episodes_of(random_corpus(5, classes=3, size=6))
-    key = ("all", "map")
-    raw = {key: np.random.default_rng(0).normal(0.5, 0.01, 100)}
-    predicted = widen_samples(raw, {key: 0.6}, episodes)[key]
-    counts = count_recordings(episodes)
-    inflation = np.mean([(count + 1) / (count - 1) for count in counts])
-    assert predicted.mean() == pytest.approx(0.6, abs=1e-12)
-    assert predicted.var() == pytest.approx(2 * inflation * raw[key].var())
-    order = np.argsort(raw[key])
-    assert (np.argsort(predicted) == order).all()
+    groups = {"all": [[0]]}
+    samples = resample(episodes, never, scores, groups, SMALL)
+    assert np.isnan(samples["all", "map"]).all()
+    always = resample(episodes, ~never, scores, groups, SMALL)
+    assert (always["all", "map"] == 1.0).all()
+    assert np.isnan(always["all", "auroc"]).all()
 
 
 def make_encoder_data(seed=5, categories=None):
@@ -167,8 +141,14 @@ def test_rows_have_the_plain_value_and_the_interval_of_their_samples():
     scores = random_scores(encoder_data.episodes)
     frame = frame_of_classes(encoder_data, scores, SMALL, BASELINE)
     values = measure(encoder_data.episodes, scores, CATEGORIES)
-    raw = resample_classes(encoder_data.episodes, scores, SMALL, CATEGORIES)
-    samples = widen_samples(raw, values, encoder_data.episodes)
+    episodes = encoder_data.episodes
+    raw = resample(episodes, episodes.relevant, scores, GROUPS, SMALL)
+    inflation = small_sample_inflation(count_recordings(episodes)).mean()
+    samples = {}
+    for key, column in raw.items():
+        samples[key] = widen_to_prediction(
+            column, np.array([values[key]]), inflation=inflation, bounded=True
+        )
     assert len(frame) == 4
     for row in frame.iter_rows(named=True):
         key = (row["scoring"], row["metric"])

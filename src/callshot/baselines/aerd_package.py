@@ -8,8 +8,7 @@ can prove that.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -27,8 +26,7 @@ VARIANTS = ("EV_CALL", "EV_SUBCALL", "EV_BINARY", "LDC_POOLE", "LDC_BINARY")
 SATURATION = 1e-7  # distance from 0 or 1 where a float32 probability has no more digits
 
 
-@dataclass(frozen=True)
-class PublishedNetworks:
+class PublishedNetworks(NamedTuple):
     """The networks of a variant: their outputs, and a function that opens the one of a fold."""
 
     variant: str
@@ -64,21 +62,10 @@ def score_aerd_package(
     protocol: Protocol,
     signals: Sequence[Signal],
 ) -> pl.DataFrame:
-    """Score each row of the episodes with AERD's published networks; folds must be those of AERD.
-
-    Labels and outputs are matched by their letters, whatever separates their words.
-    """
+    """Score each row of the episodes with AERD's published networks; folds must be AERD's."""
     _, names, _ = find_outputs(encoder_data)
-    published = load_aerd(variant)
-    outputs = {label_key(name): name for name in published.names}
-    columns = []
-    for name in names:
-        output = outputs.get(label_key(name))
-        if output is None:
-            listed = ", ".join(published.names)
-            raise InputError(f"AERD {variant}: has no output {name!r}; it has {listed}")
-        columns.append(output)
-    scores = score_published(published, signals, encoder_data.episodes.fold, columns)
+    fold = encoder_data.episodes.fold
+    scores = score_published(load_aerd(variant), signals, fold, names)
     how = f"as published, {variant}"
     baseline = {"kind": "end-to-end", "name": "AERD", "how": how}
     return frame_of_outputs(encoder_data, scores, protocol, baseline)
@@ -90,45 +77,36 @@ def score_published(
     fold: IntArray,
     names: Sequence[str],
 ) -> FloatArray:
-    """Score each segment with the network of its fold: log-odds (rows, outputs).
+    """Score each segment with the network of its fold: log-odds (rows, names).
 
-    `names` are some of the networks' outputs, in any order. The score is the mean of the frames'
-    log-odds; rows of the common fold are NaN.
+    Names and outputs are matched by their letters, whatever separates their words. The score is the
+    mean of the frames' log-odds; rows of the common fold are NaN.
     """
-    _check_input(networks, len(signals), fold, names)
-    outputs = [networks.names.index(name) for name in names]
-    scores = np.full((len(signals), len(names)), np.nan)
-    for number in range(networks.folds):
-        model = networks.open(number)
-        for row in np.flatnonzero(fold == number).tolist():
-            signal = check_signal(row, signals[row])
-            scores[row] = _log_odds(model, signal)[outputs]
-    return scores
+    import torch
 
-
-def _check_input(
-    networks: PublishedNetworks, signals: int, fold: IntArray, names: Sequence[str]
-) -> None:
     title = f"AERD {networks.variant}"
+    keys = [label_key(name) for name in networks.names]
     for name in names:
-        if name not in networks.names:
+        if label_key(name) not in keys:
             listed = ", ".join(networks.names)
-            raise InputError(f"{title}: expected outputs among {listed}, got {name!r}")
-    check_lengths(signals, fold=len(fold))
+            raise InputError(f"{title}: has no output {name!r}; it has {listed}")
+    check_lengths(len(signals), fold=len(fold))
     numbers = np.unique(fold[fold >= 0])
     if not np.array_equal(numbers, np.arange(networks.folds)):
         expected = f"the authors' {networks.folds} folds, 0 to {networks.folds - 1}"
         listed = ", ".join(map(str, numbers[:12].tolist())) or "none"
         raise InputError(f"{title}: expected {expected}, got {listed}")
 
-
-def _log_odds(model: Any, signal: Signal) -> FloatArray:
-    import torch
-
-    waveform = torch.from_numpy(pad_signal(signal.astype(np.float32)))
-    with torch.inference_mode():
-        output = model.predict(waveform[None], output="tensor").double().cpu()
-    share = output.reshape(-1, output.shape[-1]).numpy()
-    share = np.clip(share, SATURATION, 1.0 - SATURATION)
-    log_odds = np.log(share) - np.log1p(-share)
-    return np.asarray(log_odds.mean(axis=0))
+    outputs = [keys.index(label_key(name)) for name in names]
+    scores = np.full((len(signals), len(names)), np.nan)
+    for number in range(networks.folds):
+        model = networks.open(number)
+        for row in np.flatnonzero(fold == number).tolist():
+            signal = check_signal(row, signals[row])
+            waveform = torch.from_numpy(pad_signal(signal.astype(np.float32)))
+            with torch.inference_mode():
+                output = model.predict(waveform[None], output="tensor").double().cpu()
+            share = output.reshape(-1, output.shape[-1]).numpy()[:, outputs]
+            share = np.clip(share, SATURATION, 1.0 - SATURATION)
+            scores[row] = (np.log(share) - np.log1p(-share)).mean(axis=0)
+    return scores

@@ -13,7 +13,7 @@ than 10.24 s is trained by random crops of that length and scored whole, in cons
 score is the mean of its frames' log-odds, averaged over the seeds.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from callshot.baselines.pretrained import read_pretrained
-from callshot.baselines.sequence_batches import BatchData, BoolArray, Frames
+from callshot.baselines.sequence_batches import BatchData, BoolArray
 from callshot.baselines.spectrogram import (
     COLUMN_PATCHES,
     COLUMN_S,
@@ -51,7 +51,6 @@ from callshot.baselines.training import (
     check_examples,
     check_lengths,
     no_dropout,
-    plan_job,
     require_torch,
     run_trainings,
 )
@@ -90,7 +89,16 @@ def score_end_to_end(
     """
     if epochs is not None:
         check_range("epochs", epochs, 1)
-    _check_input(len(signals), targets, fold, groups, names)
+    is_table = len(names) > 0 and targets.shape == (len(targets), len(names))
+    if not is_table or targets.dtype != np.bool_:
+        raise InputError(
+            f"targets: expected true or false for each row and each of {len(names)} outputs, "
+            f"got shape {targets.shape} of {targets.dtype}"
+        )
+    lengths = {"signals": len(signals), "fold": len(fold), "groups": len(groups)}
+    check_lengths(len(targets), **lengths)
+    check_folds([str(group) for group in groups], fold)
+    check_examples(targets, fold, names)
     require_torch(options.device)
     encoder: AstConfig | BeatsConfig = DEFAULT_ENCODER
     settings: Metadata = {}
@@ -111,18 +119,38 @@ def score_end_to_end(
     table = log_mel_table(signals, encoder.front_end)
     data = BatchData.load(table, targets, options.device)
 
-    def make_task(member: int) -> FrameTask:
-        config = FrameConfig(
-            encoder=encoder,
-            outputs=len(names),
-            seed=options.seed,
-            member=member,
-            **settings,
-        )
-        return FrameTask(data, config, weights)
-
-    tasks = [make_task(member) for member in range(options.seeds)]
-    jobs = _plan_jobs(tasks, fold, groups, names, epochs, options)
+    jobs = []
+    for number in range(int(fold.max()) + 1):
+        rows = np.flatnonzero(fold != number)
+        facts = {
+            "outputs": list(names),
+            "rows": data.fingerprint(rows, groups),
+            "epochs": epochs,
+        }
+        label = rarest_outputs(targets[rows])
+        for member in range(options.seeds):
+            config = FrameConfig(
+                encoder=encoder,
+                outputs=len(names),
+                seed=options.seed,
+                member=member,
+                **settings,
+            )
+            held_out = np.zeros(len(rows), np.bool_)
+            if epochs is None:
+                held_out = config.held_out(label, groups[rows])
+            job = TrainingJob(
+                FrameTask(data, config, weights),
+                "aerd",
+                encoder.title,
+                fold,
+                number,
+                held_out,
+                facts,
+                options,
+                epochs or UNSEARCHED_EPOCHS,
+            )
+            jobs.append(job)
     means, training = run_trainings(jobs, options, progress)
     scores = np.full(targets.shape, np.nan)
     for number, mean in means.items():
@@ -132,7 +160,7 @@ def score_end_to_end(
         "text": text,
         "encoder": asdict(encoder),
         "init": source,
-        "parameters": tasks[0].parameters,
+        "parameters": jobs[0].task.parameters,
         "pooling": "mean of the frames' log-odds",
         "frame_s": COLUMN_S,
         "window_s": COLUMN_S * MAX_COLUMNS,
@@ -142,65 +170,7 @@ def score_end_to_end(
     return scores, metadata | training
 
 
-def _check_input(
-    signals: int,
-    targets: BoolArray,
-    fold: IntArray,
-    groups: IntArray,
-    names: Sequence[str],
-) -> None:
-    rows = len(targets)
-    outputs = len(names)
-    is_table = outputs > 0 and targets.shape == (rows, outputs)
-    if not is_table or targets.dtype != np.bool_:
-        raise InputError(
-            f"targets: expected true or false for each row and each of {outputs} outputs, "
-            f"got shape {targets.shape} of {targets.dtype}"
-        )
-    check_lengths(rows, signals=signals, fold=len(fold), groups=len(groups))
-    check_folds([str(group) for group in groups], fold)
-    check_examples(targets, fold, names)
-
-
-def _plan_jobs(
-    tasks: Sequence["FrameTask"],
-    fold: IntArray,
-    groups: IntArray,
-    names: Sequence[str],
-    epochs: int | None,
-    options: TrainingOptions,
-) -> list[TrainingJob]:
-    """Plan the trainings of each split with all seeds, and read what earlier runs saved."""
-    data = tasks[0].data
-    jobs = []
-    for number in range(int(fold.max()) + 1):
-        rows = np.flatnonzero(fold != number)
-        key = {
-            "outputs": list(names),
-            "rows": data.fingerprint(rows, groups),
-            "epochs": epochs,
-        }
-        label = _rarest_output(data.label[rows])
-        for task in tasks:
-            held_out = np.zeros(len(rows), np.bool_)
-            if epochs is None:
-                held_out = task.config.held_out(label, groups[rows])
-            job = plan_job(
-                task=task,
-                name="aerd",
-                title=task.config.encoder.title,
-                fold=fold,
-                number=number,
-                held_out=held_out,
-                key=key,
-                options=options,
-                unsearched_epochs=epochs or UNSEARCHED_EPOCHS,
-            )
-            jobs.append(job)
-    return jobs
-
-
-def _rarest_output(truth: BoolArray) -> IntArray:
+def rarest_outputs(truth: BoolArray) -> IntArray:
     """Return a class for each row: the rarest of its outputs, or one more for rows without any."""
     counts = np.where(truth, truth.sum(axis=0), len(truth) + 1)
     rarest = counts.argmin(axis=1)
@@ -284,26 +254,26 @@ class FrameTask(TrainingTask):
         mask = None if columns.all() else self.data.tensor(columns)
         return network(frames, mask, dropout), mask
 
-    def row_weights(self, rows: IntArray) -> Frames:
-        """Return weights with which positives and negatives of each output count the same."""
-        label = self.data.label
-        return balanced_weights(label[rows], label).astype(np.float32)
-
-    def batch_loss(
+    def losses(
         self,
         network: FrameClassifier,
-        batch: IntArray,
-        weights: Any,
+        rows: IntArray,
+        batches: Sequence[IntArray],
         rng: np.random.Generator,
         dropout: Dropout,
-    ) -> Tensor:
-        """Return the loss of one random crop per row; every frame has the targets of its row."""
-        crops = random_crops(self.data.table.lengths, batch, rng)
-        log_odds, mask = self.log_odds(network, crops, dropout)
-        label = self.data.label[batch]
-        truth = self.data.tensor(label.astype(np.float32))
-        batch_weights = self.data.tensor(weights[batch])
-        return frame_loss(log_odds, mask, truth, batch_weights)
+    ) -> Iterator[Tensor]:
+        """Yield the loss of one random crop per row; every frame has the targets of its row.
+
+        Positives and negatives of each output count the same.
+        """
+        label = self.data.label
+        weights = balanced_weights(label[rows], label).astype(np.float32)
+        for batch in batches:
+            crops = random_crops(self.data.table.lengths, batch, rng)
+            log_odds, mask = self.log_odds(network, crops, dropout)
+            truth = self.data.tensor(label[batch].astype(np.float32))
+            batch_weights = self.data.tensor(weights[batch])
+            yield frame_loss(log_odds, mask, truth, batch_weights)
 
     def predict(self, network: FrameClassifier, rows: IntArray) -> FloatArray:
         """Return the log-odds of some rows, (rows, outputs), averaged over all of their columns."""
@@ -311,20 +281,16 @@ class FrameTask(TrainingTask):
         count = np.zeros((len(total), 1))
         crops = window_crops(self.data.table.lengths, rows)
         for batch in batch_crops(crops, SCORING_BATCH):
-            np.add.at(total, batch.row, self._sum_log_odds(network, batch))
+            with torch.inference_mode():
+                log_odds, mask = self.log_odds(network, batch)
+                log_odds = log_odds.double()
+                if mask is not None:
+                    log_odds = log_odds * mask[:, :, None]
+                sums = log_odds.sum(dim=1).cpu().numpy()
+            np.add.at(total, batch.row, sums)
             np.add.at(count, batch.row, batch.columns[:, None])
         means: FloatArray = total[rows] / count[rows]
         return means
-
-    def _sum_log_odds(self, network: FrameClassifier, crops: Crops) -> FloatArray:
-        """Return the sum over the real columns of each crop, (crops, outputs)."""
-        with torch.inference_mode():
-            log_odds, mask = self.log_odds(network, crops)
-            log_odds = log_odds.double()
-            if mask is not None:
-                log_odds = log_odds * mask[:, :, None]
-            sums: FloatArray = log_odds.sum(dim=1).cpu().numpy()
-        return sums
 
     def loss(self, scores: FloatArray, rows: IntArray) -> float:
         """Return the cross-entropy of scores, balanced over outputs and their two sides."""

@@ -15,13 +15,12 @@ from dataclasses import replace
 import numpy as np
 
 from callshot.baselines.scoring import measure
-from callshot.baselines.solver import make_problem, solve
+from callshot.baselines.solver import make_problem, multiply, solve
 from callshot.errors import OptionError
 from callshot.fewshot.centroid import LinearLayer, log_odds
 from callshot.fewshot.engine import Engine
 from callshot.fewshot.episodes import Episodes, Split
 from callshot.fewshot.folds import check_no_leak
-from callshot.fewshot.kernels import kernel
 from callshot.jobs import Check, Pool, never_stop
 from callshot.records import COMMON_FOLD, FloatArray, IntArray, Progress, no_progress
 
@@ -202,9 +201,27 @@ def fit_each(
         next_problem = problem._replace(c=c)
         gap = solve(next_problem, tolerance * min(c, 1.0), unknowns, bias)
         check_optimum(gap, c, tolerance)
-        weight = unknowns @ rows if problem.is_gram else unknowns
-        weight = weight / deviation
-        yield LinearLayer(classes, weight, bias - weight @ mean)
+        layer = unscale(unknowns, bias, rows, mean, deviation)
+        yield LinearLayer(classes, *layer)
+
+
+def unscale(
+    unknowns: FloatArray,
+    bias: FloatArray,
+    rows: FloatArray,
+    mean: FloatArray,
+    deviation: FloatArray,
+) -> tuple[FloatArray, FloatArray]:
+    """Return the weight and the bias of a fit on standardised rows, for the original columns.
+
+    `unknowns` (classes, rows) count rows if the fit used their Gram matrix, else they are weights.
+    """
+    weight = unknowns
+    if len(rows) <= len(mean):
+        weight = np.empty((len(unknowns), len(mean)))
+        multiply(unknowns, np.ascontiguousarray(rows.T), False, weight)
+    weight = weight / deviation
+    return weight, bias - (weight * mean).sum(axis=1)
 
 
 def check_c(c: float) -> None:
@@ -222,10 +239,8 @@ def check_optimum(gap: float, c: float, tolerance: float) -> None:
         )
 
 
-def standardise(
-    vectors: FloatArray, out: FloatArray | None = None
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the standardised rows (in `out`), and the mean and deviation of each column.
+def standardise(vectors: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the standardised rows, and the mean and deviation of each column.
 
     The deviation is over n, as in scikit-learn, and at least 1/√n of the median column's: where the
     few rows of a small support happen to agree in a column, dividing by their deviation would make
@@ -238,40 +253,12 @@ def standardise(
            [ 1.,  1.,  0.]]), array([2., 7., 7.]), array([2.        , 2.        , 1.41421356]))
     """
     rows, columns = vectors.shape
-    mean = np.zeros(columns)
-    deviation = np.zeros(columns)
-    add_moments(vectors, mean, deviation)
+    # Relative to the first row: a constant has exactly its value.
+    mean = vectors[0] + (vectors - vectors[0]).sum(axis=0) / rows
+    centred = vectors - mean
+    deviation = np.sqrt(np.square(centred).sum(axis=0) / rows)
     middle = columns // 2
     median = np.partition(deviation, middle)[middle]
     np.maximum(deviation, median / np.sqrt(rows), out=deviation)
     deviation[deviation == 0.0] = 1.0
-    if out is None:
-        out = np.empty_like(vectors)
-    fill_scaled(vectors, mean, 1.0 / deviation, out)
-    return out, mean, deviation
-
-
-@kernel
-def add_moments(vectors: FloatArray, mean: FloatArray, deviation: FloatArray) -> None:
-    """Add the mean and the deviation of each column to zeros; a constant has exactly its value."""
-    rows, columns = vectors.shape
-    for i in range(1, rows):
-        for j in range(columns):
-            mean[j] += vectors[i, j] - vectors[0, j]
-    for j in range(columns):
-        mean[j] = vectors[0, j] + mean[j] / rows
-    for i in range(rows):
-        for j in range(columns):
-            deviation[j] += (vectors[i, j] - mean[j]) ** 2
-    for j in range(columns):
-        deviation[j] = np.sqrt(deviation[j] / rows)
-
-
-@kernel
-def fill_scaled(
-    vectors: FloatArray, mean: FloatArray, factor: FloatArray, out: FloatArray
-) -> None:
-    """Fill out with (vectors − mean) · factor, by column."""
-    for i in range(vectors.shape[0]):
-        for j in range(vectors.shape[1]):
-            out[i, j] = (vectors[i, j] - mean[j]) * factor[j]
+    return centred * (1.0 / deviation), mean, deviation

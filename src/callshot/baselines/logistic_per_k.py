@@ -13,8 +13,7 @@ side is one set, whatever its order: it is trained on once, as in `logistic`.
 """
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -27,9 +26,10 @@ from callshot.baselines.logistic import (
     check_optimum,
     score_whole_support,
     standardise,
+    unscale,
 )
 from callshot.baselines.scoring import Categories
-from callshot.baselines.solver import fill_layer, fill_logits, make_problem, solve
+from callshot.baselines.solver import make_problem, multiply, solve
 from callshot.fewshot.engine import Engine, open_engine
 from callshot.fewshot.episodes import Episodes, Split, make_splits
 from callshot.fewshot.gpu.device import Gpu
@@ -49,9 +49,6 @@ from callshot.records import FloatArray, IntArray, Progress, no_progress
 DRAWS = 100
 ENGINE_BYTES = 2**28  # no matrices are built; this limits the a_n of a task
 
-Draw = tuple[
-    IntArray, IntArray
-]  # its rows, and how many of them are the support at each k
 Layers = tuple[FloatArray, FloatArray]  # weight (fits, classes, dimensions) and bias
 
 
@@ -84,123 +81,97 @@ def sweep_logistic(
         shared_draws=min(draws, protocol.shared_draws),
         total_samples=min(draws, protocol.total_samples),
     )
-    splits = make_splits(episodes)
-    shots = _list_shots(protocol, splits)
+    shots = set(protocol.shots)
+    if protocol.whole_pool:
+        shots.add(max(split.largest_pool for split in make_splits(episodes)))
+    k = np.array(sorted(shots), np.int64)
+    scorer: Any = Scorer(partial(shared_evidence, c), partial(query_evidence, c))
+    if gpu is not None:
+        from callshot.baselines.gpu_logistic import GpuTrainer
+
+        scorer = partial(GpuTrainer, c=c)
     workers = threads or os.cpu_count() or 1
 
     def step(share: float) -> None:
-        progress(share / len(shots), "logistic")
+        progress(share / len(k), "logistic")
 
     with open_engine(
         episodes, protocol, workers, ENGINE_BYTES, step, gpu=gpu
     ) as engine:
         data = make_spread(spread, episodes, protocol)
-        sums = sweep_folds(engine, shots, data, categories, _make_scorer(c, gpu))
+        sums = sweep_folds(engine, k, data, categories, scorer)
     if spread == "total" and shared is not None:
         widen_total(sums, shared, episodes)
-    return shots, sums
+    return k, sums
 
 
-def _make_scorer(c: float, gpu: Gpu | None) -> Any:
-    """Return what trains and scores: with threads, or on a GPU."""
-    if gpu is None:
-        return Scorer(partial(draw_evidence, c), partial(make_fill, c))
-    from callshot.baselines.gpu_logistic import BatchedSolver, GpuTrainer
-
-    return partial(GpuTrainer, solver=BatchedSolver(c))
-
-
-def _list_shots(protocol: Protocol, splits: Sequence[Split]) -> IntArray:
-    """Return every k, in order; with `all`, the largest pool is one of them."""
-    shots = set(protocol.shots)
-    if protocol.whole_pool:
-        shots.add(max(split.largest_pool for split in splits))
-    return np.array(sorted(shots), np.int64)
-
-
-@dataclass
-class SplitTrainer:
-    """Fits for the queries of one fold.
-
-    The rows of a class in one draw are those of the spread.
-    `whole` is a_n (classes, queries) by the whole support side; None where no draw is that side.
-    """
-
-    engine: Engine
-    split: Split
-    shots: IntArray
-    c: float
-    spread: Spread
-    whole: FloatArray | None = None
-
-    def __post_init__(self) -> None:
-        self.whole = score_whole_support(self.engine, self.split, self.shots, self.c)
-
-    def fit_draw(self, rows: IntArray, sizes: IntArray) -> Layers:
-        """Train on one draw at every k at which it is not the whole support side."""
-        if self.whole is not None:
-            sizes = sizes[: np.searchsorted(sizes, len(self.split.pool))]
-        episodes = self.engine.episodes
-        vectors = episodes.vectors[rows]
-        label = episodes.label[rows]
-        return fit_nested(vectors, label, sizes, len(episodes.classes), self.c)
-
-    def draw_evidence(self, span: slice) -> FloatArray:
-        """Train on a few draws for all queries at every k, and return a[draw, shot, n, q]."""
-        episodes = self.engine.episodes
-        protocol = self.engine.protocol
-        number = self.split.number
-        size = (len(self.shots), len(episodes.classes))
-        a = np.empty((span.stop - span.start, *size, len(self.split.rows)))
-        # Each distinct query is multiplied once, so that equal ones tie.
-        queries, place = episodes.distinct_at(self.split.rows)
-        logits = np.empty((*size, len(queries)))
-        for d, draw in enumerate(range(span.start, span.stop)):
-            rows, sizes = support_rows(
-                episodes, number, draw, self.shots, protocol, self.spread
-            )
-            weight, bias = self.fit_draw(rows, sizes)
-            fits = len(weight)
-            fill_logits(weight, bias, queries, logits[:fits])
-            a[d, :fits] = logits[:fits, :, place]
-            a[d, fits:] = self.whole
-        return a
-
-    def fill_query(self, q: int, out: FloatArray) -> None:
-        """Train on every draw of one query, and fill its a_n (shots, classes, draws)."""
-        episodes = self.engine.episodes
-        protocol = self.engine.protocol
-        query = int(self.split.rows[q])
-        for draw in range(protocol.draws):
-            rows, sizes = support_rows(
-                episodes, query, draw, self.shots, protocol, self.spread
-            )
-            weight, bias = self.fit_draw(rows, sizes)
-            fits = len(weight)
-            out[:fits, :, draw] = weight @ episodes.vectors[query] + bias
-            if self.whole is not None:
-                out[fits:, :, draw] = self.whole[:, q]
-
-
-def draw_evidence(
+def shared_evidence(
     c: float, engine: Engine, split: Split, shots: IntArray, spread: Spread
 ) -> Evidence:
-    """Return the function that trains on a few draws for all queries."""
-    return SplitTrainer(engine, split, shots, c, spread).draw_evidence
+    """Return the function that trains on a few draws for all queries, for a[draw, shot, n, q]."""
+    episodes = engine.episodes
+    whole = score_whole_support(engine, split, shots, c)
+    # Each distinct query is multiplied once, so that equal ones tie.
+    queries, place = episodes.distinct_at(split.rows)
+
+    def compute(span: slice) -> FloatArray:
+        size = (len(shots), len(episodes.classes), len(split.rows))
+        a = np.empty((span.stop - span.start, *size))
+        for d, draw in enumerate(range(span.start, span.stop)):
+            sizes, *layers = fit_draw(
+                c, engine, split, split.number, draw, shots, spread, whole
+            )
+            weight, bias = layers
+            logits = np.empty((bias.size, len(queries)))
+            multiply(weight.reshape(bias.size, -1), queries, False, logits)
+            by_class = logits.reshape(*bias.shape, -1) + bias[..., None]
+            a[d, : len(sizes)] = by_class[..., place]
+            a[d, len(sizes) :] = whole
+        return a
+
+    return compute
 
 
-def make_fill(
+def query_evidence(
     c: float, engine: Engine, split: Split, shots: IntArray, out: FloatArray
 ) -> Fill:
     """Return the function that fills a_n of some queries with fits on their own draws."""
     spread = make_spread("per-query", engine.episodes, engine.protocol)
-    trainer = SplitTrainer(engine, split, shots, c, spread)
+    whole = score_whole_support(engine, split, shots, c)
 
     def fill(span: slice) -> None:
         for q in range(span.start, span.stop):
-            trainer.fill_query(q, out[:, :, q])
+            query = int(split.rows[q])
+            for draw in range(engine.protocol.draws):
+                sizes, weight, bias = fit_draw(
+                    c, engine, split, query, draw, shots, spread, whole
+                )
+                logits = weight @ engine.episodes.vectors[query] + bias
+                out[: len(sizes), :, q, draw] = logits
+                if whole is not None:
+                    out[len(sizes) :, :, q, draw] = whole[:, q]
 
     return fill
+
+
+def fit_draw(
+    c: float,
+    engine: Engine,
+    split: Split,
+    place: int,
+    draw: int,
+    shots: IntArray,
+    spread: Spread,
+    whole: FloatArray | None,
+) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Train on one draw at every k at which it is not the whole support side."""
+    episodes = engine.episodes
+    rows, sizes = support_rows(episodes, place, draw, shots, engine.protocol, spread)
+    if whole is not None:
+        sizes = sizes[: np.searchsorted(sizes, len(split.pool))]
+    label = episodes.label[rows]
+    classes = len(episodes.classes)
+    return sizes, *fit_nested(episodes.vectors[rows], label, sizes, classes, c)
 
 
 def support_rows(
@@ -210,31 +181,21 @@ def support_rows(
     shots: IntArray,
     protocol: Protocol,
     spread: Spread | None = None,
-) -> Draw:
-    """Return the rows of one draw, and the number of rows of the support at each k.
+) -> tuple[IntArray, IntArray]:
+    """Return the rows of one draw, one of each class in turn, and the number of rows at each k.
 
     Each support is the first rows. `place` is the fold of the queries; for those with
     draws of their own, it is the query.
     """
     spread = spread or make_spread("shared", episodes, protocol)
     most = int(shots[-1])
-    classes = range(len(episodes.classes))
     supports = [
-        spread.support(episodes, place, n, most, draw, protocol) for n in classes
+        spread.support(episodes, place, n, most, draw, protocol)
+        for n in range(len(episodes.classes))
     ]
-    return interleave(supports, shots)
-
-
-def interleave(supports: Sequence[IntArray], shots: IntArray) -> Draw:
-    """Order the supports of all classes, a row of each in turn; also count the rows at each k.
-
-    >>> interleave([np.array([4, 5, 6]), np.array([8])], np.array([1, 2, 3]))
-    (array([4, 8, 5, 6]), array([2, 3, 4]))
-    """
-    rows = np.concatenate(supports)
-    place = np.concatenate([np.arange(len(support)) for support in supports])
-    order = np.argsort(place, kind="stable")
-    return rows[order], np.searchsorted(place[order], shots)
+    turn = np.concatenate([np.arange(len(support)) for support in supports])
+    order = np.argsort(turn, kind="stable")
+    return np.concatenate(supports)[order], np.searchsorted(turn[order], shots)
 
 
 def fit_nested(
@@ -247,8 +208,6 @@ def fit_nested(
     """
     weights = np.zeros((len(sizes), classes, vectors.shape[1]))
     biases = np.zeros((len(sizes), classes))
-    row_buffer = np.empty_like(vectors)
-    problem_buffer = np.empty(min(vectors.shape) * len(vectors))
     unknowns = np.zeros((classes, 0))
     bias = np.zeros(classes)
     for s, size in enumerate(sizes.tolist()):
@@ -257,8 +216,8 @@ def fit_nested(
         biases[s] = biases[s - 1]
         if s > 0 and size == sizes[s - 1]:  # no class had another exemplar
             continue
-        rows, mean, deviation = standardise(vectors[:size], row_buffer[:size])
-        problem = make_problem(rows, label[:size], c, problem_buffer)
+        rows, mean, deviation = standardise(vectors[:size])
+        problem = make_problem(rows, label[:size], c)
         if problem.is_gram:  # the new rows begin with zeros
             new_rows = size - unknowns.shape[1]
             unknowns = np.hstack([unknowns, np.zeros((classes, new_rows))])
@@ -267,7 +226,5 @@ def fit_nested(
             bias = biases[s] + (weights[s] * mean).sum(axis=1)
         gap = solve(problem, CLOSE, unknowns, bias)
         check_optimum(gap, c, CLOSE)
-        biases[s] = bias
-        layer = (weights[s], biases[s])
-        fill_layer(unknowns, rows, problem.is_gram, mean, deviation, *layer)
+        weights[s], biases[s] = unscale(unknowns, bias, rows, mean, deviation)
     return weights, biases

@@ -17,7 +17,7 @@ support side has at most 64 steps.
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, product
@@ -47,7 +47,6 @@ from callshot.baselines.training import (
     check_examples,
     check_lengths,
     no_dropout,
-    plan_job,
     require_torch,
     run_jobs,
     run_trainings,
@@ -136,27 +135,25 @@ def choose_cell(
     """
     all_cells = [tuple(CELLS)] * episodes.folds
     jobs = plan_jobs(episodes, groups, sequences, all_cells, hidden, options)
-    searched = {job.fold for job in jobs if job.held_out.any()}
-    for fold in range(episodes.folds):
-        if fold not in searched:
-            raise InputError(
-                f"fold {fold}: no class has two recordings on its support side, so nothing can "
-                "be held out to choose a network; name one"
-            )
+    searched = {job.number for job in jobs if job.held_out.any()}
+    for fold in set(range(episodes.folds)) - searched:
+        raise InputError(
+            f"fold {fold}: no class has two recordings on its support side, so nothing can "
+            "be held out to choose a network; name one"
+        )
     searches = run_jobs(jobs, search, options.threads, progress)
-    lowest: dict[tuple[str, int], list[float]] = {}
+    by_seed: dict[tuple[str, int], list[float]] = {}
     for job, job_losses in zip(jobs, searches, strict=True):
         if job_losses:
             loss = job_losses[best_epoch(job_losses) - 1]
-            lowest.setdefault((job.name, job.fold), []).append(loss)
-    losses: Losses = {cell: [] for cell in CELLS}
-    for (cell, _), seed_losses in lowest.items():
-        losses[cell].append(float(np.mean(seed_losses)))
-    cells = []
-    for fold in range(episodes.folds):
-        fold_losses = {cell: losses[cell][fold] for cell in CELLS}
-        cells.append(min(CELLS, key=fold_losses.__getitem__))
-    return tuple(cells), losses
+            by_seed.setdefault((job.name, job.number), []).append(loss)
+    losses: Losses = {}
+    for cell in CELLS:
+        folds = range(episodes.folds)
+        losses[cell] = [float(np.mean(by_seed[cell, fold])) for fold in folds]
+    names = list(CELLS)
+    best = np.argmin([losses[cell] for cell in names], axis=0)
+    return tuple(names[number] for number in best), losses
 
 
 def describe_cells(cells: Sequence[str]) -> str:
@@ -173,31 +170,6 @@ def describe_cells(cells: Sequence[str]) -> str:
     return ", ".join(parts)
 
 
-def describe_baseline(
-    metadata: Metadata, seeds: int, *, is_chosen: bool
-) -> dict[str, str]:
-    """Return the kind, the name and a description of the networks of all splits.
-
-    `is_chosen`: inner folds chose the cells.
-
-    >>> networks = {"cells": ("gru", "lstm"), "text": "…"}
-    >>> networks["parameters"] = {"gru": 21000, "lstm": 23000}
-    >>> describe_baseline(networks, 1, is_chosen=True)["how"]
-    '…, by inner folds; 21,000 to 23,000 parameters, 1 seed'
-    """
-    title = metadata["text"]
-    choice = ", by inner folds" if is_chosen else ""
-    numbers = metadata["parameters"].values()
-    sizes = sorted({min(numbers), max(numbers)})
-    size = " to ".join(f"{number:,}" for number in sizes)
-    plural = "s" if seeds > 1 else ""
-    return {
-        "kind": "recurrent",
-        "name": title if len(set(metadata["cells"])) == 1 else "RNN",
-        "how": f"{title}{choice}; {size} parameters, {seeds} seed{plural}",
-    }
-
-
 def plan_jobs(
     episodes: Episodes,
     groups: IntArray,
@@ -209,21 +181,32 @@ def plan_jobs(
     """Check all input, and plan the trainings of each split: all of its cells with all seeds."""
     if hidden is not None:
         check_range("hidden", hidden, 1)
-    _check_input(episodes, groups, sequences, cells)
+    for name in chain(*cells):
+        check_choice("cell", name, CELLS)
+    if len(cells) != episodes.folds:
+        expected = f"one, or one for each of {episodes.folds} splits"
+        raise OptionError(f"cell: expected {expected}, got {len(cells)}")
+    label = episodes.label
+    classes = episodes.classes
+    check_lengths(len(label), sequences=len(sequences), groups=len(groups))
+    check_no_leak([str(group) for group in groups], episodes.fold)
+    check_sequences(sequences)
+    is_class = label[:, None] == np.arange(len(classes))
+    check_examples(is_class, episodes.fold, classes)
     require_torch(options.device)
 
     @cache
     def load(step: int) -> BatchData:
         table = stack_sequences(sequences, step)
-        return BatchData.load(table, episodes.label, options.device)
+        return BatchData.load(table, label, options.device)
 
     jobs = []
     for fold, names in enumerate(cells):
         step = _frames_per_step(episodes, sequences, fold)
         data = load(step)
         rows = np.flatnonzero(episodes.fold != fold)
-        key = {
-            "classes": episodes.classes,
+        facts = {
+            "classes": classes,
             "rows": data.fingerprint(rows, groups),
             "frames_per_step": step,
         }
@@ -231,20 +214,15 @@ def plan_jobs(
             config = RecurrentConfig(
                 cell=name,
                 dimension=data.table.frames.shape[1],
-                classes=len(episodes.classes),
+                classes=len(classes),
                 hidden=hidden or HIDDEN[name],
                 seed=options.seed,
                 member=member,
             )
-            job = plan_job(
-                task=RecurrentTask(data, config),
-                name=name,
-                title=CELLS[name],
-                fold=episodes.fold,
-                number=fold,
-                held_out=config.held_out(episodes.label[rows], groups[rows]),
-                key=key,
-                options=options,
+            held_out = config.held_out(label[rows], groups[rows])
+            task = RecurrentTask(data, config)
+            job = TrainingJob(
+                task, name, CELLS[name], episodes.fold, fold, held_out, facts, options
             )
             jobs.append(job)
     return jobs
@@ -254,27 +232,7 @@ def _frames_per_step(episodes: Episodes, sequences: Sequences, fold: int) -> int
     """Return how many frames are averaged to one step, from the support side of a split."""
     rows = np.flatnonzero(episodes.fold != fold)
     lengths = [len(sequences[row]) for row in rows.tolist()]
-    steps = np.median(lengths) / MAX_STEPS
-    return max(1, int(np.ceil(steps)))
-
-
-def _check_input(
-    episodes: Episodes,
-    groups: IntArray,
-    sequences: Sequences,
-    cells: Sequence[Sequence[str]],
-) -> None:
-    for name in chain(*cells):
-        check_choice("cell", name, CELLS)
-    if len(cells) != episodes.folds:
-        expected = f"one, or one for each of {episodes.folds} splits"
-        raise OptionError(f"cell: expected {expected}, got {len(cells)}")
-    label = episodes.label
-    check_lengths(len(label), sequences=len(sequences), groups=len(groups))
-    check_no_leak([str(group) for group in groups], episodes.fold)
-    check_sequences(sequences)
-    is_class = label[:, None] == np.arange(len(episodes.classes))
-    check_examples(is_class, episodes.fold, episodes.classes)
+    return max(1, math.ceil(np.median(lengths) / MAX_STEPS))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -377,35 +335,32 @@ class RecurrentTask(TrainingTask):
         frames = self.data.frames[self.data.tensor(index)]
         return network(frames, self.data.tensor(mask), dropout)
 
-    def row_weights(self, rows: IntArray) -> Tensor:
-        """Return weights with which all classes count the same."""
-        label = self.data.label
-        classes = self.config.classes
-        counts = np.bincount(label[rows], minlength=classes)
-        weights = len(rows) / (classes * counts)
-        return self.data.tensor(weights.astype(np.float32)[label])
-
-    def batch_loss(
+    def losses(
         self,
         network: RecurrentNetwork,
-        batch: IntArray,
-        weights: Tensor,
+        rows: IntArray,
+        batches: Sequence[IntArray],
         rng: np.random.Generator,
         dropout: Dropout,
-    ) -> Tensor:
-        """Return the weighted cross-entropy of a batch."""
-        logits = self.logits(network, batch, dropout)
-        label = self.data.tensor(self.data.label[batch])
-        losses = nn.functional.cross_entropy(logits, label, reduction="none")
-        batch_weights = weights[self.data.tensor(batch)]
-        return (losses * batch_weights).mean()
+    ) -> Iterator[Tensor]:
+        """Yield the cross-entropy of each batch, weighted so that all classes count the same."""
+        classes = self.config.classes
+        counts = np.bincount(self.data.label[rows], minlength=classes)
+        weights = (len(rows) / (classes * counts)).astype(np.float32)
+        for batch in batches:
+            logits = self.logits(network, batch, dropout)
+            label = self.data.label[batch]
+            losses = nn.functional.cross_entropy(
+                logits, self.data.tensor(label), reduction="none"
+            )
+            yield (losses * self.data.tensor(weights[label])).mean()
 
     def predict(self, network: RecurrentNetwork, rows: IntArray) -> FloatArray:
         """Return the log-probabilities of some rows, (rows, classes)."""
         scores = np.empty((len(self.data.label), self.config.classes))
-        batches = sorted_batches(self.data.table, rows, SCORING_BATCH)
+        lengths = self.data.table.lengths[rows]
         with torch.inference_mode():
-            for batch in batches:
+            for batch in sorted_batches(rows, lengths, SCORING_BATCH):
                 logits = self.logits(network, batch).double()
                 scores[batch] = logits.log_softmax(dim=1).cpu().numpy()
         return scores[rows]

@@ -45,7 +45,6 @@ from callshot.fewshot.summary import SweepSummary
 from callshot.records import (
     RANKING_METRICS,
     Evaluation,
-    IntArray,
     Progress,
     no_progress,
 )
@@ -204,7 +203,7 @@ def train_logistic(
         threads=context.threads,
         progress=context.for_share(0.7).progress,
     )
-    path = refine_centroid(
+    steps, path, temperature = refine_centroid(
         encoder_data.episodes,
         c_values,
         categories=encoder_data.dataset.categories,
@@ -213,33 +212,23 @@ def train_logistic(
     )
     is_chosen = options.C is None and encoder_data.episodes.folds > 2
     choice = " by inner folds" if is_chosen else ""
-    how = f"C{choice}: {format_c(c_values)}"
+    shown = c_values[:1] if len(set(c_values)) == 1 else c_values
+    how = f"C{choice}: {', '.join(f'{c:g}' for c in shown)}"
     baseline = {"kind": "logistic", "name": "LR", "how": how}
     baselines = frame_of_classes(encoder_data, scores, protocol, baseline)
     frames = []
-    for (scoring, metric), values in path.values.items():
+    for (scoring, metric), values in path.items():
         if metric in RANKING_METRICS:
             key = {
                 "corpus": encoder_data.dataset.corpus,
                 "encoder": encoder_data.table.encoder,
-                "temperature": float(np.mean(path.temperature)),
+                "temperature": float(temperature.mean()),
                 "scoring": scoring,
                 "metric": metric,
             }
-            columns = {"step": path.steps, "value": values}
+            columns = {"step": steps, "value": values}
             frames.append(make_frame(REFINEMENT, columns, key))
     return BaselineResults(baselines, concat_frames(frames, REFINEMENT))
-
-
-def format_c(values: Sequence[float]) -> str:
-    """Format the C of every split; once where all are equal.
-
-    >>> format_c((0.1, 0.1)), format_c((0.3, 0.01, 0.3))
-    ('0.1', '0.3, 0.01, 0.3')
-    """
-    if len(set(values)) == 1:
-        values = values[:1]
-    return ", ".join(f"{value:g}" for value in values)
 
 
 def sweep_logistic_per_k(
@@ -254,14 +243,13 @@ def sweep_logistic_per_k(
     episodes = encoder_data.episodes
     gpu = gpu_if_large_enough(choice.gpu, episodes, notes)
     spreads = options.spreads(protocol)
-    sweeps = []
-    shared: MetricSums | None = None
-    for spread in spreads:  # shared comes before total, which is computed with it
+    progress = context.for_share(1 / len(spreads)).progress
 
-        def train(
-            gpu: Gpu | None, spread: str = spread, shared: MetricSums | None = shared
-        ) -> tuple[IntArray, MetricSums]:
-            return sweep_logistic(
+    def train(gpu: Gpu | None) -> list[SweepSummary]:
+        sweeps = []
+        shared: MetricSums | None = None
+        for spread in spreads:  # shared comes before total, which is computed with it
+            k, sums = sweep_logistic(
                 episodes,
                 protocol,
                 spread,
@@ -271,23 +259,24 @@ def sweep_logistic_per_k(
                 shared=shared,
                 threads=context.threads,
                 gpu=gpu,
-                progress=context.for_share(1 / len(spreads)).progress,
+                progress=progress,
             )
+            if spread == "shared":
+                shared = sums
+            summary = SweepSummary(
+                corpus=encoder_data.dataset.corpus,
+                encoder=encoder_data.table.encoder,
+                spread=spread,
+                k=k,
+                sums=sums,
+                episodes=episodes,
+                counts=encoder_data.dataset.classes,
+                classifier="logistic",
+            )
+            sweeps.append(summary)
+        return sweeps
 
-        k, sums = run_with_fallback(gpu, notes, train)
-        if spread == "shared":
-            shared = sums
-        summary = SweepSummary(
-            corpus=encoder_data.dataset.corpus,
-            encoder=encoder_data.table.encoder,
-            spread=spread,
-            k=k,
-            sums=sums,
-            episodes=episodes,
-            counts=encoder_data.dataset.classes,
-            classifier="logistic",
-        )
-        sweeps.append(summary)
+    sweeps = run_with_fallback(gpu, notes, train)
     return replace(
         encoder_data.empty_evaluation(),
         curve=pl.concat([sweep.curve for sweep in sweeps]),
@@ -305,24 +294,30 @@ def train_recurrent(
     context: TrainingContext,
 ) -> BaselineResults:
     """Train recurrent networks on sequences, one for each row of the episodes."""
-    from callshot.baselines.recurrent import (
-        choose_cell,
-        describe_baseline,
-        score_recurrent,
-    )
+    from callshot.baselines.recurrent import choose_cell, score_recurrent
 
     inputs = (encoder_data.episodes, encoder_data.groups, sequences)
     settings = context.training_options(options.seeds)
     cell = find_cell(encoder_data, options.cell)
     cells: Sequence[str] = [cell] * encoder_data.episodes.folds
+    choice = ""
     if not cell:
         search = context.for_share(0.7).progress
         cells, _ = choose_cell(*inputs, options=settings, progress=search)
         context = context.for_share(0.3)
+        choice = ", by inner folds"
     scores, metadata = score_recurrent(
         *inputs, cell=cells, options=settings, progress=context.progress
     )
-    baseline = describe_baseline(metadata, options.seeds, is_chosen=not cell)
+    title = metadata["text"]
+    sizes = sorted(set(metadata["parameters"].values()))
+    size = " to ".join(f"{number:,}" for number in dict.fromkeys([sizes[0], sizes[-1]]))
+    plural = "s" if options.seeds > 1 else ""
+    baseline = {
+        "kind": "recurrent",
+        "name": title if len(set(cells)) == 1 else "RNN",
+        "how": f"{title}{choice}; {size} parameters, {options.seeds} seed{plural}",
+    }
     baselines = frame_of_classes(encoder_data, scores, protocol, baseline)
     del metadata["trained"]  # differs between runs
     network = {"encoder": encoder_data.table.encoder, **metadata}

@@ -10,7 +10,8 @@ classifiers without training do, so that sample b of all is paired. Training aga
 would take a thousand trainings, so other training sets are left out.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -28,7 +29,6 @@ from callshot.fewshot.metrics import (
 from callshot.fewshot.metrics import measure as measure_fold
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import (
-    UNIT,
     count_recordings,
     draw_units,
     small_sample_inflation,
@@ -39,8 +39,9 @@ from callshot.records.frames import BASELINES, make_frame
 
 Categories = Mapping[str, str] | None  # of classes
 Description = Mapping[str, str]  # kind, name and how
+Groups = Mapping[str, list[list[int]]]  # of outputs, by scoring
 Metrics = dict[tuple[str, str], float]  # by scoring and metric
-Samples = dict[tuple[str, str], FloatArray]
+ROW_COLUMNS = ("scoring", "metric", "value", "p01", "p99", "samples")
 
 
 def measure(
@@ -70,17 +71,11 @@ def sum_metrics(
     episodes: Episodes, scores: FloatArray, categories: Categories = None
 ) -> MetricSums:
     """Return everything that a sweep counts: one row of shots, one sample."""
-    if scores.shape != episodes.relevant.shape:
-        raise InputError(
-            f"scores: expected shape {episodes.relevant.shape}, one score per row and class,"
-            f" got {scores.shape}"
-        )
+    _check_shape(scores, episodes.relevant)
     sums = MetricSums(1, 1, episodes.classes, categories)
     for split in make_splits(episodes):
         fold_scores = scores[split.rows]
-        unscored = np.flatnonzero(np.isnan(fold_scores).any(axis=1))
-        if unscored.size:
-            row = split.rows[unscored[0]]
+        for row in split.rows[np.isnan(fold_scores).any(axis=1)]:
             raise InputError(
                 f"scores: row {row} of the episodes: expected numbers, got NaN"
             )
@@ -92,6 +87,14 @@ def sum_metrics(
         sums.add(0, metrics.ap[0].T, metrics.auroc[0].T, metrics.hits[0].T)
     sums.finish(1)
     return sums
+
+
+def _check_shape(scores: FloatArray, targets: BoolArray) -> None:
+    if scores.shape != targets.shape:
+        raise InputError(
+            f"scores: expected shape {targets.shape}, one score per row and class or output,"
+            f" got {scores.shape}"
+        )
 
 
 def measure_outputs(
@@ -109,39 +112,23 @@ def measure_outputs(
     >>> measure_outputs(targets, np.array([0, 0, 1, 1]), scores)
     {'map': 0.875, 'auroc': 0.5}
     """
-    if targets.shape != scores.shape or len(fold) != len(targets):
-        raise InputError(
-            f"scores: expected shape {targets.shape}, one score per row and output,"
-            f" got {scores.shape}"
-        )
-    functions = {"map": average_precision, "auroc": auroc}
-    return {
-        name: _mean_over_folds(targets, fold, scores, functions[name])
-        for name in functions
-    }
+    _check_shape(scores, targets)
 
+    def mean(values: list[float]) -> float:
+        """Return the mean of the values that are defined."""
+        defined = [value for value in values if not np.isnan(value)]
+        return float(np.mean(defined)) if defined else float("nan")
 
-def _mean_over_folds(
-    targets: BoolArray,
-    fold: IntArray,
-    scores: FloatArray,
-    metric: Callable[[FloatArray, BoolArray], float],
-) -> float:
-    """Return the mean over outputs, then folds, of the values that are defined."""
-    means = []
-    for number in range(int(fold.max()) + 1):
-        rows = fold == number
-        outputs = np.flatnonzero(targets[rows].any(axis=0))
-        means.append(
-            _mean([metric(scores[rows, n], targets[rows, n]) for n in outputs])
-        )
-    return _mean(means)
-
-
-def _mean(values: list[float]) -> float:
-    """Return the mean of the values that are defined."""
-    defined = [value for value in values if not np.isnan(value)]
-    return float(np.mean(defined)) if defined else float("nan")
+    means = {}
+    for name, metric in {"map": average_precision, "auroc": auroc}.items():
+        of_folds = []
+        for number in range(int(fold.max()) + 1):
+            rows = fold == number
+            outputs = np.flatnonzero(targets[rows].any(axis=0))
+            values = [metric(scores[rows, n], targets[rows, n]) for n in outputs]
+            of_folds.append(mean(values))
+        means[name] = mean(of_folds)
+    return means
 
 
 def frame_of_classes(
@@ -153,11 +140,13 @@ def frame_of_classes(
     """Return the rows of a baseline with one score per class; `scores` is (rows, classes)."""
     episodes = encoder_data.episodes
     categories = encoder_data.dataset.categories
-    raw: Samples = {}
-    if "total" in protocol.spreads:
-        raw = resample_classes(episodes, scores, protocol, categories)
     values = measure(episodes, scores, categories)
-    return _make_rows(encoder_data, values, raw, baseline)
+    groups = {"all": [[n] for n in range(len(episodes.classes))]}
+    if categories is not None:
+        numbers = group_classes(episodes.classes, categories)
+        groups["reduced"] = [group.tolist() for group in numbers]
+    inputs = (encoder_data, protocol, baseline)
+    return _make_rows(*inputs, values, episodes.relevant, scores, groups)
 
 
 def frame_of_outputs(
@@ -167,15 +156,12 @@ def frame_of_outputs(
     baseline: Description,
 ) -> pl.DataFrame:
     """Return the rows of a baseline that reads audio; `scores` is (rows, outputs)."""
-    episodes = encoder_data.episodes
-    scoring, _, targets = find_outputs(encoder_data)
-    raw: Samples = {}
-    if "total" in protocol.spreads:
-        samples = resample_outputs(episodes, targets, scores, protocol)
-        raw = {(scoring, metric): samples[metric] for metric in RANKING_METRICS}
-    measured = measure_outputs(targets, episodes.fold, scores)
+    scoring, names, targets = find_outputs(encoder_data)
+    measured = measure_outputs(targets, encoder_data.episodes.fold, scores)
     values = {(scoring, metric): measured[metric] for metric in RANKING_METRICS}
-    frame = _make_rows(encoder_data, values, raw, baseline)
+    groups = {scoring: [[n] for n in range(len(names))]}
+    inputs = (encoder_data, protocol, baseline)
+    frame = _make_rows(*inputs, values, targets, scores, groups)
     return frame.with_columns(encoder=pl.lit(""))
 
 
@@ -194,19 +180,34 @@ def find_outputs(
 
 
 def _make_rows(
-    encoder_data: EncoderDataset, values: Metrics, raw: Samples, baseline: Description
+    encoder_data: EncoderDataset,
+    protocol: Protocol,
+    baseline: Description,
+    values: Metrics,
+    targets: BoolArray,
+    scores: FloatArray,
+    groups: Groups,
 ) -> pl.DataFrame:
     """Return a row for every scoring and ranking metric; NaN for an interval without samples."""
-    samples = widen_samples(raw, values, encoder_data.episodes)
-    rows = []
+    episodes = encoder_data.episodes
+    samples: dict[tuple[str, str], FloatArray] = {}
+    if "total" in protocol.spreads:
+        # No labelled set is drawn: the spread `shared` of a trained baseline is a constant.
+        inflation = float(small_sample_inflation(count_recordings(episodes)).mean())
+        raw = resample(episodes, targets, scores, groups, protocol)
+        for value_key, column in raw.items():
+            plain = np.array([values[value_key]])
+            samples[value_key] = widen_to_prediction(
+                column, plain, inflation=inflation, bounded=True
+            )
+    columns: dict[str, list[Any]] = {name: [] for name in ROW_COLUMNS}
     for (scoring, metric), value in values.items():
-        if metric not in RANKING_METRICS:
-            continue
-        kept = samples.get((scoring, metric), np.empty(0))
-        low, high = np.percentile(kept, (1, 99)) if kept.size else (np.nan, np.nan)
-        rows.append((scoring, metric, value, float(low), float(high), kept.tolist()))
-    names = ("scoring", "metric", "value", "p01", "p99", "samples")
-    columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+        if metric in RANKING_METRICS:
+            kept = samples.get((scoring, metric), np.empty(0))
+            low, high = np.percentile(kept, (1, 99)) if kept.size else (np.nan, np.nan)
+            row = (scoring, metric, value, float(low), float(high), kept.tolist())
+            for name, cell in zip(ROW_COLUMNS, row, strict=True):
+                columns[name].append(cell)
     key = {
         "corpus": encoder_data.dataset.corpus,
         "encoder": encoder_data.table.encoder,
@@ -215,46 +216,43 @@ def _make_rows(
     return make_frame(BASELINES, columns, key)
 
 
-def widen_samples(raw: Samples, values: Metrics, episodes: Episodes) -> Samples:
-    """Return raw samples around the plain values, with the error of these values added.
-
-    No labelled set is drawn: the spread `shared` of a trained baseline is a constant.
-    """
-    inflation = float(small_sample_inflation(count_recordings(episodes)).mean())
-    predicted = {}
-    for key, samples in raw.items():
-        plain = np.array([values[key]])
-        predicted[key] = widen_to_prediction(
-            samples, plain, inflation=inflation, bounded=True
-        )
-    return predicted
-
-
-def resample_classes(
+def resample(
     episodes: Episodes,
+    targets: BoolArray,
     scores: FloatArray,
+    groups: Groups,
     protocol: Protocol,
-    categories: Categories = None,
-) -> Samples:
-    """Return raw samples of every scoring and metric; `scores` is (rows, classes)."""
+) -> dict[tuple[str, str], FloatArray]:
+    """Return raw samples of mAP and AUROC of every scoring.
+
+    `targets` and `scores` are (rows, outputs). The value of an output is its mean over folds,
+    weighted by the mean weight of its positives; a fold without a positive has none. Outputs are
+    averaged inside each group of a scoring first. Those without a value in any fold are left out.
+    """
     units = draw_units(episodes, protocol, protocol.total_samples)
-    sums = MetricSums(1, len(units), episodes.classes, categories)
-    for split in make_splits(episodes):
-        units_of_fold = units[:, split.rows]
-        weights = np.asarray(units_of_fold.T * UNIT, np.float64)
-        sums.open_fold(split, weights)
-        fold_scores = scores[split.rows]
-        decided = fold_scores.argmax(axis=1)
-        is_hit = split.relevant[decided, np.arange(len(decided))]
-        metrics = []
-        for n, relevant in enumerate(split.relevant):
-            ranking = measure_ranking(fold_scores[:, n], relevant, units_of_fold)
-            is_class_hit = is_hit & (split.label == n)
-            hits = units_of_fold[:, is_class_hit].sum(axis=1) * UNIT
-            metrics.append((*ranking, hits))
-        sums.add(0, *np.swapaxes(metrics, 0, 1))
-    sums.finish(len(units))
-    return {key: table[0] for key, table in sums.values.items()}
+    size = (targets.shape[1], len(RANKING_METRICS), len(units))
+    sums = np.zeros(size)
+    shares = np.zeros(size)
+    for number in range(episodes.folds):
+        rows = np.flatnonzero(episodes.fold == number)
+        for n in np.flatnonzero(targets[rows].any(axis=0)):
+            target = targets[rows, n]
+            ranking = measure_ranking(scores[rows, n], target, units[:, rows])
+            metrics = np.array(ranking)
+            share = units[:, rows[target]].mean(axis=1)
+            sums[n] += share * np.nan_to_num(metrics)
+            shares[n] += share * ~np.isnan(metrics)
+    table = sums / np.where(shares > 0, shares, np.nan)
+    samples = {}
+    for number, metric in enumerate(RANKING_METRICS):
+        values = table[:, number]
+        is_defined = np.asarray(~np.isnan(values).any(axis=1))
+        for scoring, members in groups.items():
+            defined = [[n for n in group if is_defined[n]] for group in members]
+            means = [values[group].mean(axis=0) for group in defined if group]
+            nothing = np.full(len(units), np.nan)
+            samples[scoring, metric] = np.mean(means, axis=0) if means else nothing
+    return samples
 
 
 def measure_ranking(
@@ -286,45 +284,3 @@ def measure_ranking(
     pairs = positives * misses[:, -1]
     known_pairs = np.where(pairs > 0, pairs, np.nan)
     return precision / positives, 1.0 - lost / known_pairs
-
-
-def resample_outputs(
-    episodes: Episodes, targets: BoolArray, scores: FloatArray, protocol: Protocol
-) -> dict[str, FloatArray]:
-    """Return raw samples of mAP and AUROC of outputs that may be true together.
-
-    `targets` and `scores` are (rows, outputs). As for classes, the value of an output is its mean
-    over folds, weighted by the mean weight of its positives; a fold without a positive has none.
-    """
-    units = draw_units(episodes, protocol, protocol.total_samples)
-    outputs = []
-    for target, column in zip(targets.T, scores.T, strict=True):
-        outputs.append(_resample_output(target, column, episodes.fold, units))
-    table = np.array(outputs)
-    means = {}
-    for number, metric in enumerate(RANKING_METRICS):
-        samples = table[:, number]
-        is_defined = ~np.isnan(samples).any(axis=1)
-        means[metric] = np.full(len(units), np.nan)
-        if is_defined.any():
-            means[metric] = samples[is_defined].mean(axis=0)
-    return means
-
-
-def _resample_output(
-    target: BoolArray, scores: FloatArray, fold: IntArray, units: IntArray
-) -> FloatArray:
-    """Return AP and AUROC of one output, (2, samples); NaN where no fold has a value."""
-    sums = np.zeros((len(RANKING_METRICS), len(units)))
-    shares = np.zeros(sums.shape)
-    for number in range(int(fold.max()) + 1):
-        rows = np.flatnonzero(fold == number)
-        positives = rows[target[rows]]
-        if not positives.size:
-            continue
-        ranking = measure_ranking(scores[rows], target[rows], units[:, rows])
-        metrics = np.array(ranking)
-        share = units[:, positives].mean(axis=1)
-        sums += share * np.nan_to_num(metrics)
-        shares += share * ~np.isnan(metrics)
-    return sums / np.where(shares > 0, shares, np.nan)

@@ -17,6 +17,7 @@ from callshot.errors import InputError
 from callshot.records import FloatArray, IntArray
 
 SORTED_BATCHES = 8  # batches of an epoch that are sorted by length together
+MAX_FLOAT32 = float(np.finfo(np.float32).max)
 BoolArray = NDArray[np.bool_]
 Frames = NDArray[np.float32]
 Sequences = Sequence[NDArray[np.floating[Any]]]
@@ -111,39 +112,29 @@ def stack_sequences(sequences: Sequences, step: int = 1) -> FrameTable:
 def check_sequences(sequences: Sequence[Any]) -> None:
     """Check that each row has a sequence of finite floats, (frames, dimensions)."""
     for row, sequence in enumerate(sequences):
-        problem = _sequence_problem(sequence, sequences[0])
-        if problem:
+        expected = f"sequence of row {row}: expected frames × dimensions"
+        if sequence is None:
             raise InputError(
-                f"sequence of row {row}: expected frames × dimensions, {problem}"
+                f"{expected}, got none; embed its segment again with --sequence"
+            )
+        check_floats(sequence, 2, expected, MAX_FLOAT32)
+        dimensions = sequences[0].shape[1]
+        if sequence.shape[1] != dimensions:
+            raise InputError(
+                f"{expected} with {dimensions} dimensions as in row 0, got "
+                f"{sequence.shape[1]}; embed all segments again"
             )
 
 
-def _sequence_problem(sequence: Any, first: Any) -> str:
-    if sequence is None:
-        return "got none; embed its segment again with --sequence"
-    if not is_float_array(sequence, axes=2):
-        return f"of floats, got {describe_array(sequence)}"
-    if sequence.size == 0:
-        return f"with at least one frame, got shape {sequence.shape}; leave its segment out"
-    if sequence.shape[1] != first.shape[1]:
-        expected = f"with {first.shape[1]} dimensions as in row 0"
-        return f"{expected}, got {sequence.shape[1]}; embed all segments again"
-    if not (np.abs(sequence) < np.finfo(np.float32).max).all():  # also false for NaN
-        return "finite, got NaN or infinity; leave its segment out"
-    return ""
-
-
-def is_float_array(value: Any, axes: int) -> bool:
-    """Return whether a value is a NumPy array of floats with so many axes."""
-    if not isinstance(value, np.ndarray):
-        return False
-    return value.ndim == axes and np.issubdtype(value.dtype, np.floating)
-
-
-def describe_array(value: Any) -> str:
-    """Return the shape and type of a value, for messages."""
-    kind = getattr(value, "dtype", type(value).__name__)
-    return f"{np.shape(value)} of {kind}"
+def check_floats(value: Any, axes: int, expected: str, limit: float) -> None:
+    """Check that a value is a NumPy array of finite floats with so many axes, not empty."""
+    is_array = isinstance(value, np.ndarray) and value.ndim == axes and value.size > 0
+    if not is_array or not np.issubdtype(value.dtype, np.floating):
+        kind = getattr(value, "dtype", type(value).__name__)
+        raise InputError(f"{expected}, of floats, got {np.shape(value)} of {kind}")
+    if not (np.abs(value) < limit).all():  # also false for NaN
+        problem = f"finite, got NaN, infinity or more than {limit:.3g}"
+        raise InputError(f"{expected}, {problem}; leave its segment out")
 
 
 def frame_scaling(table: FrameTable, rows: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -182,18 +173,19 @@ def random_batches(
 ) -> list[IntArray]:
     """Return all rows in random batches of similar length: padding costs time."""
     batches = []
-    for run in _chunks(rng.permutation(rows), size * SORTED_BATCHES):
-        batches += sorted_batches(table, run, size)
+    for run in split_batches(rng.permutation(rows), size * SORTED_BATCHES):
+        batches += sorted_batches(run, table.lengths[run], size)
     return [batches[number] for number in rng.permutation(len(batches))]
 
 
-def sorted_batches(table: FrameTable, rows: IntArray, size: int) -> list[IntArray]:
-    """Return rows in batches, shortest sequences first."""
-    order = np.argsort(table.lengths[rows], kind="stable")
-    return _chunks(rows[order], size)
+def sorted_batches(rows: IntArray, lengths: IntArray, size: int) -> list[IntArray]:
+    """Return rows in batches, the shortest first."""
+    order = np.argsort(lengths, kind="stable")
+    return split_batches(rows[order], size)
 
 
-def _chunks(rows: IntArray, size: int) -> list[IntArray]:
+def split_batches(rows: IntArray, size: int) -> list[IntArray]:
+    """Cut rows into batches of a size; the last may be smaller."""
     return np.split(rows, np.arange(size, len(rows), size))
 
 

@@ -15,8 +15,7 @@ logits of the other.
 Products are by BLAS but never by its threads. A BLAS that starts threads makes them wait for each
 other at every product. Where other programs need the same cores, that takes most of the time:
 choosing C for 601 rows of 1,024 dimensions took minutes on a busy machine, and takes 14 s in this
-way. A product too small for threads goes to BLAS, or a few such parts of it do; larger ones go
-through a loop with two thirds of the speed of BLAS.
+way. Each product goes to BLAS in parts that are too small for threads.
 """
 
 from typing import NamedTuple
@@ -58,42 +57,65 @@ class Vector(NamedTuple):
     dual: FloatArray
 
 
-class Directions(NamedTuple):
-    """The vectors of conjugate gradients.
-
-    `scaled` is the descent, preconditioned if n > d; `hessian` is the Hessian · search direction.
-    """
-
-    descent: Vector
-    scaled: Vector
-    search: Vector
-    hessian: Vector
-
-
-def make_problem(
-    rows: FloatArray, label: IntArray, c: float, buffer: FloatArray | None = None
-) -> Problem:
-    """Return the fit with fewer unknowns; a flat `buffer` may hold its Gram matrix or columns."""
+def make_problem(rows: FloatArray, label: IntArray, c: float) -> Problem:
+    """Return the fit with fewer unknowns."""
     count, dimensions = rows.shape
-    if buffer is None:
-        buffer = np.empty(count * min(rows.shape))
-    if count <= dimensions:
-        table = gram_matrix(rows, buffer[: count * count].reshape(count, count))
-        return Problem(table, table, True, label, c)
-    columns = buffer[: rows.size].reshape(dimensions, count)
-    columns[:] = rows.T
-    return Problem(rows, columns, False, label, c)
+    if count > dimensions:
+        return Problem(rows, np.ascontiguousarray(rows.T), False, label, c)
+    table = np.empty((count, count))
+    multiply(rows, rows, True, table)
+    # A singular matrix may have negative eigenvalues in floats, and J would have no minimum.
+    table.flat[:: count + 1] += 1e-12 * np.trace(table)
+    return Problem(table, table, True, label, c)
 
 
-def gram_matrix(rows: FloatArray, out: FloatArray | None = None) -> FloatArray:
-    """Return the products of all pairs of rows, with a little of the trace added to the diagonal.
+def reassociated(function: Function) -> Function:
+    """Compile for other kernels only; sums may be taken in another order, always the same one."""
+    return njit(no_cpython_wrapper=True, fastmath={"contract", "reassoc"}, **COMPILED)(
+        function
+    )
 
-    A singular matrix may have negative eigenvalues in floats, and J would have no minimum.
+
+@reassociated
+def dot(x, y):
+    """Return the inner product of two vectors."""
+    total = 0.0
+    for i in range(x.size):
+        total += x[i] * y[i]
+    return total
+
+
+@reassociated
+def fill_sums(table, out):
+    """Fill out with the sum of each row."""
+    for n in range(table.shape[0]):
+        total = 0.0
+        for i in range(table.shape[1]):
+            total += table[n, i]
+        out[n] = total
+
+
+@kernel
+def multiply(left, right, is_symmetric, out):
+    """Fill out (m, n) with left (m, k) · rightᵀ, right (n, k), block by block.
+
+    Only half of the blocks of a symmetric product are computed.
     """
-    table = np.empty((len(rows), len(rows))) if out is None else out
-    fill_gram(rows, table)
-    table.flat[:: len(rows) + 1] += 1e-12 * np.trace(table)
-    return table
+    side = max(1, int(np.sqrt(SMALL // max(left.shape[1], 1))))
+    buffer = np.empty(side * side)
+    for top in range(0, len(left), side):
+        rows = left[top : top + side]
+        width = top + 1 if is_symmetric else len(right)
+        for start in range(0, width, side):
+            columns = right[start : start + side]
+            size = (len(rows), len(columns))
+            block = buffer[: size[0] * size[1]].reshape(size)
+            np.dot(rows, columns.T, block)
+            for i in range(size[0]):
+                for j in range(size[1]):
+                    out[top + i, start + j] = block[i, j]
+                    if is_symmetric:
+                        out[start + j, top + i] = block[i, j]
 
 
 @inner
@@ -118,13 +140,6 @@ def add(x, scale, y):
     """Add scale · y to x (numba compiles a loop faster than a slice)."""
     for i in range(x.size):
         x[i] += scale * y[i]
-
-
-@inner
-def fill(x, value):
-    """Set every entry of x."""
-    for i in range(x.size):
-        x[i] = value
 
 
 @inner
@@ -169,59 +184,24 @@ def fill_residuals(p, label, c, out):
 
 
 @inner
-def fill_changes(p, logits, bias, c, mean, out):
-    """Fill out with C · (derivative of the probabilities along a direction); overwrite `mean`."""
-    classes, rows = p.shape
-    fill(mean, 0.0)
-    for n in range(classes):
-        for i in range(rows):
-            mean[i] += p[n, i] * (logits[n, i] + bias[n])
-    for n in range(classes):
-        for i in range(rows):
-            out[n, i] = c * p[n, i] * (logits[n, i] + bias[n] - mean[i])
-
-
-@inner
-def fill_row_sums(rows, is_gram, factors, scale, penalised, weight, bias):
+def fill_row_sums(columns, is_gram, factors, scale, penalised, weight, bias):
     """Fill in Σ_i factor of i · row i, for each class; add scale · penalised to the weights."""
     fill_sums(factors, bias)
-    if is_gram:
-        for n in range(factors.shape[0]):
-            for i in range(factors.shape[1]):
-                weight[n, i] = factors[n, i] + scale * penalised[n, i]
-        return
-    multiply(factors, rows, weight)
+    if not is_gram:
+        multiply(factors, columns, False, weight)
     for n in range(weight.shape[0]):
         for i in range(weight.shape[1]):
-            weight[n, i] += scale * penalised[n, i]
+            row_sum = factors[n, i] if is_gram else weight[n, i]
+            weight[n, i] = row_sum + scale * penalised[n, i]
 
 
 @inner
-def fill_curvature(squares, is_gram, c, p, out):
-    """Fill in the second derivatives by each unknown alone; only those of the bias in the span."""
-    factors = np.empty_like(p)
-    bias = out.bias
-    for n in range(p.shape[0]):
-        for i in range(p.shape[1]):
-            factors[n, i] = c * p[n, i] * (1.0 - p[n, i])
-    fill_sums(factors, bias)
+def bound_gap(descent, bias_curvature, c):
+    """Return how far J may be above its optimum; the bias counts by its own curvature."""
+    _, _, bias, _, flat, dual = descent
+    square = dot(flat, dual)
     for n in range(bias.size):
-        bias[n] = max(bias[n], TINY)
-    if not is_gram:
-        weight = out.flat
-        multiply(factors, squares, out.weight)
-        for i in range(weight.size):
-            weight[i] += 1.0
-
-
-@inner
-def bound_gap(square, bias, curvature, c):
-    """Return how far J may be above its optimum, from |G|² of the weights and G of the bias.
-
-    The bias counts by its own curvature.
-    """
-    for n in range(bias.size):
-        square += bias[n] ** 2 / curvature[n]
+        square += bias[n] ** 2 / bias_curvature[n]
     return 0.5 * square / c
 
 
@@ -233,55 +213,51 @@ def value_at(problem, position, p):
 
 
 @inner
-def fill_descent(problem, position, p, out):
-    """Fill in the negative gradient, with its logits in the span."""
-    residual = np.empty_like(p)
-    fill_residuals(p, problem.label, problem.c, residual)
-    fill_row_sums(
-        problem.rows,
-        problem.is_gram,
-        residual,
-        -1.0,
-        position.weight,
-        out.weight,
-        out.bias,
-    )
-    if problem.is_gram:
-        multiply(out.weight, problem.columns, out.logits)
-
-
-@inner
-def fill_step(problem, p, curvature, tolerance, directions, step):
+def fill_step(problem, p, curvature, tolerance, descent, step):
     """Fill in a Newton step by conjugate gradients; return the decrease of C · J it promises.
 
-    The descent becomes what the step leaves of it.
+    The descent becomes what the step leaves of it. `scaled` is the descent, preconditioned if
+    n > d; `hessian` is the Hessian · search direction.
     """
-    rows, columns, is_gram, _, c = problem
-    descent, scaled, search, hessian = directions
-    changes = np.empty_like(p)
-    mean = np.empty(p.shape[1])
+    rows, columns, is_gram, label, c = problem
+    values, weight, bias, logits, flat, _ = descent
+    classes, unknowns = weight.shape
+    search = new_vector(classes, unknowns, label.size, is_gram)
+    hessian = new_vector(classes, unknowns, label.size, is_gram)
+    scaled = descent
+    if not is_gram:
+        scaled = new_vector(classes, unknowns, label.size, is_gram)
     search_values, search_weight, search_bias, search_logits, _, search_dual = search
     hessian_values, hessian_weight, hessian_bias, _, hessian_flat, _ = hessian
     scaled_values, scaled_weight, scaled_bias, scaled_logits, _, scaled_dual = scaled
-    values, weight, bias, logits, flat, dual = descent
-    weight_and_bias = values[: values.size - p.size]
     curvature_values = curvature.values
     bias_curvature = curvature.bias
+    weight_and_bias = values[: values.size - p.size]
+    changes = np.empty_like(p)
+    mean = np.empty(label.size)
     if not is_gram:
         fill_quotients(weight_and_bias, curvature_values, scaled_values)
     size = dot(flat, scaled_dual) + dot(bias, scaled_bias)
     goal = size * min(0.1, size)
     decrease = 0.0
     beta = 0.0
-    fill(step, 0.0)
+    step[:] = 0.0
     for _ in range(MAX_INNER_STEPS):
         if not is_gram:
-            multiply(scaled_weight, columns, scaled_logits)
+            multiply(scaled_weight, rows, False, scaled_logits)
         for i in range(search_values.size):
             search_values[i] = scaled_values[i] + beta * search_values[i]
-        fill_changes(p, search_logits, search_bias, c, mean, changes)
+        # C · the derivative of the probabilities along the search direction.
+        mean[:] = 0.0
+        for n in range(classes):
+            for i in range(label.size):
+                mean[i] += p[n, i] * (search_logits[n, i] + search_bias[n])
+        for n in range(classes):
+            for i in range(label.size):
+                logit = search_logits[n, i] + search_bias[n]
+                changes[n, i] = c * p[n, i] * (logit - mean[i])
         fill_row_sums(
-            rows, is_gram, changes, 1.0, search_weight, hessian_weight, hessian_bias
+            columns, is_gram, changes, 1.0, search_weight, hessian_weight, hessian_bias
         )
         curve = dot(hessian_flat, search_dual) + dot(hessian_bias, search_bias)
         if not (curve > 0.0 and size > 0.0):  # only rounding is left
@@ -291,87 +267,82 @@ def fill_step(problem, p, curvature, tolerance, directions, step):
         add(step, alpha, search_values)
         add(weight_and_bias, -alpha, hessian_values)
         if is_gram:
-            multiply(weight, columns, logits)
+            multiply(weight, rows, False, logits)
         else:
             fill_quotients(weight_and_bias, curvature_values, scaled_values)
         previous = size
         size = dot(flat, scaled_dual) + dot(bias, scaled_bias)
-        if size <= goal:
-            break
-        if bound_gap(dot(flat, dual), bias, bias_curvature, c) <= 0.2 * tolerance:
+        if size <= goal or bound_gap(descent, bias_curvature, c) <= 0.2 * tolerance:
             break
         beta = size / previous
     return decrease
 
 
-@inner
-def search_line(problem, value, decrease, step, position, p):
-    """Take the step, or half of it, and so on, until C · J is lower; return that value."""
-    values = position.values
-    before = values.copy()
-    share = 2.0
-    new = np.inf
-    while not new <= value - 1e-4 * share * decrease + 1e-13 * abs(value):
-        share = 0.5 * share if share > 1e-9 else 0.0
-        for i in range(values.size):
-            values[i] = before[i] + share * step[i] if share > 0.0 else before[i]
-        new = value_at(problem, position, p)
-    return new
-
-
-@inner
-def new_directions(classes, unknowns, rows, is_gram):
-    """Return the vectors of conjugate gradients; in the span, the descent is not scaled."""
-    descent = new_vector(classes, unknowns, rows, is_gram)
-    scaled = descent
-    if not is_gram:
-        scaled = new_vector(classes, unknowns, rows, is_gram)
-    search = new_vector(classes, unknowns, rows, is_gram)
-    hessian = new_vector(classes, unknowns, rows, is_gram)
-    return Directions(descent, scaled, search, hessian)
-
-
-@inner
-def start_at(problem, weight, bias, position, p):
-    """Start at weight and bias, or at zeros where these are better; return C · J there."""
-    add(position.flat, 1.0, weight.reshape(weight.size))
-    add(position.bias, 1.0, bias)
-    multiply(position.weight, problem.columns, position.logits)
-    value = value_at(problem, position, p)
-    value_at_zeros = problem.c * problem.label.size * np.log(bias.size)
-    if not value <= value_at_zeros:
-        fill(position.values, 0.0)
-        value = value_at(problem, position, p)
-    return value
-
-
 @kernel
 def solve(problem, tolerance, weight, bias):
     """Move weight (classes, unknowns) and bias to the optimum; return how far J may be above it."""
-    rows, _, is_gram, label, c = problem
+    rows, columns, is_gram, label, c = problem
     classes, unknowns = weight.shape
     position = new_vector(classes, unknowns, label.size, is_gram)
     curvature = new_vector(classes, unknowns, label.size, is_gram)
-    directions = new_directions(classes, unknowns, label.size, is_gram)
-    descent = directions.descent
-    step = np.empty_like(position.values)
+    descent = new_vector(classes, unknowns, label.size, is_gram)
+    values = position.values
+    step = np.empty_like(values)
     p = np.empty_like(position.logits)
-    squares = rows if is_gram else rows * rows
-    value = start_at(problem, weight, bias, position, p)
+    factors = np.empty_like(p)
+    squares = columns if is_gram else columns * columns
+
+    # Start at zeros where these are better.
+    position.weight[:] = weight
+    position.bias[:] = bias
+    multiply(position.weight, rows, False, position.logits)
+    value = value_at(problem, position, p)
+    if not value <= c * label.size * np.log(classes):
+        values[:] = 0.0
+        value = value_at(problem, position, p)
     gain = np.inf
     gap = np.inf
     for _ in range(MAX_STEPS):
-        fill_curvature(squares, is_gram, c, p, curvature)
-        fill_descent(problem, position, p, descent)
+        # The second derivatives by each unknown alone; only by the bias in the span.
+        for n in range(classes):
+            for i in range(label.size):
+                factors[n, i] = c * p[n, i] * (1.0 - p[n, i])
+        fill_sums(factors, curvature.bias)
+        for n in range(classes):
+            curvature.bias[n] = max(curvature.bias[n], TINY)
+        if not is_gram:
+            multiply(factors, squares, False, curvature.weight)
+            curvature.weight[:] += 1.0
+
+        fill_residuals(p, label, c, factors)
+        fill_row_sums(
+            columns,
+            is_gram,
+            factors,
+            -1.0,
+            position.weight,
+            descent.weight,
+            descent.bias,
+        )
+        if is_gram:
+            multiply(descent.weight, rows, False, descent.logits)
         previous = gap
-        square = dot(descent.flat, descent.dual)
-        gap = bound_gap(square, descent.bias, curvature.bias, c)
+        gap = bound_gap(descent, curvature.bias, c)
         if gap <= tolerance:
             break
         if gain <= 1e-15 * abs(value) and gap > 0.5 * previous:  # only rounding is left
             break
-        decrease = fill_step(problem, p, curvature, tolerance, directions, step)
-        new = search_line(problem, value, decrease, step, position, p)
+        decrease = fill_step(problem, p, curvature, tolerance, descent, step)
+
+        # Take the step, or half of it, and so on, until C · J is lower.
+        before = values.copy()
+        share = 2.0
+        new = np.inf
+        while not new <= value - 1e-4 * share * decrease + 1e-13 * abs(value):
+            share = 0.5 * share if share > 1e-9 else 0.0
+            for i in range(values.size):
+                values[i] = before[i] + share * step[i] if share > 0.0 else before[i]
+            new = value_at(problem, position, p)
         gain = value - new
         value = new
     weight[:] = position.weight
@@ -380,166 +351,22 @@ def solve(problem, tolerance, weight, bias):
 
 
 @kernel
-def fill_gradient(problem, weight, bias, weight_gradient, bias_gradient):
-    """Fill in the gradient of J by weight and bias, and return J; not for a Gram matrix."""
-    logits = np.empty((weight.shape[0], problem.label.size))
+def fill_gradient(problem, point, gradient):
+    """Fill in the gradient of J by a point (classes, unknowns), and return J.
+
+    The last unknown is the bias: the last column of the rows is 1. Not for a Gram matrix.
+    """
+    rows, columns, _, label, c = problem
+    classes, unknowns = point.shape
+    logits = np.empty((classes, label.size))
+    multiply(point, rows, False, logits)
     residual = np.empty_like(logits)
-    multiply(weight, problem.columns, logits)
-    loss = fill_probabilities(logits, bias, problem.label, residual)
-    fill_residuals(residual, problem.label, -1.0, residual)
-    multiply(residual, problem.rows, weight_gradient)
-    fill_sums(residual, bias_gradient)
+    loss = fill_probabilities(logits, np.zeros(classes), label, residual)
+    fill_residuals(residual, label, -1.0, residual)
+    multiply(residual, columns, False, gradient)
     square = 0.0
-    for n in range(weight.shape[0]):
-        square += dot(weight[n], weight[n])
-        for i in range(weight.shape[1]):
-            weight_gradient[n, i] += weight[n, i] / problem.c
-    return loss + square / (2.0 * problem.c)
-
-
-# Products.
-
-
-def reassociated(function: Function) -> Function:
-    """Compile for other kernels only; sums may be taken in another order, always the same one."""
-    return njit(no_cpython_wrapper=True, fastmath={"contract", "reassoc"}, **COMPILED)(
-        function
-    )
-
-
-@reassociated
-def dot(x, y):
-    """Return the inner product of two vectors."""
-    total = 0.0
-    for i in range(x.size):
-        total += x[i] * y[i]
-    return total
-
-
-@reassociated
-def fill_sums(table, out):
-    """Fill out with the sum of each row."""
-    for n in range(table.shape[0]):
-        total = 0.0
-        for i in range(table.shape[1]):
-            total += table[n, i]
-        out[n] = total
-
-
-@reassociated
-def multiply(left, right, out):
-    """Fill out (m, n) with left (m, k) · right (k, n)."""
-    m, k = left.shape
-    part = SMALL // (k * right.shape[1])
-    if part < min(m, 4):
-        multiply_by_loop(left, right, out)
-        return
-    for first in range(0, m, part):
-        np.dot(left[first : first + part], right, out[first : first + part])
-
-
-@reassociated
-def multiply_by_loop(left, right, out):
-    """Do as `multiply`, with four rows of the right side at once for two of the left."""
-    m, k = left.shape
-    n = right.shape[1]
-    fours = k - k % 4
-    for c in range(m):
-        for i in range(n):
-            out[c, i] = 0.0
-    for j in range(0, fours, 4):
-        for c in range(0, m - 1, 2):
-            add_to_two_rows(left, right, c, j, out)
-        if m % 2:
-            add_to_row(left, right, m - 1, j, out)
-    for j in range(fours, k):
-        for c in range(m):
-            for i in range(n):
-                out[c, i] += left[c, j] * right[j, i]
-
-
-@reassociated
-def add_to_two_rows(left, right, c, j, out):
-    """Add the products with four rows of the right side, from row j, to rows c and c + 1."""
-    a0 = left[c, j]
-    a1 = left[c, j + 1]
-    a2 = left[c, j + 2]
-    a3 = left[c, j + 3]
-    b0 = left[c + 1, j]
-    b1 = left[c + 1, j + 1]
-    b2 = left[c + 1, j + 2]
-    b3 = left[c + 1, j + 3]
-    for i in range(right.shape[1]):
-        x0 = right[j, i]
-        x1 = right[j + 1, i]
-        x2 = right[j + 2, i]
-        x3 = right[j + 3, i]
-        out[c, i] += a0 * x0 + a1 * x1 + a2 * x2 + a3 * x3
-        out[c + 1, i] += b0 * x0 + b1 * x1 + b2 * x2 + b3 * x3
-
-
-@reassociated
-def add_to_row(left, right, c, j, out):
-    """Add the products with four rows of the right side, from row j, to row c."""
-    a0 = left[c, j]
-    a1 = left[c, j + 1]
-    a2 = left[c, j + 2]
-    a3 = left[c, j + 3]
-    for i in range(right.shape[1]):
-        pair = a0 * right[j, i] + a1 * right[j + 1, i]
-        out[c, i] += pair + a2 * right[j + 2, i] + a3 * right[j + 3, i]
-
-
-@reassociated
-def multiply_transposed(left, right, is_symmetric, out):
-    """Fill out (m, n) with left (m, k) · rightᵀ, right (n, k), block by block.
-
-    Only half of the blocks of a symmetric product are computed.
-    """
-    side = max(1, int(np.sqrt(SMALL // max(left.shape[1], 1))))
-    buffer = np.empty(side * side)
-    for top in range(0, len(left), side):
-        rows = left[top : top + side]
-        width = top + 1 if is_symmetric else len(right)
-        for start in range(0, width, side):
-            columns = right[start : start + side]
-            size = (len(rows), len(columns))
-            block = buffer[: size[0] * size[1]].reshape(size)
-            np.dot(rows, columns.T, block)
-            for i in range(size[0]):
-                for j in range(size[1]):
-                    out[top + i, start + j] = block[i, j]
-                    if is_symmetric:
-                        out[start + j, top + i] = block[i, j]
-
-
-@kernel
-def fill_gram(rows, out):
-    """Fill out with the products of all pairs of rows."""
-    multiply_transposed(rows, rows, True, out)
-
-
-@kernel
-def fill_logits(weight, bias, queries, out):
-    """Fill out (layers, classes, queries) with the logits of layers (classes, dimensions)."""
-    for layer in range(len(weight)):
-        multiply_transposed(weight[layer], queries, False, out[layer])
-        for n in range(weight.shape[1]):
-            for q in range(len(queries)):
-                out[layer, n, q] += bias[layer, n]
-
-
-@kernel
-def fill_layer(unknowns, rows, is_gram, mean, deviation, weight, bias):
-    """Fill weight with a fit on standardised columns, for the original columns; shift the bias.
-
-    `unknowns` (classes, rows) count rows if the fit used their Gram matrix, else they are weights.
-    """
-    if is_gram:
-        multiply(unknowns, rows, weight)
-    else:
-        weight[:] = unknowns
-    for n in range(weight.shape[0]):
-        for i in range(weight.shape[1]):
-            weight[n, i] /= deviation[i]
-        bias[n] -= dot(weight[n], mean)
+    for n in range(classes):
+        for i in range(unknowns - 1):
+            square += point[n, i] ** 2
+            gradient[n, i] += point[n, i] / c
+    return loss + square / (2.0 * c)

@@ -11,7 +11,7 @@ the last whole column are not used, as in a convolution over patches.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -21,11 +21,10 @@ from callshot.baselines.sequence_batches import (
     BoolArray,
     Frames,
     FrameTable,
-    describe_array,
-    is_float_array,
+    check_floats,
+    sorted_batches,
     stack_sequences,
 )
-from callshot.errors import InputError
 from callshot.records import FloatArray, IntArray
 
 RATE_HZ = 16_000
@@ -39,6 +38,7 @@ PRE_EMPHASIS = 0.97
 MIN_POWER = float(np.finfo(np.float32).eps)
 BLOCK_FRAMES = 4096  # frames computed at once
 MAX_AMPLITUDE = 1e6  # full scale is 1
+POVEY = 0.85  # the power of a Hann window that is Kaldi's
 
 PATCH = 16  # frames, and bands, of a patch
 COLUMN_PATCHES = BANDS // PATCH
@@ -55,14 +55,14 @@ class FrontEnd:
     """How a family of models scales a signal and its log-mel frames."""
 
     gain: float
-    window: str
+    window_power: float  # of a Hann window
     mean: float
     deviation: float
 
 
-AERD = FrontEnd(2.0**15, "povey", 14.7274, 2.9366)
-BEATS = FrontEnd(2.0**15, "povey", 15.41663, 6.55582)
-AST = FrontEnd(1.0, "hann", -4.2677393, 4.5689974)
+AERD = FrontEnd(2.0**15, POVEY, 14.7274, 2.9366)
+BEATS = FrontEnd(2.0**15, POVEY, 15.41663, 6.55582)
+AST = FrontEnd(1.0, 1.0, -4.2677393, 4.5689974)
 
 
 def log_mel(signal: Signal, front_end: FrontEnd = AERD) -> Frames:
@@ -73,10 +73,17 @@ def log_mel(signal: Signal, front_end: FrontEnd = AERD) -> Frames:
     """
     samples = pad_signal(signal.astype(np.float64)) * front_end.gain
     frames = sliding_window_view(samples, FRAME_SAMPLES)[::HOP_SAMPLES]
-    blocks = np.split(frames, np.arange(BLOCK_FRAMES, len(frames), BLOCK_FRAMES))
-    powers = [_log_mel_block(block, front_end.window) for block in blocks]
-    logarithms = np.concatenate(powers)
-    scaled = (logarithms - front_end.mean) / (2.0 * front_end.deviation)
+    window = np.hanning(FRAME_SAMPLES) ** front_end.window_power
+    filters = _mel_filters().T
+    logarithms = []
+    for block in np.split(frames, np.arange(BLOCK_FRAMES, len(frames), BLOCK_FRAMES)):
+        centred = block - block.mean(axis=1, keepdims=True)
+        previous = np.concatenate([centred[:, :1], centred[:, :-1]], axis=1)
+        emphasised = centred - PRE_EMPHASIS * previous
+        spectrum = np.fft.rfft(emphasised * window, FFT_POINTS)
+        power = np.square(np.abs(spectrum)) @ filters
+        logarithms.append(np.log(np.maximum(power, MIN_POWER)))
+    scaled = (np.concatenate(logarithms) - front_end.mean) / (2.0 * front_end.deviation)
     return scaled.astype(np.float32)
 
 
@@ -85,40 +92,21 @@ def pad_signal(signal: Signal) -> Signal:
     return np.pad(signal, (0, max(0, MIN_SAMPLES - len(signal))))
 
 
-def _log_mel_block(frames: FloatArray, window: str) -> FloatArray:
-    centred = frames - frames.mean(axis=1, keepdims=True)
-    previous = np.concatenate([centred[:, :1], centred[:, :-1]], axis=1)
-    emphasised = centred - PRE_EMPHASIS * previous
-    spectrum = np.fft.rfft(emphasised * _window(window), FFT_POINTS)
-    power = np.square(np.abs(spectrum)) @ _mel_filters().T
-    logarithm: FloatArray = np.log(np.maximum(power, MIN_POWER))
-    return logarithm
-
-
-@cache
-def _window(name: str) -> FloatArray:
-    hann = np.hanning(FRAME_SAMPLES)
-    return hann**0.85 if name == "povey" else hann
-
-
 @cache
 def _mel_filters() -> FloatArray:
     """Return the weight of each FFT point in each band, (bands, points)."""
-    edges = np.linspace(_mel(LOW_HZ), _mel(HIGH_HZ), BANDS + 2)[:, None]
+    points_hz = np.arange(FFT_POINTS // 2 + 1) * RATE_HZ / FFT_POINTS
+    points_and_ends = np.array([*points_hz, LOW_HZ, HIGH_HZ])
+    *points, lowest, highest = 1127.0 * np.log1p(points_and_ends / 700.0)
+    edges = np.linspace(lowest, highest, BANDS + 2)[:, None]
     left = edges[:-2]
     centre = edges[1:-1]
     right = edges[2:]
-    points_hz = np.arange(FFT_POINTS // 2 + 1) * RATE_HZ / FFT_POINTS
-    points = _mel(points_hz)
     rising = (points - left) / (centre - left)
     falling = (right - points) / (right - centre)
     filters: FloatArray = np.maximum(np.minimum(rising, falling), 0.0)
     filters[:, -1] = 0.0  # Kaldi leaves out the last point
     return filters
-
-
-def _mel(frequency_hz: Any) -> Any:
-    return 1127.0 * np.log1p(frequency_hz / 700.0)
 
 
 def log_mel_table(signals: Sequence[Any], front_end: FrontEnd) -> FrameTable:
@@ -133,27 +121,16 @@ def log_mel_table(signals: Sequence[Any], front_end: FrontEnd) -> FrameTable:
 def check_signal(row: int, signal: Any) -> Signal:
     """Return the signal of a row if it is a finite signal; raise InputError otherwise."""
     expected = f"signal of row {row}: expected samples at 16 kHz, one channel"
-    if not is_float_array(signal, axes=1):
-        raise InputError(f"{expected}, of floats, got {describe_array(signal)}")
-    if signal.size == 0:
-        raise InputError(f"{expected}, got none; leave its segment out")
-    if not (np.abs(signal) < MAX_AMPLITUDE).all():  # also false for NaN
-        problem = f"got NaN, infinity or more than {MAX_AMPLITUDE:,.0f}"
-        raise InputError(f"{expected}, finite, {problem}; leave its segment out")
+    check_floats(signal, 1, expected, MAX_AMPLITUDE)
     return np.asarray(signal)
 
 
-@dataclass(frozen=True)
-class Crops:
+class Crops(NamedTuple):
     """Parts of rows: the row of each, its first frame in that row, and its number of columns."""
 
     row: IntArray
     first: IntArray
     columns: IntArray
-
-    def take(self, indices: IntArray) -> "Crops":
-        """Return some of the crops."""
-        return Crops(self.row[indices], self.first[indices], self.columns[indices])
 
 
 def window_crops(lengths: IntArray, rows: IntArray) -> Crops:
@@ -178,10 +155,10 @@ def random_crops(lengths: IntArray, rows: IntArray, rng: np.random.Generator) ->
 
 
 def batch_crops(crops: Crops, size: int) -> list[Crops]:
-    """Return crops in batches, shortest first."""
-    order = np.argsort(crops.columns, kind="stable")
-    batches = np.split(order, np.arange(size, len(order), size))
-    return [crops.take(batch) for batch in batches]
+    """Return crops in batches, the shortest first."""
+    numbers = np.arange(len(crops.row))
+    batches = sorted_batches(numbers, crops.columns, size)
+    return [Crops(*(column[batch] for column in crops)) for batch in batches]
 
 
 def crop_index(table: FrameTable, crops: Crops) -> tuple[IntArray, BoolArray]:

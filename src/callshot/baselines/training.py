@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, as_completed
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from threading import Event, Lock
@@ -217,9 +218,6 @@ def _use_one_thread() -> None:
     torch.set_num_threads(1)
 
 
-# Saved trainings.
-
-
 @dataclass(frozen=True)
 class Checkpoint:
     """How far a training is.
@@ -232,76 +230,6 @@ class Checkpoint:
     phase: str = "search"
     epoch: int = 0
     losses: list[float] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class CheckpointStore:
-    """The file of one training; without a folder nothing is saved."""
-
-    folder: Path | None
-    name: str
-    key: Mapping[str, Any]
-
-    @property
-    def path(self) -> Path:
-        """The path of the file."""
-        digest = sha256_text(json.dumps(self.key, sort_keys=True))
-        return Path(self.folder or "") / f"{self.name}-{digest[:16]}.safetensors"
-
-    def read(self) -> tuple[Checkpoint, Tensors]:
-        """Return how far earlier runs got, and the tensors, after checking the file.
-
-        Unfinished files are removed.
-        """
-        if self.folder is None:
-            return Checkpoint(), {}
-        remove_unfinished(self.folder, f"{self.path.stem}*")
-        if not self.path.exists():
-            return Checkpoint(), {}
-        from safetensors import safe_open
-
-        advice = "remove it to train again"
-        try:
-            with safe_open(self.path, framework="pt") as file:
-                names = file.keys()
-                # Copies, because the tensors themselves would keep the file open.
-                tensors = {name: file.get_tensor(name).clone() for name in names}
-                facts = json.loads(file.metadata()[HEADER])
-            del facts["key"]
-            checksum = facts.pop("sha256")
-        except Exception as error:  # safetensors has its own errors
-            problem = f"cannot be read ({error_reason(error)})"
-            raise InputError(f"{self.path}: {problem}; {advice}") from error
-        if checksum != self._checksum(facts, tensors):
-            problem = "expected content with the checksum in its header, got another"
-            raise InputError(f"{self.path}: {problem}; {advice}")
-        return Checkpoint(**facts), tensors
-
-    def save(self, checkpoint: Checkpoint, tensors: Tensors) -> None:
-        """Write the file in place of the previous one."""
-        if self.folder is None:
-            return
-        from safetensors.torch import save
-
-        arrays = {name: tensor.cpu() for name, tensor in tensors.items()}
-        facts = asdict(checkpoint)
-        header = {"key": self.key, **facts, "sha256": self._checksum(facts, arrays)}
-        text = json.dumps(header, sort_keys=True)
-        with atomic_path(self.path) as temporary:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(save(arrays, {HEADER: text}))
-
-    def _checksum(self, facts: Mapping[str, Any], tensors: Tensors) -> str:
-        """Return a hash of the content and the name, which has a hash of the key."""
-        text = json.dumps(facts, sort_keys=True)
-        digest = sha256(f"{self.path.name} {text}".encode())
-        for name, tensor in sorted(tensors.items()):
-            digest.update(f"{name} {tuple(tensor.shape)}".encode())
-            digest.update(tensor.numpy().tobytes())
-        return digest.hexdigest()
-
-
-# What is trained.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -341,43 +269,6 @@ class TrainingConfig:
         return held_out_rows(label, groups, self.inner_folds, number)
 
 
-@dataclass
-class State:
-    """A training between two epochs; `losses` are those of the held-out rows after each."""
-
-    network: Any
-    optimizer: Any
-    epoch: int = 0
-    losses: list[float] = field(default_factory=list)
-
-    def is_stale(self, patience: int) -> bool:
-        """Return whether the loss has not fallen for `patience` epochs."""
-        return self.epoch - best_epoch(self.losses) >= patience
-
-    def tensors(self) -> Tensors:
-        """Return all tensors of the network and the optimizer."""
-        tensors = dict(self.network.state_dict())
-        slots = self.optimizer.state_dict()["state"]
-        for number, values in slots.items():
-            for name in OPTIMIZER_STATE:
-                tensors[f"optimizer.{number}.{name}"] = values[name]
-        return tensors
-
-    def resume(self, checkpoint: Checkpoint, tensors: Tensors) -> None:
-        """Continue from a checkpoint and its tensors."""
-        self.epoch = checkpoint.epoch
-        self.losses = checkpoint.losses
-        weights = {name: tensors[name] for name in self.network.state_dict()}
-        self.network.load_state_dict(weights)
-        optimizer = self.optimizer.state_dict()
-        for number in optimizer["param_groups"][0]["params"]:
-            slots = {}
-            for name in OPTIMIZER_STATE:
-                slots[name] = tensors[f"optimizer.{number}.{name}"]
-            optimizer["state"][number] = slots
-        self.optimizer.load_state_dict(optimizer)
-
-
 def best_epoch(losses: list[float]) -> int:
     """Return the number of epochs with the lowest finite loss; 0 if no loss is finite.
 
@@ -405,19 +296,15 @@ class TrainingTask(ABC):
         """Set the first weights of a network that will be trained on some rows."""
 
     @abstractmethod
-    def row_weights(self, rows: IntArray) -> Any:
-        """Return weights for all rows of the data that balance the classes of some rows."""
-
-    @abstractmethod
-    def batch_loss(
+    def losses(
         self,
         network: Any,
-        batch: IntArray,
-        weights: Any,
+        rows: IntArray,
+        batches: Sequence[IntArray],
         rng: np.random.Generator,
         dropout: Dropout,
-    ) -> Any:
-        """Return the training loss of a batch of rows."""
+    ) -> Iterator[Any]:
+        """Yield the loss of each batch; weights balance the classes of the rows."""
 
     @abstractmethod
     def predict(self, network: Any, rows: IntArray) -> FloatArray:
@@ -441,7 +328,7 @@ class TrainingTask(ABC):
             network = self.build()
         return sum(tensor.numel() for tensor in network.parameters())
 
-    def start(self, rows: IntArray) -> State:
+    def start(self, rows: IntArray) -> tuple[Any, Any]:
         """Return a network with its first weights, and an optimizer."""
         import torch
 
@@ -452,36 +339,33 @@ class TrainingTask(ABC):
         optimizer = torch.optim.AdamW(
             network.parameters(), weight_decay=self.config.weight_decay, fused=True
         )
-        return State(network, optimizer)
+        return network, optimizer
 
-    def run_epoch(self, rows: IntArray, state: State) -> None:
+    def run_epoch(
+        self, network: Any, optimizer: Any, rows: IntArray, epoch: int
+    ) -> None:
         """Train for one epoch."""
         import torch
 
         config = self.config
-        network = state.network
-        optimizer = state.optimizer
-        rng = np.random.default_rng(config.stream_seed("order", state.epoch))
+        rng = np.random.default_rng(config.stream_seed("order", epoch))
         generator = torch.Generator(self.device)
-        generator.manual_seed(config.stream_seed("dropout", state.epoch))
+        generator.manual_seed(config.stream_seed("dropout", epoch))
 
         def drop(values: Any) -> Any:
             """Set a random share of the values to 0 and scale up the others."""
             random = torch.rand(values.shape, generator=generator, device=values.device)
             return values * (random >= config.dropout) / (1.0 - config.dropout)
 
-        weights = self.row_weights(rows)
         batches = random_batches(self.data.table, rows, config.batch_size, rng)
-        first_step = 1 + state.epoch * len(batches)
-        for step, batch in enumerate(batches, first_step):
-            loss = self.batch_loss(network, batch, weights, rng, drop)
+        losses = self.losses(network, rows, batches, rng, drop)
+        for step, loss in enumerate(losses, 1 + epoch * len(batches)):
             warmup = min(1.0, step / config.warmup_steps)
             optimizer.param_groups[0]["lr"] = config.peak_learning_rate * warmup
             optimizer.zero_grad()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(network.parameters(), config.clip_norm)
             optimizer.step()
-        state.epoch += 1
 
 
 def no_dropout(values: Any) -> Any:
@@ -489,98 +373,171 @@ def no_dropout(values: Any) -> Any:
     return values
 
 
-# Training.
-
-
 @dataclass(frozen=True)
 class TrainingJob:
-    """One network of one split.
+    """One network of one split: on which rows it is trained, and the file that keeps it.
 
-    `held_out` is a mask of the rows that the search holds out. Where it is empty, the network is
-    trained for `unsearched_epochs`.
+    `fold` is the fold of each row, `number` that of the queries, `name` that of the kind of
+    network. `held_out` is a mask of the rows that the search holds out. Where it is empty, the
+    network is trained for `unsearched_epochs`. `facts` are what decides the weights besides the
+    configuration of the task. Without a folder nothing is saved.
     """
 
-    name: str
-    title: str
-    fold: int
-    rows: IntArray
-    queries: IntArray
-    held_out: BoolArray
     task: TrainingTask
-    store: CheckpointStore
-    saved: Checkpoint
-    unsearched_epochs: int
+    name: str
+    kind: str
+    fold: IntArray
+    number: int
+    held_out: BoolArray
+    facts: Metadata
+    options: TrainingOptions
+    unsearched_epochs: int = UNSEARCHED_EPOCHS
+    saved: Checkpoint = field(init=False)
+
+    def __post_init__(self) -> None:
+        # A damaged file is an error before anything is trained.
+        object.__setattr__(self, "saved", self.read()[0])
+
+    @property
+    def title(self) -> str:
+        """What messages call it."""
+        return f"{self.kind}, fold {self.number}, seed {self.task.config.member}"
+
+    @cached_property
+    def rows(self) -> IntArray:
+        """The rows on the support side."""
+        return np.flatnonzero(self.fold != self.number)
+
+    @cached_property
+    def key(self) -> Metadata:
+        """Everything that decides the weights."""
+        import torch
+
+        return {
+            "format": FORMAT,
+            "config": asdict(self.task.config),
+            "torch": torch.__version__,
+            "device": self.options.device_type,
+            **self.facts,
+        }
+
+    @cached_property
+    def path(self) -> Path:
+        """The path of the file."""
+        digest = sha256_text(json.dumps(self.key, sort_keys=True))
+        name = f"fold{self.number}-seed{self.task.config.member}-{self.name}"
+        folder = Path(self.options.folder or "")
+        return folder / f"{name}-{digest[:16]}.safetensors"
+
+    def read(self) -> tuple[Checkpoint, Tensors]:
+        """Return how far earlier runs got, and the tensors, after checking the file.
+
+        Unfinished files are removed.
+        """
+        if self.options.folder is None:
+            return Checkpoint(), {}
+        remove_unfinished(self.options.folder, f"{self.path.stem}*")
+        if not self.path.exists():
+            return Checkpoint(), {}
+        from safetensors import safe_open
+
+        try:
+            with safe_open(self.path, framework="pt") as file:
+                names = file.keys()
+                # Copies, because the tensors themselves would keep the file open.
+                tensors = {name: file.get_tensor(name).clone() for name in names}
+                facts = json.loads(file.metadata()[HEADER])
+            del facts["key"]
+            if facts.pop("sha256") != self._checksum(facts, tensors):
+                raise ValueError("expected content with the checksum in its header")
+            return Checkpoint(**facts), tensors
+        except Exception as error:  # safetensors has its own errors
+            problem = f"cannot be read ({error_reason(error)})"
+            raise InputError(
+                f"{self.path}: {problem}; remove it to train again"
+            ) from error
 
     def save(
         self, checkpoint: Checkpoint, tensors: Tensors, token: CancelToken
     ) -> None:
-        """Write how far the training is, unless all jobs are to stop."""
+        """Write how far the training is, in place of the previous file.
+
+        Raise CancelledError if all jobs are to stop.
+        """
         with token.hold_saving():
-            self.store.save(checkpoint, tensors)
+            if self.options.folder is None:
+                return
+            from safetensors.torch import save
 
-    def start_phase(self, phase: str, rows: IntArray, token: CancelToken) -> State:
-        """Start a phase, or continue it from the checkpoint; it can stop before each batch."""
-        state = self.task.start(rows)
-        state.network.register_forward_pre_hook(token.check_cancelled)
+            arrays = {name: tensor.cpu() for name, tensor in tensors.items()}
+            facts = asdict(checkpoint)
+            header = {"key": self.key, **facts, "sha256": self._checksum(facts, arrays)}
+            text = json.dumps(header, sort_keys=True)
+            with atomic_path(self.path) as temporary:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                temporary.write_bytes(save(arrays, {HEADER: text}))
+
+    def _checksum(self, facts: Metadata, tensors: Tensors) -> str:
+        """Return a hash of the content and the name, which has a hash of the key."""
+        text = json.dumps(facts, sort_keys=True)
+        digest = sha256(f"{self.path.name} {text}".encode())
+        for name, tensor in sorted(tensors.items()):
+            digest.update(f"{name} {tuple(tensor.shape)}".encode())
+            digest.update(tensor.numpy().tobytes())
+        return digest.hexdigest()
+
+    def train(
+        self,
+        phase: str,
+        rows: IntArray,
+        losses: list[float],
+        token: CancelToken,
+        is_done: Callable[[int, list[float]], bool],
+        held_out: IntArray | None = None,
+    ) -> tuple[Any, list[float]]:
+        """Run or continue a phase until it is done; return the network and the losses.
+
+        Held-out rows add a loss after each epoch. The training can stop before each batch, and is
+        saved after each epoch.
+        """
+        task = self.task
+        network, optimizer = task.start(rows)
+        network.register_forward_pre_hook(token.check_cancelled)
+        epoch = 0
+        tensors: Tensors = {}
         if self.saved.phase == phase and self.saved.epoch:
-            checkpoint, tensors = self.store.read()
-            if tensors:  # otherwise the file is gone since: train from the start
-                state.resume(checkpoint, tensors)
-        return state
-
-    def end_epoch(self, phase: str, state: State, token: CancelToken) -> None:
-        """Save and report an epoch."""
-        checkpoint = Checkpoint(phase, state.epoch, state.losses)
-        self.save(checkpoint, state.tensors(), token)
-        token.progress(0.0, f"{self.title}, {phase}: epoch {state.epoch}")
-        token.check_cancelled()
+            checkpoint, tensors = self.read()
+        if tensors:  # otherwise a file that was there is gone: train from the start
+            epoch = checkpoint.epoch
+            losses = checkpoint.losses
+            network.load_state_dict(
+                {name: tensors[name] for name in network.state_dict()}
+            )
+            state = optimizer.state_dict()
+            for number in state["param_groups"][0]["params"]:
+                state["state"][number] = {
+                    name: tensors[f"optimizer.{number}.{name}"]
+                    for name in OPTIMIZER_STATE
+                }
+            optimizer.load_state_dict(state)
+        while not is_done(epoch, losses):
+            task.run_epoch(network, optimizer, rows, epoch)
+            epoch += 1
+            if held_out is not None:
+                losses.append(task.loss(task.predict(network, held_out), held_out))
+            tensors = dict(network.state_dict())
+            for number, values in optimizer.state_dict()["state"].items():
+                for name in OPTIMIZER_STATE:
+                    tensors[f"optimizer.{number}.{name}"] = values[name]
+            self.save(Checkpoint(phase, epoch, losses), tensors, token)
+            token.progress(0.0, f"{self.title}, {phase}: epoch {epoch}")
+            token.check_cancelled()
+        return network, losses
 
     def diverged(self, problem: str) -> InputError:
         """Return the error of a training that diverged."""
         hint = "look for extreme values in the training data or the initial weights"
         return InputError(f"{self.title}: the training diverged, {problem}; {hint}")
-
-
-def plan_job(
-    task: TrainingTask,
-    name: str,
-    title: str,
-    fold: IntArray,
-    number: int,
-    held_out: BoolArray,
-    key: Metadata,
-    options: TrainingOptions,
-    unsearched_epochs: int = UNSEARCHED_EPOCHS,
-) -> TrainingJob:
-    """Plan the training for a split, and read what earlier runs saved of it.
-
-    `fold` is the fold of each row, `number` that of the queries, `name` that of the kind of
-    network. `key` is what decides the weights besides the configuration of the task.
-    """
-    import torch
-
-    member = task.config.member
-    facts = {
-        "format": FORMAT,
-        "config": asdict(task.config),
-        "torch": torch.__version__,
-        "device": options.device_type,
-    }
-    file_name = f"fold{number}-seed{member}-{name}"
-    store = CheckpointStore(options.folder, file_name, facts | key)
-    saved, _ = store.read()
-    return TrainingJob(
-        name=name,
-        title=f"{title}, fold {number}, seed {member}",
-        fold=number,
-        rows=np.flatnonzero(fold != number),
-        queries=np.flatnonzero(fold == number),
-        held_out=held_out,
-        task=task,
-        store=store,
-        saved=saved,
-        unsearched_epochs=unsearched_epochs,
-    )
 
 
 def search(job: TrainingJob, token: CancelToken) -> list[float]:
@@ -592,18 +549,15 @@ def search(job: TrainingJob, token: CancelToken) -> list[float]:
         return job.saved.losses
     losses: list[float] = []
     if job.held_out.any():
-        task = job.task
+        config = job.task.config
+
+        def is_done(epoch: int, losses: list[float]) -> bool:
+            is_stale = epoch - best_epoch(losses) >= config.patience
+            return bool(epoch >= config.epochs or is_stale)
+
         rows = job.rows[~job.held_out]
         held_out = job.rows[job.held_out]
-        state = job.start_phase("search", rows, token)
-        losses = state.losses
-        while state.epoch < task.config.epochs:
-            if state.is_stale(task.config.patience):
-                break
-            task.run_epoch(rows, state)
-            scores = task.predict(state.network, held_out)
-            losses.append(task.loss(scores, held_out))
-            job.end_epoch("search", state, token)
+        _, losses = job.train("search", rows, losses, token, is_done, held_out)
         if best_epoch(losses) == 0:
             problem = "the loss of the held-out rows is not finite after any epoch"
             raise job.diverged(problem)
@@ -622,19 +576,18 @@ def score_queries(job: TrainingJob, token: CancelToken) -> tuple[FloatArray, int
     if job.saved.phase == "finished":
         network = task.build()
         network.register_forward_pre_hook(token.check_cancelled)
-        _, tensors = job.store.read()
-        network.load_state_dict(tensors)
-        return task.predict(network.to(task.device), job.queries), epochs
-    state = job.start_phase("all", job.rows, token)
-    state.losses = losses
-    while state.epoch < epochs:
-        task.run_epoch(job.rows, state)
-        job.end_epoch("all", state, token)
-    weights = state.network.state_dict()
-    if not all(tensor.isfinite().all() for tensor in weights.values()):
-        raise job.diverged(f"its weights are not finite after {epochs} epochs")
-    job.save(Checkpoint("finished", epochs, losses), weights, token)
-    return task.predict(state.network, job.queries), epochs
+        network.load_state_dict(job.read()[1])
+        network.to(task.device)
+    else:
+        network, _ = job.train(
+            "all", job.rows, losses, token, lambda epoch, _: epoch >= epochs
+        )
+        weights = network.state_dict()
+        if not all(tensor.isfinite().all() for tensor in weights.values()):
+            raise job.diverged(f"its weights are not finite after {epochs} epochs")
+        job.save(Checkpoint("finished", epochs, losses), weights, token)
+    queries = np.flatnonzero(job.fold == job.number)
+    return task.predict(network, queries), epochs
 
 
 def run_trainings(
@@ -648,8 +601,8 @@ def run_trainings(
     scores: dict[int, list[FloatArray]] = {}
     epochs: dict[int, list[int]] = {}
     for job, (job_scores, job_epochs) in zip(jobs, outcomes, strict=True):
-        scores.setdefault(job.fold, []).append(job_scores)
-        epochs.setdefault(job.fold, []).append(job_epochs)
+        scores.setdefault(job.number, []).append(job_scores)
+        epochs.setdefault(job.number, []).append(job_epochs)
     means = {fold: np.mean(tables, axis=0) for fold, tables in scores.items()}
     metadata = {
         "seeds": options.seeds,

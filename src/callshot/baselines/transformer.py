@@ -25,7 +25,6 @@ from typing import ClassVar, TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import (
     conv1d,
@@ -114,8 +113,16 @@ class AstEncoder(nn.Module):
                 tensor.fill_(1.0)
             else:
                 tensor.zero_()
+        # A quarter of the width for each of: sines and cosines of the column and of the band.
         grid = self.position_embedding["grid"]
-        grid.copy_(torch.from_numpy(sinusoidal_grid(grid.shape[-1])))
+        quarter = grid.shape[-1] // 4
+        size = (MAX_COLUMNS, COLUMN_PATCHES, quarter)
+        rates = np.exp(-math.log(100.0) * np.arange(quarter) / quarter)
+        column = np.arange(MAX_COLUMNS)[:, None, None] * rates
+        band = np.arange(COLUMN_PATCHES)[:, None] * rates
+        waves = [np.sin(column), np.cos(column), np.sin(band), np.cos(band)]
+        table = np.concatenate([np.broadcast_to(wave, size) for wave in waves], axis=2)
+        grid.copy_(torch.from_numpy(table.astype(np.float32)))
 
 
 class AstBlock(nn.Module):
@@ -134,15 +141,12 @@ class AstBlock(nn.Module):
 
     def forward(self, tokens: Tensor, mask: Mask, dropout: Dropout) -> Tensor:
         """Return tokens of the same shape."""
-        tokens = tokens + dropout(self._attend(self.norm1(tokens), mask))
-        inner = gelu(self.fc1(self.norm2(tokens)))
-        return tokens + dropout(self.fc2(inner))
-
-    def _attend(self, tokens: Tensor, mask: Mask) -> Tensor:
-        parts = self.qkv(tokens).chunk(3, dim=-1)
+        parts = self.qkv(self.norm1(tokens)).chunk(3, dim=-1)
         query, key, value = (split_heads(part, self.heads) for part in parts)
         heads = scaled_dot_product_attention(query, key, value, mask)
-        return self.out(join_heads(heads))
+        tokens = tokens + dropout(self.out(join_heads(heads)))
+        inner = gelu(self.fc1(self.norm2(tokens)))
+        return tokens + dropout(self.fc2(inner))
 
 
 def token_mask(mask: Mask) -> Mask:
@@ -160,18 +164,6 @@ def split_heads(tokens: Tensor, heads: int) -> Tensor:
 def join_heads(tokens: Tensor) -> Tensor:
     """Undo `split_heads`."""
     return tokens.transpose(1, 2).flatten(-2)
-
-
-def sinusoidal_grid(width: int) -> NDArray[np.float32]:
-    """Return sines and cosines of the column and of the band, a quarter of the width each."""
-    quarter = width // 4
-    size = (MAX_COLUMNS, COLUMN_PATCHES, quarter)
-    rates = np.exp(-math.log(100.0) * np.arange(quarter) / quarter)
-    column = np.arange(MAX_COLUMNS)[:, None, None] * rates
-    band = np.arange(COLUMN_PATCHES)[:, None] * rates
-    waves = [np.sin(column), np.cos(column), np.sin(band), np.cos(band)]
-    grid = np.concatenate([np.broadcast_to(wave, size) for wave in waves], axis=2)
-    return grid.astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -228,17 +220,14 @@ class BeatsEncoder(nn.Module):
             # Zeros, as the convolution pads the ends.
             tokens = tokens * mask[:, :, None]
         tokens = dropout(self.norm(tokens + self.convolution(tokens)))
-        bias = self._distance_bias(tokens)
-        for block in self.blocks:
-            tokens = block(tokens, bias, mask, dropout)
-        return tokens.unflatten(1, (columns, COLUMN_PATCHES))
-
-    def _distance_bias(self, tokens: Tensor) -> Tensor:
-        """Return what attention adds for the distance of two tokens, (heads, tokens, tokens)."""
+        # What attention adds for the distance of two tokens, (heads, tokens, tokens).
         config = self.config
         buckets = distance_buckets(tokens.shape[1], config.buckets, config.max_distance)
         numbers = torch.from_numpy(buckets).to(tokens.device)
-        return self.distances(numbers).permute(2, 0, 1)
+        bias = self.distances(numbers).permute(2, 0, 1)
+        for block in self.blocks:
+            tokens = block(tokens, bias, mask, dropout)
+        return tokens.unflatten(1, (columns, COLUMN_PATCHES))
 
 
 class PositionConvolution(nn.Module):
@@ -292,26 +281,19 @@ class BeatsBlock(nn.Module):
         self, tokens: Tensor, bias: Tensor, mask: Mask, dropout: Dropout
     ) -> Tensor:
         """Return tokens of the same shape."""
-        residual = tokens * self.residual_scale
-        tokens = self.norm1(residual + dropout(self._attend(tokens, bias, mask)))
-        inner = dropout(self.fc2(gelu(self.fc1(tokens))))
-        return self.norm2(tokens * self.residual_scale + inner)
-
-    def _attend(self, tokens: Tensor, bias: Tensor, mask: Mask) -> Tensor:
-        query = split_heads(self.q(tokens), self.heads)
-        key = split_heads(self.k(tokens), self.heads)
-        value = split_heads(self.v(tokens), self.heads)
-        bias = (self._gate(query) * bias).to(query.dtype)
+        layers = (self.q, self.k, self.v)
+        query, key, value = (split_heads(layer(tokens), self.heads) for layer in layers)
+        gate_values = self.gate(query).unflatten(-1, (2, GATE_VALUES)).sum(-1)
+        first, second = torch.sigmoid(gate_values).split(1, dim=-1)
+        gate = first * (second * self.gain["scale"] - 1.0) + 2.0
+        bias = (gate * bias).to(query.dtype)
         if mask is not None:
             bias = bias.masked_fill(~mask[:, None, None, :], -math.inf)
         heads = scaled_dot_product_attention(query, key, value, bias)
-        return self.out(join_heads(heads))
-
-    def _gate(self, query: Tensor) -> Tensor:
-        values = self.gate(query).unflatten(-1, (2, GATE_VALUES))
-        gates = torch.sigmoid(values.sum(-1))
-        first, second = gates.split(1, dim=-1)
-        return first * (second * self.gain["scale"] - 1.0) + 2.0
+        attended = dropout(self.out(join_heads(heads)))
+        tokens = self.norm1(tokens * self.residual_scale + attended)
+        inner = dropout(self.fc2(gelu(self.fc1(tokens))))
+        return self.norm2(tokens * self.residual_scale + inner)
 
 
 def distance_buckets(tokens: int, count: int, max_distance: int) -> IntArray:

@@ -149,18 +149,17 @@ class MetricSums:
         keys = list(product(self.groups, RANKING_METRICS))
         keys += [("all", metric) for metric in DECISION_METRICS]
         size = (shots, count, samples)
-        self.values = {key: self.new_table(shots, samples) for key in keys}
-        self.per_class = {metric: self.new_table(*size) for metric in METRICS}
+        values = {key: np.zeros((shots, samples)) for key in keys}
+        self.values: dict[tuple[str, str], FloatArray] = dict(values)
+        self.per_class: dict[str, FloatArray] = {
+            metric: np.zeros(size) for metric in METRICS
+        }
         self.tied = np.zeros((shots, count), np.int64)
         self.decisions = np.zeros((shots, count, count))
         self.chance = {metric: np.zeros(shots) for metric in DECISION_METRICS}
         self.undefined = np.zeros(count, np.int64)
         # Until the end, for each fold: its split, its decisions, and mean weights of its queries.
         self._folds: list[tuple[Split, list[Any], list[FloatArray]]] = []
-
-    def new_table(self, *size: int) -> FloatArray:
-        """Return the sums of one metric, none added yet."""
-        return np.zeros(size)
 
     def open_fold(self, split: Split, weights: FloatArray | None = None) -> None:
         """Begin a fold, with the weights of its queries (queries, samples) if they differ."""
@@ -181,11 +180,11 @@ class MetricSums:
         split, _, weights = self._folds[-1]
         ranking = dict(zip(RANKING_METRICS, (ap, auroc), strict=True))
         queries = np.bincount(split.label, minlength=len(split.relevant))
-        recall = hits / self.like(queries[:, None])
+        recall = hits / queries[:, None]
         self.per_class["accuracy"][row] += recall
         self.values["all", "accuracy"][row] += hits.sum(axis=-2) / len(split.rows)
         for metric, table in ranking.items():
-            known = self.without_nan(table)
+            known = np.nan_to_num(table)
             self.per_class[metric][row] += weights[0] * known if weights else known
         if weights:
             return
@@ -194,14 +193,6 @@ class MetricSums:
             groups = _defined_groups(self.groups[scoring], metric, split)
             mean = _mean_of_groups(ranking[metric], groups)
             self.values[scoring, metric][row] += mean
-
-    def like(self, array: Any) -> Any:
-        """Return an array of the kind that is summed."""
-        return array
-
-    def without_nan(self, table: Any) -> Any:
-        """Return a table with 0 where a value is undefined."""
-        return np.nan_to_num(table)
 
     def count(self, rows: Any, decisions: Any, tied: Any) -> None:
         """Add decisions (shots, true, predicted) and ties (shots, classes) of the open fold."""

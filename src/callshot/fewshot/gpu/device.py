@@ -22,11 +22,11 @@ from callshot.records import METRICS
 Result = TypeVar("Result")
 
 # What the kernels for a GPU compute.
-RULES = ("mean", "cosine", "nearest", "medoid")
+RULES = ("mean", "cosine")
 MEASURED = ("map", "auroc", "accuracy")
 DEVICES = ("auto", "cpu", "cuda")
 DRIVER_LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
-MIN_CAPABILITY = (7, 0)  # of a card that Triton compiles for
+MIN_CAPABILITY = 7  # major version, of a card that Triton compiles for
 LARGEST_SCORE_BYTES = 2**32
 MIN_SCORE_BYTES = 2**28
 WORK_BYTES = 3 * 2**30  # of draws, products and ties at a time, at most
@@ -116,12 +116,13 @@ def gpu_if_large_enough(
     """Return the GPU if episodes fit on it; else add a note."""
     if gpu is None:
         return None
-    needed = _count_bytes(episodes) + 2 * MIN_SCORE_BYTES
-    if needed <= gpu.memory:
+    matrices = np.square(np.diff(episodes.class_start))
+    entries = matrices.sum() + matrices.max() + episodes.vectors.size
+    needed = (8 * entries + 2 * MIN_SCORE_BYTES) / 2**30
+    free = gpu.memory / 2**30
+    if needed <= free:
         return gpu
-    sizes = (
-        f"{needed / 2**30:.1f} GiB are needed and {gpu.memory / 2**30:.1f} GiB are free"
-    )
+    sizes = f"{needed:.1f} GiB are needed and {free:.1f} GiB are free"
     add_note(notes, f"evaluated on the CPU: {sizes} on the GPU {gpu.name}")
     return None
 
@@ -157,15 +158,6 @@ def network_device(device: str) -> str:
     return "cuda" if device == "cuda" else "cpu"
 
 
-def _count_bytes(episodes: Episodes) -> int:
-    """Return the GPU memory that the vectors and the matrices of classes take."""
-    from callshot.fewshot.gpu.supports import triangle_size
-
-    sizes = np.diff(episodes.class_start).tolist()
-    matrices = sum(triangle_size(size) for size in sizes)
-    return 8 * (matrices + episodes.vectors.size)
-
-
 def add_note(notes: list[str], note: str) -> None:
     """Add a note that is not there yet."""
     if note not in notes:
@@ -190,15 +182,6 @@ def find_gpu() -> Gpu:
             raise GpuError(f"{package} is not installed; pip install {package}")
     import torch
 
-    _check_cuda(torch)
-    _check_triton()
-    name = torch.cuda.get_device_name(0)
-    free, _ = torch.cuda.mem_get_info(0)
-    return Gpu(name, torch.device("cuda", 0), int(free))
-
-
-def _check_cuda(torch: Any) -> None:
-    """Check that torch can use a card with this driver."""
     if torch.version.cuda is None:
         raise GpuError("torch was installed without CUDA")
     with warnings.catch_warnings(record=True) as caught:
@@ -207,11 +190,17 @@ def _check_cuda(torch: Any) -> None:
     if not available:
         text = str(caught[0].message) if caught else "torch finds no GPU"
         raise GpuError(_first_sentence(text))
-    capability = torch.cuda.get_device_capability(0)
-    if capability < MIN_CAPABILITY:
-        number = ".".join(str(part) for part in capability)
-        name = torch.cuda.get_device_name(0)
-        raise GpuError(f"{name} has compute capability {number}; 7.0 is needed")
+    name = torch.cuda.get_device_name(0)
+    major, minor = torch.cuda.get_device_capability(0)
+    if major < MIN_CAPABILITY:
+        raise GpuError(
+            f"{name} has compute capability {major}.{minor}; {MIN_CAPABILITY}.0 is needed"
+        )
+    error = _triton_error()
+    if error:
+        raise GpuError(f"Triton runs no kernel ({error})")
+    free, _ = torch.cuda.mem_get_info(0)
+    return Gpu(name, torch.device("cuda", 0), int(free))
 
 
 @cache
@@ -227,12 +216,6 @@ def _triton_error() -> str:
     except Exception as error:  # whatever a compiler or driver raises
         return _first_sentence(f"{type(error).__name__}: {error}")
     return ""
-
-
-def _check_triton() -> None:
-    error = _triton_error()
-    if error:
-        raise GpuError(f"Triton runs no kernel ({error})")
 
 
 def _first_sentence(text: str) -> str:

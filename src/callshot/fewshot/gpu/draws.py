@@ -10,7 +10,6 @@ GOLDEN = tl.constexpr(0x9E3779B97F4A7C15)
 FIRST_FACTOR = tl.constexpr(0xBF58476D1CE4E5B9)
 SECOND_FACTOR = tl.constexpr(0x94D049BB133111EB)
 BLOCK = 128
-SMALL_PICKS = 2**15
 
 Tensor = Any
 
@@ -40,11 +39,6 @@ class Supports(NamedTuple):
     steps: Tensor
     slot: Tensor
     weight: Tensor | None = None
-
-    @property
-    def lanes(self) -> int:
-        """The number of draws."""
-        return int(self.chosen.shape[2])
 
 
 @triton.jit
@@ -143,30 +137,24 @@ def _draw_supports(
 
 
 def draw_supports(
+    supports: Supports,
     pool: Pool,
     base: Tensor,
     query_key: Tensor | None,
-    lanes: int,
     draws: int,
     first: int,
-    steps: Tensor,
     depth: int,
     distinct: bool,
-    chosen: Tensor,
 ) -> None:
-    """Fill chosen[n, i, lane] with the first steps[n] exemplars of every draw.
+    """Fill supports.chosen[n, i, lane] with the first steps[n] exemplars of every draw.
 
     With keys of queries, each has draws of its own, and lane q · draws + r is draw first + r of
     query q. `depth` is how many members a draw goes through at most.
     """
-    classes, longest, _ = chosen.shape
-    scratch = torch.empty(
-        (2, classes, depth if distinct else 0, lanes),
-        dtype=torch.int32,
-        device=chosen.device,
-    )
-    grid = (triton.cdiv(lanes, BLOCK), classes)
-    _draw_supports[grid](
+    chosen = supports.chosen
+    classes, longest, lanes = chosen.shape
+    scratch = chosen.new_empty((2, classes, depth if distinct else 0, lanes))
+    _draw_supports[(triton.cdiv(lanes, BLOCK), classes)](
         base,
         base if query_key is None else query_key,
         pool.class_key,
@@ -174,7 +162,7 @@ def draw_supports(
         pool.start,
         pool.class_start,
         pool.outside,
-        steps,
+        supports.steps,
         chosen,
         scratch[0],
         scratch[1],
@@ -206,8 +194,8 @@ def bootstrap_picks(
 ) -> Tensor:
     """Return picks[q, b]: the draw that sample b takes for query q."""
     queries = len(query_key)
-    kind = torch.int16 if draws < SMALL_PICKS else torch.int32
-    picks = torch.empty((queries, samples), dtype=kind, device=query_key.device)
+    size = (queries, samples)
+    picks = torch.empty(size, dtype=torch.int32, device=query_key.device)
     grid = (queries, triton.cdiv(samples, BLOCK))
     _bootstrap_picks[grid](base, query_key, picks, samples, draws, BLOCK)
     return picks
