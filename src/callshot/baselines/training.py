@@ -490,15 +490,15 @@ class TrainingJob:
         self,
         phase: str,
         rows: IntArray,
+        epochs: int,
         losses: list[float],
         token: CancelToken,
-        is_done: Callable[[int, list[float]], bool],
         held_out: IntArray | None = None,
     ) -> tuple[Any, list[float]]:
-        """Run or continue a phase until it is done; return the network and the losses.
+        """Run or continue a phase; return the network and the losses.
 
-        Held-out rows add a loss after each epoch. The training can stop before each batch, and is
-        saved after each epoch.
+        Held-out rows add a loss after each epoch, and the phase ends when it stops falling. The
+        training can stop before each batch, and is saved after each epoch.
         """
         task = self.task
         network, optimizer = task.start(rows)
@@ -520,7 +520,10 @@ class TrainingJob:
                     for name in OPTIMIZER_STATE
                 }
             optimizer.load_state_dict(state)
-        while not is_done(epoch, losses):
+        while epoch < epochs:
+            is_stale = epoch - best_epoch(losses) >= task.config.patience
+            if held_out is not None and is_stale:
+                break
             task.run_epoch(network, optimizer, rows, epoch)
             epoch += 1
             if held_out is not None:
@@ -549,15 +552,10 @@ def search(job: TrainingJob, token: CancelToken) -> list[float]:
         return job.saved.losses
     losses: list[float] = []
     if job.held_out.any():
-        config = job.task.config
-
-        def is_done(epoch: int, losses: list[float]) -> bool:
-            is_stale = epoch - best_epoch(losses) >= config.patience
-            return bool(epoch >= config.epochs or is_stale)
-
         rows = job.rows[~job.held_out]
         held_out = job.rows[job.held_out]
-        _, losses = job.train("search", rows, losses, token, is_done, held_out)
+        epochs = job.task.config.epochs
+        _, losses = job.train("search", rows, epochs, losses, token, held_out)
         if best_epoch(losses) == 0:
             problem = "the loss of the held-out rows is not finite after any epoch"
             raise job.diverged(problem)
@@ -579,9 +577,7 @@ def score_queries(job: TrainingJob, token: CancelToken) -> tuple[FloatArray, int
         network.load_state_dict(job.read()[1])
         network.to(task.device)
     else:
-        network, _ = job.train(
-            "all", job.rows, losses, token, lambda epoch, _: epoch >= epochs
-        )
+        network, _ = job.train("all", job.rows, epochs, losses, token)
         weights = network.state_dict()
         if not all(tensor.isfinite().all() for tensor in weights.values()):
             raise job.diverged(f"its weights are not finite after {epochs} epochs")

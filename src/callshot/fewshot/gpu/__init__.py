@@ -1,11 +1,11 @@
 """A sweep on a GPU, written in Triton, with the numbers of the CPU, behind `sweep.sweep_fold`.
 
 device     which processor evaluates, and why not the GPU
-sweep      episodes → tensors; a fold → its metrics
+sweep      episodes → tensors and products; a fold → its metrics
 draws      keys → supports and bootstrap picks: the same bits as on the CPU
-supports   vectors and supports → products, and a_n of every draw and shot
+supports   products and supports → a_n of every draw and shot
 scores     a_n → log-odds, odds or softmax, and the hard decisions
-metrics    scores → AP, AUROC, hits and ties of every sample
+metrics    scores → AP, AUROC, hits, ties and decisions of every sample
 
 Tables are (shots, classes, lanes); lane q · draws + r is draw r of query q. One launch covers all
 classes and shots. Draws that all queries share have one lane each.

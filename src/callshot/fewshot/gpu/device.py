@@ -47,10 +47,6 @@ class Gpu:
         return max(min(free, LARGEST_SCORE_BYTES), MIN_SCORE_BYTES)
 
 
-class GpuError(Exception):
-    """Why there is no GPU to evaluate on; one line."""
-
-
 @dataclass(frozen=True)
 class Choice:
     """The device that evaluates: a GPU, or the CPU where it is None.
@@ -93,10 +89,10 @@ def choose_device(name: str) -> Choice:
     check_device(name)
     if name == "cpu":
         return Choice()
-    try:
-        return Choice(find_gpu())
-    except GpuError as error:
-        return Choice(None, str(error), is_noted=name == "cuda" or has_driver())
+    found = find_gpu()
+    if isinstance(found, Gpu):
+        return Choice(found)
+    return Choice(None, found, is_noted=name == "cuda" or has_driver())
 
 
 def describe_device(name: str) -> str:
@@ -173,32 +169,30 @@ def has_driver() -> bool:
     return True
 
 
-def find_gpu() -> Gpu:
-    """Return the first GPU, or raise a GpuError that says what is missing."""
+def find_gpu() -> Gpu | str:
+    """Return the first GPU, or one line that says what is missing."""
     if not has_driver():
-        raise GpuError("no NVIDIA driver was found")
+        return "no NVIDIA driver was found"
     for package in ("torch", "triton"):
         if find_spec(package) is None:
-            raise GpuError(f"{package} is not installed; pip install {package}")
+            return f"{package} is not installed; pip install {package}"
     import torch
 
     if torch.version.cuda is None:
-        raise GpuError("torch was installed without CUDA")
+        return "torch was installed without CUDA"
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         available = torch.cuda.is_available()
     if not available:
         text = str(caught[0].message) if caught else "torch finds no GPU"
-        raise GpuError(_first_sentence(text))
+        return _first_sentence(text)
     name = torch.cuda.get_device_name(0)
     major, minor = torch.cuda.get_device_capability(0)
     if major < MIN_CAPABILITY:
-        raise GpuError(
-            f"{name} has compute capability {major}.{minor}; {MIN_CAPABILITY}.0 is needed"
-        )
+        return f"{name} has compute capability {major}.{minor}; {MIN_CAPABILITY}.0 is needed"
     error = _triton_error()
     if error:
-        raise GpuError(f"Triton runs no kernel ({error})")
+        return f"Triton runs no kernel ({error})"
     free, _ = torch.cuda.mem_get_info(0)
     return Gpu(name, torch.device("cuda", 0), int(free))
 

@@ -2,9 +2,18 @@
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
+from numpy.typing import NDArray
+
+from callshot.fewshot.engine import Engine
+from callshot.fewshot.episodes import Split
+from callshot.fewshot.gpu.device import Gpu
+from callshot.fewshot.kernels import streams
+from callshot.fewshot.sweep import UNIT, Spread
+from callshot.records import IntArray
 
 GOLDEN = tl.constexpr(0x9E3779B97F4A7C15)
 FIRST_FACTOR = tl.constexpr(0xBF58476D1CE4E5B9)
@@ -12,20 +21,6 @@ SECOND_FACTOR = tl.constexpr(0x94D049BB133111EB)
 BLOCK = 128
 
 Tensor = Any
-
-
-class Pool(NamedTuple):
-    """The exemplars that a draw puts in order, as `supports.Members`, and the keys of classes.
-
-    `members` are row numbers inside the class, those of class n from start[n]; `class_start` is the
-    first row of each class, `outside` whether each row may be in a support.
-    """
-
-    members: Tensor
-    start: Tensor
-    class_start: Tensor
-    outside: Tensor
-    class_key: Tensor
 
 
 class Supports(NamedTuple):
@@ -136,47 +131,6 @@ def _draw_supports(
         position += 1
 
 
-def draw_supports(
-    supports: Supports,
-    pool: Pool,
-    base: Tensor,
-    query_key: Tensor | None,
-    draws: int,
-    first: int,
-    depth: int,
-    distinct: bool,
-) -> None:
-    """Fill supports.chosen[n, i, lane] with the first steps[n] exemplars of every draw.
-
-    With keys of queries, each has draws of its own, and lane q · draws + r is draw first + r of
-    query q. `depth` is how many members a draw goes through at most.
-    """
-    chosen = supports.chosen
-    classes, longest, lanes = chosen.shape
-    scratch = chosen.new_empty((2, classes, depth if distinct else 0, lanes))
-    _draw_supports[(triton.cdiv(lanes, BLOCK), classes)](
-        base,
-        base if query_key is None else query_key,
-        pool.class_key,
-        pool.members,
-        pool.start,
-        pool.class_start,
-        pool.outside,
-        supports.steps,
-        chosen,
-        scratch[0],
-        scratch[1],
-        lanes,
-        draws,
-        first,
-        longest,
-        depth,
-        query_key is not None,
-        int(distinct),
-        BLOCK,
-    )
-
-
 @triton.jit
 def _bootstrap_picks(base, query_key, picks, samples, draws, BLOCK: tl.constexpr):
     q = tl.program_id(0).to(tl.int64)
@@ -199,3 +153,168 @@ def bootstrap_picks(
     grid = (queries, triton.cdiv(samples, BLOCK))
     _bootstrap_picks[grid](base, query_key, picks, samples, draws, BLOCK)
     return picks
+
+
+def upload(array: NDArray[Any], gpu: Gpu, kind: Any = None) -> Tensor:
+    """Copy an array to the GPU; keys keep their 64 bits in signed numbers."""
+    if array.dtype == np.uint64:
+        array = array.view(np.int64)
+    if not array.flags.writeable:
+        array = array.copy()
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    return tensor.to(gpu.torch_device, kind, non_blocking=True)
+
+
+class SupportDrawer:
+    """Draws the supports of one split on a GPU.
+
+    The first drawn[n] shots leave a choice of exemplars of class n, of which steps[n] are drawn;
+    at the other shots the class gives its whole pool. With `nested`, all exemplars of the largest
+    support are drawn, also where there is no choice.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        split: Split,
+        shots: IntArray,
+        spread: Spread,
+        *,
+        nested: bool = False,
+    ) -> None:
+        self.engine = engine
+        self.split = split
+        self.shots = shots
+        self.spread = spread
+        self.on_gpu = engine.on_gpu
+        self.gpu = self.on_gpu.gpu
+        sizes = split.pool_sizes
+        self.distinct = engine.protocol.distinct or spread.rank is not None
+        self.drawn = np.full(len(sizes), len(shots))
+        if self.distinct:
+            self.drawn = np.searchsorted(shots, sizes)
+        self.steps: IntArray = np.concatenate([[0], shots])[self.drawn]
+        if self.distinct and nested:
+            self.steps = np.minimum(shots[-1], sizes)
+
+    def own_supports(self, span: slice, draws: int) -> Supports:
+        """Draw the supports of some queries; lane q · draws + r is draw r of query q."""
+        keys = self.engine.episodes.segment_key[self.split.rows[span]]
+        supports = self._new_supports(len(keys) * draws)
+        pool = (self.split.pool, self.split.pool_start)
+        depth = int(self.steps.max())
+        key = upload(keys, self.gpu)
+        self._draw(supports, "support", *pool, key, draws, 0, depth)
+        return supports
+
+    def shared_supports(self, span: slice) -> Supports:
+        """Return the supports of some draws that all queries share: drawn, or in a given order."""
+        episodes = self.engine.episodes
+        draws = span.stop - span.start
+        supports = self._new_supports(draws)
+        if self.spread.rank is None:
+            pool = (episodes.members, episodes.class_start)
+            skipped = np.diff(episodes.class_start) - self.split.pool_sizes
+            depth = int((self.steps + skipped).max())
+            self._draw(supports, "shared", *pool, None, draws, span.start, depth)
+            return supports
+        rank = upload(self.spread.rank[span], self.gpu, torch.int32)
+        outside = upload(self.split.outside, self.gpu)
+        start = episodes.class_start.tolist()
+        for n, steps in enumerate(self.steps.tolist()):
+            order = rank[:, start[n] : start[n + 1]]
+            is_outside = outside[start[n] : start[n + 1]][order]
+            kept = order[is_outside].reshape(draws, -1)
+            supports.chosen[n, :steps] = kept[:, :steps].T
+        return self._weighted(supports, span)
+
+    def whole_pools(self, span: slice) -> Supports:
+        """Return the pools that are given whole at some shots, in their own order.
+
+        Pools have a lane for each sample of a span if their exemplars have weights, else one lane.
+        """
+        is_whole = self.drawn < len(self.shots)
+        steps = np.where(is_whole, self.split.pool_sizes, 0)
+        table = np.zeros((len(steps), max(int(steps.max()), 1)), np.int64)
+        slots = np.full(table.shape, -1)
+        for n in np.flatnonzero(is_whole):
+            begin = self.split.pool_start[n]
+            table[n, : steps[n]] = self.split.pool[begin : begin + steps[n]]
+            slots[n, steps[n] - 1] = 0
+        table, steps, slots = (
+            upload(array, self.gpu, torch.int32) for array in (table, steps, slots)
+        )
+        if self.spread.rank is None:
+            return Supports(table[:, :, None], steps, slots)
+        chosen = table[:, :, None].repeat(1, 1, span.stop - span.start)
+        return self._weighted(Supports(chosen, steps, slots), span)
+
+    def _new_supports(self, lanes: int) -> Supports:
+        """Return room for supports of every class, and the shots that they give."""
+        slots = np.full((len(self.steps), max(int(self.steps.max()), 1)), -1)
+        for n, drawn in enumerate(self.drawn):
+            slots[n, self.shots[:drawn] - 1] = np.arange(drawn)
+        slot = upload(slots, self.gpu, torch.int32)
+        chosen = slot.new_empty((*slots.shape, lanes))
+        return Supports(chosen, upload(self.steps, self.gpu, torch.int32), slot)
+
+    def _draw(
+        self,
+        supports: Supports,
+        purpose: str,
+        members: NDArray[Any],
+        start: IntArray,
+        query_key: Tensor | None,
+        draws: int,
+        first: int,
+        depth: int,
+    ) -> None:
+        """Fill in the first steps[n] exemplars of every draw, of the members of class n.
+
+        With keys of queries, each has draws of its own, and lane q · draws + r is draw first + r of
+        query q. `depth` is how many members a draw goes through at most.
+        """
+        chosen = supports.chosen
+        classes, longest, lanes = chosen.shape
+        depth = max(depth, 1)
+        scratch = chosen.new_empty((2, classes, depth if self.distinct else 0, lanes))
+        base = stream_base(self.engine, purpose)
+        _draw_supports[(triton.cdiv(lanes, BLOCK), classes)](
+            base,
+            base if query_key is None else query_key,
+            upload(self.engine.episodes.class_key, self.gpu),
+            upload(members, self.gpu, torch.int32),
+            upload(start, self.gpu, torch.int32),
+            self.on_gpu.class_start,
+            upload(self.split.outside.view(np.int8), self.gpu),
+            supports.steps,
+            chosen,
+            scratch[0],
+            scratch[1],
+            lanes,
+            draws,
+            first,
+            longest,
+            depth,
+            query_key is not None,
+            int(self.distinct),
+            BLOCK,
+        )
+
+    def _weighted(self, supports: Supports, span: slice) -> Supports:
+        """Add the weights of the exemplars in some samples."""
+        if self.spread.support_units is None:
+            return supports
+        units = upload(self.spread.support_units[span], self.gpu)
+        start = self.on_gpu.class_start[:-1, None, None]
+        rows = (start + supports.chosen).flatten(0, 1)
+        # Places beyond the exemplars of a class may hold any number.
+        rows = rows.clamp(0, units.shape[1] - 1)
+        weight = torch.gather(units.T, 0, rows) * UNIT
+        return supports._replace(weight=weight.reshape(supports.chosen.shape))
+
+
+def stream_base(engine: Engine, purpose: str) -> Tensor:
+    """Return the key that starts the streams of a purpose."""
+    key = streams.purpose_key(engine.protocol.seed, purpose)
+    return upload(np.array([key]), engine.on_gpu.gpu)

@@ -16,7 +16,13 @@ from numpy.typing import NDArray
 from callshot.fewshot.engine import Engine, blocks
 from callshot.fewshot.episodes import Episodes, Split
 from callshot.fewshot.gpu.device import Gpu
-from callshot.fewshot.gpu.draws import Pool, Supports, bootstrap_picks, draw_supports
+from callshot.fewshot.gpu.draws import (
+    SupportDrawer,
+    Supports,
+    bootstrap_picks,
+    stream_base,
+    upload,
+)
 from callshot.fewshot.gpu.metrics import (
     Truth,
     count_decisions,
@@ -26,7 +32,6 @@ from callshot.fewshot.gpu.metrics import (
 )
 from callshot.fewshot.gpu.scores import to_scores
 from callshot.fewshot.gpu.supports import ClassRows, fill_evidence
-from callshot.fewshot.kernels import streams
 from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.sweep import UNIT, Spread
 from callshot.records import IntArray
@@ -35,16 +40,6 @@ Tensor = Any
 
 SUPPORT_BYTES = 2**29  # of supports that are drawn at a time
 PRODUCT_BYTES = 2**29
-
-
-def upload(array: NDArray[Any], gpu: Gpu, kind: Any = None) -> Tensor:
-    """Copy an array to the GPU; keys keep their 64 bits in signed numbers."""
-    if array.dtype == np.uint64:
-        array = array.view(np.int64)
-    if not array.flags.writeable:
-        array = array.copy()
-    tensor = torch.from_numpy(np.ascontiguousarray(array))
-    return tensor.to(gpu.torch_device, kind, non_blocking=True)
 
 
 @dataclass(frozen=True)
@@ -97,141 +92,6 @@ class GpuRows:
             length = (queries * queries).sum(1, keepdim=True).sqrt()
             queries = queries / torch.where(length > 0, length, 1.0)
         return (queries @ vectors.T)[place[:, None], number]
-
-
-class SupportDrawer:
-    """Draws the supports of one split on a GPU.
-
-    The first drawn[n] shots leave a choice of exemplars of class n, of which steps[n] are drawn;
-    at the other shots the class gives its whole pool. With `nested`, all exemplars of the largest
-    support are drawn, also where there is no choice.
-    """
-
-    def __init__(
-        self,
-        engine: Engine,
-        split: Split,
-        shots: IntArray,
-        spread: Spread,
-        *,
-        nested: bool = False,
-    ) -> None:
-        self.engine = engine
-        self.split = split
-        self.shots = shots
-        self.spread = spread
-        self.on_gpu: GpuRows = engine.on_gpu
-        self.gpu = self.on_gpu.gpu
-        sizes = split.pool_sizes
-        self.distinct = engine.protocol.distinct or spread.rank is not None
-        self.drawn = np.full(len(sizes), len(shots))
-        if self.distinct:
-            self.drawn = np.searchsorted(shots, sizes)
-        self.steps: IntArray = np.concatenate([[0], shots])[self.drawn]
-        if self.distinct and nested:
-            self.steps = np.minimum(shots[-1], sizes)
-
-    def own_supports(self, span: slice, draws: int) -> Supports:
-        """Draw the supports of some queries; lane q · draws + r is draw r of query q."""
-        keys = self.engine.episodes.segment_key[self.split.rows[span]]
-        supports = self._new_supports(len(keys) * draws)
-        pool = (self.split.pool, self.split.pool_start)
-        depth = int(self.steps.max())
-        self._draw(supports, "support", pool, upload(keys, self.gpu), draws, 0, depth)
-        return supports
-
-    def shared_supports(self, span: slice) -> Supports:
-        """Return the supports of some draws that all queries share: drawn, or in a given order."""
-        episodes = self.engine.episodes
-        draws = span.stop - span.start
-        supports = self._new_supports(draws)
-        if self.spread.rank is None:
-            pool = (episodes.members, episodes.class_start)
-            skipped = np.diff(episodes.class_start) - self.split.pool_sizes
-            depth = int((self.steps + skipped).max())
-            self._draw(supports, "shared", pool, None, draws, span.start, depth)
-            return supports
-        rank = upload(self.spread.rank[span], self.gpu, torch.int32)
-        outside = upload(self.split.outside, self.gpu)
-        start = episodes.class_start.tolist()
-        for n, steps in enumerate(self.steps.tolist()):
-            order = rank[:, start[n] : start[n + 1]]
-            is_outside = outside[start[n] : start[n + 1]][order]
-            kept = order[is_outside].reshape(draws, -1)
-            supports.chosen[n, :steps] = kept[:, :steps].T
-        return self._weighted(supports, span)
-
-    def whole_pools(self, span: slice) -> Supports:
-        """Return the pools that are given whole at some shots, in their own order.
-
-        Pools have a lane for each sample of a span if their exemplars have weights, else one lane.
-        """
-        is_whole = self.drawn < len(self.shots)
-        steps = np.where(is_whole, self.split.pool_sizes, 0)
-        table = np.zeros((len(steps), max(int(steps.max()), 1)), np.int64)
-        slots = np.full(table.shape, -1)
-        for n in np.flatnonzero(is_whole):
-            begin = self.split.pool_start[n]
-            table[n, : steps[n]] = self.split.pool[begin : begin + steps[n]]
-            slots[n, steps[n] - 1] = 0
-        table, steps, slots = (
-            upload(array, self.gpu, torch.int32) for array in (table, steps, slots)
-        )
-        if self.spread.rank is None:
-            return Supports(table[:, :, None], steps, slots)
-        chosen = table[:, :, None].repeat(1, 1, span.stop - span.start)
-        return self._weighted(Supports(chosen, steps, slots), span)
-
-    def _new_supports(self, lanes: int) -> Supports:
-        """Return room for supports of every class, and the shots that they give."""
-        slots = np.full((len(self.steps), max(int(self.steps.max()), 1)), -1)
-        for n, drawn in enumerate(self.drawn):
-            slots[n, self.shots[:drawn] - 1] = np.arange(drawn)
-        slot = upload(slots, self.gpu, torch.int32)
-        chosen = slot.new_empty((*slots.shape, lanes))
-        return Supports(chosen, upload(self.steps, self.gpu, torch.int32), slot)
-
-    def _draw(
-        self,
-        supports: Supports,
-        purpose: str,
-        members_and_start: tuple[NDArray[Any], IntArray],
-        query_keys: Tensor | None,
-        draws: int,
-        first: int,
-        depth: int,
-    ) -> None:
-        members, start = members_and_start
-        pool = Pool(
-            upload(members, self.gpu, torch.int32),
-            upload(start, self.gpu, torch.int32),
-            self.on_gpu.class_start,
-            upload(self.split.outside.view(np.int8), self.gpu),
-            upload(self.engine.episodes.class_key, self.gpu),
-        )
-        base = stream_base(self.engine, purpose)
-        depth = max(depth, 1)
-        draw_supports(
-            supports, pool, base, query_keys, draws, first, depth, self.distinct
-        )
-
-    def _weighted(self, supports: Supports, span: slice) -> Supports:
-        """Add the weights of the exemplars in some samples."""
-        if self.spread.support_units is None:
-            return supports
-        units = upload(self.spread.support_units[span], self.gpu)
-        start = self.on_gpu.class_start[:-1, None, None]
-        rows = (start + supports.chosen).flatten(0, 1)
-        # Places beyond the exemplars of a class may hold any number.
-        rows = rows.clamp(0, units.shape[1] - 1)
-        weight = torch.gather(units.T, 0, rows) * UNIT
-        return supports._replace(weight=weight.reshape(supports.chosen.shape))
-
-
-def stream_base(engine: Engine, purpose: str) -> Tensor:
-    """Return the key that starts the streams of a purpose."""
-    key = streams.purpose_key(engine.protocol.seed, purpose)
-    return upload(np.array([key]), engine.on_gpu.gpu)
 
 
 class SplitScorer(SupportDrawer):
