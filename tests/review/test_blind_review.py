@@ -59,7 +59,7 @@ def test_calls_that_others_confirmed_are_no_examples_in_a_blind_review(scan, tmp
         hoots = [n for n, label in enumerate(labels) if label == "hoot"]
         for item in hoots[1:]:
             ada.decide(item, "confirm")
-        ada.post("/api/refresh", {})
+        review.ask_scores().result()
         assert list_confirmed(ada, hoots[0])
         assert list_confirmed(bob, hoots[0]) == []
 

@@ -130,7 +130,6 @@ def test_cookies_are_for_this_server_and_not_for_scripts(served):
         "/assets/%2fetc%2fpasswd",
         "/assets/..\\web.py",
         "/assets/index.html%00.js",
-        "/assets/",
         "/../../../../etc/passwd",
         "/api/export/..%2f..%2fetc%2fpasswd",
         "/api/sound?item=../../etc/passwd",
@@ -138,9 +137,14 @@ def test_cookies_are_for_this_server_and_not_for_scripts(served):
         "/api/sound?item=-1",
         "/api/sound?item=99999999999999999999",
         "/api/sound?item=0&start_s=nan",
-        "/api/sound?item=0&speed=3",
+        "/api/sound?item=0&speed=30",
         "/api/sound?item=0&before=1e9",
         "/api/spectrogram?item=0&width=100000&height=100000",
+        "/api/spectrogram?item=0&width=0",
+        "/api/spectrogram?item=0&window_s=0",
+        "/api/spectrogram?item=0&scale=mel",
+        "/api/spectrogram?item=0&range_db=0",
+        "/api/spectrogram?item=0&colours=jet",
         "/api/items?ids=" + ",".join(["1"] * 201),
         "/api/items?ids=1,x",
         "/api/queue?order=worst",
@@ -175,45 +179,6 @@ def test_a_link_inside_the_folder_is_read(tmp_path):
     soundfile.write(tmp_path / "a.wav", np.zeros(8000), 8000)
     (tmp_path / "b.wav").symlink_to(tmp_path / "a.wav")
     assert RecordingFiles({"b.wav": tmp_path}).read("b.wav", 0.0, 1.0).end_s == 1.0
-
-
-@pytest.mark.parametrize(
-    ("asked", "status", "part"),
-    [
-        ("bytes=0-9", 206, slice(0, 10)),
-        ("bytes=10-", 206, slice(10, None)),
-        ("bytes=-5", 206, slice(-5, None)),
-        ("bytes=-99999999999999", 206, slice(None)),
-        ("bytes=40-99999999999999999", 206, slice(40, None)),
-        ("bytes=9999999999-", 416, slice(0)),
-        ("bytes=-0", 416, slice(0)),
-        ("bytes=5-2", 200, slice(None)),
-        ("bytes=0-1,3-4", 200, slice(None)),
-        ("bytes=99999999999999999999999-", 200, slice(None)),
-        ("lines=1-2", 200, slice(None)),
-        ("bytes=a-b", 200, slice(None)),
-        ("bytes=-", 200, slice(None)),
-    ],
-)
-def test_ranges_of_a_sound(served, asked, status, part):
-    client, _ = served
-    _, headers, whole = client.ask("GET", "/api/sound?item=0")
-    code, headers, content = client.ask(
-        "GET", "/api/sound?item=0", headers={"Range": asked}
-    )
-    assert code == status
-    assert content == whole[part]
-    if status == 206:
-        start, end, _ = part.indices(len(whole))
-        assert headers["content-range"] == f"bytes {start}-{end - 1}/{len(whole)}"
-
-
-def test_a_sound_that_has_not_changed_is_not_sent_again(served):
-    client, _ = served
-    _, headers, _ = client.ask("GET", "/api/sound?item=0")
-    known = {"If-None-Match": headers["etag"]}
-    assert client.ask("GET", "/api/sound?item=0", headers=known)[0] == 304
-    assert client.ask("GET", "/api/sound?item=0&speed=2", headers=known)[0] == 200
 
 
 def test_every_answer_has_a_policy_without_inline_code(served):
@@ -354,9 +319,8 @@ def test_odd_cookies_of_other_servers_do_not_lock_us_out(served, other):
     ("path", "expected"),
     [
         (f"/api/items?ids={'9' * 5000}", 400),
-        (f"/api/items/{'9' * 5000}/examples", 404),
-        ("/api/items/x/examples", 404),
-        (f"/api/queue?order=time&offset={'0' * 5000}", 400),
+        (f"/api/items/{'9' * 5000}/examples", 400),
+        ("/api/items/x/examples", 400),
         (f"/api/queue?order=time&offset={'0' * 15}{'9' * 15}", 400),
     ],
 )

@@ -75,7 +75,7 @@ def study(tmp_path):
 
 
 def test_segments_of_a_study_have_scores_and_a_wrong_label_is_the_most_uncertain(study):
-    with serve(study, study / "review") as (client, _):
+    with serve(study, study / "review") as (client, review):
         session = client.get("/api/session")
         assert session["kind"] == "study"
         assert all(one["available"] for one in session["orders"])
@@ -85,7 +85,7 @@ def test_segments_of_a_study_have_scores_and_a_wrong_label_is_the_most_uncertain
         assert item["runner_up_score"] > item["score"]
         before = item["score"]
         client.decide(worst, "relabel", label=item["runner_up"])
-        client.post("/api/refresh", {})
+        review.ask_scores().result()
         assert client.get("/api/items?ids=0")["items"][0]["score"] != before
         classes = client.get("/api/items/0/examples")["classes"]
         assert [one["label"] for one in classes] != []
@@ -107,7 +107,6 @@ def test_a_table_of_segments_is_reviewed_without_scores(study):
         }
         assert len(client.get("/api/queue?order=sample")["ids"]) == 12
         assert client.ask("GET", "/api/sound?item=0")[0] == 200
-        assert client.post("/api/refresh", {}, 409)
         assert "segments have no scores" in client.get("/api/progress")["curve"]["why"]
 
 
@@ -182,8 +181,8 @@ def test_a_review_without_the_model_says_what_to_give(scan, tmp_path):
         client,
         review,
     ):
-        review.worker.wait(review.worker.ask())
-        assert client.get("/api/session")["can_refresh"]
+        review.ask_scores().result()
+        assert client.get("/api/session")["why_no_refresh"] is None
 
 
 def test_a_review_of_other_detections_is_refused(scan, study, tmp_path):

@@ -1,6 +1,4 @@
-"""Scores follow decisions: when decisions pause, or at once when somebody waits for them."""
-
-import time
+"""Scores follow decisions."""
 
 import numpy as np
 import polars as pl
@@ -15,7 +13,7 @@ from callshot.detection.model import (
     load_model,
     make_model,
 )
-from callshot.review.scores import MAX_PAUSE_S, ModelScores, ScoreWorker
+from callshot.review.scores import ModelScores
 from callshot.review.session import make_example_clip
 from callshot.spans import concat_spans
 from rows_of_spans import make_examples
@@ -25,7 +23,7 @@ from served_review import serve
 @pytest.fixture
 def served(scan, tmp_path):
     with serve(scan, tmp_path / "review") as (client, review):
-        review.worker.wait(review.worker.ask())
+        review.ask_scores().result()
         assert review.scores is not None, review.why_no_scores
         yield client, review
 
@@ -49,7 +47,7 @@ def test_the_model_after_some_decisions_is_that_of_all_examples_at_once(served, 
     client.decide(5, "confirm")
     client.decide(6, "confirm")
     client.post("/api/undo", {"uuid": "00000000-0000-4000-8000-000000000001"})
-    client.post("/api/refresh", {})
+    review.ask_scores().result()
     model = load_model(scan.parent / "calls.npz")
     rows = [0, 1, 5]
     labels = [review.decisions.verdicts[row]["label"] for row in rows]
@@ -73,7 +71,7 @@ def test_scores_after_a_decision_are_those_of_a_detector_with_the_moved_mean(
 ):
     client, review = served
     client.decide(0, "confirm")
-    client.post("/api/refresh", {})
+    review.ask_scores().result()
     model = load_model(scan.parent / "calls.npz")
     detector = make_detector(model, model.background, 60.0)
     labels = review.items["label"]
@@ -94,10 +92,10 @@ def test_undoing_all_decisions_gives_the_first_scores_back(served):
     client, review = served
     before = review.items.frame["score"]
     client.decide(0, "confirm")
-    client.post("/api/refresh", {})
+    review.ask_scores().result()
     assert (review.items.frame["score"] != before).any()
     client.post("/api/undo", {"uuid": "00000000-0000-4000-8000-000000000001"})
-    client.post("/api/refresh", {})
+    review.ask_scores().result()
     np.testing.assert_allclose(review.items.frame["score"], before, rtol=1e-4)
 
 
@@ -150,7 +148,7 @@ def test_a_new_label_is_scored_once_it_has_a_call(served):
     client, review = served
     client.post("/api/labels", {"name": "<b>growl</b>"})
     client.decide(0, "relabel", label="<b>growl</b>")
-    client.post("/api/refresh", {})
+    review.ask_scores().result()
     assert review.scores.labels[-1] == "<b>growl</b>"
     assert review.items.frame["score"].is_finite().all()
 
@@ -172,63 +170,12 @@ def test_the_sound_of_an_example_lasts_as_long_as_the_call(speed):
     assert clip.start_s == pytest.approx(2.0)
 
 
-class Scores:
-    """Counts how often scores are computed."""
-
-    def __init__(self):
-        self.updates = 0
-
-
-def update(scores):
-    scores.updates += 1
-
-
-def make_worker():
-    scores = Scores()
-    worker = ScoreWorker(lambda: scores, update)
-    worker.wait(worker.ask())
-    scores.updates = 0
-    return worker, scores
-
-
-def wait_until_made(worker, request):
-    """Wait without asking for haste."""
-    while worker._made < request:
-        time.sleep(0.01)
-
-
-def test_decisions_that_follow_each_other_are_scored_together():
-    worker, scores = make_worker()
-    for _ in range(5):
-        last = worker.ask()
-    wait_until_made(worker, last)
-    assert scores.updates == 1
-    worker.stop()
-
-
-def test_scores_do_not_wait_for_ever_for_a_pause():
-    worker, scores = make_worker()
-    end_s = time.monotonic() + 60 * MAX_PAUSE_S
-    while scores.updates == 0 and time.monotonic() < end_s:
-        worker.ask()
-        time.sleep(0.02)
-    assert scores.updates > 0
-    worker.stop()
-
-
-def test_a_request_that_is_waited_for_is_done(monkeypatch):
-    monkeypatch.setattr("callshot.review.scores.PAUSE_S", 3600.0)
-    monkeypatch.setattr("callshot.review.scores.MAX_PAUSE_S", 3600.0)
-    worker, scores = make_worker()
-    assert worker.wait(worker.ask())
-    assert scores.updates == 1
-    worker.stop()
-
-
-def test_a_worker_stops_while_it_waits_for_a_pause(monkeypatch):
-    monkeypatch.setattr("callshot.review.scores.PAUSE_S", 3600.0)
-    monkeypatch.setattr("callshot.review.scores.MAX_PAUSE_S", 3600.0)
-    worker, scores = make_worker()
-    worker.ask()
-    worker.stop()
-    assert scores.updates == 0
+def test_decisions_that_follow_each_other_are_scored_together(served):
+    client, review = served
+    updates = []
+    update = review.scores.update
+    review.scores.update = lambda confirmed: updates.append(1) or update(confirmed)
+    for item in range(5):
+        client.decide(item, "confirm")
+    review.ask_scores().result()
+    assert 0 < len(updates) < 5

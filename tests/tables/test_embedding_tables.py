@@ -868,9 +868,7 @@ def test_npz_columns_of_the_wrong_shape_or_kind_are_errors(tmp_path: Path) -> No
 @every_kind
 def test_two_segments_with_one_id_are_errors(tmp_path: Path, write: Any) -> None:
     path = write(tmp_path, segment=["a", "b", "c", "b"])
-    check_error(
-        path, r"column segment, row 4: expected ids that differ, got 'b' as in row 2"
-    )
+    check_error(path, r"column segment, row 4: expected ids that differ, got .b.")
 
 
 # Bad vectors

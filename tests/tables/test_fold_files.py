@@ -216,20 +216,12 @@ def test_folds_in_a_folder_are_read_with_their_number_origin_and_proof(
 @pytest.mark.parametrize(
     ("info", "match"),
     [
-        ("", r"folds\.json: not a JSON file \("),
-        ('{"count": 2,', r"folds\.json: not a JSON file \("),
-        ("[" * 100_000, r"folds\.json: not a JSON file \("),
-        (
-            [INFO],
-            r"folds\.json: count: expected an integer, got null; make the folds again",
-        ),
-        (
-            {"count": 2, "origin": "built"},
-            r"folds\.json: proof: expected text, got null",
-        ),
-        (INFO | {"count": "2"}, r'count: expected an integer, got "2"'),
-        (INFO | {"count": True}, "count: expected an integer, got true"),
-        (INFO | {"origin": None}, "origin: expected text"),
+        ("", r"folds\.json: expected JSON with count"),
+        ('{"count": 2,', r"folds\.json: expected JSON with count"),
+        ("[" * 100_000, r"folds\.json: expected JSON with count"),
+        ([INFO], r"folds\.json: expected JSON .*; make the folds again"),
+        ({"count": 2, "origin": "built"}, r"folds\.json: expected JSON .*proof"),
+        (INFO | {"count": "x"}, "expected JSON with count"),
         (
             INFO | {"count": 3},
             r"folds\.csv: expected 3 folds as in folds\.json, .* got 0, 1; make",
@@ -249,7 +241,7 @@ def test_a_damaged_folder_of_folds_is_one_error(
 def test_a_missing_or_binary_folds_json_is_an_error(tmp_path: Path) -> None:
     write_folds(tmp_path, INFO)
     (tmp_path / "folds.json").write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match=r"folds\.json: not a JSON file"):
+    with pytest.raises(InputError, match=r"folds\.json: expected JSON"):
         read_folds_dir(tmp_path, table())
     (tmp_path / "folds.json").unlink()
     with pytest.raises(InputError, match=r"folds\.json: cannot be read"):

@@ -3,29 +3,31 @@
 A decision is what all rows of one reviewer on one item amount to, with these keys:
 
 seq, time        of the latest row
-action           one of ACTIONS, or "settle" for a conflict that was settled
+action           one of ACTIONS
 label            of a verdict: what the item is, None for none of the labels
 start_s, end_s   the span that the reviewer gave it, None where it was not changed
 reviewer         whose it is
 
 Undo takes back the reviewer's latest batch that is in effect, redo brings back what the latest undo
-took. What a page asks for is checked here too: `check_decision` and others return the row of the
-journal.
+took. What a page asks for is checked here too: `check_decision` returns the row of the journal.
 """
 
 import math
 import uuid
+from bisect import insort
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from callshot.errors import InputError, RequestError
 from callshot.files import error_reason
-from callshot.review.items import split_item
 from callshot.review.journal import Entry, Row
 from callshot.spans import Spans
 
@@ -42,10 +44,9 @@ UNDO = "undo"
 REDO = "redo"
 LABEL = "label"
 UNDECIDED, DECIDED, SKIPPED = range(3)
+STATUS = {None: UNDECIDED, SPAN: UNDECIDED, SKIP: SKIPPED}  # of other actions DECIDED
 ROUNDING_S = 1e-3
 MAX_NUMBER = 1e300  # JSON has whole numbers that are no float
-MAX_UNDO = 10_000
-SAME = ("item", "verdict", "new_start_s", "new_end_s", "at_s", "count")
 
 Decision = dict[str, Any]
 Batch = list[Entry]
@@ -63,6 +64,7 @@ class Decisions:
     verdicts      on which all who decided agree, by item
     conflicts     items on which reviewers disagree
     changes       the items that each row changed, by its number
+    batches       of each reviewer, in effect; `undone` are groups of those that are not
     """
 
     def __init__(self, items: Spans) -> None:
@@ -75,15 +77,10 @@ class Decisions:
         self.verdicts: dict[int, Decision] = {}
         self.conflicts: set[int] = set()
         self.changes: list[tuple[int, set[int]]] = []
+        self.batches: dict[str, list[Batch]] = defaultdict(list)
+        self.undone: dict[str, list[list[Batch]]] = defaultdict(list)
         self._parts: dict[str, tuple[int, int]] = {}  # of each split, by uuid
         self._rows: dict[int, list[Entry]] = defaultdict(list)
-        self._batches: dict[str, list[Batch]] = defaultdict(list)
-        self._undone: dict[str, list[list[Batch]]] = defaultdict(list)
-
-    @property
-    def reviewers(self) -> list[str]:
-        """All who decided anything, in alphabetical order."""
-        return sorted(self.status)
 
     @property
     def is_active(self) -> NDArray[np.bool_]:
@@ -111,34 +108,46 @@ class Decisions:
     def apply(self, entry: Entry) -> set[int]:
         """Add a row; return the items that it changed."""
         touched: set[int] = set()
+        batches = self.batches[entry.reviewer]
+        undone = self.undone[entry.reviewer]
         if entry.action == LABEL:
             if entry.body["label"] not in self.labels:
                 self.labels.append(entry.body["label"])
         elif entry.action == UNDO:
-            touched = self._undo(entry)
+            count = min(entry.body["count"], len(batches))
+            group = [batches.pop() for _ in range(count)]
+            undone += [group] if group else []
+            for batch in group:
+                for row in reversed(batch):
+                    touched |= self._set_active(row, False)
         elif entry.action == REDO:
-            touched = self._redo(entry)
+            for batch in reversed(undone.pop() if undone else []):
+                batches.append(batch)
+                for row in batch:
+                    touched |= self._set_active(row, True)
         else:
-            touched = self._add(entry)
+            undone.clear()
+            if not batches or batches[-1][0].batch != entry.batch:
+                batches.append([])
+            batches[-1].append(entry)
+            if entry.action == SPLIT:
+                self._split(entry)
+            touched = self._set_active(entry, True)
         self.seq = entry.seq
         self.changes.append((entry.seq, touched))
         return touched
 
-    def _add(self, entry: Entry) -> set[int]:
-        self._undone[entry.reviewer].clear()
-        batches = self._batches[entry.reviewer]
-        if batches and batches[-1][0].batch == entry.batch:
-            batches[-1].append(entry)
-        else:
-            batches.append([entry])
-        if entry.action == SPLIT and entry.uuid not in self._parts:
-            self._split(entry)
-        return self._set_active(entry, True)
-
     def _split(self, entry: Entry) -> None:
+        """Add the two parts of an item, which stay for ever, also if the split is undone."""
         first = len(self.items)
+        item = entry.body["item"]
         times_s = [entry.body[name] for name in ("start_s", "at_s", "end_s")]
-        self.items = split_item(self.items, entry.body["item"], *times_s)
+        parts = self.items.frame[[item, item]].with_columns(
+            pl.Series("start_s", times_s[:2]),
+            pl.Series("end_s", times_s[1:]),
+            parent=pl.lit(item, pl.Int64),
+        )
+        self.items = replace(self.items, frame=self.items.frame.vstack(parts))
         self._parts[entry.uuid] = (first, first + 1)
         for reviewer, status in self.status.items():
             self.status[reviewer] = np.pad(status, (0, 2), constant_values=UNDECIDED)
@@ -146,126 +155,89 @@ class Decisions:
     def _set_active(self, entry: Entry, active: bool) -> set[int]:
         """Add a row to those in effect, or take it away; return the items that it changed."""
         item = int(entry.body["item"])
-        rows = self._rows[item]
         parts = self._parts.get(entry.uuid, ())
         if active:
-            rows.append(entry)
-            rows.sort(key=lambda row: row.seq)
+            insort(self._rows[item], entry, key=attrgetter("seq"))
             self.gone.difference_update(parts)
         else:
-            rows.remove(entry)
+            self._rows[item].remove(entry)
             self.gone.update(parts)
-        self._set_status(item, entry.reviewer)
+        said = self.find(item, entry.reviewer)
+        status = self.get_status(entry.reviewer)
+        status[item] = STATUS.get(None if said is None else said["action"], DECIDED)
+        self.status[entry.reviewer] = status
         touched = {item, *parts}
         for changed in touched:
-            self._set_verdict(changed)
+            self.verdicts.pop(changed, None)
+            self.conflicts.discard(changed)
+            if changed in self.gone:
+                continue
+            verdict = self.find_verdict(changed)
+            if verdict is not None:
+                self.verdicts[changed] = verdict
+            elif self.find_verdicts(changed):
+                self.conflicts.add(changed)
         return touched
-
-    def _set_status(self, item: int, reviewer: str) -> None:
-        decision = self.find(item, reviewer)
-        status = UNDECIDED
-        if decision is not None and decision["action"] == SKIP:
-            status = SKIPPED
-        elif decision is not None and decision["action"] != SPAN:
-            status = DECIDED
-        nothing = np.full(len(self.items), UNDECIDED, np.int8)
-        self.status.setdefault(reviewer, nothing)[item] = status
-
-    def _set_verdict(self, item: int) -> None:
-        self.verdicts.pop(item, None)
-        self.conflicts.discard(item)
-        if item in self.gone:
-            return
-        verdict = self.find_verdict(item)
-        if verdict is not None:
-            self.verdicts[item] = verdict
-        elif self.is_conflict(item):
-            self.conflicts.add(item)
-
-    def _undo(self, entry: Entry) -> set[int]:
-        batches = self._batches[entry.reviewer]
-        count = min(entry.body["count"], len(batches))
-        group = [batches.pop() for _ in range(count)]
-        touched: set[int] = set()
-        for batch in group:
-            for row in reversed(batch):
-                touched |= self._set_active(row, False)
-        if group:
-            self._undone[entry.reviewer].append(group)
-        return touched
-
-    def _redo(self, entry: Entry) -> set[int]:
-        undone = self._undone[entry.reviewer]
-        group = undone.pop() if undone else []
-        touched: set[int] = set()
-        for batch in reversed(group):
-            self._batches[entry.reviewer].append(batch)
-            for row in batch:
-                touched |= self._set_active(row, True)
-        return touched
-
-    def can_change(self, action: str, reviewer: str) -> bool:
-        """Return whether a reviewer has something to undo or redo."""
-        possible = self._batches if action == UNDO else self._undone
-        return bool(possible[reviewer])
 
     def get_status(self, reviewer: str) -> NDArray[np.int8]:
         """Return for each item whether a reviewer decided or skipped it."""
         nothing = np.full(len(self.items), UNDECIDED, np.int8)
         return self.status.get(reviewer, nothing)
 
+    def find_all(self, item: int) -> dict[str | None, Decision]:
+        """Return what everybody said of an item, by reviewer; None: how a conflict was settled."""
+        said: dict[str | None, Decision] = {}
+        for row in self._rows.get(item, ()):
+            label = row.body.get("verdict")
+            decision = {
+                "seq": row.seq,
+                "action": row.action,
+                "label": label,
+                "start_s": row.body.get("new_start_s"),
+                "end_s": row.body.get("new_end_s"),
+                "reviewer": row.reviewer,
+                "time": row.time,
+            }
+            if row.action == SETTLE:
+                said[None] = decision | {"action": REJECT if label is None else RELABEL}
+                continue
+            before = said.get(row.reviewer)
+            if before is not None:
+                kept = [name for name in ("start_s", "end_s") if decision[name] is None]
+                if row.action == SPAN:  # which changes no verdict
+                    kept += ["action", "label"]
+                decision |= {name: before[name] for name in kept}
+            said[row.reviewer] = decision
+        return said
+
     def find(self, item: int, reviewer: str) -> Decision | None:
         """Return what a reviewer said of an item, None if nothing is in effect."""
-        decision: Decision | None = None
-        for row in self._rows.get(item, ()):
-            if row.reviewer == reviewer and row.action != SETTLE:
-                decision = _combine(decision, row)
-        return decision
-
-    def find_all(self, item: int) -> list[Decision]:
-        """Return what everybody said of an item, in order of time."""
-        reviewers = dict.fromkeys(row.reviewer for row in self._rows.get(item, ()))
-        decisions = [self.find(item, name) for name in reviewers]
-        return [decision for decision in decisions if decision is not None]
+        return self.find_all(item).get(reviewer)
 
     def find_verdicts(self, item: int) -> list[Decision]:
-        """Return what everybody called an item, in order of time."""
-        decisions = self.find_all(item)
-        return [decision for decision in decisions if decision["action"] in VERDICTS]
-
-    def find_settled(self, item: int) -> Decision | None:
-        """Return how a conflict was settled, None if it was not."""
-        rows = [row for row in self._rows.get(item, ()) if row.action == SETTLE]
-        if not rows:
-            return None
-        decision = _combine(None, rows[-1])
-        decision["action"] = REJECT if decision["label"] is None else RELABEL
-        return decision
-
-    def is_conflict(self, item: int) -> bool:
-        """Return whether reviewers disagree on an item and nobody settled it."""
-        labels = {verdict["label"] for verdict in self.find_verdicts(item)}
-        return len(labels) > 1 and self.find_settled(item) is None
+        """Return what each reviewer called an item, in order of time."""
+        said = self.find_all(item)
+        said.pop(None, None)
+        return [
+            decision for decision in said.values() if decision["action"] in VERDICTS
+        ]
 
     def find_verdict(self, item: int, reviewer: str | None = None) -> Decision | None:
-        """Return the verdict on an item: of one reviewer, or that on which all agree.
+        """Return the verdict on an item: of one reviewer, or the one on which all agree.
 
         A settled conflict counts as settled. None if there is no verdict, or an open conflict.
         """
         verdicts = self.find_verdicts(item)
         if reviewer is not None:
-            own = [one for one in verdicts if one["reviewer"] == reviewer]
-            return own[0] if own else None
-        settled = self.find_settled(item)
-        if settled is not None:
+            verdicts = [one for one in verdicts if one["reviewer"] == reviewer]
+        settled = self.find_all(item).get(None)
+        if settled is not None and reviewer is None:
             for verdict in verdicts:
                 if verdict["start_s"] is not None:
-                    span = {name: verdict[name] for name in ("start_s", "end_s")}
-                    settled |= span
+                    settled |= {name: verdict[name] for name in ("start_s", "end_s")}
             return settled
-        if not verdicts or self.is_conflict(item):
-            return None
-        return verdicts[-1]
+        labels = {verdict["label"] for verdict in verdicts}
+        return verdicts[-1] if len(labels) == 1 else None
 
     def find_span(self, item: int, reviewer: str) -> tuple[float, float]:
         """Return the span of an item as a reviewer sees it."""
@@ -273,25 +245,6 @@ class Decisions:
         if span is None or span["start_s"] is None or span["end_s"] is None:
             span = self.items.frame.row(item, named=True)
         return span["start_s"], span["end_s"]
-
-
-def _combine(decision: Decision | None, row: Entry) -> Decision:
-    """Return what a reviewer says with one more row; a span alone changes no verdict."""
-    combined = {
-        "seq": row.seq,
-        "action": row.action,
-        "label": row.body.get("verdict"),
-        "start_s": row.body.get("new_start_s"),
-        "end_s": row.body.get("new_end_s"),
-        "reviewer": row.reviewer,
-        "time": row.time,
-    }
-    if decision is None:
-        return combined
-    kept = [name for name in ("start_s", "end_s") if combined[name] is None]
-    if row.action == SPAN:
-        kept += ["action", "label"]
-    return combined | {name: decision[name] for name in kept}
 
 
 def check_decision(
@@ -303,11 +256,20 @@ def check_decision(
     """Return the row of a decision; raise RequestError if it is none."""
     if not isinstance(request, Mapping):
         raise RequestError("decisions: expected objects")
-    body = _describe_item(request, decisions)
+    body = describe_item(request, decisions)
     action = request.get("action")
     if action not in ACTIONS:
         raise RequestError(f"action: expected one of {', '.join(ACTIONS)}")
-    body |= _check_new_span(request, action, find_duration_s(body["recording"]))
+
+    new_start_s: Any = request.get("start_s")
+    new_end_s: Any = request.get("end_s")
+    if action == SPAN or new_start_s is not None or new_end_s is not None:
+        latest_s = find_duration_s(body["recording"]) or math.inf
+        are_numbers = _is_number(new_start_s) and _is_number(new_end_s)
+        if not are_numbers or not 0 <= new_start_s < new_end_s <= latest_s + ROUNDING_S:
+            raise RequestError("start_s, end_s: expected a span inside the recording")
+        body |= {"new_start_s": float(new_start_s), "new_end_s": float(new_end_s)}
+
     if action == SPLIT:
         start_s, end_s = decisions.find_span(body["item"], reviewer)
         at_s: Any = request.get("at_s")
@@ -316,6 +278,7 @@ def check_decision(
                 f"at_s: expected a time inside {start_s:.3f} to {end_s:.3f} s"
             )
         body |= {"start_s": start_s, "end_s": end_s, "at_s": float(at_s)}
+
     if action in (CONFIRM, RELABEL):
         label = request.get("label")
         if label is None and action == CONFIRM:
@@ -327,21 +290,8 @@ def check_decision(
     return make_row(request, action, body)
 
 
-def check_settlement(request: Body, decisions: Decisions) -> Row:
-    """Return the row that settles a conflict: by a label, or None for none of these."""
-    body = _describe_item(request, decisions)
-    label = request.get("label")
-    if label is not None and label not in decisions.labels:
-        raise RequestError("label: expected a known label, or null for none")
-    return make_row(request, SETTLE, body | {"verdict": label})
-
-
-def check_undo(request: Body, action: str) -> Row:
-    """Return the row of undo or redo."""
-    count = request.get("count", 1)
-    if type(count) is not int or not 1 <= count <= MAX_UNDO:
-        raise RequestError("count: expected a number of 1 or more")
-    return make_row(request, action, {"count": count})
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < MAX_NUMBER
 
 
 def make_row(request: Body, action: str, body: Body) -> Row:
@@ -353,15 +303,7 @@ def make_row(request: Body, action: str, body: Body) -> Row:
     return {"uuid": name, "action": action, "body": body}
 
 
-def check_same(row: Row, saved: Entry, reviewer: str) -> None:
-    """Raise RequestError unless a row that was sent again says what was saved."""
-    sent = [row["action"], reviewer, *map(row["body"].get, SAME)]
-    saved_values = [saved.action, saved.reviewer, *map(saved.body.get, SAME)]
-    if sent != saved_values:
-        raise RequestError(f"uuid {saved.uuid}: another decision has it", 409)
-
-
-def _describe_item(request: Body, decisions: Decisions) -> dict[str, Any]:
+def describe_item(request: Body, decisions: Decisions) -> dict[str, Any]:
     """Return the item that a request is about; one whose split was undone counts too.
 
     The journal keeps enough of it to export calls.
@@ -374,25 +316,3 @@ def _describe_item(request: Body, decisions: Decisions) -> dict[str, Any]:
     row = decisions.items.frame.row(item, named=True)
     names = ("recording", "start_s", "end_s", "label", "score", "clock")
     return {"item": item, **{name: row[name] for name in names}}
-
-
-def _check_new_span(
-    request: Body, action: str, duration_s: float | None
-) -> dict[str, float]:
-    """Return the span that a reviewer gave an item, nothing if there is none."""
-    start_s: Any = request.get("start_s")
-    end_s: Any = request.get("end_s")
-    if start_s is None and end_s is None and action != SPAN:
-        return {}
-    if not _is_number(start_s) or not _is_number(end_s):
-        raise RequestError("start_s, end_s: expected two numbers")
-    latest_s = math.inf if duration_s is None else duration_s + ROUNDING_S
-    if not 0 <= start_s < end_s <= latest_s:
-        raise RequestError(
-            f"start_s, end_s: expected a span inside the recording, got {start_s} to {end_s}"
-        )
-    return {"new_start_s": float(start_s), "new_end_s": float(end_s)}
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) < MAX_NUMBER

@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from threading import Lock, Thread
+from operator import eq
 from typing import Any
 
 import numpy as np
@@ -58,7 +58,9 @@ def estimate_precision(order: IntArray, label: str, decisions: Decisions) -> Ans
         if verdict is not None:
             reviewed += 1
             confirmed += verdict["label"] == label
-        elif all(said["action"] == SPAN for said in decisions.find_all(item)):
+            continue
+        said = decisions.find_all(item)
+        if all(decision["action"] == SPAN for decision in said.values()):
             break
     return describe_precision(reviewed, confirmed, len(order))
 
@@ -73,9 +75,8 @@ def describe_precision(reviewed: int, confirmed: int, detections: int) -> Answer
     low, high = precision, precision
     if 0 < reviewed < detections:
         low, high = wilson_interval(confirmed, reviewed)
-    left = detections - reviewed
     share = 0.5 if precision is None else precision
-    more = left
+    more = detections - reviewed
     for total in range(max(reviewed, 1), detections):
         first, last = wilson_interval(share * total, total)
         if last - first <= 2 * AIM:
@@ -99,19 +100,13 @@ def cohen_kappa(first: Sequence[Any], second: Sequence[Any]) -> float | None:
     0.5
     """
     count = len(first)
-    if count == 0:
-        return None
-    agreed = _count_equal(first, second) / count
     of_first = Counter(first)
     of_second = Counter(second)
-    chance = sum(of_first[name] * of_second[name] for name in of_first) / count**2
-    if chance == 1:
+    by_chance = sum(of_first[name] * of_second[name] for name in of_first)
+    if by_chance == count**2:  # also without any
         return None
-    return float((agreed - chance) / (1 - chance))
-
-
-def _count_equal(first: Sequence[Any], second: Sequence[Any]) -> int:
-    return sum(one == other for one, other in zip(first, second, strict=True))
+    chance = by_chance / count**2
+    return (sum(map(eq, first, second)) / count - chance) / (1 - chance)
 
 
 def measure_agreement(decisions: Decisions) -> Answer:
@@ -132,54 +127,13 @@ def measure_agreement(decisions: Decisions) -> Answer:
         first = [labels[name][item] for item in common]
         second = [labels[other][item] for item in common]
         pairs += len(common)
-        agreed += _count_equal(first, second)
+        agreed += sum(map(eq, first, second))
         kappa = cohen_kappa(first, second)
         if kappa is not None:
             weight += len(common)
             weighted_kappas += kappa * len(common)
     kappa = weighted_kappas / weight if weight else None
     return {"pairs": pairs, "agreed": agreed, "kappa": kappa}
-
-
-class CurveWorker:
-    """Computes curves in a thread, one at a time, and keeps the latest."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._thread: Thread | None = None
-        self._computed: Any = None
-        self._answer: Answer = {"why": "the curve is being computed"}
-
-    def get(
-        self,
-        confirmed: Mapping[str, Sequence[int]],
-        recording: IntArray,
-        vectors: NDArray[np.float32],
-    ) -> Answer:
-        """Return the curve of these calls, or the one before while it is `pending`."""
-        why = find_obstacle(confirmed, recording)
-        if why:
-            return {"why": why}
-        confirmed_rows = {label: sorted(rows) for label, rows in confirmed.items()}
-        with self._lock:
-            is_pending = confirmed_rows != self._computed
-            is_running = self._thread is not None and self._thread.is_alive()
-            if is_pending and not is_running:
-                arguments = (confirmed_rows, recording, vectors)
-                self._thread = Thread(target=self._compute, args=arguments, daemon=True)
-                self._thread.start()
-            return {**self._answer, "pending": is_pending}
-
-    def wait(self) -> None:
-        """Wait until the curve that is being computed is done."""
-        if self._thread is not None:
-            self._thread.join()
-
-    def _compute(self, confirmed_rows: Any, *arguments: Any) -> None:
-        answer = compute_curve(confirmed_rows, *arguments)
-        with self._lock:
-            self._computed = confirmed_rows
-            self._answer = answer
 
 
 def find_obstacle(confirmed: Mapping[str, Sequence[int]], recording: IntArray) -> str:
@@ -203,13 +157,10 @@ def compute_curve(
 ) -> Answer:
     """Return k, mean average precision and its interval; or why there are none.
 
-    The curve has the points at which all labels have enough calls.
+    The curve has the points at which all labels have enough calls; `find_obstacle` finds none.
     """
     from callshot.api import evaluate
 
-    why = find_obstacle(confirmed, recording)
-    if why:
-        return {"why": why}
     names = sorted(name for name in confirmed if len(confirmed[name]) >= MIN_CALLS)
     rows = [row for name in names for row in sorted(confirmed[name])]
     recordings = [len(np.unique(recording[confirmed[name]])) for name in names]

@@ -16,6 +16,8 @@ row              the item of the source that it comes from: its own number, or t
 from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import sha256
+from operator import eq, ge, le
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -37,6 +39,12 @@ ORDERS = {
     "time": "by recording and time",
 }
 NEED_SCORES = ("best", "uncertain", "novel")
+FILTERS = {
+    "label": ("label", eq),
+    "recording": ("recording", eq),
+    "min_score": ("score", ge),
+    "max_score": ("score", le),
+}
 SCORE_BINS = 4  # of equal size, in each class
 
 
@@ -44,38 +52,20 @@ def make_items(events: pl.DataFrame) -> Spans:
     """Return the rows of a frame of the EVENTS schema as items."""
     names = (*PLACE, *SCORES, "clock")
     frame = events.select([pl.col(name).cast(EVENTS[name]) for name in names])
+    hours = []
+    for clock in frame["clock"]:
+        time = parse_clock(clock)
+        hours.append(
+            None if time is None else time.hour + time.minute / 60 + time.second / 3600
+        )
     numbers = pl.col("score", "distance", "runner_up_score")
     frame = frame.with_columns(
         pl.when(numbers.is_finite()).then(numbers),
-        pl.Series("hour", map(_find_hour, frame["clock"]), pl.Float64),
+        pl.Series("hour", hours, pl.Float64),
         parent=pl.lit(None, pl.Int64),
         row=pl.int_range(pl.len(), dtype=pl.Int64),
     )
     return Spans(frame)
-
-
-def _find_hour(clock: str | None) -> float | None:
-    time = parse_clock(clock)
-    if time is None:
-        return None
-    return time.hour + time.minute / 60 + time.second / 3600
-
-
-def make_empty_items(count: int) -> Spans:
-    """Return items of which nothing is known but their number."""
-    events = pl.DataFrame(schema=dict(EVENTS)).clear(count)
-    return make_items(events.with_columns(recording=pl.lit("")))
-
-
-def split_item(items: Spans, item: int, *times_s: float) -> Spans:
-    """Return items with two more: the parts of one, from start to middle to end."""
-    start_s, middle_s, end_s = times_s
-    parts = items.frame[[item, item]].with_columns(
-        pl.Series("start_s", [start_s, middle_s]),
-        pl.Series("end_s", [middle_s, end_s]),
-        parent=pl.lit(item, pl.Int64),
-    )
-    return replace(items, frame=items.frame.vstack(parts))
 
 
 def replace_scores(items: Spans, ranking: pl.DataFrame) -> Spans:
@@ -142,31 +132,19 @@ def order_items(
     return items.frame.select(ordered).to_series().cast(pl.Int64).to_numpy()
 
 
-def select_items(
-    items: Spans,
-    *,
-    label: str | None = None,
-    recording: str | None = None,
-    min_score: float | None = None,
-    max_score: float | None = None,
-    from_hour: float | None = None,
-    to_hour: float | None = None,
-) -> NDArray[np.bool_]:
-    """Return which items are shown; None means all. Hours may pass midnight, as from 22 to 4."""
-    conditions = []
-    if label is not None:
-        conditions.append(pl.col("label") == label)
-    if recording is not None:
-        conditions.append(pl.col("recording") == recording)
-    if min_score is not None:
-        conditions.append(pl.col("score") >= min_score)
-    if max_score is not None:
-        conditions.append(pl.col("score") <= max_score)
-    if from_hour is not None or to_hour is not None:
-        start = from_hour or 0.0
-        end = 24.0 if to_hour is None else to_hour
+def select_items(items: Spans, filters: Mapping[str, Any]) -> NDArray[np.bool_]:
+    """Return which items are shown: by FILTERS, and from_hour and to_hour.
+
+    Hours may pass midnight, as from 22 to 4.
+    """
+    keep = pl.repeat(True, pl.len())
+    for name, (column, compare) in FILTERS.items():
+        if name in filters:
+            keep &= compare(pl.col(column), filters[name])
+    if "from_hour" in filters or "to_hour" in filters:
+        start = filters.get("from_hour", 0.0)
+        end = filters.get("to_hour", 24.0)
         is_late = pl.col("hour") >= start
         is_early = pl.col("hour") < end
-        conditions.append(is_late & is_early if start <= end else is_late | is_early)
-    keep = pl.all_horizontal(pl.lit(value=True), *conditions).fill_null(value=False)
-    return items.frame.with_columns(keep=keep)["keep"].to_numpy().copy()
+        keep &= is_late & is_early if start <= end else is_late | is_early
+    return items.frame.select(keep.fill_null(False)).to_series().to_numpy().copy()

@@ -21,7 +21,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +35,10 @@ from callshot.files import (
 
 JOURNAL = DECISIONS
 TORN = f"{JOURNAL}.torn"  # what was cut off
-KIND = "callshot review"
-VERSION = 1
+HEAD = {"kind": "callshot review", "version": 1}
 DIGITS = 32
-CHAIN = b',"chain":"'
-CLOSE = b'"}'
+CHAIN = b',"chain":"%b"}'
+CHAIN_BYTES = len(CHAIN % bytes(DIGITS))
 NEWLINE = b"\n"
 FLAGS = os.O_RDWR | os.O_APPEND | getattr(os, "O_BINARY", 0)
 
@@ -62,107 +60,97 @@ class Entry:
 
 
 @dataclass
-class JournalContent:
-    """What a journal says.
-
-    chain    that of the last line
-    size     the bytes of all whole lines
-    torn     what follows them: the beginning of a line that a killed process did not finish
-    is_open  whether the newline of the last line is missing
-    """
-
-    facts: dict[str, Any] = field(default_factory=dict)
-    chain: str = ""
-    size: int = 0
-    entries: list[Entry] = field(default_factory=list)
-    torn: bytes = b""
-    is_open: bool = False
-
-
-class LineError(ValueError):
-    """A line that is not as it was written."""
-
-
 class Journal:
-    """An open journal, for one thread at a time; made by `open_journal`.
+    """A journal that was read; one made by `open_journal` can be added to, by one thread.
 
-    `notes` say what was repaired when it was opened.
+    chain  of the last line
+    size   bytes of all whole lines
+    torn   what follows them: the beginning of a line that a killed process did not finish
+    notes  on such a line
     """
 
-    def __init__(self, path: Path, descriptor: int, content: JournalContent) -> None:
-        self.path = path
-        self.content = content
-        self.notes: list[str] = []
-        self._descriptor = descriptor
-        self._by_uuid = {entry.uuid: entry for entry in content.entries}
+    path: Path
+    facts: dict[str, Any] = field(default_factory=dict)
+    entries: list[Entry] = field(default_factory=list)
+    by_uuid: dict[str, Entry] = field(default_factory=dict)
+    chain: bytes = b""
+    size: int = 0
+    torn: bytes = b""
+    notes: list[str] = field(default_factory=list)
+    descriptor: int = -1
 
     def close(self) -> None:
         """Close the file."""
-        os.close(self._descriptor)
-
-    def find(self, uuids: Sequence[str]) -> dict[str, Entry]:
-        """Return those of some rows that are there, by their uuid."""
-        self._check_file()
-        return {uuid: self._by_uuid[uuid] for uuid in uuids if uuid in self._by_uuid}
+        os.close(self.descriptor)
 
     def append(self, batch: str, reviewer: str, rows: Sequence[Row]) -> list[Entry]:
         """Add rows, all of them or none, and bring them to the disk; return them."""
         time = datetime.now(UTC).isoformat(timespec="milliseconds")
         content = {"batch": batch, "reviewer": reviewer, "time": time, "rows": rows}
-        line, chain = _seal(content, self.content.chain)
-        self._check_file()
-        self._write(line)
-        added = _make_entries(content, len(self.content.entries))
-        self.content.entries += added
-        self.content.chain = chain
-        self._by_uuid |= {entry.uuid: entry for entry in added}
-        return added
-
-    def repair(self) -> None:
-        """Cut off what a killed process left of a line, and end the last line."""
+        line = self._seal(_format(content))
+        self.check_file()
         try:
-            if self.content.torn:
-                side_file = _free_path(self.path.with_name(TORN))
-                write_atomic(side_file, self.content.torn)
-                os.ftruncate(self._descriptor, self.content.size)
-                os.fsync(self._descriptor)
-                self.content.torn = b""
-                self.notes.append(describe_torn(self.path, side_file))
-        except OSError as error:
-            raise _explain(self.path, error) from error
-        if self.content.is_open:
-            self._write(NEWLINE)
-            self.content.is_open = False
-
-    def _write(self, line: bytes) -> None:
-        """Bring a line to the disk, or nothing of it."""
-        try:
-            rest = memoryview(line)
+            rest = memoryview(line + NEWLINE)
             while rest:  # usually once
-                written = os.write(self._descriptor, rest)
+                written = os.write(self.descriptor, rest)
                 rest = rest[written:]
-            os.fsync(self._descriptor)
+            os.fsync(self.descriptor)
         except OSError as error:
             with suppress(OSError):  # otherwise the next opening cuts it off
-                os.ftruncate(self._descriptor, self.content.size)
-            raise _explain(self.path, error) from error
-        self.content.size += len(line)
-        self._check_file()
+                os.ftruncate(self.descriptor, self.size)
+            raise OutputError(
+                f"{self.path}: nothing was saved ({error_reason(error)}); free some disk space or "
+                "check the permissions, then decide again"
+            ) from error
+        known = len(self.entries)
+        self._take(line)
+        self.check_file()
+        return self.entries[known:]
 
-    def _check_file(self) -> None:
+    def check_file(self) -> None:
         """Raise OutputError if another program replaced or changed the file."""
-        opened = os.fstat(self._descriptor)
-        try:
+        opened = os.fstat(self.descriptor)
+        with suppress(OSError):
             is_same = os.path.samestat(self.path.stat(), opened)
-        except OSError:
-            is_same = False
-        if is_same and opened.st_size == self.content.size:
-            return
+            if is_same and opened.st_size == self.size:
+                return
         raise OutputError(
             f"{self.path}: it was removed, replaced or cut by another program, so nothing can be "
             "saved; bring it back if you can, and start callshot review again; the page keeps "
             "your decisions until then"
         )
+
+    def _seal(self, beginning: bytes) -> bytes:
+        """Return the next line, without its newline, from what comes before its chain."""
+        chain = sha256(self.chain + beginning).hexdigest()[:DIGITS]
+        return beginning + CHAIN % chain.encode()
+
+    def _is_next(self, line: bytes) -> bool:
+        return line == self._seal(line[:-CHAIN_BYTES])
+
+    def _take(self, line: bytes) -> None:
+        """Add the next line to what is known; raise an error if it is another one."""
+        if not self._is_next(line):
+            raise ValueError("another line")
+        content = json.loads(line)
+        if self.size == 0:
+            if not content.items() >= HEAD.items():
+                raise ValueError("another version")
+            self.facts = dict(content["facts"])
+        else:
+            about = {name: str(content[name]) for name in ("batch", "reviewer", "time")}
+            for row in content["rows"]:
+                entry = Entry(seq=len(self.entries) + 1, **about, **row)
+                self.entries.append(entry)
+                self.by_uuid[entry.uuid] = entry
+        self.chain = line[-DIGITS - 2 : -2]
+        self.size += len(line) + 1
+
+
+def _format(content: Mapping[str, Any]) -> bytes:
+    """Return content as JSON without its last brace."""
+    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    return text.removesuffix("}").encode()
 
 
 def open_journal(folder: Path, facts: Mapping[str, Any]) -> Journal:
@@ -181,22 +169,29 @@ def open_journal(folder: Path, facts: Mapping[str, Any]) -> Journal:
         raise OutputError(
             f"{path}: cannot be written ({reason}); choose another folder (--out)"
         )
+    descriptor = -1
     try:
         if not path.exists():
-            first = {"kind": KIND, "version": VERSION, "facts": facts}
-            write_atomic(path, _seal(first, "")[0])
+            first = Journal(path)._seal(_format({**HEAD, "facts": facts}))
+            write_atomic(path, first + NEWLINE)
+        journal = read_journal(folder)
         descriptor = os.open(path, FLAGS)
+        if journal.torn:
+            with (folder / TORN).open("ab") as stream:
+                stream.write(journal.torn)
+            os.ftruncate(descriptor, journal.size)
+            os.fsync(descriptor)
+            journal.notes = [
+                f"{note}, and was moved to {TORN}" for note in journal.notes
+            ]
     except OSError as error:
+        if descriptor >= 0:
+            os.close(descriptor)
         raise OutputError(
             f"{path}: cannot be opened ({error_reason(error)}); move it away, or choose another "
             "folder (--out)"
         ) from error
-    try:
-        journal = Journal(path, descriptor, read_journal(folder))
-        journal.repair()
-    except BaseException:
-        os.close(descriptor)
-        raise
+    journal.descriptor = descriptor
     return journal
 
 
@@ -205,7 +200,7 @@ def is_review(path: Path) -> bool:
     return (path / JOURNAL).is_file()
 
 
-def read_journal(folder: Path) -> JournalContent:
+def read_journal(folder: Path) -> Journal:
     """Return the facts and all rows of a review; nothing is written."""
     path = folder / JOURNAL
     if not path.is_file():
@@ -214,126 +209,24 @@ def read_journal(folder: Path) -> JournalContent:
         )
     with explain_unreadable(path):
         *lines, rest = path.read_bytes().split(NEWLINE)
-    journal = JournalContent()
+    journal = Journal(path)
     number = 1
     try:
-        if not lines:
-            raise LineError("expected the facts of a review")
-        _read_first(journal, lines[0])
-        for number, line in enumerate(lines[1:], start=2):  # noqa: B007
-            _read_batch(journal, line)
-        number = len(lines) + 1
-        _read_rest(journal, rest)
-    except LineError as error:
+        for line in lines or [b""]:
+            journal._take(line)
+            number += 1
+        if journal._is_next(rest[:-1]):
+            # A killed process writes nothing behind a whole line: this was its newline.
+            raise ValueError("another newline")
+    except (LookupError, TypeError, ValueError, RecursionError):
         raise InputError(
-            f"{path}: line {number}: {error}; bring back a copy of it, or start a new review in "
-            "another folder (--out)"
+            f"{path}: line {number}: damaged, a line before it was lost, or not the file of a "
+            "review; bring back a copy of it, or start a new review in another folder (--out)"
         ) from None
-    return journal
-
-
-def _read_first(journal: JournalContent, line: bytes) -> None:
-    content = _unseal(journal, line)
-    if content.get("kind") != KIND or not isinstance(content.get("facts"), dict):
-        raise LineError("expected the facts of a review")
-    version = content.get("version")
-    if version != VERSION:
-        raise LineError(
-            f"expected version {VERSION}, got {version}; use a newer callshot"
-        )
-    journal.facts = content["facts"]
-
-
-def _read_batch(journal: JournalContent, line: bytes) -> None:
-    content = _unseal(journal, line)
-    try:
-        journal.entries += _make_entries(content, len(journal.entries))
-    except (LookupError, TypeError):
-        raise LineError("expected a batch of decisions") from None
-
-
-def _read_rest(journal: JournalContent, rest: bytes) -> None:
-    """Take what has no newline at its end: nothing, a whole line, or the beginning of one."""
-    if not rest:
-        return
-    if _is_whole(journal, rest):
-        _read_batch(journal, rest)
-        journal.size -= 1
-        journal.is_open = True
-    elif _is_whole(journal, rest[:-1]):
-        # A killed process writes nothing behind a whole line: this was its newline.
-        raise LineError("its last byte is damaged")
-    else:
+    if rest:
         journal.torn = rest
-
-
-def _make_entries(content: Mapping[str, Any], count: int) -> list[Entry]:
-    """Return the rows of a batch that follows `count` rows."""
-    about: Row = {name: str(content[name]) for name in ("batch", "reviewer", "time")}
-    rows = enumerate(content["rows"], start=count + 1)
-    return [Entry(seq=seq, **about, **row) for seq, row in rows]
-
-
-def _seal(content: Mapping[str, Any], previous: str) -> tuple[bytes, str]:
-    """Return a line and its chain; `previous` is that of the line before."""
-    text = json.dumps(content, separators=(",", ":"), allow_nan=False)
-    beginning = text.removesuffix("}").encode()
-    chain = _hash(previous, beginning)
-    return beginning + CHAIN + chain.encode() + CLOSE + NEWLINE, chain
-
-
-def _hash(previous: str, beginning: bytes) -> str:
-    return sha256(previous.encode() + beginning).hexdigest()[:DIGITS]
-
-
-def _split_chain(line: bytes) -> tuple[bytes, bytes]:
-    length = len(CHAIN) + DIGITS + len(CLOSE)
-    return line[:-length], line[-length:]
-
-
-def _is_whole(journal: JournalContent, line: bytes) -> bool:
-    """Return whether a line ends with the chain that must follow that of a journal."""
-    beginning, end = _split_chain(line)
-    chain = _hash(journal.chain, beginning)
-    return end == CHAIN + chain.encode() + CLOSE
-
-
-def _unseal(journal: JournalContent, line: bytes) -> dict[str, Any]:
-    """Return the content of the next line, without its newline; the journal takes its chain."""
-    if not _is_whole(journal, line):
-        raise LineError(
-            "damaged, a line before it was lost, or not the file of a review"
+        journal.notes.append(
+            f"{path}: the last line is not complete: the review was stopped while it was written; "
+            "it is left out"
         )
-    beginning, _ = _split_chain(line)
-    try:
-        content = json.loads(beginning + b"}")
-    except (ValueError, RecursionError):
-        raise LineError("expected JSON") from None
-    if not isinstance(content, dict):
-        raise LineError("expected a JSON object")
-    journal.chain = _hash(journal.chain, beginning)
-    journal.size += len(line) + 1
-    return content
-
-
-def describe_torn(path: Path, side_file: Path | None = None) -> str:
-    """Return a note about a line that was not finished."""
-    text = f"{path}: the last line is not complete: the review was stopped while it was written"
-    if side_file is None:
-        return f"{text}; it is left out"
-    return f"{text}; it was moved to {side_file.name}"
-
-
-def _explain(path: Path, error: OSError) -> OutputError:
-    return OutputError(
-        f"{path}: nothing was saved ({error_reason(error)}); free some disk space or "
-        "check the permissions, then decide again"
-    )
-
-
-def _free_path(path: Path) -> Path:
-    """Return a path, or the first with a number that is not taken."""
-    if not path.exists():
-        return path
-    names = (path.with_name(f"{path.name}-{number}") for number in count(2))
-    return next(name for name in names if not name.exists())
+    return journal

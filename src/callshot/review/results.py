@@ -6,8 +6,7 @@ the scan, its index and its model may be gone.
 
 import io
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -35,8 +34,8 @@ from callshot.records.frames import EVENTS, Frame
 from callshot.records.table_files import format_csv
 from callshot.results import check_result
 from callshot.review.decisions import Decisions
-from callshot.review.items import PLACE, make_empty_items
-from callshot.review.journal import JOURNAL, TORN, Entry, describe_torn, read_journal
+from callshot.review.items import PLACE, make_items
+from callshot.review.journal import JOURNAL, TORN, read_journal
 from callshot.review.scores import VECTOR_FACTS, VECTORS, read_vector_facts
 from callshot.review.server import ADDRESS, read_address
 from callshot.review.sound import RecordingFiles
@@ -44,7 +43,6 @@ from callshot.review.sources import SCAN_FACTS
 
 WHO = {"reviewer": pl.String, "reviewed_at": pl.String}  # beside the columns of EVENTS
 WEB_FORMATS = ("raven", "audacity", "csv", "parquet")
-CONFIRMED = "confirmed.csv"
 # A note on calls alone; the model has background.
 NO_BACKGROUND = "no windows without calls"
 
@@ -116,30 +114,14 @@ def read_review(
     >>> read_review(folder).events.select("label", "reviewer").rows()
     [('roar', 'ada')]
     """
-    folder = Path(folder)
-    journal = read_journal(folder)
-    path = folder / JOURNAL
-    decisions = Decisions(make_empty_items(int(journal.facts.get("items", 0))))
-    decisions.apply_all(journal.entries, path)
-    roots = journal.facts.get("recordings", {})
-    return ReviewResults(
-        events=_list_calls(decisions, journal.entries, reviewer, rejected),
-        conflicts=len(decisions.conflicts),
-        roots={name: Path(root) for name, root in roots.items()},
-        facts=journal.facts,
-        notes=[describe_torn(path)] if journal.torn else [],
-    )
-
-
-def _list_calls(
-    decisions: Decisions,
-    entries: Iterable[Entry],
-    reviewer: str | None,
-    rejected: bool,
-) -> Frame:
-    """Return the calls that stand, by recording and time."""
+    journal = read_journal(Path(folder))
+    events = pl.DataFrame(schema=dict(EVENTS)).clear(int(journal.facts.get("items", 0)))
+    decisions = Decisions(make_items(events.with_columns(recording=pl.lit(""))))
+    decisions.apply_all(journal.entries, journal.path)
     bodies = {
-        entry.body["item"]: entry.body for entry in entries if "item" in entry.body
+        entry.body["item"]: entry.body
+        for entry in journal.entries
+        if "item" in entry.body
     }
     rows = []
     for item in decisions.touched:
@@ -167,8 +149,15 @@ def _list_calls(
                 "reviewed_at": verdict["time"],
             }
         )
-    frame = pl.DataFrame(rows, schema={**EVENTS, **WHO})
-    return frame.sort(PLACE, maintain_order=True)
+    calls = pl.DataFrame(rows, schema={**EVENTS, **WHO})
+    roots = journal.facts.get("recordings", {})
+    return ReviewResults(
+        events=calls.sort(PLACE, maintain_order=True),
+        conflicts=len(decisions.conflicts),
+        roots={name: Path(root) for name, root in roots.items()},
+        facts=journal.facts,
+        notes=journal.notes,
+    )
 
 
 def convert_review(
@@ -225,25 +214,57 @@ def learn_review_files(
     """
     check_model_path(out)
     results = read_review(review)
+    facts = results.facts
     if len(results.events) == 0:
         raise InputError(
             f"{review}: nothing was confirmed yet, so there is nothing to learn"
         )
-    of_review = results.facts.get("model")
     earlier: Model | None = None
     if add is not None:
-        path = _find_model(results, review) if add == review else add
-        earlier = load_model(path)
+        earlier = load_model(_find_model(results, review) if add == review else add)
     similar = earlier
+    of_review = facts.get("model")
     if similar is None and of_review is not None and Path(str(of_review)).is_file():
         similar = load_model(_find_model(results, review))
-    encoder = encoder or _find_encoder(review, results, similar)
-    options = _choose_options(results, options or LearningOptions(), similar)
+    if encoder is None and similar is not None:
+        encoder = similar.encoder
+    if encoder is None:
+        encoder = str(facts.get("encoder"))
+        try:
+            find_joined_encoder(encoder)  # a study may have given it another title
+        except OptionError:
+            raise OptionError(
+                f"encoder: {review} is a review without a model, so its encoder is not known; add "
+                "--encoder NAME, such as --encoder mfcc (callshot encoders shows all names)"
+            ) from None
+
+    options = options or LearningOptions()
+    if options.background == AUTO:
+        # What nobody confirmed may be a call, so windows without calls are not known.
+        options = replace(options, background=NONE)
+    if similar is not None:
+        options = options.on_top_of(similar.settings)
+    else:  # as those that were reviewed were read
+        options = replace(
+            options,
+            channel=options.channel or facts.get("channel"),
+            source_rate_hz=options.source_rate_hz or facts.get("source_rate_hz"),
+        )
+
+    missing = set(results.events["recording"]) - results.roots.keys()
+    if missing:
+        raise InputError(f"{min(missing)}: the folder of this recording is not known")
+    by_root: dict[Path, list[Any]] = {}
+    for row in results.events.select(PLACE).iter_rows():
+        by_root.setdefault(results.roots[row[0]], []).append(row)
     model = earlier
     rejects: list[Reject] = []
     notes = list(results.notes)
-    with _write_calls(results) as parts:
-        for root, table in parts:
+    # Not in the folder of the review, which may be on a disk that cannot be written.
+    with TemporaryDirectory(prefix="callshot-") as folder:
+        for number, root in enumerate(sorted(by_root)):
+            table = Path(folder) / f"{number}-confirmed.csv"
+            write_atomic(table, format_csv([PLACE, *by_root[root]]))
             if model is not None:
                 options = options.on_top_of(model.settings)
             options = replace(options, annotations=table)
@@ -253,14 +274,15 @@ def learn_review_files(
                 )
             except InputError as error:  # which names a file that is soon gone
                 raise InputError(str(error).replace(str(table), str(review))) from error
-            part = _name_review(part, review, table)
-            model = part.model if model is None else merge_models(model, part.model)
-            rejects += part.rejects
-            has_background = earlier is not None
+            part_model = _name_review(part.model, review, table)
+            model = part_model if model is None else merge_models(model, part_model)
+            for reject in part.rejects:
+                is_call = reject.file == str(table)
+                rejects.append(replace(reject, file=str(review)) if is_call else reject)
             notes += [
                 note
                 for note in part.notes
-                if not (has_background and note.startswith(NO_BACKGROUND))
+                if earlier is None or not note.startswith(NO_BACKGROUND)
             ]
     assert model is not None  # there are calls
     known = 0 if earlier is None else len(earlier.examples)
@@ -287,75 +309,15 @@ def _find_model(results: ReviewResults, folder: Path) -> Path:
     return path
 
 
-def _find_encoder(review: Path, results: ReviewResults, similar: Model | None) -> str:
-    """Return the encoder of the model, or of the vectors that were reviewed."""
-    if similar is not None:
-        return similar.encoder
-    try:
-        name = str(results.facts.get("encoder"))
-        find_joined_encoder(name)  # a study may have given it another title
-    except OptionError:
-        raise OptionError(
-            f"encoder: {review} is a review without a model, so its encoder is not known; add "
-            "--encoder NAME, such as --encoder mfcc (callshot encoders shows all names)"
-        ) from None
-    return name
-
-
-def _choose_options(
-    results: ReviewResults, options: LearningOptions, similar: Model | None
-) -> LearningOptions:
-    """Return how calls are read: as the user says, else as those that were reviewed.
-
-    What nobody confirmed may be a call, so windows without calls are not known.
-    """
-    if options.background == AUTO:
-        options = replace(options, background=NONE)
-    if similar is not None:
-        return options.on_top_of(similar.settings)
-    facts = results.facts
-    channel = options.channel or facts.get("channel")
-    rate_hz = options.source_rate_hz or facts.get("source_rate_hz")
-    return replace(options, channel=channel, source_rate_hz=rate_hz)
-
-
-@contextmanager
-def _write_calls(results: ReviewResults) -> Iterator[list[tuple[Path, Path]]]:
-    """Write the calls of each folder of recordings to a table for a while, with the folder.
-
-    The review may be on a disk that cannot be written.
-    """
-    missing = set(results.events["recording"]) - results.roots.keys()
-    if missing:
-        raise InputError(f"{min(missing)}: the folder of this recording is not known")
-    by_root: dict[Path, list[Any]] = {}
-    for row in results.events.select(PLACE).iter_rows():
-        by_root.setdefault(results.roots[row[0]], []).append(row)
-    with TemporaryDirectory(prefix="callshot-") as folder:
-        parts = []
-        for number, root in enumerate(sorted(by_root)):
-            name = CONFIRMED if number == 0 else f"{number + 1}-{CONFIRMED}"
-            table = Path(folder) / name
-            write_atomic(table, format_csv([PLACE, *by_root[root]]))
-            parts.append((root, table))
-        yield parts
-
-
-def _name_review(result: LearningResult, review: Path, table: Path) -> LearningResult:
+def _name_review(model: Model, review: Path, table: Path) -> Model:
     """Return a model of the calls of a review, with the review as their source."""
     journal = (review / JOURNAL).absolute()
-    inputs = [
-        (role, journal.as_posix(), sha256_file(journal))
-        if file == table.as_posix()
-        else (role, file, checksum)
-        for role, file, checksum in result.model.inputs
-    ]
-    rejects = [
-        replace(reject, file=str(review)) if reject.file == str(table) else reject
-        for reject in result.rejects
-    ]
-    model = replace(result.model, inputs=tuple(sorted(inputs)))
-    return replace(result, model=model, rejects=rejects)
+    inputs = []
+    for role, file, checksum in model.inputs:
+        if file == table.as_posix():
+            file, checksum = journal.as_posix(), sha256_file(journal)
+        inputs.append((role, file, checksum))
+    return replace(model, inputs=tuple(sorted(inputs)))
 
 
 def verify_review(folder: Path) -> Iterator[Finding]:
@@ -370,15 +332,16 @@ def verify_review(folder: Path) -> Iterator[Finding]:
     for path in sorted(folder.rglob("*")):
         if not path.is_file() or path.name.startswith(".") or path.name == JOURNAL:
             continue
-        if path.name.startswith(TORN):
-            yield Finding(path, "quarantined")
-            continue
-        if path.name in (VECTORS, VECTOR_FACTS):
-            is_same = read_vector_facts(path.parent) is not None
-        elif path.name == ADDRESS:
-            is_same = read_address(path.parent)[0] is not None
+        if path.name in (VECTORS, VECTOR_FACTS, ADDRESS):
+            known: object = read_vector_facts(path.parent)
+            if path.name == ADDRESS:
+                known = read_address(path.parent)[0]
+            again = "remove it: the next review makes it again"
+            yield (
+                Finding(path, "damaged", again)
+                if known is None
+                else Finding(path, "ok")
+            )
         else:
-            yield Finding(path, "not from callshot")
-            continue
-        again = "remove it: the next review makes it again"
-        yield Finding(path, "ok") if is_same else Finding(path, "damaged", again)
+            is_torn = path.name == TORN
+            yield Finding(path, "quarantined" if is_torn else "not from callshot")

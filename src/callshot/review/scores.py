@@ -13,38 +13,30 @@ means.
 """
 
 import json
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from pathlib import Path
-from threading import Condition, Thread
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
-from callshot.errors import CallshotError, InputError
+from callshot.errors import InputError
 from callshot.files import atomic_path, sha256_file, write_atomic
 from callshot.records import FloatArray, IntArray
 from callshot.results import format_provenance, is_intact
 from callshot.review.items import find_checksum
-from callshot.spans import Row, Spans
+from callshot.spans import Spans
 
 if TYPE_CHECKING:
     from callshot.detection.background import Spread
     from callshot.detection.index.index_files import Index
     from callshot.detection.model import Model
-    from callshot.vectors import Rows
 
 VECTORS = "vectors.npy"
 VECTOR_FACTS = "vectors.json"
 BLOCK = 16384  # items that are scored at once
-MAX_WAIT_S = 30.0
-# The next card comes first: scores wait until no decision came for a while, but not for ever.
-PAUSE_S = 0.2
-MAX_PAUSE_S = 1.0
 
 Vectors = NDArray[np.float32]
 Confirmed = Mapping[str, Sequence[int]]
@@ -72,21 +64,21 @@ class Scores:
     def rank(self, label: pl.Series, known: Sequence[str]) -> pl.DataFrame:
         """Return the columns SCORES of items that have a label; a runner-up is a known label."""
         columns = {name: column for column, name in enumerate(self.labels)}
-        own = label.replace_strict(columns, default=-1, return_dtype=pl.Int64)
-        own_column = own.fill_null(-1).to_numpy()
-        rows = np.arange(len(own_column))
-        score = np.where(own_column >= 0, self.scores[rows, own_column], np.nan)
-        other_scores = np.where(np.isnan(self.scores), -np.inf, self.scores)
-        has_own = own_column >= 0
-        other_scores[rows[has_own], own_column[has_own]] = -np.inf
-        best = other_scores.argmax(axis=1)
+        own = label.replace_strict(columns, default=None, return_dtype=pl.Int64)
+        rows = own.is_not_null().arg_true().to_numpy()
+        columns_of_rows = own.drop_nulls().to_numpy()
+        score = np.full(len(own), np.nan)
+        score[rows] = self.scores[rows, columns_of_rows]
+        others = np.where(np.isnan(self.scores), -np.inf, self.scores)
+        others[rows, columns_of_rows] = -np.inf
         names = [name if name in known else None for name in self.labels]
+        best = pl.Series(names, dtype=pl.String).gather(others.argmax(axis=1))
         ranking = pl.DataFrame(
             {
-                "score": score.astype(np.float64),
+                "score": score,
                 "distance": np.fmin.reduce(self.distances, axis=1).astype(np.float64),
-                "runner_up": pl.Series(names, dtype=pl.String).gather(best),
-                "runner_up_score": other_scores[rows, best].astype(np.float64),
+                "runner_up": best,
+                "runner_up_score": others.max(axis=1).astype(np.float64),
             }
         )
         numbers = pl.col(pl.Float64)
@@ -121,15 +113,17 @@ class ModelScores(Scores):
         self._background = background
         self._confirmed: dict[str, list[int]] = {}
         self._squares = np.empty(len(vectors), np.float32)
-        for part in _blocks(len(vectors)):
-            block = vectors[part]
-            self._squares[part] = np.einsum("nd,nd->n", block, block)
+        for start in range(0, len(vectors), BLOCK):
+            block = vectors[start : start + BLOCK]
+            self._squares[start : start + BLOCK] = np.einsum("nd,nd->n", block, block)
         self.scores = np.empty((len(vectors), len(self.labels)), np.float32)
         self.distances = np.empty_like(self.scores)
         self._score(range(len(self.labels)))
 
     def update(self, confirmed: Confirmed) -> bool:
         """Add confirmed calls to the examples; return whether any score may have changed."""
+        from callshot.fewshot.centroid import CentroidClassifier
+
         new = {label: sorted(rows) for label, rows in confirmed.items() if rows}
         before = self._confirmed
         names = sorted({*new, *before})
@@ -137,35 +131,29 @@ class ModelScores(Scores):
         if not changed:
             return False
         self._confirmed = new
-        self._add_columns([name for name in changed if name not in self.labels])
-        columns = [self.labels.index(name) for name in changed]
-        for name, column in zip(changed, columns, strict=True):
-            self.means[column] = self._find_mean(name)
-        self._score(columns)
-        return True
 
-    def _add_columns(self, names: Sequence[str]) -> None:
-        """Make room for labels that the model did not have."""
-        self.labels += names
-        more = np.full((len(self.vectors), len(names)), np.nan, np.float32)
+        added = [name for name in changed if name not in self.labels]
+        self.labels += added
+        more = np.full((len(self.vectors), len(added)), np.nan, np.float32)
         self.scores = np.column_stack([self.scores, more])
         self.distances = np.column_stack([self.distances, more])
-        none = np.full((len(names), self.vectors.shape[1]), np.nan)
-        self.means = np.concatenate([self.means, none])
+        no_means = np.full((len(added), self.vectors.shape[1]), np.nan)
+        self.means = np.concatenate([self.means, no_means])
 
-    def _find_mean(self, name: str) -> FloatArray:
-        """Return the mean of the examples and confirmed calls of a label; NaN without any."""
-        from callshot.fewshot.centroid import CentroidClassifier
-
-        rows = self._confirmed.get(name, [])
-        is_class = name in self.model.classes
-        if not rows and not is_class:
-            return np.full(self.vectors.shape[1], np.nan)
-        classifier = copy(self.model.classifier) if is_class else CentroidClassifier()
-        if rows:
-            classifier.partial_fit(self.vectors[rows], [name] * len(rows))
-        column = classifier.classes_.tolist().index(name)
-        return np.asarray(classifier.centroids_[column])
+        columns = [self.labels.index(name) for name in changed]
+        for name, column in zip(changed, columns, strict=True):
+            classifier = CentroidClassifier()
+            if name in self.model.classes:
+                classifier = copy(self.model.classifier)
+            rows = new.get(name, [])
+            if rows:
+                classifier.partial_fit(self.vectors[rows], [name] * len(rows))
+            self.means[column] = np.nan
+            if rows or name in self.model.classes:
+                row = classifier.classes_.tolist().index(name)
+                self.means[column] = classifier.centroids_[row]
+        self._score(columns)
+        return True
 
     def _score(self, columns: Sequence[int]) -> None:
         """Score all items for some classes, in one pass over the vectors."""
@@ -176,7 +164,8 @@ class ModelScores(Scores):
             weights, bias = self._background.find_discriminants(means)
         factors = np.concatenate([weights, means]).T.astype(np.float32)
         lengths = np.einsum("nd,nd->n", means, means)
-        for part in _blocks(len(self.vectors)):
+        for start in range(0, len(self.vectors), BLOCK):
+            part = slice(start, start + BLOCK)
             products = (self.vectors[part] @ factors).astype(np.float64)
             projected, inner = np.split(products, 2, axis=1)
             from_origin = self._squares[part][:, None]
@@ -184,11 +173,6 @@ class ModelScores(Scores):
             self.distances[part, columns] = np.sqrt(squares)
             scores = -squares if self._background is None else projected + bias
             self.scores[part, columns] = scores
-
-
-def _blocks(count: int) -> Iterator[slice]:
-    for start in range(0, count, BLOCK):
-        yield slice(start, start + BLOCK)
 
 
 class HeldOutScores(Scores):
@@ -255,11 +239,7 @@ def open_vectors(
 ) -> Vectors:
     """Map the vectors of the items of a scan into memory; copy them from the index first."""
     shape = (len(items), index.settings.dimension)
-    facts = {
-        "items": find_checksum(items),
-        "dimension": index.settings.dimension,
-        "count": len(items),
-    }
+    facts = {"items": find_checksum(items), "shape": list(shape)}
     path = folder / VECTORS
     if read_vector_facts(folder) != facts:
         with atomic_path(path) as temporary:
@@ -269,10 +249,7 @@ def open_vectors(
             vectors.flush()
         content = {"vectors": facts, "sha256": sha256_file(path)}
         write_atomic(folder / VECTOR_FACTS, format_provenance(content))
-    mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-    if mapped.dtype != np.float32 or mapped.shape != shape:
-        raise InputError(f"{path}: damaged; remove it, and it is made again")
-    return np.asarray(mapped)
+    return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
 
 
 def read_vector_facts(folder: Path) -> Any:
@@ -292,10 +269,9 @@ def _find_strongest(
     """Yield each item, and the vector of the window that gave it its score."""
     indexed = {recording.path: recording for recording in index.recordings}
     by_recording = items.frame.sort("recording", maintain_order=True)
-    parts = by_recording.partition_by("recording", maintain_order=True)
     if background is not None:
         weights, bias = background.find_discriminants(model.means)
-    for part in parts:
+    for part in by_recording.partition_by("recording", maintain_order=True):
         name = part["recording"][0]
         if name not in indexed:
             raise InputError(f"{index.folder}: {name} is not in the index")
@@ -304,7 +280,13 @@ def _find_strongest(
             if row["label"] not in model.classes:
                 raise InputError(f"{model.source}: has no label {row['label']}")
             column = model.classes.index(row["label"])
-            windows = _read_windows(blocks, row, index.settings.window_s)
+            # all windows that overlap the item
+            limits_s = [row["start_s"] - index.settings.window_s, row["end_s"]]
+            overlapping = []
+            for block in blocks:
+                first, last = np.searchsorted(block["start_s"], limits_s)
+                overlapping.append(np.asarray(block[first:last]["vector"], np.float64))
+            windows = np.concatenate(overlapping)
             if len(windows) == 0:
                 raise InputError(f"{index.folder}: has no window of item {row['row']}")
             if background is None:
@@ -313,93 +295,3 @@ def _find_strongest(
                 scores = windows @ weights[column] + bias[column]
             strongest = np.abs(scores - row["score"]).argmin()
             yield row["row"], windows[strongest]
-
-
-def _read_windows(blocks: "Sequence[Rows]", row: Row, window_s: float) -> FloatArray:
-    """Return the vectors of all windows that overlap a span."""
-    parts = [np.zeros((0, 0))]
-    for block in blocks:
-        limits_s = [row["start_s"] - window_s, row["end_s"]]
-        first, last = np.searchsorted(block["start_s"], limits_s)
-        if first < last:
-            parts.append(np.asarray(block[first:last]["vector"], np.float64))
-    return np.concatenate(parts[1:] or parts)
-
-
-class ScoreWorker:
-    """A thread that opens scores, then updates them whenever confirmed calls change.
-
-    scores  None until they are open
-    why_no_scores
-            the reason, where there are none
-    """
-
-    def __init__(
-        self, load: Callable[[], Scores], update: Callable[[Scores], None]
-    ) -> None:
-        self.scores: Scores | None = None
-        self.why_no_scores = "the vectors of the detections are being read"
-        self._load = load
-        self._update = update
-        self._wanted = 0  # how often scores were asked for
-        self._made = -1  # the last request that was done
-        self._is_urgent = False  # somebody waits for the scores
-        self._stops = False
-        self._condition = Condition()
-        self._thread = Thread(target=self._run, name="callshot-scores", daemon=True)
-        self._thread.start()
-
-    def ask(self) -> int:
-        """Ask for scores by the decisions as they are now; return the number of the request."""
-        with self._condition:
-            self._wanted += 1
-            self._condition.notify_all()
-            return self._wanted
-
-    def wait(self, request: int) -> bool:
-        """Wait until a request is done, without a pause; return whether it is."""
-        with self._condition:
-            self._is_urgent = True
-            self._condition.notify_all()
-            return self._condition.wait_for(
-                lambda: self._made >= request or self._stops, MAX_WAIT_S
-            )
-
-    def stop(self) -> None:
-        """End the thread."""
-        with self._condition:
-            self._stops = True
-            self._condition.notify_all()
-        self._thread.join()
-
-    def _run(self) -> None:
-        try:
-            self.scores = self._load()
-        except (CallshotError, MemoryError, OSError) as error:
-            self.why_no_scores = f"scores do not follow the decisions: {error}"
-            with self._condition:
-                self._stops = True
-                self._condition.notify_all()
-            return
-        self.why_no_scores = ""
-        while (request := self._next_request()) is not None:
-            with threadpool_limits(1):  # the other cores serve the page
-                self._update(self.scores)
-            with self._condition:
-                self._made = request
-                self._condition.notify_all()
-
-    def _next_request(self) -> int | None:
-        """Wait for a request, and until no other follows soon; None at the end."""
-        with self._condition:
-            self._condition.wait_for(lambda: self._made < self._wanted or self._stops)
-            latest_s = time.monotonic() + MAX_PAUSE_S
-            before = -1
-            while before < self._wanted and not (self._is_urgent or self._stops):
-                before = self._wanted
-                left_s = min(PAUSE_S, latest_s - time.monotonic())
-                self._condition.wait(max(left_s, 0.0))
-                if left_s <= 0:
-                    break
-            self._is_urgent = False
-            return None if self._stops else self._wanted

@@ -7,14 +7,13 @@ import getpass
 import json
 import logging
 import os
-import re
 import secrets
 import socket
 import sys
 import uuid
 import webbrowser
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Timer
@@ -25,7 +24,6 @@ from callshot.files import (
     LockBusy,
     atomic_path,
     check_own_folder,
-    error_reason,
     hold_lock,
     make_folder,
     sha256_text,
@@ -48,27 +46,25 @@ EXTRA = "callshot review needs starlette and uvicorn: pip install 'callshot[revi
 
 
 def read_address(folder: Path) -> tuple[int | None, str]:
-    """Return the port and the token of the last time, so that open pages go on; or a new token."""
+    """Return the port and the token of the last time, so that open pages go on; or a new token.
+
+    Others may know the token of a copied or planted file: it must be ours alone.
+    """
     try:
         with (folder / ADDRESS).open("rb") as stream:
-            is_private = _is_private(os.fstat(stream.fileno()))
+            status = os.fstat(stream.fileno())
             content = json.load(stream)
         port = content["port"]
         token = content["token"]
         is_same = content["sha256"] == sha256_text(f"{port} {token}")
-        is_token = re.fullmatch(r"[\w-]{43}", token) is not None
-        if is_private and is_same and is_token and type(port) is int:
-            return port, token
+        is_private = sys.platform == "win32" or (  # which has no such modes
+            status.st_uid == os.geteuid() and status.st_mode & 0o077 == 0
+        )
+        if is_private and is_same and type(port) is int:
+            return port, str(token)
     except (OSError, ValueError, LookupError, TypeError):
         pass
     return None, secrets.token_urlsafe(32)
-
-
-def _is_private(status: os.stat_result) -> bool:
-    """Return whether a file is ours alone: others may know the token of a copied or planted one."""
-    if sys.platform == "win32":  # which has no such modes
-        return True
-    return status.st_uid == os.geteuid() and status.st_mode & 0o077 == 0
 
 
 def write_address(folder: Path, port: int, token: str) -> None:
@@ -114,19 +110,21 @@ def open_review(
         "checksum": checksum,
         "id": str(uuid.uuid4()),  # of a new journal
     }
+    reviewer = options.reviewer or "reviewer"
+    if options.reviewer is None:
+        with suppress(OSError, KeyError):
+            reviewer = getpass.getuser() or reviewer
     try:
         with (
             hold_lock(folder / LOCK, timeout_s=0),
             closing(open_journal(folder, facts)) as journal,
         ):
-            saved = journal.content.facts
-            if saved.get("checksum") != checksum:
+            if journal.facts.get("checksum") != checksum:
                 raise InputError(
-                    f"{journal.path}: a review of other detections, of {saved.get('source')}; "
-                    "choose another folder (--out); callshot convert and learn --add still take "
-                    "this one"
+                    f"{journal.path}: a review of other detections, of "
+                    f"{journal.facts.get('source')}; choose another folder (--out); callshot "
+                    "convert and learn --add still take this one"
                 )
-            reviewer = options.reviewer or _user_name()
             review = Review(source, journal, reviewer=reviewer, blind=options.blind)
             with closing(review):
                 yield review
@@ -134,13 +132,6 @@ def open_review(
         raise OutputError(
             f"{folder}: another callshot review has it open; use its page, or stop it first"
         ) from None
-
-
-def _user_name() -> str:
-    try:
-        return getpass.getuser() or "reviewer"
-    except (OSError, KeyError):
-        return "reviewer"
 
 
 def serve_review(
@@ -152,7 +143,7 @@ def serve_review(
 ) -> None:
     """Serve the page of a review until Ctrl-C."""
     try:
-        import uvicorn  # noqa: F401
+        import uvicorn
 
         from callshot.review.web_safety import Access, check_reviewer
     except ImportError:
@@ -170,35 +161,28 @@ def serve_review(
             for note in review.journal.notes:
                 print_line(f"note: {note}")
             sys.stdout.flush()
+            from callshot.review.web import make_app  # which takes a while
+
+            app = make_app(review, access)
+            config = uvicorn.Config(
+                app,
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=1,
+                ws="none",
+                lifespan="off",
+            )
+            server = uvicorn.Server(config)
+            app.state.is_stopping = lambda: server.should_exit  # open pages do not wait
+            # Requests that Ctrl-C cancels are no errors.
+            for name in ("uvicorn.error", "asyncio"):
+                logging.getLogger(name).addFilter(lambda record: not server.should_exit)
             try:
-                _run(review, access, listener)
+                server.run(sockets=[listener])
             finally:  # after Ctrl-C too
                 print_line(f"stopped; all decisions are in {folder}")
                 print_line(f"next: {review.describe_learning()}")
-
-
-def _run(review: Review, access: "Access", listener: socket.socket) -> None:
-    """Answer requests until Ctrl-C."""
-    import uvicorn
-
-    from callshot.review.web import make_app
-
-    app = make_app(review, access)
-    config = uvicorn.Config(
-        app,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=1,
-        ws="none",
-        lifespan="off",
-    )
-    server = uvicorn.Server(config)
-    app.state.is_stopping = lambda: server.should_exit  # open pages do not wait
-    # Requests that Ctrl-C cancels are no errors.
-    for name in ("uvicorn.error", "asyncio"):
-        logging.getLogger(name).addFilter(lambda record: not server.should_exit)
-    server.run(sockets=[listener])
 
 
 def _announce(
@@ -218,7 +202,6 @@ def _announce(
             "the connection is not encrypted"
         )
     print_line("stop with Ctrl-C")
-    sys.stdout.flush()
     if options.browser:
         Timer(0.3, webbrowser.open, [f"{address}?code={access.make_code()}"]).start()
 
@@ -226,32 +209,26 @@ def _announce(
 def listen(options: ServerOptions, earlier_port: int | None = None) -> socket.socket:
     """Return a socket at the wanted port, at that of the last time, or at the first free one."""
     host = options.host or LOOPBACK
-    if options.port is not None:
-        return _bind(host, options.port)
-    ports = [*range(FIRST_PORT, FIRST_PORT + PORTS)]
-    if earlier_port is not None:
-        ports.insert(0, earlier_port)
-    for port in ports:
-        try:
-            return _bind(host, port)
-        except OutputError:
-            continue
-    return _bind(host, 0)
-
-
-def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # By its protocol asyncio knows that answers must not wait for more to send (40 ms each).
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        if sys.platform != "win32":  # where it would share the port
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(100)
-    except (OSError, OverflowError) as error:
-        listener.close()
-        raise OutputError(
-            f"port {port} of {host} cannot be used ({error_reason(error)}); choose another --port, "
-            "or remove --port for a free one"
-        ) from error
-    return listener
+    ports = [earlier_port, *range(FIRST_PORT, FIRST_PORT + PORTS), 0]
+    if options.port is not None:
+        ports = [options.port]
+    reason: Exception | None = None
+    for port in ports:
+        if port is None:
+            continue
+        # By its protocol asyncio knows that answers must not wait for more to send (40 ms each).
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        try:
+            if sys.platform != "win32":  # where it would share the port
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host, port))
+            listener.listen(100)
+            return listener
+        except (OSError, OverflowError) as error:
+            listener.close()
+            reason = error
+    raise OutputError(
+        f"port {ports[-1]} of {host} cannot be used ({reason}); choose another --port, "
+        "or remove --port for a free one"
+    )

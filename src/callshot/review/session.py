@@ -7,31 +7,33 @@ one of them at a time reads or changes decisions.
 import shlex
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from callshot.errors import CallshotError, RequestError, suggest_name
 from callshot.records import IntArray
 from callshot.review.decisions import (
     DECIDED,
     LABEL,
+    SETTLE,
     SKIPPED,
     UNDECIDED,
+    UNDO,
     Decisions,
     check_decision,
-    check_same,
-    check_settlement,
-    check_undo,
+    describe_item,
     make_row,
 )
 from callshot.review.estimates import (
-    CurveWorker,
+    compute_curve,
     estimate_precision,
+    find_obstacle,
     measure_agreement,
 )
 from callshot.review.items import (
@@ -45,7 +47,7 @@ from callshot.review.items import (
     select_items,
 )
 from callshot.review.journal import Journal, Row
-from callshot.review.scores import Scores, ScoreWorker
+from callshot.review.scores import Scores
 from callshot.review.sound import FULL_SCALE, Clip, Picture, make_levels
 from callshot.review.sources import Source
 from callshot.spans import Spans
@@ -58,11 +60,10 @@ SEED = 0
 MAX_ITEMS = 200
 MAX_CONTEXT_S = 60.0
 MAX_LABEL_LENGTH = 200
+MAX_UNDO = 10_000
 MAX_EXAMPLE_CLASSES = 2
 MAX_EXAMPLES = 4
-BLIND = (
-    "what other reviewers decided is hidden: start the review without --blind to see it"
-)
+PAUSE_S = 0.2  # before new scores are computed: the next card comes first
 STATES = {"undecided": UNDECIDED, "decided": DECIDED, "skipped": SKIPPED}
 KEYS = "123456789"
 # What suits calls of some pitch: spectrogram settings, and the speed of the sound.
@@ -79,26 +80,18 @@ LEVEL_QUANTILE = 0.3
 MAX_LEVEL_S = 10.0
 FLOOR_DB = -100.0
 FLOOR_STEP_DB = 5.0
+SAME = ("item", "verdict", "new_start_s", "new_end_s", "at_s", "count")
 
 Answer = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Sound:
-    """A span that can be heard and seen.
-
-    key   changes when its samples do
-    read  returns the samples, with some seconds more on both sides where there are any
-    """
-
-    key: tuple[Any, ...]
-    start_s: float
-    end_s: float
-    read: Callable[[float], Clip]
-
-
 class Review:
-    """An open review."""
+    """An open review.
+
+    scores         what new scores are computed from; None until they are loaded, and for the
+                   reason `why_no_scores` where there are none
+    score_version  changes when scores do
+    """
 
     def __init__(
         self, source: Source, journal: Journal, *, reviewer: str, blind: bool = False
@@ -108,22 +101,27 @@ class Review:
         self.reviewer = reviewer
         self.blind = blind
         self.lock = RLock()
+        self.scores: Scores | None = None
+        self.why_no_scores = source.why_no_scores
         self.score_version = 0
         self.sample = draw_sample(source.items, SEED)
         self.decisions = Decisions(source.items)
-        self.decisions.apply_all(journal.content.entries, journal.path)
-        self.curves = CurveWorker()
+        self.decisions.apply_all(journal.entries, journal.path)
         self._orders: dict[tuple[str, int, int], IntArray] = {}
-        self.worker: ScoreWorker | None = None
+        self._score_worker = ThreadPoolExecutor(1, "callshot-scores")
+        self._next_scores: Future[None] | None = None  # which have not been begun
+        self._curve_worker = ThreadPoolExecutor(1, "callshot-curve")
+        self._curve: Future[Answer] | None = None
+        self._curve_of: Any = None
+        self._last_curve: Answer = {"why": "the curve is being computed"}
         if source.load_scores is not None:
-            load = partial(source.load_scores, journal.path.parent)
-            self.worker = ScoreWorker(load, self._update_scores)
+            self.why_no_scores = "the vectors of the detections are being read"
+            self._score_worker.submit(self._load_scores)
 
     def close(self) -> None:
         """Stop what runs beside the review."""
-        if self.worker is not None:
-            self.worker.stop()
-        self.curves.wait()
+        self._score_worker.shutdown(cancel_futures=True)
+        self._curve_worker.shutdown(cancel_futures=True)
 
     @property
     def items(self) -> Spans:
@@ -136,26 +134,18 @@ class Review:
         return self.decisions.seq
 
     @property
-    def scores(self) -> Scores | None:
-        """What new scores are computed from, None if there is nothing."""
-        return None if self.worker is None else self.worker.scores
-
-    @property
     def model(self) -> "Model | None":
         """The model that scores are computed by."""
         return None if self.scores is None else self.scores.model
 
-    @property
-    def why_no_scores(self) -> str:
-        """Why scores do not follow the decisions; empty if they do."""
-        if self.worker is None:
-            return self.source.why_no_scores
-        return self.worker.why_no_scores
-
     def check_visible(self, reviewer: str, whose: str | None) -> None:
         """Raise RequestError if a reviewer asks for what others decided in a blind review."""
         if self.blind and whose != reviewer:
-            raise RequestError(BLIND, 409)
+            raise RequestError(
+                "what other reviewers decided is hidden: start the review without --blind to see "
+                "it",
+                409,
+            )
 
     # Scores
 
@@ -179,31 +169,37 @@ class Review:
                     confirmed.setdefault(label, []).append(item)
             return confirmed
 
-    def _update_scores(self, scores: Scores) -> None:
+    def _load_scores(self) -> None:
+        assert self.source.load_scores is not None
+        try:
+            self.scores = self.source.load_scores(self.journal.path.parent)
+            self.why_no_scores = ""
+        except (CallshotError, MemoryError, OSError) as error:
+            self.why_no_scores = f"scores do not follow the decisions: {error}"
+        self.ask_scores()
+
+    def ask_scores(self) -> Future[None]:
+        """Ask for scores by the decisions as they are now; the answer says when they are there."""
+        with self.lock:
+            if self._next_scores is None:
+                self._next_scores = self._score_worker.submit(self._update_scores)
+            return self._next_scores
+
+    def _update_scores(self) -> None:
         """Compute scores by the confirmed calls, and show them if they changed."""
-        if not scores.update(self.list_confirmed()):
+        time.sleep(PAUSE_S)
+        with self.lock:
+            self._next_scores = None
+        if self.scores is None:
             return
-        ranking = scores.rank(self.source.items.frame["label"], self.decisions.labels)
+        with threadpool_limits(1):  # the other cores serve the page
+            if not self.scores.update(self.list_confirmed()):
+                return
+            label = self.source.items.frame["label"]
+            ranking = self.scores.rank(label, self.decisions.labels)
         with self.lock:
             self.decisions.items = replace_scores(self.items, ranking)
             self.score_version += 1
-
-    def refresh(self) -> Answer:
-        """Wait until the scores are those by the decisions as they are now."""
-        if self.worker is None or self.scores is None:
-            raise RequestError(f"no new scores: {self.why_no_scores}", 409)
-        before = self.items.frame["score"]
-        begin_s = time.perf_counter()
-        self.worker.wait(self.worker.ask())
-        took_s = time.perf_counter() - begin_s
-        with self.lock:
-            after = self.items.frame["score"].head(len(before))
-            return {
-                "seq": self.seq,
-                "took_s": took_s,
-                "items_changed": int(before.ne_missing(after).sum()),
-                "score_version": self.score_version,
-            }
 
     # What the page shows
 
@@ -214,30 +210,29 @@ class Review:
             frame = self.items.frame
             source = self.source
             scores = frame["score"].drop_nulls()
-            reviewers = [] if self.blind else self.decisions.reviewers
+            reviewers = [] if self.blind else self.decisions.status
             recordings = frame.group_by("recording").len("count").sort("recording")
+            orders = []
+            for name, title in ORDERS.items():
+                why = None
+                if len(scores) == 0 and name in NEED_SCORES:
+                    why = source.why_no_scores or "there are no scores"
+                order = {"name": name, "title": title, "available": why is None}
+                orders.append({**order, "why": why})
             return {
                 "title": source.title,
                 "kind": source.kind,
-                "review_id": str(self.journal.content.facts.get("id")),
+                "review_id": str(self.journal.facts.get("id")),
                 "reviewer": reviewer,
                 "reviewers": sorted({*reviewers, reviewer}),
                 "blind": self.blind,
                 "version": __version__,
                 "labels": self.list_labels(),
-                "orders": self._describe_orders(has_scores=len(scores) > 0),
+                "orders": orders,
                 "total": int(self.decisions.is_active.sum()),
-                "recordings": [
-                    {
-                        "path": name,
-                        "duration_s": source.durations_s.get(name),
-                        "count": count,
-                    }
-                    for name, count in recordings.iter_rows()
-                ],
+                "recordings": recordings.rename({"recording": "path"}).to_dicts(),
                 "score_range": [scores.min(), scores.max()] if len(scores) else None,
                 "has_clock": frame["hour"].is_not_null().any(),
-                "can_refresh": self.scores is not None,
                 "why_no_refresh": self.why_no_scores or None,
                 "presets": presets,
                 "preset": preset,
@@ -265,39 +260,34 @@ class Review:
             labels.append({"name": name, "key": key, "count": counts.get(name, 0)})
         return labels
 
-    def _describe_orders(self, *, has_scores: bool) -> list[Answer]:
-        orders = []
-        for name, title in ORDERS.items():
-            available = has_scores or name not in NEED_SCORES
-            why = self.source.why_no_scores or "there are no scores"
-            order = {"name": name, "title": title, "available": available}
-            orders.append({**order, "why": None if available else why})
-        return orders
-
     @cached_property
     def _presets(self) -> tuple[dict[str, Answer], str]:
         """The presets, their quietest colour at the noise of some items, and which suits."""
-        rates_hz = []
         clips = []
-        for row in self.source.items.frame[self.sample[:LEVEL_ITEMS]].iter_rows(
-            named=True
-        ):
+        sampled = self.source.items.frame[self.sample[:LEVEL_ITEMS]]
+        for row in sampled.iter_rows(named=True):
             end_s = min(row["end_s"], row["start_s"] + MAX_LEVEL_S)
-            files = self.source.files
             try:
-                rates_hz.append(files.describe(row["recording"]).rate_hz)
-                clips.append(files.read(row["recording"], row["start_s"], end_s))
+                clip = self.source.files.read(row["recording"], row["start_s"], end_s)
             except CallshotError:
                 continue
+            clips.append(clip)
         name = "audible"
-        if rates_hz and max(rates_hz) <= INFRASOUND_RATE_HZ:
-            name = "infrasound"
-        elif rates_hz and max(rates_hz) >= ULTRASOUND_RATE_HZ:
-            name = "ultrasound"
+        if clips:
+            highest_hz = max(clip.rate_hz for clip in clips)
+            if highest_hz <= INFRASOUND_RATE_HZ:
+                name = "infrasound"
+            elif highest_hz >= ULTRASOUND_RATE_HZ:
+                name = "ultrasound"
         presets = {}
         for key, settings in PRESETS.items():
             picture = Picture(100, 64, settings["window_s"], 0.0, settings["max_hz"])
-            floor_db = _find_floor(clips, picture)
+            floor_db = FLOOR_DB
+            if clips:
+                levels = [make_levels(clip, picture) for clip in clips]
+                quiet = [np.quantile(level, LEVEL_QUANTILE) for level in levels]
+                floor_db = float(np.median(quiet)) // FLOOR_STEP_DB * FLOOR_STEP_DB
+                floor_db = float(np.clip(floor_db, -160.0, 0.0))
             presets[key] = {**COMMON, **settings, "floor_db": floor_db}
         return presets, name
 
@@ -313,22 +303,28 @@ class Review:
         **filters: Any,
     ) -> Answer:
         """Return the numbers of items in an order: of a state, decided by somebody, or filtered."""
-        if whose is not None:
-            self.check_visible(reviewer, whose)
         with self.lock:
             decisions = self.decisions
-            keep = decisions.is_active & select_items(self.items, **filters)
+            keep = decisions.is_active & select_items(self.items, filters)
             if state in STATES:
                 keep &= decisions.get_status(reviewer) == STATES[state]
             elif state == "conflict":
-                conflicts = [] if self.blind else sorted(decisions.conflicts)
+                conflicts = [] if self.blind else list(decisions.conflicts)
                 keep &= np.isin(np.arange(len(keep)), conflicts)
             elif state != "all":
                 states = (*STATES, "conflict", "all")
                 raise RequestError(f"state: {state}: {suggest_name(state, states)}")
             if whose is not None:
+                self.check_visible(reviewer, whose)
                 keep &= decisions.get_status(whose) != UNDECIDED
-            ordered = self._order(order)
+            version = (self.score_version, len(self.items))
+            if (order, *version) not in self._orders:
+                kept = self._orders.items()
+                self._orders = {key: ids for key, ids in kept if key[1:] == version}
+                thresholds = self.source.thresholds
+                ids = order_items(order, self.items, thresholds, self.sample)
+                self._orders[order, *version] = ids
+            ordered = self._orders[order, *version]
             ids = ordered[keep[ordered]]
             return {
                 "total": len(ids),
@@ -338,22 +334,40 @@ class Review:
                 "score_version": self.score_version,
             }
 
-    def _order(self, name: str) -> IntArray:
-        """Return all items in an order, which is kept until scores or items change."""
-        version = (self.score_version, len(self.items))
-        if (name, *version) not in self._orders:
-            orders = self._orders.items()
-            self._orders = {key: order for key, order in orders if key[1:] == version}
-            thresholds = self.source.thresholds
-            order = order_items(name, self.items, thresholds, self.sample)
-            self._orders[name, *version] = order
-        return self._orders[name, *version]
-
     def describe_items(self, ids: Sequence[int], reviewer: str) -> list[Answer]:
-        """Return what is known of some items; those that are gone are left out."""
+        """Return what is known of some items; those that are gone are left out.
+
+        In a blind review nothing that others said is in it.
+        """
+        described = []
         with self.lock:
-            items = [item for item in ids if self._has_item(item)]
-            return [self._describe_item(item, reviewer) for item in items]
+            for item in ids:
+                if not self._has_item(item):
+                    continue
+                said = self.decisions.find_all(item)
+                own = said.pop(reviewer, None)
+                if self.blind:
+                    said.clear()
+                row = self.items.frame.row(item, named=True)
+                start_s, end_s = self.decisions.find_span(item, reviewer)
+                duration_s = self.source.durations_s.get(row["recording"])
+                described.append(
+                    {
+                        **{
+                            name: row[name]
+                            for name in (*PLACE, *SCORES, "clock", "parent")
+                        },
+                        "id": item,
+                        "start_s": start_s,
+                        "end_s": end_s,
+                        "recording_duration_s": duration_s,
+                        "original": {name: row[name] for name in PLACE[1:]},
+                        "decision": own,
+                        "settled": said.pop(None, None),
+                        "others": list(said.values()),
+                    }
+                )
+        return described
 
     def _has_item(self, item: int) -> bool:
         return 0 <= item < len(self.items) and item not in self.decisions.gone
@@ -363,24 +377,6 @@ class Review:
         if not self._has_item(item):
             raise RequestError(f"item {item}: there is none with this number", 404)
         return item
-
-    def _describe_item(self, item: int, reviewer: str) -> Answer:
-        """Return an item, and what was said of it: of others nothing if the review is blind."""
-        decisions = self.decisions
-        row = self.items.frame.row(item, named=True)
-        start_s, end_s = decisions.find_span(item, reviewer)
-        others = [] if self.blind else decisions.find_all(item)
-        return {
-            **{name: row[name] for name in (*PLACE, *SCORES, "clock", "parent")},
-            "id": item,
-            "start_s": start_s,
-            "end_s": end_s,
-            "recording_duration_s": self.source.durations_s.get(row["recording"]),
-            "original": {name: row[name] for name in ("start_s", "end_s", "label")},
-            "decision": decisions.find(item, reviewer),
-            "others": [one for one in others if one["reviewer"] != reviewer],
-            "settled": None if self.blind else decisions.find_settled(item),
-        }
 
     def list_changes(self, after: int) -> Answer:
         """Return what changed after a row of the journal."""
@@ -399,29 +395,24 @@ class Review:
     def describe_progress(self, reviewer: str) -> Answer:
         """Return what the decisions amount to."""
         with self.lock:
+            decisions = self.decisions
             counts = self.count_progress(reviewer)
             reviewers = []
-            for name in self.decisions.reviewers:
+            for name in sorted(decisions.status):
                 of_name = self.count_progress(name)
                 decided = of_name["done"] + of_name["skipped"]
                 reviewers.append({"name": name, "decisions": decided})
             # A blind reviewer learns how far others agree after the last item: each step of it
             # would show what others said.
-            agreement: Answer = {
-                "pairs": 0,
-                "agreed": 0,
-                "kappa": None,
-                "conflicts": [],
-            }
-            if not self.blind:
-                agreement["conflicts"] = sorted(self.decisions.conflicts)
+            agreement: Answer = {"pairs": 0, "agreed": 0, "kappa": None}
             if not self.blind or counts["undecided"] == 0:
-                agreement |= measure_agreement(self.decisions)
+                agreement = measure_agreement(decisions)
+            conflicts = [] if self.blind else sorted(decisions.conflicts)
             return {
                 **counts,
                 "reviewers": reviewers,
                 "classes": self._describe_classes(),
-                "agreement": agreement,
+                "agreement": {**agreement, "conflicts": conflicts},
                 "curve": self._describe_curve(),
                 "seq": self.seq,
                 "score_version": self.score_version,
@@ -445,7 +436,7 @@ class Review:
         sampled = self.source.items.frame["label"].gather(self.sample)
         classes = []
         for label in self.decisions.labels:
-            order = self.sample[(sampled == label).fill_null(value=False).to_numpy()]
+            order = self.sample[sampled.eq_missing(label).to_numpy()]
             classes.append(
                 {
                     **estimate_precision(order, label, self.decisions),
@@ -458,16 +449,28 @@ class Review:
         return classes
 
     def _describe_curve(self) -> Answer:
-        """Return the k-shot curve of the labels collected so far, or why there is none."""
-        scores = self.scores
-        if scores is None:
-            return {"why": self.why_no_scores or "there are no vectors"}
-        return self.curves.get(self.list_confirmed(), self._recording, scores.vectors)
+        """Return the k-shot curve of the labels collected so far, or why there is none.
 
-    @cached_property
-    def _recording(self) -> IntArray:
-        """The number of the recording of each item of the source."""
-        return np.unique(self.source.items["recording"], return_inverse=True)[1]
+        It is computed in a thread; until then it is the one before, and `pending`.
+        """
+        if self.scores is None:
+            return {"why": self.why_no_scores}
+        recording = np.unique(self.source.items["recording"], return_inverse=True)[1]
+        confirmed = {
+            label: sorted(rows) for label, rows in self.list_confirmed().items()
+        }
+        why = find_obstacle(confirmed, recording)
+        if why:
+            return {"why": why}
+        if self._curve is not None and self._curve.done():
+            self._last_curve = self._curve.result()
+            self._curve = None
+        is_pending = self._curve is not None or confirmed != self._curve_of
+        if is_pending and self._curve is None:
+            self._curve_of = confirmed
+            arguments = (confirmed, recording, self.scores.vectors)
+            self._curve = self._curve_worker.submit(compute_curve, *arguments)
+        return {**self._last_curve, "pending": is_pending}
 
     # What the page does
 
@@ -491,33 +494,40 @@ class Review:
 
     def undo(self, action: str, reviewer: str, request: Mapping[str, Any]) -> Answer:
         """Take back the latest batches of a reviewer, or bring back what was taken last."""
-        row = check_undo(request, action)
+        count = request.get("count", 1)
+        if type(count) is not int or not 1 <= count <= MAX_UNDO:
+            raise RequestError("count: expected a number of 1 or more")
+        row = make_row(request, action, {"count": count})
         with self.lock:
-            is_known = bool(self.journal.find([row["uuid"]]))
-            nothing = not is_known and not self.decisions.can_change(action, reviewer)
+            self.journal.check_file()
+            decisions = self.decisions
+            possible = decisions.batches if action == UNDO else decisions.undone
+            is_known = row["uuid"] in self.journal.by_uuid
+            nothing = not is_known and not possible[reviewer]
             touched = set() if nothing else self._save([row], reviewer)
-            gone = sorted(touched & self.decisions.gone)
             answer = self._describe_change(touched, reviewer)
+            gone = sorted(touched & decisions.gone)
             return {**answer, "gone": gone, "nothing": nothing}
 
     def settle(self, reviewer: str, request: Mapping[str, Any]) -> Answer:
         """Settle a conflict: a label, or None for no call of these labels."""
         self.check_visible(reviewer, None)
         with self.lock:
-            row = check_settlement(request, self.decisions)
+            body = describe_item(request, self.decisions)
+            label = request.get("label")
+            if label is not None and label not in self.decisions.labels:
+                raise RequestError("label: expected a known label, or null for none")
+            row = make_row(request, SETTLE, {**body, "verdict": label})
             self._save([row], reviewer)
-            return self._describe_change({row["body"]["item"]}, reviewer)
+            return self._describe_change({body["item"]}, reviewer)
 
     def add_label(self, reviewer: str, request: Mapping[str, Any]) -> Answer:
         """Add a label, unless there is one of this name."""
-        name = request.get("name")
-        name = name.strip() if isinstance(name, str) else ""
-        if not 0 < len(name) <= MAX_LABEL_LENGTH:
+        name = str(request.get("name") or "").strip()
+        if not 0 < len(name) <= MAX_LABEL_LENGTH or not name.isprintable():
             raise RequestError(
                 f"name: expected a text of 1 to {MAX_LABEL_LENGTH} letters"
             )
-        if not name.isprintable():
-            raise RequestError("name: expected a text without control characters")
         with self.lock:
             if name not in self.decisions.labels:
                 row = make_row({"uuid": str(uuid.uuid4())}, LABEL, {"label": name})
@@ -526,20 +536,25 @@ class Review:
 
     def _save(self, rows: Sequence[Row], reviewer: str) -> set[int]:
         """Save the rows that are not saved yet; return the items that they changed."""
-        names = [row["uuid"] for row in rows]
-        if len(set(names)) < len(names):
-            raise RequestError("uuid: the same twice in one request")
-        earlier = self.journal.find(names)
+        self.journal.check_file()
+        new: dict[str, Row] = {}
         for row in rows:
-            if row["uuid"] in earlier:
-                check_same(row, earlier[row["uuid"]], reviewer)
-        new = [row for row in rows if row["uuid"] not in earlier]
+            name = row["uuid"]
+            if name in new:
+                raise RequestError("uuid: the same twice in one request")
+            saved = self.journal.by_uuid.get(name)
+            if saved is None:
+                new[name] = row
+                continue
+            sent = [row["action"], reviewer, *map(row["body"].get, SAME)]
+            if sent != [saved.action, saved.reviewer, *map(saved.body.get, SAME)]:
+                raise RequestError(f"uuid {name}: another decision has it", 409)
         touched: set[int] = set()
         if new:
-            for entry in self.journal.append(names[0], reviewer, new):
+            batch = rows[0]["uuid"]
+            for entry in self.journal.append(batch, reviewer, list(new.values())):
                 touched |= self.decisions.apply(entry)
-            if self.worker is not None:
-                self.worker.ask()
+            self.ask_scores()
         return touched
 
     def _describe_change(self, touched: set[int], reviewer: str) -> Answer:
@@ -547,49 +562,17 @@ class Review:
             "seq": self.seq,
             "items": self.describe_items(sorted(touched), reviewer),
             "progress": self.count_progress(reviewer),
-            "changed_scores": self.scores is not None,
             "score_version": self.score_version,
         }
 
-    # Sounds, also of labelled calls to compare an item with: examples of the model, and confirmed
-    # calls. The number of an example is its row in the model; that of a confirmed call is its item,
-    # counted on from there.
-
-    def find_sound(
-        self, item: int, reviewer: str, before_s: float, after_s: float, **times_s: Any
-    ) -> Sound:
-        """Return the sound of an item, or of another span in its recording."""
-        start_s, end_s = self.decisions.find_span(self.check_item(item), reviewer)
-        start_s = times_s.get("start_s", start_s)
-        end_s = times_s.get("end_s", end_s)
-        if not 0 <= start_s < end_s:
-            raise RequestError("start_s, end_s: expected a span")
-        start_s = max(0.0, start_s - before_s)
-        end_s += after_s
-        name = self.items.frame["recording"][item]
-        files = self.source.files
-
-        def read(margin_s: float) -> Clip:
-            return files.read(name, start_s - margin_s, end_s + margin_s)
-
-        return Sound((files.stamp(name), start_s, end_s), start_s, end_s, read)
+    # Labelled calls to compare an item with: examples of the model, and confirmed calls. The number
+    # of an example is its row in the model; that of a confirmed call is its item, counted on from
+    # there.
 
     @property
-    def _first_call(self) -> int:
+    def first_call(self) -> int:
         """The number of the first item, as an example: those of the model come before."""
         return 0 if self.model is None else len(self.model.examples)
-
-    def find_example(self, number: int) -> Sound | int:
-        """Return the sound of an example that the model keeps, or the item that it is."""
-        if self.model is None or number >= self._first_call:
-            return self.check_item(number - self._first_call)
-        clip = make_example_clip(self.model, number)
-        if clip is None:
-            raise RequestError(
-                f"example {number}: the model does not keep its sound", 404
-            )
-        key = ("example", number)
-        return Sound(key, clip.start_s, clip.end_s, lambda margin_s: clip)
 
     def list_examples(self, item: int, reviewer: str) -> list[Answer]:
         """Return the nearest labelled calls of the two best classes of an item."""
@@ -603,60 +586,51 @@ class Review:
         classes = []
         for label in labels:
             calls = [call for call in confirmed.get(label, []) if call != row]
-            numbers = [self._first_call + call for call in calls]
-            distances: list[Any] = [None] * len(calls)
+            numbers = [self.first_call + call for call in calls]
+            distances = [0.0] * len(calls)
             if scores is not None:
-                distances = scores.measure(row, scores.vectors[calls]).tolist()
-            if scores is not None and model is not None:
-                kept = _list_kept_examples(model, label)
-                numbers = kept + numbers
-                of_model = scores.measure(row, model.vectors[kept]).tolist()
-                distances = of_model + distances
-            pairs = list(zip(distances, numbers, strict=True))
-            if scores is not None:
-                pairs.sort(key=lambda pair: pair[0])
+                vectors = scores.vectors[calls]
+                if model is not None and model.clips is not None:
+                    sounds = zip(
+                        model.clips.samples, model.examples["label"], strict=True
+                    )
+                    has_sound = [
+                        samples is not None and name == label
+                        for samples, name in sounds
+                    ]
+                    kept = np.flatnonzero(has_sound)
+                    numbers = [*kept.tolist(), *numbers]
+                    vectors = np.concatenate([model.vectors[kept], vectors])
+                distances = scores.measure(row, vectors).tolist()
+            pairs = sorted(zip(distances, numbers, strict=True))
             nearest = [self._describe_example(*pair) for pair in pairs[:MAX_EXAMPLES]]
             classes.append({"label": label, "examples": nearest})
         return classes
 
-    def _describe_example(self, distance: float | None, number: int) -> Answer:
+    def _describe_example(self, distance: float, number: int) -> Answer:
         """Return where an example is; a confirmed call as it was decided."""
-        item = number - self._first_call
+        item = number - self.first_call
         if item < 0 and self.model is not None:
-            span = self.model.examples.frame.row(number, named=True)
-            recording = span["path"]
+            place = self.model.examples.frame.row(number, named=True)
+            place["recording"] = place["path"]
         else:
-            span = self.items.frame.row(item, named=True)
-            recording = span["recording"]
+            place = self.items.frame.row(item, named=True)
             verdict = self.decisions.verdicts.get(item)
             if verdict is not None and verdict["start_s"] is not None:
-                span = verdict
+                place |= {name: verdict[name] for name in ("start_s", "end_s")}
         return {
             "example": number,
-            "recording": recording,
-            "start_s": span["start_s"],
-            "end_s": span["end_s"],
+            **{name: place[name] for name in PLACE[:3]},
             "distance": distance,
             "confirmed": item >= 0,
         }
 
 
-def _list_kept_examples(model: "Model", label: str) -> list[int]:
-    """Return the examples of a label whose sound a model keeps."""
-    samples = () if model.clips is None else model.clips.samples
-    labels = model.examples["label"]
-    return [
-        number
-        for number, kept in enumerate(samples)
-        if kept is not None and labels[number] == label
-    ]
-
-
-def make_example_clip(model: "Model", number: int) -> Clip | None:
+def make_example_clip(model: "Model", number: int) -> Clip:
     """Return the sound of an example at its real rate; of a long call its middle."""
     samples = None if model.clips is None else model.clips.samples[number]
     if model.clips is None or samples is None:
-        return None
+        raise RequestError(f"example {number}: the model does not keep its sound", 404)
     speed = model.fingerprint.get("options", {}).get("speed", 1.0)
     rate_hz = model.clips.rate_hz / float(speed)
     signal = samples.astype(np.float32) / np.float32(FULL_SCALE)
@@ -664,12 +638,3 @@ def make_example_clip(model: "Model", number: int) -> Clip | None:
     length_s = example["end_s"] - example["start_s"]
     excess_s = max(0.0, length_s - len(signal) / rate_hz)
     return Clip(signal, rate_hz, example["start_s"] + excess_s / 2)
-
-
-def _find_floor(clips: Sequence[Clip], picture: Picture) -> float:
-    """Return the level of the quieter part of some sounds, in steps of 5 dB."""
-    if not clips:
-        return FLOOR_DB
-    levels = [np.quantile(make_levels(one, picture), LEVEL_QUANTILE) for one in clips]
-    floor_db = float(np.median(levels)) // FLOOR_STEP_DB * FLOOR_STEP_DB
-    return float(np.clip(floor_db, -160.0, 0.0))

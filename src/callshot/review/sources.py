@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +33,10 @@ from callshot.storage import check_no_url
 from callshot.tables.embedding_tables import read_table
 
 SCAN_FACTS = "scan.json"
-SCAN_KEYS = {"classes", "folders", "aim_per_hour"}
 EVENTS_FILE = "events.parquet"
 LABELS = "labels.parquet"  # of callshot scan --segments
 INDEX_FOLDER = "index"
 ADAPTED_MODEL = "model.npz"
-SCAN = "scan"
-SEGMENTS_KIND = "segments"
-STUDY_KIND = "study"
 STUDY_FILE = "study.toml"
 EMBEDDINGS = "embeddings.parquet"
 
@@ -99,53 +96,73 @@ def _open_scan(folder: Path, options: SourceOptions) -> Source:
     """Open the events that a scan found, or segments that a model labelled."""
     facts = read_intact_provenance(folder / SCAN_FACTS)
     has_labels = LABELS in facts["files"]
-    expected = {"folders"} if has_labels else SCAN_KEYS
-    if not expected <= facts.keys():
+    if not has_labels and not {"classes", "folders", "aim_per_hour"} <= facts.keys():
         raise InputError(
             f"{folder / SCAN_FACTS}: expected the facts of a scan of recordings"
         )
     events = _read_events(folder / (LABELS if has_labels else EVENTS_FILE))
     items = make_items(events)
-    model = _find_model(folder, facts, options)
-    index = None if has_labels else _find_index(folder, facts, options)
     names = set(events["recording"])
+    scanned = facts.get("index", facts)  # how recordings were read
+
+    index: Index | None = None
+    index_folder = Path(str(scanned.get("folder", INDEX_FOLDER)))
+    places = [folder / INDEX_FOLDER, index_folder, folder.parent / index_folder]
+    if options.index is not None:
+        places = [options.index]
+    for place in [] if has_labels else places:
+        if index is None and (options.index is not None or is_index(place)):
+            index = open_index(place)
+
     roots: dict[str, Path] = {}
-    if facts["folders"]:
+    if facts.get("folders"):
         roots = dict.fromkeys(names, Path(str(facts["folders"][0])))
-    durations = {}
-    if index is not None:
-        indexed = {recording.path: recording for recording in index.recordings}
-        durations = {name: one.duration_s for name, one in indexed.items()}
-        roots |= {name: Path(indexed[name].root) for name in names & indexed.keys()}
+    durations_s = {}
+    for recording in () if index is None else index.recordings:
+        durations_s[recording.path] = recording.duration_s
+        if recording.path in names:
+            roots[recording.path] = Path(recording.root)
     if options.recordings is not None:
         roots = dict.fromkeys(names, options.recordings)
-    about: dict[str, Any] = {}
-    why_no_scores = ""
+
+    used = facts.get("model", {})
+    name = str(used.get("file"))
+    models = [Path(str(used.get("path", ""))), folder.parent / name, Path(name)]
+    if ADAPTED_MODEL in facts["files"]:
+        models = [folder / ADAPTED_MODEL]
+    model = options.model or next((path for path in models if path.is_file()), None)
+
     load: Callable[[Path], Scores] | None = None
+    why_no_scores = ""
+    reading: dict[str, Any] = {}
+    thresholds = {}
     if has_labels:
-        about = {name: facts.get(name) for name in ("channel", "source_rate_hz")}
         why_no_scores = (
             "scores of segments are those of the scan; scan again after learn"
         )
+        reading = {name: facts.get(name) for name in ("channel", "source_rate_hz")}
     elif model is None:
-        name = facts.get("model", {}).get("file")
         why_no_scores = f"the model {name} is not where it was; give --model"
     elif index is None:
         why_no_scores = "the index of the scan is not where it was; give --index"
     else:
-        load = _plan_scores(items, index, model, facts)
-    read_from = facts if has_labels else facts.get("index", {})
-    channel = str(read_from.get("channel", "first"))
+        checksums = (used.get("sha256"), facts["files"].get(ADAPTED_MODEL))
+        load = partial(_load_scores, items, index, model, checksums)
+    for one in [] if has_labels else facts["classes"]:
+        threshold = one.get("threshold")
+        if threshold is not None and math.isfinite(threshold):
+            thresholds[str(one["label"])] = float(threshold)
+    channel = str(scanned.get("channel", "first"))
     return Source(
-        kind=SEGMENTS_KIND if has_labels else SCAN,
+        kind="segments" if has_labels else "scan",
         title=folder.absolute().name,
         items=items,
-        files=RecordingFiles(roots, channel, about.get("source_rate_hz")),
-        thresholds={} if has_labels else _find_thresholds(facts),
-        durations_s=durations,
+        files=RecordingFiles(roots, channel, reading.get("source_rate_hz")),
+        thresholds=thresholds,
+        durations_s=durations_s,
         load_scores=load,
         why_no_scores=why_no_scores,
-        facts={**_describe_source(folder, roots, model), **about},
+        facts={**_describe_source(folder, roots, model), **reading},
     )
 
 
@@ -166,24 +183,13 @@ def _read_events(path: Path) -> pl.DataFrame:
     end_s = pl.col("end_s").cast(pl.Float64, strict=False)
     is_span = (start_s >= 0) & (start_s < end_s) & end_s.is_finite()
     is_event = pl.col("recording").is_not_null() & is_span
-    right = events.select(is_event.fill_null(value=False)).to_series().to_list()
-    if not all(right):
-        row = right.index(False)
+    wrong = events.select(~is_event.fill_null(False)).to_series().arg_true()
+    if len(wrong) > 0:
         raise InputError(
-            f"{path}: row {row + 1}: expected a recording, and a start_s from 0 that is before "
-            f"end_s, got {events.row(row)[:3]}; scan again"
+            f"{path}: row {wrong[0] + 1}: expected a recording, and a start_s from 0 that is "
+            f"before end_s, got {events.row(wrong[0])[:3]}; scan again"
         )
     return events
-
-
-def _find_thresholds(facts: Mapping[str, Any]) -> dict[str, float]:
-    """Return the threshold of each label that has one."""
-    thresholds = {str(one["label"]): one.get("threshold") for one in facts["classes"]}
-    return {
-        label: float(threshold)
-        for label, threshold in thresholds.items()
-        if threshold is not None and math.isfinite(threshold)
-    }
 
 
 def _describe_source(
@@ -197,55 +203,27 @@ def _describe_source(
     }
 
 
-def _plan_scores(
-    items: Spans, index: Index, path: Path, facts: Mapping[str, Any]
-) -> Callable[[Path], Scores]:
-    """Return what opens scores by the model of a scan, which must be as it was."""
+def _load_scores(
+    items: Spans,
+    index: Index,
+    path: Path,
+    checksums: tuple[str | None, ...],
+    folder: Path,
+) -> Scores:
+    """Open scores by the model of a scan, which must be as it was."""
+    from callshot.detection.model import load_model
 
-    def load(folder: Path) -> Scores:
-        from callshot.detection.model import load_model
-
-        with explain_unreadable(path):
-            checksum = sha256_file(path)
-        of_scan = facts.get("model", {}).get("sha256")
-        if checksum not in (of_scan, facts["files"].get(ADAPTED_MODEL)):
-            raise InputError(
-                f"{path}: not the model of this scan, or it has changed; give the model by "
-                "--model, or scan again"
-            )
-        model = load_model(path)
-        background = measure_background(model)
-        vectors = open_vectors(folder, items, index, model, background)
-        return ModelScores(model, vectors, background)
-
-    return load
-
-
-def _find_model(
-    folder: Path, facts: Mapping[str, Any], options: SourceOptions
-) -> Path | None:
-    """Return the model as the scan used it, None if it is not there any more."""
-    if options.model is not None:
-        return options.model
-    if ADAPTED_MODEL in facts["files"]:
-        return folder / ADAPTED_MODEL
-    recorded = facts.get("model", {})
-    name = str(recorded.get("file"))
-    paths = (Path(str(recorded.get("path", ""))), folder.parent / name, Path(name))
-    return next((path for path in paths if path.is_file()), None)
-
-
-def _find_index(
-    folder: Path, facts: Mapping[str, Any], options: SourceOptions
-) -> Index | None:
-    """Return the index that was scanned, None if it is not there any more."""
-    if options.index is not None:
-        return open_index(options.index)
-    recorded = Path(str(facts.get("index", {}).get("folder", INDEX_FOLDER)))
-    for path in (folder / INDEX_FOLDER, recorded, folder.parent / recorded):
-        if is_index(path):
-            return open_index(path)
-    return None
+    with explain_unreadable(path):
+        checksum = sha256_file(path)
+    if checksum not in checksums:
+        raise InputError(
+            f"{path}: not the model of this scan, or it has changed; give the model by "
+            "--model, or scan again"
+        )
+    model = load_model(path)
+    background = measure_background(model)
+    vectors = open_vectors(folder, items, index, model, background)
+    return ModelScores(model, vectors, background)
 
 
 def _open_study(path: Path, options: SourceOptions) -> Source:
@@ -261,7 +239,7 @@ def _open_study(path: Path, options: SourceOptions) -> Source:
     corpus = tables[0].parent.name
     embeddings = sorted(work.glob(f"embed/{corpus}/*/{EMBEDDINGS}"))
     source = _open_segments(tables[0], options, next(iter(embeddings), None))
-    return replace(source, kind=STUDY_KIND, title=path.stem)
+    return replace(source, kind="study", title=path.stem)
 
 
 def _open_segments(
@@ -276,13 +254,28 @@ def _open_segments(
     root = options.recordings
     if root is None and "audio" in table.metadata:
         root = table.root
-    names = sorted(set(table.paths))
-    roots = {} if root is None else dict.fromkeys(names, root)
+    roots = {} if root is None else dict.fromkeys(table.paths, root)
     first = next(table.rows())
-    channel = first["channel_rule"]
-    rate_hz = first["source_rate_hz"]
-    files = RecordingFiles(roots, channel, rate_hz)
-    items = make_items(_make_events(table, files))
+    reading = {
+        "channel": first["channel_rule"],
+        "source_rate_hz": first["source_rate_hz"],
+    }
+    files = RecordingFiles(roots, *reading.values())
+
+    clocks = {}
+    for name in set(table.paths):
+        try:
+            audio = files.find(name)
+        except InputError:
+            audio = Path(name)
+        clocks[name] = find_clock_time(audio, name)
+    rows = []
+    for row in table.rows():
+        place = {name: row[name] for name in ("start_s", "end_s", "label")}
+        clock = shift_clock(clocks[row["path"]], row["start_s"])
+        rows.append({**place, "recording": row["path"], "clock": clock})
+    items = make_items(events_frame(rows))
+
     scores: Scores | None = None
     encoder = None
     why_no_scores = (
@@ -293,9 +286,9 @@ def _open_segments(
         embedded = read_table(embeddings)
         encoder = embedded.encoder
         why_no_scores = f"{embeddings}: not of these segments"
-        rows = {name: row for row, name in enumerate(embedded.segment)}
-        if rows.keys() >= set(table["segment"]):
-            vectors = embedded.vectors[[rows[name] for name in table["segment"]]]
+        vector_rows = {name: row for row, name in enumerate(embedded.segment)}
+        if vector_rows.keys() >= set(table["segment"]):
+            vectors = embedded.vectors[[vector_rows[name] for name in table["segment"]]]
             scores = HeldOutScores(
                 np.asarray(vectors, np.float32), items["label"], table["recording"]
             )
@@ -303,38 +296,11 @@ def _open_segments(
             items = replace_scores(items, ranking)
             why_no_scores = ""
     return Source(
-        kind=SEGMENTS_KIND,
+        kind="segments",
         title=path.absolute().parent.name,
         items=items,
         files=files,
         load_scores=None if scores is None else lambda folder: scores,
         why_no_scores=why_no_scores,
-        facts={
-            **_describe_source(path, roots),
-            "encoder": encoder,
-            "channel": channel,
-            "source_rate_hz": rate_hz,
-        },
+        facts={**_describe_source(path, roots), "encoder": encoder, **reading},
     )
-
-
-def _make_events(table: Spans, files: RecordingFiles) -> pl.DataFrame:
-    """Return segments as rows of the EVENTS schema."""
-    clocks = {}
-    for name in set(table.paths):
-        try:
-            path = files.find(name)
-        except InputError:
-            path = Path(name)
-        clocks[name] = find_clock_time(path, name)
-    rows = [
-        {
-            "recording": row["path"],
-            "start_s": row["start_s"],
-            "end_s": row["end_s"],
-            "label": row["label"],
-            "clock": shift_clock(clocks[row["path"]], row["start_s"]),
-        }
-        for row in table.rows()
-    ]
-    return events_frame(rows)

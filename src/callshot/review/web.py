@@ -1,17 +1,14 @@
 """The routes of the page, as a Starlette application.
 
 What the page asks for is checked here and in `callshot.review.decisions`; `Review` has the answers.
-Sounds and pictures are computed once and kept for a while.
 """
 
 import asyncio
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from hashlib import sha256
-from mimetypes import guess_type
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +20,19 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from callshot.errors import (
-    CallshotError,
-    InputError,
-    OptionError,
-    RequestError,
-)
+from callshot.errors import CallshotError, InputError, OptionError, RequestError
 from callshot.review.decisions import REDO, UNDO
 from callshot.review.results import pack_calls, read_review
-from callshot.review.session import MAX_CONTEXT_S, MAX_ITEMS, Answer, Review, Sound
+from callshot.review.session import (
+    MAX_CONTEXT_S,
+    MAX_ITEMS,
+    Answer,
+    Review,
+    make_example_clip,
+)
 from callshot.review.sound import (
-    AnswerCache,
+    MAPS,
+    SCALES,
     Clip,
     Picture,
     SoundOptions,
@@ -46,7 +45,6 @@ from callshot.review.sound import (
 from callshot.review.web_safety import (
     Access,
     Guard,
-    answer_range,
     check_reviewer,
     find_reviewer,
     refuse,
@@ -54,21 +52,36 @@ from callshot.review.web_safety import (
 )
 
 ASSETS = Path(__file__).with_name("assets")
-PAGE = "index.html"
+TYPES = {
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".html": "text/html",
+    ".svg": "image/svg+xml",
+}
 BINARY_TYPE = "application/octet-stream"
-TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html"}
 MAX_POLL_S = 25.0
 POLL_STEP_S = 0.1
-MAX_DIGITS = 15
-CACHE_BYTES = 64 * 2**20
-FILTERS = {
-    "label": "text",
-    "recording": "text",
-    "min_score": "number",
-    "max_score": "number",
-    "from_hour": "number",
-    "to_hour": "number",
+MAX_COUNT = 1e12
+MAX_HZ = 1e9
+TIMES = {"start_s": (0.0, MAX_HZ), "end_s": (0.0, MAX_HZ)}
+SOUND_LIMITS = {
+    "speed": (0.0625, 16.0),
+    "gain_db": (-60.0, 60.0),
+    "low_hz": (0.0, MAX_HZ),
+    "high_hz": (0.0, MAX_HZ),
 }
+PICTURE_LIMITS = {
+    "width": (1, 4096),
+    "height": (1, 4096),
+    "window_s": (1e-6, 60.0),
+    "min_hz": (0.0, MAX_HZ),
+    "max_hz": (0.01, MAX_HZ),
+    "floor_db": (-300.0, 100.0),
+    "range_db": (0.01, 300.0),
+}
+FILTER_LIMITS = dict.fromkeys(
+    ("min_score", "max_score", "from_hour", "to_hour"), (-math.inf, math.inf)
+)
 
 
 def make_app(review: Review, access: Access) -> Starlette:
@@ -77,11 +90,11 @@ def make_app(review: Review, access: Access) -> Starlette:
     gets: dict[str, Callable[[Query], Answer | Response]] = {
         "/": routes.asset,
         "/assets/{name:path}": routes.asset,
-        "/api/session": routes.session,
+        "/api/session": lambda query: review.describe_session(query.reviewer),
         "/api/queue": routes.queue,
         "/api/items": routes.items,
         "/api/items/{item}/examples": routes.examples,
-        "/api/progress": routes.progress,
+        "/api/progress": lambda query: review.describe_progress(query.reviewer),
         "/api/export/{format}": routes.export,
         "/api/sound": routes.sound,
         "/api/spectrogram": routes.spectrogram,
@@ -93,18 +106,25 @@ def make_app(review: Review, access: Access) -> Starlette:
         "/api/redo": partial(review.undo, REDO),
         "/api/labels": review.add_label,
         "/api/settle": review.settle,
-        "/api/refresh": lambda reviewer, body: review.refresh(),
     }
     table = [Route(path, routes.get(answer)) for path, answer in gets.items()]
     for path, save in posts.items():
         table.append(Route(path, routes.post(save), methods=["POST"]))
     table.append(Route("/api/reviewer", routes.reviewer, methods=["POST"]))
     table.append(Route("/api/changes", routes.changes))
-    guard = Middleware(Guard, access=access)
-    return Starlette(routes=table, middleware=[guard], exception_handlers=HANDLERS)
+    handled: Any = (CallshotError, HTTPException, Exception)
+    return Starlette(
+        routes=table,
+        middleware=[Middleware(Guard, access=access)],
+        exception_handlers=dict.fromkeys(handled, _answer_error),
+    )
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException):
+        return refuse(error.status_code, error.detail)
+    if not isinstance(error, CallshotError):
+        return refuse(500, f"the server failed ({type(error).__name__})")
     if isinstance(error, RequestError):
         return refuse(error.status, str(error))
     if isinstance(error, InputError):
@@ -112,72 +132,46 @@ async def _answer_error(request: Request, error: Exception) -> Response:
     return refuse(400 if isinstance(error, OptionError) else 500, str(error))
 
 
-async def _answer_http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # as registered
-    return refuse(error.status_code, error.detail)
-
-
-async def _answer_failure(request: Request, error: Exception) -> Response:
-    return refuse(500, f"the server failed ({type(error).__name__})")
-
-
-HANDLERS: dict[Any, Any] = {
-    CallshotError: _answer_error,
-    HTTPException: _answer_http_error,
-    Exception: _answer_failure,
-}
-
-
 class Query:
     """A request of the page: who asks, and the values in its address, each checked."""
 
     def __init__(self, request: Request, access: Access) -> None:
-        self.headers = request.headers
-        self.path_params = request.path_params
         self.reviewer = find_reviewer(request.headers, access)
-        self._values = request.query_params
+        self._values = {**request.query_params, **request.path_params}
 
     def text(self, name: str) -> str | None:
         """Return a text, None if it is missing or empty."""
         return self._values.get(name) or None
 
-    def number(self, name: str) -> float | None:
-        """Return a finite number, None if it is missing or empty."""
+    def number(self, name: str, low: float, high: float) -> float | None:
+        """Return a number within limits, None if it is missing or empty."""
         text = self.text(name)
-        if text is None:
-            return None
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value):
-            raise RequestError(f"{name}: expected a number")
-        return value
+        return None if text is None else read_number(name, text, low, high)
 
-    def integer(self, name: str, low: int, high: int) -> int | None:
-        """Return a whole number within limits, None if it is missing or empty."""
-        text = self.text(name)
-        if text is None:
-            return None
-        value = read_integer(text)
-        if value is None or not low <= value <= high:
-            raise RequestError(f"{name}: expected a whole number from {low} to {high}")
-        return value
+    def count(self, name: str, default: int, high: float = MAX_COUNT) -> int:
+        """Return a whole number from 0."""
+        number = self.number(name, 0, high)
+        return default if number is None else int(number)
 
-    def read_all(self, kinds: dict[str, str]) -> dict[str, Any]:
-        """Return the values that are there, by name and kind."""
-        values = {name: getattr(self, kind)(name) for name, kind in kinds.items()}
+    def numbers(self, limits: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
+        """Return the numbers that are there, by name."""
+        values = {name: self.number(name, *ends) for name, ends in limits.items()}
         return {name: value for name, value in values.items() if value is not None}
 
 
-def read_integer(text: str) -> int | None:
-    """Return a whole number of up to 15 digits, None if a text is none.
+def read_number(name: str, text: str, low: float, high: float) -> float:
+    """Return a finite number within limits; raise RequestError if a text is none.
 
-    >>> read_integer("12"), read_integer("-1"), read_integer("9" * 5000)
-    (12, None, None)
+    >>> read_number("k", "12", 0, 20)
+    12.0
     """
-    is_number = text.isdecimal() and len(text) <= MAX_DIGITS
-    return int(text) if is_number else None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or not low <= value <= high:
+        raise RequestError(f"{name}: expected a number from {low:g} to {high:g}")
+    return value
 
 
 class Routes:
@@ -187,7 +181,6 @@ class Routes:
         self.review = review
         self.access = access
         self.assets = {path.name: path.read_bytes() for path in ASSETS.glob("*.*")}
-        self.cache = AnswerCache(CACHE_BYTES)
 
     def get(self, answer: Callable[[Query], Answer | Response]) -> Any:
         """Return what answers a GET request, in a thread."""
@@ -210,47 +203,42 @@ class Routes:
 
     def asset(self, query: Query) -> Response:
         """Answer with a file of the page; there are no others, whatever the path."""
-        name = query.path_params.get("name", PAGE)
+        name = query.text("name") or "index.html"
         if name not in self.assets:
             return refuse(404, "no such file")
-        kind = TYPES.get(Path(name).suffix) or guess_type(name)[0] or BINARY_TYPE
+        kind = TYPES.get(Path(name).suffix, BINARY_TYPE)
         return Response(self.assets[name], media_type=kind)
-
-    def session(self, query: Query) -> Answer:
-        """Answer with everything that the page needs once."""
-        return self.review.describe_session(query.reviewer)
 
     def queue(self, query: Query) -> Answer:
         """Answer with the numbers of items in an order."""
+        filters = query.numbers(FILTER_LIMITS)
+        for name in ("label", "recording"):
+            if query.text(name) is not None:
+                filters[name] = query.text(name)
         return self.review.list_queue(
             query.reviewer,
             query.text("order") or "time",
-            query.integer("offset", 0, 10**9) or 0,
-            query.integer("limit", 1, 10_000) or MAX_ITEMS,
+            query.count("offset", 0),
+            query.count("limit", MAX_ITEMS, 10_000),
             state=query.text("state") or "undecided",
             whose=query.text("reviewer"),
-            **query.read_all(FILTERS),
+            **filters,
         )
 
     def items(self, query: Query) -> Answer:
         """Answer with what is known of some items."""
         text = query.text("ids")
-        numbers = [read_integer(part) for part in text.split(",")] if text else []
-        ids = [number for number in numbers if number is not None]
-        if len(numbers) > MAX_ITEMS or len(ids) < len(numbers):
+        parts = [] if text is None else text.split(",")
+        if len(parts) > MAX_ITEMS:
             raise RequestError(f"ids: expected up to {MAX_ITEMS} numbers with commas")
+        ids = [int(read_number("ids", part, 0, MAX_COUNT)) for part in parts]
         items = self.review.describe_items(ids, query.reviewer)
         return {"items": items, "score_version": self.review.score_version}
 
     def examples(self, query: Query) -> Answer:
         """Answer with labelled calls to compare an item with."""
-        number = read_integer(query.path_params["item"])
-        item = self.review.check_item(-1 if number is None else number)
+        item = self.review.check_item(query.count("item", -1))
         return {"classes": self.review.list_examples(item, query.reviewer)}
-
-    def progress(self, query: Query) -> Answer:
-        """Answer with what the decisions amount to."""
-        return self.review.describe_progress(query.reviewer)
 
     def export(self, query: Query) -> Response:
         """Answer with the calls that stand, as a file."""
@@ -262,98 +250,76 @@ class Routes:
         rejected = query.text("rejected") == "1"
         results = read_review(folder, reviewer=whose, rejected=rejected)
         results = replace(results, roots=self.review.source.files.roots)
-        name, content = pack_calls(results, query.path_params["format"])
+        name, content = pack_calls(results, query.text("format") or "")
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
         return Response(content, headers=headers, media_type=BINARY_TYPE)
 
     def sound(self, query: Query) -> Response:
         """Answer with a WAV file."""
-        names = ("speed", "gain_db", "low_hz", "high_hz")
-        options = SoundOptions(**query.read_all(dict.fromkeys(names, "number")))
-        sound = self._find_sound(query)
-
-        def make() -> tuple[bytes, dict[str, str]]:
-            clip = sound.read(options.margin_s)
-            if options.margin_s:
-                whole = filter_band(clip, options.low_hz, options.high_hz)
-                clip = whole.cut(sound.start_s, sound.end_s)
-            clip = limit_played(clip, options.speed)
-            facts = {**_describe_clip(clip), "X-Speed": f"{options.speed:g}"}
-            return make_wav(clip, options), facts
-
-        return self._answer_cached(query, sound, options, make, "audio/wav")
+        options = SoundOptions(**query.numbers(SOUND_LIMITS))
+        clip, start_s, end_s = self._read_sound(query, options.margin_s)
+        if options.margin_s:
+            clip = filter_band(clip, options.low_hz, options.high_hz)
+            clip = clip.cut(start_s, end_s)
+        clip = limit_played(clip, options.speed)
+        headers = _describe_clip(clip) | {"X-Speed": f"{options.speed:g}"}
+        return Response(make_wav(clip, options), 200, headers, "audio/wav")
 
     def spectrogram(self, query: Query) -> Response:
         """Answer with a PNG file."""
-        numbers = ("window_s", "min_hz", "max_hz", "floor_db", "range_db")
-        kinds = dict.fromkeys(numbers, "number")
-        kinds |= dict.fromkeys(("scale", "colours"), "text")
-        options = query.read_all(kinds)
-        for name in ("width", "height"):
-            pixels = query.integer(name, 1, 10**6)
-            if pixels is not None:
-                options[name] = pixels
+        options = query.numbers(PICTURE_LIMITS)
+        options |= {
+            name: int(options[name]) for name in {"width", "height"} & {*options}
+        }
+        for name, known in {"scale": SCALES, "colours": MAPS}.items():
+            options[name] = query.text(name) or known[0]
+            if options[name] not in known:
+                raise RequestError(f"{name}: expected one of {', '.join(known)}")
         picture = Picture(**options)
-        sound = self._find_sound(query)
-
-        def make() -> tuple[bytes, dict[str, str]]:
-            clip = sound.read(0.0)
-            low_hz, high_hz = picture.band_hz(clip.rate_hz)
-            band = {"X-Min-Hz": f"{low_hz:g}", "X-Max-Hz": f"{high_hz:g}"}
-            return draw(clip, picture), _describe_clip(clip) | band
-
-        return self._answer_cached(query, sound, picture, make, "image/png")
+        clip, _, _ = self._read_sound(query)
+        low_hz, high_hz = picture.band_hz(clip.rate_hz)
+        band = {"X-Min-Hz": f"{low_hz:g}", "X-Max-Hz": f"{high_hz:g}"}
+        headers = _describe_clip(clip) | band
+        return Response(draw(clip, picture), 200, headers, "image/png")
 
     def waveform(self, query: Query) -> Answer:
         """Answer with the lowest and highest sample of each column."""
-        width = query.integer("width", 1, 4096) or 600
-        return make_waveform(self._find_sound(query).read(0.0), width)
+        width = query.count("width", 600, 4096) or 1
+        clip, _, _ = self._read_sound(query)
+        return make_waveform(clip, width)
 
-    def _find_sound(self, query: Query) -> Sound:
-        """Return what a request wants to play or see: an item, or an example."""
-        around_s = []
-        for name in ("before", "after"):
-            seconds = query.number(name) or 0.0
-            if not 0 <= seconds <= MAX_CONTEXT_S:
-                raise RequestError(f"{name}: expected 0 to {MAX_CONTEXT_S:g} s")
-            around_s.append(seconds)
-        item = query.integer("item", 0, 10**9)
-        example = query.integer("example", 0, 10**9)
-        if (item is None) == (example is None):
-            raise RequestError("item: name one, or an example")
-        if example is not None:
-            found = self.review.find_example(example)
-            if isinstance(found, Sound):
-                return found
-            item = found
-        assert item is not None  # as there is no example
-        times_s = query.read_all({"start_s": "number", "end_s": "number"})
-        return self.review.find_sound(item, query.reviewer, *around_s, **times_s)
+    def _read_sound(
+        self, query: Query, margin_s: float = 0.0
+    ) -> tuple[Clip, float, float]:
+        """Return what a request wants to hear or see, with a margin, and its start and end.
 
-    def _answer_cached(
-        self,
-        query: Query,
-        sound: Sound,
-        options: Any,
-        make: Callable[[], tuple[bytes, dict[str, str]]],
-        kind: str,
-    ) -> Response:
-        key = repr((sound.key, options))
-        tag = f'"{sha256(key.encode()).hexdigest()[:32]}"'
-        headers = {"ETag": tag, "Cache-Control": "private, max-age=0, must-revalidate"}
-        if query.headers.get("if-none-match") == tag:
-            return Response(status_code=304, headers=headers)
-        content, facts = self.cache.get(key, make)
-        answer = answer_range(content, query.headers, kind)
-        answer.headers.update(headers | facts)
-        return answer
+        It is an item, another span of its recording, or an example.
+        """
+        review = self.review
+        item = query.count("item", -1)
+        example = query.count("example", -1)
+        if example >= 0:
+            if review.model is not None and example < review.first_call:
+                clip = make_example_clip(review.model, example)
+                return clip, clip.start_s, clip.end_s
+            item = example - review.first_call
+        start_s, end_s = review.decisions.find_span(
+            review.check_item(item), query.reviewer
+        )
+        times_s = query.numbers(TIMES)
+        start_s = times_s.get("start_s", start_s)
+        end_s = times_s.get("end_s", end_s)
+        if not start_s < end_s:
+            raise RequestError("start_s, end_s: expected a span")
+        start_s = max(0.0, start_s - (query.number("before", 0, MAX_CONTEXT_S) or 0.0))
+        end_s += query.number("after", 0, MAX_CONTEXT_S) or 0.0
+        name = review.items.frame["recording"][item]
+        clip = review.source.files.read(name, start_s - margin_s, end_s + margin_s)
+        return clip, start_s, end_s
 
     async def reviewer(self, request: Request) -> Response:
         """Set the name of who asks, for this browser."""
-        name = (await _read_body(request)).get("name")
-        if not isinstance(name, str):
-            raise RequestError("name: expected a text")
-        name = check_reviewer(name)
+        name = check_reviewer(str((await _read_body(request)).get("name", "")))
         answer = JSONResponse({"reviewer": name})
         set_cookie(answer, self.access.reviewer_cookie, name.encode().hex())
         return answer
@@ -361,8 +327,8 @@ class Routes:
     async def changes(self, request: Request) -> Response:
         """Wait until something changes, up to 25 s."""
         query = Query(request, self.access)
-        after = query.integer("after", 0, 10**12) or 0
-        version = query.integer("score_version", 0, 10**12)
+        after = query.count("after", 0)
+        version = query.number("score_version", 0, MAX_COUNT)
         review = self.review
         is_stopping = getattr(request.app.state, "is_stopping", lambda: False)
         for _ in range(round(MAX_POLL_S / POLL_STEP_S)):

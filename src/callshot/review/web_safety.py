@@ -7,9 +7,9 @@ cookie of ours (SameSite=Strict), its Origin differs, and a name that it lets po
 
 import hmac
 import ipaddress
-import re
 import secrets
 import socket
+from contextlib import suppress
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -20,12 +20,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from callshot.errors import OptionError
 
-COOKIE = "callshot_review"
-REVIEWER_COOKIE = "callshot_reviewer"
 JSON_TYPE = "application/json"
 MAX_BODY_BYTES = 2**20
 MAX_NAME_LENGTH = 80
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # Of the only style element: wavesurfer puts it around the waveform.
 WAVEFORM_STYLE = "'sha256-fF0LBso7Nz75zaFRDBUefBDvPe19hjaiDnnc8lt+2Js='"
 CONTENT_POLICY = (
@@ -39,71 +37,57 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
 }
-RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})")
 
 
 @dataclass(frozen=True)
 class Access:
-    """Who may ask: the token, and the address at which the server listens."""
+    """Who may ask: the token, and the address at which the server listens.
+
+    codes  each opens the page once: all users of a machine can read the arguments of a browser
+    """
 
     token: str
     host: str
     port: int
     reviewer: str
-    codes: set[str] = field(default_factory=set)  # that count once instead of the token
+    codes: set[str] = field(default_factory=set)
 
     @property
     def cookie(self) -> str:
         """The name of the cookie; browsers send the same cookies to every port."""
-        return f"{COOKIE}_{self.port}"
+        return f"callshot_review_{self.port}"
 
     @property
     def reviewer_cookie(self) -> str:
         """The name of the cookie with the name of the reviewer."""
-        return f"{REVIEWER_COOKIE}_{self.port}"
+        return f"callshot_reviewer_{self.port}"
 
     def is_own_host(self, host: str) -> bool:
         """Return whether a Host header means this server: its address, never a foreign name."""
-        try:
+        with suppress(ValueError):
             parts = urlsplit(f"//{host}")
             name = parts.hostname or ""
-            port = parts.port
-        except ValueError:
-            return False
-        if "@" in host or port != self.port:
-            return False
-        if name in LOOPBACK:
-            return True
-        if self.host in LOOPBACK:
-            return False
-        if name in (self.host, socket.gethostname().lower()):
-            return True
-        try:
+            if "@" in host or parts.port != self.port:
+                return False
+            if name in LOOPBACK or self.host in LOOPBACK:
+                return name in LOOPBACK
+            if name in (self.host, socket.gethostname().lower()):
+                return True
             ipaddress.ip_address(name)
-        except ValueError:
-            return False
-        return True
+            return True
+        return False
 
     def knows(self, token: str) -> bool:
         """Compare a token in constant time."""
         return hmac.compare_digest(token.encode(), self.token.encode())
 
     def make_code(self) -> str:
-        """Return what opens the page once; all users can read the arguments of a browser."""
+        """Return what opens the page once."""
         code = secrets.token_urlsafe(32)
         self.codes.add(code)
         return code
-
-    def use_code(self, code: str) -> bool:
-        """Return whether a code opens the page, which it then does not any more."""
-        matches = {
-            own_code
-            for own_code in self.codes
-            if hmac.compare_digest(own_code.encode(), code.encode())
-        }
-        self.codes.difference_update(matches)
-        return bool(matches)
 
 
 class Guard:
@@ -115,16 +99,10 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers[name] = value
-                headers.setdefault("Cache-Control", "no-store")
+                MutableHeaders(scope=message).update(HEADERS)
             await send(message)
 
         refusal = self._find_refusal(Request(scope))
@@ -141,19 +119,18 @@ class Guard:
         origin = headers.get("origin")
         if origin is not None and origin != f"http://{host}":
             return refuse(403, "another Origin: only the page of this server may ask")
-        if request.method == "GET" and request.url.path == "/":
-            token = request.query_params.get("token")
-            code = request.query_params.get("code")
-            if token is not None:
-                return self._sign_in(request, access.knows(token))
-            if code is not None:
-                return self._sign_in(request, access.use_code(code))
+
+        values = request.query_params
+        is_start = request.method == "GET" and request.url.path == "/"
+        if is_start and ("token" in values or "code" in values):
+            return self._sign_in(
+                values.get("token", ""), values.get("code", ""), values.get("reviewer")
+            )
+
         if not access.knows(read_cookie(headers, access.cookie)):
             return refuse(403, "no token: open the address that callshot printed")
         if request.method in ("GET", "HEAD"):
             return None
-        if request.method != "POST":
-            return refuse(405, "expected GET or POST")
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != JSON_TYPE:
             return refuse(400, f"Content-Type: expected {JSON_TYPE}")
@@ -166,20 +143,19 @@ class Guard:
             )
         return None
 
-    def _sign_in(self, request: Request, is_known: bool) -> Response:
+    def _sign_in(self, token: str, code: str, reviewer: str | None) -> Response:
         """Turn the token of the printed address, or a code, into a cookie."""
-        if not is_known:
+        if not self.access.knows(token) and code not in self.access.codes:
             return refuse(403, "another token: open the address that callshot printed")
+        self.access.codes.discard(code)
         answer = RedirectResponse("/", 303)
         set_cookie(answer, self.access.cookie, self.access.token)
-        reviewer = request.query_params.get("reviewer")
-        if reviewer is None:
-            return answer
         try:
-            name = check_reviewer(reviewer)
+            if reviewer is not None:
+                name = check_reviewer(reviewer).encode().hex()
+                set_cookie(answer, self.access.reviewer_cookie, name)
         except OptionError as error:
             return refuse(400, str(error))
-        set_cookie(answer, self.access.reviewer_cookie, name.encode().hex())
         return answer
 
 
@@ -216,34 +192,3 @@ def check_reviewer(name: str) -> str:
             f"reviewer: expected a name of 1 to {MAX_NAME_LENGTH} letters, got {name!r}"
         )
     return name
-
-
-def answer_range(content: bytes, headers: Headers, kind: str) -> Response:
-    """Return bytes, or the part that a Range header asks for; an odd one is ignored."""
-    total = len(content)
-    accepts = {"Accept-Ranges": "bytes"}
-    span = find_range(headers.get("range", ""), total)
-    if span is None:
-        return Response(content, media_type=kind, headers=accepts)
-    start, end = span
-    if start >= end:
-        return Response(status_code=416, headers={"Content-Range": f"bytes */{total}"})
-    part = {**accepts, "Content-Range": f"bytes {start}-{end - 1}/{total}"}
-    return Response(content[start:end], 206, headers=part, media_type=kind)
-
-
-def find_range(text: str, total: int) -> tuple[int, int] | None:
-    """Return the first byte of a range and the one after its last; None for the whole.
-
-    >>> find_range("bytes=2-5", 100), find_range("bytes=-5", 100), find_range("bytes=1-0", 100)
-    ((2, 6), (95, 100), None)
-    """
-    match = RANGE.fullmatch(text.strip())
-    first, last = ("", "") if match is None else match.groups()
-    if first == last == "":
-        return None
-    if first == "":
-        return max(0, total - int(last)), total
-    end = total if last == "" else min(int(last) + 1, total)
-    is_range = last == "" or int(last) >= int(first)
-    return (int(first), end) if is_range else None

@@ -17,13 +17,12 @@ from pathlib import Path
 import numpy as np
 
 from callshot.errors import InputError
-from callshot.records import FloatArray
 from callshot.tables.embedding_tables import explain_read_errors
 from callshot.tables.fold_files import read_csv_records
 from callshot.tables.window_pooling import WindowReaders, make_windows
 from callshot.vectors import Rows
 
-Line = tuple[str, list[str]]  # where it is, and its start, end and vector
+Line = tuple[str, Sequence[str]]  # where it is, and its start, end and vector
 
 TEXT_SUFFIX = ".birdnet.embeddings.txt"
 TIMED_NAME = re.compile(r"(.+)_(\d+\.\d+)_(\d+\.\d+)")
@@ -39,35 +38,28 @@ def read_analyzer(source: Path) -> WindowReaders:
     >>> read_analyzer(path.parent)["x"]()["vector"].tolist()
     [[0.5, 1.5], [1.0, 2.0]]
     """
+    lines = defaultdict[str, list[Line]](list)
     if source.suffix.lower() == ".csv":
-        return _csv_readers(source)
-    return _text_readers(source)
+        for number, row in enumerate(read_csv_records(source, COLUMNS), 1):
+            name, *fields = [row[column] for column in COLUMNS]
+            lines[name].append((f"{source}: row {number}", fields))
+        return {name: partial(_read_windows, rows) for name, rows in lines.items()}
 
-
-def _text_readers(source: Path) -> WindowReaders:
-    """Return readers by the names of text files; `x_0.0_3.0` is one window of `x`."""
-    paths = [source]
-    folder = source.parent
-    if source.is_dir():
-        paths = sorted(source.rglob(f"*{TEXT_SUFFIX}"))
-        folder = source
     files = defaultdict[str, list[Path]](list)
-    for path in paths:
-        name = path.relative_to(folder).as_posix()
+    is_folder = source.is_dir()
+    for path in sorted(source.rglob(f"*{TEXT_SUFFIX}")) if is_folder else [source]:
+        name = path.relative_to(source if is_folder else source.parent).as_posix()
         name = name.removesuffix(TEXT_SUFFIX).removesuffix(".txt")
         timed = TIMED_NAME.fullmatch(name)
-        if timed is not None:
-            name = timed[1]
-        files[name].append(path)
+        files[name if timed is None else timed[1]].append(path)
     if not files:
         raise InputError(
             f"{source}: expected files that end in {TEXT_SUFFIX}, got none"
         )
-    return {name: partial(_read_text_files, paths) for name, paths in files.items()}
-
-
-def _read_text_files(paths: Sequence[Path]) -> Rows:
-    return _read_windows(_text_lines(paths))
+    return {
+        name: lambda paths=paths: _read_windows(_text_lines(paths))
+        for name, paths in files.items()
+    }
 
 
 def _text_lines(paths: Sequence[Path]) -> Iterator[Line]:
@@ -84,42 +76,28 @@ def _text_lines(paths: Sequence[Path]) -> Iterator[Line]:
                 yield f"{path}: line {number}", fields
 
 
-def _csv_readers(path: Path) -> WindowReaders:
-    lines = defaultdict[str, list[Line]](list)
-    for number, row in enumerate(read_csv_records(path, COLUMNS), 1):
-        name, *fields = [row[column] for column in COLUMNS]
-        lines[name].append((f"{path}: row {number}", fields))
-    return {name: partial(_read_windows, rows) for name, rows in lines.items()}
-
-
 def _read_windows(lines: Iterable[Line]) -> Rows:
-    """Read windows from text; raise if one has not as many numbers as the first."""
-    rows: list[FloatArray] = []
+    """Read windows from text; raise if one has not as many finite numbers as the first."""
+    rows: list[list[float]] = []
     width = 2
     for place, fields in lines:
-        numbers = _parse_window(place, fields)
+        try:
+            start, end, vector = fields
+            numbers = [float(text) for text in (start, end, *vector.split(","))]
+        except ValueError as error:
+            raise InputError(
+                f"{place}: expected start, end and the numbers of a vector ({error})"
+            ) from None
+        with np.errstate(over="ignore"):
+            is_finite = np.isfinite(np.array(numbers, np.float32)).all()
+        if not is_finite:
+            raise InputError(f"{place}: expected finite numbers")
         rows.append(numbers)
-        width = rows[0].size
-        if numbers.size != width:
+        width = len(rows[0])
+        if len(numbers) != width:
             raise InputError(
                 f"{place}: expected {width - 2} numbers as in the first line, "
-                f"got {numbers.size - 2}"
+                f"got {len(numbers) - 2}"
             )
     table = np.array(rows).reshape(len(rows), width)
     return make_windows(table[:, 0], table[:, 1], table[:, 2:].astype(np.float32))
-
-
-def _parse_window(place: str, fields: Sequence[str]) -> FloatArray:
-    """Return start, end and vector of a line; raise if they are not finite numbers."""
-    try:
-        start, end, vector = fields
-        numbers = np.array([start, end, *vector.split(",")], np.float64)
-    except ValueError as error:
-        raise InputError(
-            f"{place}: expected start, end and the numbers of a vector ({error})"
-        ) from None
-    with np.errstate(over="ignore"):
-        is_finite = np.isfinite(numbers.astype(np.float32)).all()
-    if not is_finite:
-        raise InputError(f"{place}: expected finite numbers")
-    return numbers

@@ -20,7 +20,6 @@ and the values, frame after frame.
 import csv
 import json
 import warnings
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -39,11 +38,9 @@ from callshot.files import atomic_path, check_new_file, error_reason, make_folde
 from callshot.records import Embeddings, Finding
 from callshot.records.columns import (
     BROKEN_TEXT,
-    FloatMatrix,
     check_columns,
     check_rows,
     contiguous_floats,
-    parse_dimensions,
     select_columns,
 )
 from callshot.records.table_files import (
@@ -55,8 +52,18 @@ from callshot.records.table_files import (
 )
 from callshot.storage import to_path
 
+Metadata = dict[str, str]
+Frames = NDArray[np.float32]
+
 CHECKSUM = "sha256"  # the metadata that callshot verify compares
-POLARS_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
+SEQUENCES: dict[str, Any] = {
+    "segment": pl.String,
+    "frames": pl.Int64,
+    "sequence": pl.List(pl.Float32),
+}
+SEQUENCES_PER_WRITE = 64  # that are in memory at once
+EMBED_AGAIN = "embed the segments again with --sequence"
+SEGMENT_COLUMNS = {"path", "start_s", "end_s"}
 
 
 def read_table(path: Path, *, need_segment: bool = False) -> Embeddings:
@@ -72,14 +79,14 @@ def read_table(path: Path, *, need_segment: bool = False) -> Embeddings:
     ('a.wav#0', 'a.wav#1')
     """
     with explain_read_errors(path):
-        frame = READERS[_check_kind(path)](path)
-        metadata = _read_metadata(path)
-        encoder = metadata.get("encoder", "")
-        joined_dimensions = parse_dimensions(path, metadata.get("views", ""))
+        frame, metadata = READERS[_check_kind(path)](path)
+        joined = metadata.get("views", "")
+        joined_dimensions = tuple(map(int, joined.split(","))) if joined else ()
     if need_segment and "segment" not in frame.columns:
         raise InputError(
             f"{path}: column segment is missing, by which several tables are matched; add it"
         )
+    encoder = metadata.get("encoder", "")
     name = encoder if encoder.strip() else path.stem
     table = Embeddings.from_frame(frame, encoder=name, source=str(path))
     return replace(
@@ -97,21 +104,54 @@ def read_tables(paths: Sequence[Path]) -> list[Embeddings]:
     for table in tables:
         if table.encoder in sources:
             raise InputError(
-                f"{table.source}: its encoder is {table.encoder!r}, "
-                f"as in {sources[table.encoder]}; {_suggest_name(to_path(table.source))}"
+                f"{table.source}: its encoder is {table.encoder!r}, as in "
+                f"{sources[table.encoder]}; rename the file, or make one of them again with "
+                "--name NAME (callshot embed) or --encoder NAME (callshot import)"
             )
         sources[table.encoder] = table.source
     return tables[:1] + [_align_rows(tables[0], table) for table in tables[1:]]
 
 
-def _suggest_name(path: Path) -> str:
-    """Return how a table gets another name of its encoder: it is in the file, or is its name."""
-    if _read_metadata(path).get("encoder", "").strip():
-        return (
-            "the name is in the file: make one of them again with --name NAME (callshot embed) "
-            "or --encoder NAME (callshot import)"
+def _align_rows(first: Embeddings, other: Embeddings) -> Embeddings:
+    """Return another encoder's table in the row order of the first; raise if they disagree."""
+    unmatched = sorted(set(first.segment) ^ set(other.segment))
+    if unmatched:
+        sources = [first.source, other.source]
+        if unmatched[0] in other.segment:
+            sources.reverse()
+        raise InputError(
+            f"{sources[1]}: column segment: expected the same segments in all tables, got no "
+            f"{unmatched[0]!r} of {sources[0]} ({len(unmatched)} are not in both)"
         )
-    return "rename this file"
+    positions = {segment: row for row, segment in enumerate(other.segment)}
+    rows = [positions[segment] for segment in first.segment]
+    for name in ("recording", "label", "labels", "fold"):
+        for first_row, row in enumerate(rows):
+            expected, value = _cell(first, name, first_row), _cell(other, name, row)
+            if value != expected:
+                raise InputError(
+                    f"{other.source}: column {name}, row {row + 1}: expected {expected!r} "
+                    f"as in {first.source}, got {value!r}; all tables must agree"
+                )
+    return replace(
+        other,
+        vectors=other.vectors[rows],
+        segment=first.segment,
+        recording=first.recording,
+        label=first.label,
+        labels=first.labels,
+        fold=first.fold,
+    )
+
+
+def _cell(table: Embeddings, name: str, row: int) -> Any:
+    """Return an entry of a column: labels in alphabetical order, None without a column."""
+    column = getattr(table, name)
+    if column is None:
+        return None
+    if name == "fold":
+        return int(column[row])
+    return sorted(column[row]) if name == "labels" else column[row]
 
 
 def write_table(
@@ -120,19 +160,18 @@ def write_table(
     """Write a table as Parquet: the whole of it, or nothing."""
     path = to_path(path)
     check_suffix(path)
-    metadata = {"encoder": embeddings.encoder}
-    if embeddings.joined_dimensions:
-        metadata["views"] = ",".join(map(str, embeddings.joined_dimensions))
-    for name in ("note", "fingerprint"):
-        if getattr(embeddings, name):
-            metadata[name] = getattr(embeddings, name)
-    if corpus is not None:
-        metadata["corpus"] = corpus
     frame = embeddings.to_frame()
+    metadata = {
+        "views": ",".join(map(str, embeddings.joined_dimensions)),
+        "note": embeddings.note,
+        "fingerprint": embeddings.fingerprint,
+        "corpus": corpus,
+    }
+    written = {name: value for name, value in metadata.items() if value}
+    written |= {"encoder": embeddings.encoder, CHECKSUM: content_checksum(frame)}
     make_folder(path.absolute().parent)
-    metadata[CHECKSUM] = content_checksum(frame)
     with atomic_path(path) as temporary:
-        write_parquet(frame, temporary, metadata)
+        write_parquet(frame, temporary, written)
 
 
 def stored_checksum(path: Path) -> str:
@@ -141,8 +180,7 @@ def stored_checksum(path: Path) -> str:
     It is the checksum that `write_table` wrote, with the dimensions of joined encoders, which
     decide the scale of vectors.
     """
-    with explain_read_errors(path):
-        metadata = describe_parquet(path).metadata
+    metadata = describe_parquet(path).metadata
     checksum = metadata.get(CHECKSUM, "")
     return f"{checksum} {metadata.get('views', '')}" if checksum else ""
 
@@ -174,23 +212,26 @@ def check_new_table(path: Path) -> None:
 
 
 def _is_own_table(path: Path) -> bool:
+    """Return whether callshot wrote a table, of vectors or of sequences."""
     try:
-        return "encoder" in describe_parquet(path).metadata
+        columns, metadata = describe_parquet(path)
     except InputError:
         return False
+    return "encoder" in metadata or columns == list(SEQUENCES)
 
 
 def table_corpus(path: Path) -> str | None:
     """Return the name of the corpus that a table belongs to, if it is in the table."""
     with explain_read_errors(path):
-        _check_kind(path)
-        return _read_metadata(path).get("corpus")
+        kind = _check_kind(path)
+        if kind == ".parquet":
+            return describe_parquet(path).metadata.get("corpus")
+        return READERS[kind](path)[1].get("corpus")
 
 
 def table_segments(path: Path) -> frozenset[str]:
     """Return the segment ids in a table that `write_table` wrote."""
-    with explain_read_errors(path):
-        return frozenset(read_parquet(path, ["segment"])["segment"])
+    return frozenset(read_parquet(path, ["segment"])["segment"])
 
 
 @contextmanager
@@ -222,43 +263,28 @@ def _check_kind(path: Path) -> str:
     return kind
 
 
-def _read_metadata(path: Path) -> dict[str, str]:
-    kind = path.suffix.lower()
-    if kind == ".parquet":
-        return describe_parquet(path).metadata
-    metadata: dict[str, str] = {}
-    if kind == ".npz":
-        with _open_npz(path) as entries:
-            for name in ("encoder", "corpus"):
-                if name in entries:
-                    metadata[name] = _npz_column(path, name, entries[name])[0]
-    return metadata
+def _read_parquet(path: Path) -> tuple[pl.DataFrame, Metadata]:
+    columns, metadata = describe_parquet(path)
+    return read_parquet(path, select_columns(path, columns)), metadata
 
 
-def _read_parquet(path: Path) -> pl.DataFrame:
-    names = select_columns(path, describe_parquet(path).columns)
-    return read_parquet(path, names)
-
-
-def _read_csv(path: Path) -> pl.DataFrame:
+def _read_csv(path: Path) -> tuple[pl.DataFrame, Metadata]:
     """Read all columns as text with polars; look at each row only if it may have misread one."""
-    header = next(_csv_rows(path), [])
+    rows = _csv_rows(path)
+    header = next(rows, [])
     check_columns(path, header, ["e0"])
     names = select_columns(path, [name for name in header if name != "embedding"])
     check_repeated(path, header, names)
     try:
         frame = pl.read_csv(path.absolute(), infer_schema=False, glob=False)
-    except POLARS_ERRORS:
-        _check_csv_rows(path)
+        is_suspect = frame[:, -1].null_count() > 0  # polars fills up short rows
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        list(rows)
         raise
-    if frame[:, -1].null_count() > 0:  # polars fills up short rows
-        _check_csv_rows(path)
+    if is_suspect:
+        list(rows)
     is_empty = pl.all_horizontal(pl.all().fill_null("") == "")
-    return restore_frame(frame.filter(~is_empty).select(names))
-
-
-def _check_csv_rows(path: Path) -> None:
-    deque(_csv_rows(path), maxlen=0)
+    return restore_frame(frame.filter(~is_empty).select(names)), {}
 
 
 def _csv_rows(path: Path) -> Iterator[list[str]]:
@@ -289,97 +315,36 @@ def check_repeated(path: Path, header: Sequence[str], names: Sequence[str]) -> N
             )
 
 
-@contextmanager
-def _open_npz(path: Path) -> Iterator[Any]:
+def _read_npz(path: Path) -> tuple[pl.DataFrame, Metadata]:
+    columns: dict[str, pl.Series] = {}
     with path.open("rb") as stream, warnings.catch_warnings(action="ignore"):
-        yield open_npz(stream, path)
-
-
-def _read_npz(path: Path) -> pl.DataFrame:
-    with _open_npz(path) as entries:
+        entries = open_npz(stream, path)
         names = select_columns(path, list(entries))
-        columns = [_npz_column(path, name, entries[name]) for name in names]
-    return pl.DataFrame(columns)
-
-
-def _npz_column(path: Path, name: str, array: NDArray[Any]) -> pl.Series:
-    array = np.atleast_1d(array)
-    content = f"{array.dtype} of shape {array.shape}"
-    if name == "embedding":
-        if array.dtype.kind not in "fiu" or array.ndim != 2:
-            raise InputError(
-                f"{path}: column {name}: expected numbers, segments × dimensions, got {content}"
-            )
-        return pl.Series(name, contiguous_floats(array))
-    if array.dtype.kind not in "Uiu" or array.ndim != 1:
-        raise InputError(
-            f"{path}: column {name}: expected a row of text or integers, got {content}"
-        )
-    text = array.astype(str).tolist()
-    broken = [BROKEN_TEXT.search(entry) is not None for entry in text]
-    check_rows(path, name, broken, "text", ["broken text"] * len(text))
-    return pl.Series(name, text)
+        facts = [name for name in ("encoder", "corpus") if name in entries]
+        for name in (*names, *facts):
+            array = np.atleast_1d(entries[name])
+            content = f"{array.dtype} of shape {array.shape}"
+            if name == "embedding":
+                if array.dtype.kind not in "fiu" or array.ndim != 2:
+                    raise InputError(
+                        f"{path}: column {name}: expected numbers, segments × dimensions, "
+                        f"got {content}"
+                    )
+                columns[name] = pl.Series(contiguous_floats(array))
+                continue
+            if array.dtype.kind not in "Uiu" or array.ndim != 1:
+                raise InputError(
+                    f"{path}: column {name}: expected a row of text or integers, got {content}"
+                )
+            text = array.astype(str).tolist()
+            broken = [BROKEN_TEXT.search(entry) is not None for entry in text]
+            check_rows(path, name, broken, "text", ["broken text"] * len(text))
+            columns[name] = pl.Series(text, dtype=pl.String)
+    metadata = {name: columns.pop(name)[0] for name in facts}
+    return pl.DataFrame(columns), metadata
 
 
 READERS = {".parquet": _read_parquet, ".csv": _read_csv, ".npz": _read_npz}
-
-
-def _align_rows(first: Embeddings, other: Embeddings) -> Embeddings:
-    """Return another encoder's table in the row order of the first; raise if they disagree."""
-    _check_same_segments(first, other)
-    positions = {segment: row for row, segment in enumerate(other.segment)}
-    rows = [positions[segment] for segment in first.segment]
-    for first_row, row in enumerate(rows):
-        expected = _row_facts(first, first_row)
-        for name, value in _row_facts(other, row).items():
-            if value != expected[name]:
-                raise InputError(
-                    f"{other.source}: column {name}, row {row + 1}: expected {expected[name]!r} "
-                    f"as in {first.source}, got {value!r}; all tables must agree"
-                )
-    return replace(
-        other,
-        vectors=other.vectors[rows],
-        segment=first.segment,
-        recording=first.recording,
-        label=first.label,
-        labels=first.labels,
-        fold=first.fold,
-    )
-
-
-def _check_same_segments(first: Embeddings, other: Embeddings) -> None:
-    unmatched = sorted(set(first.segment) ^ set(other.segment))
-    if not unmatched:
-        return
-    name = unmatched[0]
-    sources = [first.source, other.source]
-    if name in other.segment:
-        sources.reverse()
-    raise InputError(
-        f"{sources[1]}: column segment: expected the same segments in all tables, "
-        f"got no {name!r} of {sources[0]} ({len(unmatched)} are not in both)"
-    )
-
-
-def _row_facts(table: Embeddings, row: int) -> dict[str, Any]:
-    return {
-        "recording": table.recording[row],
-        "label": table.label[row],
-        "labels": sorted(table.labels[row]),
-        "fold": None if table.fold is None else int(table.fold[row]),
-    }
-
-
-Frames = NDArray[np.float32]
-
-SEQUENCES: dict[str, Any] = {
-    "segment": pl.String,
-    "frames": pl.Int64,
-    "sequence": pl.List(pl.Float32),
-}
-SEQUENCES_PER_WRITE = 64  # that are in memory at once
-EMBED_AGAIN = "embed the segments again with --sequence"
 
 
 def sequences_path(table: Path) -> Path:
@@ -389,14 +354,7 @@ def sequences_path(table: Path) -> Path:
 
 def check_new_sequences(path: Path) -> None:
     """Check, before any work, that sequences can be written and replace no file of others."""
-    check_new_file(path, "table of sequences", _has_sequences)
-
-
-def _has_sequences(path: Path) -> bool:
-    try:
-        return describe_parquet(path).columns == list(SEQUENCES)
-    except InputError:
-        return False
+    check_new_file(path, "table of sequences", _is_own_table)
 
 
 def write_sequences(
@@ -424,44 +382,30 @@ def _sequence_frames(
 
 def read_sequences(path: Path, segments: Sequence[str]) -> list[Frames]:
     """Return the sequences of some segments, frames × dimensions, in the order of `segments`."""
-    frame = _read_sequence_rows(path, segments)
+    if not path.exists():
+        raise InputError(f"{path}: no such file; {EMBED_AGAIN}")
+    names = list(SEQUENCES)
+    try:
+        check_columns(path, describe_parquet(path).columns, names)
+        frame = read_parquet(path, names, where=("segment", list(segments)))
+    except InputError as error:
+        raise InputError(f"{error}; {EMBED_AGAIN}") from error
     sequences: dict[str, Frames] = {}
     for name, frames, values in zip(*frame, strict=True):
-        place = f"{path}: segment {name!r}"
-        sequences[name] = _reshape_sequence(place, frames, values)
+        size = 0 if values is None else len(values)
+        if not frames or size == 0 or size % frames:
+            raise InputError(
+                f"{path}: segment {name!r}: {size} values do not make {frames} frames; "
+                f"{EMBED_AGAIN}"
+            )
+        numbers = values.to_numpy().astype(np.float32, copy=False)
+        sequences[name] = numbers.reshape(frames, -1)
     for name in segments:
         if name not in sequences:
             raise InputError(
                 f"{path}: no sequence of the segment {name!r}; {EMBED_AGAIN}"
             )
     return [sequences[name] for name in segments]
-
-
-def _read_sequence_rows(path: Path, segments: Sequence[str]) -> pl.DataFrame:
-    if not path.exists():
-        raise InputError(f"{path}: no such file; {EMBED_AGAIN}")
-    names = list(SEQUENCES)
-    try:
-        check_columns(path, describe_parquet(path).columns, names)
-        return read_parquet(path, names, where=("segment", list(segments)))
-    except InputError as error:
-        raise InputError(f"{error}; {EMBED_AGAIN}") from error
-
-
-def _reshape_sequence(
-    place: str, frames: int | None, values: pl.Series | None
-) -> Frames:
-    """Return values as frames × dimensions; raise if they do not make so many frames."""
-    size = 0 if values is None else len(values)
-    if values is None or not frames or size == 0 or size % frames:
-        raise InputError(
-            f"{place}: {size} values do not make {frames} frames; {EMBED_AGAIN}"
-        )
-    return values.to_numpy().astype(np.float32, copy=False).reshape(frames, -1)
-
-
-SEGMENT_COLUMNS = {"path", "start_s", "end_s"}
-NO_CHECKSUM = "has no checksum"
 
 
 def is_table(path: Path) -> bool:
@@ -471,34 +415,28 @@ def is_table(path: Path) -> bool:
 
 def verify_table(path: Path) -> Finding:
     """Read a whole table; compare its content with the checksum in it, if it has one."""
-    try:
-        return _verify(path)
-    except InputError as error:
-        return Finding(path, "damaged", str(error).removeprefix(f"{path}: "))
-
-
-def _verify(path: Path) -> Finding:
     columns: list[str] = []
     checksum = None
-    if path.suffix.lower() == ".parquet":
-        columns, metadata = describe_parquet(path)
-        checksum = metadata.get(CHECKSUM)
-    if SEGMENT_COLUMNS.issubset(columns):
-        read_segments(path)
-    elif set(SEQUENCES).issubset(columns):
-        segments = read_parquet(path, ["segment"])["segment"]
-        for sequence in read_sequences(path, segments.to_list()):
-            _check_finite(path, sequence)
-    else:
-        _check_finite(path, read_table(path).vectors)
+    try:
+        if path.suffix.lower() == ".parquet":
+            columns, metadata = describe_parquet(path)
+            checksum = metadata.get(CHECKSUM)
+        if SEGMENT_COLUMNS.issubset(columns):
+            read_segments(path)
+        elif set(SEQUENCES).issubset(columns):
+            segments = read_parquet(path, ["segment"])["segment"].to_list()
+            if not all(
+                np.isfinite(one).all() for one in read_sequences(path, segments)
+            ):
+                raise InputError("has NaN or infinity among its numbers")
+        else:
+            read_table(path)
+        if checksum is not None and content_checksum(read_parquet(path)) != checksum:
+            raise InputError(
+                "its content differs from its checksum: damaged, or edited since"
+            )
+    except InputError as error:
+        return Finding(path, "damaged", str(error).removeprefix(f"{path}: "))
     if checksum is None:
-        return Finding(path, "unverified", NO_CHECKSUM)
-    if content_checksum(read_parquet(path)) != checksum:
-        reason = "its content differs from its checksum: damaged, or edited since"
-        return Finding(path, "damaged", reason)
+        return Finding(path, "unverified", "has no checksum")
     return Finding(path, "ok")
-
-
-def _check_finite(path: Path, numbers: FloatMatrix) -> None:
-    if not np.isfinite(numbers).all():
-        raise InputError(f"{path}: has NaN or infinity among its numbers")

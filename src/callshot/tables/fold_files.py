@@ -13,14 +13,13 @@ import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
 
 from callshot.corpus.annotations.text import read_table
 from callshot.errors import InputError
-from callshot.files import explain_unreadable
+from callshot.files import error_reason, explain_unreadable
 from callshot.records import (
     BASELINE_KINDS,
     COMMON_FOLD,
@@ -38,12 +37,8 @@ Rows = list[dict[str, str]]
 
 FOLDS = "folds.csv"
 FOLDS_INFO = "folds.json"  # how many folds there are, and how they were made
-FOLDS_INFO_TYPES = {
-    "count": (int, "an integer"),
-    "origin": (str, "text"),
-    "proof": (str, "text"),
-}
 SCORINGS = ("all", "reduced")
+REFERENCE_KEY = ("corpus", "encoder", "name", "scoring", "metric")
 # What is not known of a classifier that was trained elsewhere.
 NOT_RESAMPLED = {"p01": np.nan, "p99": np.nan, "how": "", "samples": []}
 
@@ -67,10 +62,20 @@ def read_folds(path: Path, table: Embeddings) -> IntArray:
 def read_folds_dir(folder: Path, table: Embeddings) -> tuple[Embeddings, Folds]:
     """Return the segments of a table that have a fold in a folder, and these folds."""
     path = folder / FOLDS
-    info = _read_folds_info(folder / FOLDS_INFO)
+    info_path = folder / FOLDS_INFO
+    with explain_unreadable(info_path):
+        content = info_path.read_bytes()
+    try:
+        info = json.loads(content)
+        facts = (int(info["count"]), str(info["origin"]), str(info["proof"]))
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise InputError(
+            f"{info_path}: expected JSON with count, origin and proof "
+            f"({error_reason(error)}); make the folds again"
+        ) from error
     rows = read_csv_records(path, ["segment", "fold"])
     part = table.only({row["segment"] for row in rows})
-    folds = Folds(read_folds(path, part), **info)
+    folds = Folds(read_folds(path, part), *facts)
     numbers = sorted(set(folds.fold.tolist()) - {COMMON_FOLD})
     if numbers != list(range(folds.count)):
         listed = ", ".join(map(str, numbers[:12]))
@@ -96,7 +101,6 @@ def take_recordings(path: Path, table: Embeddings) -> Embeddings:
 def read_categories(path: Path, table: Embeddings) -> dict[str, str]:
     """Return the category of each label; a label without segments is rejected as a likely typo."""
     rows = read_csv_records(path, ["label", "category"])
-    _check_values(path, rows, "label", str.strip, "text")
     _check_values(path, rows, "category", str.strip, "text")
     expected = "a label that a segment has"
     _check_values(path, rows, "label", set(table.label).__contains__, expected)
@@ -112,36 +116,8 @@ def read_references(
     row is one of the study's, or empty for a classifier that is trained on audio. No two rows may
     have the same corpus, encoder, name, scoring and metric.
     """
-    rows: dict[tuple[str, ...], dict[str, str]] = {}
-    for row in _read_reference_rows(path, corpora, encoders):
-        key = _reference_key(row, row["corpus"])
-        if key in rows:
-            raise InputError(
-                f"{path}: row {row['row']}: {row['name']!r} is there already with the same "
-                "corpus, encoder, scoring and metric; keep one row"
-            )
-        rows[key] = row
-    references = []
-    for row in rows.values():
-        for corpus in [row["corpus"]] if row["corpus"] else corpora:
-            if rows.get(_reference_key(row, corpus), row) is row:
-                value = float(row["value"])
-                reference = {**row, "corpus": corpus, "value": value}
-                references.append(reference | NOT_RESAMPLED)
-    return pl.DataFrame(references, schema=dict(BASELINES))
-
-
-def _reference_key(row: dict[str, str], corpus: str) -> tuple[str, ...]:
-    return (corpus, row["encoder"], row["name"], row["scoring"], row["metric"])
-
-
-def _read_reference_rows(
-    path: Path, corpora: Collection[str], encoders: Collection[str]
-) -> Rows:
-    """Return the rows of a file of references, checked, with defaults and their number."""
     rows = read_csv_records(path, ["encoder", "kind", "name", "metric", "value"])
-    for number, row in enumerate(rows, 1):
-        row["row"] = str(number)
+    for row in rows:
         row["corpus"] = row.get("corpus", "")
         row["scoring"] = row.get("scoring") or "all"
     choices: dict[str, Sequence[str]] = {
@@ -156,10 +132,27 @@ def _read_reference_rows(
         expected = f"one of {listed}"
         _check_values(path, rows, column, allowed.__contains__, expected)
     expected = "a name that no encoder of the study has"
-    _check_values(path, rows, "name", str.strip, expected)
-    _check_values(path, rows, "name", lambda name: name not in encoders, expected)
+    taken = {*encoders, ""}
+    _check_values(path, rows, "name", lambda name: name.strip() not in taken, expected)
     _check_values(path, rows, "value", _is_share, "a number from 0 to 1")
-    return rows
+
+    known: dict[tuple[str, ...], dict[str, str]] = {}
+    for number, row in enumerate(rows, 1):
+        key = tuple(row[name] for name in REFERENCE_KEY)
+        if key in known:
+            raise InputError(
+                f"{path}: row {number}: {row['name']!r} is there already with the same corpus, "
+                "encoder, scoring and metric; keep one row"
+            )
+        known[key] = row
+    references = []
+    for key, row in known.items():
+        for corpus in [row["corpus"]] if row["corpus"] else corpora:
+            if known.get((corpus, *key[1:]), row) is row:
+                value = float(row["value"])
+                reference = {**row, "corpus": corpus, "value": value}
+                references.append(reference | NOT_RESAMPLED)
+    return pl.DataFrame(references, schema=dict(BASELINES))
 
 
 def _check_values(
@@ -182,30 +175,6 @@ def _is_share(text: str) -> bool:
         return False
 
 
-def _read_folds_info(path: Path) -> dict[str, Any]:
-    """Read how folds were made: their number, their origin, and how good they are."""
-    with explain_unreadable(path):
-        content = path.read_bytes()
-    try:
-        info = json.loads(content.decode())
-    except (ValueError, RecursionError) as error:
-        raise InputError(
-            f"{path}: not a JSON file ({error}); make the folds again"
-        ) from error
-    if not isinstance(info, dict):
-        info = {}
-    values = {}
-    for name, (kind, expected) in FOLDS_INFO_TYPES.items():
-        value = info.get(name)
-        if type(value) is not kind:
-            raise InputError(
-                f"{path}: {name}: expected {expected}, got {json.dumps(value)[:60]}; "
-                "make the folds again"
-            )
-        values[name] = value
-    return values
-
-
 def _map_values(path: Path, rows: Rows, key: str, column: str) -> dict[str, str]:
     """Return one column by another; raise if a key has two values."""
     values: dict[str, str] = {}
@@ -221,10 +190,10 @@ def _map_values(path: Path, rows: Rows, key: str, column: str) -> dict[str, str]
 
 def read_csv_records(path: Path, required: Sequence[str]) -> list[dict[str, str]]:
     """Return the rows of a table by column; raise if it has none, or a column is missing."""
-    header, rows = _read_rows(path)
+    _, lines = read_table(path, [])
+    header, *rows = [cells for _, cells in lines]
     check_columns(path, header, required)
-    named = list(filter(None, header))  # columns without a name are not read
-    check_repeated(path, header, named)
+    check_repeated(path, header, list(filter(None, header)))
     if not rows:
         raise InputError(f"{path}: the file has no rows")
     for number, cells in enumerate(rows, 1):
@@ -234,10 +203,3 @@ def read_csv_records(path: Path, required: Sequence[str]) -> list[dict[str, str]
                 f"got {len(cells)}"
             )
     return [dict(zip(header, cells, strict=True)) for cells in rows]
-
-
-def _read_rows(path: Path) -> tuple[list[str], list[list[str]]]:
-    """Return the header and the rows; the names that R gives to rows have a column without name."""
-    _, lines = read_table(path, [])
-    header, *rows = [cells for _, cells in lines]
-    return header, rows

@@ -6,27 +6,22 @@ written. Views and virtual tables are not accepted as tables, so that no foreign
 
 import sqlite3
 import struct
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from callshot.errors import InputError, count_text, printable
 from callshot.files import check_regular_file, error_reason, explain_unreadable
-from callshot.records import IntArray
 from callshot.tables.window_pooling import WindowReaders, make_windows
 from callshot.vectors import Rows
-
-Row = tuple[Any, ...]
 
 SQLITE_NAME = "hoplite.sqlite"
 USEARCH_NAME = "usearch.index"
@@ -35,29 +30,31 @@ POSITIVE_LABEL = 1
 TIMES = struct.Struct("<2d")  # start and end of a window or an annotation
 TABLES = {"windows", "recordings", "deployments", "annotations"}
 OLD_TABLE = "hoplite_embeddings"  # of perch-hoplite 0.1
+TABLE_QUERY = "SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE TABLE%'"
 RECORDING_QUERY = (
     "SELECT r.id, r.filename, d.project || '/' || d.name FROM recordings r "
     "LEFT JOIN deployments d ON d.id = r.deployment_id ORDER BY r.id"
 )
-WINDOW_QUERY = "SELECT id, recording_id, offsets FROM windows ORDER BY id"
-ANNOTATIONS: dict[str, Any] = {
-    "id": pl.Int64,
+WINDOW_QUERY = "SELECT id, recording_id, offsets, '' FROM windows ORDER BY id"
+ANNOTATION_QUERY = "SELECT id, recording_id, offsets, label FROM annotations"
+POSITIVE_QUERY = f"{ANNOTATION_QUERY} WHERE label_type = {POSITIVE_LABEL} ORDER BY id"
+IGNORED_QUERY = (
+    f"SELECT count(*) FROM annotations WHERE label_type IS NOT {POSITIVE_LABEL}"
+)
+SPANS: dict[str, Any] = {
+    "row": pl.Int64,
     "path": pl.String,
     "start_s": pl.Float64,
     "end_s": pl.Float64,
     "label": pl.String,
 }
-ANNOTATION_QUERY = (
-    "SELECT id, recording_id, offsets, label, label_type FROM annotations ORDER BY id"
-)
 
 
-@dataclass(frozen=True)
-class Hoplite:
+class Hoplite(NamedTuple):
     """The content of a database.
 
     readers      of the windows of each recording
-    annotations  labelled spans: id, path, start_s, end_s, label
+    annotations  labelled spans: row, path, recording, start_s, end_s, label
     notes        for the user
     """
 
@@ -87,31 +84,50 @@ def read_hoplite(source: Path) -> Hoplite:
             f"{source}: expected a perch-hoplite database, a folder with {SQLITE_NAME}; got none"
         )
     with _open_database(path) as database:
-        _check_tables(path, database)
+        tables = {str(name) for (name,) in database.execute(TABLE_QUERY)}
+        if OLD_TABLE in tables:
+            raise InputError(
+                f"{path}: a database of perch-hoplite 0.1; migrate it to version 1.0 with "
+                "perch-hoplite's notebook 99_migrate_db.ipynb"
+            )
+        if not tables >= TABLES:
+            listed = printable(", ".join(sorted(tables)[:8]))
+            expected = ", ".join(sorted(TABLES))
+            raise InputError(
+                f"{path}: expected the tables of perch-hoplite ({expected}), got "
+                f"{listed or 'none'}"
+            )
         recordings = database.execute(RECORDING_QUERY).fetchall()
-        windows = database.execute(WINDOW_QUERY).fetchall()
-        annotations = database.execute(ANNOTATION_QUERY).fetchall()
-    parser = RowParser(path, _name_recordings(recordings))
-    positive = [row for row in annotations if row[4] == POSITIVE_LABEL]
-    table = parser.window_table(windows)
+        window_rows = database.execute(WINDOW_QUERY).fetchall()
+        annotation_rows = database.execute(POSITIVE_QUERY).fetchall()
+        (ignored,) = database.execute(IGNORED_QUERY).fetchone()
+
+    # Recordings that share a name have it after their deployment.
+    names = {number: str(name) for number, name, _ in recordings}
+    for form in ("{site}/{name}", "{site}/{name}#{number}"):
+        counts = Counter(names.values())
+        for number, name, site in recordings:
+            if counts[names[number]] > 1:
+                names[number] = form.format(site=site, name=name, number=number)
+
+    annotations = _read_spans(path, "annotation", annotation_rows, names)
+    windows = _read_spans(path, "window", window_rows, names)
     index = open_usearch(path.with_name(USEARCH_NAME))
-    has_vector = index.contains(table.ids.astype(np.uint64))
-    return Hoplite(
-        readers=table.readers(index, has_vector),
-        annotations=pl.DataFrame(
-            [parser.span(row) for row in positive], ANNOTATIONS, orient="row"
-        ),
-        notes=list(_describe_gaps(len(annotations) - len(positive), has_vector)),
-    )
-
-
-def _describe_gaps(ignored: int, has_vector: NDArray[np.bool_]) -> Iterator[str]:
-    """Yield notes on annotations that are not used, and on windows without a vector."""
+    has_vector = pl.Series(index.contains(windows["row"].to_numpy().astype(np.uint64)))
+    notes = []
     if ignored:
-        yield f"{count_text(ignored, 'negative or uncertain annotation')} ignored"
-    missing = int(np.count_nonzero(~has_vector))
+        notes.append(
+            f"{count_text(ignored, 'negative or uncertain annotation')} ignored"
+        )
+    missing = len(windows) - int(has_vector.sum())
     if missing:
-        yield f"{count_text(missing, 'window')} without a vector in {USEARCH_NAME}"
+        notes.append(
+            f"{count_text(missing, 'window')} without a vector in {USEARCH_NAME}"
+        )
+    readers = {}
+    for part in windows.filter(has_vector).partition_by("path", maintain_order=True):
+        readers[part["path"][0]] = partial(_read_windows, path, index, part)
+    return Hoplite(readers, annotations.with_columns(recording="path"), notes)
 
 
 @contextmanager
@@ -136,120 +152,39 @@ def _open_database(path: Path) -> Iterator[sqlite3.Connection]:
         ) from error
 
 
-def _check_tables(path: Path, database: sqlite3.Connection) -> None:
-    """Raise InputError unless a database has the tables of perch-hoplite 1.0."""
-    query = "SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE TABLE%'"
-    tables = {str(name) for (name,) in database.execute(query)}
-    if tables >= TABLES:
-        return
-    if OLD_TABLE in tables:
+def _read_spans(
+    path: Path, what: str, rows: Sequence[tuple[Any, ...]], names: Mapping[int, str]
+) -> pl.DataFrame:
+    """Return windows or annotations with the name of their recording and their times."""
+    spans = []
+    for number, recording, offsets, label in rows:
+        place = f"{path}: {what} {number}"
+        if recording not in names or not isinstance(number, int):
+            raise InputError(
+                f"{place}: its recording {recording!r} is not in the database"
+            )
+        if not isinstance(offsets, bytes) or len(offsets) != TIMES.size:
+            raise InputError(
+                f"{place}: expected a start and an end in seconds, got {offsets!r:.40}"
+            )
+        times_s = TIMES.unpack(offsets)
+        if not np.isfinite(times_s).all():
+            raise InputError(f"{place}: expected finite times, got {times_s}")
+        spans.append((number, names[recording], *times_s, str(label)))
+    return pl.DataFrame(spans, SPANS, orient="row")
+
+
+def _read_windows(path: Path, index: Any, windows: pl.DataFrame) -> Rows:
+    """Return the windows of a recording with their vectors, which must be finite."""
+    keys = windows["row"].to_numpy()
+    # Asked for float32, USearch 2.26 returns zeros for vectors in float16.
+    vectors = np.stack(index.get(keys.astype(np.uint64))).astype(np.float32)
+    for window in keys[~np.isfinite(vectors).all(axis=1)]:
         raise InputError(
-            f"{path}: a database of perch-hoplite 0.1; migrate it to version 1.0 with "
-            "perch-hoplite's notebook 99_migrate_db.ipynb"
+            f"{path}: window {window}: its vector is not finite; remove it"
         )
-    listed = printable(", ".join(sorted(tables)[:8]))
-    expected = ", ".join(sorted(TABLES))
-    raise InputError(
-        f"{path}: expected the tables of perch-hoplite ({expected}), got {listed or 'none'}"
-    )
-
-
-def _name_recordings(recordings: Sequence[Row]) -> dict[int, str]:
-    """Return the name of each recording; if two share it, after their deployment."""
-    counts = Counter(str(name) for _, name, _ in recordings)
-    names: dict[int, str] = {}
-    for number, name, site in recordings:
-        names[number] = str(name)
-        if counts[str(name)] > 1:
-            names[number] = f"{site}/{name}"
-    counts = Counter(names.values())
-    for number, name in names.items():
-        if counts[name] > 1:
-            names[number] = f"{name}#{number}"
-    return names
-
-
-@dataclass(frozen=True)
-class RowParser:
-    """Turns rows of a database into spans and windows."""
-
-    path: Path
-    names: dict[int, str]
-
-    def times(self, place: str, blob: object) -> tuple[float, float]:
-        """Return start and end of a window or an annotation, from a blob."""
-        if not isinstance(blob, bytes) or len(blob) != TIMES.size:
-            content = repr(blob)[:40]
-            if isinstance(blob, bytes):
-                content = f"a blob of {len(blob)} bytes"
-            raise InputError(
-                f"{self.path}: {place}: expected a start and an end in seconds, got {content}"
-            )
-        start_s, end_s = TIMES.unpack(blob)
-        if not np.isfinite([start_s, end_s]).all():
-            raise InputError(
-                f"{self.path}: {place}: expected finite times, got {start_s} to {end_s}"
-            )
-        return start_s, end_s
-
-    def span(self, annotation: Row) -> Row:
-        """Return an annotation as a row of ANNOTATIONS."""
-        row, recording, offsets, label, _ = annotation
-        place = f"annotation {row}"
-        if recording not in self.names:
-            raise InputError(
-                f"{self.path}: {place}: its recording is not in the database"
-            )
-        start_s, end_s = self.times(place, offsets)
-        return row, self.names[recording], start_s, end_s, str(label)
-
-    def window_table(self, windows: Sequence[Row]) -> "_WindowTable":
-        """Return the windows of all recordings."""
-        rows_of = defaultdict[str, list[int]](list)
-        times = np.empty((len(windows), 2))
-        ids = np.empty(len(windows), np.int64)
-        for row, (window, recording, offsets) in enumerate(windows):
-            place = f"window {window}"
-            if recording not in self.names or not isinstance(window, int):
-                raise InputError(
-                    f"{self.path}: {place}: its recording {recording!r} is not in the database"
-                )
-            ids[row] = window
-            times[row] = self.times(place, offsets)
-            rows_of[self.names[recording]].append(row)
-        return _WindowTable(self.path, ids, times, rows_of)
-
-
-@dataclass(frozen=True)
-class _WindowTable:
-    """The windows of all recordings: their ids and times, and the rows of each recording."""
-
-    path: Path
-    ids: IntArray
-    times: NDArray[np.float64]
-    rows_of: dict[str, list[int]]
-
-    def readers(self, index: Any, has_vector: NDArray[np.bool_]) -> WindowReaders:
-        """Return a reader of the windows of each recording; those without a vector are left out."""
-        readers = {}
-        for name, rows in self.rows_of.items():
-            kept = [row for row in rows if has_vector[row]]
-            if kept:
-                readers[name] = partial(self._read, index, kept)
-        return readers
-
-    def _read(self, index: Any, rows: list[int]) -> Rows:
-        """Return some windows with their vectors, which must be finite."""
-        ids = self.ids[rows]
-        # Asked for float32, USearch 2.26 returns zeros for vectors in float16.
-        vectors = np.stack(index.get(ids.astype(np.uint64))).astype(np.float32)
-        is_finite = np.isfinite(vectors).all(axis=1)
-        for window in ids[~is_finite]:
-            raise InputError(
-                f"{self.path}: window {window}: its vector is not finite; remove it"
-            )
-        start_s, end_s = self.times[rows].T
-        return make_windows(start_s, end_s, vectors)
+    start_s, end_s = windows.select("start_s", "end_s").to_numpy().T
+    return make_windows(start_s, end_s, vectors)
 
 
 def open_usearch(path: Path) -> Any:

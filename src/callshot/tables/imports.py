@@ -12,16 +12,15 @@ and fold, as in a table.
 
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from callshot.errors import InputError, OptionError, count_text
-from callshot.records import Embeddings, FloatArray, Reject
+from callshot.records import Embeddings, Reject
 from callshot.records.columns import (
     check_columns,
     check_rows,
@@ -42,6 +41,7 @@ from callshot.tables.window_pooling import (
     pool_spans,
 )
 
+KINDS = ("auto", "arrays", "hoplite", "birdnet-analyzer")
 SPAN_COLUMNS = (
     "path",
     "recording",
@@ -55,6 +55,9 @@ SPAN_COLUMNS = (
 LISTED_NAMES = 8
 IMPOSSIBLE_TIMES = "it does not end after its start, or starts before the recording"
 
+Outcomes = list[Vector | str]
+"""The vector of each row, or why it has none."""
+
 
 @dataclass(frozen=True)
 class ImportResult:
@@ -64,20 +67,6 @@ class ImportResult:
     rejects: list[Reject]
     notes: list[str]
     corpus: str | None = None
-
-
-@dataclass(frozen=True)
-class SpanRows:
-    """The rows that describe segments: where they are from, their columns, numbers and corpus."""
-
-    path: Path
-    frame: pl.DataFrame
-    numbers: Sequence[int]
-    corpus: str | None = None
-
-
-ImportedRows = tuple[SpanRows, list[Vector | str], list[str]]
-"""The rows that describe segments, the vector of each or why it has none, and notes."""
 
 
 def import_embeddings(
@@ -94,12 +83,49 @@ def import_embeddings(
     >>> result.table.label, [(reject.row, reject.reason) for reject in result.rejects]
     (('roar', 'bark'), [(2, 'no label')])
     """
+    if kind not in KINDS:
+        raise OptionError(f"kind: expected {', '.join(KINDS)}, got {kind!r}")
     if kind == "auto":
         kind = recognise_kind(source)
-    if kind not in IMPORTERS:
-        raise OptionError(f"kind: expected auto, {', '.join(IMPORTERS)}, got {kind!r}")
-    rows, outcomes, notes = IMPORTERS[kind](source, segments)
-    return _build_table(source, encoder, rows, outcomes, notes)
+    notes: list[str] = []
+    corpus = None
+    if kind == "arrays":
+        path = segments or source.with_suffix(".csv")
+        vectors = _read_array(source)
+        rows, corpus = _read_span_rows(path, ["recording", "label"])
+        if rows.height != len(vectors):
+            raise InputError(
+                f"{source}: expected a row for each vector, in the same order, "
+                f"got {count_text(len(vectors), 'vector')} and "
+                f"{count_text(rows.height, 'row')} in {path}"
+            )
+        outcomes: Outcomes = list(vectors)
+    elif kind == "hoplite":
+        path = segments or source
+        readers, rows, notes = read_hoplite(source)
+        annotations = rows.height
+        if segments is not None:
+            rows, corpus = _read_span_rows(segments, ["label"])
+        if segments is not None and annotations > 0:
+            count = count_text(annotations, "annotation")
+            notes.append(f"{count} of the database ignored: {segments} is used")
+        if rows.height == 0:
+            raise InputError(
+                f"{source}: the database has no annotations; pass the labelled spans with "
+                "--segments FILE"
+            )
+        rows, outcomes = _pool_rows(path, rows, readers, notes)
+    else:
+        if segments is None:
+            raise OptionError(
+                f"segments: {source} has no labels; pass --segments FILE, a segments.parquet or a "
+                "CSV"
+            )
+        path = segments
+        rows, corpus = _read_span_rows(path, ["label"])
+        rows, outcomes = _pool_rows(path, rows, read_analyzer(source), notes)
+    table, rejects = _build_table(source, encoder, path, rows, outcomes)
+    return ImportResult(table, rejects, notes, corpus)
 
 
 def recognise_kind(source: Path) -> str:
@@ -109,9 +135,8 @@ def recognise_kind(source: Path) -> str:
         return "arrays"
     if find_hoplite(source) is not None:
         return "hoplite"
-    if suffix in (".txt", ".csv"):
-        return "birdnet-analyzer"
-    if source.is_dir() and any(source.rglob(f"*{TEXT_SUFFIX}")):
+    is_folder = source.is_dir() and any(source.rglob(f"*{TEXT_SUFFIX}"))
+    if suffix in (".txt", ".csv") or is_folder:
         return "birdnet-analyzer"
     content = "none in it" if source.exists() else "no such file"
     raise InputError(
@@ -120,69 +145,27 @@ def recognise_kind(source: Path) -> str:
     )
 
 
-def _import_arrays(source: Path, segments: Path | None) -> ImportedRows:
-    vectors = _read_array(source)
-    path = segments or source.with_suffix(".csv")
-    rows = _read_span_rows(path, ["recording", "label"])
-    if rows.frame.height != len(vectors):
-        raise InputError(
-            f"{source}: expected a row for each vector, in the same order, "
-            f"got {count_text(len(vectors), 'vector')} and "
-            f"{count_text(rows.frame.height, 'row')} in {rows.path}"
-        )
-    return rows, list(vectors), []
-
-
-def _import_hoplite(source: Path, segments: Path | None) -> ImportedRows:
-    database = read_hoplite(source)
-    frame = database.annotations
-    if segments is not None:
-        notes = list(database.notes)
-        if frame.height > 0:
-            count = count_text(frame.height, "annotation")
-            notes.append(f"{count} of the database ignored: {segments} is used")
-        return _pool_file(segments, database.readers, notes)
-    if frame.height == 0:
-        raise InputError(
-            f"{source}: the database has no annotations; pass the labelled spans with "
-            "--segments FILE"
-        )
-    described = frame.select("path", "label", recording="path")
-    rows = SpanRows(source, described, frame["id"].to_list())
-    return _pool_rows(rows, frame, database.readers, database.notes)
-
-
-def _import_birdnet(source: Path, segments: Path | None) -> ImportedRows:
-    if segments is None:
-        raise OptionError(
-            f"segments: {source} has no labels; pass --segments FILE, a segments.parquet or a CSV"
-        )
-    return _pool_file(segments, read_analyzer(source), [])
-
-
-IMPORTERS = {
-    "arrays": _import_arrays,
-    "hoplite": _import_hoplite,
-    "birdnet-analyzer": _import_birdnet,
-}
-
-
-def _pool_file(
-    segments: Path, readers: WindowReaders, notes: list[str]
-) -> ImportedRows:
-    rows = _read_span_rows(segments, ["label"])
-    return _pool_rows(rows, _read_spans(rows), readers, notes)
-
-
 def _pool_rows(
-    rows: SpanRows, spans: pl.DataFrame, readers: WindowReaders, notes: list[str]
-) -> ImportedRows:
-    """Give each span its vector, and a name and overlapping labels where the file has none.
-
-    `spans` has the columns path, start_s, end_s and label.
-    """
+    path: Path, rows: pl.DataFrame, readers: WindowReaders, notes: list[str]
+) -> tuple[pl.DataFrame, Outcomes]:
+    """Give each row its vector, and a name and overlapping labels where the file has none."""
+    filled_column(path, rows["recording"])
+    times_s: dict[str, Any] = {"start_s": 0.0, "end_s": np.inf}  # whole recordings
+    if times_s.keys() & set(rows.columns):
+        check_columns(path, rows.columns, list(times_s))
+        for name in times_s:
+            column = rows[name]
+            if isinstance(column.dtype, pl.String):
+                column = column.str.strip_chars()
+            times_s[name] = column.cast(pl.Float64, strict=False).fill_null(np.nan)
+            check_rows(path, name, ~times_s[name].is_finite(), "seconds", rows[name])
+    spans = rows.select(
+        path=filled_column(path, rows["path"]),
+        label=pl.Series(_read_labels(path, rows)),
+    ).with_columns(**{name: pl.lit(column) for name, column in times_s.items()})
     spans = spans.select("path", "start_s", "end_s", "label")
     outcomes, note = pool_spans(spans, readers)
+    notes.append(note)
     previous = set()
     for row, span in enumerate(spans.iter_rows()):
         _, start_s, end_s, _ = span
@@ -191,84 +174,72 @@ def _pool_rows(
         elif span in previous:
             outcomes[row] = "the same span and label are there already"
         previous.add(span)
-    frame = rows.frame
-    if "segment" not in frame.columns:
+    if "segment" not in rows.columns:
         is_whole = ~np.isfinite(spans["end_s"].to_numpy())
-        segment = pl.Series(name_spans(spans, is_whole), dtype=pl.String)
-        frame = frame.with_columns(segment=segment)
-    if "labels" not in frame.columns:
+        rows = rows.with_columns(segment=pl.Series(name_spans(spans, is_whole)))
+    if "labels" not in rows.columns:
         labels = pl.Series(overlapping_labels(spans), dtype=pl.List(pl.String))
-        frame = frame.with_columns(labels=labels)
-    return replace(rows, frame=frame), outcomes, [*notes, note]
+        rows = rows.with_columns(labels=labels)
+    return rows, outcomes
 
 
 def _build_table(
-    source: Path,
-    encoder: str,
-    rows: SpanRows,
-    outcomes: Sequence[Vector | str],
-    notes: list[str],
-) -> ImportResult:
+    source: Path, encoder: str, path: Path, rows: pl.DataFrame, outcomes: Outcomes
+) -> tuple[Embeddings, list[Reject]]:
     """Make a table of vectors and their rows; rows without a label or a vector are rejects."""
-    labels = _read_labels(rows)
-    vectors, rejects = _split_outcomes(rows, labels, outcomes)
-    if not vectors:
-        raise InputError(
-            f"{source}: no vector has a label; the first of "
-            f"{count_text(len(rejects), 'reason')}: "
-            f"{rejects[0].reason}"
-        )
-    # The columns are checked together, also of rows that are left out: these get a label.
-    filled = [label if label.strip() else "-" for label in labels]
-    frame = rows.frame.with_columns(label=pl.Series(filled))
-    if "fold" in frame.columns and frame["fold"].null_count() == frame.height:
-        frame = frame.drop("fold")
-    table = Embeddings(
-        encoder=encoder,
-        vectors=_stack_vectors(source, rows, vectors),
-        source=str(source),
-        **table_columns(rows.path, frame),
-    )
-    table = table.only({table.segment[row] for row in vectors})
-    return ImportResult(table, rejects, notes, rows.corpus)
-
-
-def _split_outcomes(
-    rows: SpanRows, labels: Sequence[str], outcomes: Sequence[Vector | str]
-) -> tuple[dict[int, Vector], list[Reject]]:
-    """Return the vectors of labelled rows, by row, and a reject for each of the others."""
+    labels = _read_labels(path, rows)
+    numbers = rows["row"].to_list()
     vectors: dict[int, Vector] = {}
     rejects: list[Reject] = []
     for row, outcome in enumerate(outcomes):
-        if not labels[row].strip():
+        if labels[row] == "":
             outcome = "no label"
         if isinstance(outcome, str):
-            rejects.append(Reject(str(rows.path), rows.numbers[row], outcome))
-        else:
-            vectors[row] = outcome
-    return vectors, rejects
-
-
-def _stack_vectors(source: Path, rows: SpanRows, vectors: dict[int, Vector]) -> Vector:
-    """Return a matrix with a row for each row of the file, zeros where it has no vector."""
-    first = next(iter(vectors.values()))
-    matrix = np.zeros((rows.frame.height, first.size), first.dtype)
-    for row, vector in vectors.items():
-        if vector.size != first.size:
+            rejects.append(Reject(str(path), numbers[row], outcome))
+            continue
+        vectors[row] = outcome
+        first = next(iter(vectors.values()))
+        if outcome.size != first.size:
             raise InputError(
                 f"{source}: expected vectors of one length, {first.size} as the first, "
-                f"got {vector.size} for row {rows.numbers[row]} of {rows.path}"
+                f"got {outcome.size} for row {numbers[row]} of {path}"
             )
-        matrix[row] = vector
-    return matrix
+    if not vectors:
+        raise InputError(
+            f"{source}: no vector has a label; the first of "
+            f"{count_text(len(rejects), 'reason')}: {rejects[0].reason}"
+        )
+    # The columns are checked together, also of rows that are left out: these get a label.
+    columns = rows.with_columns(label=pl.Series([label or "-" for label in labels]))
+    if "fold" in columns.columns and columns["fold"].null_count() == rows.height:
+        columns = columns.drop("fold")
+    matrix = np.zeros((rows.height, first.size), first.dtype)
+    matrix[list(vectors)] = list(vectors.values())
+    table = Embeddings(
+        encoder=encoder,
+        vectors=matrix,
+        source=str(source),
+        **table_columns(path, columns),
+    )
+    return table.only({table.segment[row] for row in vectors}), rejects
 
 
 def _read_array(path: Path) -> Vector:
     """Read a matrix of finite numbers; float16 becomes float32."""
+    matrix: Any
     with explain_read_errors(path), path.open("rb") as stream:
-        matrix: Any
         if zipfile.is_zipfile(stream):
-            matrix = _only_matrix(path, open_npz(stream, path))
+            entries = open_npz(stream, path)
+            names = [name for name in entries if name in ("embedding", "embeddings")]
+            if not names:
+                names = [name for name in entries if entries[name].ndim == 2]
+            if len(names) != 1:
+                listed = ", ".join(map(repr, list(entries)[:LISTED_NAMES]))
+                raise InputError(
+                    f"{path}: expected one matrix, or one called embedding, "
+                    f"got {len(names)} of {listed or 'none'}"
+                )
+            matrix = entries[names[0]]
         else:
             stream.seek(0)
             matrix = np.load(stream, allow_pickle=False)
@@ -279,33 +250,26 @@ def _read_array(path: Path) -> Vector:
         )
     finite = np.isfinite(matrix).all(axis=1)
     if not finite.all():
-        row = int(np.argmin(finite)) + 1
         raise InputError(
-            f"{path}: row {row}: expected finite numbers; correct the row, "
+            f"{path}: row {int(np.argmin(finite)) + 1}: expected finite numbers; correct the row, "
             "or remove it from both files"
         )
-    if matrix.dtype == np.float16:
-        matrix = matrix.astype(np.float32)
-    return cast(Vector, matrix)
+    is_half = matrix.dtype == np.float16
+    return np.asarray(matrix, np.float32 if is_half else matrix.dtype)
 
 
-def _only_matrix(path: Path, entries: Any) -> NDArray[Any]:
-    names = [name for name in entries if name in ("embedding", "embeddings")]
-    if not names:
-        names = [name for name in entries if entries[name].ndim == 2]
-    if len(names) != 1:
-        listed = ", ".join(map(repr, list(entries)[:LISTED_NAMES]))
-        raise InputError(
-            f"{path}: expected one matrix, or one called embedding, "
-            f"got {len(names)} of {listed or 'none'}"
-        )
-    matrix: NDArray[Any] = entries[names[0]]
-    return matrix
-
-
-def _read_span_rows(path: Path, required: Sequence[str]) -> SpanRows:
-    """Read a file that describes segments, and check that it has some columns."""
-    frame, corpus = _read_span_file(path, required)
+def _read_span_rows(
+    path: Path, required: Sequence[str]
+) -> tuple[pl.DataFrame, str | None]:
+    """Read a CSV, as text, or a Parquet file: its rows, numbered, and the corpus it names."""
+    corpus = None
+    with explain_read_errors(path):
+        if path.suffix.lower() == ".parquet":
+            corpus = describe_parquet(path).metadata.get("corpus")
+            frame = read_parquet(path)
+        else:
+            records = read_csv_records(path, required)
+            frame = pl.DataFrame(records, dict.fromkeys(records[0], pl.String))
     check_columns(path, frame.columns, required)
     if frame.height == 0:
         raise InputError(f"{path}: the file has no rows; expected one for each segment")
@@ -315,56 +279,10 @@ def _read_span_rows(path: Path, required: Sequence[str]) -> SpanRows:
     if "recording" not in frame.columns:
         frame = frame.with_columns(recording="path")
     names = [name for name in SPAN_COLUMNS if name in frame.columns]
-    return SpanRows(
-        path=path,
-        frame=frame.select(names),
-        numbers=range(1, frame.height + 1),
-        corpus=corpus,
-    )
+    return frame.select(names).with_row_index("row", offset=1), corpus
 
 
-def _read_span_file(
-    path: Path, required: Sequence[str]
-) -> tuple[pl.DataFrame, str | None]:
-    """Read a CSV, as text, or a Parquet file and the corpus it names."""
-    with explain_read_errors(path):
-        if path.suffix.lower() == ".parquet":
-            corpus = describe_parquet(path).metadata.get("corpus")
-            return read_parquet(path), corpus
-        records = read_csv_records(path, required)
-        schema = dict.fromkeys(records[0], pl.String)
-        return pl.DataFrame(records, schema), None
-
-
-def _read_spans(rows: SpanRows) -> pl.DataFrame:
-    """Return the spans of a file: times in seconds, or none of them for whole recordings."""
-    frame = rows.frame
-    start_s = np.zeros(frame.height)
-    end_s = np.full(frame.height, np.inf)
-    if "start_s" in frame.columns or "end_s" in frame.columns:
-        check_columns(rows.path, frame.columns, ["start_s", "end_s"])
-        start_s = _read_seconds(rows.path, frame["start_s"])
-        end_s = _read_seconds(rows.path, frame["end_s"])
-    filled_column(rows.path, frame["recording"])
-    columns = {
-        "path": list(filled_column(rows.path, frame["path"])),
-        "start_s": start_s,
-        "end_s": end_s,
-        "label": _read_labels(rows),
-    }
-    return pl.DataFrame(columns)
-
-
-def _read_labels(rows: SpanRows) -> list[str]:
+def _read_labels(path: Path, rows: pl.DataFrame) -> list[str]:
     """Return the label of each row; it may be empty."""
-    labels = text_column(rows.path, rows.frame["label"]).fill_null("")
+    labels = text_column(path, rows["label"]).fill_null("")
     return [label.strip() for label in labels]
-
-
-def _read_seconds(path: Path, column: pl.Series) -> FloatArray:
-    text = column
-    if isinstance(column.dtype, pl.String):
-        text = column.str.strip_chars()
-    seconds = text.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
-    check_rows(path, column.name, ~np.isfinite(seconds), "seconds", column)
-    return seconds

@@ -158,60 +158,50 @@ def match_recordings(
     the name of its recording also matches 'y.wav'
     no windows of its recording
     """
-    by_file_name = defaultdict[str, list[str]](list)
+    stems = {name: _stem(name) for name in {*names, *recordings}}
+    namesakes = defaultdict[str, list[str]](list)
     for recording in recordings:
-        by_file_name[_file_name(recording)].append(recording)
+        namesakes[_file_name(stems[recording])].append(recording)
     matches: dict[str, tuple[str, str]] = {}
-    names_of = defaultdict[str, list[str]](list)
+    claimants = defaultdict[str, list[str]](list)
     for name in dict.fromkeys(names):
-        match = _match_recording(name, by_file_name[_file_name(name)])
-        matches[name] = match
-        names_of[match[0]].append(name)
-    names_of.pop("", None)
-    for recording, claimants in names_of.items():
-        matches |= _reject_ambiguous(recording, claimants)
+        others = namesakes[_file_name(stems[name])]
+        candidates = [name] if name in others else []
+        if not candidates:  # whose path is the end of this one, the longest
+            ends = [one for one in others if _is_path_end(stems[name], stems[one])]
+            longest = max((len(stems[one]) for one in ends), default=0)
+            candidates = [one for one in ends if len(stems[one]) == longest]
+        if not candidates:  # of whose path this one is the end
+            candidates = [
+                one for one in others if _is_path_end(stems[one], stems[name])
+            ]
+        path = _normalise(name)
+        same_suffix = [one for one in candidates if path.endswith(_normalise(one))]
+        candidates = same_suffix or candidates
+        if len(candidates) == 1:
+            matches[name] = (candidates[0], "")
+            claimants[candidates[0]].append(name)
+        elif candidates:
+            first, second = candidates[:2]
+            matches[name] = ("", f"its recording may be {first!r} or {second!r}")
+        else:
+            matches[name] = ("", NO_RECORDING)
+    for recording, rivals in claimants.items():
+        exact = [name for name in rivals if stems[name] == stems[recording]]
+        for name in rivals:
+            others = [other for other in exact + rivals if other != name]
+            if others and exact != [name]:
+                reason = f"the name of its recording also matches {others[0]!r}"
+                matches[name] = ("", reason)
     return matches
-
-
-def _reject_ambiguous(recording: str, names: list[str]) -> dict[str, tuple[str, str]]:
-    """Return why names do not mean a recording that several match; an exact name does."""
-    rejects = {}
-    exact = [name for name in names if _stem(name) == _stem(recording)]
-    for name in names:
-        matches = [other for other in exact + names if other != name]
-        if matches and exact != [name]:
-            reason = f"the name of its recording also matches {matches[0]!r}"
-            rejects[name] = ("", reason)
-    return rejects
-
-
-def _match_recording(name: str, namesakes: Sequence[str]) -> tuple[str, str]:
-    """Return which recording with the same file name is meant, or why none."""
-    if name in namesakes:
-        return name, ""
-    stem = _stem(name)
-    candidates = [other for other in namesakes if _is_path_end(stem, _stem(other))]
-    if candidates:
-        longest = max(len(_stem(other)) for other in candidates)
-        candidates = [other for other in candidates if len(_stem(other)) == longest]
-    else:
-        candidates = [other for other in namesakes if _is_path_end(_stem(other), stem)]
-    path = _normalise(name)
-    same_suffix = [other for other in candidates if path.endswith(_normalise(other))]
-    candidates = same_suffix or candidates
-    if not candidates:
-        return "", NO_RECORDING
-    if len(candidates) > 1:
-        return "", f"its recording may be {candidates[0]!r} or {candidates[1]!r}"
-    return candidates[0], ""
 
 
 def _is_path_end(path: str, end: str) -> bool:
     return f"/{path}".endswith(f"/{end}")
 
 
-def _file_name(name: str) -> str:
-    return _stem(name).rpartition("/")[2]
+def _file_name(stem: str) -> str:
+    return stem.rpartition("/")[2]
 
 
 def _normalise(name: str) -> str:
