@@ -106,7 +106,8 @@ def cohen_kappa(first: Sequence[Any], second: Sequence[Any]) -> float | None:
     if by_chance == count**2:  # also without any
         return None
     chance = by_chance / count**2
-    return (sum(map(eq, first, second)) / count - chance) / (1 - chance)
+    agreed: int = sum(map(eq, first, second))
+    return (agreed / count - chance) / (1 - chance)
 
 
 def measure_agreement(decisions: Decisions) -> Answer:

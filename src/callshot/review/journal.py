@@ -138,7 +138,9 @@ class Journal:
                 raise ValueError("another version")
             self.facts = dict(content["facts"])
         else:
-            about = {name: str(content[name]) for name in ("batch", "reviewer", "time")}
+            about: Row = {
+                name: str(content[name]) for name in ("batch", "reviewer", "time")
+            }
             for row in content["rows"]:
                 entry = Entry(seq=len(self.entries) + 1, **about, **row)
                 self.entries.append(entry)

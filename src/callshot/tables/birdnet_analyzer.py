@@ -56,10 +56,11 @@ def read_analyzer(source: Path) -> WindowReaders:
         raise InputError(
             f"{source}: expected files that end in {TEXT_SUFFIX}, got none"
         )
-    return {
-        name: lambda paths=paths: _read_windows(_text_lines(paths))
-        for name, paths in files.items()
-    }
+    return {name: partial(_read_text_files, paths) for name, paths in files.items()}
+
+
+def _read_text_files(paths: Sequence[Path]) -> Rows:
+    return _read_windows(_text_lines(paths))
 
 
 def _text_lines(paths: Sequence[Path]) -> Iterator[Line]:
