@@ -182,7 +182,7 @@ def vector_matrix(source: Source, frame: pl.DataFrame) -> FloatMatrix:
         matrix = contiguous_floats(numbers.to_numpy()).reshape(len(lists), -1)
         read_row: Any = lists.__getitem__
     else:
-        cells = frame.select(list(filter(DIMENSION.fullmatch, frame.columns)))
+        cells = frame.select(f"^{DIMENSION.pattern}$")
         for name, dtype in cells.schema.items():
             if not isinstance(dtype, pl.String) and not dtype.is_numeric():
                 raise InputError(
