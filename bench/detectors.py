@@ -146,7 +146,10 @@ class Trial:
         """Return the row of the call of each event, −1 if there is none."""
         if events.is_empty():
             return np.full(0, -1)
-        frames = [frame.rename({"path": "recording"}) for frame in (events, calls)]
+        frames = [
+            frame.select("start_s", "end_s", recording="path")
+            for frame in (events, calls)
+        ]
         return match_events(find_partners(*frames, iou))
 
     def measure(self, make: Way, examples: Examples) -> dict[str, float]:
