@@ -29,7 +29,7 @@ from callshot.detection.detector import (
     HIGHEST_AIM,
     Detector,
     find_thresholds,
-    make_detectors,
+    make_detector,
 )
 from callshot.detection.find_events import Spacing, merge_windows
 from callshot.detection.matching import find_partners, match_events
@@ -88,7 +88,7 @@ def make_shipped(
         licence="",
     )
     aims = [aim, min(LOOSER * aim, HIGHEST_AIM)]
-    detector, loose = make_detectors(model, background, aims)
+    detector, loose = [make_detector(model, background, aim) for aim in aims]
     return detector, loose.thresholds
 
 

@@ -19,9 +19,10 @@ background can share them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 from scipy.linalg import lu_factor, lu_solve
 
@@ -31,10 +32,9 @@ from callshot.records import FloatArray, IntArray
 
 Vectors = NDArray[np.float32]
 Span = tuple[float, float]
-Windows = dict[tuple[str, float], NDArray[np.float32]]
-"""Vectors by the sha256 of a recording and the start of a window."""
 
 MAX_WINDOWS = 4096
+MAX_PARTS = 5
 ANNOTATED = "annotated"
 UNLABELLED = "unlabelled"
 WITHOUT_CALLS = "without calls"
@@ -127,22 +127,23 @@ def merge_backgrounds(
     for recording in (*first.recordings, *second.recordings):
         earlier = merged.get(recording.sha256, recording)
         calls_s = {*recording.calls_s, *earlier.calls_s}
-        merged[recording.sha256] = BackgroundRecording(
-            sha256=recording.sha256,
-            windows=recording.windows,
+        merged[recording.sha256] = replace(
+            recording,
             calls_s=tuple(sorted(calls_s)),
             origin=min(recording.origin, earlier.origin),
             place=max(recording.place, earlier.place),
         )
-    windows: Windows = {}
-    for part in (first, second):
-        columns = zip(part.number, part.start_s, part.vectors, strict=True)
-        for number, start_s, vector in columns:
-            windows[part.recordings[number].sha256, float(start_s)] = vector
+    parts = (first, second)
+    sha256 = [part.recordings[n].sha256 for part in parts for n in part.number]
     return select_windows(
         sorted(merged.values()),
-        windows,
-        first.vectors.shape[1],
+        pl.DataFrame(
+            {
+                "sha256": pl.Series(sha256, dtype=pl.String),
+                "start_s": np.concatenate([part.start_s for part in parts]),
+            }
+        ),
+        np.concatenate([part.vectors for part in parts]),
         first.window_s,
         first.hop_s,
     )
@@ -150,30 +151,28 @@ def merge_backgrounds(
 
 def select_windows(
     recordings: Sequence[BackgroundRecording],
-    windows: Windows,
-    dimension: int,
+    windows: pl.DataFrame,
+    vectors: Vectors,
     window_s: float,
     hop_s: float,
 ) -> Background:
-    """Return the background of recordings, from vectors by recording and start."""
+    """Return the background of recordings, from windows (sha256, start_s) and their vectors."""
     total = sum(recording.windows for recording in recordings)
-    starts: dict[str, list[float]] = {recording.sha256: [] for recording in recordings}
-    for sha256, time_s in sorted(windows):
-        starts[sha256].append(time_s)
-    vectors: list[NDArray[np.float32]] = []
-    numbers: list[int] = []
-    kept_s: list[float] = []
-    for number, recording in enumerate(recordings):
-        start_s = np.array(starts[recording.sha256], np.float64)
-        for time_s in start_s[find_kept(recording, start_s, window_s, total)].tolist():
-            vectors.append(windows[recording.sha256, time_s])
-            numbers.append(number)
-            kept_s.append(time_s)
+    unique = windows.with_row_index().unique(["sha256", "start_s"], keep="last")
+    by_recording = unique.sort("start_s").partition_by("sha256", as_dict=True)
+    rows = []
+    counts = []
+    for recording in recordings:
+        part = by_recording.get((recording.sha256,), unique.clear())
+        start_s = part["start_s"].to_numpy()
+        part = part.filter(find_kept(recording, start_s, window_s, total))
+        rows += part["index"].to_list()
+        counts.append(len(part))
     return Background(
         recordings=tuple(recordings),
-        vectors=np.array(vectors, np.float32).reshape(len(vectors), dimension),
-        number=np.array(numbers, np.int64),
-        start_s=np.array(kept_s, np.float64),
+        vectors=vectors[rows],
+        number=np.repeat(np.arange(len(counts)), counts),
+        start_s=windows["start_s"].to_numpy()[rows],
         window_s=window_s,
         hop_s=hop_s,
     )
@@ -190,49 +189,34 @@ def find_kept(
     return free & find_sampled(recording.sha256, start_s, windows_of_all)
 
 
-MAX_PARTS = 5
-
-
 def split_background(background: Background) -> Iterator[NDArray[np.bool_]]:
     """Yield which windows are in each part."""
+    recording = background.number
     if UNLABELLED in background.origins:
-        part = _number_scanned(background.number)
+        # Whole recordings; stretches if there are fewer than five recordings
+        part = recording % MAX_PARTS
+        if len(np.unique(part)) < MAX_PARTS:
+            part = _number_stretches(len(part))
     else:
-        part = _assign_parts(_number_units(background))
+        # What stays together: windows of a place, a recording or a stretch
+        places = np.array([one.place for one in background.recordings])
+        _, place = np.unique(places[recording], return_inverse=True)
+        unit = _divide_largest(place, recording)
+        stretch = np.zeros(len(unit), np.int64)
+        for number in np.unique(recording):
+            inside = recording == number
+            stretch[inside] = _number_stretches(int(inside.sum()))
+        unit = _divide_largest(unit, stretch)
+        # The largest unit first, each to the smallest part
+        counts = np.bincount(unit)
+        parts = np.zeros(len(counts), np.int64)
+        sizes = np.zeros(MAX_PARTS, np.int64)
+        for number in np.argsort(-counts, kind="stable"):
+            parts[number] = sizes.argmin()
+            sizes[parts[number]] += counts[number]
+        part = parts[unit]
     for number in np.unique(part):
         yield part == number
-
-
-def _assign_parts(unit: IntArray) -> IntArray:
-    """Return the part of each window: the largest unit first, each to the smallest part."""
-    counts = np.bincount(unit)
-    parts = np.zeros(len(counts), np.int64)
-    sizes = np.zeros(MAX_PARTS, np.int64)
-    for number in np.argsort(-counts, kind="stable"):
-        smallest = int(sizes.argmin())
-        parts[number] = smallest
-        sizes[smallest] += counts[number]
-    return parts[unit]
-
-
-def _number_scanned(recording: IntArray) -> IntArray:
-    """Return parts of whole recordings; of stretches if there are fewer than five recordings."""
-    part = recording % MAX_PARTS
-    if len(np.unique(part)) < MAX_PARTS:
-        part = _number_stretches(len(part))
-    return part
-
-
-def _number_units(background: Background) -> IntArray:
-    """Return from 0 on which windows stay together: those of a place, recording or stretch."""
-    places = np.array([recording.place for recording in background.recordings])
-    _, place = np.unique(places[background.number], return_inverse=True)
-    unit = _divide_largest(place, background.number)
-    stretch = np.zeros(len(unit), np.int64)
-    for number in np.unique(background.number):
-        inside = background.number == number
-        stretch[inside] = _number_stretches(int(inside.sum()))
-    return _divide_largest(unit, stretch)
 
 
 def _divide_largest(unit: IntArray, finer: IntArray) -> IntArray:
@@ -262,10 +246,16 @@ class Spread:
     factors: tuple[FloatArray, IntArray]
 
     def find_discriminants(self, means: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return weights and bias of each class: linear discriminants from the background."""
+        """Return weights and bias of each class: linear discriminants from the background.
+
+        They are scaled so that background has mean 0 and deviation 1.
+        """
         difference = means - self.centre
         solved = lu_solve(self.factors, difference.T, check_finite=False).T
-        return scale_to_background(solved, difference, self.centre)
+        squares = np.einsum("nd,nd->n", solved, difference)
+        lengths = np.sqrt(np.maximum(squares, np.finfo(np.float64).tiny))
+        weights = solved / lengths[:, None]
+        return weights, -weights @ self.centre
 
 
 @dataclass(frozen=True, eq=False)
@@ -300,27 +290,6 @@ def measure_spreads(
             others = ~inside
         without.append((inside, measure_spread(background.vectors[others])))
     return Spreads(measure_spread(background.vectors[keep]), without)
-
-
-def find_discriminants(
-    means: FloatArray, background: NDArray[np.floating]
-) -> tuple[FloatArray, FloatArray]:
-    """Return weights and bias of each class: linear discriminants from the background."""
-    return measure_spread(background).find_discriminants(means)
-
-
-def scale_to_background(
-    solved: FloatArray, difference: FloatArray, centre: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Return weights and bias of each class, so that background has mean 0 and deviation 1.
-
-    `difference` is class means minus the mean of the background, `centre`; `solved` is S⁻¹ times
-    that, with S the covariance of the background.
-    """
-    squares = np.einsum("nd,nd->n", solved, difference)
-    lengths = np.sqrt(np.maximum(squares, np.finfo(np.float64).tiny))
-    weights = solved / lengths[:, None]
-    return weights, -weights @ centre
 
 
 def score_held_out(

@@ -18,7 +18,6 @@ Whether calls were missed is decided at one aim, whatever the aim of a scan. So 
 on the aim, and a threshold never rises when more false alarms are allowed.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,7 +29,7 @@ from callshot.detection.background import (
     WITHOUT_CALLS,
     Background,
     Spreads,
-    find_discriminants,
+    measure_spread,
     measure_spreads,
     score_held_out,
 )
@@ -91,64 +90,25 @@ def make_detector(
 
     `spreads` are those of all windows of this background, where they are known already.
     """
-    (detector,) = make_detectors(model, background, [false_alarms_per_h], spreads)
-    return detector
-
-
-def make_detectors(
-    model: Model,
-    background: Background | None,
-    aims_per_h: Sequence[float],
-    spreads: Spreads | None = None,
-) -> list[Detector]:
-    """Return detectors of a model that differ in their aims, and so in their thresholds."""
-    for aim in aims_per_h:
-        check_aim(aim)
+    check_aim(false_alarms_per_h)
     if background is None or len(background.vectors) < MIN_WINDOWS:
-        return [_make_detector_of_examples(model) for _ in aims_per_h]
-    discriminants = _choose_discriminants(model, background, spreads)
-    detectors = []
-    for aim in aims_per_h:
-        thresholds = choose_thresholds(
-            discriminants.held_out_scores,
-            aim,
-            background,
-            discriminants.median_example_score,
-        )
-        detectors.append(
-            Detector(
-                classes=model.classes,
-                means=model.means,
-                weights=discriminants.weights,
-                bias=discriminants.bias,
-                thresholds=thresholds,
-                origin=describe_origin(background, aim * background.hours),
-            )
-        )
-    return detectors
-
-
-@dataclass(frozen=True, eq=False)
-class _Discriminants:
-    """Weights and bias of each class, a linear discriminant between its mean and background.
-
-    keep      the windows of background that they were found from
-    held_out_scores
-              of background windows by b and S of other recordings, windows × classes
-    median_example_score
-              of the examples of each class
-    """
-
-    keep: NDArray[np.bool_]
-    weights: FloatArray
-    bias: FloatArray
-    held_out_scores: FloatArray
-    median_example_score: FloatArray
-
-
-def choose_background(model: Model, background: Background) -> NDArray[np.bool_]:
-    """Return the windows of background by which a detector measures scores."""
-    return _choose_discriminants(model, background, None).keep
+        return _make_detector_of_examples(model)
+    spreads, scores = choose_spreads(model, background, spreads)
+    weights, bias = spreads.whole.find_discriminants(model.means)
+    typical = _median_example_scores(model, spreads)
+    has_labels = UNLABELLED not in background.origins
+    origin = f"{len(background.vectors)} windows without "
+    origin += f"{'calls' if has_labels else 'labels'}, {background.hours:.2f} hours"
+    if false_alarms_per_h * background.hours < 1:
+        origin += ", extrapolated beyond the highest score"
+    return Detector(
+        classes=model.classes,
+        means=model.means,
+        weights=weights,
+        bias=bias,
+        thresholds=choose_thresholds(scores, false_alarms_per_h, background, typical),
+        origin=origin,
+    )
 
 
 def find_spreads(background: Background | None) -> Spreads | None:
@@ -160,36 +120,25 @@ def find_spreads(background: Background | None) -> Spreads | None:
     return measure_spreads(background)
 
 
-def _choose_discriminants(
-    model: Model, background: Background, spreads: Spreads | None
-) -> _Discriminants:
-    """Return discriminants from all background, or without what may be calls.
+def choose_spreads(
+    model: Model, background: Background, spreads: Spreads | None = None
+) -> tuple[Spreads, FloatArray]:
+    """Return the spreads of all background, or without what may be calls, and its scores.
 
     Windows of annotated recordings are taken for background, unless more of them than the usual
-    aim allows score half of what examples do: then calls were missed.
+    aim allows score half of what examples do: then calls were missed. The scores are those of all
+    windows by the spread of other recordings, windows × classes.
     """
     spreads = spreads or find_spreads(background)
     if spreads is not None:
-        everything = np.ones(len(background.vectors), bool)
-        discriminants = _make_discriminants(model, background, everything, spreads)
-        allowed = USUAL_AIM * background.hours
-        thresholds = find_thresholds(discriminants.held_out_scores, allowed)
-        like_calls = LIKE_CALLS * discriminants.median_example_score
+        scores = score_held_out(model.means, background, spreads)
+        thresholds = find_thresholds(scores, USUAL_AIM * background.hours)
+        like_calls = LIKE_CALLS * _median_example_scores(model, spreads)
         may_have_calls = ANNOTATED in background.origins
         if not may_have_calls or (thresholds <= like_calls).all():
-            return discriminants
-    keep = trim_background(model.means, background)
-    trimmed_spreads = measure_spreads(background, keep)
-    return _make_discriminants(model, background, keep, trimmed_spreads)
-
-
-def _make_discriminants(
-    model: Model, background: Background, keep: NDArray[np.bool_], spreads: Spreads
-) -> _Discriminants:
-    weights, bias = spreads.whole.find_discriminants(model.means)
-    held_out_scores = score_held_out(model.means, background, spreads)
-    median_example_score = _median_example_scores(model, weights, bias)
-    return _Discriminants(keep, weights, bias, held_out_scores, median_example_score)
+            return spreads, scores
+    spreads = measure_spreads(background, trim_background(model.means, background))
+    return spreads, score_held_out(model.means, background, spreads)
 
 
 def check_aim(false_alarms_per_h: float) -> None:
@@ -199,17 +148,6 @@ def check_aim(false_alarms_per_h: float) -> None:
             f"false_alarms: expected more than 0 and at most {HIGHEST_AIM:g} per hour, "
             f"got {false_alarms_per_h:g}"
         )
-
-
-def describe_origin(background: Background, allowed: float) -> str:
-    """Return in words what thresholds come from."""
-    kind = "windows without calls"
-    if (background.origins == UNLABELLED).any():
-        kind = "windows without labels"
-    origin = f"{len(background.vectors)} {kind}, {background.hours:.2f} hours"
-    if allowed < 1:
-        origin += ", extrapolated beyond the highest score"
-    return origin
 
 
 def trim_background(means: FloatArray, background: Background) -> NDArray[np.bool_]:
@@ -222,7 +160,8 @@ def trim_background(means: FloatArray, background: Background) -> NDArray[np.boo
     if is_certain.all():
         return keep
     for _ in range(TRIMMINGS):
-        weights, bias = find_discriminants(means, background.vectors[keep])
+        spread = measure_spread(background.vectors[keep])
+        weights, bias = spread.find_discriminants(means)
         highest = (background.vectors @ weights.T + bias).max(axis=1)
         limit = np.quantile(highest[~is_certain], 1 - TRIMMED_SHARE)
         keep = is_certain | (highest <= limit)
@@ -237,10 +176,9 @@ def _squared_distances(vectors: Vectors, means: FloatArray) -> FloatArray:
     return np.asarray(np.maximum(squares, 0.0))
 
 
-def _median_example_scores(
-    model: Model, weights: FloatArray, bias: FloatArray
-) -> FloatArray:
+def _median_example_scores(model: Model, spreads: Spreads) -> FloatArray:
     """Return the median score of the examples of each class, for that class."""
+    weights, bias = spreads.whole.find_discriminants(model.means)
     label = model.label
     scores = np.einsum("nd,nd->n", model.vectors, weights[label]) + bias[label]
     numbers = range(len(model.classes))
@@ -292,43 +230,26 @@ def find_thresholds(scores: FloatArray, allowed: float) -> FloatArray:
     mean excess of the highest 50. Where they fall off more slowly, because of a few loud sounds,
     the threshold is above all windows that are too many.
     """
-    falling = -np.sort(-scores, axis=0)
-    columns = range(scores.shape[1])
-    return np.array([_tail_threshold(falling[:, n], allowed) for n in columns])
-
-
-def _tail_threshold(falling: FloatArray, allowed: float) -> float:
-    """Return a score that at most `allowed` of these scores reach; −inf if that is all."""
-    if len(falling) <= allowed:
-        return float(-np.inf)
-    least = float(np.nextafter(falling[int(allowed)], np.inf))
-    count = min(TAIL, len(falling) - 1)
-    if allowed >= count:
-        return least
-    base = falling[count]
-    excess = float((falling[:count] - base).mean())
-    return max(least, float(base + excess * np.log(count / allowed)))
+    thresholds = []
+    for falling in -np.sort(-scores, axis=0).T:
+        if len(falling) <= allowed:
+            thresholds.append(-np.inf)
+            continue
+        least = float(np.nextafter(falling[int(allowed)], np.inf))
+        count = min(TAIL, len(falling) - 1)
+        if allowed < count:
+            base = falling[count]
+            excess = float((falling[:count] - base).mean())
+            least = max(least, float(base + excess * np.log(count / allowed)))
+        thresholds.append(least)
+    return np.array(thresholds)
 
 
 def _make_detector_of_examples(model: Model) -> Detector:
-    origin = (
-        "distances of the examples from the mean of the others of their label, which say nothing "
-        "about false alarms"
-    )
-    thresholds = _thresholds_of_examples(model)
-    no_bias = np.zeros(len(model.classes))
-    return Detector(
-        classes=model.classes,
-        means=model.means,
-        weights=None,
-        bias=no_bias,
-        thresholds=thresholds,
-        origin=origin,
-    )
+    """Return a detector without background.
 
-
-def _thresholds_of_examples(model: Model) -> FloatArray:
-    """Return minus the largest squared distance of an example from the others of its class."""
+    Thresholds are minus the largest squared distance of an example from the others of its class.
+    """
     thresholds = np.full(len(model.classes), np.nan)
     for number, name in enumerate(model.classes):
         distances = model.distances[model.label == number]
@@ -338,4 +259,12 @@ def _thresholds_of_examples(model: Model) -> FloatArray:
                 "threshold can be found; add an example, or learn with --background"
             )
         thresholds[number] = -(np.nanmax(distances) ** 2)
-    return thresholds
+    return Detector(
+        classes=model.classes,
+        means=model.means,
+        weights=None,
+        bias=np.zeros(len(model.classes)),
+        thresholds=thresholds,
+        origin="distances of the examples from the mean of the others of their label, which say "
+        "nothing about false alarms",
+    )

@@ -11,7 +11,6 @@ padded, unless the recording is shorter than a window.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
@@ -19,8 +18,6 @@ from callshot.corpus.audio import load_audio, probe
 from callshot.detection.background import (
     Background,
     BackgroundRecording,
-    Windows,
-    find_kept,
     select_windows,
 )
 from callshot.detection.index.windows import WindowGrid, make_grid
@@ -38,7 +35,6 @@ from callshot.encoders.spec import EncoderSpec
 from callshot.encoders.store import open_store
 from callshot.errors import InputError, OptionError, count_text
 from callshot.records import (
-    FloatArray,
     Progress,
     Recording,
     Reject,
@@ -70,15 +66,6 @@ class EmbeddedCalls:
     notes: Sequence[str]
 
 
-def check_unscaled(joined_encoder: JoinedEncoder) -> None:
-    """Raise OptionError for joined encoders of different units, whose scale depends on a split."""
-    if joined_encoder.scaled_dimensions:
-        raise OptionError(
-            f"{joined_encoder.name}: a model does not scale joined encoders; use one encoder, or "
-            "--set scale=none to concatenate their vectors as they are"
-        )
-
-
 def embed_calls(
     calls: Spans,
     joined_encoder: JoinedEncoder,
@@ -89,7 +76,11 @@ def embed_calls(
     progress: Progress = no_progress,
 ) -> EmbeddedCalls:
     """Return the vector of each call; long calls get the mean of their windows."""
-    check_unscaled(joined_encoder)
+    if joined_encoder.scaled_dimensions:  # whose scale depends on a split
+        raise OptionError(
+            f"{joined_encoder.name}: a model does not scale joined encoders; use one encoder, or "
+            "--set scale=none to concatenate their vectors as they are"
+        )
     headers, errors = read_headers(calls, settings)
     if refuse_silence:
         errors |= find_silence(calls, settings, headers)
@@ -215,6 +206,8 @@ def embed_pieces(
     pieces: Spans, spec: EncoderSpec, options: EmbedOptions, progress: Progress
 ) -> tuple[list[int], Vectors, list[Reject]]:
     """Return which pieces have a vector, the vectors, and a reject for each other piece."""
+    if not pieces:
+        return [], np.zeros((0, spec.dimension), np.float32), []
     check_rates(spec, pieces)
     threads = options.threads or default_threads()
     encoder = open_encoder(spec, device=options.device, threads=threads)
@@ -238,11 +231,8 @@ def read_headers(calls: Spans, settings: AudioSettings) -> tuple[Headers, Errors
             headers[path] = probe(calls.root / path, path, settings.source_rate_hz)
         except InputError as error:
             failed[path] = error
-    errors = {}
-    for row, path in enumerate(calls.paths):
-        if path in failed:
-            errors[row] = failed[path]
-    return headers, errors
+    rows = enumerate(calls.paths)
+    return headers, {row: failed[path] for row, path in rows if path in failed}
 
 
 def find_silence(calls: Spans, settings: AudioSettings, headers: Headers) -> Errors:
@@ -298,42 +288,6 @@ def describe_recordings(
         )
 
 
-def find_window_starts(recording: Recording, grid: WindowGrid) -> FloatArray:
-    """Return the starts of whole windows in seconds; none if a recording is shorter than one."""
-    last_start = grid.to_samples(recording.duration_s) - grid.window
-    return grid.to_seconds(np.arange(0, last_start + 1, grid.hop))
-
-
-def cut_background(
-    recordings: Sequence[Recording],
-    descriptions: Sequence[BackgroundRecording],
-    root: Path,
-    grid: WindowGrid,
-) -> Spans:
-    """Return the windows that may be background, as spans at the encoder's speed.
-
-    `sha256` is the checksum of their recording, `window_s` the real time at which they start.
-    """
-    total = sum(description.windows for description in descriptions)
-    rows = []
-    for recording, description in zip(recordings, descriptions, strict=True):
-        start_s = find_window_starts(recording, grid)
-        keep = find_kept(description, start_s, grid.window_s, total)
-        for time_s in start_s[keep].tolist():
-            start = grid.to_samples(time_s)
-            row = {
-                "recording": recording.path,
-                "start_s": start / grid.rate_hz,
-                "end_s": (start + grid.window) / grid.rate_hz,
-                "rate_hz": grid.rate_hz,
-                "source_rate_hz": recording.rate_hz * grid.speed,
-                "sha256": description.sha256,
-                "window_s": time_s,
-            }
-            rows.append(row)
-    return Spans.from_rows(rows, root=root, source=str(root))
-
-
 def embed_background(
     recordings: Sequence[BackgroundRecording],
     windows: Spans,
@@ -342,18 +296,14 @@ def embed_background(
     options: EmbedOptions,
     progress: Progress = no_progress,
 ) -> Background:
-    """Embed windows without calls, those of `cut_background`.
+    """Embed windows without calls, with the sha256 of their recording and the real `window_s`.
 
     Windows that cannot be read are left out: an example from there is a reject already.
     """
-    vectors_by_window: Windows = {}
-    if len(windows) > 0:
-        plain_spec = replace(spec, speed=1.0)  # windows are cut at the speed already
-        rows, vectors, _ = embed_pieces(windows, plain_spec, options, progress)
-        keys = windows.frame.select("sha256", "window_s").rows()
-        for row, vector in zip(rows, vectors, strict=True):
-            vectors_by_window[keys[row]] = vector
+    plain_spec = replace(spec, speed=1.0)  # windows are cut at the speed already
+    rows, vectors, _ = embed_pieces(windows, plain_spec, options, progress)
+    places = windows.frame.select("sha256", start_s="window_s")[rows]
     grid = find_grid(spec, settings)
     return select_windows(
-        sorted(recordings), vectors_by_window, spec.dimension, grid.window_s, grid.hop_s
+        sorted(recordings), places, vectors, grid.window_s, grid.hop_s
     )

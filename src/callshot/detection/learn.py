@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from callshot.corpus.annotations import AnnotationOptions
 from callshot.corpus.options import (
     Renames,
@@ -23,15 +25,13 @@ from callshot.detection.background import (
     WITHOUT_CALLS,
     BackgroundRecording,
     Span,
+    find_kept,
 )
 from callshot.detection.examples import (
-    check_unscaled,
-    cut_background,
     default_window_s,
     embed_background,
     embed_calls,
     find_grid,
-    find_window_starts,
 )
 from callshot.detection.index.clock import find_place
 from callshot.detection.mix_examples import embed_mixed_examples, read_clips
@@ -50,7 +50,7 @@ from callshot.detection.model import (
 )
 from callshot.detection.model_summary import describe_few_windows
 from callshot.encoders.embed import EmbedOptions, replace_auto_speed
-from callshot.encoders.joined_encoder import JoinedEncoder, find_joined_encoder
+from callshot.encoders.joined_encoder import find_joined_encoder
 from callshot.encoders.spec import EncoderSpec, format_options
 from callshot.errors import InputError, OptionError
 from callshot.files import explain_unreadable, sha256_file
@@ -248,8 +248,15 @@ def learn_examples(
     requested_encoder = find_joined_encoder(encoder, embedding.encoder_options)
     calls = read_calls(to_path(examples), options)
     joined_encoder = replace_auto_speed(requested_encoder, calls.spans)
-    check_unscaled(joined_encoder)
-    settings = _complete_settings(calls, joined_encoder, options)
+    settings = calls.settings
+    has_windows = all(spec.windowing is not None for spec in joined_encoder.specs)
+    if settings.source == RECORDING and has_windows and options.window_s is not None:
+        raise OptionError(
+            f"window: {joined_encoder.name} has a fixed window; remove --window"
+        )
+    if settings.source == RECORDING and not has_windows:
+        window_s = options.window_s or default_window_s(calls.spans)
+        settings = replace(settings, window_s=window_s)
     fingerprint = plain_fingerprint(joined_encoder, embedding.device)
     if earlier is not None:
         check_fingerprint(earlier, joined_encoder.name, fingerprint)
@@ -258,7 +265,7 @@ def learn_examples(
     # Segments as they were cut, and joined encoders, are not scanned: background has no use there.
     spec = joined_encoder.specs[0]
     can_scan = settings.source == RECORDING and len(joined_encoder.specs) == 1
-    recordings = None
+    recordings: list[BackgroundRecording] = []
     background = None
     windows = Spans.from_rows([])
     if can_scan:
@@ -272,7 +279,7 @@ def learn_examples(
         refuse_silence=True,
         progress=scale_progress(progress, share),
     )
-    if recordings is not None:
+    if recordings:
         device = joined_encoder.device(spec, embedding.device)
         background = embed_background(
             recordings,
@@ -306,24 +313,16 @@ def learn_examples(
     if earlier is not None:
         model = merge_models(earlier, model)
         new = len(model.examples) - len(earlier.examples)
-    rejects = [*calls.rejects, *embedded.rejects]
-    notes = [*embedded.notes, *_describe_background(model)]
-    if calls.segmentation is not None:
-        notes = [*calls.segmentation.notes, *notes]
-    return LearningResult(model, new, rejects, notes)
-
-
-def _describe_background(model: Model) -> list[str]:
-    """Return a note if thresholds cannot come from background, or rest on little of it."""
-    background = model.background
-    if background is not None and len(background.vectors) > 0:
-        return list(describe_few_windows(model))
-    if model.settings.source == SEGMENT:
-        return []
-    return [
-        "no windows without calls: scan mixes the examples into background of what it scans, and "
-        "takes thresholds from there; --background names recordings without calls"
-    ]
+    notes = [] if calls.segmentation is None else list(calls.segmentation.notes)
+    notes += embedded.notes
+    if model.background is not None and len(model.background.vectors) > 0:
+        notes += describe_few_windows(model)
+    elif settings.source == RECORDING:
+        notes.append(
+            "no windows without calls: scan mixes the examples into background of what it scans, "
+            "and takes thresholds from there; --background names recordings without calls"
+        )
+    return LearningResult(model, new, [*calls.rejects, *embedded.rejects], notes)
 
 
 @dataclass(frozen=True)
@@ -418,47 +417,26 @@ def segment_settings(spans: Spans) -> AudioSettings:
     return settings[0]
 
 
-def _complete_settings(
-    calls: Calls, joined_encoder: JoinedEncoder, options: LearningOptions
-) -> AudioSettings:
-    """Return the settings with the length of a window, if an encoder has none of its own."""
-    if calls.settings.source == SEGMENT:
-        return calls.settings
-    window_s = options.window_s
-    if all(spec.windowing is not None for spec in joined_encoder.specs):
-        if window_s is not None:
-            raise OptionError(
-                f"window: {joined_encoder.name} has a fixed window; remove --window"
-            )
-        return calls.settings
-    if window_s is None:
-        window_s = default_window_s(calls.spans)
-    return replace(calls.settings, window_s=window_s)
-
-
 def find_background(
     calls: Calls, spec: EncoderSpec, settings: AudioSettings, options: LearningOptions
-) -> tuple[list[BackgroundRecording] | None, Spans]:
+) -> tuple[list[BackgroundRecording], Spans]:
     """Return the recordings that options ask for, and their windows that may be background.
 
-    None if there are no such recordings.
+    Windows are spans at the encoder's speed. `sha256` is the checksum of their recording,
+    `window_s` the real time at which they start.
     """
-    nothing = Spans.from_rows([])
     calls_s: dict[str, set[Span]] = {}
     checksums = {file: sha256 for _, file, sha256 in calls.inputs}
-    if options.background == NONE:
-        return None, nothing
-    if options.background != AUTO or options.site is not None:
-        origin = WITHOUT_CALLS if options.background != AUTO else UNLABELLED
-        folder = options.site
-        if options.background != AUTO:
-            folder = to_path(options.background)
-        assert folder is not None  # one of the two is given
+    is_automatic = options.background == AUTO
+    folder = options.site if is_automatic else to_path(options.background)
+    if options.background == NONE or (folder is None and calls.segmentation is None):
+        return [], Spans.from_rows([])
+    if folder is not None:
+        origin = UNLABELLED if is_automatic else WITHOUT_CALLS
         library = find_recordings(folder)
         root = library.root
-        readable, errors = probe_recordings(
-            library, settings.source_rate_hz, no_progress
-        )
+        rate_hz = settings.source_rate_hz
+        readable, errors = probe_recordings(library, rate_hz, no_progress)
         recordings = list(readable.values())
         checksums = {}
         if not recordings:
@@ -471,29 +449,43 @@ def find_background(
         annotated = calls.segmentation.calls.frame.select("path", "start_s", "end_s")
         for path, start_s, end_s in annotated.iter_rows():
             calls_s.setdefault(path, set()).add((start_s, end_s))
-        recordings = [
-            recording
-            for recording in calls.segmentation.recordings
-            if recording.path in calls_s
-        ]
-    else:
-        return None, nothing
+        known = calls.segmentation.recordings
+        recordings = [recording for recording in known if recording.path in calls_s]
+
     grid = find_grid(spec, settings)
     descriptions = []
+    starts_s = []
     for recording in recordings:
-        path = root / recording.path
-        sha256 = checksums.get(recording.path)
-        if sha256 is None:
-            with explain_unreadable(path):
-                sha256 = sha256_file(path)
+        last_start = grid.to_samples(recording.duration_s) - grid.window
+        starts_s.append(grid.to_seconds(np.arange(0, last_start + 1, grid.hop)))
+        if recording.path not in checksums:
+            with explain_unreadable(root / recording.path):
+                checksums[recording.path] = sha256_file(root / recording.path)
         descriptions.append(
             BackgroundRecording(
-                sha256=sha256,
-                windows=len(find_window_starts(recording, grid)),
+                sha256=checksums[recording.path],
+                windows=len(starts_s[-1]),
                 calls_s=tuple(sorted(calls_s.get(recording.path, ()))),
                 origin=origin,
                 place=find_place(recording.path),
             )
         )
-    windows = cut_background(recordings, descriptions, root, grid)
-    return descriptions, windows.with_columns(channel_rule=settings.channel_rule)
+
+    total = sum(map(len, starts_s))
+    rows = []
+    for recording, found, times in zip(recordings, descriptions, starts_s, strict=True):
+        for time_s in times[find_kept(found, times, grid.window_s, total)].tolist():
+            start = grid.to_samples(time_s)
+            row = {
+                "recording": recording.path,
+                "start_s": start / grid.rate_hz,
+                "end_s": (start + grid.window) / grid.rate_hz,
+                "rate_hz": grid.rate_hz,
+                "source_rate_hz": recording.rate_hz * grid.speed,
+                "channel_rule": settings.channel_rule,
+                "sha256": found.sha256,
+                "window_s": time_s,
+            }
+            rows.append(row)
+    columns = ("sha256", "window_s")
+    return descriptions, Spans.from_rows(rows, columns, root=root, source=str(root))

@@ -221,13 +221,13 @@ class HeldOutScores(Scores):
 
 def measure_background(model: "Model") -> "Spread | None":
     """Return what a scan knows of a model's background; None if it has none."""
-    from callshot.detection.background import measure_spread
-    from callshot.detection.detector import MIN_WINDOWS, choose_background
+    from callshot.detection.detector import MIN_WINDOWS, choose_spreads
 
     background = model.background
     if background is None or len(background.vectors) < MIN_WINDOWS:
         return None
-    return measure_spread(background.vectors[choose_background(model, background)])
+    spreads, _ = choose_spreads(model, background)
+    return spreads.whole
 
 
 def open_vectors(
