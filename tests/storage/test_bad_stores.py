@@ -138,22 +138,6 @@ def test_an_index_whose_files_are_refused_half_way_is_completed_later(
 # Names
 
 
-def test_a_name_that_is_a_file_and_a_folder_is_a_folder(
-    bucket: Any, local: Path
-) -> None:
-    upload(bucket, local, f"{BUCKET}/in")
-    bucket.pipe_file(f"{BUCKET}/in", b"of another tool")
-    sound = (local / "a.wav").read_bytes()
-    bucket.pipe_file(f"{BUCKET}/in/a.wav/inner.wav", sound)
-    assert find_recordings(to_path(f"{URL}/in")).paths == (
-        "a.wav",
-        "a.wav/inner.wav",
-        "site/b.flac",
-        "site/c.ogg",
-    )
-    assert len(make_index(f"{URL}/in", f"{URL}/index").added) == 4
-
-
 def test_odd_names_on_a_web_server_are_read(tmp_path: Path) -> None:
     names = ["a b.wav", "c#1.wav", "d?x.wav", "e%2Ff.wav", "ü.wav", "g&h;i.wav"]
     for seed, name in enumerate(names):

@@ -10,7 +10,7 @@ from callshot import index_recordings, learn
 from callshot.errors import OutputError
 from callshot.results import open_output_folder
 from callshot.storage import RangeReader, to_path
-from callshot.storage.requests import RangeMemory, forget_ranges
+from callshot.storage.requests import forget_ranges
 from sounds import record
 from stores import BUCKET, upload
 from wrong_headers import write_folder
@@ -155,15 +155,6 @@ def test_ranges_are_kept_only_where_every_change_gives_another_version(
         last = reader.read(1)
     forget_ranges()
     assert last == expected
-
-
-def test_a_range_that_several_threads_asked_for_is_kept_once() -> None:
-    memory = RangeMemory(100)
-    memory.keep(("x", 60, 1), 0, bytes(40))
-    for _ in range(3):
-        memory.keep(("y", 60, 1), 0, bytes(50))
-        memory.keep(("y", 60, 1), 10, bytes(40))
-    assert memory.find(("x", 60, 1), 0) == bytes(40)
 
 
 def write_results(

@@ -14,7 +14,7 @@ from callshot.cli.app import (
     shared_option,
 )
 from callshot.cli.options import Clips, Columns, Out, Quiet, Seed, parse_pairs
-from callshot.errors import InputError, OptionError, count_text
+from callshot.errors import InputError, OptionError, check_choice, count_text
 
 if TYPE_CHECKING:
     from callshot.review.results import ReviewResults
@@ -200,8 +200,8 @@ def convert(
     from callshot.corpus.options import make_annotation_options
     from callshot.detection.activity import write_activity
     from callshot.detection.clips import ClipOptions, write_clips
-    from callshot.detection.events import EventTable, open_recordings
-    from callshot.detection.exports import convert_files
+    from callshot.detection.events import EventTable, open_recordings, read_events
+    from callshot.detection.exports import EXPORTS, export_events
     from callshot.detection.terminal import show_rejects
     from callshot.review.journal import is_review
     from callshot.review.results import convert_review
@@ -217,17 +217,17 @@ def convert(
     annotation_options = make_annotation_options(
         columns=parse_pairs("columns", columns, "label=Species")
     )
+    check_choice("to", to, EXPORTS)
     with run_with_progress("converting", quiet=quiet) as progress:
+        folder = None if recordings is None else open_recordings(recordings)
         if is_review(events):
             results, files = convert_review(events, to, out, recordings)
             conflicts = [f"note: {note}" for note in _describe_conflicts(results)]
             table = EventTable(results.events, notes=conflicts)
         else:
-            table, files = convert_files(
-                events, to, out, recordings, annotation_options
-            )
+            table = read_events(events, folder, annotation_options)
+            files = export_events(table.events, to, out, folder)
         notes = [*table.notes]
-        folder = None if recordings is None else open_recordings(recordings)
         if folder is not None and clip_options is not None:
             written = write_clips(
                 table.events, folder, out / "clips", clip_options, progress=progress

@@ -9,11 +9,11 @@ to `callshot score --reviewed`, once its column `confirmed` has been filled with
 
 import io
 import re
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -24,7 +24,7 @@ from scipy import signal as scipy_signal
 from callshot.corpus.audio import open_recording
 from callshot.corpus.audio_files import Signal
 from callshot.detection.events import RecordingFolder, complete_events
-from callshot.errors import CallshotError, OptionError, OutputError
+from callshot.errors import CallshotError, OptionError, OutputError, check_range
 from callshot.files import make_folder
 from callshot.records import FloatArray, Progress, Reject, no_progress
 from callshot.records.frames import CLIPS, Frame, unique_values
@@ -40,10 +40,6 @@ from callshot.report.tables.table import safe_names
 from callshot.results import open_output_folder
 from callshot.version import __version__
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-
 Row = dict[str, Any]
 
 TABLE = "clips.csv"
@@ -53,9 +49,6 @@ UNSAFE = re.compile(r"[^\w.+-]+")
 MAX_STEM = 60
 MAX_FLAC_HZ = 655_350
 SUBTYPE = "PCM_24"  # holds samples of 8, 16 and 24 bit as they are
-BEST = "best"
-UNCERTAIN = "uncertain"
-SAMPLE = "sample"
 
 
 SIZE_IN = (4.8, 2.6)
@@ -86,10 +79,8 @@ class ClipOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.count < 1:
-            raise OptionError(f"clips: expected 1 or more, got {self.count}")
-        if not 0 <= self.margin_s <= 60:
-            raise OptionError(f"margin_s: expected 0 to 60 s, got {self.margin_s}")
+        check_range("clips", self.count, 1)
+        check_range("margin_s", self.margin_s, 0, 60, "s")
         if self.max_hz is not None and not 0 < self.max_hz < 1e7:
             raise OptionError(f"max_hz: expected more than 0 Hz, got {self.max_hz}")
 
@@ -115,14 +106,17 @@ def write_clips(
 
     Clips that an earlier run wrote there are replaced; other files are never touched.
     """
-    clip_events = choose_events(
-        complete_events(events), options.count, seed=options.seed
-    )
+    chosen = choose_events(complete_events(events), options.count, seed=options.seed)
+    labels = unique_values(chosen, "label")
+    folders = dict(zip(labels, safe_names(labels, "class"), strict=True))
     rows: list[Row] = []
     rejects: list[Reject] = []
 
     def make(folder: Path) -> list[str]:
-        for event, stem in _name_clips(clip_events):
+        for event in chosen.iter_rows(named=True):
+            recording = UNSAFE.sub("_", PurePosixPath(event["recording"]).stem)
+            name = f"{event['rank']:03d}_{recording[:MAX_STEM]}_{event['start_s']:.1f}s"
+            stem = f"{folders[event['label']]}/{name}"
             path = recordings.find_file(event["recording"])
             try:
                 rows.append(_cut_clip(event, path, folder, stem, options))
@@ -130,10 +124,9 @@ def write_clips(
                 raise
             except CallshotError as error:
                 rejects.append(Reject(event["recording"], None, f"no clip: {error}"))
-            progress(1 / len(clip_events), stem)
+            progress(1 / len(chosen), stem)
         write_csv_frame(pl.DataFrame(rows, dict(CLIPS)), folder / TABLE)
-        names = [row[name] for row in rows for name in ("clip", "picture")]
-        return [*names, TABLE]
+        return [*(row[name] for row in rows for name in ("clip", "picture")), TABLE]
 
     facts = {"version": __version__, "clips": options.count, "seed": options.seed}
     with open_output_folder(out, [TABLE], PROVENANCE, owner=SET) as output:
@@ -147,22 +140,21 @@ def check_clips_folder(out: Path) -> None:
         pass
 
 
-def _name_clips(events: Frame) -> Iterator[tuple[Row, str]]:
-    """Yield events and the paths of their clips: class, rank, recording and time, no suffix."""
-    labels = unique_values(events, "label")
-    folders = dict(zip(labels, safe_names(labels, "class"), strict=True))
-    for event in events.iter_rows(named=True):
-        stem = PurePosixPath(event["recording"]).stem
-        safe = UNSAFE.sub("_", stem)[:MAX_STEM]
-        name = f"{event['rank']:03d}_{safe}_{event['start_s']:.1f}s"
-        yield event, f"{folders[event['label']]}/{name}"
-
-
 def _cut_clip(
     event: Row, path: Path, folder: Path, stem: str, options: ClipOptions
 ) -> Row:
     """Write the clip of an event and its picture to a folder; return its row of the table."""
-    signal, rate_hz, start_s = _read_clip(event, path, options)
+    start_s = max(0.0, event["start_s"] - options.margin_s)
+    end_s = event["end_s"] + options.margin_s
+    with open_recording(path, event["recording"]) as reader:
+        rate_hz = round(reader.recording.rate_hz)
+        duration_s = reader.recording.duration_s
+        if start_s < duration_s:
+            end_s = min(end_s, duration_s)
+        signal = reader.read_decodable(
+            start_s, end_s, rate_hz=rate_hz, channel_rule=options.channel
+        )
+    start_s = round(start_s * rate_hz) / rate_hz  # of the first sample
     suffix = "flac" if rate_hz <= MAX_FLAC_HZ else "wav"
     row: Row = {column: event.get(column) for column in CLIPS}
     row["clip"] = f"{stem}.{suffix}"
@@ -177,23 +169,6 @@ def _cut_clip(
     (folder / row["clip"]).write_bytes(audio.getbuffer())
     (folder / row["picture"]).write_bytes(picture)
     return row
-
-
-def _read_clip(
-    event: Row, path: Path, options: ClipOptions
-) -> tuple[Signal, int, float]:
-    """Return the samples of a clip, their rate, and the time in the recording of the first."""
-    start_s = max(0.0, event["start_s"] - options.margin_s)
-    end_s = event["end_s"] + options.margin_s
-    with open_recording(path, event["recording"]) as reader:
-        rate_hz = round(reader.recording.rate_hz)
-        duration_s = reader.recording.duration_s
-        if start_s < duration_s:
-            end_s = min(end_s, duration_s)
-        signal = reader.read_decodable(
-            start_s, end_s, rate_hz=rate_hz, channel_rule=options.channel
-        )
-    return signal, rate_hz, round(start_s * rate_hz) / rate_hz
 
 
 def choose_events(events: Frame, count: int, *, seed: int = 0) -> Frame:
@@ -227,8 +202,6 @@ def choose_events(events: Frame, count: int, *, seed: int = 0) -> Frame:
     >>> choose_events(events, 1).select("score", "rank", "why").rows()
     [(0.7, 1, 'best'), (0.2, 6, 'sample'), (0.0, 8, 'uncertain')]
     """
-    if count < 1:
-        raise OptionError(f"clips: expected 1 or more, got {count}")
     none = events.clear().with_columns(rank=pl.lit(0, pl.Int64), why=pl.lit(""))
     parts = [none]
     for label in sorted(unique_values(events, "label")):
@@ -240,49 +213,23 @@ def choose_events(events: Frame, count: int, *, seed: int = 0) -> Frame:
         )
         random = np.random.default_rng([seed, crc32(label.encode())])
         scored = len(ranked) - ranked["score"].null_count()  # the others come last
-        reasons: dict[int, list[str]] = defaultdict(list)
-        for rank in range(min(count, scored)):
-            reasons[rank].append(BEST)
-        for rank in range(max(0, scored - count), scored):
-            reasons[rank].append(UNCERTAIN)
         strata = min(count, len(ranked))
-        for stratum in range(strata):
-            first = stratum * len(ranked) // strata
-            end = (stratum + 1) * len(ranked) // strata
-            reasons[int(random.integers(first, end))].append(SAMPLE)
-        ranks = sorted(reasons)
-        chosen = ranked[ranks].with_columns(
-            rank=pl.Series([rank + 1 for rank in ranks], dtype=pl.Int64),
-            why=pl.Series(
-                [", ".join(reasons[rank]) for rank in ranks], dtype=pl.String
-            ),
+        edges = [n * len(ranked) // strata for n in range(strata + 1)]
+        drawn = [int(random.integers(*pair)) for pair in pairwise(edges)]
+        reasons = {
+            "best": range(min(count, scored)),
+            "uncertain": range(max(0, scored - count), scored),
+            "sample": drawn,
+        }
+        ranks = sorted(set().union(*reasons.values()))
+        why = [
+            ", ".join(reason for reason, chosen in reasons.items() if rank in chosen)
+            for rank in ranks
+        ]
+        parts.append(
+            ranked[ranks].with_columns(rank=np.array(ranks) + 1, why=pl.Series(why))
         )
-        parts.append(chosen)
     return pl.concat(parts)
-
-
-def draw_spectrogram(
-    signal: Signal,
-    rate_hz: int,
-    start_s: float,
-    event: Mapping[str, Any],
-    max_hz: float | None = None,
-) -> bytes:
-    """Return the picture of samples from a time of the recording on, with the event in them."""
-    highest_hz = rate_hz / 2
-    max_hz = highest_hz if max_hz is None else min(max_hz, highest_hz)
-    frequency_hz, time_s, level_db = measure_spectrogram(signal, rate_hz, max_hz)
-    content = io.BytesIO()
-    with open_figure() as figure:
-        figure.set_size_inches(*SIZE_IN)
-        ax = figure.subplots()
-        _draw_levels(ax, start_s + time_s, frequency_hz, level_db)
-        ax.set_xlim(start_s, start_s + signal.size / rate_hz)
-        ax.set_ylim(0, max_hz)
-        _mark_event(ax, event)
-        metadata = {"Software": CREATOR}
-        figure.savefig(content, format="png", dpi=DPI, metadata=metadata)
-    return content.getvalue()
 
 
 def measure_spectrogram(
@@ -308,39 +255,50 @@ def measure_spectrogram(
     return frequency_hz[is_shown], time_s, level_db
 
 
-def _draw_levels(
-    ax: "Axes", time_s: FloatArray, frequency_hz: FloatArray, level_db: FloatArray
-) -> None:
-    """Draw levels as a picture; its colours follow the levels that there are."""
+def draw_spectrogram(
+    signal: Signal,
+    rate_hz: int,
+    start_s: float,
+    event: Mapping[str, Any],
+    max_hz: float | None = None,
+) -> bytes:
+    """Return the picture of samples from a time of the recording on, with the event in them.
+
+    Its colours follow the levels that there are.
+    """
+    max_hz = min(max_hz or np.inf, rate_hz / 2)
+    frequency_hz, time_s, level_db = measure_spectrogram(signal, rate_hz, max_hz)
     low_db = float(np.percentile(level_db, DARKEST))
-    high_db = max(float(level_db.max()), low_db + RANGE_DB)
     half_hz = frequency_hz[1] / 2
-    half_s = time_s[0]
-    if len(time_s) > 1:
-        half_s = (time_s[1] - time_s[0]) / 2
-    times_s = (time_s[0] - half_s, time_s[-1] + half_s)
-    frequencies_hz = (-half_hz, frequency_hz[-1] + half_hz)
-    ax.imshow(
-        level_db,
-        extent=(*times_s, *frequencies_hz),
-        cmap="magma",
-        vmin=low_db,
-        vmax=high_db,
-        origin="lower",
-        aspect="auto",
-        interpolation="nearest",
-    )
-    ax.grid(visible=False)
-    ax.set_xlabel("time in the recording, s")
-    ax.set_ylabel("frequency, Hz")
-
-
-def _mark_event(ax: "Axes", event: Mapping[str, Any]) -> None:
-    """Draw lines where the event starts and ends, and write what it is."""
-    for time_s in (event["start_s"], event["end_s"]):
-        ax.axvline(time_s, color="white", linewidth=0.9)
-        ax.axvline(time_s, color=VERMILION, linewidth=0.9, linestyle=(0, (3, 3)))
+    half_s = (time_s[1] - time_s[0]) / 2 if len(time_s) > 1 else time_s[0]
+    times_s = (start_s + time_s[0] - half_s, start_s + time_s[-1] + half_s)
     title = f"{event['label']}, {event['recording']}"
     if event["score"] is not None:
         title = f"{event['score']:.2f}  {title}"
-    ax.set_title(shorten(title, 72 * (SIZE_IN[0] - 0.7), TITLE_FONT), color=INK)
+    content = io.BytesIO()
+    with open_figure() as figure:
+        figure.set_size_inches(*SIZE_IN)
+        ax = figure.subplots()
+        ax.imshow(
+            level_db,
+            extent=(*times_s, -half_hz, frequency_hz[-1] + half_hz),
+            cmap="magma",
+            vmin=low_db,
+            vmax=max(float(level_db.max()), low_db + RANGE_DB),
+            origin="lower",
+            aspect="auto",
+            interpolation="nearest",
+        )
+        ax.grid(visible=False)
+        ax.set_xlabel("time in the recording, s")
+        ax.set_ylabel("frequency, Hz")
+        ax.set_xlim(start_s, start_s + signal.size / rate_hz)
+        ax.set_ylim(0, max_hz)
+        for edge_s in (event["start_s"], event["end_s"]):
+            ax.axvline(edge_s, color="white", linewidth=0.9)
+            ax.axvline(edge_s, color=VERMILION, linewidth=0.9, linestyle=(0, (3, 3)))
+        room_pt = 72 * (SIZE_IN[0] - 0.7)
+        ax.set_title(shorten(title, room_pt, TITLE_FONT), color=INK)
+        metadata = {"Software": CREATOR}
+        figure.savefig(content, format="png", dpi=DPI, metadata=metadata)
+    return content.getvalue()

@@ -18,10 +18,9 @@ from callshot.corpus.annotations import (
     recognise,
 )
 from callshot.corpus.annotations.delimited import normalize_name
-from callshot.corpus.annotations.rows import other_cells, reject_row
+from callshot.corpus.annotations.rows import reject_row
 from callshot.corpus.annotations.text import (
     MISSING,
-    Cell,
     RowError,
     parse_number,
     quote,
@@ -32,7 +31,7 @@ from callshot.corpus.corpus_annotations import (
     read_corpus_annotations,
 )
 from callshot.corpus.recordings import Library, find_recordings, probe_recordings
-from callshot.corpus.segments import CALL_COLUMNS, make_calls, to_seconds
+from callshot.corpus.segments import make_calls, to_seconds
 from callshot.errors import InputError
 from callshot.records import Recording, Reject, no_progress
 from callshot.records.columns import check_columns
@@ -43,7 +42,6 @@ from callshot.spans import Spans
 
 Row = dict[str, Any]  # an event, by the names of its columns
 Rejects = list[Reject]
-EventCells = tuple[Row, dict[str, Cell]]  # an event, and the other cells of its row
 
 REQUIRED = ("recording", "start_s", "end_s", "label")
 # What files call the columns of numbers; case and punctuation do not matter.
@@ -124,86 +122,57 @@ def read_events(
     Without `check`, all that have a start, an end and a label are kept: events may begin before
     their recording or end after it, and may be there twice. They also have the columns of PLACE.
     """
-    if path.suffix.lower() == PARQUET or path.is_dir():
+    is_parquet = path.suffix.lower() == PARQUET
+    if is_parquet or path.is_dir():
         check_result(path, RESULT_LISTS)
-    options = annotation_options
-    if not check:
-        options = replace(options, keep_early=True)
+    options = replace(annotation_options, keep_early=not check)
     if recordings is None:
-        events, rejects, notes = _read_named(path, options)
+        rows, rejects, notes = _read_named(path, options)
     else:
-        read = _read_matched(path, recordings, options)
+        library = recordings.library
+        if is_parquet:
+            read = CorpusAnnotations(library)
+            read.add(_read_parquet_rows(path, options), PurePosixPath(path.name))
+        else:
+            read = read_corpus_annotations(library, path, "auto", options, no_progress)
         rejects = [*read.rejects, *read.skipped_files]
         notes = sorted(read.notes)
-        find_events = _check_calls if check else _find_calls
-        events = find_events(read, recordings, rejects)
-    rows = []
-    for event, cells in events:
+        rows = []
+        if check:  # as `callshot segment` takes annotations for calls
+            known = dict(recordings.recordings), dict(recordings.errors)
+            calls, call_rejects = make_calls(read.rows, *known, str.strip, library.root)
+            rejects += call_rejects
+            rows += calls.rows()
+        for row in () if check else read.rows:
+            name = row["path"]
+            if name in recordings.errors:
+                rejects.append(reject_row(row, recordings.errors[name]))
+                continue
+            start_s, end_s = to_seconds(row, recordings.recordings[name])
+            rows.append(row | {"start_s": start_s, "end_s": end_s})
+    events = []
+    for row in rows:
+        event = {
+            "recording": row["path"],
+            "start_s": row["start_s"],
+            "end_s": row["end_s"],
+            "label": row["label"].strip(),
+            "file": row["annotation_file"],
+            "row": row["annotation_row"],
+        }
         try:
-            rows.append(event | _parse_cells(cells))
+            events.append(event | _parse_cells(row))
         except RowError as error:
             rejects.append(Reject(event["file"], event["row"], str(error)))
     if check:
-        return EventTable(events_frame(rows).drop(PLACE), rejects, notes)
-    return EventTable(pl.DataFrame(rows, {**EVENTS, **PLACE}), rejects, notes)
-
-
-def _check_calls(
-    read: CorpusAnnotations, recordings: RecordingFolder, rejects: Rejects
-) -> list[EventCells]:
-    """Return annotations as events, as `callshot segment` takes them for calls."""
-    calls, call_rejects = make_calls(
-        read.rows,
-        dict(recordings.recordings),
-        dict(recordings.errors),
-        str.strip,
-        recordings.library.root,
-    )
-    rejects += call_rejects
-    events = []
-    for call in calls.rows():
-        event = {name: call[name] for name in ("start_s", "end_s", "label")}
-        event["recording"] = call["path"]
-        event["file"] = call["annotation_file"]
-        event["row"] = call["annotation_row"]
-        cells = {name: cell for name, cell in call.items() if name not in CALL_COLUMNS}
-        events.append((event, cells))
-    return events
-
-
-def _find_calls(
-    read: CorpusAnnotations, recordings: RecordingFolder, rejects: Rejects
-) -> list[EventCells]:
-    """Return all annotations on readable recordings as events."""
-    events = []
-    for row in read.rows:
-        name = row["path"]
-        if name in recordings.errors:
-            rejects.append(reject_row(row, recordings.errors[name]))
-            continue
-        times_s = to_seconds(row, recordings.recordings[name])
-        events.append((_make_event(row, *times_s), other_cells(row)))
-    return events
-
-
-def _read_matched(
-    path: Path, recordings: RecordingFolder, annotation_options: AnnotationOptions
-) -> CorpusAnnotations:
-    """Read a file or folder, and find the recording of each row."""
-    if path.suffix.lower() != PARQUET:
-        return read_corpus_annotations(
-            recordings.library, path, "auto", annotation_options, no_progress
-        )
-    corpus_annotations = CorpusAnnotations(recordings.library)
-    annotation_file = _read_parquet_rows(path, annotation_options)
-    corpus_annotations.add(annotation_file, PurePosixPath(path.name))
-    return corpus_annotations
+        return EventTable(events_frame(events).drop(PLACE), rejects, notes)
+    return EventTable(pl.DataFrame(events, {**EVENTS, **PLACE}), rejects, notes)
 
 
 def _read_named(
     path: Path, annotation_options: AnnotationOptions
-) -> tuple[list[EventCells], Rejects, list[str]]:
-    """Read files that name the recordings of their rows; return events, rejects and notes."""
+) -> tuple[list[Row], Rejects, list[str]]:
+    """Read files that name the recordings of their rows; return rows, rejects and notes."""
     if path.suffix.lower() == PARQUET:
         files = [_read_parquet_rows(path, annotation_options)]
     else:
@@ -214,7 +183,6 @@ def _read_named(
         if not paths:
             raise InputError(f"{path}: no file of events found")
         files = [read_annotations(file, options=annotation_options) for file in paths]
-    events = []
     rejects: Rejects = []
     notes: dict[str, None] = {}
     for file in files:
@@ -227,41 +195,27 @@ def _read_named(
                     f"{file.path}: row {row['annotation_row']}: expected the recording, start "
                     "and end in seconds; give the folder of the recordings (--recordings)"
                 )
-            event = _make_event(row, row["start_s"], row["end_s"])
-            events.append((event, other_cells(row)))
-    return events, rejects, list(notes)
+    rows = [row for file in files for row in file.rows]
+    return rows, rejects, list(notes)
 
 
-def _make_event(row: Row, start_s: float, end_s: float) -> Row:
-    return {
-        "recording": row["path"],
-        "start_s": start_s,
-        "end_s": end_s,
-        "label": row["label"].strip(),
-        "file": row["annotation_file"],
-        "row": row["annotation_row"],
-    }
-
-
-def _parse_cells(extra: Mapping[str, Cell]) -> Row:
-    """Return the columns of an event that an annotation has among its extra cells."""
-    cells = {normalize_name(name): cell for name, cell in extra.items()}
+def _parse_cells(annotation: Row) -> Row:
+    """Return the columns of an event that an annotation has among its others."""
+    cells = {normalize_name(name): cell for name, cell in annotation.items()}
     row: Row = {}
     for name, synonyms in NUMBERS.items():
         cell = next((cells[one] for one in synonyms if one in cells), None)
-        row[name] = None if _is_missing(cell) else parse_number(str(cell), name)
+        text = "" if cell is None else str(cell)
+        is_missing = text.strip().lower() in MISSING
+        row[name] = None if is_missing else parse_number(text, name)
     row["runner_up"] = cells.get("runnerup")
     row["clock"] = cells.get("clock")
     verdict = cells.get("confirmed")
-    text = str(verdict).strip().lower()
-    if not _is_missing(verdict) and text not in VERDICTS:
+    text = "" if verdict is None else str(verdict).strip().lower()
+    if text not in VERDICTS and text not in MISSING:
         raise RowError(f"confirmed: expected yes or no, got {quote(str(verdict))}")
     row["confirmed"] = VERDICTS.get(text)
     return row
-
-
-def _is_missing(cell: Cell) -> bool:
-    return cell is None or str(cell).strip().lower() in MISSING
 
 
 def _read_parquet_rows(

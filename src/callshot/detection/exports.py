@@ -15,21 +15,16 @@ from typing import Any
 
 import polars as pl
 
-from callshot.corpus.annotations import AnnotationOptions, audacity, raven
+from callshot.corpus.annotations import audacity, raven
 from callshot.corpus.annotations.text import add_times
 from callshot.corpus.audio import SUFFIXES
-from callshot.detection.events import (
-    EventTable,
-    RecordingFolder,
-    open_recordings,
-    read_events,
-)
+from callshot.detection.events import RecordingFolder
 from callshot.detection.index.clock import find_clock_time, parse_clock, shift_clock
-from callshot.errors import InputError, OptionError, suggest_name
+from callshot.errors import InputError, OptionError, check_choice
 from callshot.files import is_inside, sha256_text
 from callshot.records.frames import Frame
 from callshot.records.table_files import format_csv
-from callshot.results import OutputFolder, open_output_folder
+from callshot.results import open_output_folder
 from callshot.spans import Row
 
 MANIFEST = "export.json"  # readers of annotations do not skip the files that it lists
@@ -54,22 +49,6 @@ DIGITS = 6  # of the times at which files begin in a sound: microseconds
 Files = Iterator[tuple[str, bytes]]  # name and content
 
 
-def convert_files(
-    source: Path,
-    format: str,
-    out: Path,
-    recordings: Path | None,
-    annotation_options: AnnotationOptions,
-) -> tuple[EventTable, list[Path]]:
-    """Write the events of a file or folder in one of EXPORTS; see `export_events`."""
-    check_format(format)
-    with open_output_folder(out, (), MANIFEST) as output:
-        folder = None if recordings is None else open_recordings(recordings)
-        table = read_events(source, folder, annotation_options)
-        files = _write_events(output, table.events, format, folder)
-    return table, files
-
-
 def export_events(
     events: Frame, format: str, out: Path, recordings: RecordingFolder | None = None
 ) -> list[Path]:
@@ -77,27 +56,13 @@ def export_events(
 
     Files that an earlier export wrote there are replaced; others are an error.
     """
-    check_format(format)
-    with open_output_folder(out, (), MANIFEST) as output:
-        return _write_events(output, events, format, recordings)
+    check_choice("to", format, EXPORTS)
 
-
-def check_format(format: str) -> None:
-    """Check that events can be written in a format."""
-    if format not in EXPORTS:
-        raise OptionError(f"unknown format {format!r}; {suggest_name(format, EXPORTS)}")
-
-
-def _write_events(
-    output: OutputFolder,
-    events: Frame,
-    format: str,
-    recordings: RecordingFolder | None,
-) -> list[Path]:
     def make(folder: Path) -> list[str]:
         return write_files(events, format, folder, recordings)
 
-    return output.write(make, {"format": format})
+    with open_output_folder(out, (), MANIFEST) as output:
+        return output.write(make, {"format": format})
 
 
 def write_files(
@@ -189,35 +154,33 @@ def _export_kaleidoscope(events: Frame, recordings: RecordingFolder | None) -> F
     folder = ""
     if recordings is not None:
         folder = str(recordings.library.root.absolute())
-    clocks = _find_clocks(events, recordings)
-    rows: list[Iterable[Any]] = [KALEIDOSCOPE]
-    for event, clock in zip(events.iter_rows(named=True), clocks, strict=True):
-        path = PurePosixPath(event["recording"])
-        parent = path.parent.as_posix()
-        if parent == ".":
-            parent = ""
-        duration_s = add_times(event["end_s"], -event["start_s"])
-        span = (event["start_s"], duration_s)
-        match = (event["label"], event["distance"])
-        rows.append((folder, parent, path.name, 0, *span, *clock, *match))
-    yield "kaleidoscope.csv", format_csv(map(tuple, rows)).encode()
-
-
-def _find_clocks(
-    events: Frame, recordings: RecordingFolder | None
-) -> Iterator[tuple[str, str, str]]:
-    """Yield the date, time and hour at which each event starts; empty where no clock says it."""
     starts = {}
     for name in set(events["recording"]):
-        path = Path(name) if recordings is None else recordings.find_file(name)
-        starts[name] = find_clock_time(path, name)
+        file = Path(name) if recordings is None else recordings.find_file(name)
+        starts[name] = find_clock_time(file, name)
+    rows: list[tuple[Any, ...]] = [KALEIDOSCOPE]
     for event in events.iter_rows(named=True):
+        path = PurePosixPath(event["recording"])
+        parent = path.parent.as_posix()
         shifted = shift_clock(starts[event["recording"]], event["start_s"])
         time = parse_clock(event["clock"]) or parse_clock(shifted)
-        if time is None:
-            yield "", "", ""
-        else:
-            yield f"{time:%Y-%m-%d}", f"{time:%H:%M:%S}", f"{time:%H}"
+        clock = [""] * 3
+        if time is not None:
+            clock = f"{time:%Y-%m-%d} {time:%H:%M:%S} {time:%H}".split()
+        rows.append(
+            (
+                folder,
+                "" if parent == "." else parent,
+                path.name,
+                0,
+                event["start_s"],
+                add_times(event["end_s"], -event["start_s"]),
+                *clock,
+                event["label"],
+                event["distance"],
+            )
+        )
+    yield "kaleidoscope.csv", format_csv(rows).encode()
 
 
 def _export_csv(events: Frame, recordings: RecordingFolder | None) -> Files:

@@ -28,14 +28,14 @@ from callshot.detection.clips import (
     write_clips,
 )
 from callshot.detection.events import RecordingFolder
-from callshot.detection.exports import write_files
+from callshot.detection.exports import EXPORTS, write_files
 from callshot.detection.index.add_recording import find_stamp
 from callshot.detection.index.clock import RecordedTime, parse_clock
 from callshot.detection.model import Model, load_model, write_model
 from callshot.detection.scan import ScanResult, scan
 from callshot.detection.segment_labels import LabelledSegments, label_segments
 from callshot.encoders.embed import EmbedOptions
-from callshot.errors import OptionError, suggest_name
+from callshot.errors import OptionError, check_choice
 from callshot.files import describe_file, make_folder, sha256_text
 from callshot.records import Progress, Recording, Reject, no_progress
 from callshot.records.table_files import write_csv_frame, write_parquet
@@ -50,13 +50,8 @@ LABELS_CSV = "labels.csv"
 LABELS = "labels.parquet"
 CLIPS_FOLDER = "clips"
 ACTIVITY_FOLDER = "activity"
-TABLES = {"csv": "events.csv", "parquet": "events.parquet"}
-# What a user may ask for, and the formats of `exports` that it means; each has a folder.
-FORMATS = {
-    "raven": ("raven", "raven-all"),
-    "audacity": ("audacity",),
-    "kaleidoscope": ("kaleidoscope",),
-}
+EVENTS_CSV = "events.csv"
+FORMATS = ("raven", "audacity", "kaleidoscope")  # of EXPORTS, for other programs
 
 
 def scan_files(
@@ -73,8 +68,7 @@ def scan_files(
     `formats` are names of FORMATS; `options` are those of `scan`.
     """
     for name in formats:
-        if name not in FORMATS:
-            raise OptionError(f"to: {name!r}: {suggest_name(name, FORMATS)}")
+        check_choice("to", name, FORMATS)
     model_path, recordings, out = map(to_path, (model_path, recordings, out))
     is_inside = is_remote(out) == is_remote(recordings)
     is_inside = is_inside and out.resolve().is_relative_to(recordings.resolve())
@@ -83,7 +77,7 @@ def scan_files(
             f"out: {out} is in the folder of the recordings, and the next scan would take "
             "clips for recordings; choose another folder"
         )
-    names = (*TABLES.values(), REJECTS)
+    names = (EVENTS_CSV, "events.parquet", REJECTS)
     with open_output_folder(out, names, PROVENANCE) as output:
         if clips is not None:
             check_clips_folder(out / CLIPS_FOLDER)
@@ -126,33 +120,27 @@ def _write_events(
     """Write all files to a folder; return their names."""
     recordings = list_recordings(result)
     names = []
-    for format in TABLES:
+    for format in ("csv", "parquet"):
         names += write_files(result.events, format, folder, recordings)
-    for name in formats:
-        for format in FORMATS[name]:
+    for format in EXPORTS:
+        if format.removesuffix("-all") in formats:
             files = write_files(result.events, format, folder / format, recordings)
             names += [f"{format}/{file}" for file in files]
-    names += _write_activity(result, folder)
-    if result.adapted_model is not None:
-        write_model(result.adapted_model, folder / ADAPTED_MODEL)
-        names.append(ADAPTED_MODEL)
-    write_rejects(result.rejects, folder / REJECTS)
-    return [*names, REJECTS]
-
-
-def _write_activity(result: ScanResult, folder: Path) -> list[str]:
-    """Write events by day and hour; nothing if no recording has a clock time."""
     times = {}
     for recording in result.recordings:
         start = parse_clock(recording.clock)
         if start is not None:
             times[recording.path] = RecordedTime(start, recording.duration_s)
-    if not times:
-        return []
-    activity = count_activity(result.events, times, result.detector.classes)
-    make_folder(folder / ACTIVITY_FOLDER)
-    names = make_activity_files(activity, folder / ACTIVITY_FOLDER)
-    return [f"{ACTIVITY_FOLDER}/{name}" for name in names]
+    if times:
+        activity = count_activity(result.events, times, result.detector.classes)
+        make_folder(folder / ACTIVITY_FOLDER)
+        files = make_activity_files(activity, folder / ACTIVITY_FOLDER)
+        names += [f"{ACTIVITY_FOLDER}/{name}" for name in files]
+    if result.adapted_model is not None:
+        write_model(result.adapted_model, folder / ADAPTED_MODEL)
+        names.append(ADAPTED_MODEL)
+    write_rejects(result.rejects, folder / REJECTS)
+    return [*names, REJECTS]
 
 
 def list_recordings(result: ScanResult) -> RecordingFolder:

@@ -16,7 +16,7 @@ import polars as pl
 
 from callshot.corpus.recordings import Library
 from callshot.detection.events import RecordingFolder, open_recordings
-from callshot.detection.exports import EXPORTS, check_format, export_events
+from callshot.detection.exports import EXPORTS, export_events
 from callshot.detection.learn import (
     AUTO,
     NONE,
@@ -27,7 +27,13 @@ from callshot.detection.learn import (
 from callshot.detection.model import Model, check_model_path, load_model, merge_models
 from callshot.encoders.embed import EmbedOptions
 from callshot.encoders.joined_encoder import find_joined_encoder
-from callshot.errors import CallshotError, InputError, OptionError, RequestError
+from callshot.errors import (
+    CallshotError,
+    InputError,
+    OptionError,
+    RequestError,
+    check_choice,
+)
 from callshot.files import sha256_file, write_atomic
 from callshot.records import Finding, Progress, Recording, Reject, no_progress
 from callshot.records.frames import EVENTS, Frame
@@ -167,7 +173,7 @@ def convert_review(
 
     A table that runs on over all recordings also needs those without calls: their folder.
     """
-    check_format(format)
+    check_choice("to", format, EXPORTS)
     results = read_review(folder)
     library = None if format == "raven-all" else results.list_recordings()
     if recordings is not None:

@@ -61,6 +61,7 @@ TIME_KEYS = (
 VERSION_KEYS = CONTENT_KEYS + TIME_KEYS
 CONNECT_S = 10.0  # to a web server
 ANSWER_S = 30.0  # without a byte of an answer
+SET_ELSEWHERE = "set it in the environment or a configuration file"
 NO_URL = "expected a path on this machine, got a URL"
 READ_ONLY = "a web server takes no files"
 TEST_FILE = ".callshot-write-test"
@@ -117,39 +118,25 @@ def to_path(place: PurePath | str) -> Path:
     match = PROTOCOL.fullmatch(first.lower())
     if match is None or not parts:
         return path
-    if match[1] in LOCAL:
+    protocol = match[1]
+    if protocol in LOCAL:
         return Path("/", *parts)
-    return cast(Path, _make_remote(match[1], "/".join(parts)))
-
-
-def _make_remote(protocol: str, name: str) -> "RemotePath":
+    name = "/".join(parts)
     query = ""
-    if protocol in WEB:
+    if protocol in WEB or SIGNATURE.search(name):
         name, mark, rest = name.partition("?")
         query = mark + rest
-    elif SIGNATURE.search(name):
-        url = f"{protocol}://{name.partition('?')[0]}"
+    remote = RemotePath(f"{protocol}:", name)
+    url = hide_secrets(str(remote))
+    user, _, _ = remote.parts[1].rpartition("@")
+    if query and protocol not in WEB:
         raise OptionError(
-            f"{hide_secrets(url)}: only https:// URLs may have a signature; set credentials in "
-            "the environment or a configuration file"
+            f"{url}: only https:// URLs may have a signature; {SET_ELSEWHERE}"
         )
-    path = RemotePath(f"{protocol}:", name)
-    server = path.parts[1]
-    user, _, _ = server.rpartition("@")
     if ":" in user or (user and protocol in WEB):
         raise OptionError(
-            f"{hide_secrets(str(path))}: a password in a URL ends up in logs; set it in the "
-            "environment or a configuration file"
+            f"{url}: a password in a URL ends up in logs; {SET_ELSEWHERE}"
         )
-    _check_protocol(protocol, path)
-    if query:
-        add_signatures({str(path): query})
-    return path
-
-
-def _check_protocol(protocol: str, path: "RemotePath") -> None:
-    """Raise OptionError unless fsspec can open URLs of a protocol here."""
-    url = hide_secrets(str(path))
     try:
         import fsspec
     except ImportError:
@@ -158,14 +145,16 @@ def _check_protocol(protocol: str, path: "RemotePath") -> None:
         ) from None
     try:
         fsspec.get_filesystem_class(protocol)
-    except ImportError as error:
-        reason = str(error).partition("\n")[0]
-        raise OptionError(f"{url}: a package is missing ({reason})") from None
-    except ValueError:
-        raise OptionError(
-            f"{url}: unknown protocol {protocol}; expected s3, gs, az, https, sftp or "
-            "another one of fsspec"
-        ) from None
+    except (ImportError, ValueError) as error:
+        reason = (
+            f"unknown protocol {protocol}; expected s3, gs, az, https, sftp or another"
+        )
+        if isinstance(error, ImportError):
+            reason = f"a package is missing ({str(error).partition(chr(10))[0]})"
+        raise OptionError(f"{url}: {reason}") from None
+    if query:
+        add_signatures({str(remote): query})
+    return cast(Path, remote)
 
 
 # Files and folders
@@ -296,18 +285,7 @@ class RemotePath(PurePosixPath):
             return {"type": "directory"}  # to ask would be to download the page
         store, place = self.find_store()
         store.invalidate_cache()
-        return dict(call_store(self, lambda: self._ask(store, place)))
-
-    def _ask(self, store: Any, place: str) -> Info:
-        """Ask for a file or folder; in S3 one name may be both, and without suffix is a folder."""
-        info: Info = store.info(place)
-        if self.protocol not in S3 or info["type"] != "file" or self.suffix:
-            return info
-        bucket, _, key = place.partition("/")
-        found = store.call_s3(
-            "list_objects_v2", Bucket=bucket, Prefix=f"{key}/", MaxKeys=1
-        )
-        return {"type": "directory"} if found["KeyCount"] else info
+        return dict(call_store(self, lambda: store.info(place)))
 
     def with_info(self) -> "RemotePath":
         """Return the path with what the store says now, which is not asked for again."""
@@ -328,17 +306,6 @@ class RemotePath(PurePosixPath):
                 facts = {key: info[key] for key in ("name", "type", "size", "ETag")}
                 folder._listed[str(path.relative_to(self))] = facts
         return folder
-
-    def with_files(self, names: Iterable[str]) -> "RemotePath":
-        """Return a folder that knows some of its files, where that is safe; each is asked for once.
-
-        Those that cannot be asked for are not known: the error comes when they are opened.
-        """
-        if self.protocol not in S3:
-            return self
-        paths = [self / name for name in dict.fromkeys(names)]
-        answers = map_requests(_ask_for_file, paths, together=True)
-        return self.with_listing(path for path in answers if path is not None)
 
     def open_stream(self) -> Any:
         """Open a file to read ranges of it as they come, if it is still the one that is known."""
@@ -391,7 +358,11 @@ class RemotePath(PurePosixPath):
         store, place = self.find_store()
         store.invalidate_cache()
         root = place.rstrip("/") + "/"
-        found = call_store(self, lambda: self._find(store, root))
+        top = root if self.protocol in WEB else root.rstrip("/")
+        options: Info = {"detail": True}
+        if self.protocol in S3:  # whose library asks more of a folder than of a prefix
+            top, _, options["prefix"] = root.partition("/")
+        found = dict(call_store(self, lambda: store.find(top, **options)))
         files = []
         for name, info in sorted(found.items()):
             if info["type"] != "file" or name.endswith("/"):  # a mark of a folder
@@ -413,15 +384,6 @@ class RemotePath(PurePosixPath):
             files.append(listed)
         return files
 
-    def _find(self, store: Any, root: str) -> dict[str, Info]:
-        """Return what a store says about all files below."""
-        if self.protocol in S3:
-            # Of an empty folder S3's library would ask more, unless it is given as a prefix.
-            bucket, _, prefix = root.partition("/")
-            return dict(store.find(bucket, prefix=prefix, detail=True))
-        place = root if self.protocol in WEB else root.rstrip("/")
-        return dict(store.find(place, detail=True))
-
     def find_store(self) -> tuple[Any, str]:
         """Return the file system of fsspec, and the name of this file there.
 
@@ -437,15 +399,6 @@ class RemotePath(PurePosixPath):
         if hasattr(store, "retries"):
             store.retries = 1
         return store, str(kind._strip_protocol(url))
-
-
-def _ask_for_file(path: RemotePath) -> RemotePath | None:
-    """Stat a remote file; None if it does not exist."""
-    try:
-        known = path.with_info()
-    except OSError:
-        return None
-    return known if known.is_file() else None
 
 
 def _restore(parts: tuple[str, ...], signatures: dict[str, str]) -> RemotePath:
@@ -488,13 +441,25 @@ def is_safe_name(name: str) -> bool:
 
 
 def know_files(folder: Path, names: Iterable[str]) -> Path:
-    """Return a folder that knows some of its files if it is behind a URL; another one as it is.
+    """Return a folder that knows some of its files if it is in S3; another one as it is.
 
-    To be used within one command: what it knows may be old in the next one.
+    Each file is asked for once; the error of one that is not there comes when it is opened. To be
+    used within one command: what it knows may be old in the next one.
     """
-    if not is_remote(folder):
+    if not is_remote(folder) or folder.protocol not in S3:
         return folder
-    return cast(Path, folder.with_files(names))
+
+    def ask(path: RemotePath) -> RemotePath | None:
+        try:
+            known = path.with_info()
+        except OSError:
+            return None
+        return known if known.is_file() else None
+
+    paths = [folder / name for name in dict.fromkeys(names)]
+    answers = map_requests(ask, paths, together=True)
+    known = [path for path in answers if path is not None]
+    return cast(Path, folder.with_listing(known))
 
 
 def why_not_writable_remote(folder: RemotePath) -> str:
@@ -548,20 +513,16 @@ def local_copy(path: Path, checksum: str | None = None) -> Path:
         version = f"{status.st_size} {status.st_mtime_ns}"
     key = hashlib.sha256(f"{remote} {version}".encode()).hexdigest()[:16]
     copy = home() / COPIES / key / remote.name
-    if not is_known or not _is_whole(copy, checksum):
+    is_whole = is_known and copy.is_file()
+    if is_whole and checksum is not None:
+        with copy.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256")
+        is_whole = digest.hexdigest() == checksum
+    if not is_whole:
         _download(remote, copy)
     with suppress(OSError):
         os.utime(copy)  # used now
     return copy
-
-
-def _is_whole(copy: Path, checksum: str | None) -> bool:
-    if not copy.is_file():
-        return False
-    if checksum is None:
-        return True
-    with copy.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest() == checksum
 
 
 def _download(remote: RemotePath, copy: Path) -> None:

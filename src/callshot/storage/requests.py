@@ -105,47 +105,45 @@ def _explain(name: object, error: Exception) -> tuple[OSError, bool]:
     """Return an error of the system with one line, and whether the call may succeed later."""
     status = _find_status(error)
     kind = type(error).__name__
-    if "credential" in kind.lower():
-        reason = "no credentials; set them in the environment or a configuration file"
-        return PermissionError(errno.EACCES, reason, str(name)), False
-    if isinstance(error, PermissionError) or status in (401, 403):
-        reason = "no permission; check the credentials, the rights of this account and the clock"
-        return PermissionError(errno.EACCES, reason, str(name)), False
-    if kind == "FileExpired" or status == 412:
-        reason = "the file changed while it was read"
-        return OSError(errno.ESTALE, reason, str(name)), False
     # fsspec calls a web server that does not answer "not found".
     is_silent = type(error.__cause__).__module__.startswith("aiohttp")
     is_transient = is_silent or not isinstance(error, PERMANENT)
     if status is not None:
         is_transient = status >= 500 or status in TRANSIENT_STATUS
-    is_missing = isinstance(error, FileNotFoundError) or status == 404
-    if is_missing and not is_transient:
+    number = errno.EIO
+    if "credential" in kind.lower():
+        number = errno.EACCES
+        reason = "no credentials; set them in the environment or a configuration file"
+    elif isinstance(error, PermissionError) or status in (401, 403):
+        number = errno.EACCES
+        reason = "no permission; check the credentials, the rights of this account and the clock"
+    elif kind == "FileExpired" or status == 412:
+        number = errno.ESTALE
+        reason = "the file changed while it was read"
+    elif not is_transient and (isinstance(error, FileNotFoundError) or status == 404):
+        number = errno.ENOENT
         reason = "no such file, folder or bucket"
-        return FileNotFoundError(errno.ENOENT, reason, str(name)), False
-    if NO_RANGES in str(error) and not is_transient:
+    elif not is_transient and NO_RANGES in str(error):
         reason = "the server sends whole files only; download it first"
-        return OSError(errno.ENOTSUP, reason, str(name)), False
-    text = " ".join(hide_secrets(str(error)).split())[:200] or kind
-    return OSError(errno.EIO, f"the storage failed: {text}", str(name)), is_transient
+    else:
+        text = " ".join(hide_secrets(str(error)).split())[:200] or kind
+        return OSError(number, f"the storage failed: {text}", str(name)), is_transient
+    return OSError(number, reason, str(name)), False
 
 
 def _find_status(error: BaseException) -> int | None:
     """Return the status of HTTP in the exceptions of aiohttp, Google, Azure and botocore."""
+    names = ("status", "status_code", "code")
+    values: Iterable[object] = (getattr(error, name, None) for name in names)
     response = getattr(error, "response", None)
     if isinstance(response, dict):
-        return _as_status(response.get("ResponseMetadata", {}).get("HTTPStatusCode"))
-    if type(error).__module__.startswith("aiohttp.http"):
+        values = [response.get("ResponseMetadata", {}).get("HTTPStatusCode")]
+    elif type(error).__module__.startswith("aiohttp.http"):
         return None  # an answer that ends early, which aiohttp numbers 400
-    for name in ("status", "status_code", "code"):
-        status = _as_status(getattr(error, name, None))
-        if status is not None:
-            return status
+    for value in values:
+        if isinstance(value, int) and 400 <= value < 600:
+            return value
     return None if error.__cause__ is None else _find_status(error.__cause__)
-
-
-def _as_status(value: object) -> int | None:
-    return value if isinstance(value, int) and 400 <= value < 600 else None
 
 
 def map_requests(
@@ -202,14 +200,9 @@ class RangeMemory:
 
     def keep(self, file: FileVersion, position: int, content: bytes) -> None:
         """Keep a range; forget the files that were not read for longest."""
-        end = position + len(content)
         with self._lock:
-            ranges = self._ranges.setdefault(file, [])
+            self._ranges.setdefault(file, []).append((position, content))
             self._ranges.move_to_end(file)
-            for start, kept in ranges:
-                if start <= position and end <= start + len(kept):
-                    return  # another thread was faster
-            ranges.append((position, content))
             self._size += len(content)
             while self._size > self._most:
                 _, ranges = self._ranges.popitem(last=False)
