@@ -12,13 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callshot.detection.activity import (
-    Activity,
     choose_labels,
     count_activity,
+    fill_days,
     find_recorded_times,
     find_short,
     make_activity_files,
-    make_map,
     plan_activity,
     write_activity,
 )
@@ -83,8 +82,7 @@ def test_counts_and_minutes_are_those_of_a_literal_count(
         events.append((name, start_s, label))
     frame = events_frame(make_event(*event) for event in events)
     activity = count_activity(frame, times)
-    assert activity.undated == 0
-    assert activity.counts.rows() == literal_activity(events, times)
+    assert activity.rows() == literal_activity(events, times)
 
 
 def test_an_event_over_midnight_counts_on_the_day_and_in_the_hour_of_its_start() -> (
@@ -94,7 +92,7 @@ def test_an_event_over_midnight_counts_on_the_day_and_in_the_hour_of_its_start()
     events = events_frame(
         [make_event("a", 1798.0, "roar"), make_event("a", 1800, "roar")]
     )
-    assert count_activity(events, times).counts.rows() == [
+    assert count_activity(events, times).rows() == [
         (date(2026, 3, 1), 23, "roar", 1, 30.0),
         (date(2026, 3, 2), 0, "roar", 1, 30.0),
     ]
@@ -104,15 +102,15 @@ def test_events_without_a_clock_are_not_counted_but_reported() -> None:
     times = {"a": RecordedTime(START, 60.0)}
     events = events_frame([make_event("a", 1.0, "roar"), make_event("b", 1.0, "roar")])
     activity = count_activity(events, times)
-    assert (activity.undated, activity.counts["detections"].sum()) == (1, 1)
+    assert activity["detections"].sum() == 1  # of two events
 
 
 def test_labels_without_events_have_rows_if_they_are_given() -> None:
     times = {"a": RecordedTime(START, 60.0)}
-    counts = count_activity(events_frame([]), times, ["roar", "rumble"]).counts
+    counts = count_activity(events_frame([]), times, ["roar", "rumble"])
     assert counts["label"].to_list() == ["roar", "rumble"]
     assert counts["detections"].to_list() == [0, 0]
-    assert count_activity(events_frame([]), times).counts.is_empty()
+    assert count_activity(events_frame([]), times).is_empty()
 
 
 def test_hours_without_a_recording_are_not_zero() -> None:
@@ -121,9 +119,9 @@ def test_hours_without_a_recording_are_not_zero() -> None:
         "b": RecordedTime(datetime(2026, 3, 3, 6), 3600.0),
     }
     events = events_frame([make_event("b", 1.0, "roar")])
-    counts = count_activity(events, times).counts
+    counts = count_activity(events, times)
     days = [date(2026, 3, day) for day in (1, 2, 3)]
-    values = make_map("roar", counts, days).counts
+    values = fill_days(counts, "detections", days)
     expected = np.full((3, 24), np.nan)
     expected[0, 5] = 0
     expected[2, 6] = 1
@@ -138,7 +136,7 @@ def test_hours_recorded_for_less_than_half_as_long_as_usual_are_marked() -> None
     assert find_short(minutes).tolist() == [[0, 3]]
 
 
-def make_activity(days: int, labels: list[str]) -> Activity:
+def make_activity(days: int, labels: list[str]) -> pl.DataFrame:
     rows = [make_event("a", 3600.0 * n, label) for n, label in enumerate(labels)]
     times = {"a": RecordedTime(START, 86400.0 * days)}
     return count_activity(events_frame(rows), times)
@@ -151,7 +149,7 @@ def make_activity(days: int, labels: list[str]) -> Activity:
 def test_every_class_has_a_heat_map_with_days_and_hours(
     days: int, labels: list[str], pages: int
 ) -> None:
-    planned = list(plan_activity(make_activity(days, labels).counts))
+    planned = list(plan_activity(make_activity(days, labels)))
     assert len(planned) == pages
     titles = []
     for page in planned:

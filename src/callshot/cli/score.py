@@ -235,11 +235,11 @@ def convert(
             table.rejects.extend(written.rejects)
             notes.append(f"{count_text(len(written.clips), 'clip')} in {out / 'clips'}")
         if folder is not None and activity:
-            counted = write_activity(table.events, folder, out / "activity")
+            undated = write_activity(table.events, folder, out / "activity")
             notes.append(f"detections by day and hour in {out / 'activity'}")
-            if counted.undated:
-                undated = count_text(counted.undated, "event")
-                notes.append(f"note: {undated} without clock time")
+            if undated:
+                count = count_text(undated, "event")
+                notes.append(f"note: {count} without clock time")
     if quiet:
         return
     show_rejects(table.rejects, Console())

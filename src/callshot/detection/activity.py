@@ -9,7 +9,6 @@ were detected.
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,7 +45,6 @@ from callshot.results import open_output_folder
 from callshot.version import __version__
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -64,7 +62,8 @@ Cells = NDArray[np.intp]  # days and hours (n, 2)
 HOURS = 24
 COLUMNS = 2
 ROW_IN = 0.17  # of one day
-PANEL_IN = (0.9, 2.4)  # the heights that a panel may have
+MIN_PANEL_IN = 0.9
+MAX_PANEL_IN = 2.4
 TITLE_IN = 0.45
 ABOVE_IN = 0.5
 MAX_MAPS = 12  # of single classes
@@ -83,18 +82,6 @@ Hour = tuple[date, int]
 Times = Mapping[str, RecordedTime]
 
 
-@dataclass(frozen=True)
-class Activity:
-    """How many events start in each hour that was recorded.
-
-    counts   a frame with the columns of ACTIVITY: a row for each hour and label
-    undated  events of recordings without a clock time, which are not counted
-    """
-
-    counts: Frame
-    undated: int
-
-
 def find_recorded_times(recordings: RecordingFolder) -> dict[str, RecordedTime]:
     """Return when recordings began, and how long they are; some do not say it and are left out."""
     times = {}
@@ -107,7 +94,7 @@ def find_recorded_times(recordings: RecordingFolder) -> dict[str, RecordedTime]:
 
 def count_activity(
     events: Frame, times: Times, labels: Sequence[str] | None = None
-) -> Activity:
+) -> Frame:
     """Count events by the hour in which they start, and the minutes recorded in that hour.
 
     Minutes of several recorders in the same hour are added. Every recorded hour has a row for each
@@ -124,14 +111,16 @@ def count_activity(
 
     Returns
     -------
-    Activity
+    polars.DataFrame
+        The columns of ACTIVITY: a row for each hour and label. Events of recordings without a
+        clock time are not counted.
 
     Examples
     --------
     >>> from datetime import datetime
     >>> events = pl.DataFrame({"recording": ["a"], "start_s": [1800.0], "label": ["roar"]})
     >>> times = {"a": RecordedTime(datetime(2026, 3, 2, 5, 45), 3600.0)}
-    >>> for row in count_activity(events, times).counts.rows():
+    >>> for row in count_activity(events, times).rows():
     ...     print(*row)
     2026-03-02 5 roar 0 15.0
     2026-03-02 6 roar 1 45.0
@@ -155,57 +144,57 @@ def count_activity(
     for hour in sorted(minutes.keys() | {hour for hour, _ in detections}):
         recorded = round(minutes.get(hour, 0.0), MINUTE_DIGITS)
         rows += [(*hour, name, detections[hour, name], recorded) for name in labels]
-    counts = pl.DataFrame(rows, schema=dict(ACTIVITY), orient="row")
-    return Activity(counts, undated=len(events) - len(dated))
+    return pl.DataFrame(rows, schema=dict(ACTIVITY), orient="row")
 
 
-def make_activity_files(activity: Activity, folder: Path) -> list[str]:
+def make_activity_files(counts: Frame, folder: Path) -> list[str]:
     """Write activity.csv, and the picture as PDF and PNG, to a folder; return the names."""
-    write_csv_frame(activity.counts, folder / TABLE)
+    write_csv_frame(counts, folder / TABLE)
     names = [TABLE]
-    for page in plan_activity(activity.counts):
+    for page in plan_activity(counts):
         names += [path.name for path in render(page, folder)]
     return names
 
 
-def write_activity(events: Frame, recordings: RecordingFolder, out: Path) -> Activity:
-    """Count the events on recordings, and write the table and the picture to a folder."""
+def write_activity(events: Frame, recordings: RecordingFolder, out: Path) -> int:
+    """Count the events on recordings, and write the table and the picture to a folder.
+
+    Return how many events are of recordings without a clock time, and not counted.
+    """
     times = find_recorded_times(recordings)
     if not times:
         raise InputError(f"{recordings.library.root}: {NO_CLOCK}")
-    activity = count_activity(events, times)
+    counts = count_activity(events, times)
+    undated = len(events) - int(counts["detections"].sum())
 
     def make(folder: Path) -> list[str]:
-        return make_activity_files(activity, folder)
+        return make_activity_files(counts, folder)
 
-    facts = {"version": __version__, "undated": activity.undated}
+    facts = {"version": __version__, "undated": undated}
     with open_output_folder(out, [TABLE], PROVENANCE, owner=SET) as output:
         output.write(make, facts)
-    return activity
-
-
-@dataclass(frozen=True)
-class ActivityMap:
-    """The counts of one class (days, hours), NaN where nothing was recorded."""
-
-    title: str
-    counts: FloatArray
+    return undated
 
 
 def plan_activity(counts: Frame) -> Pages:
     """Yield pages of heat maps of a frame with the columns of ACTIVITY."""
     if counts.is_empty():
         return
-    days = _list_days(counts)
+    dates = counts["date"].to_list()
+    count = (max(dates) - min(dates)).days + 1
+    days = [min(dates) + timedelta(days=number) for number in range(count)]
     labels = choose_labels(counts)
-    maps = [make_map(label, counts.filter(label=label), days) for label in labels]
-    if len(maps) > 1:
+    parts = {label: counts.filter(label=label) for label in labels}
+    minutes = fill_days(parts[labels[0]], "recorded_minutes", days)
+    if len(parts) > 1:
         total = counts.group_by("date", "hour").agg(pl.col("detections").sum())
-        maps.insert(0, make_map(ALL, total, days))
-    minutes = _fill(counts.filter(label=labels[0]), "recorded_minutes", days)
-    rows = int((PAGE_HEIGHT_IN - ABOVE_IN) // (_panel_height(days) + TITLE_IN))
+        parts = {ALL: total, **parts}
+    maps = [(name, fill_days(part, "detections", days)) for name, part in parts.items()]
+    panel_in = min(max(ROW_IN * len(days), MIN_PANEL_IN), MAX_PANEL_IN)
+    rows = int((PAGE_HEIGHT_IN - ABOVE_IN) // (panel_in + TITLE_IN))
     most = COLUMNS * max(1, rows)
-    yield from make_pages("activity", maps, most, _compose, days, find_short(minutes))
+    short = find_short(minutes)
+    yield from make_pages("activity", maps, most, _compose, days, short, panel_in)
 
 
 def choose_labels(counts: Frame) -> list[str]:
@@ -220,20 +209,8 @@ def choose_labels(counts: Frame) -> list[str]:
     return sorted(ordered["label"].head(MAX_MAPS))
 
 
-def _list_days(counts: Frame) -> list[date]:
-    """Return all days from the first to the last."""
-    dates = counts["date"].to_list()
-    count = (max(dates) - min(dates)).days + 1
-    return [min(dates) + timedelta(days=number) for number in range(count)]
-
-
-def make_map(title: str, counts: Frame, days: Sequence[date]) -> ActivityMap:
-    """Return the map of a class; its counts are NaN where no row is."""
-    return ActivityMap(title, _fill(counts, "detections", days))
-
-
-def _fill(rows: Frame, column: str, days: Sequence[date]) -> FloatArray:
-    """Return a column as an array (days, hours)."""
+def fill_days(rows: Frame, column: str, days: Sequence[date]) -> FloatArray:
+    """Return a column as an array (days, hours); NaN where no row is."""
     values = np.full((len(days), HOURS), np.nan)
     numbers = (rows["date"] - days[0]).dt.total_days()
     values[numbers, rows["hour"]] = rows[column]
@@ -242,69 +219,52 @@ def _fill(rows: Frame, column: str, days: Sequence[date]) -> FloatArray:
 
 def find_short(minutes: FloatArray) -> Cells:
     """Return days and hours (n, 2) that were recorded for less than half as long as usual."""
-    usual = float(np.nanmedian(minutes))
-    return np.argwhere(minutes < FEW * usual)
-
-
-def _panel_height(days: Sequence[date]) -> float:
-    low_in, high_in = PANEL_IN
-    return min(max(ROW_IN * len(days), low_in), high_in)
+    return np.argwhere(minutes < FEW * float(np.nanmedian(minutes)))
 
 
 def _compose(
     figure: "Figure",
-    maps: Sequence[ActivityMap],
+    maps: Sequence[tuple[str, FloatArray]],
     days: Sequence[date],
     short: Cells,
+    panel_in: float,
 ) -> None:
+    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.ticker import MaxNLocator
+
     columns = min(COLUMNS, len(maps))
     rows = -(-len(maps) // columns)
-    height_in = rows * (_panel_height(days) + TITLE_IN) + ABOVE_IN
     width_in = PAGE_WIDTH_IN * max(columns, 1.4) / COLUMNS
-    figure.set_size_inches(width_in, height_in)
+    figure.set_size_inches(width_in, rows * (panel_in + TITLE_IN) + ABOVE_IN)
     axes = add_panels(figure, len(maps), columns)[:, 0]
     room_pt = 72 * (width_in / columns - TITLE_ROOM_IN)
-    for ax, activity_map in zip(axes, maps, strict=True):
-        _draw_map(ax, activity_map.counts, short)
-        _label_axes(ax, days)
-        total = int(np.nansum(activity_map.counts))
-        ax.set_title(shorten(f"{activity_map.title}: {total}", room_pt, TITLE_FONT))
+    ticks = range(0, len(days), -(-len(days) // MAX_DATES))
+    for ax, (title, counts) in zip(axes, maps, strict=True):
+        ax.patch.set(**NOT_RECORDED)
+        image = ax.imshow(
+            np.ma.masked_invalid(counts),
+            cmap=LinearSegmentedColormap.from_list("detections", SHADES),
+            vmin=0,
+            vmax=max(1.0, float(np.nanmax(counts))),
+            extent=(0, HOURS, len(counts), 0),
+            aspect="auto",
+            interpolation="nearest",
+        )
+        ax.plot(short[:, 1] + 0.5, short[:, 0] + 0.5, **SHORT)
+        ax.grid(visible=False)
+        ax.spines[:].set_visible(True)
+        steps = MaxNLocator(4, integer=True)
+        bar = figure.colorbar(image, ax=ax, ticks=steps, pad=0.02, fraction=0.05)
+        bar.outline.set_linewidth(0.4)
+        ax.set_xlim(0, HOURS)
+        ax.set_ylim(len(days), 0)
+        ax.set_xticks(range(0, HOURS + 1, 6))
+        ax.tick_params(labelbottom=True, labelleft=True)
+        names = [f"{days[tick]:%Y-%m-%d}" for tick in ticks]
+        ax.set_yticks([tick + 0.5 for tick in ticks], names)
+        text = f"{title}: {int(np.nansum(counts))}"
+        ax.set_title(shorten(text, room_pt, TITLE_FONT))
     legend: Legend = {"no recording": area_handle(NOT_RECORDED)}
     if len(short):
         legend["recorded for less than half as long as usual"] = line_handle(SHORT)
     add_legend(figure, legend, "hour of the day; colours are detections in an hour")
-
-
-def _draw_map(ax: "Axes", counts: FloatArray, short: Cells) -> None:
-    from matplotlib.colors import LinearSegmentedColormap
-    from matplotlib.ticker import MaxNLocator
-
-    ax.patch.set(**NOT_RECORDED)
-    image = ax.imshow(
-        np.ma.masked_invalid(counts),
-        cmap=LinearSegmentedColormap.from_list("detections", SHADES),
-        vmin=0,
-        vmax=max(1.0, float(np.nanmax(counts))),
-        extent=(0, HOURS, len(counts), 0),
-        aspect="auto",
-        interpolation="nearest",
-    )
-    ax.plot(short[:, 1] + 0.5, short[:, 0] + 0.5, **SHORT)
-    ax.grid(visible=False)
-    ax.spines[:].set_visible(True)
-    figure = ax.figure
-    ticks = MaxNLocator(4, integer=True)
-    bar = figure.colorbar(image, ax=ax, ticks=ticks, pad=0.02, fraction=0.05)
-    bar.outline.set_linewidth(0.4)
-
-
-def _label_axes(ax: "Axes", days: Sequence[date]) -> None:
-    """Label every sixth hour, and as many days as there is room for."""
-    ax.set_xlim(0, HOURS)
-    ax.set_ylim(len(days), 0)
-    ax.set_xticks(range(0, HOURS + 1, 6))
-    ax.tick_params(labelbottom=True, labelleft=True)
-    step = -(-len(days) // MAX_DATES)
-    ticks = range(0, len(days), step)
-    names = [f"{days[tick]:%Y-%m-%d}" for tick in ticks]
-    ax.set_yticks([tick + 0.5 for tick in ticks], names)
