@@ -472,10 +472,10 @@ def test_recordings_need_a_folder_for_their_windows(field):
     [
         (
             {"encoder_options": {"n_fft": "512"}},
-            r"an index of mfcc\[n_fft=512\], but .* with mfcc",
+            r"an index of mfcc\[n_fft=512\], not mfcc: other .* as .* was learned",
         ),
-        ({"window_s": 1.0}, "an index with windows of 1 s, but .* windows of 0.5 s"),
-        ({"channel": "mean"}, "an index of channel mean, but .* from channel first"),
+        ({"window_s": 1.0}, "an index of windows of 1 s, not 0.5 s as .* was learned"),
+        ({"channel": "mean"}, "an index of channel mean, not first as .* was learned"),
     ],
 )
 def test_an_index_must_be_made_as_the_model_was_learned(

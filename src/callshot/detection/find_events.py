@@ -2,7 +2,7 @@
 
 The best class of a window is the one with the highest score. The window is active if that score
 reaches the threshold of its class; otherwise it is none of the classes. So is a silent window.
-Files of an index are read and scored in several threads; the result does not depend on them.
+Recordings are read and scored in several threads; the result does not depend on them.
 On a cluster, each recording is an item of work.
 
 Active windows of a recording become events:
@@ -20,11 +20,8 @@ Edges         See `refine_edges`.
 """
 
 from bisect import bisect
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,7 +42,6 @@ from callshot.jobs import Cluster, Job, Outcome, Pool
 from callshot.records import FloatArray
 from callshot.vectors import Rows
 
-FILES_AHEAD = 4  # for each thread
 BLOCK_WINDOWS = 64  # that are scored at once
 ROUNDING_S = 1e-6
 DIGITS = 6  # of the times of events: microseconds
@@ -69,7 +65,10 @@ class ActiveWindows(NamedTuple):
 def decide(rows: Rows, detector: Detector) -> ActiveWindows:
     """Return which windows are active, and what they are."""
     vectors = np.asarray(rows["vector"])
-    scores = _score_in_blocks(vectors, detector)
+    # A few at a time stay in the processor's cache.
+    blocks = split_range(len(vectors), BLOCK_WINDOWS)
+    parts = [detector.score(vectors[block].astype(np.float64)) for block in blocks]
+    scores = np.concatenate(parts)
     best = scores.argmax(axis=1)
     best_scores = scores[np.arange(len(scores)), best]
     is_silent = rows["rms_dbfs"] <= SILENCE_DBFS
@@ -95,15 +94,6 @@ def decide(rows: Rows, detector: Detector) -> ActiveWindows:
     return ActiveWindows(columns, int(is_silent.sum()))
 
 
-def _score_in_blocks(vectors: NDArray[np.floating], detector: Detector) -> FloatArray:
-    """Return the scores of windows; a few at a time stay in the processor's cache."""
-    parts = []
-    for part in split_range(len(vectors), BLOCK_WINDOWS):
-        block = vectors[part].astype(np.float64)
-        parts.append(detector.score(block))
-    return np.concatenate(parts)
-
-
 def find_active_windows(
     index: Index,
     recordings: Sequence[IndexedRecording],
@@ -113,54 +103,19 @@ def find_active_windows(
     cluster: Cluster | None = None,
 ) -> Iterator[tuple[IndexedRecording, ActiveWindows | InputError]]:
     """Yield the active windows of each recording in order, or why they cannot be read."""
-    if cluster is not None:
-        yield from _find_on_cluster(cluster, index, recordings, detector)
+    if cluster is None:
+
+        def attempt(recording: IndexedRecording) -> ActiveWindows | InputError:
+            try:
+                return decide_recording((index, detector), recording)
+            except InputError as error:
+                return error
+
+        # Recordings are the parallel work; threads inside each product would only wait for each
+        # other.
+        with threadpool_limits(1, "blas"), Pool(threads or default_threads()) as pool:
+            yield from zip(recordings, pool.map(attempt, recordings), strict=True)
         return
-    threads = threads or default_threads()
-    waiting: deque[tuple[IndexedRecording, list[Future[ActiveWindows]]]] = deque()
-
-    def collect() -> tuple[IndexedRecording, ActiveWindows | InputError]:
-        recording, tasks = waiting.popleft()
-        try:
-            return recording, _join([task.result() for task in tasks])
-        except InputError as error:
-            return recording, error
-
-    # Files are the parallel work; threads inside each product would only wait for each other.
-    with threadpool_limits(1, "blas"), Pool(threads) as pool:
-        for recording in recordings:
-            paths = span_paths(index.folder, recording)
-            tasks = [pool.submit(_decide_file, path, index, detector) for path in paths]
-            waiting.append((recording, tasks))
-            while sum(len(tasks) for _, tasks in waiting) > FILES_AHEAD * threads:
-                yield collect()
-        while waiting:
-            yield collect()
-
-
-def _decide_file(path: Path, index: Index, detector: Detector) -> ActiveWindows:
-    return decide(read_span(path, index.settings), detector)
-
-
-def _join(parts: Sequence[ActiveWindows]) -> ActiveWindows:
-    """Return the windows of several parts of a recording as one."""
-    if len(parts) == 1:
-        return parts[0]
-    columns = join_columns([part.columns for part in parts])
-    return ActiveWindows(columns, sum(part.silent for part in parts))
-
-
-def join_columns(parts: Sequence[Columns]) -> Columns:
-    """Return the rows of all parts, which have the same columns."""
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def _find_on_cluster(
-    cluster: Cluster,
-    index: Index,
-    recordings: Sequence[IndexedRecording],
-    detector: Detector,
-) -> Iterator[tuple[IndexedRecording, ActiveWindows | InputError]]:
     absolute = replace(index, folder=index.folder.absolute(), recordings=(), rejects=())
     job = Job(
         kind="scan",
@@ -193,8 +148,17 @@ def open_scan_on_worker(work: Work, threads: int) -> Work:
 def decide_recording(work: Work, recording: IndexedRecording) -> ActiveWindows:
     """Return the active windows of a recording."""
     index, detector = work
-    paths = span_paths(index.folder, recording)
-    return _join([_decide_file(path, index, detector) for path in paths])
+    parts = [
+        decide(read_span(path, index.settings), detector)
+        for path in span_paths(index.folder, recording)
+    ]
+    columns = join_columns([part.columns for part in parts])
+    return ActiveWindows(columns, sum(part.silent for part in parts))
+
+
+def join_columns(parts: Sequence[Columns]) -> Columns:
+    """Return the rows of all parts, which have the same columns."""
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 @dataclass(frozen=True)
@@ -238,8 +202,15 @@ def merge_windows(windows: Columns, spacing: Spacing, duration_s: float) -> Colu
         run.append(_Stretch(first, last, strongest))
         first = last + 1
         if ends_run[last]:
-            own_calls = _drop_parts_of_calls(run, starts_s, ends_s, scores)
-            calls += _join_same_class(own_calls, names, scores)
+            joined: list[_Stretch] = []
+            for call in _drop_parts_of_calls(run, starts_s, ends_s, scores):
+                earlier = joined[-1] if joined else None
+                if earlier is None or names[earlier.first] != names[call.first]:
+                    joined.append(call)
+                    continue
+                best = max(earlier.strongest, call.strongest, key=scores.__getitem__)
+                joined[-1] = _Stretch(earlier.first, call.last, best)
+            calls += joined
             run = []
     edges_s = [
         refine_edges(
@@ -280,21 +251,6 @@ def _drop_parts_of_calls(
         if not touches.all():
             own_calls.insert(position, stretch)
     return own_calls
-
-
-def _join_same_class(
-    stretches: Sequence[_Stretch], labels: NDArray[Any], scores: FloatArray
-) -> list[_Stretch]:
-    """Return stretches, with those of the same class that follow each other as one."""
-    joined: list[_Stretch] = []
-    for stretch in stretches:
-        if not joined or labels[joined[-1].first] != labels[stretch.first]:
-            joined.append(stretch)
-            continue
-        earlier = joined[-1]
-        strongest = max(earlier.strongest, stretch.strongest, key=scores.__getitem__)
-        joined[-1] = _Stretch(earlier.first, stretch.last, strongest)
-    return joined
 
 
 def refine_edges(

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -197,7 +197,6 @@ def scan(
         opened = recordings if isinstance(recordings, Index) else open_index(recordings)
         rejects, notes = _check_index(model, opened, hop_s)
         scanned = list(opened.recordings)
-        report = _make_report(scanned, progress)
     else:
         if index is None:
             raise OptionError(
@@ -230,7 +229,7 @@ def scan(
             raise InputError(
                 f"{recordings}: no recording could be scanned (the first: {rejects[0].reason})"
             )
-        report = _make_report(scanned, scale_progress(progress, 1 - INDEXING))
+        progress = scale_progress(progress, 1 - INDEXING)
 
     adapted = model
     background = model.background
@@ -248,53 +247,49 @@ def scan(
     call_s = dict(zip(model.classes, median_lengths(model), strict=True))
     spacing = Spacing(settings.window_s, settings.hop_s, call_s, gap_s)
     finished = []
-    tables = []  # events of each recording; their recordings and clock times
-    paths: list[str] = []
-    clocks: list[str | None] = []
+    tables = []
     silent = []
-    window_count = 0
     active_count = 0
     scan_rejects = []
+    total_s = sum(recording.duration_s for recording in scanned)
+    done_s = 0.0
+    started = time.monotonic()
     for recording, windows in find_active_windows(
         opened, scanned, detector, threads=threads, cluster=cluster
     ):
-        report(recording.duration_s)
+        done_s += recording.duration_s
+        speed = done_s / max(time.monotonic() - started, 1e-3)
+        text = f"scanning: {speed:,.0f} h of audio per hour"
+        progress(recording.duration_s / total_s, text)
         if isinstance(windows, InputError):
             scan_rejects.append(Reject(recording.path, None, str(windows)))
             continue
         finished.append(recording)
-        window_count += recording.windows
         active_count += len(windows.columns["score"])
         if windows.silent == recording.windows:
             silent.append(f"{recording.path}: silent from start to end")
         events = merge_windows(windows.columns, spacing, recording.duration_s)
+        starts_s = events["start_s"]
+        clocks = [shift_clock(recording.clock, start_s) for start_s in starts_s]
+        events["recording"] = np.full(len(starts_s), recording.path, object)
+        events["clock"] = np.array(clocks, object)
         tables.append(events)
-        paths += [recording.path] * len(events["score"])
-        clocks += [shift_clock(recording.clock, time_s) for time_s in events["start_s"]]
     if not finished:
         raise InputError(
             f"{opened.folder}: no recording could be scanned "
             f"(the first: {scan_rejects[0].reason})"
         )
-    joined = join_columns(tables)
-    frame = pl.DataFrame(
-        {
-            name: column.tolist() if column.dtype == object else column
-            for name, column in joined.items()
-        },
-        schema_overrides={"label": pl.String, "runner_up": pl.String},
-    )
-    frame = frame.with_columns(
-        recording=pl.Series(paths, dtype=pl.String),
-        clock=pl.Series(clocks, dtype=pl.String),
-    )
+    columns = join_columns(tables)
+    texts = [name for name, column in columns.items() if column.dtype == object]
+    columns |= {name: pl.Series(columns[name], dtype=pl.String) for name in texts}
+    frame = pl.DataFrame(columns)
     return ScanResult(
         model=model,
         events=complete_events(frame),
         detector=detector,
         index=opened,
         recordings=finished,
-        windows=window_count,
+        windows=sum(recording.windows for recording in finished),
         active=active_count,
         rejects=[*rejects, *scan_rejects],
         notes=[*notes, *group_notes(silent)],
@@ -323,11 +318,25 @@ def _check_index(
     model: Model, index: Index, hop_s: float | None
 ) -> tuple[list[Reject], list[str]]:
     """Check that an index can be scanned with a model; return its rejects, and notes."""
-    check_index(model, index)
-    index_hop_s = index.settings.hop_s
-    if hop_s is not None and abs(hop_s - index_hop_s) > ROUNDING_S:
+    settings = index.settings
+    names = find_differences(settings.fingerprint, model.fingerprint)
+    channel = model.settings.channel_rule
+    window_s = model.settings.window_s
+    difference = ""
+    if names:
+        difference = f"{settings.name}, not {model.encoder}: other {', '.join(names)}"
+    elif settings.channel != channel:
+        difference = f"channel {settings.channel}, not {channel}"
+    elif window_s is not None and abs(window_s - settings.window_s) > ROUNDING_S:
+        difference = f"windows of {settings.window_s:g} s, not {window_s:g} s"
+    if difference:
+        raise InputError(
+            f"{index.folder}: an index of {difference} as {model.source} was learned with; index "
+            "the recordings as the model was learned, or learn the model again"
+        )
+    if hop_s is not None and abs(hop_s - settings.hop_s) > ROUNDING_S:
         raise OptionError(
-            f"hop: {index.folder} has a window every {index_hop_s:g} s; remove --hop, or index "
+            f"hop: {index.folder} has a window every {settings.hop_s:g} s; remove --hop, or index "
             "the recordings with this hop"
         )
     if not index.recordings:
@@ -338,38 +347,6 @@ def _check_index(
         return [*read_rejects(index.folder / REJECTS), *index.rejects], []
     except InputError as error:
         return list(index.rejects), [str(error)]
-
-
-def check_index(model: Model, index: Index) -> None:
-    """Raise InputError unless the windows of an index are made as the examples of a model."""
-    difference = next(_find_index_differences(model, index), "")
-    if difference:
-        raise InputError(
-            f"{index.folder}: {difference}; index the recordings as the model was learned, or "
-            "learn the model again"
-        )
-
-
-def _find_index_differences(model: Model, index: Index) -> Iterator[str]:
-    settings = index.settings
-    names = find_differences(settings.fingerprint, model.fingerprint)
-    if names:
-        yield (
-            f"an index of {settings.name}, but {model.source} was learned with {model.encoder} "
-            f"(they differ in {', '.join(names)})"
-        )
-    channel = model.settings.channel_rule
-    if settings.channel != channel:
-        yield (
-            f"an index of channel {settings.channel}, but {model.source} was learned from channel "
-            f"{channel}"
-        )
-    window_s = model.settings.window_s
-    if window_s is not None and abs(window_s - settings.window_s) > ROUNDING_S:
-        yield (
-            f"an index with windows of {settings.window_s:g} s, but {model.source} was learned "
-            f"with windows of {window_s:g} s"
-        )
 
 
 def adapt_model(
@@ -427,20 +404,3 @@ def median_lengths(model: Model) -> FloatArray:
     classes = range(len(model.classes))
     medians_s = [np.median(lengths_s[model.label == number]) for number in classes]
     return np.array(medians_s)
-
-
-def _make_report(
-    recordings: Sequence[IndexedRecording], progress: Progress
-) -> Callable[[float], None]:
-    """Return a function that reports progress when some seconds of audio are scanned."""
-    total_s = sum(recording.duration_s for recording in recordings)
-    start_s = time.monotonic()
-    done_s = 0.0
-
-    def report(audio_s: float) -> None:
-        nonlocal done_s
-        done_s += audio_s
-        speed = done_s / max(time.monotonic() - start_s, 1e-3)
-        progress(audio_s / total_s, f"scanning: {speed:,.0f} h of audio per hour")
-
-    return report

@@ -97,25 +97,17 @@ def label_segments(
         distance=distance,
     )
     frame = frame.select(*SEGMENT_LABELS).cast(pl.Schema(SEGMENT_LABELS))
-    notes = [*embedded.notes, *_describe_distance(model, distance)]
-    return LabelledSegments(frame, scores, embedded.rejects, notes, spans)
-
-
-def _describe_distance(model: Model, distance: FloatArray) -> list[str]:
-    """Return a note if segments are so unlike the examples that these do not tell what to expect.
-
-    Clips of clear calls are such examples for calls in noise: they name each other well.
-    """
+    notes = list(embedded.notes)
+    # Clips of clear calls are no guide to calls in noise, although they name each other well.
     own_distance = model.distances[~np.isnan(model.distances)]
-    if len(own_distance) == 0:
-        return []
-    typical = float(np.median(own_distance))
-    ratio = float(np.median(distance)) / max(typical, np.finfo(np.float64).tiny)
-    if ratio <= UNLIKE:
-        return []
-    return [
-        f"the segments are {ratio:.1f} times as far from the class means as the examples of "
-        f"{model.source} are: they were recorded in another way, so the expected accuracy of "
-        "callshot model does not hold here, and is not known; examples from the recordings of the "
-        "segments help (callshot learn --add)"
-    ]
+    if len(own_distance) > 0:
+        typical = max(float(np.median(own_distance)), np.finfo(np.float64).tiny)
+        ratio = float(np.median(distance)) / typical
+        if ratio > UNLIKE:
+            notes.append(
+                f"the segments are {ratio:.1f} times as far from the class means as the examples "
+                f"of {model.source} are: they were recorded in another way, so the expected "
+                "accuracy of callshot model does not hold here, and is not known; examples from "
+                "the recordings of the segments help (callshot learn --add)"
+            )
+    return LabelledSegments(frame, scores, embedded.rejects, notes, spans)
