@@ -17,13 +17,7 @@ from typing import TYPE_CHECKING, Any
 from callshot.version import __version__
 
 if TYPE_CHECKING:
-    from callshot.api import (
-        compare,
-        embed,
-        evaluate,
-        segment,
-        train_baselines,
-    )
+    from callshot.api import embed, evaluate, segment, train_baselines
     from callshot.baselines.options import BaselineOptions
     from callshot.baselines.run import BaselineResults
     from callshot.corpus.annotations import AnnotationOptions, read_annotations
@@ -48,6 +42,7 @@ if TYPE_CHECKING:
     from callshot.fewshot.folds import check_folds, make_folds
     from callshot.fewshot.label_budget import labels_for_target
     from callshot.fewshot.protocol import Protocol
+    from callshot.pipeline import compare
     from callshot.records import (
         Embeddings,
         Evaluation,
@@ -79,7 +74,7 @@ _MODULES = {
     "SegmentationOptions": "corpus.options",
     "Segmentation": "records",
     "check_folds": "fewshot.folds",
-    "compare": "api",
+    "compare": "pipeline",
     "embed": "api",
     "evaluate": "api",
     "find_windows": "detection.index.find_windows",

@@ -8,16 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from callshot import pipeline
 from callshot.baselines.options import BaselineOptions, check_trainable
 from callshot.baselines.run import BaselineResults, TrainingContext
 from callshot.corpus.mixing import SNRS_DB
 from callshot.corpus.options import (
     Renames,
+    SegmentationOptions,
+    default_options,
+    find_corpus,
+    make_annotation_options,
 )
 from callshot.corpus.segment_table import read_segments
+from callshot.corpus.segments import segment_corpus
 from callshot.detection.embed_mixed_segments import (
     BackgroundMix,
     check_no_cluster,
@@ -121,20 +124,24 @@ def segment(
     >>> segment(folder, collar_s=0.25).segments["label"]
     ['rumble']
     """
-    return pipeline.segment(
+    check_options(options, SegmentationOptions)
+    known_corpus = None if corpus is None else find_corpus(corpus)
+    return segment_corpus(
         audio,
         annotations,
-        corpus=corpus,
+        options=replace(default_options(known_corpus), **options),
         format=format,
-        columns=columns,
-        tiers=tiers,
-        label=label,
-        rename=rename,
-        time_unit=time_unit,
-        follow_links=follow_links,
+        annotation_options=make_annotation_options(
+            columns=columns,
+            tiers=tiers,
+            label=label,
+            rename=rename,
+            time_unit=time_unit,
+            follow_links=follow_links,
+        ),
+        corpus=known_corpus,
         threads=threads,
         progress=progress,
-        **options,
     )
 
 
@@ -322,40 +329,6 @@ def evaluate(
         cluster=cluster,
         progress=progress,
     )
-
-
-def compare(
-    result: Evaluation, baselines: BaselineResults | None = None
-) -> pl.DataFrame:
-    """Compare every pair of encoders on the same draws, and each encoder with baselines.
-
-    Parameters
-    ----------
-    result : Evaluation
-    baselines : BaselineResults, optional
-        The result of `train_baselines`.
-
-    Returns
-    -------
-    polars.DataFrame
-        The mean difference at each k with percentiles, the share of samples that `one` wins, the
-        98 % interval of all pairs and k at once, and whether it excludes 0.
-
-    Raises
-    ------
-    InputError
-        If two encoders were evaluated with different options.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> y = ["rumble", "roar"] * 20
-    >>> X = np.random.default_rng(0).normal(size=(40, 8))
-    >>> result = evaluate(X, y, shots="1,5", spread="shared")
-    >>> compare(result).height  # one encoder alone
-    0
-    """
-    return pipeline.compare(result, baselines)
 
 
 def train_baselines(

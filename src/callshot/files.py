@@ -93,7 +93,12 @@ def atomic_path(
     writer_errors: tuple[type[Exception], ...] = (OSError, *errors)
     temporary = None
     try:
-        temporary = _temporary_path(target)
+        folder = staging_folder() if is_remote(target) else target.parent
+        stem = target.stem[:STEM_LENGTH]
+        machine = _machine_digits()
+        remove_unfinished(folder, f"{glob.escape(stem)}.*-{machine}*")
+        token = f"{os.getpid()}-{machine}{secrets.token_hex(2)}"
+        temporary = folder / f".{stem}.{token}{PART_SUFFIX}{target.suffix}"
         yield temporary
         replace_file(temporary, target)
     except writer_errors as error:
@@ -108,16 +113,6 @@ def atomic_path(
     finally:
         if temporary is not None:
             remove_path(temporary)
-
-
-def _temporary_path(target: Path) -> Path:
-    """Return a hidden name for a file that is being written; remove what a dead process left."""
-    folder = staging_folder() if is_remote(target) else target.parent
-    stem = target.stem[:STEM_LENGTH]
-    machine = _machine_digits()
-    token = f"{os.getpid()}-{machine}{secrets.token_hex(2)}"
-    remove_unfinished(folder, f"{glob.escape(stem)}.*-{machine}*")
-    return folder / f".{stem}.{token}{PART_SUFFIX}{target.suffix}"
 
 
 def make_folder(folder: Path) -> None:
@@ -463,7 +458,16 @@ def check_own_folder(folder: Path, *, is_review: bool = False) -> None:
         )
     if _has_marker(folder):
         return
-    unknown = [path.name for path in entries if not _is_own_entry(path)]
+    unknown = []
+    for path in entries:
+        is_own = path.name.startswith(OWN_PREFIX) or path.name in (LOCK_NAME, *LITTER)
+        if path.name == NETWORKS and path.is_dir():
+            names = [network.name for network in path.iterdir()]
+            is_own = all(NETWORK_NAME.search(name) for name in names)
+        elif PART_NAME.search(path.name) or _has_marker(path):
+            is_own = True
+        if not is_own:
+            unknown.append(path.name)
     if unknown:
         more = f" and {len(unknown) - 1} more" if unknown[1:] else ""
         raise OutputError(
@@ -472,26 +476,13 @@ def check_own_folder(folder: Path, *, is_review: bool = False) -> None:
         )
 
 
-def _is_own_entry(path: Path) -> bool:
-    """Return whether a file or folder may be in a folder that has no finished results yet."""
-    name = path.name
-    if name.startswith(OWN_PREFIX) or name in (LOCK_NAME, *LITTER):
-        return True
-    if name == NETWORKS and path.is_dir():
-        return all(NETWORK_NAME.search(network.name) for network in path.iterdir())
-    return PART_NAME.search(name) is not None or _has_marker(path)
-
-
 def _has_marker(folder: Path) -> bool:
     """Return whether callshot wrote results to a folder."""
-    return any(_is_marker(folder / name, key) for name, key in MARKERS.items())
-
-
-def _is_marker(path: Path, key: str) -> bool:
-    with suppress(OSError, ValueError, RecursionError):
-        if not path.is_file():
-            return False
-        return not key or key in json.loads(path.read_bytes())
+    for name, key in MARKERS.items():
+        path = folder / name
+        with suppress(OSError, ValueError, RecursionError):
+            if path.is_file() and (not key or key in json.loads(path.read_bytes())):
+                return True
     return False
 
 

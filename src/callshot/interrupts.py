@@ -79,7 +79,11 @@ class _Stopper:
         It waits for the end of an import: in the C++ that torch runs then, it aborts the process.
         """
         self.number = self.number or number
-        if not self.is_raised and not _is_importing(frame):
+        while frame is not None:
+            if frame.f_code.co_filename == IMPORTLIB:
+                return
+            frame = frame.f_back
+        if not self.is_raised:
             self.is_raised = True
             raise Interrupt
 
@@ -101,7 +105,11 @@ class _Stopper:
                 self.is_raised = False
             if not self.is_raised:
                 let_signals_end_waits()
-                _signal_main_thread(self.number or number)
+                if hasattr(signal, "pthread_kill"):  # wakes the main thread
+                    main = threading.main_thread()
+                    signal.pthread_kill(main.ident or 0, self.number or number)
+                else:
+                    signal.raise_signal(self.number or number)
         self.end_process()
 
     def end_process(self) -> NoReturn:
@@ -125,20 +133,3 @@ def let_signals_end_waits() -> None:
     """Let Ctrl-C reach a thread that waits for a lock: polars, once imported, prevents that."""
     if hasattr(signal, "siginterrupt"):  # not on Windows
         signal.siginterrupt(signal.SIGINT, True)
-
-
-def _is_importing(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code.co_filename == IMPORTLIB:
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _signal_main_thread(number: int) -> None:
-    """Send a signal to the main thread, which wakes it where the system can do that."""
-    if hasattr(signal, "pthread_kill"):
-        main = threading.main_thread()
-        signal.pthread_kill(main.ident or 0, number)
-    else:
-        signal.raise_signal(number)

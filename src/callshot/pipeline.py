@@ -1,15 +1,14 @@
 """The paper end to end, on one page: recordings and annotations → k-shot curves with intervals.
 
-    segmentation = segment(audio, annotations)          recordings and annotations → segments
+    segmentation = segment_corpus(audio, annotations)   recordings and annotations → segments
     table, rejects = embed(segmentation.segments, …)    audio of segments → vectors of an encoder
     result = evaluate(dataset, protocol)                folds, support sets, centroids, intervals
     baselines = train(dataset, options, protocol)       would training be better?
     compare(result, baselines)                          which encoder, and from which k
 
-The Python API calls these functions. The steps of `callshot run` and the commands call `embed`,
-`evaluate` and `train`; they read files before and write files after them (`study/file_steps.py`),
-cut segments by `segment_corpus`, as `segment` does, and compare where the report is made. Read this
-first; `callshot.fewshot.reference` has the evaluation itself, slow and literal.
+The Python API, the commands and the steps of `callshot run` call these functions; the latter read
+files before and write files after them (`study/file_steps.py`). Read this first;
+`callshot.fewshot.reference` has the evaluation itself, slow and literal.
 """
 
 from collections.abc import Sequence
@@ -21,12 +20,7 @@ import polars as pl
 
 from callshot.baselines.options import BaselineOptions
 from callshot.baselines.run import BaselineResults, train_dataset
-from callshot.corpus.options import (
-    SegmentationOptions,
-    default_options,
-    find_corpus,
-    make_annotation_options,
-)
+from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.segments import segment_corpus
 from callshot.detection.embed_mixed_segments import (
     BackgroundMix,
@@ -44,7 +38,6 @@ from callshot.records import (
     Evaluation,
     Progress,
     Reject,
-    Segmentation,
     no_progress,
     reference_classifier,
 )
@@ -52,9 +45,6 @@ from callshot.records.frames import unique_values
 from callshot.spans import Spans
 from callshot.storage import to_path
 from callshot.tables.dataset import make_dataset
-
-# How annotation files are read.
-READING = ("columns", "tiers", "label", "rename", "time_unit", "follow_links")
 
 
 def run(
@@ -79,7 +69,7 @@ def run(
     store : Path, optional
         Folder that stores embeddings; the user's cache by default.
     **segmentation
-        Further options of `callshot.segment`.
+        Fields of `callshot.corpus.options.SegmentationOptions`.
 
     Returns
     -------
@@ -91,49 +81,20 @@ def run(
             "encoders: name at least one; callshot.list_encoders lists them"
         )
     protocol = protocol or make_protocol()
-    segments = segment(audio, annotations, **segmentation).segments
+    check_options(segmentation, SegmentationOptions)
+    options = SegmentationOptions(**segmentation)
+    segments = segment_corpus(audio, annotations, options=options).segments
     embedding = EmbedOptions(store=store)
     tables = [embed(segments, name, embedding)[0] for name in encoders]
-    dataset = make_dataset("corpus", shared_segments(tables), None, False)
+    # The segments that every encoder could embed.
+    names = frozenset.intersection(*(frozenset(table.segment) for table in tables))
+    shared = [table.only(names) for table in tables]
+    dataset = make_dataset("corpus", shared, None, False)
     result = evaluate(dataset, protocol)
     training = replace(protocol, classifiers=("centroid",))
     baselines = train(dataset, BaselineOptions(("logistic",)), training, against=result)
     differences = compare(result, baselines)
     return replace(result, differences=differences, crossovers=baselines.crossovers)
-
-
-def shared_segments(tables: Sequence[Embeddings]) -> list[Embeddings]:
-    """Return the rows of the segments that every encoder could embed."""
-    names = frozenset(tables[0].segment).intersection(
-        *(table.segment for table in tables)
-    )
-    return [table.only(names) for table in tables]
-
-
-def segment(
-    audio: Path | str,
-    annotations: Path | str | None = None,
-    *,
-    corpus: str | None = None,
-    format: str = "auto",
-    threads: int | None = None,
-    progress: Progress = no_progress,
-    **options: Any,
-) -> Segmentation:
-    """Cut recordings into segments by their annotations; options as in `callshot.segment`."""
-    reading = {name: options.pop(name) for name in READING if name in options}
-    known_corpus = None if corpus is None else find_corpus(corpus)
-    check_options(options, SegmentationOptions)
-    return segment_corpus(
-        audio,
-        annotations,
-        options=replace(default_options(known_corpus), **options),
-        format=format,
-        annotation_options=make_annotation_options(**reading),
-        corpus=known_corpus,
-        threads=threads,
-        progress=progress,
-    )
 
 
 def embed(
@@ -214,7 +175,35 @@ def train(
 def compare(
     result: Evaluation, baselines: BaselineResults | None = None
 ) -> pl.DataFrame:
-    """Compare every pair of encoders on the same draws, and each encoder with baselines."""
+    """Compare every pair of encoders on the same draws, and each encoder with baselines.
+
+    Parameters
+    ----------
+    result : Evaluation
+    baselines : BaselineResults, optional
+        The result of `train_baselines`.
+
+    Returns
+    -------
+    polars.DataFrame
+        The mean difference at each k with percentiles, the share of samples that `one` wins, the
+        98 % interval of all pairs and k at once, and whether it excludes 0.
+
+    Raises
+    ------
+    InputError
+        If two encoders were evaluated with different options.
+
+    Examples
+    --------
+    >>> import callshot
+    >>> import numpy as np
+    >>> y = ["rumble", "roar"] * 20
+    >>> X = np.random.default_rng(0).normal(size=(40, 8))
+    >>> result = callshot.evaluate(X, y, shots="1,5", spread="shared")
+    >>> compare(result).height  # one encoder alone
+    0
+    """
     values = reference(result).values
     last = result.complete_shots
     differences = compare_encoders(values, last)

@@ -38,7 +38,7 @@ from importlib.metadata import version
 from itertools import count
 from pathlib import Path
 from types import FunctionType
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -60,7 +60,6 @@ from callshot.files import (
     write_atomic,
 )
 from callshot.storage import (
-    RemotePath,
     check_no_url,
     is_remote,
     map_requests,
@@ -111,12 +110,20 @@ def open_output_folder(
         owner, or the disk or the store does not accept files.
     """
     place = to_path(folder)
-    kind = RemoteOutputFolder if is_remote(place) else OutputFolder
-    output = kind(place, provenance_name, owner)
+    output = OutputFolder(place, provenance_name, owner)
+    if is_remote(place):
+        output = RemoteOutputFolder(place, provenance_name, owner)
     with ExitStack() as cleanup:
         with explain_errors(place):
             output.prepare(cleanup)
-            output.check_owner()
+            provenance = _read_provenance(place / provenance_name)
+            found = owner if provenance is None else provenance.get("set", "")
+            if found != owner:
+                name = printable(found[:100]) if isinstance(found, str) else ""
+                raise OSError(
+                    f"it has the results of {name or 'another command'}; "
+                    "choose another folder or move them away"
+                )
             written = output.read_checksums(place)
             output.check_names([*names, provenance_name], written)
         yield output
@@ -277,17 +284,6 @@ class OutputFolder:
             return (self.folder / name).is_file()
         return False
 
-    def check_owner(self) -> None:
-        """Raise OSError if the folder has a set with another owner."""
-        provenance = _read_provenance(self.folder / self.provenance_name)
-        owner = self.owner if provenance is None else provenance.get("set", "")
-        if owner != self.owner:
-            name = printable(owner[:100]) if isinstance(owner, str) else ""
-            raise OSError(
-                f"it has the results of {name or 'another command'}; "
-                "choose another folder or move them away"
-            )
-
     def check_names(self, names: Iterable[str], written: Checksums) -> None:
         """Raise OSError if a name is taken by a folder or by a file that callshot did not write."""
         for name in names:
@@ -321,8 +317,9 @@ class RemoteOutputFolder(OutputFolder):
                 remove before they ended early
     """
 
+    folder: Any  # a RemotePath
     staging: Path = Path()
-    files: dict[str, RemotePath] = field(default_factory=dict)
+    files: dict[str, Any] = field(default_factory=dict)
     unfinished: dict[str, list[str]] = field(default_factory=dict)
 
     @property
@@ -331,19 +328,14 @@ class RemoteOutputFolder(OutputFolder):
         return self.staging
 
     @property
-    def remote(self) -> RemotePath:
-        """The folder in the store."""
-        return cast(RemotePath, self.folder)
-
-    @property
-    def marker(self) -> RemotePath:
+    def marker(self) -> Any:
         """The file about unfinished uploads of this set, and of no other one."""
         digest = sha256_text(f"{self.provenance_name}\n{self.owner}")
-        return self.remote / f"{STAGING}-{digest[:16]}.json"
+        return self.folder / f"{STAGING}-{digest[:16]}.json"
 
     def prepare(self, cleanup: ExitStack) -> None:
         """Check that the folder takes files, and make one for them on this machine."""
-        reason = why_not_writable_remote(self.remote)
+        reason = why_not_writable_remote(self.folder)
         if reason:
             raise OutputError(f"{self.folder}: cannot be written to ({reason})")
         self.staging = Path(tempfile.mkdtemp(dir=staging_folder()))
@@ -351,17 +343,16 @@ class RemoteOutputFolder(OutputFolder):
 
     def read_checksums(self, folder: Path) -> Checksums:
         """Return the checksums of files that this run may replace, after a look at the folder."""
-        self.files.clear()
+        self.files = {}
         with suppress(FileNotFoundError):
-            for path in self.remote.list_files():
-                self.files[path.relative_to(self.remote).as_posix()] = path
-        self.unfinished.clear()
-        record = None
+            for path in self.folder.list_files():
+                self.files[path.relative_to(self.folder).as_posix()] = path
+        self.unfinished = {}
         if self.marker.name in self.files:
-            record = _read_provenance(cast(Path, self.marker))
-        for name, known in (record or {"files": {}})["files"].items():
-            if name in self.files and isinstance(known, list) and known:
-                self.unfinished[name] = [str(checksum) for checksum in known]
+            record = _read_provenance(self.marker) or {"files": {}}
+            for name, known in record["files"].items():
+                if name in self.files and isinstance(known, list) and known:
+                    self.unfinished[name] = [str(checksum) for checksum in known]
         unfinished = {name: known[-1] for name, known in self.unfinished.items()}
         return unfinished | super().read_checksums(folder)
 
@@ -375,25 +366,24 @@ class RemoteOutputFolder(OutputFolder):
 
     def _replace(self, new: Checksums, written: Checksums) -> None:
         """Upload the new files; the earlier ones that were not made again go before the last."""
-        possible = {name: list(known) for name, known in self.unfinished.items()}
-        for checksums in (written, new):
-            for name, checksum in checksums.items():
-                known = possible.setdefault(name, [])
-                if checksum not in known:
-                    known.append(checksum)
+        possible = {name: [*known] for name, known in self.unfinished.items()}
+        for name, checksum in (*written.items(), *new.items()):
+            known = possible.setdefault(name, [])
+            if checksum not in known:
+                known.append(checksum)
         record = {
             "files": possible,
             "provenance": self.provenance_name,
             "set": self.owner,
         }
         try:
-            write_atomic(cast(Path, self.marker), json.dumps(record, indent=2))
+            write_atomic(self.marker, json.dumps(record, indent=2))
             outdated = self._keep_edited(new, written)
             *others, last = new  # the provenance is the last one
             for _ in map_requests(self._upload, others, together=True):
                 pass
             for name in outdated:
-                (self.remote / name).unlink(missing_ok=True)
+                (self.folder / name).unlink(missing_ok=True)
             self._upload(last)
             with suppress(PermissionError):  # a marker that stays does no harm
                 self.marker.unlink(missing_ok=True)
@@ -404,28 +394,25 @@ class RemoteOutputFolder(OutputFolder):
             ) from None
 
     def _upload(self, name: str) -> None:
-        upload_file(self.staging / name, self.remote / name)
+        upload_file(self.staging / name, self.folder / name)
 
     def _keep_edited(self, new: Checksums, written: Checksums) -> list[str]:
         """Copy edited files that are replaced; return unedited ones that were not made again."""
         outdated = []
-        checksums = map_requests(self._hash_remote, written, together=True)
+        paths = [self.files.get(name, self.folder / name) for name in written]
+        checksums = map_requests(sha256_file, paths, together=True)
         for name, checksum in zip(written, checksums, strict=True):
             known = (written[name], *self.unfinished.get(name, ()))
-            is_edited = checksum not in known
-            if is_edited and name in new:
+            if checksum not in known and name in new:
                 free = next(
-                    copy for copy in _copy_names(name) if copy not in self.files
+                    free for free in _copy_names(name) if free not in self.files
                 )
                 copy = self.staging / EARLIER
                 copy.write_bytes((self.folder / name).read_bytes())
-                upload_file(copy, self.remote / free)
-            elif name not in new and not is_edited:
+                upload_file(copy, self.folder / free)
+            elif checksum in known and name not in new:
                 outdated.append(name)
         return outdated
-
-    def _hash_remote(self, name: str) -> str:
-        return sha256_file(cast(Path, self.files.get(name, self.remote / name)))
 
 
 def _check_own(name: str, is_of_others: bool) -> None:
@@ -490,31 +477,24 @@ def explain_errors(folder: Path) -> Iterator[None]:
             if not isinstance(error.__cause__, OSError):
                 raise
             cause = error.__cause__  # its message names a file in the staging folder
-        reason = _explain(cause, folder)
-        if reason is None:
-            raise
+        code = getattr(cause, "errno", None)
+        polars_code = re.search(r"os error (\d+)", str(cause))
+        if polars_code:
+            code = int(polars_code[1])
+        if code is None and not isinstance(cause, OSError):
+            raise  # not an error of the system
+        reason = error_reason(cause) if is_remote(folder) else str(cause)
+        if code is not None and not is_remote(folder):
+            reason = ADVICE.get(code, f"{os.strerror(code)}; choose another folder")
+            if code in (errno.EEXIST, errno.ENOTDIR):
+                for path in (folder, *folder.parents):
+                    if os.path.lexists(path) and not path.is_dir():
+                        reason = (
+                            f"{path} is not a folder; move it or choose another folder"
+                        )
+                        break
         message = f"{folder}: cannot write results, nothing was changed: {reason}"
         raise OutputError(message) from error
-
-
-def _explain(error: Exception, folder: Path) -> str | None:
-    """Return what went wrong and what to do, or None if that is not an error of the system."""
-    if is_remote(folder):
-        return error_reason(error) if isinstance(error, OSError) else None
-    text = str(error)
-    code = getattr(error, "errno", None)
-    polars_code = re.search(r"os error (\d+)", text)
-    if polars_code:
-        code = int(polars_code[1])
-    if code is None:
-        return text if isinstance(error, OSError) else None
-    if code in (errno.EEXIST, errno.ENOTDIR):
-        for path in (folder, *folder.parents):
-            if os.path.lexists(path) and not path.is_dir():
-                return f"{path} is not a folder; move it or choose another folder"
-    if code in ADVICE:
-        return ADVICE[code]
-    return f"{os.strerror(code)}; choose another folder"
 
 
 # The file that lists a set: its own checksum is the value of `own_sha256`, the sha256 of the file
@@ -723,12 +703,11 @@ class FinishedSweeps:
     def find(self, key: str) -> Arrays | None:
         """Return what was added under a key; None if there is nothing, or it is damaged."""
         with suppress(*UNREADABLE):
-            if self.folder.is_symlink():
-                return None
             content = (self.folder / f"{key}.npz").read_bytes()
             with np.load(io.BytesIO(content), allow_pickle=False) as file:
                 arrays = dict(file)
-            if all(isinstance(array, np.ndarray) for array in arrays.values()):
+            is_whole = all(isinstance(array, np.ndarray) for array in arrays.values())
+            if is_whole and not self.folder.is_symlink():
                 return arrays
         return None
 

@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from callshot.errors import InputError, OptionError
-from callshot.study.corpus_results import join_references
 from callshot.study.plan import plan
+from callshot.study.report_step import join_references
 from callshot.study.run import describe_outcome
 from callshot.study.study_file import read_study
 from corpus_results import make_baselines

@@ -14,6 +14,7 @@ from callshot.cli.app import (
     shared_option,
 )
 from callshot.cli.options import (
+    AudioFolder,
     ClusterName,
     DatasetOptions,
     Out,
@@ -24,12 +25,10 @@ from callshot.cli.options import (
     parse_names,
     use_cluster,
 )
-from callshot.errors import OptionError
+from callshot.errors import OptionError, check_range
 
 if TYPE_CHECKING:
     from callshot.baselines.options import BaselineOptions
-    from callshot.fewshot.protocol import Protocol
-    from callshot.records import Evaluation
 
 Tables = Annotated[
     list[Path],
@@ -42,10 +41,13 @@ Tables = Annotated[
 ]
 
 
-@dataclass
-class TransferOptions:
-    """Queries of another table than the examples."""
-
+@app.command(rich_help_panel=STEPS)
+def evaluate(
+    *,
+    tables: Tables,
+    out: Out,
+    protocol: ProtocolOptions,
+    dataset: DatasetOptions,
     queries: list[Path] | None = option(
         None,
         "TARGET",
@@ -53,30 +55,14 @@ class TransferOptions:
         "another site or recorder), the queries from this table (the target). Both must have "
         "the same encoder. Can be repeated, once for each TABLE.",
         show_default=False,
-    )
+    ),
     centre: bool = option(
         False,
         "",
         "With --queries: also evaluate vectors from which the mean of their table is "
         "subtracted.",
         "--centre",
-    )
-
-    def check(self) -> None:
-        """Check that options which need queries have them."""
-        if self.centre and not self.queries:
-            raise OptionError(
-                "centre: needs --queries; inside one table it changes nothing"
-            )
-
-
-@app.command(rich_help_panel=STEPS)
-def evaluate(
-    tables: Tables,
-    out: Out,
-    protocol: ProtocolOptions,
-    dataset: DatasetOptions,
-    transfer: TransferOptions,
+    ),
     memory: float | None = option(
         None,
         "GIB",
@@ -116,14 +102,26 @@ def evaluate(
 
     Example: callshot evaluate perch.parquet mfcc.parquet --out results --shots 1-10
     """
+    from rich.console import Console
+
     from callshot.fewshot.gpu.device import check_device, choose_device
-    from callshot.fewshot.label_budget import check_target
+    from callshot.fewshot.label_budget import check_target, labels_for_target
+    from callshot.records import TransferEvaluation
+    from callshot.report.summary.sentences import describe_targets
+    from callshot.report.terminal import print_lines, show_evaluation, show_transfer
     from callshot.study.file_steps import evaluate_files
 
     checked = protocol.protocol()
     if target is not None:
         check_target(target, checked.spreads)
-    transfer.check()
+    if centre and not queries:
+        raise OptionError(
+            "centre: needs --queries; inside one table it changes nothing"
+        )
+    memory_bytes = None
+    if memory is not None:
+        check_range("memory", memory, 0, 2**20, "GiB")
+        memory_bytes = int(memory * 2**30)
     check_device(device)
     with (
         use_cluster(cluster, threads, quiet=quiet) as workers,
@@ -133,11 +131,11 @@ def evaluate(
             tables,
             out,
             checked,
-            queries=transfer.queries,
-            centre=transfer.centre,
+            queries=queries,
+            centre=centre,
             choice=dataset.choice(),
             threads=threads,
-            memory=_bytes(memory),
+            memory=memory_bytes,
             device=device,
             cluster=workers,
             figure=figure,
@@ -148,34 +146,14 @@ def evaluate(
     device_line = choose_device(device).describe()
     if device_line not in result.notes:
         print(device_line, file=sys.stderr)
-    _print_result(result, checked.reference, target)
-    print(f"results in {out}")
-
-
-def _print_result(result: "Evaluation", reference: str, target: float | None) -> None:
-    """Print the curves of an evaluation, and the labels that reach a target."""
-    from rich.console import Console
-
-    from callshot.fewshot.label_budget import labels_for_target
-    from callshot.records import TransferEvaluation
-    from callshot.report.summary.sentences import describe_targets
-    from callshot.report.terminal import print_lines, show_evaluation, show_transfer
-
     console = Console()
     if isinstance(result, TransferEvaluation):
         show_transfer(result, console)
     else:
-        show_evaluation(result.name_classifiers(reference), console)
+        show_evaluation(result.name_classifiers(checked.reference), console)
     if target is not None:
         print_lines(console, describe_targets(labels_for_target(result, target)))
-
-
-def _bytes(gib: float | None) -> int | None:
-    if gib is None:
-        return None
-    if not 0 <= gib <= 2**20:
-        raise OptionError(f"memory: expected 0 or more GiB, got {gib}")
-    return int(gib * 2**30)
+    print(f"results in {out}")
 
 
 BaselineDevice = Annotated[
@@ -256,73 +234,43 @@ class TrainingOptions:
         return BaselineOptions(**vars(self) | {"train": train})
 
 
-@dataclass
-class ComparisonOptions:
-    """The results that baselines are compared with, and the draws."""
-
+@app.command(rich_help_panel=STEPS)
+def baselines(
+    *,
+    tables: Tables,
+    out: Out,
     against: Path | None = option(
         None,
         "DIR",
         "Folder with results of callshot evaluate. Uses their folds, and finds the k at "
         "which one curve passes the other (crossover).",
-    )
+    ),
     shots: str | None = option(
         None,
         "K",
         "With --per-k: values of k, the number of examples per class: 1-40, or 1,2,5,10; "
         "all takes every example.",
         show_default="1-40, or the values of --against",
-    )
+    ),
     seed: int | None = option(
         None,
         "N",
         "Random seed. The same seed gives the same results.",
         show_default="0, or the seed of --against",
-    )
-
-    def protocol(self) -> "Protocol":
-        """Return the protocol of the results, with the options that are given."""
-        from callshot.fewshot.protocol import parse_shots
-        from callshot.study.train_baselines import protocol_of_results
-
-        changes: dict[str, Any] = {}
-        if self.seed is not None:
-            changes["seed"] = self.seed
-        if self.shots is not None:
-            changes["shots"], changes["whole_pool"] = parse_shots(self.shots)
-        return protocol_of_results(self.against, changes)
-
-
-@dataclass
-class InputOptions:
-    """What baselines read beside vectors, and where networks are stored."""
-
+    ),
+    training: TrainingOptions,
     segments: Path | None = option(
         None,
         "FILE",
         "Table of segments (segments.parquet). end-to-end needs it to read the audio.",
-    )
-    audio: Path | None = option(
-        None,
-        "DIR",
-        "Folder of the recordings.",
-        show_default="the folder in the table of segments",
-    )
+    ),
+    audio: AudioFolder = None,
     keep: Path | None = option(
         None,
         "DIR",
         "Folder for trained networks. Networks that are there are not trained again.",
         show_default="networks in the folder of --out",
-    )
-
-
-@app.command(rich_help_panel=STEPS)
-def baselines(
-    tables: Tables,
-    out: Out,
-    comparison: ComparisonOptions,
-    training: TrainingOptions,
-    inputs: InputOptions,
+    ),
     dataset: DatasetOptions,
     device: BaselineDevice = "auto",
     threads: Threads = None,
@@ -343,13 +291,22 @@ def baselines(
     from rich.console import Console
 
     from callshot.baselines.run import TrainingContext
+    from callshot.fewshot.protocol import parse_shots
     from callshot.files import NETWORKS
     from callshot.report.terminal import show_baselines, show_crossovers
-    from callshot.study.train_baselines import train_baseline_files
+    from callshot.study.train_baselines import (
+        protocol_of_results,
+        train_baseline_files,
+    )
 
     options = training.baselines()
-    protocol = comparison.protocol()
-    folder = inputs.keep or out / NETWORKS
+    changes: dict[str, Any] = {}
+    if seed is not None:
+        changes["seed"] = seed
+    if shots is not None:
+        changes["shots"], changes["whole_pool"] = parse_shots(shots)
+    protocol = protocol_of_results(against, changes)
+    folder = keep or out / NETWORKS
     with run_with_progress(quiet=quiet) as progress:
         results = train_baseline_files(
             tables,
@@ -357,9 +314,9 @@ def baselines(
             options,
             protocol,
             choice=dataset.choice(),
-            segments=inputs.segments,
-            audio=inputs.audio,
-            against=comparison.against,
+            segments=segments,
+            audio=audio,
+            against=against,
             context=TrainingContext(protocol.seed, device, threads, folder, progress),
         )
     if not quiet:

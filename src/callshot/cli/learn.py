@@ -63,24 +63,26 @@ class EncoderOptions:
         return EmbedOptions(choices, self.store, self.device, self.threads)
 
 
-@dataclass
-class ExampleOptions:
-    """How the audio of examples is read."""
-
+@app.command(rich_help_panel=FIELD)
+def learn(
+    *,
+    out: Path = option(..., "MODEL", "Model to write (.npz).", "--out", "-o"),
+    encoder: EncoderOptions,
+    source: AnnotationFileOptions,
     window: float | None = option(
         None,
         "S",
         "Length of a window in seconds, for encoders that have no fixed window, such as "
         "mfcc.",
         show_default="the median length of the examples",
-    )
+    ),
     channel: str | None = option(
         None,
         "first|mean|N",
         "Audio channel: first, mean of all channels, or a number (1 is the first).",
         show_default="first",
-    )
-    source_rate_hz: SourceRate = None
+    ),
+    source_rate_hz: SourceRate = None,
     background: str = option(
         "auto",
         "auto|none|DIR",
@@ -88,23 +90,14 @@ class ExampleOptions:
         "annotated recordings that have no annotation. none: no background; scan then sets "
         "thresholds from the recordings that it scans, or, if these are too short, from the "
         "examples. DIR: a folder of recordings without calls.",
-    )
+    ),
     site: Path | None = option(
         None,
         "RECORDINGS",
         "Recordings of the site where the model will be used. Examples from other places "
         "are mixed into their background sound.",
         show_default="scan does this with the recordings that it scans",
-    )
-
-
-@app.command(rich_help_panel=FIELD)
-def learn(
-    *,
-    out: Path = option(..., "MODEL", "Model to write (.npz).", "--out", "-o"),
-    encoder: EncoderOptions,
-    source: AnnotationFileOptions,
-    audio: ExampleOptions,
+    ),
     examples: Path | None = argument(
         None,
         "EXAMPLES",
@@ -140,11 +133,11 @@ def learn(
         annotations=source.annotations,
         format=source.format,
         annotation_options=source.annotation_options(),
-        window_s=audio.window,
-        channel=audio.channel,
-        source_rate_hz=audio.source_rate_hz,
-        background=audio.background,
-        site=audio.site,
+        window_s=window,
+        channel=channel,
+        source_rate_hz=source_rate_hz,
+        background=background,
+        site=site,
     )
     defaults = LearningOptions(annotation_options=options.annotation_options)
     if review is not None and add is not None and options != defaults:

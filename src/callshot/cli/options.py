@@ -1,7 +1,7 @@
 """Options that several commands share, and the objects that they stand for."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,18 +21,15 @@ if TYPE_CHECKING:
 NO_NAME = Path("\0")  # no file can have this name
 
 
-def check_threads(threads: int | None) -> int | None:
-    """Check the number of threads; typer calls it, so that errors are one line like all others."""
-    if threads is not None:
-        check_range("threads", threads, 1)
-    return threads
+def at_least(name: str, low: int) -> Callable[[int | None], int | None]:
+    """Return a check of an option; typer calls it, so that errors are one line like all others."""
 
+    def check(value: int | None) -> int | None:
+        if value is not None:
+            check_range(name, value, low)
+        return value
 
-def check_folds(folds: int | None) -> int | None:
-    """Check the number of folds."""
-    if folds is not None:
-        check_range("folds", folds, 2)
-    return folds
+    return check
 
 
 Audio = Annotated[
@@ -78,7 +75,7 @@ Threads = Annotated[
     shared_option(
         "N",
         "Number of threads. Results do not depend on it.",
-        callback=check_threads,
+        callback=at_least("threads", 1),
         show_default="all cores",
     ),
 ]
@@ -125,7 +122,7 @@ FoldCount = Annotated[
     shared_option(
         "N",
         "Number of folds to build. All calls of a recording are in the same fold.",
-        callback=check_folds,
+        callback=at_least("folds", 2),
         show_default="5, or the number of a known corpus",
     ),
 ]
@@ -300,19 +297,10 @@ class SegmentOptions:
 
     def segmentation(self, corpus: "Corpus | None") -> "SegmentationOptions":
         """Return the options of segmentation, on top of those of a known corpus."""
-        options = segmentation_options(
-            corpus,
-            min_length_s=self.min_length_s,
-            collar_s=self.collar_s,
-            channel=self.channel,
-            source_rate_hz=self.source_rate_hz,
-        )
-        return replace(
-            options,
-            with_collar=self.with_collar,
-            rate_hz=self.rate_hz,
-            peak_dbfs=self.peak_dbfs if self.normalise else None,
-        )
+        options = vars(self).copy()
+        is_normalised = options.pop("normalise")
+        segmentation = segmentation_options(corpus, **options)
+        return segmentation if is_normalised else replace(segmentation, peak_dbfs=None)
 
 
 def segmentation_options(

@@ -1,6 +1,5 @@
 """Commands that use a model, and show what it found: scan, review."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from callshot.cli.app import (
@@ -26,29 +25,31 @@ from callshot.cli.options import (
 from callshot.errors import OptionError, count_text, printable
 
 
-@dataclass
-class EventOptions:
-    """How windows become events, and which files are written."""
-
+@app.command(rich_help_panel=FIELD)
+def scan(
+    *,
+    path: ModelFile,
+    out: Out,
+    encoder: EncoderOptions,
     false_alarms: str = option(
         "1/h",
         "N/h",
         "Allowed false alarms of each class per hour or day, for example 1/h or 2/d. Sets "
         "the thresholds.",
-    )
+    ),
     gap: float = option(
         0.0,
         "S",
         "Longest pause inside an event, in seconds. Windows with a detection of the same "
         "class that are closer become one event.",
-    )
+    ),
     hop: float | None = option(
         None,
         "S",
         "Time from the start of one window to the start of the next, in seconds. A "
         "shorter time gives more exact starts and ends of events, and takes longer.",
         show_default="the hop of the encoder, or the length of the window",
-    )
+    ),
     adapt: str = option(
         "auto",
         "auto|always|none",
@@ -56,32 +57,24 @@ class EventOptions:
         "(at most 20 examples per label), and to set the thresholds from these recordings. "
         "auto: only if the model has no background of its own, for example one learned from "
         "clips. always: for any model. none: use the model as it is.",
-    )
+    ),
     to: str = option(
         "raven",
         "NAMES",
         "Programs for which tables of the events are written: raven, audacity, "
         "kaleidoscope; separated by commas. With raven, raven-all has one table of all "
         "recordings.",
-    )
-    clips: Clips = None
+    ),
+    clips: Clips = None,
     max_hz: float | None = option(
         None,
         "HZ",
         "With --clips: upper limit of the frequency axis in the spectrograms. Does not "
         "change what is detected.",
         show_default="half the sample rate",
-    )
-    seed: Seed = 0
-    follow_links: FollowLinks = False
-
-
-@app.command(rich_help_panel=FIELD)
-def scan(
-    path: ModelFile,
-    out: Out,
-    encoder: EncoderOptions,
-    events: EventOptions,
+    ),
+    seed: Seed = 0,
+    follow_links: FollowLinks = False,
     recordings: Path | None = argument(
         None,
         "RECORDINGS|INDEX",
@@ -150,9 +143,9 @@ def scan(
         report_left_out(labelled.rejects, "segment", "")
         return
 
-    clips = None
-    if events.clips is not None:
-        clips = ClipOptions(events.clips, max_hz=events.max_hz, seed=events.seed)
+    clip_options = None
+    if clips is not None:
+        clip_options = ClipOptions(clips, max_hz=max_hz, seed=seed)
     with (
         use_cluster(cluster, encoder.threads, quiet=quiet) as workers,
         run_with_progress("opening the encoder", quiet=quiet) as progress,
@@ -162,17 +155,17 @@ def scan(
             path,
             recordings,
             out,
-            formats=parse_names(events.to),
-            clips=clips,
+            formats=parse_names(to),
+            clips=clip_options,
             cluster=workers,
             progress=progress,
-            false_alarms=parse_rate(events.false_alarms),
-            gap_s=events.gap,
-            hop_s=events.hop,
-            adapt=events.adapt,
+            false_alarms=parse_rate(false_alarms),
+            gap_s=gap,
+            hop_s=hop,
+            adapt=adapt,
             encoder=encoder.encoder,
             encoder_options=parse_pairs("set", encoder.choices, "speed=2"),
-            follow_links=events.follow_links,
+            follow_links=follow_links,
             device=encoder.device,
             threads=encoder.threads,
         )

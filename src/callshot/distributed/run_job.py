@@ -1,10 +1,10 @@
 """A job and a client of Dask come in; what became of each item goes out, as items end.
 
-Dask distributes the tasks, of several items each. Items that were on a worker that died are tried
-again one by one, then with nothing else running; only an item that ends its process then too is
-left out. An item that fails is tried again on another worker. A worker that cannot open what a job
-needs, because storage or a shared disk failed, gets no more of its tasks; the job ends when no
-other worker is left.
+Dask distributes the tasks, of several items each, and runs those of a worker that died again. If
+that happens to a task too often, its items are tried alone, with nothing else running; only an item
+that ends its processes then too is left out. An item that fails is tried again on another worker. A
+worker that cannot open what a job needs, because storage or a shared disk failed, gets no more of
+its tasks; the job ends when no other worker is left.
 """
 
 import pickle
@@ -39,8 +39,6 @@ MAX_ITEMS = 50  # in a task
 MAX_TOGETHER = 200  # tasks in a message to the scheduler
 MAX_TRIES = 2  # of an item that fails, on different workers
 MAX_WRITES = 3  # tries to write a result, on different workers
-SHARED_DEATHS = 2  # of workers that had the item among others, before it is tried alone
-LONE_DEATHS = 3  # of workers that had nothing but the item, before it is left out
 COUNT_S = 2.0  # between looks at which workers there are
 NO_WORKERS_S = 300.0
 POLL_S = 0.02
@@ -85,6 +83,7 @@ def ignore_missing() -> None:
 class Usage:
     """What jobs took so far, summed over workers."""
 
+    items: int = 0
     failures: int = 0
     retries: int = 0
     audio_s: float = 0.0
@@ -135,8 +134,6 @@ class JobRun:
         self.suspects: list[int] = []
         self.later: list[int] = []
         self.tries: Counter[int] = Counter()
-        self.deaths: Counter[int] = Counter()
-        self.lone_deaths: Counter[int] = Counter()
         self.left_out: set[str] = set()  # names of items
         self.addresses: list[str] = []
         self.failed: dict[str, str] = {}
@@ -260,7 +257,17 @@ class JobRun:
 
         error = result[1] if isinstance(result, tuple) else result
         if isinstance(error, KilledWorker):
-            yield from self._suspect(task)
+            for number in task.numbers:
+                if task.is_alone:
+                    name = self.job.names[number]
+                    yield self._leave_out(
+                        number,
+                        f"{name}: ended every process that worked on it alone (a crash, or too "
+                        "little memory)",
+                    )
+                else:
+                    self.usage.retries += 1
+                    self.suspects.append(number)
         elif isinstance(error, OpeningFailed):
             address, reason = error.args
             self.failed[address] = reason
@@ -287,6 +294,7 @@ class JobRun:
         self, number: int, state: str, value: Any, worker: str
     ) -> Iterator[Outcome]:
         if state == DONE:
+            self.usage.items += 1
             yield Outcome(number, value)
             return
         if state == LATER:
@@ -300,23 +308,6 @@ class JobRun:
             raise OutputError(value)
         else:
             yield self._leave_out(number, value)
-
-    def _suspect(self, task: _Task) -> Iterator[Outcome]:
-        """Try the items of a worker that died again, and leave out what ended it alone."""
-        for number in task.numbers:
-            deaths = self.lone_deaths if task.is_alone else self.deaths
-            deaths[number] += 1
-            if self.lone_deaths[number] >= LONE_DEATHS:
-                yield self._leave_out(
-                    number,
-                    f"{self.job.names[number]}: ended the process that worked on it alone, "
-                    f"{LONE_DEATHS} times (a crash, or too little memory)",
-                )
-            elif self.deaths[number] >= SHARED_DEATHS:
-                self.usage.retries += 1
-                self.suspects.append(number)
-            else:
-                self._try_again(_Task([number], self._others("")))
 
     def _try_again(self, task: _Task) -> None:
         self.usage.retries += 1

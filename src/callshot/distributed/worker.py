@@ -90,17 +90,21 @@ def run_items(work: Work, pickled: bytes) -> TaskReport:
             raise state
         reports: list[tuple[int, str, Any]] = []
         for number, item in pickle.loads(pickled):  # noqa: S301, from our own client
+            value: Any = ""
             try:
-                reports.append((number, DONE, work.job.function(state, item)))
+                value = work.job.function(state, item)
+                outcome = DONE
             except TryLater:
-                reports.append((number, LATER, ""))
+                outcome = LATER
             except OutputError as error:
-                reports.append((number, NOT_WRITTEN, str(error)))
-            except InputError as error:
-                reports.append((number, FAILED, str(error)))
+                outcome = NOT_WRITTEN
+                value = str(error)
             except Exception as error:
-                reason = f"{type(error).__name__}: {error_reason(error)}"
-                reports.append((number, FAILED, reason))
+                outcome = FAILED
+                value = str(error)
+                if not isinstance(error, InputError):
+                    value = f"{type(error).__name__}: {error_reason(error)}"
+            reports.append((number, outcome, value))
         return TaskReport(
             reports,
             str(worker.address),

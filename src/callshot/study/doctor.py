@@ -95,7 +95,6 @@ def check_installation() -> Iterator[Check]:
     yield Check("Python", GOOD, _describe_python())
     yield from _check_packages()
     yield _check_audio_formats()
-    yield _check_resampling()
     try:
         for status in list_status():
             subject = f"encoder {status.name}"
@@ -201,20 +200,6 @@ def _make_tone() -> np.ndarray:
 
 def _loudness(signal: np.ndarray) -> float:
     return float(np.sqrt(np.mean(np.square(signal))))
-
-
-def _check_resampling() -> Check:
-    """Resample a tone by soxr, and compare its loudness."""
-    advice = "pip install -U soxr"
-    try:
-        import soxr
-
-        slower = soxr.resample(_make_tone(), TEST_RATE_HZ, 16000)
-    except (ImportError, OSError) as error:
-        return Check("resampling", PROBLEM, error_reason(error), advice)
-    if abs(_loudness(slower) / _loudness(_make_tone()) - 1) > 0.01:
-        return Check("resampling", PROBLEM, "soxr changes the level of a tone", advice)
-    return Check("resampling", GOOD, f"soxr {version('soxr')}")
 
 
 def _check_gpu() -> Check:

@@ -4,11 +4,9 @@ segment_files    recordings and annotations → segments.parquet, rejects.csv
 embed_files      segments → a table of embeddings
 fold_files       segments and tables → folds.csv
 evaluate_files   tables → k-shot curves with intervals
-report_files     results → tables, figures, a page
 """
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -59,7 +57,6 @@ from callshot.fewshot.protocol import Protocol
 from callshot.files import atomic_path, check_new_file, has_header, make_folder
 from callshot.jobs import Cluster
 from callshot.records import (
-    CorpusResults,
     Embeddings,
     Evaluation,
     Folds,
@@ -77,7 +74,6 @@ from callshot.records.duplicates import (
 from callshot.report.figures import draw_sweep
 from callshot.report.figures.differences import draw_transfer
 from callshot.report.results import (
-    PROVENANCE,
     describe_evaluation,
     describe_folds,
     describe_segmentation,
@@ -87,10 +83,7 @@ from callshot.report.results import (
     write_results,
     write_transfer_results,
 )
-from callshot.report.summary import write_summary
-from callshot.report.write_report import ReportOptions, write_report
-from callshot.results import EarlierFiles, FinishedSweeps, open_output_folder
-from callshot.spans import Spans
+from callshot.results import FinishedSweeps, open_output_folder
 from callshot.storage import to_path
 from callshot.tables.dataset import read_dataset
 from callshot.tables.embedding_tables import (
@@ -393,48 +386,3 @@ def _describe_folds(evaluation: Evaluation) -> dict[str, Any]:
         "complete_shots": evaluation.complete_shots,
         "folds": {"count": folds.count, "origin": folds.origin, "proof": folds.proof},
     }
-
-
-def report_files(
-    results: Mapping[str, CorpusResults],
-    out: Path,
-    options: ReportOptions,
-    facts: Mapping[str, Any],
-    *,
-    segments: Mapping[str, Spans] | None = None,
-    workers: Executor | None = None,
-    keys: Path | None = None,
-    owner: str = "",
-    progress: Progress = no_progress,
-) -> list[str]:
-    """Write the tables, figures and page of a study, and all its numbers; return the file names.
-
-    With the `segments` of corpora, the page has sounds of some calls. `workers` draw figures beside
-    this process. The file `keys` lists which files of the earlier report did not change; they are
-    not made again.
-    """
-    earlier = EarlierFiles(out, keys)
-    with open_output_folder(out, (), PROVENANCE, owner=owner) as output:
-        summaries = {
-            name: write_summary(one, options.target, facts.get("licences", {}))
-            for name, one in results.items()
-        }
-        answers = {name: asdict(summary) for name, summary in summaries.items()}
-        provenance = {**facts, "answers": answers}
-
-        written = output.write(
-            lambda folder: write_report(
-                folder,
-                results,
-                options,
-                summaries,
-                provenance,
-                segments,
-                workers,
-                earlier,
-                progress,
-            ),
-            provenance,
-        )
-        earlier.save()
-    return [path.relative_to(out).as_posix() for path in written]

@@ -2,10 +2,11 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from callshot.corpus.annotations import AnnotationOptions
 from callshot.corpus.options import PAPER_MINIMUM_S, Corpus
@@ -148,29 +149,23 @@ def write_study(
 def _corpus_lines(
     inspection: Inspection, source: CorpusSource, base: Path
 ) -> Iterator[str]:
-    annotation_options = source.annotation_options
-    yield f"audio = {_quote(_relative(source.audio, base))}"
-    if source.annotations is None:
-        yield '# annotations = "selection-tables"   # by default: found beside the recordings'
-    else:
-        yield f"annotations = {_quote(_relative(source.annotations, base))}"
-    if source.format != "auto":
-        yield f"format = {_quote(source.format)}"
-    if annotation_options.columns:
-        columns = annotation_options.columns.items()
-        pairs = [f"{_quote(key)} = {_quote(column)}" for key, column in columns]
-        yield f"columns = {{ {', '.join(pairs)} }}"
-    if annotation_options.tiers:
-        tiers = map(_quote, annotation_options.tiers)
-        yield f"tiers = [{', '.join(tiers)}]"
-    if annotation_options.label is not None:
-        yield f"label = {_quote(annotation_options.label)}"
-    if source.rename is not None:
-        yield f"rename = {_quote(_relative(source.rename, base))}"
-    if annotation_options.time_unit is not None:
-        yield f"time_unit = {_quote(annotation_options.time_unit)}"
-    if annotation_options.follow_links:
-        yield "follow_links = true"
+    reading = source.annotation_options
+    values = {
+        "audio": source.audio,
+        "annotations": source.annotations,
+        "format": None if source.format == "auto" else source.format,
+        "columns": reading.columns,
+        "tiers": reading.tiers,
+        "label": reading.label,
+        "rename": source.rename,
+        "time_unit": reading.time_unit,
+        "follow_links": reading.follow_links,
+    }
+    for key, value in values.items():
+        if value:
+            yield f"{key} = {_format_value(value, base)}"
+        elif key == "annotations":
+            yield '# annotations = "selection-tables"   # by default: found beside the recordings'
     if source.corpus is None:
         yield _minimum_line(inspection)
         if given_folds(inspection.segmentation.segments) is None:
@@ -184,21 +179,30 @@ def _corpus_lines(
     yield '# categories = "categories.csv"   # label,category: adds the reduced scoring'
 
 
+def _format_value(value: Any, base: Path) -> str:
+    """Return a value in TOML; a path relative to the study's folder where it is near."""
+    if value is True:
+        return "true"
+    if isinstance(value, Mapping):
+        pairs = [f"{_quote(key)} = {_quote(text)}" for key, text in value.items()]
+        return f"{{ {', '.join(pairs)} }}"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_quote, value))}]"
+    if isinstance(value, Path):
+        whole = value.absolute()
+        value = str(whole)
+        with suppress(ValueError):  # another drive
+            relative = os.path.relpath(whole, base)
+            if relative.count("..") <= 2:
+                value = Path(relative).as_posix()
+    return _quote(value)
+
+
 def _quote(text: str) -> str:
     """Return text as a TOML string."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     shown = [c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped]
     return f'"{"".join(shown)}"'
-
-
-def _relative(path: Path, base: Path) -> str:
-    """Return a path relative to the study's folder where it is near, else the whole path."""
-    whole = path.absolute()
-    with suppress(ValueError):  # another drive
-        relative = os.path.relpath(whole, base)
-        if relative.count("..") <= 2:
-            return Path(relative).as_posix()
-    return str(whole)
 
 
 def _minimum_line(inspection: Inspection) -> str:

@@ -6,7 +6,6 @@
 Each corpus has its own steps; the report is of all.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -26,18 +25,16 @@ from callshot.fewshot.gpu.device import network_device
 from callshot.fewshot.protocol import Protocol
 from callshot.jobs import Cluster
 from callshot.records import Progress
-from callshot.report.figures.figure_io import open_workers
 from callshot.report.results import PROVENANCE, RESULT_FILES
-from callshot.study.corpus_results import read_corpus_results
 from callshot.study.file_steps import (
     SEGMENTS_INFO,
     DatasetChoice,
     embed_files,
     evaluate_files,
     fold_files,
-    report_files,
     segment_files,
 )
+from callshot.study.report_step import report_files
 from callshot.study.steps import (
     EMBEDDINGS,
     Input,
@@ -45,7 +42,6 @@ from callshot.study.steps import (
     digest,
     fingerprint,
     folder_name,
-    is_measured,
     measure_once,
     optional,
 )
@@ -92,67 +88,75 @@ def plan(
     `device`, `threads`, `processes`, which draw figures, and the cluster, which embeds and
     evaluates, change the time, not what has to run. The device is the study's where it is None.
     """
-    planner = _Planner(study, device or study.device, threads, cluster)
-    steps = []
+    steps: list[Step] = []
     for corpus in study.corpora:
-        steps += planner.corpus_steps(corpus)
+        planner = _CorpusPlan(study, corpus, device or study.device, threads, cluster)
+        steps += planner.steps()
     order = {kind: number for number, kind in enumerate(FIRST_KINDS)}
     steps.sort(key=lambda step: order.get(step.kind, len(order)))
     return [*steps, _report_step(study, steps, processes)]
 
 
-@dataclass(frozen=True)
-class _Planner:
-    """Makes the steps of the corpora of a study."""
+@dataclass
+class _CorpusPlan:
+    """Makes the steps of a corpus."""
 
     study: Study
+    corpus: StudyCorpus
     device: str
     threads: int | None
     cluster: Cluster | None
 
-    def step(
-        self, kind: str, corpus: StudyCorpus, encoder: str = "", **options: Any
-    ) -> Step:
-        """Return a step with its own folder."""
-        folder = self.study.work / kind / corpus.name / folder_name(encoder)
-        return Step(kind, corpus.name, encoder, folder, **options)
-
-    def corpus_steps(self, corpus: StudyCorpus) -> list[Step]:
-        """Return the steps of a corpus.
+    def steps(self) -> list[Step]:
+        """Return the steps of the corpus.
 
         Networks are stored by what decides their weights (`networks`, beside the steps): a step
         that runs again, after a kill or a changed line of the study, trains only those that are
         missing.
         """
         training = self.study.baselines
-        segment = self.segment_step(corpus)
+        self.segment = self.segment_step()
+        self.segments = self.segment.folder / SEGMENTS
+        self.root = audio_root(self.corpus.audio)
         sequences = {}
         embeds = []
         for encoder in self.study.encoders:
             if "recurrent" in training.train:
-                sequence = self.embed_step(corpus, segment, encoder, "sequence")
-                sequences[encoder.title] = sequence
-            embeds.append(self.embed_step(corpus, segment, encoder, "embed"))
-        fold = self.fold_step(corpus, segment, embeds)
-        steps = [segment, *sequences.values(), *embeds, fold]
+                sequences[encoder.title] = self.embed_step(encoder, "sequence")
+            embeds.append(self.embed_step(encoder, "embed"))
+        self.fold = self.fold_step(embeds)
+        folder = self.fold.folder
+        categories = self.corpus.categories
+        self.choice = DatasetChoice(
+            folds_dir=folder, categories=categories, corpus=self.corpus.name
+        )
+        self.fold_files = [folder / FOLDS, folder / FOLDS_INFO, *optional(categories)]
+        steps = [self.segment, *sequences.values(), *embeds, self.fold]
 
         kinds = [kind for kind in training.train if kind != "end-to-end"]
         kinds += [PER_K] if training.per_k else []
         for kind, (number, embed) in product(["evaluate", *kinds], enumerate(embeds)):
             if kind == "evaluate":
-                step = self.evaluate_step(corpus, embed, fold)
+                step = self.evaluate_step(embed)
             else:
                 source = sequences[embed.encoder] if kind == "recurrent" else None
-                step = self.baseline_step(kind, corpus, segment, fold, embed, source)
+                step = self.baseline_step(kind, embed, source)
             steps.append(measure_once(step, embed, embeds[:number]))
-        for kind in AUDIO_KINDS:
-            if kind in training.train or (kind == PUBLISHED and training.published):
-                step = self.baseline_step(kind, corpus, segment, fold, embeds[0])
-                steps.append(step)
+        if "end-to-end" in training.train:
+            steps.append(self.baseline_step("end-to-end", embeds[0]))
+        if training.published:
+            steps.append(self.baseline_step(PUBLISHED, embeds[0]))
         return steps
 
-    def segment_step(self, corpus: StudyCorpus) -> Step:
+    def step(self, kind: str, encoder: str = "", **options: Any) -> Step:
+        """Return a step with its own folder."""
+        name = self.corpus.name
+        folder = self.study.work / kind / name / folder_name(encoder)
+        return Step(kind, name, encoder, folder, **options)
+
+    def segment_step(self) -> Step:
         """Return the step that cuts recordings into segments."""
+        corpus = self.corpus
         reading = corpus.annotation_options
 
         def make(folder: Path, progress: Progress) -> Sequence[str]:
@@ -169,41 +173,36 @@ class _Planner:
             )
             return [SEGMENTS, REJECTS, SEGMENTS_INFO]
 
-        inputs: list[Input] = []
-        for place in (corpus.audio, *optional(corpus.annotations)):
-            links = reading.follow_links
-            inputs.append(
-                partial(fingerprint, place, reading.exclude, follow_links=links)
-            )
+        read = partial(
+            fingerprint, excluded=reading.exclude, follow_links=reading.follow_links
+        )
+        places = [corpus.audio, *optional(corpus.annotations)]
         options = {
             **asdict(corpus.segmentation),
             **describe_annotation_options(reading),
             "format": corpus.format,
             "corpus": corpus.known_name,
         }
-        return self.step("segment", corpus, options=options, inputs=inputs, make=make)
+        inputs = [partial(read, place) for place in places]
+        return self.step("segment", options=options, inputs=inputs, make=make)
 
-    def embed_step(
-        self, corpus: StudyCorpus, segment: Step, encoder: StudyEncoder, kind: str
-    ) -> Step:
+    def embed_step(self, encoder: StudyEncoder, kind: str) -> Step:
         """Return the step of an encoder's vectors, or of its sequences.
 
         These are two steps: with sequences, some models give other last digits of vectors.
         """
-        source = segment.folder / SEGMENTS
-        root = audio_root(corpus.audio)
         device = network_device(self.device) if encoder.joined_encoder.gpu else "cpu"
         is_sequence = kind == "sequence"
 
         def make(folder: Path, progress: Progress) -> Sequence[str]:
             out = folder / EMBEDDINGS
             embed_files(
-                source,
+                self.segments,
                 out,
                 encoder.name,
                 encoder.choices,
                 name=encoder.title,
-                audio=root,
+                audio=self.root,
                 store=self.study.store,
                 device=device,
                 threads=self.threads,
@@ -218,37 +217,34 @@ class _Planner:
 
         def digest_recordings() -> str:
             """Return a fingerprint of the recordings of the segments, by size and time."""
-            if not source.exists():
+            if not self.segments.exists():
                 return "nothing"
-            paths = sorted(set(read_segments(source).paths))
-            return digest([(path, fingerprint(root / path)) for path in paths])
+            paths = sorted(set(read_segments(self.segments).paths))
+            return digest([(path, fingerprint(self.root / path)) for path in paths])
 
         return self.step(
             kind,
-            corpus,
             encoder.title,
             options=joined_fingerprint(encoder.joined_encoder, device),
-            inputs=[source, digest_recordings],
+            inputs=[self.segments, digest_recordings],
             make=make,
-            after=[segment],
+            after=[self.segment],
         )
 
-    def fold_step(
-        self, corpus: StudyCorpus, segment: Step, embeds: Sequence[Step]
-    ) -> Step:
+    def fold_step(self, embeds: Sequence[Step]) -> Step:
         """Return the step that splits the segments which all encoders embedded into folds."""
-        source = segment.folder / SEGMENTS
+        corpus = self.corpus
         tables = [embed.table for embed in embeds]
+        known = corpus.known_corpus
         options = {
             "count": corpus.folds,
-            "default": DEFAULT_FOLDS,
+            "default": DEFAULT_FOLDS if known is None else known.folds,
             "group_duplicates": corpus.group_duplicates,
         }
-        if corpus.known_corpus is not None:
-            options["default"] = corpus.known_corpus.folds
 
         def make(folder: Path, progress: Progress) -> Sequence[str]:
-            fold_files(source, folder, tables, file=corpus.fold_file, **options)  # type: ignore[arg-type]
+            file = corpus.fold_file
+            fold_files(self.segments, folder, tables, file=file, **options)  # type: ignore[arg-type]
             return [FOLDS, FOLDS_INFO]
 
         def digest_shared() -> str:
@@ -258,31 +254,23 @@ class _Planner:
                 return "nothing"
             return digest(sorted(frozenset.intersection(*segments)))
 
-        inputs: list[Input] = [source, *optional(corpus.fold_file), digest_shared]
+        inputs: list[Input] = [self.segments, *optional(corpus.fold_file)]
+        inputs.append(digest_shared)
         if corpus.group_duplicates:
             inputs += tables
-        return self.step(
-            "fold",
-            corpus,
-            options=options,
-            inputs=inputs,
-            make=make,
-            after=[segment, *embeds],
-        )
+        after = [self.segment, *embeds]
+        return self.step("fold", options=options, inputs=inputs, make=make, after=after)
 
-    def evaluate_step(self, corpus: StudyCorpus, embed: Step, fold: Step) -> Step:
+    def evaluate_step(self, embed: Step) -> Step:
         """Return the step that evaluates one encoder."""
+        protocol = self.study.protocol
 
         def make(folder: Path, progress: Progress) -> Sequence[str]:
             evaluate_files(
                 [embed.table],
                 folder,
-                self.study.protocol,
-                choice=DatasetChoice(
-                    folds_dir=fold.folder,
-                    categories=corpus.categories,
-                    corpus=corpus.name,
-                ),
+                protocol,
+                choice=self.choice,
                 threads=self.threads,
                 device=self.device,
                 cluster=self.cluster,
@@ -293,28 +281,20 @@ class _Planner:
 
         return self.step(
             "evaluate",
-            corpus,
             embed.encoder,
-            options={**asdict(self.study.protocol), "corpus": corpus.known_name},
-            inputs=[embed.table, *_dataset_inputs(corpus, fold)],
+            options={**asdict(protocol), "corpus": self.corpus.known_name},
+            inputs=[embed.table, *self.fold_files],
             make=make,
-            after=[embed, fold],
+            after=[embed, self.fold],
         )
 
     def baseline_step(
-        self,
-        kind: str,
-        corpus: StudyCorpus,
-        segment: Step,
-        fold: Step,
-        embed: Step,
-        sequence: Step | None = None,
+        self, kind: str, embed: Step, sequence: Step | None = None
     ) -> Step:
         """Return the step of one baseline on one encoder, or on the audio."""
-        study = self.study
-        protocol = study.protocol
+        protocol = self.study.protocol
         encoder = "" if kind in AUDIO_KINDS else embed.encoder
-        whole = study.baselines
+        whole = self.study.baselines
         options = replace(
             whole,
             train=(kind,) if kind in whole.train else (),
@@ -323,8 +303,9 @@ class _Planner:
             published=whole.published if kind == PUBLISHED else "",
         )
         sequences = [sequences_path(step.table) for step in optional(sequence)]
-        segments = segment.folder / SEGMENTS
-        networks = study.work / "networks" / corpus.name / folder_name(encoder)
+        networks = (
+            self.study.work / "networks" / self.corpus.name / folder_name(encoder)
+        )
 
         def make(folder: Path, progress: Progress) -> Sequence[str]:
             results = train_baseline_files(
@@ -332,37 +313,26 @@ class _Planner:
                 folder,
                 options,
                 protocol,
-                choice=DatasetChoice(
-                    folds_dir=fold.folder,
-                    categories=corpus.categories,
-                    corpus=corpus.name,
-                ),
+                choice=self.choice,
                 sequences=sequences or None,
-                segments=segments,
-                audio=audio_root(corpus.audio),
+                segments=self.segments,
+                audio=self.root,
                 context=TrainingContext(
                     protocol.seed, self.device, self.threads, networks, progress
                 ),
             )
             return baseline_files(results)
 
-        inputs = [embed.table, *sequences, *_dataset_inputs(corpus, fold)]
-        after = [embed, *optional(sequence), fold]
+        inputs = [embed.table, *sequences, *self.fold_files]
+        after = [embed, *optional(sequence), self.fold]
         if kind in AUDIO_KINDS:
-            inputs += [segments, *optional(options.init)]
-            after.insert(0, segment)
-        key = {
-            **_deciding_options(protocol, options, kind),
-            "corpus": corpus.known_name,
-        }
+            inputs += [self.segments, *optional(options.init)]
+            after.insert(0, self.segment)
+        key = _deciding_options(protocol, options, kind)
+        key["corpus"] = self.corpus.known_name
         return self.step(
-            kind, corpus, encoder, options=key, inputs=inputs, make=make, after=after
+            kind, encoder, options=key, inputs=inputs, make=make, after=after
         )
-
-
-def _dataset_inputs(corpus: StudyCorpus, fold: Step) -> list[Path]:
-    """Return the files that decide the folds and categories of a corpus."""
-    return [fold.folder / FOLDS, fold.folder / FOLDS_INFO, *optional(corpus.categories)]
 
 
 def _deciding_options(
@@ -393,46 +363,6 @@ def _report_step(study: Study, steps: Sequence[Step], processes: int) -> Step:
     keys = study.work / "report" / REPORT_KEYS
     kept = [step for step in steps if step.kind not in ("sequence", "fold")]
 
-    def make(folder: Path, progress: Progress) -> Sequence[str]:
-        is_first = not keys.exists()  # later, few figures change
-        workers = processes if study.report.figures else 1
-        with open_workers(workers, start_now=is_first) as executor:
-            results = {}
-            segments = {}
-            facts = {}
-            for corpus in study.corpora:
-                own = [step for step in kept if step.corpus == corpus.name]
-                results[corpus.name] = read_corpus_results(study, corpus, own)
-                path = own[0].folder / SEGMENTS
-                root = audio_root(corpus.audio)
-                segments[corpus.name] = replace(read_segments(path), root=root)
-                facts[corpus.name] = _read_json(own[0].folder / SEGMENTS_INFO)
-            embeds = [step for step in kept if step.kind == "embed"]
-            measured = [step for step in kept if step.kind not in ("segment", "embed")]
-            measured = [step for step in measured if is_measured(step.folder)]
-            described = {
-                "study": study.text,
-                "title": study.report.title,
-                "encoders": {step.encoder: step.options for step in embeds},
-                "licences": {
-                    encoder.title: encoder.joined_encoder.licence
-                    for encoder in study.encoders
-                },
-                "segments": facts,
-                "steps": [_read_json(step.folder / PROVENANCE) for step in measured],
-            }
-            return report_files(
-                results,
-                folder,
-                study.report,
-                described,
-                segments=segments,
-                workers=executor,
-                keys=keys,
-                owner=study.owner,
-                progress=progress,
-            )
-
     def digest_results() -> str:
         """Return a fingerprint of the results of steps, by their records."""
         return digest(
@@ -446,11 +376,7 @@ def _report_step(study: Study, steps: Sequence[Step], processes: int) -> Step:
         folder=study.out,
         options={**asdict(study.report), "study": study.text},
         inputs=[digest_results, *optional(study.references)],
-        make=make,
+        make=lambda _, progress: report_files(study, kept, keys, processes, progress),
         after=kept,
         record_folder=keys.parent,
     )
-
-
-def _read_json(path: Path) -> object:
-    return json.loads(path.read_text(encoding="utf-8"))

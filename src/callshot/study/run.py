@@ -6,6 +6,7 @@ lines on a finished one.
 """
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from callshot.baselines.options import CHOSEN_CELL, check_trainable
+from callshot.baselines.options import check_trainable
 from callshot.corpus.recordings import AUDIO_SUFFIXES, find_files
 from callshot.corpus.segment_table import SEGMENTS, inspect_corpus, read_rejects
 from callshot.corpus.segments import check_any_segments
@@ -26,7 +27,7 @@ from callshot.encoders.embed import (
 from callshot.errors import InputError, OptionError, OutputError, count_text
 from callshot.fewshot.folds import check_folds, count_classes, evaluated_classes
 from callshot.fewshot.gpu.device import check_device, network_device
-from callshot.fewshot.permutation import TEST_DRAWS, TESTED_SHOTS
+from callshot.fewshot.permutation import TEST_DRAWS
 from callshot.fewshot.sweep_on_cluster import choose_sweep_device
 from callshot.files import LockBusy, check_own_folder, hold_lock
 from callshot.jobs import Cluster
@@ -63,14 +64,11 @@ OTHER_ENCODER_PACE = 0.1
 READING = 2e-9  # seconds for a byte of audio
 BYTES_S = 64_000  # of a second of audio, where nothing better is known
 EPISODE = 2.5e-9  # seconds for a query, draw, shot and class
-LOGISTIC = 0.01  # seconds for a segment
-LOGISTIC_FIT = 2e-4  # seconds for a logistic fit at some k
-LOGISTIC_NUMBER = 1.2e-7  # seconds for each of its labels² × dimensions
-NETWORK = 0.01  # seconds for a segment, network and split
-END_TO_END = 0.15  # seconds for a second of audio and split
+# Of baselines with their default options, in five splits.
+LOGISTIC_FIT = 1.2e-6  # seconds for a shot, draw, label² and dimension
+BASELINE_PACE = {"logistic": 0.01, "recurrent": 0.6, "end-to-end": 3.0}  # s per segment
 FOLD_STEP = 2.0
 REPORT_PER_CORPUS = 8.0
-FOLDS = 5
 
 
 @dataclass(frozen=True)
@@ -271,26 +269,18 @@ def estimate_s(study: Study, step: Step) -> float:
         samples = [protocol.samples(spread) for spread in ("shared", "total")]
         draws = protocol.draws + protocol.bootstraps / 4 + sum(samples)
         draws += (protocol.repeat_folds - 1) * protocol.shared_draws
-        if protocol.seeds > 1:
-            draws += protocol.repeat_folds * protocol.seeds**2
-        tested = protocol.permutations * TEST_DRAWS * min(shots, len(TESTED_SHOTS))
-        return 1.0 + EPISODE * segments * labels * (draws * shots + tested)
-    if step.kind == "logistic":
-        return LOGISTIC * segments
-    if step.kind == "recurrent":
-        cells = 4 if training.cell == CHOSEN_CELL else 2
-        return NETWORK * FOLDS * training.seeds * cells * segments
-    if step.kind == "end-to-end":
-        return END_TO_END * FOLDS * seconds
-    encoder = {encoder.title: encoder for encoder in study.encoders}.get(step.encoder)
-    if step.kind == PER_K and encoder is not None:
-        fits = FOLDS * shots * min(training.draws, protocol.shared_draws)
-        fits *= 2 if "total" in training.spreads(protocol) else 1
-        numbers = labels**2 * encoder.joined_encoder.dimension
-        return fits * (LOGISTIC_FIT + LOGISTIC_NUMBER * numbers)
-    family = "" if encoder is None else encoder.name.partition("-")[0]
-    pace = ENCODER_PACE.get(family.partition("[")[0], OTHER_ENCODER_PACE)
-    return pace * seconds
+        draws += protocol.permutations * TEST_DRAWS / 10  # at a few shots
+        return 1.0 + EPISODE * segments * labels * draws * shots
+    if step.kind in BASELINE_PACE:
+        return BASELINE_PACE[step.kind] * segments
+    encoders = [one for one in study.encoders if one.title == step.encoder]
+    if not encoders:  # published networks
+        return OTHER_ENCODER_PACE * seconds
+    if step.kind == PER_K:
+        dimension = encoders[0].joined_encoder.dimension
+        return LOGISTIC_FIT * shots * training.draws * labels**2 * dimension
+    family = re.split(r"[-\[]", encoders[0].name)[0]
+    return ENCODER_PACE.get(family, OTHER_ENCODER_PACE) * seconds
 
 
 def _audio_bytes(corpus: StudyCorpus) -> int:

@@ -1,7 +1,9 @@
-"""The files that the steps of a study wrote for one corpus → its CorpusResults for the report."""
+"""The files that the steps of a study wrote → tables, figures, and a page."""
 
+import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import polars as pl
 
@@ -13,16 +15,86 @@ from callshot.corpus.segment_table import (
     read_segments,
     read_stats,
 )
+from callshot.corpus.segments import audio_root
 from callshot.fewshot.differences import add_baselines
-from callshot.records import CorpusResults
+from callshot.records import CorpusResults, Progress
 from callshot.records.frames import BASELINES, REFINEMENT, concat_frames
-from callshot.report.results import merge_results, read_results
+from callshot.report.figures.figure_io import open_workers
+from callshot.report.results import PROVENANCE, merge_results, read_results
+from callshot.report.summary import write_summary
+from callshot.report.write_report import write_report
+from callshot.results import EarlierFiles, open_output_folder
 from callshot.study.file_steps import SEGMENTS_INFO
 from callshot.study.steps import Step, describe_equal_encoders, is_measured
 from callshot.study.study_file import Study, StudyCorpus
 from callshot.study.train_baselines import read_baseline_results
 from callshot.tables.embedding_tables import read_table
 from callshot.tables.fold_files import read_categories, read_references
+
+
+def report_files(
+    study: Study, steps: Sequence[Step], keys: Path, processes: int, progress: Progress
+) -> list[str]:
+    """Write the tables, figures and page of a study, and all its numbers; return the file names.
+
+    `processes` draw figures. The file `keys` lists which files of the earlier report did not
+    change; they are not made again.
+    """
+    is_first = not keys.exists()  # later, few figures change
+    earlier = EarlierFiles(study.out, keys)
+    with (
+        open_workers(
+            processes if study.report.figures else 1, start_now=is_first
+        ) as workers,
+        open_output_folder(study.out, (), PROVENANCE, owner=study.owner) as output,
+    ):
+        licences = {
+            encoder.title: encoder.joined_encoder.licence for encoder in study.encoders
+        }
+        results = {}
+        summaries = {}
+        segments = {}
+        facts = {}
+        for corpus in study.corpora:
+            own = [step for step in steps if step.corpus == corpus.name]
+            folder = own[0].folder
+            one = read_corpus_results(study, corpus, own)
+            results[corpus.name] = one
+            summaries[corpus.name] = write_summary(one, study.report.target, licences)
+            spans = read_segments(folder / SEGMENTS)
+            segments[corpus.name] = replace(spans, root=audio_root(corpus.audio))
+            facts[corpus.name] = _read_json(folder / SEGMENTS_INFO)
+        scored = [step for step in steps if step.kind not in ("segment", "embed")]
+        measured = [step.folder for step in scored if is_measured(step.folder)]
+        provenance = {
+            "study": study.text,
+            "title": study.report.title,
+            "encoders": {s.encoder: s.options for s in steps if s.kind == "embed"},
+            "licences": licences,
+            "segments": facts,
+            "steps": [_read_json(folder / PROVENANCE) for folder in measured],
+            "answers": {name: asdict(answer) for name, answer in summaries.items()},
+        }
+        written = output.write(
+            lambda folder: write_report(
+                folder,
+                results,
+                study.report,
+                summaries,
+                provenance,
+                segments,
+                workers,
+                earlier,
+                progress,
+            ),
+            provenance,
+        )
+        earlier.save()
+    return [path.relative_to(study.out).as_posix() for path in written]
+
+
+def _read_json(path: Path) -> object:
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def read_corpus_results(
