@@ -201,8 +201,9 @@ def convert(
     from callshot.detection.activity import write_activity
     from callshot.detection.clips import ClipOptions, write_clips
     from callshot.detection.events import EventTable, open_recordings, read_events
-    from callshot.detection.exports import EXPORTS, export_events
+    from callshot.detection.exports import EXPORTS, MANIFEST, export_events
     from callshot.detection.terminal import show_rejects
+    from callshot.results import open_output_folder
     from callshot.review.journal import is_review
     from callshot.review.results import convert_review
 
@@ -219,7 +220,8 @@ def convert(
     )
     check_choice("to", to, EXPORTS)
     with run_with_progress("converting", quiet=quiet) as progress:
-        folder = None if recordings is None else open_recordings(recordings)
+        with open_output_folder(out, (), MANIFEST):  # refuse it before any work
+            folder = None if recordings is None else open_recordings(recordings)
         if is_review(events):
             results, files = convert_review(events, to, out, recordings)
             conflicts = [f"note: {note}" for note in _describe_conflicts(results)]
