@@ -35,10 +35,6 @@ from callshot.files import sha256_file
 from callshot.records import Progress, Reject
 from callshot.spans import Row
 
-# What rows call a recording, with the folders that its path does not have.
-Names = defaultdict[str, dict[str, str]]
-Formats = defaultdict[str, dict[str, Path]]  # of each recording, with a file of each
-
 FOLDERS = "folders"
 MANIFESTS = ("segments.json", "provenance.json")  # files that callshot wrote
 UNRECOGNISED = (
@@ -77,30 +73,24 @@ class CorpusAnnotations:
         self.recognised[file.format, file.reason] += 1
         self.rejects += file.rejects
         self.notes.update(file.notes)
-        names = {row["path"] for row in file.rows}
-        recordings = {
-            name: self._find_recording(name, relative_path) for name in names or {None}
-        }
+        paths = {}
+        errors = {}
+        for name in {row["path"] for row in file.rows} or {None}:
+            try:
+                if name is None:
+                    paths[name] = self.library.pair(relative_path)
+                else:
+                    paths[name] = self.library.find(name)
+            except InputError as error:
+                errors[name] = error
         for row in file.rows:
             name = row["path"]
-            recording = recordings[name]
-            if isinstance(recording, InputError):
-                self.rejects.append(reject_row(row, recording))
+            if name in errors:
+                self.rejects.append(reject_row(row, errors[name]))
             else:
-                self.rows.append(row | {"path": recording, "path_written": name})
-        paths = {path for path in recordings.values() if isinstance(path, str)}
-        self.annotated |= paths
-        return paths
-
-    def _find_recording(
-        self, name: str | None, relative_path: PurePosixPath
-    ) -> str | InputError:
-        try:
-            if name is None:
-                return self.library.pair(relative_path)
-            return self.library.find(name)
-        except InputError as error:
-            return error
+                self.rows.append(row | {"path": paths[name], "path_written": name})
+        self.annotated.update(paths.values())
+        return set(paths.values())
 
 
 def read_corpus_annotations(
@@ -121,54 +111,53 @@ def read_corpus_annotations(
         find_format(format)  # an unknown name is an error before any work
     path = library.root if annotations is None else annotations
     check_exists(path, "a file or folder of annotations")
-    corpus_annotations = CorpusAnnotations(library)
+    read = CorpusAnnotations(library)
     if path.is_dir():
-        files = find_input_files(
-            path,
-            exclude=annotation_options.exclude,
-            follow_links=annotation_options.follow_links,
+        follow_links = annotation_options.follow_links
+        files = list(
+            find_input_files(
+                path, exclude=annotation_options.exclude, follow_links=follow_links
+            )
         )
         if annotations is None and library.is_single:
-            files = _select_files_of_recording(files, library, annotation_options)
-        _read_folder(
-            corpus_annotations, path, list(files), format, annotation_options, progress
-        )
+            neighbours = find_recordings(library.root, follow_links=follow_links)
+            files = [file for file in files if _belongs_to(file, library, neighbours)]
+        _read_folder(read, path, files, format, annotation_options, progress)
     else:
-        annotation_file = read_annotations(path, format, annotation_options)
-        corpus_annotations.add(annotation_file, PurePosixPath(path.name))
+        file = read_annotations(path, format, annotation_options)
+        read.add(file, PurePosixPath(path.name))
         progress(1.0, "reading annotations")
-    _reject_namesakes(corpus_annotations)
-    is_empty_corpus = (
-        corpus_annotations.recognised and not corpus_annotations.skipped_files
-    )
-    if corpus_annotations.rows or corpus_annotations.rejects or is_empty_corpus:
-        return corpus_annotations
+    _reject_namesakes(read)
+    is_empty_corpus = read.recognised and not read.skipped_files
+    if read.rows or read.rejects or is_empty_corpus:
+        return read
     has_folders = any("/" in name for name in library.paths)
-    if annotations is not None or format != "auto" or not has_folders:
-        raise _no_annotations(path, corpus_annotations.skipped_files)
-    origin = "no annotation files, and recordings in folders"
-    by_folder = _label_by_folder(library, origin)
-    by_folder.skipped_files += corpus_annotations.skipped_files
-    return by_folder
+    if annotations is None and format == "auto" and has_folders:
+        origin = "no annotation files, and recordings in folders"
+        by_folder = _label_by_folder(library, origin)
+        by_folder.skipped_files += read.skipped_files
+        return by_folder
+    for first in read.skipped_files:
+        more = len(read.skipped_files) - 1
+        rest = f" (and {count_text(more, 'more file')})" if more else ""
+        raise InputError(f"{first.file}: {first.reason}{rest}")
+    raise InputError(f"{path}: no annotations found; give them with --annotations")
 
 
-def _no_annotations(path: Path, skipped_files: list[Reject]) -> InputError:
-    if not skipped_files:
-        return InputError(f"{path}: no annotations found; give them with --annotations")
-    first, *further_files = skipped_files
-    rest = ""
-    if further_files:
-        rest = f" (and {count_text(len(further_files), 'more file')})"
-    return InputError(f"{first.file}: {first.reason}{rest}")
+def _belongs_to(file: Path, library: Library, neighbours: Library) -> bool:
+    """Return whether a file belongs to the one recording of a library by its name."""
+    with suppress(InputError):
+        is_beside = file.parent == library.root
+        name = PurePosixPath(file.name)
+        return is_beside and neighbours.pair(name) == library.paths[0]
+    return False
 
 
 def _label_by_folder(library: Library, origin: str) -> CorpusAnnotations:
     """Label each whole recording with the name of its folder."""
-    corpus_annotations = CorpusAnnotations(library)
-    folders = set()
+    labelled = CorpusAnnotations(library)
     for path in library.paths:
         folder = PurePosixPath(path).parent
-        folders.add(folder)
         file = str(library.root / path)
         if folder.name:
             row = {
@@ -181,127 +170,97 @@ def _label_by_folder(library: Library, origin: str) -> CorpusAnnotations:
                 "annotation_file": file,
                 "annotation_row": None,
             }
-            corpus_annotations.rows.append(row)
-            corpus_annotations.annotated.add(path)
+            labelled.rows.append(row)
+            labelled.annotated.add(path)
         else:
             reason = "not in a folder that could be its label"
-            corpus_annotations.rejects.append(Reject(file, None, reason))
-    corpus_annotations.recognised[FOLDERS, origin] = len(folders)
-    return corpus_annotations
+            labelled.rejects.append(Reject(file, None, reason))
+    folders = {PurePosixPath(path).parent for path in library.paths}
+    labelled.recognised[FOLDERS, origin] = len(folders)
+    return labelled
 
 
 def _read_folder(
-    corpus_annotations: CorpusAnnotations,
+    read: CorpusAnnotations,
     folder: Path,
     files: list[Path],
     format: str,
     annotation_options: AnnotationOptions,
     progress: Progress,
 ) -> None:
-    formats: Formats = defaultdict(dict)
-    folders = {path.parent for path in files if _may_annotate(path)}
+    """Read the files that hold annotations; note why not if a suffix suggests that one does."""
+    formats = defaultdict[str, dict[str, Path]](dict)  # of each recording
+    likely = {path for path in files if path.name.lower().endswith(ANNOTATION_SUFFIXES)}
+    is_one_folder = len({path.parent for path in likely}) == 1
     for path in files:
-        annotation_file = _read_file(
-            path, folder, format, annotation_options, corpus_annotations
-        )
         progress(1 / len(files), "reading annotations")
-        if annotation_file is None:
-            continue
-        name = path.relative_to(folder).as_posix()
-        if len(folders) == 1:
-            name = path.name
-        for recording in corpus_annotations.add(annotation_file, PurePosixPath(name)):
-            formats[recording].setdefault(annotation_file.format, path)
-    _check_one_format(formats)
-
-
-def _may_annotate(path: Path) -> bool:
-    return path.name.lower().endswith(ANNOTATION_SUFFIXES)
-
-
-def _read_file(
-    path: Path,
-    folder: Path,
-    format: str,
-    annotation_options: AnnotationOptions,
-    corpus_annotations: CorpusAnnotations,
-) -> AnnotationFile | None:
-    """Read a file if it holds annotations; note why not if its suffix suggests that it does."""
-    try:
-        reason = skip_reason(path, folder, follow_links=annotation_options.follow_links)
-        reason = reason or _check_format(path, format, annotation_options)
-        if reason is None:
-            return read_annotations(path, format, annotation_options)
-    except InputError as error:
-        reason = str(error).removeprefix(f"{path}: ")
-    if _may_annotate(path):
-        corpus_annotations.skipped_files.append(Reject(str(path), None, reason))
-    return None
-
-
-def _check_format(
-    path: Path, format: str, annotation_options: AnnotationOptions
-) -> str | None:
-    """Return why a file is not read in the format asked for, None if it is."""
-    recognised = recognise(path, annotation_options)
-    if recognised is not None:
-        name = recognised[0].name
-        if format in ("auto", name):
-            return None
-        if name != "csv":
-            return f"its format is {name}, not {format}"
-    # Some formats cannot be recognised by their content.
-    if format != "auto" and _may_annotate(path):
-        return None
-    return UNRECOGNISED
-
-
-def _check_one_format(formats: Formats) -> None:
-    """Raise InputError if a recording is annotated in two formats: its calls would count twice."""
-    for recording, files in formats.items():
-        if len(files) > 1:
-            (first, path), (second, other), *_ = files.items()
+        file = None
+        try:
+            reason = skip_reason(
+                path, folder, follow_links=annotation_options.follow_links
+            )
+            if reason is None:
+                recognised = recognise(path, annotation_options)
+                name = recognised[0].name if recognised else ""
+                # Some formats cannot be recognised by their content.
+                is_asked_for = format != "auto" and path in likely
+                if name and format in ("auto", name):
+                    file = read_annotations(path, format, annotation_options)
+                elif name not in ("", "csv"):
+                    reason = f"its format is {name}, not {format}"
+                elif is_asked_for:
+                    file = read_annotations(path, format, annotation_options)
+                else:
+                    reason = UNRECOGNISED
+        except InputError as error:
+            reason = str(error).removeprefix(f"{path}: ")
+        if file is not None:
+            place = path.name if is_one_folder else path.relative_to(folder).as_posix()
+            for recording in read.add(file, PurePosixPath(place)):
+                formats[recording].setdefault(file.format, path)
+        elif path in likely:
+            read.skipped_files.append(Reject(str(path), None, str(reason)))
+    for recording, by_format in formats.items():
+        if len(by_format) > 1:  # its calls would count twice
+            (first, one), (second, other), *_ = by_format.items()
             raise InputError(
                 f"{recording} is annotated in two formats, "
-                f"{first} ({path}) and {second} ({other}); "
+                f"{first} ({one}) and {second} ({other}); "
                 "choose one with --format, or give one folder with --annotations"
             )
 
 
-def _reject_namesakes(corpus_annotations: CorpusAnnotations) -> None:
+def _reject_namesakes(read: CorpusAnnotations) -> None:
     """Reject annotations that fit a recording only without their folders, if others fit better.
 
     `site1/x.wav` and `site2/x.wav` are two recordings, even if the library has only one of them.
     """
-    names: Names = defaultdict(dict)
-    for row in corpus_annotations.rows:
+    # What rows call a recording, with the folders that its path does not have.
+    names = defaultdict[str, dict[str, str]](dict)
+    for row in read.rows:
         name = row["path_written"]
         if name and name not in names[row["path"]]:
             names[row["path"]][name] = unmatched_folders(name, row["path"])
-    root = corpus_annotations.library.root.absolute().name.casefold()
+    root = read.library.root.absolute().name.casefold()
     guesses: dict[str, str] = {}
     certain = []
-    for row in corpus_annotations.rows:
+    for row in read.rows:
         path = row["path"]
         name = row["path_written"]
         ignored = names[path].get(name, "")
+        others: list[str] = []
         if ignored and ignored.rpartition("/")[2] != root:
             guesses.setdefault(path, name)
-            others = [
-                other for other, folders in names[path].items() if folders != ignored
-            ]
-            if others:
-                reason = f"may be another recording than {path}, which other rows call"
-                reject = reject_row(row, f"{name} {reason} {min(others)}")
-                corpus_annotations.rejects.append(reject)
-                continue
-        certain.append(row)
-    corpus_annotations.rows = certain
-    if guesses:
-        first = next(iter(guesses.values()))
+            others = [one for one, folders in names[path].items() if folders != ignored]
+        if others:
+            reason = f"may be another recording than {path}, which other rows call"
+            read.rejects.append(reject_row(row, f"{name} {reason} {min(others)}"))
+        else:
+            certain.append(row)
+    read.rows = certain
+    for first in [*guesses.values()][:1]:
         count = count_text(len(guesses), "recording")
-        note = f"{count} found by file name only, the first from {first}"
-        corpus_annotations.notes[note] += 1
+        read.notes[f"{count} found by file name only, the first from {first}"] += 1
 
 
 def find_input_files(
@@ -313,51 +272,25 @@ def find_input_files(
 ) -> Iterator[Path]:
     """Yield the files that may hold annotations, or (`audio`) sound, but no output of callshot.
 
-    `exclude` lists files and folders to ignore.
+    `exclude` lists files and folders to ignore. Outputs are known by their names and checksums in
+    a manifest.
     """
     ignored = {path.absolute() for path in exclude}
     visited: set[Path] = set()
     for path in find_files(folder, follow_links=follow_links):
-        if path.parent not in visited:
-            visited.add(path.parent)
-            ignored |= _find_own_outputs(path.parent.absolute())
+        parent = path.parent.absolute()
+        for manifest in [parent / name for name in MANIFESTS if parent not in visited]:
+            with suppress(*DAMAGED_MANIFEST):
+                if manifest.is_file():
+                    ignored.add(manifest)
+                    content = json.loads(manifest.read_text(encoding="utf-8"))
+                    for name, checksum in content["files"].items():
+                        if sha256_file(parent / name) == checksum:
+                            ignored.add(parent / name)
+        visited.add(parent)
         absolute = path.absolute()
         is_ignored = not ignored.isdisjoint([absolute, *absolute.parents])
         if is_ignored or path.is_dir():
             continue
         if audio or path.suffix.lower() not in SUFFIXES:
-            yield path
-
-
-def _select_files_of_recording(
-    files: Iterable[Path], library: Library, annotation_options: AnnotationOptions
-) -> Iterator[Path]:
-    """Yield the files that belong to the one recording of a library by their names."""
-    neighbours = find_recordings(
-        library.root, follow_links=annotation_options.follow_links
-    )
-    for path in files:
-        if path.parent == library.root:
-            with suppress(InputError):
-                recording = neighbours.pair(PurePosixPath(path.name))
-                if recording == library.paths[0]:
-                    yield path
-
-
-def _find_own_outputs(folder: Path) -> set[Path]:
-    """Return the files that callshot wrote to a folder and below, by name and checksum."""
-    outputs: set[Path] = set()
-    for name in MANIFESTS:
-        manifest = folder / name
-        with suppress(*DAMAGED_MANIFEST):
-            if manifest.is_file():
-                outputs |= {manifest, *_find_unchanged_files(manifest)}
-    return outputs
-
-
-def _find_unchanged_files(manifest: Path) -> Iterator[Path]:
-    content = json.loads(manifest.read_text(encoding="utf-8"))
-    for name, checksum in content["files"].items():
-        path = manifest.parent / name
-        if sha256_file(path) == checksum:
             yield path

@@ -12,6 +12,7 @@ import unicodedata
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -22,7 +23,7 @@ from callshot.errors import InputError, OptionError, check_range, count_text
 from callshot.files import error_reason, explain_unreadable
 from callshot.records import Progress, Recording, Reject, no_progress
 from callshot.spans import Spans, name_spans
-from callshot.storage import RemotePath, is_remote, map_requests, to_path
+from callshot.storage import is_remote, map_requests, to_path
 
 PathIndex = dict[str, list[str]]
 Recordings = dict[str, Recording]
@@ -85,7 +86,9 @@ class Library:
         parts = _normalise(inner).split("/")
         endings = ["/".join(parts[n:]) for n in range(len(parts))]
         for ending in endings:
-            whole = self._find_whole(ending)
+            stem = _drop_suffix(ending)
+            fitting = self._find_ending(ending)
+            whole = [one for one in fitting if _drop_suffix(_normalise(one)) == stem]
             if whole:
                 return self._choose(name, whole)
         within = self._find_ending(endings[0])
@@ -109,35 +112,25 @@ class Library:
         'x.1.wav'
         """
         name = _normalise(file.name)
-        for end in _stem_ends(name):
-            paths = self._by_stem.get(name[:end])
-            if paths is not None:
-                return self._choose(file.name, self._select_nearest(file, paths))
-        raise InputError(f"no recording under {self.root} matches the name {file.name}")
-
-    def _select_nearest(self, file: PurePosixPath, paths: list[str]) -> list[str]:
-        """Return the paths in the folder of a file, else in folders of the same name, else all."""
-        parents = {path: PurePosixPath(path).parent for path in paths}
+        # A stem ends at the end of the name, before a dot, or before a word such as "labels":
+        # `rec_2.txt` does not belong to `rec.wav`.
+        ends = [match.start() for match in INFIX.finditer(name) if match.start() > 0]
+        stems = [name[:end] for end in (len(name), *reversed(ends))]
+        paths = next(filter(None, map(self._by_stem.get, stems)), None)
+        if paths is None:
+            raise InputError(
+                f"no recording under {self.root} matches the name {file.name}"
+            )
+        parents = {path: PurePosixPath(path).parent for path in self.paths}
         same_folder = [path for path in paths if parents[path] == file.parent]
         same_name = [path for path in paths if parents[path].name == file.parent.name]
         nearest = same_folder or same_name
-        if not nearest and file.parent.name:
-            folders = {PurePosixPath(path).parent for path in self.paths}
-            if len(folders) > 1:
-                raise InputError(
-                    f"no recording for {file} under {self.root}; "
-                    f"{paths[0]} has the same name but is in another folder"
-                )
-        return nearest or paths
-
-    def _find_whole(self, name: str) -> list[str]:
-        """Return the paths that equal a name, except for case and suffix."""
-        paths = self._find_ending(name)
-        exact = [path for path in paths if _normalise(path) == name]
-        stem = _drop_suffix(name)
-        return exact or [
-            path for path in paths if _drop_suffix(_normalise(path)) == stem
-        ]
+        if not nearest and file.parent.name and len(set(parents.values())) > 1:
+            raise InputError(
+                f"no recording for {file} under {self.root}; "
+                f"{paths[0]} has the same name but is in another folder"
+            )
+        return self._choose(file.name, nearest or paths)
 
     def _find_ending(self, name: str) -> list[str]:
         """Return the paths that end in a name, except for case and suffix."""
@@ -319,10 +312,14 @@ def find_files(folder: Path, *, follow_links: bool = False) -> Iterator[Path]:
     with `follow_links`, those that lead outside `folder`, each once.
     """
     if is_remote(folder):
-        yield from _find_remote_files(folder)
+        with explain_unreadable(str(folder)):
+            found: list[Any] = folder.list_files()
+        for path in found:
+            parents = path.relative_to(folder).parts[:-1]
+            if not any(name.startswith(".") for name in parents):
+                yield path
         return
-    root = folder.resolve()
-    entered: set[Path] = set()
+    entered = [folder.resolve()]
     unreadable: list[str] = []
     walk = os.walk(
         folder,
@@ -331,40 +328,27 @@ def find_files(folder: Path, *, follow_links: bool = False) -> Iterator[Path]:
     )
     for parent, folders, files in walk:
         visible = sorted(name for name in folders if not name.startswith("."))
-        links = [name for name in visible if Path(parent, name).is_symlink()]
-        if follow_links:
-            links = [
-                name
-                for name in links
-                if not _enter_link(Path(parent, name), root, entered)
-            ]
-        folders[:] = [name for name in visible if name not in links]
-        for name in sorted([*files, *links]):
+        folders.clear()
+        for name in visible:
+            link = Path(parent, name)
+            if not link.is_symlink():
+                folders.append(name)
+                continue
+            target = None
+            if follow_links:
+                with suppress(OSError, RuntimeError):  # RuntimeError: a loop of links
+                    target = link.resolve(strict=True)
+            if target is None or any(
+                target.is_relative_to(other) or other.is_relative_to(target)
+                for other in entered
+            ):
+                files.append(name)
+            else:
+                entered.append(target)
+                folders.append(name)
+        for name in sorted(files):
             yield Path(parent, name)
     yield from map(Path, unreadable)
-
-
-def _find_remote_files(folder: RemotePath) -> Iterator[Any]:
-    """Yield the files of one listing, except in hidden folders."""
-    with explain_unreadable(str(folder)):
-        files = folder.list_files()
-    for path in files:
-        parents = path.relative_to(folder).parts[:-1]
-        if not any(name.startswith(".") for name in parents):
-            yield path
-
-
-def _enter_link(link: Path, root: Path, entered: set[Path]) -> bool:
-    """Return whether a linked folder is outside all folders that are entered anyway; note it."""
-    try:
-        target = link.resolve(strict=True)
-    except (OSError, RuntimeError):  # RuntimeError: a loop of links
-        return False
-    for other in (root, *entered):
-        if target.is_relative_to(other) or other.is_relative_to(target):
-            return False
-    entered.add(target)
-    return True
 
 
 def skip_reason(path: Path, folder: Path, *, follow_links: bool = False) -> str | None:
@@ -410,13 +394,3 @@ def _drop_suffix(name: str) -> str:
     if stem and dot + suffix in SUFFIXES:
         return stem
     return name
-
-
-def _stem_ends(name: str) -> list[int]:
-    """Return where the stem of a recording may end in an annotation file's name, longest first.
-
-    It ends at the end of the name, before a dot, or before a word such as "labels": `rec_2.txt`
-    does not belong to `rec.wav`.
-    """
-    starts = [match.start() for match in INFIX.finditer(name) if match.start() > 0]
-    return [len(name), *reversed(starts)]

@@ -17,7 +17,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple
-from pathlib import Path, PurePath, PurePosixPath
+from pathlib import Path, PurePath
 from statistics import fmean, pstdev
 from typing import Any
 
@@ -39,7 +39,6 @@ from callshot.records import (
     CorpusStats,
     DurationStats,
     Finding,
-    Folds,
     Inspection,
     Progress,
     Reject,
@@ -66,9 +65,9 @@ SCHEMA: dict[str, Any] = {name: COLUMN_TYPES[name] for name in SEGMENT_COLUMNS}
 REJECT_SCHEMA = {"file": pl.String, "row": pl.Int64, "reason": pl.String}
 DUPLICATE_COLUMNS = ("group", "segment", "recording", "label")
 OPTIONAL = ("peak_dbfs", "source_rate_hz")
-ANNOTATIONS = "annotations"
-RECORDING = "recording"
 MAX_FOLDS = 10
+# Paths that may lead outside their folder on some system.
+OUTSIDE = r"^[./\\]*$|^[/\\]|\x00|(?:^|[/\\])\.\.(?:[/\\]|$)|^[^/\\]*:"
 
 
 def write_segmentation(
@@ -136,20 +135,7 @@ def read_segments(path: Path | str) -> Spans:
     path = to_path(path)
     frame = read_parquet(path)
     metadata = describe_parquet(path).metadata
-    _check_columns(path, frame)
     metadata.pop("ARROW:schema", None)
-    for row, name in enumerate(frame["path"], start=1):
-        if not _is_inside(name):
-            raise InputError(
-                f"{path}: column path, row {row}: {name!r} leads outside the audio folder"
-            )
-    known = {name: pl.col(name).cast(dtype) for name, dtype in SCHEMA.items()}
-    root = to_path(metadata.get("audio", ""))
-    return Spans(frame.with_columns(**known), root, metadata, str(path))
-
-
-def _check_columns(path: Path, frame: pl.DataFrame) -> None:
-    """Raise InputError if a column is missing, has another type, or an empty cell."""
     for name, dtype in SCHEMA.items():
         if name not in frame.columns:
             raise InputError(
@@ -163,14 +149,14 @@ def _check_columns(path: Path, frame: pl.DataFrame) -> None:
         empty = column.is_null().arg_true()
         if len(empty) > 0 and name not in OPTIONAL:
             raise InputError(f"{path}: column {name}, row {empty[0] + 1}: empty")
-
-
-def _is_inside(path: str) -> bool:
-    """Return whether a path stays inside its folder on any system."""
-    parts = PurePosixPath(path.replace("\\", "/")).parts
-    if not parts or "\0" in path or ".." in parts:
-        return False
-    return not parts[0].startswith("/") and ":" not in parts[0]
+    for row in frame["path"].cast(pl.String).str.contains(OUTSIDE).arg_true():
+        raise InputError(
+            f"{path}: column path, row {row + 1}: {frame['path'][row]!r} leads outside the "
+            "audio folder"
+        )
+    known = {name: pl.col(name).cast(dtype) for name, dtype in SCHEMA.items()}
+    root = to_path(metadata.get("audio", ""))
+    return Spans(frame.with_columns(**known), root, metadata, str(path))
 
 
 def write_rejects(rejects: Sequence[Reject], path: Path) -> None:
@@ -212,15 +198,26 @@ def describe_inputs(
     `root` is the folder of the recordings, if it is open already.
     """
     root = root or to_path(segmentation.audio)
-    roles = dict.fromkeys(_annotation_files(segmentation, root), ANNOTATIONS)
+    calls = segmentation.calls
+    rows = [
+        *zip(calls["annotation_file"], calls["annotation_row"], strict=True),
+        *((reject.file, reject.row) for reject in segmentation.rejects),
+    ]
+    files = set()
+    for name in {file for file, row in rows if row is not None}:
+        path: PurePath = to_path(name).absolute()
+        if path.is_relative_to(root):
+            path = path.relative_to(root)
+        files.add(path.as_posix())
+    roles = dict.fromkeys(sorted(files), "annotations")
     recordings = sorted(set(segmentation.segments.paths))
-    roles |= dict.fromkeys(recordings, RECORDING)
+    roles |= dict.fromkeys(recordings, "recording")
     inputs = []
     for file, role in roles.items():
         progress(0.0, f"checksum of {file}")
-        path = _find_input(root, file)
-        with explain_unreadable(path):
-            inputs.append({"role": role, "file": file, "sha256": sha256_file(path)})
+        found = _find_input(root, file)
+        with explain_unreadable(found):
+            inputs.append({"role": role, "file": file, "sha256": sha256_file(found)})
     return inputs
 
 
@@ -230,22 +227,6 @@ def _find_input(root: Path, file: str) -> Path:
     if is_remote(path) or path.is_absolute():
         return path
     return root / file
-
-
-def _annotation_files(segmentation: Segmentation, root: Path) -> list[str]:
-    calls = segmentation.calls
-    rows = [
-        *zip(calls["annotation_file"], calls["annotation_row"], strict=True),
-        *((reject.file, reject.row) for reject in segmentation.rejects),
-    ]
-    names = {file for file, row in rows if row is not None}
-    files = []
-    for name in names:
-        path: PurePath = to_path(name).absolute()
-        if path.is_relative_to(root):
-            path = path.relative_to(root)
-        files.append(path.as_posix())
-    return sorted(files)
 
 
 def verify_inputs(provenance: Mapping[str, Any], root: Path) -> Iterator[Finding]:
@@ -293,44 +274,30 @@ def inspect_corpus(
     )
     if folds is None:
         folds = DEFAULT_FOLDS if corpus is None else corpus.folds
-    assignment = _choose_folds(segmentation.segments, folds)
     label = segmentation.segments["label"]
     recording = segmentation.segments["recording"]
+    names = set(recording)
+    assignment = None
+    annotated = given_folds(segmentation.segments)
+    if annotated is not None:
+        assignment = check_folds(recording, annotated)
+    elif len(names) >= folds:
+        assignment = make_folds(label, recording, folds)
     classes = []
     if assignment is not None:
         classes = count_classes(label, assignment, recording)
+    pairs = set(zip(label, recording, strict=True))
+    counts = Counter(name for name, _ in pairs).values()
     return Inspection(
         segmentation=segmentation,
-        possible=_count_labels_by_folds(label, recording),
+        possible={
+            number: sum(count >= number for count in counts)
+            for number in range(2, min(MAX_FOLDS, len(names)) + 1)
+        },
         folds=assignment,
         classes=classes,
         complete_shots=complete_shots(classes),
     )
-
-
-def _choose_folds(segments: Spans, folds: int) -> Folds | None:
-    """Return the folds in the annotations, or new ones; None if there are too few recordings."""
-    label = segments["label"]
-    recording = segments["recording"]
-    annotated = given_folds(segments)
-    if annotated is not None:
-        return check_folds(recording, annotated)
-    if len(set(recording)) < folds:
-        return None
-    return make_folds(label, recording, folds)
-
-
-def _count_labels_by_folds(
-    label: Sequence[str], recording: Sequence[str]
-) -> dict[int, int]:
-    """Return how many labels are in enough recordings, for each possible number of folds."""
-    pairs = set(zip(label, recording, strict=True))
-    recordings = Counter(name for name, _ in pairs)
-    limit = min(MAX_FOLDS, len(set(recording)))
-    counts = {}
-    for folds in range(2, limit + 1):
-        counts[folds] = sum(count >= folds for count in recordings.values())
-    return counts
 
 
 def measure_durations(durations_s: Iterable[float]) -> DurationStats:
@@ -340,22 +307,14 @@ def measure_durations(durations_s: Iterable[float]) -> DurationStats:
     2.0
     """
     values = list(durations_s)
-    if not values:
-        return DurationStats(
-            count=0,
-            total_s=0.0,
-            mean_s=0.0,
-            shortest_s=0.0,
-            longest_s=0.0,
-            deviation_s=0.0,
-        )
+    known = values or [0.0]
     return DurationStats(
         count=len(values),
-        total_s=sum(values),
-        mean_s=fmean(values),
-        shortest_s=min(values),
-        longest_s=max(values),
-        deviation_s=pstdev(values),
+        total_s=sum(known),
+        mean_s=fmean(known),
+        shortest_s=min(known),
+        longest_s=max(known),
+        deviation_s=pstdev(known),
     )
 
 
@@ -365,18 +324,15 @@ def measure_corpus(
     """Return the statistics of a corpus: its recordings, calls and segments."""
     recordings = segmentation.recordings
     annotated = [r for r in recordings if r.path in segmentation.annotated]
-    rates_hz = {recording.rate_hz for recording in recordings}
-    channels = {recording.channels for recording in recordings}
-    kinds = {recording.kind for recording in recordings}
     return CorpusStats(
-        rates_hz=tuple(sorted(rates_hz)),
-        channels=tuple(sorted(channels)),
-        kinds=tuple(sorted(kinds)),
+        rates_hz=tuple(sorted({one.rate_hz for one in recordings})),
+        channels=tuple(sorted({one.channels for one in recordings})),
+        kinds=tuple(sorted({one.kind for one in recordings})),
         labels=len(set(segmentation.calls["label"])),
         min_length_s=options.min_length_s,
         collar_s=options.collar_s,
-        recordings=measure_durations(r.duration_s for r in recordings),
-        annotated=measure_durations(r.duration_s for r in annotated),
+        recordings=measure_durations(one.duration_s for one in recordings),
+        annotated=measure_durations(one.duration_s for one in annotated),
         calls=measure_durations(segmentation.calls.durations_s.tolist()),
         segments=measure_durations(segmentation.segments.durations_s.tolist()),
     )

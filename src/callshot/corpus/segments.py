@@ -31,7 +31,6 @@ from callshot.corpus.options import (
 )
 from callshot.corpus.recordings import (
     Errors,
-    Library,
     Recordings,
     find_recordings,
     probe_recordings,
@@ -55,7 +54,6 @@ from callshot.spans import Row, Spans, name_spans
 from callshot.storage import to_path
 
 Spelling = Callable[[str], str]
-Labels = tuple[str, ...]
 
 ROUNDING_S = 1e-9
 OVERSHOOT_S = 0.1  # a call may end this much after its recording
@@ -109,42 +107,47 @@ def segment_corpus(
     library = find_recordings(
         to_path(audio), follow_links=annotation_options.follow_links
     )
-    _check_recordings(library)
+    if not library.paths:
+        reason = "expected a folder with audio files"
+        for reject in library.rejects[:1]:
+            files = count_text(len(library.rejects), "file")
+            reason = f"the first of {files} left out: {reject.file}: {reject.reason}"
+        raise InputError(f"{library.root}: no recordings found; {reason}")
     share = 0.1 if check else 0.5  # reading audio takes most of the time
     step_progress = scale_progress(progress, share)
     annotation_path = None if annotations is None else to_path(annotations)
-    corpus_annotations = read_corpus_annotations(
+    read = read_corpus_annotations(
         library, annotation_path, format, annotation_options, step_progress
     )
-    rate_hz = options.source_rate_hz
-    recordings, errors = probe_recordings(library, rate_hz, step_progress)
-    calls, impossible = make_calls(
-        corpus_annotations.rows, recordings, errors, spell, library.root
+    recordings, errors = probe_recordings(
+        library, options.source_rate_hz, step_progress
     )
+    calls, impossible = make_calls(read.rows, recordings, errors, spell, library.root)
     segments, short = cut_segments(calls, options, recordings)
-    doubts = describe_doubts(calls, options, recordings, corpus)
-    unused_errors = _unused_errors(library, errors, corpus_annotations.rows)
+    # Unreadable recordings that no annotation is on: no reject mentions them.
+    annotated = {row["path"] for row in read.rows}
+    unread = [
+        Reject(str(library.root / path), None, str(error).removeprefix(f"{path}: "))
+        for path, error in errors.items()
+        if path not in annotated
+    ]
+    notes = [*merge_notes(read.notes), *rename.describe()]
+    notes += describe_doubts(calls, options, recordings, corpus)
+    if "fold" in segments.frame.columns:
+        empty = segments.frame["fold"].null_count()
+        if 0 < empty < len(segments):
+            count = f"{empty} of {len(segments)} segments"
+            notes.append(f"{count} without a fold: in the common fold")
     segmentation = Segmentation(
         recordings=list(recordings.values()),
-        annotated=frozenset(corpus_annotations.annotated),
-        sources=[
-            (*source, files) for source, files in corpus_annotations.recognised.items()
-        ],
-        annotation_count=len(corpus_annotations.rows) + len(corpus_annotations.rejects),
+        annotated=frozenset(read.annotated),
+        sources=[(*source, files) for source, files in read.recognised.items()],
+        annotation_count=len(read.rows) + len(read.rejects),
         calls=calls,
         segments=segments.without(*ORIGIN_COLUMNS),
-        rejects=_sort_rejects([*corpus_annotations.rejects, *impossible, *short]),
-        skipped_files=[
-            *library.rejects,
-            *corpus_annotations.skipped_files,
-            *unused_errors,
-        ],
-        notes=[
-            *merge_notes(corpus_annotations.notes),
-            *rename.describe(),
-            *doubts,
-            *describe_folds(segments),
-        ],
+        rejects=_sort_rejects([*read.rejects, *impossible, *short]),
+        skipped_files=[*library.rejects, *read.skipped_files, *unread],
+        notes=notes,
         audio=str(library.root.absolute()),
         min_length_s=options.min_length_s,
     )
@@ -213,18 +216,6 @@ def _spell(rename: Renaming, corpus: Corpus, label: str) -> str:
     return corpus.spell(rename(label))
 
 
-def _check_recordings(library: Library) -> None:
-    """Raise InputError if a library is empty; links and other files left out are the reason."""
-    if library.paths:
-        return
-    reason = "expected a folder with audio files"
-    for reject in library.rejects[:1]:
-        count = len(library.rejects)
-        files = count_text(count, "file")
-        reason = f"the first of {files} left out: {reject.file}: {reject.reason}"
-    raise InputError(f"{library.root}: no recordings found; {reason}")
-
-
 def _sort_rejects(rejects: Iterable[Reject]) -> list[Reject]:
     return sorted(rejects, key=lambda reject: (reject.file, reject.row or 0))
 
@@ -234,17 +225,6 @@ def audio_root(audio: Path) -> Path:
     if audio.is_file():
         return audio.parent
     return audio
-
-
-def _unused_errors(
-    library: Library, errors: Errors, rows: Iterable[Row]
-) -> Iterator[Reject]:
-    """Yield the unreadable recordings that no annotation is on: no reject mentions them."""
-    annotated = {row["path"] for row in rows}
-    for path, error in errors.items():
-        if path not in annotated:
-            reason = str(error).removeprefix(f"{path}: ")
-            yield Reject(str(library.root / path), None, reason)
 
 
 def make_calls(
@@ -259,69 +239,59 @@ def make_calls(
     Annotations beyond the end of a recording, on an unreadable one, and duplicates are rejects.
     Calls are sorted by path, start, end and label; they keep all cells of their annotations.
     """
-    rows = []
-    rejects = []
-    first_rows: dict[tuple[object, ...], Row] = {}
-    groups = _find_groups(annotations)
-    for annotation in annotations:
-        path: str = annotation["path"]
-        try:
-            if path in errors:
-                raise errors[path]
-            group = groups.get(path, path)
-            row = _make_call(annotation, recordings[path], group, spell)
-            times_s = (round(row["start_s"], 6), round(row["end_s"], 6))
-            first = first_rows.setdefault((path, *times_s, row["label"]), annotation)
-            if first is not annotation:
-                place = f"{first['annotation_file']}, row {first['annotation_row']}"
-                raise InputError(f"the same span and label as {place}")
-            rows.append(row)
-        except InputError as error:
-            rejects.append(reject_row(annotation, error))
-    rows.sort(key=lambda row: (row["path"], row["start_s"], row["end_s"], row["label"]))
-    return Spans.from_rows(rows, CALL_COLUMNS, root=root, source=str(root)), rejects
-
-
-def _find_groups(annotations: Iterable[Row]) -> dict[str, str]:
-    """Return the recording that each file belongs to, if one is given: the one most rows name."""
-    counts = Counter[tuple[str, str]]()
-    for row in annotations:
-        if row["recording"] is not None:
-            counts[row["path"], row["recording"]] += 1
+    counts = Counter(
+        (row["path"], row["recording"])
+        for row in annotations
+        if row["recording"] is not None
+    )
+    # A file belongs to the recording that most rows name.
     groups: dict[str, str] = {}
     for path, name in sorted(sorted(counts), key=counts.__getitem__, reverse=True):
         groups.setdefault(path, name)
-    return groups
-
-
-def _make_call(
-    annotation: Row, recording: Recording, group: str, spell: Spelling
-) -> Row:
-    start_s, end_s = _find_span(annotation, recording)
-    if annotation["recording"] not in (None, group):
-        raise InputError(
-            f"{recording.path} is in recording {annotation['recording']!r} here "
-            f"but in {group!r} elsewhere"
-        )
-    label = spell(annotation["label"])
-    row: Row = {
-        "path": recording.path,
-        "recording": group,
-        "start_s": start_s,
-        "end_s": end_s,
-        "label": label,
-        "is_whole": annotation["end_s"] is None,
-        "annotation_file": annotation["annotation_file"],
-        "annotation_row": annotation["annotation_row"],
-    }
-    cells = other_cells(annotation)
-    if annotation["label"] != label:
-        cells["label_written"] = annotation["label"]
-    for name, value in cells.items():
-        while name in row or name in SEGMENT_COLUMNS:
-            name += "_annotated"
-        row[name] = value
-    return row
+    rows = []
+    rejects = []
+    first_rows: dict[tuple[object, ...], Row] = {}
+    for annotation in annotations:
+        path = annotation["path"]
+        try:
+            if path in errors:
+                raise errors[path]
+            start_s, end_s = _find_span(annotation, recordings[path])
+            group = groups.get(path, path)
+            if annotation["recording"] not in (None, group):
+                raise InputError(
+                    f"{path} is in recording {annotation['recording']!r} here "
+                    f"but in {group!r} elsewhere"
+                )
+            label = spell(annotation["label"])
+            key = (path, round(start_s, 6), round(end_s, 6), label)
+            first = first_rows.setdefault(key, annotation)
+            if first is not annotation:
+                place = f"{first['annotation_file']}, row {first['annotation_row']}"
+                raise InputError(f"the same span and label as {place}")
+        except InputError as error:
+            rejects.append(reject_row(annotation, error))
+            continue
+        row: Row = {
+            "path": path,
+            "recording": group,
+            "start_s": start_s,
+            "end_s": end_s,
+            "label": label,
+            "is_whole": annotation["end_s"] is None,
+            "annotation_file": annotation["annotation_file"],
+            "annotation_row": annotation["annotation_row"],
+        }
+        cells = other_cells(annotation)
+        if annotation["label"] != label:
+            cells["label_written"] = annotation["label"]
+        for name, value in cells.items():
+            while name in row or name in SEGMENT_COLUMNS:
+                name += "_annotated"
+            row[name] = value
+        rows.append(row)
+    rows.sort(key=lambda row: (row["path"], row["start_s"], row["end_s"], row["label"]))
+    return Spans.from_rows(rows, CALL_COLUMNS, root=root, source=str(root)), rejects
 
 
 def _find_span(annotation: Row, recording: Recording) -> tuple[float, float]:
@@ -336,12 +306,10 @@ def _find_span(annotation: Row, recording: Recording) -> tuple[float, float]:
     if start_s < length_s < end_s <= announced_s + OVERSHOOT_S:
         end_s = length_s
     if start_s >= length_s or end_s > length_s + OVERSHOOT_S:
-        hint = recording.describe_length()
-        if not hint:
-            hint = "if it is time-expanded, see --source-rate-hz"
+        expanded = "if it is time-expanded, see --source-rate-hz"
         raise InputError(
-            f"{start_s:.6g} to {end_s:.6g} s is beyond the end of {recording.path}, "
-            f"which is {length_s:.6g} s long ({hint})"
+            f"{start_s:.6g} to {end_s:.6g} s is beyond the end of {recording.path}, which is "
+            f"{length_s:.6g} s long ({recording.describe_length() or expanded})"
         )
     return start_s, end_s
 
@@ -364,26 +332,23 @@ def cut_segments(
     all calls that overlap it, also of short ones.
     """
     lengths_s = calls.durations_s
+    last_s = np.array([recordings[path].duration_s for path in calls.paths])
+    ends_s = calls.frame["end_s"].to_numpy()
     if options.with_collar:
         start_s = np.maximum(calls.frame["start_s"].to_numpy() - options.collar_s, 0.0)
-        last_s = [recordings[path].duration_s for path in calls.paths]
-        end_s = calls.frame["end_s"].to_numpy() + options.collar_s
-        lengths_s = np.minimum(end_s, last_s) - start_s
+        lengths_s = np.minimum(ends_s + options.collar_s, last_s) - start_s
     is_long = lengths_s >= options.min_length_s - ROUNDING_S
-    paths = calls.paths
-    ends_s = calls["end_s"]
     rejects = []
     for row in np.flatnonzero(~is_long).tolist():
         reason = f"shorter than {options.min_length_s:g} s: {lengths_s[row]:.6g} s"
-        recording = recordings[paths[row]]
-        note = recording.describe_length()
-        if note and ends_s[row] >= recording.duration_s:
-            reason += f" ({recording.path}: {note})"
-        rejects.append(_reject(calls, row, reason))
+        call = calls.frame.row(row, named=True)
+        note = recordings[call["path"]].describe_length()
+        if note and ends_s[row] >= last_s[row]:
+            reason += f" ({call['path']}: {note})"
+        rejects.append(reject_row(call, reason))
     labels = pl.Series("labels", overlapping_labels(calls), pl.List(pl.String))
-    long = replace(calls, frame=calls.frame.with_columns(labels)).take(
-        np.flatnonzero(is_long)
-    )
+    frame = calls.frame.with_columns(labels)
+    long = replace(calls, frame=frame).take(np.flatnonzero(is_long))
     segments = long.with_columns(
         segment=name_spans(long.frame, long["is_whole"]),
         collar_s=options.collar_s,
@@ -396,16 +361,11 @@ def cut_segments(
     return replace(segments, frame=segments.frame.select(list(names))), rejects
 
 
-def _reject(calls: Spans, row: int, reason: object) -> Reject:
-    """Return the reject of the annotation that a call or segment comes from."""
-    cells = calls.frame.row(row, named=True)
-    return reject_row(cells, reason)
-
-
-def overlapping_labels(calls: Spans) -> list[Labels]:
+def overlapping_labels(calls: Spans) -> list[tuple[str, ...]]:
     """Return the labels of all calls that overlap each call by more than 0 s, with its own.
 
-    `calls` are sorted by path.
+    `calls` are sorted by path. Interval stabbing: a label overlaps if more of its calls start
+    before the end than end before the start.
 
     >>> times = [(0, 2, "roar"), (1, 3, "rumble"), (3, 4, "blow")]
     >>> rows = [{"recording": "a", "start_s": a, "end_s": b, "label": c} for a, b, c in times]
@@ -416,27 +376,18 @@ def overlapping_labels(calls: Spans) -> list[Labels]:
     start_s = calls.frame["start_s"].to_numpy()
     end_s = calls.frame["end_s"].to_numpy()
     label = np.array(calls["label"], object)
-    edges = np.flatnonzero(path[1:] != path[:-1]) + 1
-    labels: list[Labels] = []
-    for rows in np.split(np.arange(len(path)), edges):
-        labels += _labels_of_recording(start_s[rows], end_s[rows], label[rows])
-    return labels
-
-
-def _labels_of_recording(start_s: Any, end_s: Any, label: Any) -> Iterator[Labels]:
-    """Interval stabbing: a label overlaps if more of its calls start before `end` than end before
-    `start`.
-    """
     labels = [{name} for name in label]
-    for name in set(label):
-        has_name = label == name
-        starts_s = np.sort(start_s[has_name])
-        ends_s = np.sort(end_s[has_name])
-        started = np.searchsorted(starts_s, end_s - ROUNDING_S, "left")
-        ended = np.searchsorted(ends_s, start_s + ROUNDING_S, "right")
-        for row in np.flatnonzero(started > ended):
-            labels[row].add(name)
-    return (tuple(sorted(names)) for names in labels)
+    edges = np.flatnonzero(path[1:] != path[:-1]) + 1
+    for rows in np.split(np.arange(len(path)), edges):
+        for name in set(label[rows]):
+            same = rows[label[rows] == name]
+            lasts_s = end_s[rows] - ROUNDING_S
+            firsts_s = start_s[rows] + ROUNDING_S
+            started = np.searchsorted(np.sort(start_s[same]), lasts_s, "left")
+            ended = np.searchsorted(np.sort(end_s[same]), firsts_s, "right")
+            for row in rows[started > ended]:
+                labels[row].add(name)
+    return [tuple(sorted(names)) for names in labels]
 
 
 def check_audio(
@@ -454,67 +405,48 @@ def check_audio(
     rejects = [*segmentation.rejects]
     peaks = []
     lengths_s = {one.path: one.duration_s for one in segmentation.recordings}
-    damaged: dict[str, None] = {}
+    damage: dict[str, None] = {}
     unscaled = segments.with_columns(peak_dbfs=None)
     rows = list(unscaled.rows())
     with closing(load_audio(unscaled, threads=threads)) as signals:
-        for row, signal in signals:
+        for number, signal in signals:
             progress(1 / len(segments), "reading segments")
+            row = rows[number]
             if isinstance(signal, InputError):
-                rejects.append(_reject(segments, row, signal))
-            else:
-                readable.append(row)
-                path = rows[row]["path"]
-                if _is_shortened(rows[row], len(signal), lengths_s[path]):
-                    damaged[path] = None
-                peaks.append(float(np.abs(signal).max()))
-                checksums.append(hashlib.sha256(signal.tobytes()).digest())
-    damage = [
-        f"{path}: the file is damaged; calls that reach into the damage are read up to "
-        "there; copy it again"
-        for path in damaged
-    ]
+                rejects.append(reject_row(row, signal))
+                continue
+            readable.append(number)
+            start_s = max(0.0, row["start_s"] - row["collar_s"])
+            end_s = min(row["end_s"] + row["collar_s"], lengths_s[row["path"]])
+            if len(signal) < (end_s - start_s) * row["rate_hz"] - 2:
+                damage[
+                    f"{row['path']}: the file is damaged; calls that reach into the damage are "
+                    "read up to there; copy it again"
+                ] = None
+            peaks.append(float(np.abs(signal).max()))
+            checksums.append(hashlib.sha256(signal.tobytes()).digest())
     kept = segmentation.segments.take(readable)
     groups = find_duplicates(checksums, kept["recording"])
-    duplicates = describe_duplicates(groups, kept["segment"], "audio")
+    notes = [*segmentation.notes, *damage]
+    of_segments = f"of {count_text(len(segments), 'segment')}"
+    silent = sum(peak == 0 for peak in peaks)
+    clipped = sum(peak >= 1 for peak in peaks)
+    if silent:
+        verb = "is" if silent == 1 else "are"
+        notes.append(f"{silent:,} {of_segments} {verb} silent")
+    if clipped:
+        verb = "reaches" if clipped == 1 else "reach"
+        notes.append(f"{clipped:,} {of_segments} {verb} full scale and may be clipped")
+    notes += describe_duplicates(groups, kept["segment"], "audio")
     columns = (kept["segment"], kept["recording"], kept["label"])
     numbered = zip(groups.tolist(), *columns, strict=True)
     return replace(
         segmentation,
         segments=kept,
         rejects=_sort_rejects(rejects),
-        notes=[
-            *segmentation.notes,
-            *damage,
-            *describe_peaks(peaks, len(segments)),
-            *duplicates,
-        ],
+        notes=notes,
         duplicates=[row for row in numbered if row[0] != NO_GROUP],
     )
-
-
-def _is_shortened(span: Row, samples: int, length_s: float) -> bool:
-    """Return whether a segment has fewer samples than a recording of this length gives it."""
-    start_s = max(0.0, span["start_s"] - span["collar_s"])
-    end_s = min(span["end_s"] + span["collar_s"], length_s)
-    expected: float = (end_s - start_s) * span["rate_hz"]
-    return samples < expected - 2
-
-
-def suggest_minimum(lengths_s: Iterable[float], min_length_s: float) -> float | None:
-    """Return a round minimum that keeps 95 % of the calls, if the given one drops more than half.
-
-    >>> suggest_minimum([0.05, 0.06, 0.07, 1.5], 1.0)
-    0.05
-    >>> suggest_minimum([0.07, 1.5], 1.0) is None
-    True
-    """
-    durations_s = sorted(lengths_s)
-    short = sum(duration_s < min_length_s for duration_s in durations_s)
-    if short * 2 <= len(durations_s):
-        return None
-    limit_s = durations_s[len(durations_s) // 20]
-    return max((step for step in ROUND_MINIMA_S if step <= limit_s), default=0.0)
 
 
 def describe_minimum(segmentation: Segmentation) -> str:
@@ -558,14 +490,10 @@ def group_rejects(rejects: Sequence[Reject]) -> list[list[Reject]]:
     """Return the rejects of each reason, the most frequent reason first."""
     by_reason = defaultdict[str, list[Reject]](list)
     for reject in rejects:
-        by_reason[_general_reason(reject.reason)].append(reject)
+        # Without the values of a row: the first words without digits and quotes.
+        words = filter(str.isalpha, reject.reason.split()[:12])
+        by_reason[" ".join(words)].append(reject)
     return sorted(by_reason.values(), key=len, reverse=True)
-
-
-def _general_reason(reason: str) -> str:
-    """Return a reason without the values of a row: its first words without digits and quotes."""
-    first_words = reason.split()[:12]
-    return " ".join(filter(str.isalpha, first_words))
 
 
 def merge_notes(notes: Mapping[str, int]) -> list[str]:
@@ -599,79 +527,36 @@ def describe_doubts(
     corpus: Corpus | None,
 ) -> Iterator[str]:
     """Describe what may be a mistake: short calls, labels that look alike, wrong headers."""
-    min_length_s = suggest_minimum(calls.durations_s, options.min_length_s)
-    if min_length_s is not None:
+    minimum_s = options.min_length_s
+    lengths_s = np.sort(calls.durations_s)
+    if 2 * (lengths_s < minimum_s).sum() > len(lengths_s):
+        limit_s = lengths_s[len(lengths_s) // 20]
+        round_s = max((step for step in ROUND_MINIMA_S if step <= limit_s), default=0.0)
         yield (
-            f"most calls are shorter than {options.min_length_s:g} s; "
-            f"--min-length-s {min_length_s:g} would keep nearly all"
+            f"most calls are shorter than {minimum_s:g} s; "
+            f"--min-length-s {round_s:g} would keep nearly all"
         )
     counts = Counter(calls["label"])
-    yield from _describe_spellings(counts)
-    yield from _describe_lengths(recordings)
-    if corpus is not None:
-        yield from _describe_unknown(counts, corpus)
-
-
-def _describe_spellings(labels: Mapping[str, int]) -> Iterator[str]:
     spellings = defaultdict[str, list[str]](list)
-    for label in sorted(labels):
+    for label in sorted(counts):
         letters = re.sub(r"[\W_]+", "", label).casefold()
-        spellings[letters or label].append(label)
-    for group in spellings.values():
-        if len(group) > 1:
-            *first, last = [
-                f"{label!r} ({count_text(labels[label], 'call')})" for label in group
-            ]
+        name = f"{label!r} ({count_text(counts[label], 'call')})"
+        spellings[letters or label].append(name)
+    for *first, last in spellings.values():
+        if first:
             yield (
-                f"labels {', '.join(first)} and {last} differ only in "
-                f"{_find_difference(group)} and are kept apart; --rename joins them"
+                f"labels {', '.join(first)} and {last} differ only in case, spacing or "
+                "punctuation and are kept apart; --rename joins them"
             )
-
-
-def _find_difference(labels: Sequence[str]) -> str:
-    """Return in what labels with the same letters differ."""
-    if len({label.casefold() for label in labels}) == 1:
-        return "case"
-    if len({"".join(label.split()) for label in labels}) == 1:
-        return "spacing"
-    return "case, spacing or punctuation"
-
-
-def _describe_lengths(recordings: Recordings) -> Iterator[str]:
     for recording in recordings.values():
         if note := recording.describe_length():
             yield f"{recording.path}: {note}"
-
-
-def _describe_unknown(labels: Counter[str], corpus: Corpus) -> Iterator[str]:
-    unknown = []
-    for label, count in labels.most_common():
-        if not corpus.has_label(label):
-            unknown.append(f"{label!r} ({count})")
-    if unknown:
-        names = ", ".join(unknown)
-        yield f"labels that are not in the list of {corpus.name} are kept: {names}"
-
-
-def describe_folds(segments: Spans) -> Iterator[str]:
-    """Describe the segments without a fold, if others have one."""
-    if "fold" not in segments.frame.columns:
-        return
-    empty = segments.frame["fold"].null_count()
-    if 0 < empty < len(segments):
-        yield f"{empty} of {len(segments)} segments without a fold: in the common fold"
-
-
-def describe_peaks(peaks: Sequence[float], segments: int) -> Iterator[str]:
-    """Describe segments that are silent or may be clipped."""
-    silent = sum(peak == 0 for peak in peaks)
-    clipped = sum(peak >= 1 for peak in peaks)
-    if silent:
-        verb = "is" if silent == 1 else "are"
-        yield f"{silent:,} of {count_text(segments, 'segment')} {verb} silent"
-    if clipped:
-        verb = "reaches" if clipped == 1 else "reach"
-        yield (
-            f"{clipped:,} of {count_text(segments, 'segment')} {verb} full scale and may be "
-            "clipped"
-        )
+    if corpus is not None:
+        unknown = [
+            f"{label!r} ({count})"
+            for label, count in counts.most_common()
+            if not corpus.has_label(label)
+        ]
+        if unknown:
+            names = ", ".join(unknown)
+            yield f"labels that are not in the list of {corpus.name} are kept: {names}"

@@ -83,13 +83,11 @@ CONTOURS: dict[str, Callable[[FloatArray], FloatArray]] = {
 }
 
 
-def _load_call_types() -> dict[str, CallType]:
-    path = files(__package__) / "call_types.toml"
-    table = tomllib.loads(path.read_text(encoding="utf-8"))
-    return {name: CallType(**values) for name, values in table.items()}
-
-
-CALL_TYPES = _load_call_types()
+_TYPES_FILE = files(__package__) / "call_types.toml"
+CALL_TYPES = {
+    name: CallType(**values)
+    for name, values in tomllib.loads(_TYPES_FILE.read_text(encoding="utf-8")).items()
+}
 CHORUS = "female chorus"
 CHORUS_RUMBLES = (
     "greeting rumble",
@@ -116,12 +114,8 @@ def draw_caller(random: Random) -> Caller:
         pitch=np.exp(0.10 * random.standard_normal()),
         tract=np.exp(0.12 * random.standard_normal()),
         tilt=0.1 * random.standard_normal(),
-        ripple=tuple(_draw_ripple(random)),
+        ripple=tuple(RIPPLE * random.standard_normal(RIPPLE_POINTS)),
     )
-
-
-def _draw_ripple(random: Random) -> FloatArray:
-    return RIPPLE * random.standard_normal(RIPPLE_POINTS)
 
 
 def draw_band_hz(label: str, random: Random) -> Range:
@@ -161,70 +155,78 @@ def synthesise_call(
     (40000,)
     """
     size = max(1, round(duration_s * rate_hz))
-    if label == CHORUS:
-        return _synthesise_chorus(callers, size, rate_hz, random)
-    return _synthesise(CALL_TYPES[label], callers[0], size, rate_hz, random)
-
-
-def _synthesise_chorus(
-    callers: list[Caller], size: int, rate_hz: int, random: Random
-) -> Samples:
-    """Mix overlapping rumbles of three to five callers, mostly with one roar or trumpet."""
+    if label != CHORUS:
+        return _synthesise(CALL_TYPES[label], callers[0], size, rate_hz, random)
+    # Overlapping rumbles of three to five callers, mostly with one roar or trumpet.
     mixture = np.zeros(size, np.float32)
     choir = [*callers]
     choir_size = random.integers(3, 6)
     while len(choir) < choir_size:
         choir.append(draw_caller(random))
-    for number, caller in enumerate(choir):
-        _add_call(
-            mixture,
-            CHORUS_RUMBLES,
-            caller,
-            share=random.uniform(0.5, 0.8),
-            position=number / (len(choir) - 1),
-            rate_hz=rate_hz,
-            random=random,
-        )
-    if random.random() < 0.8:
-        _add_call(
-            mixture,
-            CHORUS_OTHERS,
-            choir[0],
-            share=random.uniform(0.25, 0.5),
-            position=random.random(),
-            rate_hz=rate_hz,
-            random=random,
-        )
+    for number, caller in enumerate([*choir, choir[0]]):
+        labels = CHORUS_RUMBLES
+        if number < len(choir):
+            share = random.uniform(0.5, 0.8)
+            position = number / (len(choir) - 1)
+        elif random.random() < 0.8:
+            labels = CHORUS_OTHERS
+            share = random.uniform(0.25, 0.5)
+            position = random.random()
+        else:
+            break
+        part = max(1, int(share * size))
+        first = int(position * (size - part))
+        call_type = CALL_TYPES[labels[random.integers(len(labels))]]
+        call = _synthesise(call_type, caller, part, rate_hz, random)
+        gain = random.uniform(0.5, 1.0)
+        mixture[first : first + part] += gain * call
     return _unit_power(mixture)
-
-
-def _add_call(
-    mixture: Samples,
-    labels: tuple[str, ...],
-    caller: Caller,
-    *,
-    share: float,
-    position: float,
-    rate_hz: int,
-    random: Random,
-) -> None:
-    """Add a call with a share of the length, at a position from 0 (start) to 1 (end)."""
-    size = max(1, int(share * mixture.size))
-    first = int(position * (mixture.size - size))
-    label = labels[random.integers(len(labels))]
-    call_type = CALL_TYPES[label]
-    call = _synthesise(call_type, caller, size, rate_hz, random)
-    gain = random.uniform(0.5, 1.0)
-    mixture[first : first + size] += gain * call
 
 
 def _synthesise(
     call_type: CallType, caller: Caller, size: int, rate_hz: int, random: Random
 ) -> Samples:
+    """Draw a source and its envelope, and filter them by the tract of the caller."""
     source = _draw_source(call_type, caller, size, rate_hz, random)
-    source *= _draw_envelope(call_type, size, rate_hz, random)
-    call = _filter_by_tract(source, call_type, caller, rate_hz, random)
-    _fade_ends(call, rate_hz)
+
+    # The amplitude rises, decays and shimmers, and pulses if the type does.
+    attack = call_type.attack * random.uniform(0.6, 1.4)
+    decay = call_type.decay * random.uniform(0.6, 1.4)
+    time = np.linspace(0, 1, size)
+    envelope = np.interp(time, [0, attack, 1 - decay, 1], [0.1, 1, 1, 0.1])
+    shimmer_hz = 12 + 40 * call_type.rough
+    shimmer = draw_slow_noise(size, rate_hz, shimmer_hz, random)
+    envelope *= np.exp((0.1 + 0.4 * call_type.rough) * shimmer)
+    pulse_hz = random.uniform(*call_type.pulse_hz)
+    if pulse_hz > 0:
+        cycles = pulse_hz / rate_hz * np.arange(size)
+        cycles += random.random()
+        envelope *= 0.1 + 0.9 * np.sin(np.pi * cycles) ** 2
+    source *= envelope.astype(np.float32)
+
+    # Parallel resonances, which fall above the highest, and a ripple: of the caller, and of the
+    # posture of head and trunk.
+    deviation = 0.12 + 0.1 * call_type.rough
+    variation = np.exp(deviation * random.standard_normal(3))
+    formants_hz = (call_type.formants_hz / (caller.tract * variation)).tolist()
+    ripple = caller.ripple + RIPPLE * random.standard_normal(RIPPLE_POINTS)
+    padded, frequency_hz = frequency_grid(size + rate_hz // 4, rate_hz)
+    gain = np.full(frequency_hz.size, LEAK, np.complex64)
+    for number, formant_hz in enumerate(formants_hz):
+        damping = 1j * frequency_hz * (formant_hz / FORMANT_Q)
+        distance = formant_hz**2 - frequency_hz**2 + damping
+        gain += FORMANT_STEP**number * damping / distance
+    gain = gain / (1 + (frequency_hz / (1.5 * formants_hz[-1])) ** 2)
+    thirds = 3 * np.log2(1 + frequency_hz / 40)
+    nepers = np.interp(thirds, np.arange(ripple.size), ripple)
+    gain *= np.exp(nepers).astype(np.float32)
+    call = apply_gain(source, gain, padded)
+
+    fade = min(round(FADE_S * rate_hz), size // 2)
+    angle = np.linspace(0, np.pi / 2, fade, dtype=np.float32)
+    ramp = np.sin(angle) ** 2
+    call[:fade] *= ramp
+    call[size - fade :] *= ramp[::-1]
     return _unit_power(call)
 
 
@@ -232,23 +234,7 @@ def _draw_source(
     call_type: CallType, caller: Caller, size: int, rate_hz: int, random: Random
 ) -> Samples:
     """Draw harmonics, made rough by a subharmonic, and breath noise."""
-    f0_hz = _draw_fundamental(call_type, caller, size, rate_hz, random)
-    phase = np.cumsum(f0_hz / rate_hz) + random.random()
-    tilt = call_type.tilt + caller.tilt + 0.08 * random.standard_normal()
-    wave = read_wave(phase, tilt, f0_hz.max(), rate_hz)
-    source = _unit_power(wave)
-    # Every second period is weaker.
-    subharmonic = np.cos(np.pi * phase).astype(np.float32)
-    source *= 1 + call_type.rough * subharmonic
-    breath = math.sqrt(call_type.breath * random.uniform(0.5, 2.0))
-    source += breath * random.standard_normal(size, np.float32)
-    return source
-
-
-def _draw_fundamental(
-    call_type: CallType, caller: Caller, size: int, rate_hz: int, random: Random
-) -> Samples:
-    """Draw the fundamental of every sample: range, pitch, contour, vibrato and jitter."""
+    # The fundamental of every sample: range, pitch, contour, vibrato and jitter.
     low_hz, high_hz = call_type.f0_hz
     mean_hz = random.uniform(low_hz, high_hz) * caller.pitch
     mean_hz = min(max(mean_hz, low_hz), high_hz)
@@ -260,8 +246,18 @@ def _draw_fundamental(
     vibrato = 0.02 * np.sin(2 * np.pi * cycles)
     jitter_depth = 0.01 + 0.05 * call_type.rough
     jitter = jitter_depth * draw_slow_noise(size, rate_hz, 25, random)
-    change: Samples = 1 + sweep - sweep.mean() + vibrato + jitter
-    return mean_hz * change.clip(0.4, 2.0)
+    change = 1 + sweep - sweep.mean() + vibrato + jitter
+    f0_hz = mean_hz * change.clip(0.4, 2.0)
+
+    phase = np.cumsum(f0_hz / rate_hz) + random.random()
+    tilt = call_type.tilt + caller.tilt + 0.08 * random.standard_normal()
+    source = _unit_power(read_wave(phase, tilt, f0_hz.max(), rate_hz))
+    # Every second period is weaker.
+    subharmonic = np.cos(np.pi * phase).astype(np.float32)
+    source *= 1 + call_type.rough * subharmonic
+    breath = math.sqrt(call_type.breath * random.uniform(0.5, 2.0))
+    source += breath * random.standard_normal(size, np.float32)
+    return source
 
 
 def read_wave(
@@ -278,58 +274,6 @@ def read_wave(
     return wave[entries % WAVE_SIZE]
 
 
-def _draw_envelope(
-    call_type: CallType, size: int, rate_hz: int, random: Random
-) -> Samples:
-    """Draw the amplitude: it rises, decays and shimmers, and pulses if the type does."""
-    attack = call_type.attack * random.uniform(0.6, 1.4)
-    decay = call_type.decay * random.uniform(0.6, 1.4)
-    corners = [0, attack, 1 - decay, 1]
-    time = np.linspace(0, 1, size)
-    envelope = np.interp(time, corners, [0.1, 1, 1, 0.1])
-    shimmer_hz = 12 + 40 * call_type.rough
-    shimmer_depth = 0.1 + 0.4 * call_type.rough
-    shimmer = draw_slow_noise(size, rate_hz, shimmer_hz, random)
-    envelope *= np.exp(shimmer_depth * shimmer)
-    pulse_hz = random.uniform(*call_type.pulse_hz)
-    if pulse_hz > 0:
-        cycles = pulse_hz / rate_hz * np.arange(size)
-        cycles += random.random()
-        envelope *= 0.1 + 0.9 * np.sin(np.pi * cycles) ** 2
-    return envelope.astype(np.float32)
-
-
-def _filter_by_tract(
-    source: Samples,
-    call_type: CallType,
-    caller: Caller,
-    rate_hz: int,
-    random: Random,
-) -> Samples:
-    """Filter by the tract and a ripple, of the caller and of the posture of head and trunk."""
-    deviation = 0.12 + 0.1 * call_type.rough
-    variation = np.exp(deviation * random.standard_normal(3))
-    formants_hz = call_type.formants_hz / (caller.tract * variation)
-    ripple = caller.ripple + _draw_ripple(random)
-    size, frequency_hz = frequency_grid(source.size + rate_hz // 4, rate_hz)
-    gain = _tract_gain(frequency_hz, formants_hz.tolist())
-    thirds = 3 * np.log2(1 + frequency_hz / 40)
-    nepers = np.interp(thirds, np.arange(ripple.size), ripple)
-    gain *= np.exp(nepers).astype(np.float32)
-    return apply_gain(source, gain, size)
-
-
-def _tract_gain(frequency_hz: Samples, formants_hz: list[float]) -> Spectrum:
-    """Return the gain of parallel resonances, which falls above the highest."""
-    gain = np.full(frequency_hz.size, LEAK, np.complex64)
-    for number, formant_hz in enumerate(formants_hz):
-        damping = 1j * frequency_hz * (formant_hz / FORMANT_Q)
-        distance = formant_hz**2 - frequency_hz**2 + damping
-        gain += FORMANT_STEP**number * damping / distance
-    rolloff = 1 + (frequency_hz / (1.5 * formants_hz[-1])) ** 2
-    return gain / rolloff
-
-
 def frequency_grid(samples: int, rate_hz: int) -> tuple[int, Samples]:
     """Return a fast size of a Fourier transform of so many samples, and its frequencies."""
     size = fft.next_fast_len(samples, real=True)
@@ -342,15 +286,6 @@ def apply_gain(samples: Samples, gain: Samples | Spectrum, size: int) -> Samples
     spectrum = fft.rfft(samples, size) * gain
     filtered: Samples = fft.irfft(spectrum, size)
     return filtered[: samples.size]
-
-
-def _fade_ends(samples: Samples, rate_hz: int) -> None:
-    """Fade a call in and out, in place."""
-    size = min(round(FADE_S * rate_hz), samples.size // 2)
-    angle = np.linspace(0, np.pi / 2, size, dtype=np.float32)
-    ramp = np.sin(angle) ** 2
-    samples[:size] *= ramp
-    samples[samples.size - size :] *= ramp[::-1]
 
 
 def _unit_power(samples: Samples) -> Samples:

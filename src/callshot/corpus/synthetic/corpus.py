@@ -1,9 +1,8 @@
 """A synthetic corpus in a folder: a seed, a scale and a rate → recordings, annotations, README."""
 
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +11,6 @@ from numpy.typing import NDArray
 
 from callshot.corpus.synthetic.call_synthesis import (
     CALL_TYPES,
-    Caller,
-    Random,
     Samples,
     draw_band_hz,
     draw_caller,
@@ -141,7 +138,24 @@ def make_corpus(
     folder = Path(folder)
     prepare_folder(folder, readme, FOLDERS)
     write_atomic(folder / "README.md", readme)
-    make_files = partial(_make_files, seed, rate_hz)
+
+    def make_files(plan: RecordingPlan) -> dict[str, bytes]:
+        """Return the content of a recording and of its annotations, by file name."""
+        audio = io.BytesIO()
+        samples = make_recording(plan, seed=seed, rate_hz=rate_hz)
+        soundfile.write(audio, samples, rate_hz, "PCM_16", format="FLAC")
+        textgrid = make_textgrid(plan, seed)
+        content = textgrid.encode()
+        if plan.number % 4 == 3:
+            # Praat writes UTF-16 if a text is not ASCII; every fourth file stands for those.
+            content = b"\xfe\xff" + textgrid.encode("utf-16-be")
+        table = make_raven_table(plan, seed, rate_hz).encode()
+        return {
+            f"recordings/{plan.name}.flac": audio.getvalue(),
+            f"raven/{plan.name}.Table.1.selections.txt": table,
+            f"textgrid/{plan.name}.TextGrid": content,
+        }
+
     with Pool(threads) as pool:
         for plan, files in zip(plans, pool.map(make_files, plans), strict=True):
             for name, content in files.items():
@@ -170,24 +184,6 @@ def prepare_folder(folder: Path, readme: str, names: Iterable[str]) -> None:
         ) from error
 
 
-def _make_files(seed: int, rate_hz: int, plan: RecordingPlan) -> Mapping[str, bytes]:
-    """Return the content of a recording and of its annotations, by file name."""
-    audio = io.BytesIO()
-    samples = make_recording(plan, seed=seed, rate_hz=rate_hz)
-    soundfile.write(audio, samples, rate_hz, "PCM_16", format="FLAC")
-    raven = make_raven_table(plan, seed, rate_hz)
-    textgrid = make_textgrid(plan, seed)
-    content = textgrid.encode()
-    if plan.number % 4 == 3:
-        # Praat writes UTF-16 if a text is not ASCII; every fourth file stands for those.
-        content = b"\xfe\xff" + textgrid.encode("utf-16-be")
-    return {
-        f"recordings/{plan.name}.flac": audio.getvalue(),
-        f"raven/{plan.name}.Table.1.selections.txt": raven.encode(),
-        f"textgrid/{plan.name}.TextGrid": content,
-    }
-
-
 def make_recording(plan: RecordingPlan, *, seed: int = 0, rate_hz: int = 16000) -> Pcm:
     """Make the audio of one planned recording as (frames, channels).
 
@@ -196,7 +192,12 @@ def make_recording(plan: RecordingPlan, *, seed: int = 0, rate_hz: int = 16000) 
     """
     random = stream(seed, "scene", plan.number)
     soundscape = draw_soundscape(random)
-    choirs = _draw_choirs(plan, random)
+    # The callers by type of call, its usual caller first.
+    callers = [draw_caller(random) for _ in range(random.integers(1, 4))]
+    choirs = {}
+    for label in sorted(set(plan.calls["label"])):
+        usual = random.integers(len(callers))
+        choirs[label] = callers[usual:] + callers[:usual]
     calls = np.zeros(round(plan.duration_s * rate_hz), np.float32)
     for number, call in enumerate(plan.calls.rows()):
         call_random = stream(seed, "voice", plan.number, number)
@@ -210,34 +211,20 @@ def make_recording(plan: RecordingPlan, *, seed: int = 0, rate_hz: int = 16000) 
         first = round(call["start_s"] * rate_hz)
         calls[first : first + samples.size] += samples
     mixture = mix_soundscape(calls, soundscape, rate_hz, random)
-    channel = to_pcm(mixture)
-    channels = [channel, _make_second_channel(channel, rate_hz, random)]
+    first_channel = to_pcm(mixture)
+    # A weaker copy, 2 to 15 ms later: a second microphone some steps away.
+    delay = round(random.uniform(0.002, 0.015) * rate_hz)
+    second_channel = np.zeros_like(first_channel)
+    gain = random.uniform(0.2, 0.6)
+    second_channel[delay:] = np.round(gain * first_channel[: mixture.size - delay])
+    channels = [first_channel, second_channel]
     return np.stack(channels[: plan.channels], axis=1)
-
-
-def _draw_choirs(plan: RecordingPlan, random: Random) -> dict[str, list[Caller]]:
-    """Draw the callers of a recording; return them by type of call, its usual caller first."""
-    callers = [draw_caller(random) for _ in range(random.integers(1, 4))]
-    choirs = {}
-    for label in sorted(set(plan.calls["label"])):
-        first = random.integers(len(callers))
-        choirs[label] = callers[first:] + callers[:first]
-    return choirs
 
 
 def to_pcm(samples: Samples) -> Pcm:
     """Return samples as 16 bit, clipped as a recorder clips them."""
     scaled = np.round(samples * np.float32(32767))
     return scaled.clip(-32768, 32767).astype(np.int16)
-
-
-def _make_second_channel(first: Pcm, rate_hz: int, random: Random) -> Pcm:
-    """Return a weaker copy, 2 to 15 ms later: a second microphone some steps away."""
-    delay = round(random.uniform(0.002, 0.015) * rate_hz)
-    second = np.zeros_like(first)
-    gain = random.uniform(0.2, 0.6)
-    second[delay:] = np.round(gain * first[: first.size - delay])
-    return second
 
 
 def make_raven_table(plan: RecordingPlan, seed: int, rate_hz: int) -> str:
@@ -269,43 +256,34 @@ def make_textgrid(plan: RecordingPlan, seed: int) -> str:
         else:
             first.append(interval)
             free_s = call["end_s"]
-    tiers = {"call": first, "call 2": second, "notes": _draw_notes(plan, seed)}
-    if not second:
-        del tiers["call 2"]
-    text = TEXTGRID_HEADER.format(duration_s=plan.duration_s, tiers=len(tiers))
-    for number, (name, intervals) in enumerate(tiers.items(), start=1):
-        text += _format_tier(number, name, intervals, plan.duration_s)
-    return text
-
-
-def _draw_notes(plan: RecordingPlan, seed: int) -> list[Interval]:
-    """Draw up to two spoken notes, each in its half of the recording."""
+    # Up to two spoken notes, each in its half of the recording.
     random = stream(seed, "notes", plan.number)
-    notes = []
+    notes: list[Interval] = []
     for half in range(random.integers(0, 3)):
         position = half + random.uniform(0, 0.6)
         start_s = round(position * plan.duration_s / 2, 3)
         end_s = round(start_s + 0.15 * plan.duration_s, 3)
-        text = NOTES[random.integers(len(NOTES))]
-        notes.append((start_s, end_s, text))
-    return notes
-
-
-def _format_tier(
-    number: int, name: str, spans: list[Interval], duration_s: float
-) -> str:
-    """Format one tier; empty intervals fill the gaps between the spans."""
-    intervals: list[Interval] = []
-    free_s = 0.0
-    for start_s, end_s, text in [*spans, (duration_s, duration_s, "")]:
-        if start_s > free_s:
-            intervals.append((free_s, start_s, ""))
-        if end_s > start_s:
-            intervals.append((start_s, end_s, text.replace('"', '""')))
-        free_s = end_s
-    tier = TIER_HEADER.format(
-        number=number, name=name, duration_s=duration_s, intervals=len(intervals)
-    )
-    for n, (start_s, end_s, text) in enumerate(intervals, start=1):
-        tier += TIER_INTERVAL.format(number=n, start_s=start_s, end_s=end_s, text=text)
-    return tier
+        notes.append((start_s, end_s, NOTES[random.integers(len(NOTES))]))
+    tiers = {"call": first, "call 2": second, "notes": notes}
+    if not second:
+        del tiers["call 2"]
+    duration_s = plan.duration_s
+    text = TEXTGRID_HEADER.format(duration_s=duration_s, tiers=len(tiers))
+    for number, (name, spans) in enumerate(tiers.items(), start=1):
+        # Empty intervals fill the gaps between the spans.
+        intervals: list[Interval] = []
+        free_s = 0.0
+        for start_s, end_s, label in [*spans, (duration_s, duration_s, "")]:
+            if start_s > free_s:
+                intervals.append((free_s, start_s, ""))
+            if end_s > start_s:
+                intervals.append((start_s, end_s, label.replace('"', '""')))
+            free_s = end_s
+        text += TIER_HEADER.format(
+            number=number, name=name, duration_s=duration_s, intervals=len(intervals)
+        )
+        for n, (start_s, end_s, label) in enumerate(intervals, start=1):
+            text += TIER_INTERVAL.format(
+                number=n, start_s=start_s, end_s=end_s, text=label
+            )
+    return text

@@ -11,7 +11,7 @@ At a site, the number of calls changes with the hour of the day; at noon there a
 within an hour of the clock and do not overlap, unless that is asked for.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import ceil
@@ -25,11 +25,9 @@ from callshot.corpus.synthetic.call_synthesis import (
     stream,
 )
 from callshot.errors import OptionError, check_range
-from callshot.records import FloatArray
 from callshot.spans import Row, Spans
 
 LabelledCall = tuple[str, bool]  # its label, and whether it is shorter than 1 s
-Clump = list[LabelledCall]
 
 COUNTS = {  # calls of at least 1 s at scale 1: those of Elephant Voices in the paper
     "comment rumble": 51,
@@ -138,105 +136,79 @@ def plan_corpus(seed: int = 0, scale: float = 1.0) -> list[RecordingPlan]:
         raise OptionError(f"seed: expected 0 or more, got {seed}")
     recordings = _distribute_labels(seed, scale)
     recordings.append([(ALONE, False)] * RARE[ALONE])
-    overlaps = _choose_overlaps(seed, [len(calls) for calls in recordings])
+    # Calls that start during the previous one are never the first, nor two in a row.
+    candidates = [
+        (recording, call)
+        for recording, calls in enumerate(recordings)
+        for call in range(1, len(calls), 2)
+    ]
+    count = max(1, round(OVERLAP_SHARE * sum(map(len, recordings))))
+    order = stream(seed, "overlaps").permutation(len(candidates))
+    overlaps = {candidates[index] for index in order[:count]}
     plans = []
-    for number, calls in enumerate(recordings):
-        plans.append(_plan_recording(seed, number, calls, overlaps))
+    for number, labels in enumerate(recordings):
+        random = stream(seed, "times", number)
+        rows: list[Row] = []
+        free_s = random.uniform(1, 6)
+        last_s = 0.0
+        for i, index in enumerate(random.permutation(len(labels))):
+            label, is_short = labels[index]
+            limits_s = SHORT_S if is_short else CALL_TYPES[label].duration_s
+            length_s = random.uniform(*limits_s)
+            start_s = free_s
+            if (number, i) in overlaps:
+                share = random.uniform(0.4, 0.8)
+                previous_s = rows[-1]["end_s"] - rows[-1]["start_s"]
+                start_s = rows[-1]["start_s"] + share * previous_s
+            end_s = round(start_s + length_s, 3)
+            rows.append({"start_s": round(start_s, 3), "end_s": end_s, "label": label})
+            last_s = max(last_s, end_s)
+            free_s = last_s + 1.5 + random.exponential(4.0)
+        site = SITES[random.integers(len(SITES))]
+        name = f"{site}-{number + 1:03d}"
+        plan = RecordingPlan(
+            number=number,
+            name=name,
+            channels=1 + int(random.random() < 0.3),
+            duration_s=round(free_s, 3),
+            calls=_make_calls(rows, f"{name}.flac"),
+        )
+        plans.append(plan)
     return plans
 
 
-def _distribute_labels(seed: int, scale: float) -> list[Clump]:
-    """Return the calls of each recording, in no order."""
+def _distribute_labels(seed: int, scale: float) -> list[list[LabelledCall]]:
+    """Return the calls of each recording, in no order.
+
+    Clumps of calls go to different recordings, at random but first where there is most room: those
+    of each type, the rare ones, each short call.
+    """
     random = stream(seed, "labels")
-    counts = {}
-    for label, count in COUNTS.items():
-        counts[label] = max(MIN_CALLS, round(scale * count))
+    counts = {
+        label: max(MIN_CALLS, round(scale * count)) for label, count in COUNTS.items()
+    }
     total = sum(counts.values())
     shares = [count / total for count in counts.values()]
     short = random.choice(list(counts), round(SHORT_SHARE * total), p=shares)
     size = ceil((total + len(short)) / CALLS_PER_RECORDING)
     capacity = 0.7 + 1.9 * random.random(size) ** 3  # some recordings are busier
-    recordings: list[Clump] = [[] for _ in range(size)]
-    for clumps in _make_clumps(counts, short.tolist()):
-        _place_clumps(random, recordings, capacity, clumps)
-    return recordings
-
-
-def _make_clumps(
-    counts: Mapping[str, int], short: Iterable[str]
-) -> Iterator[list[Clump]]:
-    """Yield clumps that go to different recordings: types, the rare ones, each short call."""
+    groups: list[list[list[LabelledCall]]] = []
     for label, count in counts.items():
         parts = max(MIN_CALLS, ceil(count / CLUMP_SIZE))
         calls = [(label, False)] * count
-        yield [calls[part::parts] for part in range(parts)]
-    rare: list[Clump] = []
-    for label, count in RARE.items():
-        if label != ALONE:
-            rare += [[(label, False)]] * count
-    yield rare
-    for label in short:
-        yield [[(label, True)]]
-
-
-def _place_clumps(
-    random: Random,
-    recordings: list[Clump],
-    capacity: FloatArray,
-    clumps: Sequence[Clump],
-) -> None:
-    """Put each clump into another recording, at random but first where there is most room."""
-    sizes = np.array([len(calls) for calls in recordings])
-    load = sizes / capacity + 0.5 * random.random(len(recordings))
-    load[sizes > MAX_CALLS_PER_RECORDING - CLUMP_SIZE] = np.inf
-    order = np.argsort(load, kind="stable")[: len(clumps)]
-    for index, clump in zip(order, clumps, strict=True):
-        recordings[index].extend(clump)
-
-
-def _choose_overlaps(seed: int, sizes: Sequence[int]) -> set[tuple[int, int]]:
-    """Choose the calls (recording, number) that start during the previous one.
-
-    They are never the first of a recording, nor two in a row.
-    """
-    candidates = []
-    for recording, size in enumerate(sizes):
-        candidates += [(recording, call) for call in range(1, size, 2)]
-    count = max(1, round(OVERLAP_SHARE * sum(sizes)))
-    order = stream(seed, "overlaps").permutation(len(candidates))
-    return {candidates[index] for index in order[:count]}
-
-
-def _plan_recording(
-    seed: int, number: int, labels: Clump, overlaps: set[tuple[int, int]]
-) -> RecordingPlan:
-    random = stream(seed, "times", number)
-    calls: list[Row] = []
-    free_s = random.uniform(1, 6)
-    last_s = 0.0
-    for i, index in enumerate(random.permutation(len(labels))):
-        label, is_short = labels[index]
-        limits_s = SHORT_S if is_short else CALL_TYPES[label].duration_s
-        length_s = random.uniform(*limits_s)
-        start_s = free_s
-        if (number, i) in overlaps:
-            previous = calls[-1]
-            share = random.uniform(0.4, 0.8)
-            previous_s = previous["end_s"] - previous["start_s"]
-            start_s = previous["start_s"] + share * previous_s
-        end_s = round(start_s + length_s, 3)
-        calls.append({"start_s": round(start_s, 3), "end_s": end_s, "label": label})
-        last_s = max(last_s, end_s)
-        free_s = last_s + 1.5 + random.exponential(4.0)
-    site = SITES[random.integers(len(SITES))]
-    name = f"{site}-{number + 1:03d}"
-    return RecordingPlan(
-        number=number,
-        name=name,
-        channels=1 + int(random.random() < 0.3),
-        duration_s=round(free_s, 3),
-        calls=_make_calls(calls, f"{name}.flac"),
-    )
+        groups.append([calls[part::parts] for part in range(parts)])
+    rare = [[(label, False)] for label in RARE for _ in range(RARE[label])]
+    groups.append([clump for clump in rare if clump[0][0] != ALONE])
+    groups += [[[(label, True)]] for label in short.tolist()]
+    recordings: list[list[LabelledCall]] = [[] for _ in range(size)]
+    for clumps in groups:
+        sizes = np.array([len(calls) for calls in recordings])
+        load = sizes / capacity + 0.5 * random.random(size)
+        load[sizes > MAX_CALLS_PER_RECORDING - CLUMP_SIZE] = np.inf
+        order = np.argsort(load, kind="stable")[: len(clumps)]
+        for index, clump in zip(order, clumps, strict=True):
+            recordings[index].extend(clump)
+    return recordings
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,32 +242,9 @@ class SiteOptions:
             )
 
     @property
-    def interval(self) -> timedelta:
-        """The time from the start of one recording to that of the next."""
-        every_minutes = self.every_minutes
-        if every_minutes is None:
-            every_minutes = max(60.0, self.minutes)
-        return timedelta(minutes=every_minutes)
-
-    @property
     def labels(self) -> tuple[str, ...]:
         """The call types of the site."""
         return TYPES[: self.types]
-
-
-@dataclass(frozen=True, slots=True)
-class _Hour:
-    """The piece of a recording within one hour of the clock."""
-
-    recording: int
-    start_s: float
-    end_s: float
-    activity: float
-
-    @property
-    def weight(self) -> float:
-        length_s = self.end_s - self.start_s
-        return 0.0 if length_s < MIN_PIECE_S else self.activity * length_s
 
 
 def plan_recordings(options: SiteOptions) -> list[RecordingPlan]:
@@ -305,22 +254,43 @@ def plan_recordings(options: SiteOptions) -> list[RecordingPlan]:
     >>> [plan.name for plan in plans], sum(len(plan.calls) for plan in plans)
     (['SITE0_20260302_000000', 'SITE0_20260302_010000'], 12)
     """
-    hours = list(_list_hours(options))
-    counts = _share_calls(options, [hour.weight for hour in hours])
-    calls: list[list[Row]] = [[] for _ in range(options.recordings)]
-    for number, (hour, count) in enumerate(zip(hours, counts, strict=True)):
-        random = stream(options.seed, "site calls", number)
-        labels = random.choice(options.labels, count).tolist()
-        first = len(calls[hour.recording])
-        calls[hour.recording] += _draw_calls(options, labels, hour, random, first=first)
-    plans = []
-    for number, rows in enumerate(calls):
-        start = options.start + number * options.interval
-        duration_s = 60 * options.minutes
-        plans.append(
-            _plan_at_site(options, "recordings", number, start, duration_s, rows)
-        )
-    return plans
+    length_s = 60 * options.minutes
+    every_minutes = options.every_minutes or max(60.0, options.minutes)
+    starts = [
+        options.start + number * timedelta(minutes=every_minutes)
+        for number in range(options.recordings)
+    ]
+    # The pieces of recordings within an hour of the clock: recording, start, end, weight.
+    pieces = []
+    for number, clock in enumerate(starts):
+        start_s = 0.0
+        while start_s < length_s:
+            next_hour = clock.replace(minute=0, second=0, microsecond=0)
+            next_hour += timedelta(hours=1)
+            end_s = min(length_s, start_s + (next_hour - clock).total_seconds())
+            piece_s = end_s - start_s
+            weight = 0.0 if piece_s < MIN_PIECE_S else ACTIVITY[clock.hour] * piece_s
+            pieces.append((number, start_s, end_s, weight))
+            start_s = end_s
+            clock = next_hour
+    weights = np.array([weight for *_, weight in pieces])
+    counts = [0] * len(pieces)
+    if weights.any():  # otherwise only hours of the day in which nobody calls
+        hours = options.recordings * options.minutes / 60
+        count = round(options.calls_per_hour * hours)
+        shares = weights / sum(weights.tolist())
+        counts = stream(options.seed, "hours").multinomial(count, shares).tolist()
+    calls: list[list[Row]] = [[] for _ in starts]
+    for piece, (number, start_s, end_s, _) in enumerate(pieces):
+        random = stream(options.seed, "site calls", piece)
+        labels = random.choice(options.labels, counts[piece]).tolist()
+        span_s = (start_s, end_s)
+        first = len(calls[number])
+        calls[number] += _draw_calls(options, labels, span_s, random, first=first)
+    return [
+        _plan_at_site(options, "recordings", number, starts[number], length_s, rows)
+        for number, rows in enumerate(calls)
+    ]
 
 
 def _plan_at_site(
@@ -336,49 +306,31 @@ def _plan_at_site(
     return RecordingPlan(number, name, duration_s, calls, part=part, start=start)
 
 
-def _list_hours(options: SiteOptions) -> Iterator[_Hour]:
-    """Yield the pieces of all recordings, cut where an hour of the clock begins."""
-    length_s = 60 * options.minutes
-    for number in range(options.recordings):
-        clock = options.start + number * options.interval
-        start_s = 0.0
-        while start_s < length_s:
-            next_hour = clock.replace(minute=0, second=0, microsecond=0)
-            next_hour += timedelta(hours=1)
-            end_s = min(length_s, start_s + (next_hour - clock).total_seconds())
-            yield _Hour(number, start_s, end_s, ACTIVITY[clock.hour])
-            start_s = end_s
-            clock = next_hour
-
-
-def _share_calls(options: SiteOptions, weights: Sequence[float]) -> list[int]:
-    """Return how many calls each piece gets, at random but by its weight."""
-    hours = options.recordings * options.minutes / 60
-    count = round(options.calls_per_hour * hours)
-    total = sum(weights)
-    if total == 0:  # only hours of the day in which nobody calls
-        return [0] * len(weights)
-    shares = np.array(weights) / total
-    random = stream(options.seed, "hours")
-    counts: list[int] = random.multinomial(count, shares).tolist()
-    return counts
-
-
 def _draw_calls(
     options: SiteOptions,
     labels: Sequence[str],
-    hour: _Hour,
+    span_s: tuple[float, float],
     random: Random,
     *,
     first: int = 0,
 ) -> list[Row]:
     """Draw lengths, times, ratios and bands of calls; their numbers begin with `first`."""
+    begin_s, end_s = span_s
     limits_s = [CALL_TYPES[label].duration_s for label in labels]
-    lengths_s = [float(random.uniform(*limits)) for limits in limits_s]
+    lengths_s = np.array([random.uniform(*limits) for limits in limits_s])
     if options.overlap:
-        starts_s = random.uniform(hour.start_s, hour.end_s - np.array(lengths_s))
+        starts_s = random.uniform(begin_s, end_s - lengths_s)
     else:
-        starts_s = _draw_starts(hour, lengths_s, random)
+        taken_s = lengths_s + GAP_S
+        free_s = end_s - begin_s - GAP_S - taken_s.sum()
+        if free_s < 0:
+            raise OptionError(
+                f"calls_per_hour: {len(labels)} calls do not fit into "
+                f"{end_s - begin_s:.0f} s; give fewer, or let them overlap (--overlap)"
+            )
+        gaps_s = np.sort(random.uniform(0, free_s, len(labels)))
+        before_s = np.cumsum(taken_s) - taken_s
+        starts_s = begin_s + GAP_S + gaps_s + before_s
     # Each of the ratios is equally often, in random order.
     snrs_db = list(options.snr_db) * ceil(len(labels) / len(options.snr_db))
     snr_order = random.permutation(len(snrs_db))
@@ -390,7 +342,7 @@ def _draw_calls(
         call = {
             "number": number,
             "start_s": round(start_s, 3),
-            "end_s": round(start_s + lengths_s[index], 3),
+            "end_s": round(start_s + float(lengths_s[index]), 3),
             "label": labels[index],
             "low_freq_hz": round(low_hz, 1),
             "high_freq_hz": round(min(high_hz, options.rate_hz / 2), 1),
@@ -398,21 +350,6 @@ def _draw_calls(
         }
         calls.append(call)
     return calls
-
-
-def _draw_starts(hour: _Hour, lengths_s: Sequence[float], random: Random) -> FloatArray:
-    """Return times at which calls of these lengths begin, without overlap."""
-    taken_s = np.array(lengths_s) + GAP_S
-    free_s = hour.end_s - hour.start_s - GAP_S - taken_s.sum()
-    if free_s < 0:
-        raise OptionError(
-            f"calls_per_hour: {len(lengths_s)} calls do not fit into "
-            f"{hour.end_s - hour.start_s:.0f} s; give fewer, or let them overlap (--overlap)"
-        )
-    gaps_s = np.sort(random.uniform(0, free_s, len(lengths_s)))
-    before_s = np.cumsum(taken_s) - taken_s
-    starts_s: FloatArray = hour.start_s + GAP_S + gaps_s + before_s
-    return starts_s
 
 
 def plan_examples(options: SiteOptions) -> list[RecordingPlan]:
@@ -430,8 +367,7 @@ def plan_examples(options: SiteOptions) -> list[RecordingPlan]:
         random = stream(options.seed, "site examples", number)
         labels = random.permutation(list(options.labels) * count).tolist()
         duration_s = EXAMPLE_S * len(labels)
-        hour = _Hour(number, 0.0, duration_s, activity=1.0)
-        rows = _draw_calls(options, labels, hour, random)
+        rows = _draw_calls(options, labels, (0.0, duration_s), random)
         hours = (6 + 2 * number) % 24
         start = midnight - timedelta(days=number + 1) + timedelta(hours=hours)
         plans.append(

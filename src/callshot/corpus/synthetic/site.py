@@ -7,7 +7,7 @@ louder.
 """
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
@@ -34,11 +34,12 @@ from callshot.corpus.synthetic.plan import (
 )
 from callshot.corpus.synthetic.soundscape import (
     BLOCK_S,
+    DISTANCES_M,
+    FADE_S,
     NOISES_DB,
     SyntheticSite,
     count_blocks,
     draw_conditions,
-    draw_distance,
     draw_site,
     draw_soundscape,
     make_background,
@@ -140,56 +141,6 @@ def synthesise_soundscape(
     >>> summary.calls, summary.clips
     (2, 2)
     """
-    site_options = _make_options(start, snr_db, options)
-    if threads is not None and threads < 1:
-        raise OptionError(f"threads: expected 1 or more, got {threads}")
-    plans = {
-        "examples": plan_examples(site_options),
-        ".": plan_recordings(site_options),
-    }
-    recordings = plans["."]
-    examples = plans["examples"]
-    summary = CorpusSummary(
-        recordings=len(recordings),
-        calls=sum(len(plan.calls) for plan in recordings),
-        duration_s=sum(plan.duration_s for plan in recordings),
-        example_recordings=len(examples),
-        clips=sum(len(plan.calls) for plan in examples),
-    )
-    folder = Path(folder)
-    readme = _format_readme(site_options, summary)
-    prepare_folder(folder, readme, FOLDERS)
-    write_atomic(folder / "README.md", readme)
-    site = draw_site(site_options.seed, site_options.rate_hz)
-    with Pool(threads) as pool:
-        _write_recordings(folder, site, plans, pool, progress)
-    _write_clips(folder / "clips", site, examples)
-    return summary
-
-
-def _write_recordings(
-    folder: Path,
-    site: SyntheticSite,
-    plans: Mapping[str, Sequence[RecordingPlan]],
-    pool: Pool,
-    progress: Progress,
-) -> None:
-    """Write the annotations and the recordings of each part to its folder."""
-    total_s = sum(plan.duration_s for part in plans.values() for plan in part)
-    for name, part in plans.items():
-        _write_annotations(folder / name, part)
-        for plan in part:
-            path = folder / name / "recordings" / f"{plan.name}.wav"
-            pieces = generate_recording(site, plan, pool)
-            _write_audio(path, pieces, plan, site.rate_hz)
-            progress(plan.duration_s / total_s, plan.name)
-
-
-def _make_options(
-    start: datetime | str | None,
-    snr_db: float | Sequence[float] | None,
-    options: dict[str, Any],
-) -> SiteOptions:
     check_options(options, SiteOptions)
     if isinstance(start, str):
         start = parse_start(start)
@@ -199,7 +150,73 @@ def _make_options(
         snr_db = (snr_db,)
     if snr_db is not None:
         options["snr_db"] = tuple(float(value) for value in snr_db)
-    return SiteOptions(**options)
+    site_options = SiteOptions(**options)
+    if threads is not None and threads < 1:
+        raise OptionError(f"threads: expected 1 or more, got {threads}")
+    examples = plan_examples(site_options)
+    recordings = plan_recordings(site_options)
+    summary = CorpusSummary(
+        recordings=len(recordings),
+        calls=sum(len(plan.calls) for plan in recordings),
+        duration_s=sum(plan.duration_s for plan in recordings),
+        example_recordings=len(examples),
+        clips=sum(len(plan.calls) for plan in examples),
+    )
+    lines = []
+    for name, value in asdict(site_options).items():
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        lines.append(f"    {name} = {value}")
+    readme = README.format(
+        recordings=summary.recordings,
+        hours=summary.duration_s / 3600,
+        calls=summary.calls,
+        examples=site_options.examples,
+        options="\n".join(lines),
+    )
+    folder = Path(folder)
+    prepare_folder(folder, readme, FOLDERS)
+    write_atomic(folder / "README.md", readme)
+    site = draw_site(site_options.seed, site_options.rate_hz)
+    total_s = sum(plan.duration_s for plan in [*examples, *recordings])
+    with Pool(threads) as pool:
+        for part, plans in (("examples", examples), (".", recordings)):
+            rows: list[Row] = []
+            for plan in plans:
+                calls = plan.calls.without("number") if len(plan.calls) else plan.calls
+                annotations = list_rows(calls)
+                path = folder / part / "raven" / f"{plan.name}{TABLE_SUFFIX}"
+                write_atomic(path, raven.write(annotations, path))
+                rows += annotations
+            path = folder / part / "annotations.csv"
+            write_atomic(path, delimited.write(rows, path))
+            for plan in plans:
+                path = folder / part / "recordings" / f"{plan.name}.wav"
+                size = 2 * plan.duration_s * site.rate_hz
+                format = "RF64" if size > MAX_WAV_BYTES else "WAV"
+                _write_audio(path, generate_recording(site, plan, pool), site, format)
+                progress(plan.duration_s / total_s, plan.name)
+    for plan in examples:
+        for call in plan.calls.rows():
+            make_folder(folder / "clips" / call["label"])
+            name = f"clip-{plan.number + 1}-{call['number'] + 1:02d}.wav"
+            clip = make_clip(site, plan, call)
+            _write_audio(folder / "clips" / call["label"] / name, [clip], site, "WAV")
+    return summary
+
+
+def _write_audio(
+    path: Path, pieces: Iterable[Pcm], site: SyntheticSite, format: str
+) -> None:
+    """Write audio piece by piece."""
+    with (
+        atomic_path(path, errors=(soundfile.LibsndfileError,)) as temporary,
+        soundfile.SoundFile(
+            temporary, "w", site.rate_hz, 1, "PCM_16", format=format
+        ) as file,
+    ):
+        for samples in pieces:
+            file.write(samples)
 
 
 def parse_start(text: str) -> datetime:
@@ -216,67 +233,6 @@ def parse_start(text: str) -> datetime:
         ) from None
 
 
-def _format_readme(options: SiteOptions, summary: CorpusSummary) -> str:
-    lines = []
-    for name, value in asdict(options).items():
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        lines.append(f"    {name} = {value}")
-    return README.format(
-        recordings=summary.recordings,
-        hours=summary.duration_s / 3600,
-        calls=summary.calls,
-        examples=options.examples,
-        options="\n".join(lines),
-    )
-
-
-def _write_annotations(folder: Path, plans: Sequence[RecordingPlan]) -> None:
-    """Write a Raven table for each recording, and one CSV file for all."""
-    rows: list[Row] = []
-    for plan in plans:
-        calls = plan.calls
-        if len(calls) > 0:
-            calls = calls.without("number")
-        annotations = list_rows(calls)
-        path = folder / "raven" / f"{plan.name}{TABLE_SUFFIX}"
-        write_atomic(path, raven.write(annotations, path))
-        rows += annotations
-    path = folder / "annotations.csv"
-    write_atomic(path, delimited.write(rows, path))
-
-
-def _write_audio(
-    path: Path, pieces: Iterable[Pcm], plan: RecordingPlan, rate_hz: int
-) -> None:
-    """Write a recording piece by piece."""
-    size = 2 * plan.duration_s * rate_hz
-    format = "RF64" if size > MAX_WAV_BYTES else "WAV"
-    errors = (soundfile.LibsndfileError,)
-    with (
-        atomic_path(path, errors=errors) as temporary,
-        soundfile.SoundFile(
-            temporary, "w", rate_hz, 1, "PCM_16", format=format
-        ) as file,
-    ):
-        for samples in pieces:
-            file.write(samples)
-
-
-def _write_clips(
-    folder: Path, site: SyntheticSite, plans: Sequence[RecordingPlan]
-) -> None:
-    """Write the clip of every example into a folder named by its label."""
-    for plan in plans:
-        for call in plan.calls.rows():
-            make_folder(folder / call["label"])
-            name = f"clip-{plan.number + 1}-{call['number'] + 1:02d}.wav"
-            path = folder / call["label"] / name
-            clip = make_clip(site, plan, call)
-            with atomic_path(path, errors=(soundfile.LibsndfileError,)) as temporary:
-                soundfile.write(temporary, clip, site.rate_hz, "PCM_16", format="WAV")
-
-
 CLIP_MARGIN_S = 0.25
 CLIP_NOISE_DB = -15.0  # against the recordings of `callshot synth`
 
@@ -288,26 +244,43 @@ def generate_recording(
 
     A block fades into the next one. What a call that is not complete covers waits for its end.
     """
+    rate_hz = site.rate_hz
     conditions = draw_conditions(site.seed, recording)
     calls_by_block = defaultdict[int, list[Row]](list)
     for call in recording.calls.rows():
         calls_by_block[int(call["start_s"] // BLOCK_S)].append(call)
 
     def make_block(number: int) -> Block:
+        """Return the background of a block, and the calls that begin in it."""
         background = make_background(site, recording, conditions, number)
-        starting = calls_by_block.get(number, [])
-        return background, [_record(site, recording, call) for call in starting]
+        recorded = []
+        for call in calls_by_block.get(number, []):
+            random, dry = _synthesise(site, recording, call)
+            distance_m = random.uniform(*DISTANCES_M)
+            soundscape = replace(site.soundscape, distance_m=distance_m)
+            samples = record_call(dry, soundscape, rate_hz, random)
+            recorded.append((call, round(call["start_s"] * rate_hz), samples))
+        return background, recorded
 
-    size = round(recording.duration_s * site.rate_hz)
+    block_size = BLOCK_S * rate_hz
+    size = round(recording.duration_s * rate_hz)
     begin = 0  # the sample that the part being mixed begins with
     noise = np.zeros(0, np.float32)
     calls = np.zeros(0, np.float32)
-    tail = np.zeros(site.fade_size, np.float32)
+    tail = np.zeros(FADE_S * rate_hz, np.float32)
     waiting = deque[RecordedCall]()
-    for background, recorded in _work_ahead(pool, make_block, count_blocks(recording)):
-        block = background[: site.block_size]
+    count = count_blocks(recording)
+    ahead = pool.threads + 1
+    blocks = deque(
+        pool.submit(make_block, number) for number in range(min(ahead, count))
+    )
+    for number in range(count):
+        background, recorded = blocks.popleft().result()
+        if number + ahead < count:
+            blocks.append(pool.submit(make_block, number + ahead))
+        block = background[:block_size]
         block[: tail.size] += tail
-        tail = background[site.block_size :]
+        tail = background[block_size:]
         block = block[: size - begin - noise.size]
         noise = np.concatenate([noise, block])
         calls = np.concatenate([calls, np.zeros_like(block)])
@@ -315,7 +288,12 @@ def generate_recording(
         waiting.extend(recorded)
         while waiting and min(waiting[0][1] + waiting[0][2].size, size) <= end:
             call, first, samples = waiting.popleft()
-            gain = _find_gain(call, noise[first - begin :], samples, site.rate_hz)
+            length = round(call["end_s"] * rate_hz) - first
+            band_hz = (call["low_freq_hz"], call["high_freq_hz"])
+            beside = noise[first - begin :][:length]
+            noise_power = band_power(beside, rate_hz, band_hz)
+            call_power = band_power(samples[:length], rate_hz, band_hz)
+            gain = np.sqrt(10 ** (call["snr_db"] / 10) * noise_power / call_power)
             covered = calls[first - begin :][: samples.size]
             covered += np.float32(gain) * samples[: covered.size]
         done = min(waiting[0][1] if waiting else size, end) - begin
@@ -325,49 +303,17 @@ def generate_recording(
         begin += done
 
 
-def _find_gain(call: Row, noise: Samples, samples: Samples, rate_hz: int) -> float:
-    """Return the factor that gives a call its signal-to-noise ratio; `noise` begins with it."""
-    size = round(call["end_s"] * rate_hz) - round(call["start_s"] * rate_hz)
-    band_hz = (call["low_freq_hz"], call["high_freq_hz"])
-    noise_power = band_power(noise[:size], rate_hz, band_hz)
-    call_power = band_power(samples[:size], rate_hz, band_hz)
-    return float(np.sqrt(10 ** (call["snr_db"] / 10) * noise_power / call_power))
-
-
-def _work_ahead(
-    pool: Pool, make: Callable[[int], Block], count: int
-) -> Iterator[Block]:
-    """Yield blocks in order, while threads make the next ones."""
-    ahead = pool.threads + 1
-    waiting = deque(pool.submit(make, number) for number in range(min(ahead, count)))
-    for number in range(count):
-        block = waiting.popleft().result()
-        if number + ahead < count:
-            waiting.append(pool.submit(make, number + ahead))
-        yield block
-
-
-def _record(site: SyntheticSite, recording: RecordingPlan, call: Row) -> RecordedCall:
-    random = _call_stream(site, recording, call)
-    dry = _synthesise(site, call, random)
-    soundscape = draw_distance(site, random)
-    samples = record_call(dry, soundscape, site.rate_hz, random)
-    first = round(call["start_s"] * site.rate_hz)
-    return call, first, samples
-
-
-def _call_stream(site: SyntheticSite, recording: RecordingPlan, call: Row) -> Random:
-    return stream(
-        site.seed, f"{recording.part} voice", recording.number, call["number"]
-    )
-
-
-def _synthesise(site: SyntheticSite, call: Row, random: Random) -> Samples:
-    """Make a call by one of the callers of the site; a chorus has several."""
+def _synthesise(
+    site: SyntheticSite, recording: RecordingPlan, call: Row
+) -> tuple[Random, Samples]:
+    """Make a call by one of the callers of the site, a chorus by several; return its stream too."""
+    purpose = f"{recording.part} voice"
+    random = stream(site.seed, purpose, recording.number, call["number"])
     order = random.permutation(len(site.callers))[:4]
     callers = [site.callers[index] for index in order]
     duration_s = call["end_s"] - call["start_s"]
-    return synthesise_call(call["label"], callers, duration_s, site.rate_hz, random)
+    dry = synthesise_call(call["label"], callers, duration_s, site.rate_hz, random)
+    return random, dry
 
 
 def band_power(samples: Samples, rate_hz: int, band_hz: tuple[float, float]) -> float:
@@ -386,7 +332,7 @@ def band_power(samples: Samples, rate_hz: int, band_hz: tuple[float, float]) -> 
 
 def make_clip(site: SyntheticSite, recording: RecordingPlan, call: Row) -> Pcm:
     """Make the clean clip of an example: the same call at another place, by another microphone."""
-    dry = _synthesise(site, call, _call_stream(site, recording, call))
+    _, dry = _synthesise(site, recording, call)
     margin = round(CLIP_MARGIN_S * site.rate_hz)
     random = stream(site.seed, "clips", recording.number, call["number"])
     soundscape = draw_soundscape(random)

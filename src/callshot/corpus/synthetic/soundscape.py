@@ -10,8 +10,8 @@ day, whatever is recorded. Levels are relative to full scale. Blocks of noise fa
 and each can be made alone: memory is flat, and any number of threads makes the same samples.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import ceil
 
@@ -119,7 +119,24 @@ def mix_soundscape(
     size, frequency_hz = frequency_grid(calls.size + tail_size, rate_hz)
     gain = _draw_path_gain(soundscape, frequency_hz, size, tail_size, random)
     mixture = apply_gain(calls, gain, size)
-    noise = _draw_noise(soundscape, frequency_hz, size, rate_hz, random)
+
+    # Wind in gusts, the steady noise of the microphone, and insects that swell and fade.
+    white = random.standard_normal(2 * frequency_hz.size, np.float32)
+    spectrum = white.view(np.complex64)
+    gains = _noise_gains(soundscape, frequency_hz, rate_hz)
+    swells = {"wind": (1.0, soundscape.gusts), "floor": None, "insects": (6.0, 0.5)}
+    noise = np.zeros(size, np.float32)
+    for name, swell in swells.items():
+        part = fft.irfft(spectrum * gains[name], size)
+        level = 10 ** (getattr(soundscape, f"{name}_db") / 20)
+        part = part * np.float32(level / np.sqrt(np.mean(part**2)))
+        if swell is not None:
+            points_hz, depth = swell
+            nepers = draw_slow_noise(
+                size, rate_hz, points_hz, random, scale=depth, dtype=np.float32
+            )
+            part = part * np.exp(nepers)
+        noise += part
     mixture += noise[: calls.size]
     birds = (soundscape.birds_per_s, soundscape.birds_hz)
     mixture += draw_birds(*birds, calls.size, rate_hz, random)
@@ -149,11 +166,18 @@ def _draw_path_gain(
     random: Random,
 ) -> Spectrum:
     """Draw the gain from a caller to the recording: air, reverberation, microphone."""
-    microphone = microphone_gain(frequency_hz, soundscape)
-    absorption = _absorption_gain(frequency_hz, soundscape.distance_m)
-    tail = _draw_reverberation(soundscape.distance_m, tail_size, random)
-    gain: Spectrum = microphone * absorption * fft.rfft(tail, size)
-    return gain
+    # Air, leaves and soil absorb more at high frequencies.
+    distance_m = soundscape.distance_m
+    exponent: Samples = -(distance_m / 100) * (frequency_hz / 1000) * 0.35
+    gain = microphone_gain(frequency_hz, soundscape) * 10**exponent
+    # An impulse and its decaying tail of noise, which is stronger when distant.
+    decay = np.exp(np.linspace(0, -6.9, tail_size, dtype=np.float32))  # by 60 dB
+    level = np.sqrt(distance_m / 100) / np.sqrt((decay**2).sum())
+    tail = random.standard_normal(tail_size, np.float32) * decay
+    tail *= np.float32(level)
+    tail[0] += 1
+    reverberant: Spectrum = gain * fft.rfft(tail, size)
+    return reverberant
 
 
 def microphone_gain(frequency_hz: Samples, soundscape: Soundscape) -> Samples:
@@ -162,43 +186,6 @@ def microphone_gain(frequency_hz: Samples, soundscape: Soundscape) -> Samples:
     colour = (1 + frequency_hz / 300) ** soundscape.colour
     gain: Samples = colour * square / np.sqrt(1 + square**2)
     return gain
-
-
-def _absorption_gain(frequency_hz: Samples, distance_m: float) -> Samples:
-    """Return the gain of air, leaves and soil, which absorb more at high frequencies."""
-    exponent: Samples = -(distance_m / 100) * (frequency_hz / 1000) * 0.35
-    return 10**exponent
-
-
-def _draw_reverberation(distance_m: float, size: int, random: Random) -> Samples:
-    """Return an impulse and its decaying tail of noise, which is stronger when distant."""
-    decay = np.exp(np.linspace(0, -6.9, size, dtype=np.float32))  # by 60 dB
-    level = np.sqrt(distance_m / 100) / np.sqrt((decay**2).sum())
-    tail = random.standard_normal(size, np.float32) * decay
-    tail *= np.float32(level)
-    tail[0] += 1
-    return tail
-
-
-def _draw_noise(
-    soundscape: Soundscape,
-    frequency_hz: Samples,
-    size: int,
-    rate_hz: int,
-    random: Random,
-) -> Samples:
-    """Draw wind in gusts, the steady noise of the microphone, and insects that swell and fade."""
-    white = random.standard_normal(2 * frequency_hz.size, np.float32)
-    spectrum = white.view(np.complex64)
-    gains = _noise_gains(soundscape, frequency_hz, rate_hz)
-    gusts = _draw_swell(size, rate_hz, 1.0, soundscape.gusts, random)
-    noise = _shape_noise(spectrum, gains["wind"], soundscape.wind_db, size) * gusts
-    noise += _shape_noise(spectrum, gains["floor"], soundscape.floor_db, size)
-    swell = _draw_swell(size, rate_hz, 6.0, 0.5, random)
-    noise += (
-        _shape_noise(spectrum, gains["insects"], soundscape.insects_db, size) * swell
-    )
-    return noise
 
 
 def _noise_gains(
@@ -215,24 +202,6 @@ def _noise_gains(
     }
 
 
-def _draw_swell(
-    size: int, rate_hz: int, points_hz: float, depth: float, random: Random
-) -> Samples:
-    """Draw a gain that changes slowly; the deviation of its logarithm is `depth`."""
-    noise = draw_slow_noise(
-        size, rate_hz, points_hz, random, scale=depth, dtype=np.float32
-    )
-    gain: Samples = np.exp(noise)
-    return gain
-
-
-def _shape_noise(white: Spectrum, gain: Samples, level_db: float, size: int) -> Samples:
-    """Turn a white spectrum into noise of a shape and a level."""
-    noise: Samples = fft.irfft(white * gain, size)
-    level = np.sqrt(np.mean(noise**2))
-    return noise * np.float32(10 ** (level_db / 20) / level)
-
-
 def draw_birds(
     birds_per_s: float, birds_hz: float, size: int, rate_hz: int, random: Random
 ) -> Samples:
@@ -242,7 +211,12 @@ def draw_birds(
     for _ in range(random.poisson(phrases)):
         first = int(random.uniform(0, size))
         notes = random.integers(2, 7)
-        whistle = _draw_whistle(birds_hz, rate_hz, random)
+        length = int(random.uniform(0.06, 0.2) * rate_hz)
+        time = np.linspace(0, 1, length)
+        start_hz = min(birds_hz * random.uniform(0.8, 1.2), 0.35 * rate_hz)
+        sweep = random.uniform(-0.25, 0.25)
+        phase = 2 * np.pi * np.cumsum(start_hz * (1 + sweep * time)) / rate_hz
+        whistle = (np.sin(phase) * np.sin(np.pi * time)).astype(np.float32)
         level_db = random.uniform(-20, 0)
         whistle *= 10 ** (level_db / 20) * 0.3
         for _ in range(notes):
@@ -250,17 +224,6 @@ def draw_birds(
             note += whistle[: note.size]
             first += 2 * whistle.size
     return samples
-
-
-def _draw_whistle(birds_hz: float, rate_hz: int, random: Random) -> Samples:
-    size = int(random.uniform(0.06, 0.2) * rate_hz)
-    time = np.linspace(0, 1, size)
-    start_hz = min(birds_hz * random.uniform(0.8, 1.2), 0.35 * rate_hz)
-    sweep = random.uniform(-0.25, 0.25)
-    pitch_hz = start_hz * (1 + sweep * time)
-    phase = 2 * np.pi * np.cumsum(pitch_hz) / rate_hz
-    whistle = np.sin(phase) * np.sin(np.pi * time)
-    return whistle.astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,95 +260,62 @@ def count_blocks(recording: RecordingPlan) -> int:
 
 
 def draw_conditions(seed: int, recording: RecordingPlan) -> Conditions:
-    """Draw the weather of a recording, and take what its days have."""
+    """Draw the weather of a recording, and take what its days have.
+
+    There is most wind in the afternoon; it changes from hour to hour, and in gusts. Insects are
+    loudest at night, and most birds sing at dawn, some at dusk.
+    """
     size = count_blocks(recording) * BLOCK_S + FADE_S + 1
     random = stream(seed, f"{recording.part} weather", recording.number)
     second = np.arange(size, dtype=np.float64)
     midnight = recording.start.replace(hour=0, minute=0, second=0, microsecond=0)
     first_s = (recording.start - midnight).total_seconds()
     hour = (first_s + second) / 3600 % 24
-    levels = {
-        "floor": _to_amplitude(np.full(size, FLOOR_DB)),
-        "wind": _to_amplitude(_draw_wind(hour, random)),
-        "insects": _to_amplitude(_draw_insects(hour, random)),
-        "rain": _draw_rain(seed, recording, second),
-    }
-    engines = tuple(_draw_engines(seed, recording))
-    return Conditions(levels, _count_birds(hour), engines)
-
-
-def _to_amplitude(level_db: Samples) -> Samples:
-    amplitude: Samples = 10 ** (level_db / 20)
-    return amplitude.astype(np.float32)
-
-
-def _draw_wind(hour: Samples, random: Random) -> Samples:
-    """Draw the level of wind in dB: most in the afternoon, from hour to hour, and in gusts."""
     afternoon = np.sin(np.pi * (hour - 8) / 12).clip(0)
-    weather_db = draw_slow_noise(hour.size, 1, 1 / 1200, random, scale=3.0)
-    gusts_db = 2.5 * random.standard_normal(hour.size)
-    level_db: Samples = WIND_DB + 8 * afternoon + weather_db + gusts_db
-    return level_db
-
-
-def _draw_insects(hour: Samples, random: Random) -> Samples:
-    """Draw the level of insects in dB: most at night."""
+    weather_db = draw_slow_noise(size, 1, 1 / 1200, random, scale=3.0)
+    gusts_db = 2.5 * random.standard_normal(size)
     night = np.cos(np.pi * hour / 12).clip(0)
-    swell_db = draw_slow_noise(hour.size, 1, 1 / 10, random, scale=1.5)
-    level_db: Samples = INSECTS_DB + 12 * night + swell_db
-    return level_db
-
-
-def _count_birds(hour: Samples) -> Samples:
-    """Return how many birds sing in a second: most at dawn, some at dusk."""
+    swell_db = draw_slow_noise(size, 1, 1 / 10, random, scale=1.5)
+    levels_db = {
+        "floor": np.full(size, FLOOR_DB),
+        "wind": WIND_DB + 8 * afternoon + weather_db + gusts_db,
+        "insects": INSECTS_DB + 12 * night + swell_db,
+    }
+    levels = {
+        name: (10 ** (level_db / 20)).astype(np.float32)
+        for name, level_db in levels_db.items()
+    }
     dawn = ((hour - 6.5) / 1.5) ** 2
     dusk = (hour - 18) ** 2
-    count: Samples = 0.02 + 0.8 * np.exp(-dawn) + 0.3 * np.exp(-dusk)
-    return count
+    birds_per_s = 0.02 + 0.8 * np.exp(-dawn) + 0.3 * np.exp(-dusk)
 
-
-def _list_days(recording: RecordingPlan) -> Iterator[tuple[int, float]]:
-    """Yield the days of a recording and the one before: their numbers, when they begin in it."""
+    # Showers and engines belong to the day, or to the one before.
+    levels["rain"] = np.zeros(size, np.float32)
+    engines = []
     end = recording.start + timedelta(seconds=recording.duration_s)
     for day in range(recording.start.toordinal() - 1, end.toordinal() + 1):
-        midnight = datetime.fromordinal(day)
-        yield day, (midnight - recording.start).total_seconds()
-
-
-def _draw_rain(seed: int, recording: RecordingPlan, second: Samples) -> Samples:
-    """Return the level of the showers at each second."""
-    rain = np.zeros(second.size, np.float32)
-    for day, midnight_s in _list_days(recording):
+        begin_s = (datetime.fromordinal(day) - recording.start).total_seconds()
+        of_day_s = second - begin_s
         random = stream(seed, "showers", day)
         for _ in range(random.poisson(SHOWERS_PER_DAY)):
-            shower = _draw_shower(second - midnight_s, random)
-            rain = np.maximum(rain, shower)
-    return rain
-
-
-def _draw_shower(second: Samples, random: Random) -> Samples:
-    """Draw a shower: its level at these seconds of the day."""
-    start_s = random.uniform(0, DAY_S)
-    end_s = start_s + random.uniform(*SHOWER_S)
-    level = 10 ** (random.uniform(*SHOWER_DB) / 20)
-    inside_s = np.minimum(second - start_s, end_s - second)
-    shower: Samples = level * (inside_s / SHOWER_RAMP_S).clip(0, 1)
-    return shower.astype(np.float32)
-
-
-def _draw_engines(seed: int, recording: RecordingPlan) -> Iterator[Engine]:
-    for day, midnight_s in _list_days(recording):
+            start_s = random.uniform(0, DAY_S)
+            end_s = start_s + random.uniform(*SHOWER_S)
+            level = 10 ** (random.uniform(*SHOWER_DB) / 20)
+            inside_s = np.minimum(of_day_s - start_s, end_s - of_day_s)
+            shower = level * (inside_s / SHOWER_RAMP_S).clip(0, 1)
+            levels["rain"] = np.maximum(levels["rain"], shower.astype(np.float32))
         random = stream(seed, "engines", day)
         for _ in range(random.poisson(ENGINES_PER_DAY)):
             engine = Engine(
-                peak_s=midnight_s + 3600 * random.uniform(*ENGINE_HOURS),
+                peak_s=begin_s + 3600 * random.uniform(*ENGINE_HOURS),
                 length_s=random.uniform(*ENGINE_S),
                 pitch_hz=random.uniform(*ENGINE_HZ),
                 drift=random.uniform(0.01, 0.05),
                 level=10 ** (random.uniform(*ENGINE_DB) / 20),
             )
             if engine.is_present(0, recording.duration_s):
-                yield engine
+                engines.append(engine)
+    return Conditions(levels, birds_per_s, tuple(engines))
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,31 +328,14 @@ class SyntheticSite:
     callers: tuple[Caller, ...]
     spectra: Mapping[str, Samples]
 
-    @property
-    def block_size(self) -> int:
-        """The samples of a block."""
-        return BLOCK_S * self.rate_hz
-
-    @property
-    def fade_size(self) -> int:
-        """The samples in which a block fades into the next one."""
-        return FADE_S * self.rate_hz
-
 
 def draw_site(seed: int, rate_hz: int) -> SyntheticSite:
     """Draw a site; the callers and the microphone depend on the seed only."""
     random = stream(seed, "site")
     soundscape = draw_soundscape(random)
     callers = tuple(draw_caller(random) for _ in range(CALLERS))
+    # White noise through the gain of a kind of noise has unit power.
     size = (BLOCK_S + FADE_S) * rate_hz
-    spectra = _make_spectra(soundscape, size, rate_hz)
-    return SyntheticSite(seed, rate_hz, soundscape, callers, spectra)
-
-
-def _make_spectra(
-    soundscape: Soundscape, size: int, rate_hz: int
-) -> dict[str, Samples]:
-    """Return a gain for each kind of noise: white noise through it has unit power."""
     frequency_hz = fft.rfftfreq(size, 1 / rate_hz).astype(np.float32)
     hiss = frequency_hz / (frequency_hz + 1500)
     gains = _noise_gains(soundscape, frequency_hz, rate_hz)
@@ -430,14 +343,8 @@ def _make_spectra(
     spectra = {}
     for name, gain in gains.items():
         energy = 4 * np.sum(gain**2, dtype=np.float64)
-        scaled: Samples = gain * size / np.sqrt(energy)
-        spectra[name] = scaled.astype(np.float32)
-    return spectra
-
-
-def draw_distance(site: SyntheticSite, random: Random) -> Soundscape:
-    """Return the soundscape of a site with the distance to a caller."""
-    return replace(site.soundscape, distance_m=random.uniform(*DISTANCES_M))
+        spectra[name] = (gain * size / np.sqrt(energy)).astype(np.float32)
+    return SyntheticSite(seed, rate_hz, soundscape, callers, spectra)
 
 
 def make_background(
@@ -445,80 +352,62 @@ def make_background(
 ) -> Samples:
     """Make a block and its fade into the next one, to which it has to be added."""
     random = stream(site.seed, f"{recording.part} noise", recording.number, block)
+    rate_hz = site.rate_hz
     start_s = block * BLOCK_S
     end_s = start_s + BLOCK_S
-    seconds = slice(start_s, end_s + FADE_S + 1)
-    levels = {name: level[seconds] for name, level in conditions.levels.items()}
-    samples = _draw_site_noise(site, levels, random)
-    birds_hz = random.uniform(0.7, 1.4) * site.soundscape.birds_hz
-    birds = (conditions.birds_per_s[start_s], birds_hz)
-    samples += BIRD_LEVEL * draw_birds(*birds, samples.size, site.rate_hz, random)
-    # The power of two added blocks stays the same.
-    fade_size = site.fade_size
-    angle = np.linspace(0, np.pi / 2, fade_size, dtype=np.float32)
-    if block > 0:
-        samples[:fade_size] *= np.sin(angle)
-    samples[samples.size - fade_size :] *= np.cos(angle)
-    for engine in conditions.engines:
-        if engine.is_present(start_s, end_s):
-            passing = _make_engine(engine, start_s, site.rate_hz)
-            samples[: passing.size] += passing
-    return samples
-
-
-def _draw_site_noise(
-    site: SyntheticSite, levels: Mapping[str, Samples], random: Random
-) -> Samples:
-    """Draw noise of all kinds at these levels, and drops where rain falls."""
-    size = site.block_size + site.fade_size
-    noise = np.zeros(size, np.float32)
-    white = random.standard_normal(size + 2, np.float32)
-    spectrum = white.view(np.complex64)
+    size = (BLOCK_S + FADE_S) * rate_hz
+    samples = np.zeros(size, np.float32)
+    spectrum = random.standard_normal(size + 2, np.float32).view(np.complex64)
     # The level of every sample between those of whole seconds.
-    ramp = np.arange(site.rate_hz, dtype=np.float32) / np.float32(site.rate_hz)
-    for name, level in levels.items():
+    ramp = np.arange(rate_hz, dtype=np.float32) / np.float32(rate_hz)
+    seconds = slice(start_s, end_s + FADE_S + 1)
+    for name, level_of_recording in conditions.levels.items():
+        level = level_of_recording[seconds]
         if level.any():
             part = fft.irfft(spectrum * site.spectra[name], size)
             steps = level[:-1, None] + np.diff(level)[:, None] * ramp
             part *= steps.ravel()
-            noise += part
-    if levels["rain"].any():
-        _add_drops(noise, levels["rain"], site.rate_hz, random)
-    return noise
+            samples += part
 
+    rain = conditions.levels["rain"][seconds]
+    if rain.any():
+        # Clicks of drops that fall near the microphone, louder in heavy rain.
+        length = max(4, round(DROP_S * rate_hz))
+        count = random.poisson(DROPS_PER_S * size / rate_hz)
+        first = random.integers(0, size - length, count)
+        variation = np.exp(0.7 * random.standard_normal(count))
+        loudness = 6 * variation * rain[first // rate_hz]
+        decay = np.exp(np.linspace(0, -5, length))
+        clicks = random.standard_normal((count, length)) * decay
+        clicks *= loudness[:, None]
+        for position, click in zip(first.tolist(), clicks, strict=True):
+            samples[position : position + length] += click
 
-def _add_drops(noise: Samples, rain: Samples, rate_hz: int, random: Random) -> None:
-    """Add clicks of drops that fall near the microphone, louder in heavy rain."""
-    size = max(4, round(DROP_S * rate_hz))
-    count = random.poisson(DROPS_PER_S * noise.size / rate_hz)
-    first = random.integers(0, noise.size - size, count)
-    variation = np.exp(0.7 * random.standard_normal(count))
-    loudness = 6 * variation * rain[first // rate_hz]
-    decay = np.exp(np.linspace(0, -5, size))
-    clicks = random.standard_normal((count, size)) * decay
-    clicks *= loudness[:, None]
-    for position, click in zip(first.tolist(), clicks, strict=True):
-        noise[position : position + size] += click
+    birds_hz = random.uniform(0.7, 1.4) * site.soundscape.birds_hz
+    birds = (conditions.birds_per_s[start_s], birds_hz)
+    samples += BIRD_LEVEL * draw_birds(*birds, size, rate_hz, random)
+    # The power of two added blocks stays the same.
+    fade = FADE_S * rate_hz
+    angle = np.linspace(0, np.pi / 2, fade, dtype=np.float32)
+    if block > 0:
+        samples[:fade] *= np.sin(angle)
+    samples[size - fade :] *= np.cos(angle)
 
-
-def _make_engine(engine: Engine, start_s: float, rate_hz: int) -> Samples:
-    """Make the sound of an engine during a block; it goes on in the next without a step."""
-    time_s = np.arange(BLOCK_S * rate_hz) / rate_hz
-    time_s += start_s - engine.peak_s
-    share = time_s / engine.length_s
-    # The integral of a pitch that falls like tanh as the engine passes.
-    fall_s = engine.drift * engine.length_s * _log_cosh(share)
-    cycles = engine.pitch_hz * (time_s - fall_s)
-    highest_hz = (1 + engine.drift) * engine.pitch_hz
-    wave = read_wave(cycles, ENGINE_TILT, highest_hz, rate_hz)
-    period = read_wave(np.linspace(0, 1, 4096), ENGINE_TILT, highest_hz, rate_hz)
-    scale = engine.level / np.sqrt(np.mean(period**2))
-    sound: Samples = scale * np.exp(-(share**2) / 2) * wave
-    return sound.astype(np.float32)
-
-
-def _log_cosh(values: Samples) -> Samples:
-    """Return the logarithm of the hyperbolic cosine, also where that would overflow."""
-    size = np.abs(values)
-    result: Samples = size + np.log1p(np.exp(-2 * size)) - np.log(2)
-    return result
+    for engine in conditions.engines:
+        if engine.is_present(start_s, end_s):
+            time_s = np.arange(BLOCK_S * rate_hz) / rate_hz
+            time_s += start_s - engine.peak_s
+            share = time_s / engine.length_s
+            # The integral of a pitch that falls like tanh as the engine passes: the logarithm of
+            # the hyperbolic cosine, also where that would overflow.
+            far = np.abs(share)
+            log_cosh = far + np.log1p(np.exp(-2 * far)) - np.log(2)
+            fall_s = engine.drift * engine.length_s * log_cosh
+            cycles = engine.pitch_hz * (time_s - fall_s)
+            harmonics = (ENGINE_TILT, (1 + engine.drift) * engine.pitch_hz, rate_hz)
+            wave = read_wave(cycles, *harmonics)
+            period = read_wave(np.linspace(0, 1, 4096), *harmonics)
+            scale = engine.level / np.sqrt(np.mean(period**2))
+            passing = scale * np.exp(-(share**2) / 2) * wave
+            samples[: passing.size] += passing.astype(np.float32)
+    return samples
