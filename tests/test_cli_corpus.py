@@ -392,7 +392,7 @@ def test_inspect_tells_folds_eligible_labels_and_the_next_command(herd, capsys):
         ),
         (
             ["segment", "HERD", "--out", "OUT", "--format", "ravn"],
-            "did you mean 'raven'",
+            "did you mean raven",
         ),
         (
             ["segment", "HERD", "--out", "OUT", "--corpus", "ldc2010"],
@@ -405,7 +405,7 @@ def test_inspect_tells_folds_eligible_labels_and_the_next_command(herd, capsys):
         (["segment", "HERD", "--out", "OUT", "-c", "label=Nothing"], "Nothing"),
         (
             ["segment", "HERD", "--out", "OUT", "-c", "labels_=Species"],
-            "unknown column 'labels_'; did you mean 'label'? available: 'path'",
+            "unknown column 'labels_'; did you mean label?; available: path",
         ),
         (
             ["segment", "HERD", "--out", "OUT", "--collar-s", "-1"],

@@ -42,7 +42,7 @@ from callshot.errors import (
     check_range,
     count_text,
 )
-from callshot.jobs import Check, Pool
+from callshot.jobs import Pool
 from callshot.records import Recording
 from callshot.spans import Row, Spans
 
@@ -50,8 +50,6 @@ MARGIN = 256  # periods of the lower rate
 GRID = 4096  # samples among which we look for one that coincides with a frame
 SignalOrError = Signal | InputError
 LoadedAudio = Generator[tuple[int, SignalOrError], None, None]
-Batch = tuple[range, int]  # rows of spans, and about how many samples they have
-Pending = deque[tuple[Batch, Future[list[SignalOrError]]]]
 # fmt: off
 SUFFIXES = frozenset((
     ".wav", ".wave", ".bwf", ".rf64", ".w64", ".flac", ".ogg", ".oga", ".opus", ".mp3",
@@ -86,12 +84,45 @@ class Reader(FrameReader):
             If the file is damaged within it.
         """
         check_range("rate_hz", rate_hz, *RATES_HZ, "Hz")
-        channel = self._find_channel(channel_rule)
-        ratio = Fraction(self.recording.rate_hz) / rate_hz
-        first, last = self._find_samples(start_s, end_s, rate_hz, ratio)
-        if ratio != 1:
-            return self._resample(first, last, rate_hz, ratio, channel)
-        return np.concatenate(list(self._read_channel(first, last, channel)))
+        check_channel_rule(channel_rule)
+        recording = self.recording
+        channel: int | None = None  # the mean of all
+        if channel_rule != "mean":
+            number = 1 if channel_rule == "first" else int(channel_rule)
+            if number > recording.channels:
+                count = count_text(recording.channels, "channel")
+                raise self.error(f"expected a channel {number}, got {count}")
+            channel = number - 1
+        if not -math.inf < start_s < end_s < math.inf:
+            raise self.error(
+                f"expected a span that ends after it starts, got {start_s} s to {end_s} s"
+            )
+        ratio = Fraction(recording.rate_hz) / rate_hz  # how many frames a sample lasts
+        first = max(0, round(start_s * rate_hz))
+        last = min(round(end_s * rate_hz), math.ceil(recording.frames / ratio))
+        if first >= last:
+            reason = f"the recording is {recording.duration_s:.3f} s long"
+            if note := recording.describe_length():
+                reason += f" ({note})"
+            raise self.error(
+                f"nothing to read from {start_s:.3f} s to {end_s:.3f} s at {rate_hz} Hz: "
+                f"{reason}"
+            )
+        if ratio == 1:
+            return np.concatenate(list(self._read_channel(first, last, channel)))
+        sample_margin = math.ceil(MARGIN * max(Fraction(1), 1 / ratio))
+        frame_margin = math.ceil(MARGIN * max(Fraction(1), ratio))
+        begin = _find_aligned_sample(first - sample_margin, ratio)
+        stop = math.ceil(last * ratio) + frame_margin
+        end = min(stop, recording.frames)
+        stream = soxr.ResampleStream(
+            recording.rate_hz, rate_hz, 1, dtype="float32", quality="VHQ"
+        )
+        blocks = self._read_channel(round(begin * ratio), end, channel)
+        parts = [stream.resample_chunk(block) for block in blocks]
+        silence = np.zeros(stop - end, np.float32)
+        parts.append(stream.resample_chunk(silence, last=True))
+        return np.concatenate(parts)[first - begin : last - begin]
 
     def read_decodable(
         self, start_s: float, end_s: float, *, rate_hz: int, channel_rule: str = "first"
@@ -113,59 +144,6 @@ class Reader(FrameReader):
             finally:
                 self.recording = whole
 
-    def _find_channel(self, rule: str) -> int | None:
-        """Return the index of the channel to read, None for the mean of all."""
-        check_channel_rule(rule)
-        if rule == "mean":
-            return None
-        number = 1 if rule == "first" else int(rule)
-        channels = self.recording.channels
-        if number > channels:
-            count = count_text(channels, "channel")
-            raise self.error(f"expected a channel {number}, got {count}")
-        return number - 1
-
-    def _find_samples(
-        self, start_s: float, end_s: float, rate_hz: int, ratio: Fraction
-    ) -> tuple[int, int]:
-        """Return the first sample of a span, and the one after its last."""
-        if not -math.inf < start_s < end_s < math.inf:
-            raise self.error(
-                f"expected a span that ends after it starts, got {start_s} s to {end_s} s"
-            )
-        length_s = self.recording.duration_s
-        length = math.ceil(self.recording.frames / ratio)
-        first = max(0, round(start_s * rate_hz))
-        last = round(end_s * rate_hz)
-        last = min(last, length)
-        if first >= last:
-            reason = f"the recording is {length_s:.3f} s long"
-            if note := self.recording.describe_length():
-                reason += f" ({note})"
-            raise self.error(
-                f"nothing to read from {start_s:.3f} s to {end_s:.3f} s at {rate_hz} Hz: "
-                f"{reason}"
-            )
-        return first, last
-
-    def _resample(
-        self, first: int, last: int, rate_hz: int, ratio: Fraction, channel: int | None
-    ) -> Signal:
-        """Return samples `first` to `last` at `rate_hz`, where a sample lasts `ratio` frames."""
-        sample_margin = math.ceil(MARGIN * max(Fraction(1), 1 / ratio))
-        frame_margin = math.ceil(MARGIN * max(Fraction(1), ratio))
-        begin = _find_aligned_sample(first - sample_margin, ratio)
-        stop = math.ceil(last * ratio) + frame_margin
-        end = min(stop, self.recording.frames)
-        stream = soxr.ResampleStream(
-            self.recording.rate_hz, rate_hz, 1, dtype="float32", quality="VHQ"
-        )
-        blocks = self._read_channel(round(begin * ratio), end, channel)
-        parts = [stream.resample_chunk(block) for block in blocks]
-        silence = np.zeros(stop - end, np.float32)
-        parts.append(stream.resample_chunk(silence, last=True))
-        return np.concatenate(parts)[first - begin : last - begin]
-
     def _read_channel(
         self, first: int, last: int, channel: int | None
     ) -> Iterator[Signal]:
@@ -176,18 +154,14 @@ class Reader(FrameReader):
                 signal = block.mean(axis=1, dtype=np.float64).astype(np.float32)
             else:
                 signal = np.ascontiguousarray(block[:, channel])
-            self._check_finite(signal, position)
+            finite = np.isfinite(signal)
+            if not finite.all():
+                bad = finite.argmin()
+                time_s = (position + bad) / self.recording.rate_hz
+                raise self.error(
+                    f"expected finite samples, got {signal[bad]} at {time_s:.3f} s"
+                )
             yield signal
-
-    def _check_finite(self, signal: Signal, position: int) -> None:
-        finite = np.isfinite(signal)
-        if finite.all():
-            return
-        bad = finite.argmin()
-        time_s = (position + bad) / self.recording.rate_hz
-        raise self.error(
-            f"expected finite samples, got {signal[bad]} at {time_s:.3f} s"
-        )
 
 
 def _find_aligned_sample(sample: int, ratio: Fraction) -> int:
@@ -330,47 +304,56 @@ def load_audio(
 
 
 def _load_ahead(spans: Spans, threads: int, ahead: int) -> LoadedAudio:
-    pending: Pending = deque()
-    recordings = _OpenRecordings(spans.root)
     rows = list(spans.rows())
     batch_size = max(1, min(MAX_BATCH, ahead // (2 * threads)))
+    # The recording that each thread has open.
+    readers: dict[int, tuple[tuple[str, float | None], Reader]] = {}
+    # Rows of spans, about how many samples they have, and their audio.
+    pending: deque[tuple[range, int, Future[list[SignalOrError]]]] = deque()
     with Pool(threads, thread_name_prefix="callshot-audio") as pool:
-        for batch in _make_batches(rows, batch_size):
-            while _is_full(pending, batch, ahead):
-                yield from _take_first(pending)
-            indices, _ = batch
-            future = pool.submit(
-                recordings.read,
-                rows[indices.start : indices.stop],
-                pool.check_stopped,
-            )
-            pending.append((batch, future))
+
+        def read(batch: range) -> list[SignalOrError]:
+            """Return the audio of each span, or the error."""
+            thread = threading.get_ident()
+            signals: list[SignalOrError] = []
+            for span in rows[batch.start : batch.stop]:
+                pool.check_stopped()
+                key = (span["path"], span["source_rate_hz"])
+                try:
+                    if thread in readers and readers[thread][0] != key:
+                        readers.pop(thread)[1].close()
+                    if thread not in readers:
+                        reader = open_recording(spans.root / span["path"], *key)
+                        readers[thread] = (key, reader)
+                    signals.append(read_span(readers[thread][1], span))
+                except CallshotError as error:
+                    # A new error: the traceback of the one raised keeps arrays alive.
+                    signals.append(InputError(str(error)))
+            return signals
+
+        for batch, samples in _make_batches(rows, batch_size):
+            while pending and (
+                len(batch) + sum(len(one) for one, _, _ in pending) > ahead
+                or samples + sum(size for _, size, _ in pending) > MAX_PENDING_SAMPLES
+            ):
+                first, _, future = pending.popleft()
+                yield from zip(first, future.result(), strict=True)
+            pending.append((batch, samples, pool.submit(read, batch)))
         while pending:
-            yield from _take_first(pending)
-    recordings.close()
+            first, _, future = pending.popleft()
+            yield from zip(first, future.result(), strict=True)
+    for _, reader in readers.values():
+        reader.close()
 
 
-def _is_full(pending: Pending, batch: Batch, ahead: int) -> bool:
-    """Return whether a batch must wait until another one is taken."""
-    spans = len(batch[0])
-    samples = batch[1]
-    for (indices, size), _ in pending:
-        spans += len(indices)
-        samples += size
-    return len(pending) > 0 and (spans > ahead or samples > MAX_PENDING_SAMPLES)
-
-
-def _take_first(pending: Pending) -> Iterator[tuple[int, SignalOrError]]:
-    (indices, _), future = pending.popleft()
-    return zip(indices, future.result(), strict=True)
-
-
-def _make_batches(spans: Sequence[Row], batch_size: int) -> Iterator[Batch]:
-    """Yield runs of spans for a thread to read: a few short ones, or a long one."""
+def _make_batches(spans: Sequence[Row], batch_size: int) -> Iterator[tuple[range, int]]:
+    """Yield runs of spans for a thread to read, a few short ones or a long one, and their size."""
     first = 0
     samples = 0
     for index, span in enumerate(spans):
-        more = _estimate_samples(span)
+        length_s = span["end_s"] - span["start_s"] + 2 * span["collar_s"]
+        more = length_s * span["rate_hz"]
+        more = int(more) if math.isfinite(more) else 0
         is_long = samples + more > MAX_PENDING_SAMPLES // 16
         if index > first and (index - first >= batch_size or is_long):
             yield range(first, index), samples
@@ -379,53 +362,3 @@ def _make_batches(spans: Sequence[Row], batch_size: int) -> Iterator[Batch]:
         samples += more
     if first < len(spans):
         yield range(first, len(spans)), samples
-
-
-def _estimate_samples(span: Row) -> int:
-    """Return about how many samples a span has, 0 if its times are not finite."""
-    length_s = span["end_s"] - span["start_s"] + 2 * span["collar_s"]
-    samples = length_s * span["rate_hz"]
-    if not math.isfinite(samples):
-        return 0
-    return int(samples)
-
-
-class _OpenRecordings:
-    """The recordings that threads have open, one per thread."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._readers: dict[int, tuple[tuple[str, float | None], Reader]] = {}
-
-    def read(self, spans: Sequence[Row], check: Check) -> list[SignalOrError]:
-        """Return the audio of each span, or the error."""
-        signals = []
-        for span in spans:
-            check()
-            signals.append(self._read(span))
-        return signals
-
-    def _read(self, span: Row) -> SignalOrError:
-        try:
-            return read_span(self._find_reader(span), span)
-        except CallshotError as error:
-            # A new error: the traceback of the one raised keeps arrays alive.
-            return InputError(str(error))
-
-    def _find_reader(self, span: Row) -> Reader:
-        thread = threading.get_ident()
-        key = (span["path"], span["source_rate_hz"])
-        if thread in self._readers:
-            open_key, reader = self._readers[thread]
-            if open_key == key:
-                return reader
-            del self._readers[thread]
-            reader.close()
-        reader = open_recording(self._root / span["path"], *key)
-        self._readers[thread] = (key, reader)
-        return reader
-
-    def close(self) -> None:
-        """Close them all."""
-        for _, reader in self._readers.values():
-            reader.close()

@@ -20,7 +20,7 @@ WAV   A recorder that lost power leaves a header with the length of an earlier m
       sound then goes on after the data chunk, where other chunks should be.
 MP3   Without a Xing, Info or VBRI header, libsndfile estimates the length from the size of the
       file, tags included. Mostly that is too long; where it is too short, libsndfile does not read
-      beyond it. `EndlessFile` hides the size.
+      beyond it. `MendedFile` hides the size.
 
 Damage inside a file is found when it is read (DamagedAudio). libsndfile skips a missing page
 inside an OGG file and logs that; for callshot the file ends there, since later times are wrong.
@@ -31,9 +31,10 @@ import os
 import re
 import stat
 import threading
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -52,7 +53,6 @@ RATES_HZ = (10.0, 1e7)
 PEAKS_DBFS = (-200.0, 0.0)
 CHANNEL_RULE = re.compile("first|mean|0{0,8}[1-9][0-9]*")
 ENDLESS_BYTES = 2**50
-SIZE_TO_THE_END = b"\xff\xff\xff\xff"  # libsndfile then reads up to the end of the file
 MIN_SOUND_S = 0.1  # after the data chunk; a shorter rest is some program's mark
 BLOCK_BYTES = 2**20
 MAX_CHUNKS = 1000
@@ -85,7 +85,7 @@ CACHE_S = 30.0  # of a sequential file: calls overlap, and collars reach back
 HOLE_MESSAGE = "libogg reports a hole"
 BLOCK_FRAMES = 2**17
 SEQUENTIAL_BLOCK_FRAMES = 2**12  # small, because a failure is located by its block
-# libsndfile reports more frames than this if the header has no length, and in an EndlessFile.
+# libsndfile reports more frames than this if the header has no length, and in an endless file.
 UNKNOWN_FRAMES = 2**44
 STREAMED_BYTES = 0x7FFF0000  # programs that write to a pipe announce this much or more
 ANNOUNCED_BYTES = re.compile(
@@ -96,14 +96,19 @@ ANNOUNCED_BYTES = re.compile(
 _counted_frames: dict[FileVersion, int] = {}
 
 
-class PatchedFile(io.RawIOBase):
-    """A file in which a few bytes are replaced."""
+class MendedFile(io.RawIOBase):
+    """A file that libsndfile reads to its end, whatever its header says.
 
-    def __init__(self, file: Any, offset: int, patch: bytes) -> None:
+    The size of the data in a WAV header, if its offset is given, is replaced by the largest one.
+    Other files seem to be very large, so that an estimate of their length is too long.
+    """
+
+    def __init__(self, file: Any, size_offset: int | None = None) -> None:
         super().__init__()
         self._file = file
-        self._offset = offset
-        self._patch = patch
+        self._size_offset = size_offset
+        self._size = int(file.seek(0, io.SEEK_END))
+        self._position = int(file.seek(0))
 
     def readable(self) -> bool:
         """Return True."""
@@ -115,45 +120,11 @@ class PatchedFile(io.RawIOBase):
 
     def tell(self) -> int:
         """Return the position of the next byte."""
-        return int(self._file.tell())
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a byte."""
-        return int(self._file.seek(offset, whence))
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill a buffer."""
-        position = self.tell()
-        target = memoryview(buffer).cast("B")
-        count = int(self._file.readinto(target))
-        first = max(position, self._offset)
-        last = min(position + count, self._offset + len(self._patch))
-        if first < last:
-            part = self._patch[first - self._offset : last - self._offset]
-            target[first - position : last - position] = part
-        return count
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-        super().close()
-
-
-class EndlessFile(PatchedFile):
-    """A file that seems to be very large, so that an estimate of its length is too long."""
-
-    def __init__(self, file: Any) -> None:
-        super().__init__(file, 0, b"")
-        self._size = int(file.seek(0, io.SEEK_END))
-        self._position = int(file.seek(0))
-
-    def tell(self) -> int:
-        """Return the position of the next byte."""
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Go to a byte; only the end itself is far away, a tag before it is where it is."""
-        if whence == io.SEEK_END and offset == 0:
+        if self._size_offset is None and (offset, whence) == (0, io.SEEK_END):
             self._position = ENDLESS_BYTES
         else:
             bases = {io.SEEK_CUR: self._position, io.SEEK_END: self._size}
@@ -163,9 +134,20 @@ class EndlessFile(PatchedFile):
 
     def readinto(self, buffer: Any) -> int:
         """Fill a buffer."""
-        count = super().readinto(buffer)
+        target = memoryview(buffer).cast("B")
+        count = int(self._file.readinto(target))
+        if self._size_offset is not None:
+            for index in range(4):
+                place = self._size_offset + index - self._position
+                if 0 <= place < count:
+                    target[place] = 0xFF
         self._position += count
         return count
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+        super().close()
 
 
 def find_unfinished_data(file: BinaryIO) -> int | None:
@@ -188,8 +170,7 @@ def find_unfinished_data(file: BinaryIO) -> int | None:
             bytes_per_s = int.from_bytes(chunk[16:20], "little")
         if chunk[:4] == b"data":
             is_long = size - end >= max(1, MIN_SOUND_S * bytes_per_s)
-            is_sound = is_long and _is_sound(file, end, size)
-            return position + 4 if is_sound else None
+            return position + 4 if is_long and _is_sound(file, end, size) else None
         position = end + length % 2
     return None
 
@@ -200,19 +181,12 @@ def _is_sound(file: BinaryIO, position: int, size: int) -> bool:
     start = file.read(9)
     # Chunks of odd length should be followed by a byte; some programs leave it out.
     for chunk in (start, start[1:]):
-        if chunk.startswith(APPENDED_TAGS):
-            return False
-        length = int.from_bytes(chunk[4:8], "little")
-        fits = position + 8 + length <= size
-        if chunk[:4] in KNOWN_CHUNKS:
-            return False
-        if fits and PRINTABLE.match(chunk) is not None:
+        end = position + 8 + int.from_bytes(chunk[4:8], "little")
+        is_chunk = end <= size and PRINTABLE.match(chunk) is not None
+        if is_chunk or chunk[:4] in KNOWN_CHUNKS or chunk.startswith(APPENDED_TAGS):
             return False
     file.seek(position)
-    while block := file.read(BLOCK_BYTES):
-        if any(block):
-            return True
-    return False
+    return any(any(block) for block in iter(partial(file.read, BLOCK_BYTES), b""))
 
 
 def count_missing_bytes(file: BinaryIO) -> int | None:
@@ -221,7 +195,9 @@ def count_missing_bytes(file: BinaryIO) -> int | None:
     file.seek(0)
     position = 0
     while (tag := file.read(10))[:3] == b"ID3" and len(tag) == 10:
-        position += 10 + _read_tag_size(tag)
+        # The size of a tag after its first 10 bytes is four times 7 bits.
+        bits = "".join(f"{byte & 127:07b}" for byte in tag[6:])
+        position += 10 + int(bits, 2)
         file.seek(position)
     file.seek(position)
     match = FRAME_COUNT.search(file.read(FIRST_FRAME_BYTES))
@@ -234,14 +210,6 @@ def count_missing_bytes(file: BinaryIO) -> int | None:
         return None
     announced_bytes = int.from_bytes(match[3], "big") if flags & HAS_BYTES else 0
     return max(0, position + announced_bytes - size)
-
-
-def _read_tag_size(tag: bytes) -> int:
-    """Return the size of an ID3v2 tag after its first 10 bytes: four times 7 bits."""
-    size = 0
-    for byte in tag[6:10]:
-        size = size * 128 + (byte & 127)
-    return size
 
 
 class DamagedAudio(InputError):
@@ -284,20 +252,26 @@ class FrameReader:
         if self._stream is not None:
             self._stream.close()
 
+    def error(self, text: str) -> InputError:
+        """Return an error about this file."""
+        return InputError(f"{self._name}: {text}")
+
     def read_blocks(self, first: int, last: int) -> Iterator[Block]:
         """Yield the frames from `first` up to `last` in blocks."""
         try:
-            for position, block in self._cached_blocks(first, last):
-                first = position + len(block)
-                yield position, block
+            if self._cache and first >= self._cache[0][0]:
+                for position, block in [*self._cache]:
+                    part = block[max(0, first - position) : max(0, last - position)]
+                    if len(part) > 0:
+                        yield first, part
+                        first += len(part)
             if first < last:
+                ahead = 0  # a seek reads little, in some places
                 if self._is_sequential:
-                    self._expect(first, last)
-                    self._move_to(first, last)
-                else:
-                    self._expect(first, first)  # a seek reads little, in some places
-                    self._move_to(first, last)
-                    self._expect(first, last)
+                    ahead = last - (self._position if first >= self._position else 0)
+                self._expect(ahead)
+                self._move_to(first, last)
+                self._expect(last - first)
             while first < last:
                 block = self._read_block(last)
                 yield first, block
@@ -305,134 +279,111 @@ class FrameReader:
         except soundfile.SoundFileError as error:
             self._check_stream()
             self.close()
-            raise self._make_damage(first, last, _error_text(error)) from None
+            end_frame = self._find_readable_end(first, last)
+            rate_hz = self.recording.rate_hz
+            raise DamagedAudio(
+                f"{self._name}: cannot read {first / rate_hz:.2f} s to {last / rate_hz:.2f} s: "
+                f"the file is cut short or damaged after {end_frame / rate_hz:.2f} s "
+                f"({_error_text(error)}); copy it again",
+                end_frame,
+            ) from None
 
-    def _make_damage(self, first: int, last: int, reason: str) -> DamagedAudio:
-        """Return the error for a span that the file should have but does not."""
-        end_frame = self._find_readable_end(first, last)
-        rate_hz = self.recording.rate_hz
-        return DamagedAudio(
-            f"{self._name}: cannot read {first / rate_hz:.2f} s to {last / rate_hz:.2f} s: the "
-            f"file is cut short or damaged after {end_frame / rate_hz:.2f} s ({reason}); "
-            "copy it again",
-            end_frame,
-        )
-
-    def error(self, text: str) -> InputError:
-        """Return an error about this file."""
-        return InputError(f"{self._name}: {text}")
+    def _expect(self, frames: int) -> None:
+        """Tell the reader of a file behind a URL how much will be read in order."""
+        if self._stream is not None:
+            self._stream.expect(frames / self.recording.frames)
 
     def _describe(self, source_rate_hz: float | None) -> Recording:
         handle = self._handle
-        rate_hz = float(handle.samplerate)
-        origin = "in its header"
-        if source_rate_hz is not None:
-            rate_hz = float(source_rate_hz)
-            origin = "as source rate"
+        rate_hz = float(handle.samplerate if source_rate_hz is None else source_rate_hz)
         low_hz, high_hz = RATES_HZ
         if not low_hz <= rate_hz <= high_hz:
+            origin = "in its header" if source_rate_hz is None else "as source rate"
             raise self.error(
                 f"expected a rate of {low_hz:,.0f} to {high_hz:,.0f} Hz, "
                 f"got {rate_hz:g} Hz {origin}"
             )
-        announced = self._count_announced(handle)
-        is_estimate = False
+        announced: int | None = None
+        if handle.frames < UNKNOWN_FRAMES:
+            announced = handle.frames
+            match = ANNOUNCED_BYTES.search(handle.extra_info)
+            if match is not None and int(match[1]) < STREAMED_BYTES:
+                scaled = handle.frames * int(match[1]) // max(1, int(match[2]))
+                announced = max(handle.frames, scaled)
+        missing: int | None = 0
         if handle.format == "MP3":
-            missing = self._read_bytes(count_missing_bytes)
-            is_estimate = missing is None
-            frames = self._measure(handle.frames, missing != 0)
-        else:
-            self._mend_wav()
-            frames = self._measure(self._handle.frames, is_wrong=False)
+            with self._open_apart(self._open_bytes) as file:
+                missing = count_missing_bytes(file)
+        elif handle.format in WAV_FORMATS:
+            with self._open_apart(self._open_bytes) as file:
+                offset = find_unfinished_data(file)
+            if offset is not None:
+                self._reopen(partial(MendedFile, size_offset=offset))
+        frames = self._measure(self._handle.frames, is_wrong=missing != 0)
         if frames <= 0:
             raise self.error("the file has no audio (0 frames)")
-        announced_s = None if announced is None else announced / rate_hz
+        announced_s = None
+        if announced is not None and announced != frames:
+            announced_s = announced / rate_hz
         return Recording(
             path=self._name,
             frames=frames,
             rate_hz=rate_hz,
             channels=handle.channels,
             kind=f"{handle.format} {handle.subtype}",
-            announced_s=None if announced == frames else announced_s,
-            is_estimate=is_estimate,
+            announced_s=announced_s,
+            is_estimate=missing is None,
         )
 
-    def _count_announced(self, handle: "_SoundFile") -> int | None:
-        """Return how many frames the header announces, None if it does not say."""
-        if handle.frames >= UNKNOWN_FRAMES:
-            return None
-        return _count_announced_frames(handle.extra_info, handle.frames)
-
-    def _mend_wav(self) -> None:
-        """Open a WAV file again whose sound goes on after the length in its header."""
-        if self._handle.format not in WAV_FORMATS:
-            return
-        offset = self._read_bytes(find_unfinished_data)
-        if offset is not None:
-            self._mend = partial(PatchedFile, offset=offset, patch=SIZE_TO_THE_END)
-            self._handle.close()
-            self._handle = self._open()
+    def _reopen(self, mend: Callable[[Any], Any]) -> None:
+        self._mend = mend
+        self._handle.close()
+        self._handle = self._open()
 
     def _measure(self, frames: int, is_wrong: bool) -> int:
-        """Return how many frames can be decoded, where a header says `frames`."""
+        """Return how many frames can be decoded, where a header says `frames`.
+
+        Files without a right number are decoded once; the end of a FLAC file is searched for.
+        """
         is_unknown = is_wrong or frames >= UNKNOWN_FRAMES
         if not is_unknown and self._handle.format != "FLAC":
             return frames
-        version = self._find_version()
-        if version not in _counted_frames:
-            if is_unknown:
-                _counted_frames[version] = self._count_decodable(frames)
-            else:
-                _counted_frames[version] = self._find_end(frames)
-        count = _counted_frames[version]
-        if count > frames:
-            self._mend = EndlessFile
-            self._handle.close()
-            self._handle = self._open()
-        return count
-
-    def _count_decodable(self, frames: int) -> int:
-        """Decode the file to count its frames; libsndfile stops after `frames`."""
-        count = self._count_frames()
-        if count < frames:
-            return count
-        self._mend = EndlessFile
-        try:
-            return max(count, self._count_frames())
-        except InputError:  # libsndfile knows some MP3 files by their suffix only
-            return count
-        finally:
-            self._mend = None
-
-    def _find_version(self) -> FileVersion:
+        version: FileVersion
         if self._stream is not None:
-            return self._stream.version
-        status = self._path.stat()
-        return str(self._path), status.st_size, status.st_mtime_ns
-
-    def _find_end(self, frames: int) -> int:
-        """Return how many of the frames that a header announces can be reached."""
-        if self._can_read(frames - 1):
-            return frames
-        low = 0
-        high = frames - 1
-        while low < high:
-            middle = (low + high) // 2
-            if self._can_read(middle):
-                low = middle + 1
-            else:
-                high = middle
-        return low
+            version = self._stream.version
+        else:
+            status = self._path.stat()
+            version = (str(self._path), status.st_size, status.st_mtime_ns)
+        if version not in _counted_frames:
+            count = frames
+            if is_unknown:
+                count = self._count_frames()
+                if count >= frames:  # libsndfile stops there
+                    self._mend = MendedFile
+                    with suppress(
+                        InputError
+                    ):  # some MP3 files are known by their suffix only
+                        count = max(count, self._count_frames())
+                    self._mend = None
+            elif not self._can_read(frames - 1):
+                count = bisect_left(
+                    range(frames - 1), True, key=lambda frame: not self._can_read(frame)
+                )
+            _counted_frames[version] = count
+        if _counted_frames[version] > frames:
+            self._reopen(MendedFile)
+        return _counted_frames[version]
 
     def _count_frames(self) -> int:
         """Decode the file as far as libsndfile does."""
         total = 0
-        with self._open_apart(self._open) as handle:
-            try:
-                while count := len(handle.read(BLOCK_FRAMES, dtype="float32")):
-                    total += count
-            except soundfile.SoundFileError:
-                pass  # what follows the damage counts as beyond the end of the recording
+        with (
+            self._open_apart(self._open) as handle,
+            # What follows damage counts as beyond the end of the recording.
+            suppress(soundfile.SoundFileError),
+        ):
+            while count := len(handle.read(BLOCK_FRAMES, dtype="float32")):
+                total += count
         return total
 
     @property
@@ -446,19 +397,6 @@ class FrameReader:
     @property
     def _is_sequential(self) -> bool:
         return self._handle.format in SEQUENTIAL_FORMATS
-
-    def _cached_blocks(self, first: int, last: int) -> list[Block]:
-        """Return the frames that are still in memory, if the first one is."""
-        blocks: list[Block] = []
-        if not self._cache or first < self._cache[0][0]:
-            return blocks
-        for position, block in self._cache:
-            begin = max(0, first - position)
-            end = max(0, last - position)
-            part = block[begin:end]
-            if len(part) > 0:
-                blocks.append((max(position, first), part))
-        return blocks
 
     def _move_to(self, frame: int, last: int) -> None:
         """Go to a frame, in order to read up to `last`."""
@@ -477,25 +415,11 @@ class FrameReader:
         while self._position < frame:
             self._read_block(frame)
 
-    def _expect(self, first: int, last: int) -> None:
-        """Tell the reader of a file behind a URL how much will be read in order."""
-        if self._stream is None:
-            return
-        if self._is_sequential:
-            first = self._position if first >= self._position else 0
-        self._stream.expect((last - first) / self.recording.frames)
-
     def _read_block(self, last: int) -> Signal:
         """Return the next frames, at most up to `last`."""
-        size = BLOCK_FRAMES
-        if self._is_sequential:
-            size = SEQUENTIAL_BLOCK_FRAMES
+        size = SEQUENTIAL_BLOCK_FRAMES if self._is_sequential else BLOCK_FRAMES
         count = min(size, last - self._position)
-        block: Signal = self._handle.read(
-            count,
-            dtype="float32",
-            always_2d=True,
-        )
+        block: Signal = self._handle.read(count, dtype="float32", always_2d=True)
         self._check_stream()
         if self._is_sequential:
             if HOLE_MESSAGE in self._handle.extra_info:
@@ -519,32 +443,30 @@ class FrameReader:
         position = 0
         if not self._is_sequential:
             position = first - first % SEQUENTIAL_BLOCK_FRAMES
-        with self._open_apart(self._open) as handle:
-            try:
-                if position > 0 and handle.seek(position) != position:
-                    return position
-                while position < last:
-                    count = min(SEQUENTIAL_BLOCK_FRAMES, last - position)
-                    block = handle.read(count, dtype="float32")
-                    has_hole = HOLE_MESSAGE in handle.extra_info
-                    if has_hole and self._is_sequential:
-                        break
-                    position += len(block)
-                    if len(block) < count:
-                        break
-            except soundfile.SoundFileError:
-                pass  # the damage
+        with (
+            self._open_apart(self._open) as handle,
+            suppress(soundfile.SoundFileError),  # the damage
+        ):
+            if position > 0 and handle.seek(position) != position:
+                return position
+            while position < last:
+                count = min(SEQUENTIAL_BLOCK_FRAMES, last - position)
+                block = handle.read(count, dtype="float32")
+                if self._is_sequential and HOLE_MESSAGE in handle.extra_info:
+                    break
+                position += len(block)
+                if len(block) < count:
+                    break
         return position
 
     def _can_read(self, frame: int) -> bool:
-        with self._open_apart(self._open) as handle:
-            try:
-                return (
-                    handle.seek(frame) == frame
-                    and len(handle.read(1, dtype="float32")) == 1
-                )
-            except soundfile.SoundFileError:
-                return False
+        with (
+            self._open_apart(self._open) as handle,
+            suppress(soundfile.SoundFileError),
+        ):
+            is_there = handle.seek(frame) == frame
+            return is_there and len(handle.read(1, dtype="float32")) == 1
+        return False
 
     def _check_stream(self) -> None:
         """Raise what happened to a file behind a URL, which libsndfile takes for its end."""
@@ -569,7 +491,13 @@ class FrameReader:
             self._stream = stream
 
     def _open(self) -> "_SoundFile":
-        source = self._find_source()
+        source: Any
+        if self._mend is not None:
+            source = self._mend(self._open_bytes())
+        elif is_remote(self._path):
+            source = self._open_bytes()
+        else:
+            source = os.fsencode(self._path) if os.name == "posix" else str(self._path)
         try:
             with OPEN_LOCK:
                 return _SoundFile(source)
@@ -582,19 +510,6 @@ class FrameReader:
             if reason.startswith("File does not exist"):  # of an MP3 file without sound
                 reason = "Format not recognised"
             raise self.error(f"libsndfile cannot read it as audio: {reason}") from None
-
-    def _find_source(self) -> Any:
-        """Return what libsndfile reads from."""
-        if self._mend is not None:
-            return self._mend(self._open_bytes())
-        if is_remote(self._path):
-            return self._open_bytes()
-        return os.fsencode(self._path) if os.name == "posix" else str(self._path)
-
-    def _read_bytes(self, find: Callable[[BinaryIO], int | None]) -> int | None:
-        """Return what a function finds in the bytes of the file."""
-        with self._open_apart(self._open_bytes) as file:
-            return find(file)
 
     def _open_bytes(self) -> Any:
         """Open the file to read its bytes."""
@@ -645,18 +560,6 @@ def _check_file(path: Path, name: str) -> None:
         )
     if status.st_size == 0:
         raise InputError(f"{name}: the file is empty (0 bytes)")
-
-
-def _count_announced_frames(log: str, frames: int) -> int:
-    """Return how many frames the header announces, from the log of libsndfile."""
-    match = ANNOUNCED_BYTES.search(log)
-    if match is None:
-        return frames
-    announced = int(match[1])
-    actual = int(match[2])
-    if announced >= STREAMED_BYTES:
-        return frames
-    return max(frames, frames * announced // max(1, actual))
 
 
 def _error_text(error: Exception) -> str:

@@ -73,7 +73,7 @@ class CorpusAnnotations:
         self.recognised[file.format, file.reason] += 1
         self.rejects += file.rejects
         self.notes.update(file.notes)
-        paths = {}
+        paths: dict[str | None, str] = {}
         errors = {}
         for name in {row["path"] for row in file.rows} or {None}:
             try:

@@ -82,32 +82,30 @@ def mix_call(call: Signal, background: Signal, snr_db: float, rate_hz: int) -> S
     window = np.resize(background, max(len(call), len(background)))
     start = (len(window) - len(call)) // 2
     covered = slice(start, start + len(call))
-    gain = find_gain(call, window[covered], snr_db, rate_hz)
-    mixed = window.astype(np.float32)
-    mixed[covered] += np.float32(gain) * fade_ends(call, rate_hz)
-    return mixed
-
-
-def find_gain(call: Signal, noise: Signal, snr_db: float, rate_hz: int) -> float:
-    """Return the factor for a call that gives a signal-to-noise ratio in its band."""
     energy = _spectrum(call)
     band = find_band(energy, rate_hz / len(call))
     call_energy = energy[band].sum()
-    noise_energy = _spectrum(noise)[band].sum()
+    noise_energy = _spectrum(window[covered])[band].sum()
     if call_energy == 0:
         raise InputError(
             "a silent example cannot be mixed into the background of a site"
         )
-    if noise_energy == 0:
-        return 1.0
-    ratio = 10 ** (snr_db / 10)
-    return float(np.sqrt(ratio * noise_energy / call_energy))
+    gain = 1.0
+    if noise_energy != 0:
+        gain = np.sqrt(10 ** (snr_db / 10) * noise_energy / call_energy)
+    length = min(round(FADE_S * rate_hz), len(call) // 2)
+    rising = (np.arange(length) + 0.5) / max(length, 1)
+    faded = call.astype(np.float32)
+    faded[:length] *= rising
+    faded[len(call) - length :] *= rising[::-1]
+    mixed = window.astype(np.float32)
+    mixed[covered] += np.float32(gain) * faded
+    return mixed
 
 
 def _spectrum(signal: Signal) -> FloatArray:
     """Return the energy at each frequency; the mean of the signal does not count."""
-    amplitudes = fft.rfft(signal.astype(np.float64))
-    energy = np.abs(amplitudes) ** 2
+    energy = np.abs(fft.rfft(signal.astype(np.float64))) ** 2
     energy[0] = 0.0
     return np.asarray(energy)
 
@@ -129,16 +127,6 @@ def find_band(energy: FloatArray, step_hz: float) -> slice:
     first = min(low_hz, centre_hz / NARROWEST) / step_hz
     last = max(high_hz, centre_hz * NARROWEST) / step_hz
     return slice(int(first), int(np.ceil(last)) + 1)
-
-
-def fade_ends(call: Signal, rate_hz: int) -> Signal:
-    """Return a call that rises from silence and ends in it, each within 10 ms."""
-    length = min(round(FADE_S * rate_hz), len(call) // 2)
-    rising = (np.arange(length) + 0.5) / max(length, 1)
-    faded = call.astype(np.float32)
-    faded[:length] *= rising
-    faded[len(call) - length :] *= rising[::-1]
-    return faded
 
 
 def load_spans(
@@ -236,23 +224,17 @@ def find_quiet_spans(folder: Path, like: Spans) -> tuple[Spans, dict[str, float]
     spans = Spans.from_rows(rows, root=library.root).with_columns(
         rate_hz=first["rate_hz"], channel_rule=first["channel_rule"]
     )
-    powers = _measure_powers(spans)
+    powers = {}  # of the spans that can be read and are not silent
+    with closing(load_audio(spans)) as signals:
+        for row, signal in signals:
+            if not isinstance(signal, InputError) and signal.any():
+                powers[row] = float(np.mean(np.square(signal, dtype=np.float64)))
     if len(powers) < MIN_SPANS:
         raise InputError(
             f"--site: {folder}: {len(powers)} of {len(spans)} spans have sound that can be read; "
             "give recordings with background"
         )
     return spans.take(choose_quieter(powers)), durations_s
-
-
-def _measure_powers(spans: Spans) -> dict[int, float]:
-    """Return the mean power of the spans that can be read and are not silent, by row."""
-    powers = {}
-    with closing(load_audio(spans)) as signals:
-        for row, signal in signals:
-            if not isinstance(signal, InputError) and signal.any():
-                powers[row] = float(np.mean(np.square(signal, dtype=np.float64)))
-    return powers
 
 
 def distribute_spans(
@@ -271,14 +253,14 @@ def distribute_spans(
     """
     lengths_s = np.array(durations_s, np.float64)
     lengths_s[lengths_s < length_s] = 0.0
+    if not lengths_s.any():
+        return []
     ends_s = np.cumsum(lengths_s)
-    spans = []
-    for step in range(SPANS if lengths_s.any() else 0):
-        time_s = (step + 0.5) / SPANS * ends_s[-1]
-        number = int(np.searchsorted(ends_s, time_s, side="right"))
-        share = 1 - (ends_s[number] - time_s) / lengths_s[number]
-        spans.append((number, float(share * (lengths_s[number] - length_s))))
-    return spans
+    times_s = (np.arange(SPANS) + 0.5) / SPANS * ends_s[-1]
+    numbers = np.searchsorted(ends_s, times_s, side="right")
+    shares = 1 - (ends_s[numbers] - times_s) / lengths_s[numbers]
+    starts_s = shares * (lengths_s[numbers] - length_s)
+    return list(zip(numbers.tolist(), starts_s.tolist(), strict=True))
 
 
 def choose_quieter(powers: Mapping[int, float]) -> list[int]:

@@ -59,7 +59,6 @@ class Library:
     rejects: tuple[Reject, ...] = ()
     is_single: bool = False
     _by_ending: PathIndex = field(default_factory=lambda: defaultdict(list), repr=False)
-    _by_stem: PathIndex = field(default_factory=lambda: defaultdict(list), repr=False)
 
     def __post_init__(self) -> None:
         for path in self.paths:
@@ -68,8 +67,6 @@ class Library:
                 ending = "/".join(parts[n:])
                 self._by_ending[ending].append(path)
                 self._by_ending[_drop_suffix(ending)].append(path)
-            for stem in {parts[-1], _drop_suffix(parts[-1])}:
-                self._by_stem[stem].append(path)
 
     def find(self, name: str) -> str:
         """Return the recording that a name means; one of the two ends in the other.
@@ -116,7 +113,7 @@ class Library:
         # `rec_2.txt` does not belong to `rec.wav`.
         ends = [match.start() for match in INFIX.finditer(name) if match.start() > 0]
         stems = [name[:end] for end in (len(name), *reversed(ends))]
-        paths = next(filter(None, map(self._by_stem.get, stems)), None)
+        paths = next(filter(None, map(self._by_ending.get, stems)), None)
         if paths is None:
             raise InputError(
                 f"no recording under {self.root} matches the name {file.name}"

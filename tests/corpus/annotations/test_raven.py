@@ -84,7 +84,7 @@ def test_the_label_column_can_be_given(tmp_path: Path) -> None:
     assert annotation_file.annotations[0].label == "Echo"
     assert annotation_file.annotations[0].extra["Annotation"] == "roar"
     with pytest.raises(
-        InputError, match=r"no column 'Callerx', .* did you mean 'Caller'"
+        InputError, match=r"no column 'Callerx', .* did you mean Caller"
     ):
         read(
             tmp_path, (*HEAD, "Caller"), (*row(1), "Echo"), columns={"label": "Callerx"}

@@ -145,7 +145,7 @@ def test_one_tier_is_read_with_overlapping_labels_of_the_others(tmp_path: Path) 
         {},
     ]
     assert annotation_file.rejects == []
-    with pytest.raises(InputError, match="no tier 'cals'; did you mean 'call'"):
+    with pytest.raises(InputError, match="no tier 'cals'; did you mean call"):
         read(tmp_path, format_textgrid(CALLS), tiers=("cals",))
 
 

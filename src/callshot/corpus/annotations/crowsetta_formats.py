@@ -30,7 +30,6 @@ SIMPLE_COLUMNS = {"start_s": "onset_s", "end_s": "offset_s", "label": "label"}
 def make_format(
     name: str,
     read_calls: CallReader,
-    help: str,
     suffixes: tuple[str, ...] = (),
     pattern: str = "",
     reason: str = "",
@@ -41,7 +40,7 @@ def make_format(
         has_suffix = path.name.lower().endswith(suffixes)
         return reason if pattern and has_suffix and re.match(pattern, head) else None
 
-    return Format(name, help, suffixes, recognise, partial(_read, name, read_calls))
+    return Format(name, suffixes, recognise, partial(_read, name, read_calls))
 
 
 def _read(name: str, read_calls: CallReader, file: AnnotationFile) -> None:
@@ -137,7 +136,6 @@ FORMATS = (
     make_format(
         "birdsong-recognition-dataset",
         _read_birdsong,
-        "Koumura's Annotation.xml",
         (".xml",),
         r"[^<]*(?:<[^A-Za-z_][^<]*)*<Sequences(?![\w.-])",  # the first element
         "it is XML that begins with <Sequences>",
@@ -145,7 +143,6 @@ FORMATS = (
     make_format(
         "notmat",
         _read_notmat,
-        "evsonganaly",
         (".not.mat",),
         "MATLAB",
         "it is a MATLAB file called .not.mat",
@@ -153,12 +150,11 @@ FORMATS = (
     make_format(
         "timit",
         _read_timit,
-        "TIMIT transcripts",
         (".phn", ".wrd"),
         r"[0-9]+ [0-9]+ \S",
         "its lines are two samples and a text, and it is called .phn or .wrd",
     ),
-    make_format("generic-seq", _read_sequences, "crowsetta's own table"),
-    make_format("simple-seq", _read_simple_seq, "onsets, offsets and labels"),
-    make_format("yarden", _read_sequences, "SongAnnotationGUI", (".mat",)),
+    make_format("generic-seq", _read_sequences),
+    make_format("simple-seq", _read_simple_seq),
+    make_format("yarden", _read_sequences, (".mat",)),
 )

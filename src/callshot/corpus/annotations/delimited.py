@@ -33,9 +33,8 @@ from callshot.corpus.annotations.text import (
     parse_time,
     quote,
     read_table,
-    suggest_name,
 )
-from callshot.errors import InputError, OutputError, count_text
+from callshot.errors import InputError, OutputError, count_text, suggest
 from callshot.records.table_files import format_csv
 
 SECONDS = ("start_s", "end_s")
@@ -119,8 +118,11 @@ class Table:
         """Return the column that the user gave for one of callshot's."""
         column = find_column(self.names, [hint])
         if column is None:
-            suggestion = suggest_name(hint, self.names)
-            raise self.error(f"no column {quote(hint)}, given for {name}; {suggestion}")
+            nearest = suggest(hint, self.names)
+            raise self.error(
+                f"no column {quote(hint)}, given for {name}{nearest}; "
+                f"available: {list_names(self.names)}"
+            )
         return column
 
     def missing_label(self) -> InputError:

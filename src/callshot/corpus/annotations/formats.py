@@ -25,9 +25,14 @@ from callshot.corpus.annotations.text import (
     quote,
     read_text,
     split_lines,
-    suggest_name,
 )
-from callshot.errors import InputError, OptionError, OutputError, count_text
+from callshot.errors import (
+    InputError,
+    OptionError,
+    OutputError,
+    check_choice,
+    count_text,
+)
 from callshot.files import atomic_path
 from callshot.spans import Row, Spans
 from callshot.storage import to_path
@@ -35,10 +40,9 @@ from callshot.storage import to_path
 NO_OPTIONS = AnnotationOptions()
 
 FORMATS = (
-    Format("textgrid", "Praat", (".textgrid",), textgrid.recognise, textgrid.read),
+    Format("textgrid", (".textgrid",), textgrid.recognise, textgrid.read),
     Format(
         "raven",
-        "Raven selection tables",
         (".txt", ".selections"),
         raven.recognise,
         raven.read,
@@ -46,7 +50,6 @@ FORMATS = (
     ),
     Format(
         "audacity",
-        "Audacity label tracks",
         (".txt", ".lab"),
         audacity.recognise,
         audacity.read,
@@ -55,7 +58,6 @@ FORMATS = (
     *crowsetta_formats.FORMATS,
     Format(
         "csv",
-        "any table with a header",
         (".csv", ".tsv", ".txt"),
         delimited.recognise,
         delimited.read,
@@ -206,8 +208,6 @@ def list_rows(spans: Spans) -> list[Row]:
 
 def find_format(name: str) -> Format:
     """Return a format by its name; raise OptionError with the closest name if it is unknown."""
-    for row in FORMATS:
-        if row.name == name:
-            return row
-    suggestion = suggest_name(name, [row.name for row in FORMATS])
-    raise OptionError(f"unknown annotation format {name!r}; {suggestion}")
+    formats = {row.name: row for row in FORMATS}
+    check_choice("format", name, formats)
+    return formats[name]

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from callshot.corpus.annotations.text import Cell, RowError, suggest_name
-from callshot.errors import OptionError, OutputError, check_choice
+from callshot.corpus.annotations.text import Cell, RowError
+from callshot.errors import OptionError, OutputError, check_choice, suggest
 from callshot.records import Reject
 from callshot.spans import Row, Spans
 
@@ -124,8 +124,10 @@ class AnnotationOptions:
             check_choice("time_unit", self.time_unit, TIME_UNITS)
         for name in self.columns:
             if name not in SYNONYMS:
-                suggestion = suggest_name(name, [*SYNONYMS])
-                raise OptionError(f"unknown column {name!r}; {suggestion}")
+                nearest = suggest(name, SYNONYMS)
+                raise OptionError(
+                    f"unknown column {name!r}{nearest}; available: {', '.join(SYNONYMS)}"
+                )
 
 
 def describe_annotation_options(options: AnnotationOptions) -> dict[str, object]:
@@ -208,13 +210,12 @@ class AnnotationFile:
 class Format:
     """An annotation format, with everything that is known about it.
 
-    `help` is what the files are, `suffixes` are those that they usually have. `recognise` returns
-    why a file with this name and head is in the format, None if it is not. `read` adds the rows of
-    a file to it. `write`, if there is one, returns the text of a file.
+    `suffixes` are those that its files usually have. `recognise` returns why a file with this name
+    and head is in the format, None if it is not. `read` adds the rows of a file to it. `write`, if
+    there is one, returns the text of a file.
     """
 
     name: str
-    help: str
     suffixes: tuple[str, ...]
     recognise: Callable[[Path, str, AnnotationOptions], str | None]
     read: Callable[[AnnotationFile], None]

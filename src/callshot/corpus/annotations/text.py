@@ -14,10 +14,9 @@ import math
 import re
 from collections.abc import Sequence
 from decimal import Decimal
-from difflib import get_close_matches
 from pathlib import Path
 
-from callshot.errors import InputError
+from callshot.errors import InputError, join_names
 from callshot.files import error_reason
 from callshot.records.table_files import restore_text
 
@@ -100,23 +99,7 @@ def quote(text: str) -> str:
 
 def list_names(names: Sequence[str]) -> str:
     """List names for a message, but not too many."""
-    quoted = [quote(name) for name in names[:LISTED_NAMES]]
-    if len(names) > LISTED_NAMES:
-        quoted.append("…")
-    return ", ".join(quoted) or "none"
-
-
-def suggest_name(name: str, names: Sequence[str]) -> str:
-    """Suggest the name closest to an unknown one, and list all.
-
-    >>> suggest_name("Speceis", ["Selection", "Species"])
-    "did you mean 'Species'? available: 'Selection', 'Species'"
-    """
-    spellings = {other[:80].casefold(): other for other in names[:200]}
-    suggestion = ""
-    for spelling in get_close_matches(name[:80].casefold(), spellings, n=1):
-        suggestion = f"did you mean {quote(spellings[spelling])}? "
-    return f"{suggestion}available: {list_names(names)}"
+    return join_names([quote(name) for name in names], LISTED_NAMES) or "none"
 
 
 def find_delimiter(text: str) -> tuple[str, int, list[str]]:

@@ -24,23 +24,20 @@ from callshot.corpus.annotations.text import (
     list_names,
     quote,
     read_text,
-    suggest_name,
 )
-from callshot.errors import InputError, OptionError, count_text
+from callshot.errors import InputError, OptionError, count_text, suggest
 
 INTERVALS = "IntervalTier"
 POINTS = "TextTier"
 LISTED_LABELS = 3
 MAX_OVERLAPS = 100  # of an annotation and the labels on one other tier
-# Words of the names of tiers; plurals are known too.
-# fmt: off
-CALL_NAMES = frozenset(("call", "calltype", "vocalisation", "vocalization"))
-LABEL_NAMES = frozenset(("type", "label", "species", "annotation"))
-OTHER_NAMES = frozenset((
-    "caller", "id", "individual", "name", "sex", "age", "context", "behaviour", "behavior", "note",
-    "comment", "quality", "noise", "number", "no", "nr", "count", "speaker", "observer",
-))
-# fmt: on
+# What the names of tiers with call types contain, the clearest first, and those of others.
+CALL_NAMES = (r"call\W*type", "call|vocali[sz]ation", "type|label|species|annotation")
+OTHER_NAMES = re.compile(
+    r"caller|individual|name|sex|age|context|behaviou?r|note|comment|quality|noise|number|count"
+    r"|speaker|observer|\b(?:id|no|nr)\b",
+    re.IGNORECASE,
+)
 # The closing quote is optional: a text that never ends is then found at once.
 TOKEN = re.compile(
     r'"(?P<text>[^"]*(?:""[^"]*)*)(?P<closed>"?)'
@@ -186,9 +183,11 @@ def _choose_tiers(file: AnnotationFile, tiers: list[Tier]) -> tuple[list[Tier], 
         names = {name.casefold() for name in options.tiers}
         named = [tier for tier in tiers if tier.name.casefold() in names]
         if not named:
-            suggestion = suggest_name(options.tiers[0], [tier.name for tier in tiers])
+            available = [tier.name for tier in tiers]
+            nearest = suggest(options.tiers[0], available)
             raise InputError(
-                f"{file.path}: line 1: no tier {list_names(options.tiers)}; {suggestion}"
+                f"{file.path}: line 1: no tier {list_names(options.tiers)}{nearest}; "
+                f"available: {list_names(available)}"
             )
         return named, ""
     intervals = [tier for tier in tiers if tier.kind == INTERVALS]
@@ -214,16 +213,20 @@ def _choose_tiers(file: AnnotationFile, tiers: list[Tier]) -> tuple[list[Tier], 
         file.notes.append("no tier has a known label")
     if len(intervals) <= 1:
         return intervals or tiers, ""
-    ratings = {tier: _rate_name(tier.name) for tier in intervals}
-    best_rating = max(ratings.values())
-    best_named = [tier for tier in intervals if ratings[tier] == best_rating]
+    named = []
+    for pattern in CALL_NAMES:
+        named = [
+            tier
+            for tier in intervals
+            if re.search(pattern, tier.name, re.IGNORECASE)
+            and not OTHER_NAMES.search(tier.name)
+        ]
+        if named:
+            break
     # Calls that overlap are on tiers such as call and call 2.
-    groups = {
-        re.sub(r"[\W_]*[0-9]+$", "", tier.name.casefold().strip())
-        for tier in best_named
-    }
-    if best_rating > 0 and len(groups) == 1:
-        return best_named, ", by name"
+    groups = {re.sub(r"[\W_]*[0-9]+$", "", tier.name.casefold()) for tier in named}
+    if len(groups) == 1:
+        return named, ", by name"
     filled = [tier for tier in intervals if tier.entries]
     if len(filled) <= 1:
         return filled or intervals, ", the only one with labels"
@@ -239,13 +242,3 @@ def _choose_tiers(file: AnnotationFile, tiers: list[Tier]) -> tuple[list[Tier], 
         f"which are call types: {', '.join(descriptions)}; choose with --tiers {first}, for "
         f"example, or tiers = [{first}] in a study file"
     )
-
-
-def _rate_name(name: str) -> int:
-    """Return how clearly the name of a tier says that it holds call types; 0 if it does not."""
-    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).casefold()
-    words = re.findall(r"[^\W\d_]+", spaced)
-    words += [word.removesuffix("s") for word in words if word.endswith("s")]
-    if not OTHER_NAMES.isdisjoint(words):
-        return 0
-    return sum(2 * (word in CALL_NAMES) + (word in LABEL_NAMES) for word in words)

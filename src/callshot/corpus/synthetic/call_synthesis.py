@@ -164,7 +164,7 @@ def synthesise_call(
     while len(choir) < choir_size:
         choir.append(draw_caller(random))
     for number, caller in enumerate([*choir, choir[0]]):
-        labels = CHORUS_RUMBLES
+        labels: tuple[str, ...] = CHORUS_RUMBLES
         if number < len(choir):
             share = random.uniform(0.5, 0.8)
             position = number / (len(choir) - 1)
