@@ -159,12 +159,13 @@ def solve(
     Return the positions (fits, classes, unknowns and bias), and how far J may be above its optimum
     at most. Each fit stops by its own gap: its further steps are 0 until the last one stops.
 
-    The image of a vector is what its logits are computed from. In the span of the rows it is the
-    vector times the Gram matrix, which has a 1 for the bias, and the inner product of two vectors
-    is that of one with the image of the other. Otherwise the image is the logits.
+    A point is a vector and, in further columns, its image, from which its logits are computed. In
+    the span of the rows the image is the vector times the Gram matrix, which has a 1 for the bias,
+    and the inner product of two vectors is that of one with the image of the other. Otherwise the
+    image is the logits.
     """
     count, dimensions = rows.shape[1:]
-    classes = start.shape[1]
+    classes, unknowns = start.shape[1:]
     is_gram = count <= dimensions
     truth = one_hot(label, classes).T.to(rows.dtype)
     valid = rows.new_ones(count)
@@ -182,40 +183,44 @@ def solve(
         columns = table.mT
         squares = table * table
 
-    def partner(vector: Tensor, image: Tensor) -> Tensor:
-        """Return what a vector is multiplied with in an inner product."""
-        return image if is_gram else vector
+    def to_point(vector: Tensor) -> Tensor:
+        return torch.cat([vector, torch.bmm(vector, columns)], 2)
 
-    def to_logits(image: Tensor) -> Tensor:
+    def partner(point: Tensor) -> Tensor:
+        """Return what a vector is multiplied with in an inner product."""
+        return point[..., unknowns:] if is_gram else point[..., :unknowns]
+
+    def to_logits(point: Tensor) -> Tensor:
+        image = point[..., unknowns:]
         return image + image[..., -1:] if is_gram else image
 
-    def evaluate(vector: Tensor, image: Tensor) -> tuple[Tensor, Tensor]:
+    def evaluate(point: Tensor) -> tuple[Tensor, Tensor]:
         """Return C · J, and the probabilities; 0 where there is no row."""
-        logits = to_logits(image)
+        logits = to_logits(point)
         log_total = torch.logsumexp(logits, 1)
         loss = (valid * (log_total - (truth * logits).sum(1))).sum(-1)
-        square = dot(vector[..., :-1], partner(vector, image)[..., :-1])
+        square = dot(point[..., : unknowns - 1], partner(point)[..., :-1])
         return c * loss + 0.5 * square, logits.softmax(1) * valid
 
-    def add_rows(factors: Tensor, vector: Tensor, scale: float) -> Tensor:
-        """Return Σ_i factor of i · row i, plus scale · the weights of a vector."""
+    def add_rows(factors: Tensor, point: Tensor, scale: float) -> Tensor:
+        """Return Σ_i factor of i · row i, plus scale · the weights of a point."""
         sums = factors if is_gram else torch.bmm(factors, table)
-        total = torch.add(sums, vector, alpha=scale)
-        total[..., -1] = factors.sum(-1)
+        total = torch.add(sums, point[..., :unknowns], alpha=scale)
+        torch.sum(factors, -1, out=total[..., -1])
         return total
 
-    def bound_gap(descent: Tensor, image: Tensor) -> Tensor:
+    def bound_gap(descent: Tensor, scaled: Tensor) -> Tensor:
         """Return how far J may be above its optimum, as `solver.bound_gap`."""
         bias = descent[..., -1] ** 2 / curvature[..., -1]
-        square = dot(descent[..., :-1], partner(descent, image)[..., :-1])
-        return 0.5 * (square + bias.sum(1)) / c
+        other = partner(scaled) if is_gram else descent
+        square = dot(descent[..., :-1], other[..., :-1])
+        return (square + bias.sum(1)) * (0.5 / c)
 
     # Start at zeros where these are better.
-    value, _ = evaluate(start, torch.bmm(start, columns))
-    is_better = (value <= c * count * np.log(classes))[:, None, None]
-    position = torch.where(is_better, start, 0.0)
-    image = torch.bmm(position, columns)
-    value, p = evaluate(position, image)
+    position = to_point(start)
+    is_better = evaluate(position)[0] <= c * count * np.log(classes)
+    position = torch.where(is_better[:, None, None], position, 0.0)
+    value, p = evaluate(position)
     gap = torch.full_like(value, torch.inf)
     gain = gap
     is_active = torch.ones_like(gap, dtype=torch.bool)
@@ -228,12 +233,10 @@ def solve(
             curvature = torch.bmm(factors, squares)
             curvature[..., :-1] += 1.0
         curvature[..., -1].clamp_(min=TINY)
-        precondition = 1.0 if is_gram else curvature
 
         descent = add_rows(c * (truth - p), position, -1.0)
-        scaled = descent / precondition
-        scaled_image = torch.bmm(scaled, columns)
-        new_gap = bound_gap(descent, scaled_image)
+        scaled = to_point(descent if is_gram else descent / curvature)
+        new_gap = bound_gap(descent, scaled)
         # A fit stops near its optimum, or where only rounding still moves it.
         only_rounding = (gain <= 1e-15 * value.abs()) & (new_gap > 0.5 * gap)
         gap = torch.where(is_active, new_gap, gap)
@@ -243,44 +246,38 @@ def solve(
 
         # Conjugate gradients: the descent becomes what the step leaves of it.
         search = scaled
-        search_image = scaled_image
-        size = dot(descent, partner(scaled, scaled_image))
+        size = dot(descent, partner(scaled))
         goal = size * size.clamp(max=0.1)
         step = torch.zeros_like(position)
-        step_image = torch.zeros_like(image)
         decrease = torch.zeros_like(value)
         is_searching = is_active
+        scaled_p = c * p
         for inner_step in range(1, MAX_INNER_STEPS + 1):
-            logits = to_logits(search_image)
+            logits = to_logits(search)
             mean = (p * logits).sum(1, keepdim=True)
-            hessian = add_rows(c * p * (logits - mean), search, 1.0)
-            curve = dot(hessian, partner(search, search_image))
+            hessian = add_rows(scaled_p * (logits - mean), search, 1.0)
+            curve = dot(hessian, partner(search))
             is_searching = is_searching & (curve > 0.0) & (size > 0.0)
             alpha = torch.where(is_searching, size / curve, 0.0)
-            decrease = decrease + alpha * size
+            decrease = torch.addcmul(decrease, alpha, size)
             alpha = alpha[:, None, None]
-            step = step + alpha * search
-            step_image = step_image + alpha * search_image
-            descent = descent - alpha * hessian
-            scaled = descent / precondition
-            scaled_image = torch.bmm(scaled, columns)
+            step = torch.addcmul(step, alpha, search)
+            descent = torch.addcmul(descent, alpha, hessian, value=-1.0)
+            scaled = to_point(descent if is_gram else descent / curvature)
             previous = size
-            size = dot(descent, partner(scaled, scaled_image))
-            rest = bound_gap(descent, scaled_image)
-            is_searching = is_searching & (size > goal) & (rest > 0.2 * tolerance)
+            size = dot(descent, partner(scaled))
+            is_large = bound_gap(descent, scaled) > 0.2 * tolerance
+            is_searching = is_searching & (size > goal) & is_large
             if inner_step % STEPS_PER_CHECK == 0 and not bool(is_searching.any()):
                 break
             beta = torch.where(is_searching, size / previous, 0.0)[:, None, None]
-            search = scaled + beta * search
-            search_image = scaled_image + beta * search_image
+            search = torch.addcmul(scaled, beta, search)
 
         # The whole step, or half of it, and so on, until C · J is lower.
         share = is_active.to(rows.dtype)
         while True:
-            shares = share[:, None, None]
-            trial = position + shares * step
-            trial_image = image + shares * step_image
-            trial_value, trial_p = evaluate(trial, trial_image)
+            trial = torch.addcmul(position, share[:, None, None], step)
+            trial_value, trial_p = evaluate(trial)
             limit = value - 1e-4 * share * decrease + 1e-13 * value.abs()
             is_accepted = (trial_value <= limit) | (share == 0.0)
             if bool(is_accepted.all()):
@@ -288,8 +285,8 @@ def solve(
             share = torch.where(is_accepted, share, 0.5 * share)
             share = share * (share > MIN_SHARE)
         gain = value - trial_value
-        position, image, value, p = trial, trial_image, trial_value, trial_p
-    return position, float(gap.max())
+        position, value, p = trial, trial_value, trial_p
+    return position[..., :unknowns], float(gap.max())
 
 
 def dot(x: Tensor, y: Tensor) -> Tensor:

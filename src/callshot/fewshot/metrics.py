@@ -184,7 +184,7 @@ class MetricSums:
         self.per_class["accuracy"][row] += recall
         self.values["all", "accuracy"][row] += hits.sum(axis=-2) / len(split.rows)
         for metric, table in ranking.items():
-            known = np.nan_to_num(table)
+            known = np.where(np.isnan(table), 0.0, table)
             self.per_class[metric][row] += weights[0] * known if weights else known
         if weights:
             return

@@ -47,15 +47,16 @@ def _sum_below(
     WEIGHTED: tl.constexpr,
 ):
     """Sum the weights of the queries below t, and not above it: of all, or of those listed."""
-    below = tl.zeros(t.shape, tl.float64)
-    not_above = tl.zeros(t.shape, tl.float64)
-    for i in range(count):
+    below = tl.zeros(t.shape, tl.float64 if WEIGHTED else tl.int32)
+    not_above = tl.zeros(t.shape, tl.float64 if WEIGHTED else tl.int32)
+    # Loads of several queries need not wait for each other.
+    for i in tl.range(0, count, loop_unroll_factor=4):
         q = tl.load(which + i).to(tl.int64) if LISTED else i
         pick = tl.load(picks + q * samples + b, valid, 0) if PICKED else b
         v = tl.load(scores + q * draws + pick, valid, 0.0)[None, :]
-        w = tl.load(weight + q * draws + b, valid, 0.0)[None, :] if WEIGHTED else 1.0
-        below += tl.where(v < t, w, 0.0)
-        not_above += tl.where(v <= t, w, 0.0)
+        w = tl.load(weight + q * draws + b, valid, 0.0)[None, :] if WEIGHTED else 1
+        below += tl.where(v < t, w, 0)
+        not_above += tl.where(v <= t, w, 0)
     return below, not_above
 
 
@@ -139,7 +140,7 @@ def _measure(
         rank = tl.where(real, hits + misses, 1.0)
         precision += tl.sum(w * (hits / rank), 0)
         lost += tl.sum(w * (0.5 * (misses + misses_above)), 0)
-        tied += tl.sum((real & (not_above - below > 1.0)).to(tl.int32), 0)
+        tied += tl.sum((real & (not_above - below > 1)).to(tl.int32), 0)
     pairs = relevant * (everything - relevant)
     share = tl.where(pairs > 0, lost / tl.where(pairs > 0, pairs, 1.0), float("nan"))
     tl.store(ap + row * samples + b, precision / relevant, valid)
