@@ -38,7 +38,6 @@ MAX_PARTS = 5
 ANNOTATED = "annotated"
 UNLABELLED = "unlabelled"
 WITHOUT_CALLS = "without calls"
-ORIGINS = (ANNOTATED, UNLABELLED, WITHOUT_CALLS)
 
 
 @dataclass(frozen=True, order=True)

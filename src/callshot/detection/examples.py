@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import polars as pl
 
 from callshot.corpus.audio import load_audio, probe
 from callshot.detection.background import (
@@ -302,7 +303,8 @@ def embed_background(
     """
     plain_spec = replace(spec, speed=1.0)  # windows are cut at the speed already
     rows, vectors, _ = embed_pieces(windows, plain_spec, options, progress)
-    places = windows.frame.select("sha256", start_s="window_s")[rows]
+    start_s = pl.col("window_s").cast(pl.Float64)  # of no windows it has another type
+    places = windows.frame.select("sha256", start_s=start_s)[rows]
     grid = find_grid(spec, settings)
     return select_windows(
         sorted(recordings), places, vectors, grid.window_s, grid.hop_s

@@ -28,7 +28,6 @@ A model without background or clips has no entries for them.
 """
 
 import json
-import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -41,7 +40,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from callshot.detection.background import (
-    ORIGINS,
     Background,
     BackgroundRecording,
     merge_backgrounds,
@@ -341,14 +339,6 @@ Arrays = dict[str, NDArray[Any]]
 FORMAT = "callshot model"
 VERSION = 1
 SUFFIX = ".npz"
-# What each number among the settings is greater than
-LOWEST = {
-    "window_s": 0.0,
-    "source_rate_hz": 0.0,
-    "rate_hz": 0.0,
-    "collar_s": -1.0,
-    "peak_dbfs": -math.inf,
-}
 
 
 def check_model_path(path: Path) -> None:
@@ -465,95 +455,55 @@ def _read_entries(path: Path) -> tuple[dict[str, Any], Arrays]:
 
 
 def _build_model(path: Path, facts: dict[str, Any], arrays: Arrays) -> Model:
-    """Return the model of a file; raise ValueError if the file is damaged."""
-    settings = AudioSettings(**facts["settings"])
-    if settings.source not in SOURCES:
-        raise ValueError(f"source: {settings.source!r}")
-    for name, lowest in LOWEST.items():
-        _check_number(name, getattr(settings, name), lowest)
-    texts = {name: facts[name] for name in ("classes", "recording", "path")}
-    for name, values in {**texts, "channel_rule": [settings.channel_rule]}.items():
-        for value in values:
-            if not isinstance(value, str):
-                raise ValueError(f"{name}: expected text, got {value!r}")
-            value.encode()  # text that can be written again
-
-    start_s = arrays["start_s"].astype(np.float64)
-    end_s = arrays["end_s"].astype(np.float64)
-    if not np.isfinite([start_s, end_s]).all() or (end_s < start_s).any():
-        raise ValueError("start_s, end_s: expected finite numbers, start before end")
-    if (arrays["label"] < 0).any():
-        raise ValueError("label: expected numbers of classes")
+    """Return the model of a file; raise ValueError if its parts do not fit each other."""
     columns = {
-        "label": [facts["classes"][number] for number in arrays["label"].tolist()],
-        "recording": facts["recording"],
-        "path": facts["path"],
-        "start_s": start_s,
-        "end_s": end_s,
-        "windows": arrays["windows"].astype(np.int64),
+        "label": pl.Series(facts["classes"], dtype=pl.String).gather(arrays["label"]),
+        "recording": pl.Series(facts["recording"], dtype=pl.String),
+        "path": pl.Series(facts["path"], dtype=pl.String),
+        **{name: arrays[name] for name in ("start_s", "end_s", "windows")},
     }
-    examples = Spans(pl.DataFrame(columns))
     vectors = arrays["vectors"]
-    _check_vectors("vectors", vectors, len(examples))
+    _check_vectors("vectors", vectors, len(arrays["start_s"]))
     if vectors.size == 0:
         raise ValueError("vectors: there are none")
     clips = None
     if "clip_rate_hz" in facts:
-        _check_number("clip_rate_hz", facts["clip_rate_hz"])
-        samples = arrays["clip_samples"]
-        length = arrays["clip_length"]
-        is_whole = (length >= 0).all() and length.sum() == len(samples)
-        if samples.dtype != np.int16 or len(length) != len(examples) or not is_whole:
-            raise ValueError(
-                f"clips: {len(samples)} samples for {len(length)} examples"
-            )
-        parts = np.split(samples, np.cumsum(length)[:-1])
+        lengths = arrays["clip_length"]
+        if lengths.sum() != len(arrays["clip_samples"]) or len(lengths) != len(vectors):
+            raise ValueError("clips: samples of other examples")
+        parts = np.split(arrays["clip_samples"], np.cumsum(lengths)[:-1])
         kept = tuple(clip if len(clip) > 0 else None for clip in parts)
         clips = Clips(int(facts["clip_rate_hz"]), kept)
     background = None
     if "background" in facts:
-        dimension = vectors.shape[1]
-        background = _build_background(facts["background"], arrays, dimension)
+        known = facts["background"]
+        recordings = []
+        for entry in known.pop("recordings"):
+            calls_s = tuple(map(tuple, entry["calls_s"]))
+            recordings.append(BackgroundRecording(**entry | {"calls_s": calls_s}))
+        background = Background(
+            recordings=tuple(recordings),
+            vectors=arrays["background_vectors"],
+            number=arrays["background_recording"],
+            start_s=arrays["background_start_s"],
+            **known,
+        )
+        _check_vectors("background", background.vectors, len(background.start_s))
+        if not np.isin(background.number, np.arange(len(recordings))).all():
+            raise ValueError("background: a window is of no recording")
+        if background.vectors.shape[1] != vectors.shape[1]:
+            raise ValueError("background: of another dimension")
     return make_model(
-        examples,
+        Spans(pl.DataFrame(columns)),
         vectors,
-        encoder=str(facts["encoder"]),
-        fingerprint=dict(facts["fingerprint"]),
-        settings=settings,
-        licence=str(facts["licence"]),
+        encoder=facts["encoder"],
+        fingerprint=facts["fingerprint"],
+        settings=AudioSettings(**facts["settings"]),
+        licence=facts["licence"],
         inputs=tuple(sorted(map(tuple, facts["inputs"]))),
         background=background,
         clips=clips,
         source=str(path),
-    )
-
-
-def _build_background(
-    facts: dict[str, Any], arrays: Arrays, dimension: int
-) -> Background:
-    recordings = []
-    for entry in facts["recordings"]:
-        _check_number("windows", entry["windows"], -1)
-        if entry["origin"] not in ORIGINS:
-            raise ValueError(f"origin: {entry['origin']!r}")
-        spans = [(float(start_s), float(end_s)) for start_s, end_s in entry["calls_s"]]
-        recordings.append(BackgroundRecording(**entry | {"calls_s": tuple(spans)}))
-    for name in ("window_s", "hop_s"):
-        _check_number(name, facts[name])
-    number = arrays["background_recording"].astype(np.int64)
-    start_s = arrays["background_start_s"].astype(np.float64)
-    vectors = arrays["background_vectors"]
-    _check_vectors("background", vectors, len(start_s))
-    is_known = np.isin(number, np.arange(len(recordings))).all()
-    if len(number) != len(start_s) or not is_known or vectors.shape[1] != dimension:
-        raise ValueError("background: a window is of no recording or dimension")
-    return Background(
-        recordings=tuple(recordings),
-        vectors=vectors,
-        number=number,
-        start_s=start_s,
-        window_s=float(facts["window_s"]),
-        hop_s=float(facts["hop_s"]),
     )
 
 
@@ -563,11 +513,3 @@ def _check_vectors(name: str, vectors: NDArray[Any], count: int) -> None:
         raise ValueError(f"{name}: {count} rows, vectors of shape {vectors.shape}")
     if not np.isfinite(vectors).all():
         raise ValueError(f"{name}: expected finite numbers")
-
-
-def _check_number(name: str, value: Any, lowest: float = 0.0) -> None:
-    """Raise ValueError unless a value of a file is a finite number greater than `lowest`."""
-    if value is None and name in LOWEST:
-        return
-    if type(value) not in (int, float) or not lowest < value < math.inf:
-        raise ValueError(f"{name}: {value!r}")
