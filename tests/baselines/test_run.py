@@ -12,7 +12,6 @@ import pytest
 from callshot.baselines.aerd_package import score_aerd_package
 from callshot.baselines.run import find_cell
 from callshot.baselines.scoring import find_outputs
-from callshot.corpus.options import CORPORA
 from callshot.errors import InputError
 from callshot.fewshot.dataset import EncoderDataset
 from callshot.fewshot.protocol import Protocol
@@ -29,7 +28,7 @@ def read_encoder_data(path: Path, **options: Any) -> EncoderDataset:
 def test_the_cell_of_the_paper_depends_on_the_known_corpus(tmp_path: Path) -> None:
     path = write_embeddings(tmp_path / "mfcc.parquet", "mfcc")
     write_table(read_table(path), path, corpus="elephant-voices")
-    encoder_data = read_encoder_data(path, corpus="ev", known_corpora=CORPORA)
+    encoder_data = read_encoder_data(path, corpus="ev")
     assert (encoder_data.dataset.corpus, encoder_data.dataset.known_corpus) == (
         "ev",
         "elephant-voices",

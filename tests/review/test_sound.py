@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import soundfile
 from matplotlib import image
+from scipy.fft import next_fast_len
 
 from callshot.review.sound import (
     MAPS,
@@ -14,9 +15,7 @@ from callshot.review.sound import (
     Picture,
     RecordingFiles,
     SoundOptions,
-    band_edges,
     draw,
-    fft_size,
     filter_band,
     make_pixels,
     make_wav,
@@ -30,9 +29,10 @@ def literal_pixels(clip, picture):
     samples = len(clip.signal)
     window = min(max(round(picture.window_s * clip.rate_hz), 8), 2**17)
     frames = max(1, min(16, math.ceil(samples * 2 / (picture.width * window))))
-    size = fft_size(window)
+    size = next_fast_len(2 * window, real=True)
     hann = [math.sin(math.pi * (n + 1) / (window + 1)) ** 2 for n in range(window)]
-    edges = band_edges(picture, clip.rate_hz)
+    space = np.geomspace if picture.scale == "log" else np.linspace
+    edges = space(*picture.band_hz(clip.rate_hz), picture.height + 1)
     pixels = np.zeros((picture.height, picture.width), np.uint8)
     for x in range(picture.width):
         power = np.zeros(size // 2 + 1)

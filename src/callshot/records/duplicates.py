@@ -49,35 +49,22 @@ def group_recordings(recording: Sequence[str], groups: Sequence[IntArray]) -> li
     from scipy.sparse.csgraph import connected_components
 
     names, numbers = np.unique(recording, return_inverse=True)
+    # A graph of recordings and, behind them, of the groups that they share.
     first: list[int] = []
     second: list[int] = []
+    count = len(names)
     for rows in groups:
-        pairs = _pair_with_first(rows, numbers)
-        first += pairs[0]
-        second += pairs[1]
-    shape = (len(names), len(names))
-    links = coo_array((np.ones(len(first)), (first, second)), shape)
-    _, parts = connected_components(links, directed=False)
-    merged = [_name_part(names[parts == part]) for part in range(parts.max() + 1)]
+        is_grouped = rows != NO_GROUP
+        first += numbers[is_grouped].tolist()
+        second += (count + rows[is_grouped]).tolist()
+        count += len(rows)
+    links = coo_array((np.ones(len(first)), (first, second)), (count, count))
+    parts = connected_components(links, directed=False)[1][: len(names)]
+    merged = {}
+    for part in np.unique(parts):
+        name, *others = names[parts == part]
+        merged[part] = f"{name} and {len(others)} more" if others else str(name)
     return [merged[parts[number]] for number in numbers]
-
-
-def _pair_with_first(
-    groups: IntArray, recording: IntArray
-) -> tuple[list[int], list[int]]:
-    """Return the recording of each grouped segment, and that of the first in its group."""
-    numbers, first = np.unique(groups, return_index=True)
-    recording_of = dict(zip(numbers.tolist(), recording[first].tolist(), strict=True))
-    grouped = groups != NO_GROUP
-    firsts = [recording_of[group] for group in groups[grouped].tolist()]
-    return recording[grouped].tolist(), firsts
-
-
-def _name_part(names: Sequence[str]) -> str:
-    """Return the name of recordings that are kept together."""
-    if len(names) == 1:
-        return str(names[0])
-    return f"{names[0]} and {len(names) - 1} more"
 
 
 def describe_duplicates(

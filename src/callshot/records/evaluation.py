@@ -197,15 +197,18 @@ class Evaluation:
         )
 
     def __repr__(self) -> str:
+        text = f"Evaluation of {self._describe()}"
         if self.curve.is_empty():
-            return f"Evaluation of {self._describe()}"
-        table = notebook.text_table(*notebook.summary_rows(self.curve))
-        return f"Evaluation of {self._describe()}\n{table}"
+            return text
+        with notebook.show_whole_tables():
+            return f"{text}\n{notebook.summarise_curves(self.curve)}"
 
     def _repr_html_(self) -> str:
+        text = f"<p>{escape(self._describe())}</p>"
         if self.curve.is_empty():
-            return escape(self._describe())
-        return notebook.html_table(self._describe(), *notebook.summary_rows(self.curve))
+            return text
+        with notebook.show_whole_tables():
+            return text + notebook.summarise_curves(self.curve)._repr_html_()
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -1,7 +1,5 @@
 """How an evaluation looks in a notebook: a plot, a short text, an HTML table."""
 
-from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 import polars as pl
@@ -23,63 +21,46 @@ def plot_curves(curve: pl.DataFrame, metric: str, spread: str, ax: Any = None) -
         _, ax = pyplot.subplots()
     points = curve.filter(metric=metric, spread=spread, scoring="all")
     lines = points.partition_by("encoder", "classifier", maintain_order=True)
-    for line in lines:
-        _draw_curve(ax, line)
-    for line, label in zip(lines, ["chance", *[None] * len(lines)], strict=False):
-        ax.plot(line["k"], line["chance"], color="grey", linestyle=":", label=label)
+    for number, rows in enumerate(lines):
+        name, classifier = rows.select("encoder", "classifier").row(0)
+        if classifier != "centroid":
+            name += f", {classifier}"
+        (line,) = ax.plot(rows["k"], rows["mean"], label=name)
+        color = line.get_color()
+        ax.fill_between(rows["k"], rows["p01"], rows["p99"], color=color, alpha=0.2)
+        label = "chance" if number == 0 else None
+        ax.plot(rows["k"], rows["chance"], color="grey", linestyle=":", label=label)
     ax.set_xlabel("examples per call type (k)")
     ax.set_ylabel(METRIC_NAMES[metric])
     ax.legend()
     return ax
 
 
-def _draw_curve(ax: Any, curve: pl.DataFrame) -> None:
-    name, classifier = curve.select("encoder", "classifier").row(0)
-    if classifier != "centroid":
-        name += f", {classifier}"
-    (line,) = ax.plot(curve["k"], curve["mean"], label=name)
-    color = line.get_color()
-    ax.fill_between(curve["k"], curve["p01"], curve["p99"], color=color, alpha=0.2)
-
-
-def summary_rows(curve: pl.DataFrame) -> tuple[list[str], list[list[str]]]:
-    """Return the header and rows of a short table: mAP with its 98 % interval at a few k."""
+def summarise_curves(curve: pl.DataFrame) -> pl.DataFrame:
+    """Return a short table: mAP of every curve with its 98 % interval at a few k."""
     spread = preferred_spread(curve["spread"])
     points = curve.filter(metric="map", spread=spread, scoring="all")
     evaluated = points["k"].unique().sort().to_list()
     shots = [k for k in SHOWN_SHOTS if k in evaluated] or evaluated
-    header = [f"mAP, {spread}", *(f"k = {k}" for k in shots)]
     rows = []
     for line in points.partition_by("encoder", "classifier", maintain_order=True):
-        cells = [", ".join(line.select("encoder", "classifier").row(0))]
+        name = ", ".join(line.select("encoder", "classifier").row(0))
+        cells = {f"mAP, {spread}": name}
         for k in shots:
             mean, low, high = line.filter(k=k).select("mean", "p01", "p99").row(0)
-            cells.append(f"{mean:.2f} [{low:.2f}–{high:.2f}]")
+            cells[f"k = {k}"] = f"{mean:.2f} [{low:.2f}–{high:.2f}]"
         rows.append(cells)
-    return header, rows
+    return pl.DataFrame(rows)
 
 
-def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table as lines of text, with aligned columns."""
-    table = [header, *rows]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = []
-    for row in table:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
-
-
-def html_table(
-    caption: str, header: Sequence[str], rows: Sequence[Sequence[str]]
-) -> str:
-    """Return a table as HTML, escaped."""
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
-    body = []
-    for row in rows:
-        cells = "".join(f"<td>{escape(cell)}</td>" for cell in row)
-        body.append(f"<tr>{cells}</tr>")
-    return (
-        f"<table><caption>{escape(caption)}</caption>"
-        f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+def show_whole_tables() -> pl.Config:
+    """Return how polars prints these tables, as a context: all of them, and nothing around."""
+    return pl.Config(
+        tbl_formatting="NOTHING",
+        tbl_hide_column_data_types=True,
+        tbl_hide_dataframe_shape=True,
+        tbl_rows=-1,
+        tbl_cols=-1,
+        tbl_width_chars=-1,
+        fmt_str_lengths=1000,
     )

@@ -11,11 +11,11 @@ Parquet  read and written by pyarrow: polars aborts the process on some damaged 
 
 import os
 import re
-import stat
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
@@ -24,7 +24,7 @@ import polars as pl
 from numpy.lib import format as npy
 
 from callshot.errors import InputError
-from callshot.files import error_reason, explain_unreadable
+from callshot.files import check_regular_file, error_reason, explain_unreadable
 from callshot.storage import local_copy
 
 FORMULA = r"^'*[=+\-@\t\r]"  # with the apostrophes of a text that looks protected
@@ -149,8 +149,6 @@ def _announced_bytes(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> int:
     return max(info.file_size, items * dtype.itemsize)
 
 
-MAGIC = b"PAR1"
-END_BYTES = 8  # the length of the footer, and MAGIC again
 ROW_GROUP = 2**18
 # Whatever pyarrow and polars raise for a damaged file; a panic is no Exception
 READ_ERRORS = (Exception, pl.exceptions.PanicException)
@@ -194,30 +192,20 @@ def read_parquet(
     """
     with _open_parquet(path) as file:
         frames = []
-        for number in range(file.num_row_groups):
-            table = file.read_row_group(number, columns)
-            frames.append(_select_rows(table, columns, where))
-        if not frames:
+        for number in range(max(1, file.num_row_groups)):
             table = file.schema_arrow.empty_table()
-            frames.append(_select_rows(table, columns, where))
+            if file.num_row_groups > 0:
+                table = file.read_row_group(number, columns)
+            table.validate(full=True)  # polars trusts offsets and texts
+            # A damaged name in the metadata would make polars panic, and print a backtrace.
+            bare = table.replace_schema_metadata()
+            frame = cast(pl.DataFrame, pl.from_arrow(bare))
+            if columns is not None:
+                frame = frame.select(columns)
+            if where is not None:
+                frame = frame.filter(pl.col(where[0]).is_in(where[1]))
+            frames.append(frame)
         return pl.concat(frames, rechunk=False)
-
-
-def _select_rows(
-    table: Any,
-    columns: Sequence[str] | None,
-    where: tuple[str, Sequence[str]] | None,
-) -> pl.DataFrame:
-    """Return the rows of a table of pyarrow that are asked for."""
-    table.validate(full=True)  # polars trusts offsets and texts
-    # A damaged name in the metadata would make polars panic, and print a backtrace.
-    frame = cast(pl.DataFrame, pl.from_arrow(table.replace_schema_metadata()))
-    if columns is not None:
-        frame = frame.select(columns)
-    if where is not None:
-        column, values = where
-        frame = frame.filter(pl.col(column).is_in(values))
-    return frame
 
 
 @contextmanager
@@ -228,29 +216,16 @@ def _open_parquet(path: Path) -> Iterator[Any]:
 
     with explain_unreadable(path):
         copy = local_copy(path)
-        _check_ends(copy)
+        check_regular_file(copy)
     try:
         # No stream of Python, and nothing read ahead: a thread of pyarrow that still reads one
         # when Python ends, after an error, aborts the process.
         with pyarrow.OSFile(os.fsencode(copy)) as stream:
             yield ParquetFile(stream, pre_buffer=False, page_checksum_verification=True)
     except READ_ERRORS as error:
-        raise _damage(path, error_reason(error)) from error
-
-
-def _check_ends(path: Path) -> None:
-    """Check the first and last bytes of a file, which is cheap."""
-    status = path.stat()
-    if not stat.S_ISREG(status.st_mode):
-        raise InputError(f"{path}: cannot be read; expected a file")
-    if status.st_size == 0:
-        raise InputError(f"{path}: the file is empty; expected a table")
-    with path.open("rb") as stream:
-        start = stream.read(len(MAGIC))
-        stream.seek(-min(status.st_size, END_BYTES), os.SEEK_END)
-        end = stream.read()
-    if start != MAGIC or end[-len(MAGIC) :] != MAGIC:
-        raise _damage(path, "a Parquet file begins and ends with PAR1")
+        raise InputError(
+            f"{path}: cannot be read ({error_reason(error)}); expected a complete .parquet file"
+        ) from error
 
 
 def write_parquet(
@@ -268,43 +243,29 @@ def write_parquet(
     OSError
         If the disk does not take them.
     """
+    import pyarrow
+    from pyarrow.parquet import ParquetWriter
+
     frames = iter([rows] if isinstance(rows, pl.DataFrame) else rows)
+    first = next(frames)
+    # Floats hardly repeat: a dictionary of them would only take space.
+    repeating = first.select(pl.selectors.string() | pl.selectors.integer()).columns
     try:
-        _write_frames(frames, path, metadata)
+        with (
+            pyarrow.OSFile(os.fsencode(path), "wb") as stream,
+            ParquetWriter(
+                stream,
+                first.to_arrow().schema.with_metadata(metadata),
+                compression="zstd",
+                compression_level=3,
+                use_dictionary=repeating,
+                write_page_checksum=True,
+            ) as writer,
+        ):
+            for frame in chain([first], frames):
+                writer.write_table(frame.to_arrow(), ROW_GROUP)
     except OSError as error:
         if error.errno is None:
             raise
         # pyarrow's own text has more than the system's
         raise OSError(error.errno, os.strerror(error.errno)) from None
-
-
-def _write_frames(
-    frames: Iterator[pl.DataFrame], path: Path, metadata: Mapping[str, str] | None
-) -> None:
-    import pyarrow
-    from pyarrow.parquet import ParquetWriter
-
-    first = next(frames)
-    table = first.to_arrow()
-    # Floats hardly repeat: a dictionary of them would only take space.
-    repeating = first.select(pl.selectors.string() | pl.selectors.integer()).columns
-    with (
-        pyarrow.OSFile(os.fsencode(path), "wb") as stream,
-        ParquetWriter(
-            stream,
-            table.schema.with_metadata(metadata),
-            compression="zstd",
-            compression_level=3,
-            use_dictionary=repeating,
-            write_page_checksum=True,
-        ) as writer,
-    ):
-        writer.write_table(table, ROW_GROUP)
-        for frame in frames:
-            writer.write_table(frame.to_arrow(), ROW_GROUP)
-
-
-def _damage(path: Path, reason: str) -> InputError:
-    return InputError(
-        f"{path}: cannot be read ({reason}); expected a complete .parquet file"
-    )

@@ -85,7 +85,15 @@ def number_folds(names: Iterable[object]) -> list[int]:
     >>> number_folds(["site 10", "site 9", "", "site 10"])
     [1, 0, -1, 1]
     """
-    texts = [_text(name) for name in names]
+    texts = []
+    for name in names:
+        text = "" if name is None else str(name).strip()
+        text = text.replace("\N{MINUS SIGN}", "-")
+        if text.casefold() in MISSING:
+            text = str(COMMON_FOLD)
+        elif INTEGER.fullmatch(text):
+            text = str(int(text.partition(".")[0]))
+        texts.append(text)
     fold_names = {text for text in texts if text != str(COMMON_FOLD)}
     if all(map(INTEGER.fullmatch, fold_names)):
         return [int(text) for text in texts]
@@ -101,17 +109,6 @@ def given_folds(segments: Spans) -> IntArray | None:
     if all(fold is None for fold in folds):
         return None
     return np.array(number_folds(folds), np.int64)
-
-
-def _text(name: object) -> str:
-    """Return how a fold is written, without the decimals of an integer."""
-    text = "" if name is None else str(name).strip()
-    if text.casefold() in MISSING:
-        return str(COMMON_FOLD)
-    text = text.replace("\N{MINUS SIGN}", "-")
-    if INTEGER.fullmatch(text):
-        return str(int(text.partition(".")[0]))
-    return text
 
 
 def _natural_key(text: str) -> list[tuple[int, str]]:

@@ -259,9 +259,11 @@ def make_levels(clip: Clip, picture: Picture) -> FloatArray:
     padded = np.pad(clip.signal, window)  # with silence at both ends
     windows = np.lib.stride_tricks.sliding_window_view(padded, window)
     first_samples = middles - window // 2 + window
-    size = fft_size(window)
+    size = int(next_fast_len(2 * window, real=True))
     shape = np.hanning(window + 2)[1:-1]
-    edges = band_edges(picture, clip.rate_hz) * size / clip.rate_hz  # in bins
+    space = np.geomspace if picture.scale == LOG else np.linspace
+    edges_hz = space(*picture.band_hz(clip.rate_hz), picture.height + 1)
+    edges = edges_hz * size / clip.rate_hz  # between rows from low to high, in bins
     columns = max(1, MAX_POINTS // (size * frames))  # a bounded amount of memory
     parts = []
     step = columns * frames
@@ -273,18 +275,6 @@ def make_levels(clip: Clip, picture: Picture) -> FloatArray:
         parts.append(_to_rows(power.T, edges))
     rows = np.concatenate(parts, axis=1)
     return 10 * np.log10(np.maximum(rows, SILENCE))
-
-
-def fft_size(window: int) -> int:
-    """Return the length of the Fourier transform: the window, padded to twice its length."""
-    return int(next_fast_len(2 * window, real=True))
-
-
-def band_edges(picture: Picture, rate_hz: float) -> FloatArray:
-    """Return the frequencies between rows, from low to high: height + 1 of them."""
-    low_hz, high_hz = picture.band_hz(rate_hz)
-    space = np.geomspace if picture.scale == LOG else np.linspace
-    return space(low_hz, high_hz, picture.height + 1)
 
 
 def _to_rows(bins: FloatArray, edges: FloatArray) -> FloatArray:

@@ -17,7 +17,6 @@ import numpy as np
 from callshot import pipeline
 from callshot.corpus.annotations import AnnotationOptions, describe_annotation_options
 from callshot.corpus.options import (
-    CORPORA,
     Corpus,
     SegmentationOptions,
     default_options,
@@ -115,7 +114,7 @@ class DatasetChoice:
 
     def read(self, paths: Sequence[Path]) -> Dataset:
         """Read tables, and choose their folds and categories."""
-        return read_dataset(paths, **asdict(self), known_corpora=CORPORA)
+        return read_dataset(paths, **asdict(self))
 
 
 def segment_files(

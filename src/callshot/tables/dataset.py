@@ -1,13 +1,14 @@
 """Files of a corpus → a `Dataset`: tables of one or more encoders, folds and categories."""
 
 import operator
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
+from callshot.corpus.options import CORPORA
 from callshot.errors import InputError
 from callshot.fewshot.dataset import Dataset, distinct_tables
 from callshot.fewshot.folds import (
@@ -34,21 +35,6 @@ from callshot.tables.fold_files import (
 )
 
 
-class KnownCorpus(Protocol):
-    """What is known in advance about a corpus."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    @property
-    def folds(self) -> int:
-        """The number of folds."""
-
-    def categories_of(self, labels: Collection[str]) -> Mapping[str, str] | None:
-        """Return the category of each label that has one."""
-
-
 def read_dataset(
     paths: Sequence[Path],
     *,
@@ -58,12 +44,11 @@ def read_dataset(
     categories: Path | None = None,
     corpus: str | None = None,
     group_duplicates: bool = False,
-    known_corpora: Mapping[str, KnownCorpus] | None = None,
 ) -> Dataset:
     """Read tables, and choose their folds and categories.
 
     Folds are built, given by a file, or read from a folder with `folds.csv` and `folds.json`; then
-    only the segments in that folder count. A corpus among `known_corpora` brings its number of
+    only the segments in that folder count. A known corpus brings its number of
     folds and its categories, where none are given. With `group_duplicates`, recordings that
     share a segment with the same vector are one recording; so are those that have one name in the
     file of folds.
@@ -73,8 +58,7 @@ def read_dataset(
     recordings = tables[0].recording
     table_name = table_corpus(paths[0]) or ""
     name = corpus or table_name or paths[0].absolute().parent.name or "corpus"
-    known_corpora = known_corpora or {}
-    known_corpus = known_corpora.get(name) or known_corpora.get(table_name)
+    known_corpus = CORPORA.get(name) or CORPORA.get(table_name)
     if folds_dir is None:
         default = DEFAULT_FOLDS if known_corpus is None else known_corpus.folds
         fold = None if fold_file is None else read_folds(fold_file, tables[0])
@@ -90,26 +74,27 @@ def read_dataset(
     if fold_file is not None:
         check_no_leak(tables[0].recording, chosen_folds.fold)
         tables = [take_recordings(fold_file, table) for table in tables]
+    files = [
+        describe_file(path, encoder=table.encoder, role="table")
+        for path, table in zip(paths, tables, strict=True)
+    ]
+    for role, file in {"folds": fold_file, "categories": categories}.items():
+        if file is not None:
+            files.append(describe_file(file, role=role))
+    category_of: Mapping[str, str] | None = None
+    if categories is not None:
+        category_of = read_categories(categories, tables[0])
+    elif known_corpus is not None:
+        category_of = known_corpus.categories_of(set(tables[0].label))
     return Dataset(
         corpus=name,
         tables=tables,
         folds=chosen_folds,
-        categories=_choose_categories(categories, known_corpus, tables[0]),
-        files=_describe_files(paths, tables, fold_file, categories),
+        categories=category_of,
+        files=files,
         known_corpus="" if known_corpus is None else known_corpus.name,
         notes=list(describe_grouping(recordings, tables[0].recording)),
     )
-
-
-def _choose_categories(
-    file: Path | None, known_corpus: KnownCorpus | None, table: Embeddings
-) -> Mapping[str, str] | None:
-    """Return the category of each label, from a file or of a known corpus."""
-    if file is not None:
-        return read_categories(file, table)
-    if known_corpus is None:
-        return None
-    return known_corpus.categories_of(set(table.label))
 
 
 def group_tables(tables: Sequence[Embeddings]) -> list[Embeddings]:
@@ -117,22 +102,6 @@ def group_tables(tables: Sequence[Embeddings]) -> list[Embeddings]:
     groups = [find_equal_vectors(table) for table in tables]
     recordings = group_recordings(tables[0].recording, groups)
     return [replace(table, recording=recordings) for table in tables]
-
-
-def _describe_files(
-    paths: Sequence[Path],
-    tables: Sequence[Embeddings],
-    fold_file: Path | None,
-    categories: Path | None,
-) -> list[dict[str, Any]]:
-    files = []
-    for path, table in zip(paths, tables, strict=True):
-        files.append(describe_file(path, encoder=table.encoder, role="table"))
-    if fold_file is not None:
-        files.append(describe_file(fold_file, role="folds"))
-    if categories is not None:
-        files.append(describe_file(categories, role="categories"))
-    return files
 
 
 Data = Embeddings | Sequence[Embeddings] | Any
@@ -156,18 +125,9 @@ def collect_tables(
         raise InputError("y: an array X needs the label of each row")
     names = [f"{prefix}{row:08}" for row in range(len(y))]
     recordings = _texts("groups", names if groups is None else groups)
-    labels = _texts("y", y)
     vectors: Any = X
-    return [
-        Embeddings(
-            encoder="X",
-            vectors=vectors,
-            segment=names,
-            recording=recordings,
-            label=labels,
-            labels=[()] * len(y),
-        )
-    ]
+    labels = [()] * len(y)
+    return [Embeddings("X", vectors, names, recordings, _texts("y", y), labels)]
 
 
 def collect_queries(queries: Any) -> Sequence[Embeddings]:

@@ -165,19 +165,15 @@ def match_recordings(
     matches: dict[str, tuple[str, str]] = {}
     claimants = defaultdict[str, list[str]](list)
     for name in dict.fromkeys(names):
-        others = namesakes[_file_name(stems[name])]
-        candidates = [name] if name in others else []
-        if not candidates:  # whose path is the end of this one, the longest
-            ends = [one for one in others if _is_path_end(stems[name], stems[one])]
-            longest = max((len(stems[one]) for one in ends), default=0)
-            candidates = [one for one in ends if len(stems[one]) == longest]
-        if not candidates:  # of whose path this one is the end
-            candidates = [
-                one for one in others if _is_path_end(stems[one], stems[name])
-            ]
-        path = _normalise(name)
-        same_suffix = [one for one in candidates if path.endswith(_normalise(one))]
-        candidates = same_suffix or candidates
+        ranks: dict[str, tuple[object, ...]] = {}
+        for one in namesakes[_file_name(stems[name])]:
+            is_end = _is_path_end(stems[name], stems[one])
+            if is_end or _is_path_end(stems[one], stems[name]):
+                length = len(stems[one]) if is_end else 0
+                has_suffix = _normalise(name).endswith(_normalise(one))
+                ranks[one] = (one == name, length, has_suffix)
+        best = max(ranks.values(), default=())
+        candidates = [one for one, rank in ranks.items() if rank == best]
         if len(candidates) == 1:
             matches[name] = (candidates[0], "")
             claimants[candidates[0]].append(name)
