@@ -6,34 +6,15 @@ and randomness is a hash of a counter, so that a search is the same on every mac
 bounds what it can reach.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
-from callshot.fewshot.kernels import inlined, inner, kernel
+from callshot.fewshot.kernels import inner, kernel
 from callshot.fewshot.kernels.streams import GOLDEN, HALF, mix
-from callshot.records import FloatArray, IntArray
+from callshot.records import IntArray
 
 MAX_PROPOSALS = 5_000_000  # of one search: about a second
 HISTORY = 20  # energies remembered, per recording
 MIN_RECORDINGS = 30  # a smaller corpus gets as many proposals as one of these
-
-
-class Search(NamedTuple):
-    """The constants of one search.
-
-    A class with empty folds costs the penalty and, for each of them, the hint. The search ends at
-    the target energy. Whenever it is stuck, it accepts `kicks` proposals unseen. With `settle` it
-    never climbs, and makes the folds equal in size where that costs nothing.
-    """
-
-    penalty: int
-    hint: int
-    target: int
-    kicks: int
-    stream: int
-    proposals: int
-    settle: bool
 
 
 def assign_greedily(table: IntArray, count: int) -> IntArray:
@@ -50,19 +31,15 @@ def assign_greedily(table: IntArray, count: int) -> IntArray:
     for r in np.argsort(-np.std(held, axis=1), kind="stable"):
         candidates = counts + np.eye(count)[:, :, None] * held[r]
         uneven = np.std(candidates / total, axis=1).mean(axis=1)
-        fold[r] = _choose_fold(uneven, counts.sum(axis=1))
-        counts[fold[r]] += held[r]
+        size = counts.sum(axis=1)
+        best = 0
+        for f in range(1, count):  # of two that are close, the smaller
+            close = abs(uneven[f] - uneven[best]) <= 1e-8 + 1e-5 * abs(uneven[best])
+            if uneven[f] < uneven[best] or (close and size[f] < size[best]):
+                best = f
+        fold[r] = best
+        counts[best] += held[r]
     return fold
-
-
-def _choose_fold(uneven: FloatArray, size: FloatArray) -> int:
-    """Return the fold that is least uneven; of two that are close, the smaller."""
-    best = 0
-    for f in range(1, len(size)):
-        close = abs(uneven[f] - uneven[best]) <= 1e-8 + 1e-5 * abs(uneven[best])
-        if uneven[f] < uneven[best] or (close and size[f] < size[best]):
-            best = f
-    return best
 
 
 def least_range(held: IntArray, count: int) -> int:
@@ -108,18 +85,14 @@ def search_locally(
     scale = 2**61 // (count * classes * (classes + 2))
     weight = scale * count // holds.sum(axis=0)
     penalty = scale * count * classes
-    search = Search(
-        penalty=penalty,
-        hint=hinted * (penalty // count),
-        target=-1 if least is None else int(weight @ least),
-        kicks=1 + recordings // 4,
-        stream=proposals,
-        proposals=min(proposals * max(recordings, MIN_RECORDINGS), MAX_PROPOSALS),
-        settle=size is not None,
-    )
+    target = -1 if least is None else int(weight @ least)
+    steps = min(proposals * max(recordings, MIN_RECORDINGS), MAX_PROPOSALS)
     counts = count_by_fold(padded[:-1], fold, count)
     history = np.zeros(HISTORY * recordings, dtype=np.int64)
-    return np.asarray(improve(padded, counts, weight, fold.copy(), history, search))
+    price = (penalty, hinted * (penalty // count))
+    search = (target, 1 + recordings // 4, proposals, steps, size is not None)
+    best = improve(padded, counts, weight, price, fold.copy(), history, search)
+    return np.asarray(best)
 
 
 @inner
@@ -142,90 +115,27 @@ def fill(values, value):
         values[i] = value
 
 
-@inner
-def fill_energies(counts, weight, penalty, hint, cost):
-    """Fill in the energy of each class, and return that of all."""
-    energy = np.int64(0)
-    for c in range(weight.size):
-        cost[c] = class_energy(counts[c], weight[c], penalty, hint)
-        energy += cost[c]
-    return energy
-
-
-@inlined
-def propose(word, fold, folds):
-    """Return two recordings to swap, or one and the empty row, and the new fold of the first."""
-    recordings = np.int64(fold.size)
-    a = np.int64(((word >> HALF) * np.uint64(recordings)) >> HALF)
-    lower = word & np.uint64(0x7FFFFFFF)
-    if word & np.uint64(0x80000000):  # swap two recordings
-        b = np.int64((lower * np.uint64(recordings)) >> np.uint64(31))
-        return a, b, fold[b]
-    g = np.int64((lower * np.uint64(folds)) >> np.uint64(31))
-    return a, recordings, g
-
-
-@inlined
-def energy_change(holds, counts, weight, swap, penalty, hint, cost, trial):
-    """Fill in the energy of each class after a swap, and return the change of all."""
-    a, b, f, g = swap
-    change = 0
-    for c in range(weight.size):
-        d = holds[b, c] - holds[a, c]
-        if d != 0:
-            row = counts[c]
-            row[f] += d
-            row[g] -= d
-            trial[c] = class_energy(row, weight[c], penalty, hint)
-            row[f] -= d
-            row[g] += d
-            change += trial[c] - cost[c]
-    return change
-
-
-@inlined
-def imbalance_change(holds, counts, swap):
-    """Return by how much a swap changes the sum of the squares of the folds' sizes."""
-    a, b, f, g = swap
-    size = counts.shape[0] - 1
-    d = holds[b, size] - holds[a, size]
-    return 2 * d * (counts[size, f] - counts[size, g] + d)
-
-
-@inlined
-def swap_recordings(holds, counts, swap, fold, cost, trial):
-    """Carry out a swap: change counts, folds and the energies of classes."""
-    a, b, f, g = swap
-    for c in range(counts.shape[0]):
-        d = holds[b, c] - holds[a, c]
-        if d != 0:
-            counts[c, f] += d
-            counts[c, g] -= d
-            cost[c] = trial[c]
-    fold[a] = g
-    if b < fold.size:
-        fold[b] = f
-
-
-@inner
-def copy(values, out):
-    """Copy values, as a loop: see `fill`."""
-    for i in range(values.size):
-        out[i] = values[i]
-
-
 @kernel
-def improve(holds, counts, weight, fold, history, search):
+def improve(holds, counts, weight, price, fold, history, search):
     """Search on from `fold` and return the best folds met.
 
     `holds` is (recordings + 1, classes + 1): the last row is empty, so that a swap with it is a
     move, and the last column is the size. `counts` is (classes + 1, folds) and belongs to `fold`;
-    both are changed.
+    both are changed. A class with empty folds costs the first `price` and, for each of them, the
+    second. The search ends at the target energy. Whenever it is stuck, it accepts `kicks` proposals
+    unseen. With `settle` it never climbs, and makes the folds equal in size where that costs
+    nothing.
     """
-    penalty, hint, target, kicks, stream, proposals, settle = search
-    cost = np.zeros(weight.size + 1, np.int64)
-    trial = np.zeros(weight.size + 1, np.int64)
-    energy = fill_energies(counts, weight, penalty, hint, cost)
+    penalty, hint = price
+    target, kicks, stream, proposals, settle = search
+    recordings = np.int64(fold.size)
+    classes = weight.size
+    cost = np.zeros(classes, np.int64)
+    trial = np.zeros(classes, np.int64)
+    energy = np.int64(0)
+    for c in range(classes):
+        cost[c] = class_energy(counts[c], weight[c], penalty, hint)
+        energy += cost[c]
     fill(history, energy)
     best = fold.copy()
     lowest = energy
@@ -247,21 +157,53 @@ def improve(holds, counts, weight, fold, history, search):
                 lowest = energy
                 fill(history, energy)
         stale += 1
+
+        # Two recordings to swap, or one and the empty row.
         word = mix((counter + np.uint64(t)) * GOLDEN)
-        a, b, g = propose(word, fold, counts.shape[1])
-        swap = (a, b, fold[a], g)
-        if fold[a] == g:
+        lower = word & np.uint64(0x7FFFFFFF)
+        a = np.int64(((word >> HALF) * np.uint64(recordings)) >> HALF)
+        b = recordings
+        f = fold[a]
+        if word & np.uint64(0x80000000):
+            b = np.int64((lower * np.uint64(recordings)) >> np.uint64(31))
+            g = fold[b]
+        else:
+            g = np.int64((lower * np.uint64(counts.shape[1])) >> np.uint64(31))
+        if f == g:
             continue
-        change = energy_change(holds, counts, weight, swap, penalty, hint, cost, trial)
-        growth = imbalance_change(holds, counts, swap)
+
+        change = 0
+        for c in range(classes):
+            trial[c] = cost[c]
+            d = holds[b, c] - holds[a, c]
+            if d != 0:
+                row = counts[c]
+                row[f] += d
+                row[g] -= d
+                trial[c] = class_energy(row, weight[c], penalty, hint)
+                row[f] -= d
+                row[g] += d
+                change += trial[c] - cost[c]
+        # By how much the sum of the squares of the folds' sizes grows.
+        d = holds[b, classes] - holds[a, classes]
+        growth = 2 * d * (counts[classes, f] - counts[classes, g] + d)
         late = t % history.size
         if settle:
             is_accepted = change < 0 or (change == 0 and growth < 0)
         else:
             is_no_worse = change <= 0 or energy + change <= history[late]
             is_accepted = kicks_left > 0 or is_no_worse
+
         if is_accepted:
-            swap_recordings(holds, counts, swap, fold, cost, trial)
+            for c in range(classes + 1):
+                d = holds[b, c] - holds[a, c]
+                counts[c, f] += d
+                counts[c, g] -= d
+            for c in range(classes):
+                cost[c] = trial[c]
+            fold[a] = g
+            if b < recordings:
+                fold[b] = f
             energy += change
             imbalance += growth
             if kicks_left == 0 and energy < lowest:
@@ -271,6 +213,6 @@ def improve(holds, counts, weight, fold, history, search):
             if energy < best_energy or (settle and is_more_even):
                 best_energy = energy
                 best_imbalance = imbalance
-                copy(fold, best)
+                best = fold.copy()
         history[late] = min(history[late], energy)
     return best
