@@ -27,7 +27,7 @@ from callshot.fewshot.classifiers import CLASSIFIERS
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import Episodes, Split, make_split, plan_episodes
 from callshot.fewshot.folds import check_folds, count_classes
-from callshot.fewshot.permutation import chance_test
+from callshot.fewshot.permutation import chance_test, shots_to_test
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import sweep
 from callshot.records import Embeddings, IntArray
@@ -234,7 +234,9 @@ def chance_tests(rounds: int = 3) -> list[Row]:
         for _ in range(rounds):
             sweep_s = run(episodes, Protocol(), 1)
             with open_engine(episodes, Protocol(), 1, 2**33) as engine:
-                test_s = seconds(partial(chance_test, engine, last, "bench", "bench"))
+                shots = shots_to_test(Protocol(), last)
+                key = dict.fromkeys(("corpus", "encoder", "classifier"), "bench")
+                test_s = seconds(partial(chance_test, engine, shots, key))
             times.append((test_s, test_s / sweep_s))
         test_s, ratio = np.median(times, axis=0).tolist()
         what = f"test against chance, one thread, {shape}"

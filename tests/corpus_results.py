@@ -16,7 +16,7 @@ from callshot.fewshot.classifiers import CLASSIFIERS
 from callshot.fewshot.differences import add_baselines
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.evaluate import evaluate_tables
-from callshot.fewshot.summary import SweepSummary
+from callshot.fewshot.summary import summarise_sweep
 from callshot.records import CorpusResults, CorpusStats, DurationStats
 from callshot.records.frames import BASELINES, REFINEMENT, Schema
 
@@ -151,10 +151,11 @@ def make_trained_results(
         baselines.append(trained)
         refinement.append(steps)
         k, sums = sweep_logistic(episodes, protocol, categories=categories)
-        key = (corpus, table.encoder, "shared", k, sums, episodes)
-        sweeps.append(SweepSummary(*key, evaluation.classes, "logistic"))
+        key = {"corpus": corpus, "encoder": table.encoder}
+        key |= {"classifier": "logistic", "spread": "shared"}
+        sweeps.append(summarise_sweep(key, k, sums, episodes, evaluation.classes))
     untrained = evaluation.select_classifiers(others)
-    trained_values = pl.concat([sweep.values for sweep in sweeps])
+    trained_values = pl.concat([sweep["values"] for sweep in sweeps])
     all_baselines = pl.concat(baselines)
     reference = evaluation.select_classifiers(["centroid"])
     return replace(
@@ -162,10 +163,10 @@ def make_trained_results(
         evaluation=add_baselines(reference, all_baselines, trained_values),
         other_classifiers=replace(
             untrained,
-            curve=pl.concat([untrained.curve, *(sweep.curve for sweep in sweeps)]),
+            curve=pl.concat([untrained.curve, *(sweep["curve"] for sweep in sweeps)]),
             values=pl.concat([untrained.values, trained_values]),
             per_class=pl.concat(
-                [untrained.per_class, *(sweep.per_class for sweep in sweeps)]
+                [untrained.per_class, *(sweep["per_class"] for sweep in sweeps)]
             ),
         ),
         baselines=all_baselines,

@@ -46,7 +46,10 @@ def statistics(table, protocol=FEW, shots=(1,), **options):
 
 def frame_of(table, protocol, **options):
     with engine_for(table, protocol, **options) as engine:
-        return chance_test(engine, last_shot(table), "corpus", "test")
+        shots = shots_to_test(protocol, last_shot(table))
+        key = {"corpus": "corpus", "encoder": "test"}
+        key["classifier"] = engine.classifier.name
+        return chance_test(engine, shots, key)
 
 
 def permute_table(table, seed, number):

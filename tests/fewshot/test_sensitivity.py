@@ -98,7 +98,7 @@ def test_components_are_found_in_a_simulation():
     queries = 1.0 * rng.normal(size=(1, 1, 150))
     noise = 0.3 * rng.normal(size=(200, 150, 150))
     values = (folds + examples + queries + noise)[..., None]
-    sources, _ = sensitivity_frames(values, np.array([5]), KEY)
+    sources = sensitivity_frames(values, np.array([5]), KEY)["sensitivity"]
     assert sources["sd"].to_list() == pytest.approx([0.5, 2.0, 1.0, 0.3], rel=0.15)
     assert sources["share"].sum() == pytest.approx(1.0)
 
@@ -183,8 +183,8 @@ def test_an_order_that_does_not_hold_everywhere_is_called_uncertain():
         sensitivity_frames(table, np.array([1]), KEY | {"encoder": name})
         for name, table in (("a", values), ("b", 0.7 - values))
     ]
-    sources, means = (pl.concat(column) for column in zip(*frames, strict=True))
-    _, order = describe_sensitivity(sources, means, 1)
+    joined = [pl.concat([frame[name] for frame in frames]) for name in frames[0]]
+    _, order = describe_sensitivity(*joined, 1)
     assert order.startswith("The order a, b holds in 1 of 2 partitions into folds")
     assert order.endswith(": it is not certain.")
 

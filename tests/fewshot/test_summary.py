@@ -12,7 +12,7 @@ from callshot.fewshot.episodes import make_splits
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.folds import count_classes
 from callshot.fewshot.metrics import MetricSums
-from callshot.fewshot.summary import SweepSummary
+from callshot.fewshot.summary import summarise_sweep
 from callshot.fewshot.sweep import sweep
 from callshot.records.frames import summarise_samples
 from corpora import episodes_of, folds_of, random_corpus
@@ -32,11 +32,12 @@ def test_percentiles_of_classes_are_those_of_their_own_samples():
     rng = np.random.default_rng(0)
     for samples in sums.per_class.values():
         samples[:] = rng.exponential(size=samples.shape)
-    summary = SweepSummary("herd", "mfcc", "shared", k, sums, episodes, [])
-    assert len(summary.per_class) == 3 * 2 * len(episodes.classes)
+    key = dict.fromkeys(("corpus", "encoder", "classifier", "spread"), "shared")
+    per_class = summarise_sweep(key, k, sums, episodes, [])["per_class"]
+    assert len(per_class) == 3 * 2 * len(episodes.classes)
     for metric, samples in sums.per_class.items():
         for (s, n), _ in np.ndenumerate(samples[:, :, 0]):
-            point = find_class(summary.per_class, metric, k[s], episodes.classes[n])
+            point = find_class(per_class, metric, k[s], episodes.classes[n])
             ordered = sorted(samples[s, n])
             low = ordered[0] + 0.29 * (ordered[1] - ordered[0])  # at (30 − 1) · 0.01
             high = ordered[-1] - 0.29 * (ordered[-1] - ordered[-2])

@@ -41,7 +41,7 @@ from callshot.fewshot.gpu.device import (
 )
 from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.protocol import Protocol
-from callshot.fewshot.summary import SweepSummary
+from callshot.fewshot.summary import summarise_sweep
 from callshot.records import (
     RANKING_METRICS,
     Evaluation,
@@ -245,7 +245,7 @@ def sweep_logistic_per_k(
     spreads = options.spreads(protocol)
     progress = context.for_share(1 / len(spreads)).progress
 
-    def train(gpu: Gpu | None) -> list[SweepSummary]:
+    def train(gpu: Gpu | None) -> list[dict[str, pl.DataFrame]]:
         sweeps = []
         shared: MetricSums | None = None
         for spread in spreads:  # shared comes before total, which is computed with it
@@ -263,25 +263,22 @@ def sweep_logistic_per_k(
             )
             if spread == "shared":
                 shared = sums
-            summary = SweepSummary(
-                corpus=encoder_data.dataset.corpus,
-                encoder=encoder_data.table.encoder,
-                spread=spread,
-                k=k,
-                sums=sums,
-                episodes=episodes,
-                counts=encoder_data.dataset.classes,
-                classifier="logistic",
-            )
-            sweeps.append(summary)
+            key = {
+                "corpus": encoder_data.dataset.corpus,
+                "encoder": encoder_data.table.encoder,
+                "classifier": "logistic",
+                "spread": spread,
+            }
+            classes = encoder_data.dataset.classes
+            sweeps.append(summarise_sweep(key, k, sums, episodes, classes))
         return sweeps
 
     sweeps = run_with_fallback(gpu, notes, train)
     return replace(
         encoder_data.empty_evaluation(),
-        curve=pl.concat([sweep.curve for sweep in sweeps]),
-        values=pl.concat([sweep.values for sweep in sweeps]),
-        per_class=pl.concat([sweep.per_class for sweep in sweeps]),
+        curve=pl.concat([sweep["curve"] for sweep in sweeps]),
+        values=pl.concat([sweep["values"] for sweep in sweeps]),
+        per_class=pl.concat([sweep["per_class"] for sweep in sweeps]),
         notes=[f"logistic regression at every k was {note}" for note in notes],
     )
 

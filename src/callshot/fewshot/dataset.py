@@ -125,31 +125,22 @@ def equal_tables(tables: Sequence[Embeddings]) -> dict[int, int]:
     for position, table in enumerate(tables):
         for earlier in range(position):
             other = tables[earlier]
-            if earlier not in equal and _are_equal(table, other):
+            # What vectors are joined from decides their scales.
+            is_equal = (
+                earlier not in equal
+                and table.joined_dimensions == other.joined_dimensions
+                and np.array_equal(table.vectors, other.vectors)
+            )
+            if is_equal:
                 equal[position] = earlier
                 break
     return equal
-
-
-def _are_equal(one: Embeddings, other: Embeddings) -> bool:
-    """Return whether vectors are equal, and joined from the same parts, which decide scales."""
-    if one.joined_dimensions != other.joined_dimensions:
-        return False
-    return np.array_equal(one.vectors, other.vectors)
 
 
 def distinct_tables(tables: Sequence[Embeddings]) -> list[Embeddings]:
     """Return the tables whose vectors no earlier one has."""
     equal = equal_tables(tables)
     return [table for number, table in enumerate(tables) if number not in equal]
-
-
-def describe_equal_tables(tables: Sequence[Embeddings]) -> list[str]:
-    """Return a note for every table with the vectors of an earlier one."""
-    return [
-        describe_equal(tables[position].encoder, tables[first].encoder)
-        for position, first in equal_tables(tables).items()
-    ]
 
 
 def describe_equal(encoder: str, first: str) -> str:
@@ -193,12 +184,16 @@ class EncoderDataset:
         )
 
 
-def describe_doubtful_labels(table: Embeddings) -> Iterator[str]:
-    """Yield a note on labels that differ only in space or case, and on overlapping labels only.
+def describe_labels(
+    table: Embeddings,
+    categories: Mapping[str, str] | None = None,
+    counts: Sequence[ClassCount] = (),
+) -> Iterator[str]:
+    """Yield notes on labels: similar ones, overlapping ones only, those without a category.
 
     >>> labels = [("roar, rumble",), ()]
     >>> table = Embeddings("e", [[0.0], [1.0]], "ab", "xy", ["roar", "Roar "], labels)
-    >>> for note in describe_doubtful_labels(table): print(note)
+    >>> for note in describe_labels(table): print(note)
     the labels 'Roar ', 'roar' differ only in space or case; they count as different classes
     only in the column labels, never a segment's own label: 'roar, rumble'
     """
@@ -216,6 +211,11 @@ def describe_doubtful_labels(table: Embeddings) -> Iterator[str]:
         yield (
             f"only in the column labels, never a segment's own label: {quote_names(sorted(extra))}"
         )
+    if categories is not None:
+        classes = [count.label for count in counts if count.eligible]
+        names = [name for name in classes if name not in categories]
+        if names:
+            yield f"without a category, so not in the reduced scoring: {quote_names(names)}"
 
 
 def list_duplicates(corpus: str, table: Embeddings, folds: Folds) -> Frame:
@@ -257,19 +257,3 @@ def describe_leaks(duplicates: Frame, folds: Folds) -> Iterator[str]:
         segments = rows["segment"].to_list()
         for note in describe_duplicates(groups, segments, "vector"):
             yield f"{encoder}: {note}; duplicates.csv lists them"
-
-
-def describe_uncategorised(
-    categories: Mapping[str, str] | None, counts: Sequence[ClassCount]
-) -> list[str]:
-    """Return a note on the eligible classes that reduced scoring leaves out."""
-    if categories is None:
-        return []
-    names = [
-        count.label
-        for count in counts
-        if count.eligible and count.label not in categories
-    ]
-    if not names:
-        return []
-    return [f"without a category, so not in the reduced scoring: {quote_names(names)}"]

@@ -9,7 +9,6 @@ vectors directly. BLAS may give equal rows different last digits, depending on t
 matrix, which would break their ties: each distinct vector is multiplied once.
 """
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, wait
 from dataclasses import dataclass, replace
@@ -248,11 +247,3 @@ def blocks(total: int, size: int) -> Iterator[slice]:
     """Cut 0 … total into blocks of a size, at least 1."""
     size = max(1, size)
     return (slice(start, min(start + size, total)) for start in range(0, total, size))
-
-
-def machine_memory() -> int:
-    """Return the memory of this machine in bytes; 8 GiB where the system does not report it."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return 8 * 2**30

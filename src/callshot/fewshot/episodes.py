@@ -98,12 +98,6 @@ class Episodes:
 
     def uncentred(self) -> "Episodes":
         """Return the episodes on the vectors of the table."""
-        largest = float(np.abs(self.origin).max())
-        if largest >= LARGEST:
-            raise InputError(
-                f"embeddings: their mean has values of {largest:.0e}, which is too large; "
-                "divide all vectors by a constant"
-            )
         return replace(self, vectors=self.vectors + self.origin, origin=0.0)
 
 
@@ -151,9 +145,17 @@ def plan_episodes(
     embeddings: Embeddings, folds: Folds, counts: Sequence[ClassCount]
 ) -> Episodes:
     """Select the eligible classes, centre the vectors, and order all by class and segment id."""
-    classes = evaluated_classes(counts)
-    rows, label = _order_rows(embeddings, classes)
-    vectors, origin = centre(embeddings.vectors[rows])
+    try:
+        classes = evaluated_classes(counts)
+        number = {name: n for n, name in enumerate(classes)}
+        class_of_row = [number.get(name, -1) for name in embeddings.label]
+        eligible = [row for row, n in enumerate(class_of_row) if n >= 0]
+        eligible.sort(key=lambda row: (class_of_row[row], embeddings.segment[row]))
+        rows = np.array(eligible, np.int64)
+        vectors, origin = centre(embeddings.vectors[rows])
+    except InputError as error:
+        raise InputError(f"{embeddings.source}: {error}") from None
+    label = np.array(class_of_row)[rows]
     segment = tuple(embeddings.segment[row] for row in rows)
     recording = tuple(embeddings.recording[row] for row in rows)
     labels = [{embeddings.label[row], *embeddings.labels[row]} for row in rows]
@@ -173,18 +175,6 @@ def plan_episodes(
         joined_dimensions=embeddings.joined_dimensions,
         only_common=folds.only_common,
     )
-
-
-def _order_rows(
-    embeddings: Embeddings, classes: Sequence[str]
-) -> tuple[IntArray, IntArray]:
-    """Return the rows of some classes by class and segment id, and the class of each."""
-    number = {name: n for n, name in enumerate(classes)}
-    class_of_row = [number.get(name, -1) for name in embeddings.label]
-    eligible = [row for row, n in enumerate(class_of_row) if n >= 0]
-    eligible.sort(key=lambda row: (class_of_row[row], embeddings.segment[row]))
-    rows = np.array(eligible, np.int64)
-    return rows, np.array(class_of_row)[rows]
 
 
 def make_split(episodes: Episodes, number: int) -> Split:
@@ -245,9 +235,11 @@ def centre(vectors: NDArray[np.floating[Any]]) -> tuple[FloatArray, FloatArray]:
     origin = np.where(spread > 0, rounded, table[0])
     centred = np.ascontiguousarray(table - origin)
     largest = float(np.abs(centred).max(initial=0.0))
-    if largest != 0.0 and not 1 / LARGEST < largest < LARGEST:
+    farthest = max(largest, float(np.abs(origin).max()))
+    if farthest >= LARGEST or 0.0 < largest <= 1 / LARGEST:
         raise InputError(
-            f"embeddings: values differ from their mean by up to {largest:.0e}, which is too large "
-            "or too small to compute with; multiply or divide all vectors by a constant"
+            f"embeddings: values are up to {farthest:.0e} and differ from their mean by up to "
+            f"{largest:.0e}, which is too large or too small to compute with; multiply or divide "
+            "all vectors by a constant"
         )
     return centred, origin

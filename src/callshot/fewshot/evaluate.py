@@ -6,24 +6,22 @@ be repeated without the others: the support set of a query in one draw, and its 
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import cast
+from typing import Any
 
 import numpy as np
-import polars as pl
 
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.centroid import log_odds, softmax
 from callshot.fewshot.classifiers import find_classifier, unit
 from callshot.fewshot.dataset import (
-    describe_doubtful_labels,
-    describe_equal_tables,
+    describe_equal,
+    describe_labels,
     describe_leaks,
-    describe_uncategorised,
-    distinct_tables,
+    equal_tables,
     list_duplicates,
 )
 from callshot.fewshot.differences import compare_encoders
@@ -31,15 +29,20 @@ from callshot.fewshot.engine import (
     Engine,
     Step,
     gram_bytes,
-    machine_memory,
     open_engine,
     transform_split,
 )
 from callshot.fewshot.episodes import Episodes, plan_episodes
-from callshot.fewshot.finished_sweeps import SweepStore, Swept
 from callshot.fewshot.folds import check_tables, complete_shots, count_classes
-from callshot.fewshot.gpu.device import Choice, Gpu, gpu_if_large_enough
-from callshot.fewshot.label_budget import Gains, label_budget
+from callshot.fewshot.gpu.device import (
+    Choice,
+    Gpu,
+    add_note,
+    gpu_if_large_enough,
+    run_with_fallback,
+    supports_rule,
+)
+from callshot.fewshot.label_budget import Gains, label_budget, sample_gains
 from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.permutation import (
     LARGEST_P,
@@ -49,26 +52,32 @@ from callshot.fewshot.permutation import (
     shots_to_test,
 )
 from callshot.fewshot.protocol import Protocol
-from callshot.fewshot.summary import SweepSummary, describe_ties
+from callshot.fewshot.summary import (
+    confusion_frame,
+    describe_ties,
+    describe_undefined,
+    summarise_sweep,
+    ties_frame,
+)
 from callshot.fewshot.sweep import (
+    Categories,
     make_spread,
     sweep,
     sweep_folds,
-    sweep_with_fallback,
     widen_total,
 )
 from callshot.fewshot.sweep_on_cluster import (
     SweepKey,
+    SweepStore,
     SweepWork,
+    Swept,
     choose_sweep_device,
     sweep_on_cluster,
 )
 from callshot.fewshot.variation import (
     cross_samples,
-    describe_partitions,
     other_partitions,
     partition_frame,
-    partition_spread,
     sensitivity_frames,
 )
 from callshot.jobs import Cluster
@@ -94,6 +103,7 @@ from callshot.records.frames import (
     SENSITIVITY_MEANS,
     TIES,
     VALUES,
+    Frame,
     concat_frames,
 )
 
@@ -109,35 +119,11 @@ SCHEMAS = {
     "sensitivity_means": SENSITIVITY_MEANS,
     "duplicates": DUPLICATES,
 }
-Categories = Mapping[str, str] | None
 
 
 @dataclass
-class CollectedFrames:
-    """Frames and notes, collected sweep by sweep."""
-
-    frames: dict[str, list[pl.DataFrame]] = field(
-        default_factory=lambda: {name: [] for name in SCHEMAS}
-    )
-    notes: list[str] = field(default_factory=list)
-    gains: dict[str, Gains] = field(default_factory=dict)  # by encoder
-
-    def add(self, **frames: pl.DataFrame) -> None:
-        """Add rows to frames, by their names."""
-        for name, frame in frames.items():
-            self.frames[name].append(frame)
-
-    def joined(self) -> dict[str, pl.DataFrame]:
-        """Return every frame as a whole."""
-        return {
-            name: concat_frames(parts, SCHEMAS[name])
-            for name, parts in self.frames.items()
-        }
-
-
-@dataclass(frozen=True)
-class EvaluationRun:
-    """What is the same for all encoders of an evaluation."""
+class _Evaluator:
+    """What is the same for all encoders, and the frames, notes and gains of those that are done."""
 
     corpus: str
     protocol: Protocol
@@ -149,210 +135,144 @@ class EvaluationRun:
     partitions: dict[int, Folds]
     device: Choice
     finished: Mapping[SweepKey, Swept]  # by a cluster
+    notes: list[str]
+    frames: dict[str, list[Frame]] = field(default_factory=lambda: defaultdict(list))
+    gains: dict[str, Gains] = field(default_factory=dict)  # by encoder
 
-    def describe_tables(self, tables: Sequence[Embeddings]) -> list[str]:
-        """Return notes on tables and their labels, on partitions and on the device."""
-        return [
-            *(table.note for table in tables if table.note),
-            *describe_doubtful_labels(tables[0]),
-            *describe_uncategorised(self.categories, self.counts),
-            *describe_partitions(self.partitions, self.protocol),
-            *self.device.notes,
-        ]
+    def add(self, **frames: Frame) -> None:
+        """Add rows to frames, by their names."""
+        for name, frame in frames.items():
+            self.frames[name].append(frame)
 
-    def summarise(
-        self, results: CollectedFrames, table: Embeddings, queries: int
-    ) -> Evaluation:
-        """Return the results of all encoders; `table` is that of the first one."""
-        frames = results.joined()
-        results.notes += describe_leaks(frames["duplicates"], self.folds)
-        reference = pl.col("classifier") == self.protocol.reference
-        per_class = frames["per_class"].filter(reference)
-        values = frames["values"].filter(reference)
-        last = complete_shots(self.counts)
-        return Evaluation(
-            corpus=self.corpus,
-            complete_shots=last,
-            queries=queries,
-            classes=self.counts,
-            folds=self.folds,
-            segments=table,
-            notes=results.notes,
-            settings=asdict(self.protocol),
-            **frames,
-            differences=compare_encoders(values, last),
-            budget=label_budget(per_class, self.counts, results.gains),
-        )
-
-    def evaluate_table(
-        self, table: Embeddings, results: CollectedFrames, step: Step
-    ) -> int:
-        """Collect the results of one encoder; return the number of queries."""
-        with _named_errors(table):
-            episodes = plan_episodes(table, self.folds, self.counts)
-        needed = gram_bytes(episodes)
-        gpu = gpu_if_large_enough(self.device.gpu, episodes, results.notes)
-        if needed > self.memory and gpu is None:
-            results.notes.append(_describe_direct_scoring(table, needed, self.memory))
-        for name in self.protocol.classifiers:
-            with _named_errors(table):
-                engine = self.open(episodes, step, name, gpu)
-            with engine:
-                self.add_sweeps(results, engine, table.encoder)
-                if name == self.protocol.reference:
-                    self.add_chance_test(results, engine, table.encoder)
-        self.add_partitions(results, table, step)
-        if self.protocol.seeds > 1:
-            self.add_sensitivity(results, table, step)
-        return int((episodes.fold >= 0).sum())
-
-    def open(
-        self, episodes: Episodes, step: Step, classifier: str, gpu: Gpu | None
-    ) -> Engine:
+    def open(self, episodes: Episodes, step: Step, classifier: str) -> Engine:
         """Start the threads for one classifier."""
+        gpu = gpu_if_large_enough(self.device.gpu, episodes, self.notes)
         rule = find_classifier(classifier)
         return open_engine(
             episodes, self.protocol, self.threads, self.memory, step, rule, gpu
         )
 
-    def add_sweeps(
-        self, results: CollectedFrames, engine: Engine, encoder: str
-    ) -> None:
+    def run(self, engine: Engine, work: Callable[[Engine], Any]) -> Any:
+        """Do some work with an engine; what its GPU cannot do, on the CPU, with a note."""
+        gpu = engine.gpu
+        if gpu is not None and not supports_rule(engine.rule, self.notes):
+            gpu = None
+
+        def run_on(gpu: Gpu | None) -> Any:
+            # The same engine keeps its matrices.
+            return work(engine if gpu is engine.gpu else replace(engine, gpu=gpu))
+
+        return run_with_fallback(gpu, self.notes, run_on)
+
+    def evaluate(self, table: Embeddings, step: Step) -> int:
+        """Collect the results of one encoder; return the number of queries."""
+        protocol = self.protocol
+        episodes = plan_episodes(table, self.folds, self.counts)
+        self.add(duplicates=list_duplicates(self.corpus, table, self.folds))
+        gpu = gpu_if_large_enough(self.device.gpu, episodes, self.notes)
+        needed = gram_bytes(episodes)
+        if needed > self.memory and gpu is None:
+            self.notes.append(
+                f"{table.encoder}: the Gram matrix needs {needed / 2**30:.1f} GiB, and "
+                f"{self.memory / 2**30:.1f} GiB are allowed; scoring from the vectors directly: "
+                "the same numbers, more slowly"
+            )
+        for name in protocol.classifiers:
+            key = {"corpus": self.corpus, "encoder": table.encoder, "classifier": name}
+            with self.open(episodes, step, name) as engine:
+                self.sweep_spreads(engine, key)
+                if name == protocol.reference:
+                    self.test_chance(engine, key)
+        if self.partitions or protocol.seeds > 1:
+            self.vary_folds(table, step)
+        return int((episodes.fold >= 0).sum())
+
+    def sweep_spreads(self, engine: Engine, key: dict[str, str]) -> None:
         """Collect the frames of every spread; `total` is predicted with the help of `shared`."""
         shared = None
         for spread in self.protocol.spreads:
-            k, sums = self.sweep(engine, encoder, spread, results.notes, shared)
+            swept = self.finished.get((key["encoder"], key["classifier"], spread))
+            if swept is None:
+                work = partial(sweep, spread=spread, categories=self.categories)
+                swept = self.run(engine, work)
+            k, sums = swept
             if spread == "shared":
                 shared = sums
-            summary = SweepSummary(
-                self.corpus,
-                encoder,
-                spread,
-                k,
-                sums,
-                engine.episodes,
-                self.counts,
-                engine.classifier.name,
-            )
-            results.add(
-                curve=summary.curve, values=summary.values, per_class=summary.per_class
-            )
-            if summary.classifier == self.protocol.reference:
-                self.add_reference_frames(results, engine, summary)
+            if spread == "total" and shared is not None:
+                widen_total(sums, shared, engine.episodes)
+            curve_key = {**key, "spread": spread}
+            frames = summarise_sweep(curve_key, k, sums, engine.episodes, self.counts)
+            self.add(**frames)
+            if key["classifier"] == self.protocol.reference:
+                self.add_reference(engine, curve_key, k, sums)
+                if self.partitions and spread == self.protocol.partition_spread:
+                    self.add(partitions=partition_frame(frames["curve"], 0))
 
-    def sweep(
-        self,
-        engine: Engine,
-        encoder: str,
-        spread: str,
-        notes: list[str],
-        shared: MetricSums | None,
-    ) -> Swept:
-        """Return a sweep that a cluster made, or make it."""
-        key = (encoder, engine.classifier.name, spread)
-        if key not in self.finished:
-            work = partial(
-                sweep, spread=spread, categories=self.categories, shared=shared
-            )
-            return cast(Swept, sweep_with_fallback(engine, notes, work))
-        k, sums = self.finished[key]
-        if spread == "total" and shared is not None:
-            widen_total(sums, shared, engine.episodes)
-        return k, sums
-
-    def add_reference_frames(
-        self, results: CollectedFrames, engine: Engine, summary: SweepSummary
+    def add_reference(
+        self, engine: Engine, key: dict[str, str], k: IntArray, sums: MetricSums
     ) -> None:
-        """Collect gains, ties, partitions and confusion of a sweep of the reference.
+        """Collect gains, ties and confusion of a sweep of the reference.
 
         Beside the literal softmax, log-odds are swept, to measure what its ties cost.
         """
-        spread = summary.spread
         protocol = self.protocol
+        spread = key["spread"]
+        classes = engine.episodes.classes
         if spread == "total":
-            results.gains[summary.encoder] = summary.gains()
+            gains = sample_gains(k, sums.per_class["map"], classes, self.counts)
+            self.gains[key["encoder"]] = gains
             return
         log_sums = None
         if protocol.score == "softmax":
             log_engine = replace(engine, protocol=replace(protocol, score="log"))
-            work = partial(sweep, spread=spread)
-            _, log_sums = sweep_with_fallback(log_engine, results.notes, work)
-        ties = summary.ties(protocol.supports(spread), log_sums)
-        results.add(ties=ties)
-        results.notes.extend(describe_ties(ties))
-        if self.partitions and spread == partition_spread(protocol):
-            results.add(partitions=partition_frame(summary.curve, 0))
+            _, log_sums = self.run(log_engine, partial(sweep, spread=spread))
+        draws = protocol.supports(spread)
+        ties = ties_frame(key, k, sums, log_sums, engine.episodes, draws)
+        self.add(ties=ties)
+        self.notes += describe_ties(ties)
         if spread == protocol.spreads[0]:
-            results.add(confusion=summary.confusion())
-            results.notes.extend(summary.notes())
+            self.add(confusion=confusion_frame(key, k, sums, classes))
+            self.notes += describe_undefined(key["encoder"], sums, classes)
 
-    def add_chance_test(
-        self, results: CollectedFrames, engine: Engine, encoder: str
-    ) -> None:
+    def test_chance(self, engine: Engine, key: dict[str, str]) -> None:
         """Collect the test of the reference against permuted labels."""
-        last = complete_shots(self.counts)
-        shots = shots_to_test(self.protocol, last)
+        shots = shots_to_test(self.protocol, complete_shots(self.counts))
         if shots and count_orders(engine.episodes) < 1 / LARGEST_P:
             engine.step(len(shots))
-            if TOO_FEW_ORDERS not in results.notes:
-                results.notes.append(TOO_FEW_ORDERS)
-            return
-        results.add(chance_test=chance_test(engine, last, self.corpus, encoder))
+            add_note(self.notes, TOO_FEW_ORDERS)
+        elif shots:
+            self.add(chance_test=chance_test(engine, shots, key))
 
-    def add_partitions(
-        self, results: CollectedFrames, table: Embeddings, step: Step
-    ) -> None:
-        """Collect the mAP of the reference in the other partitions."""
-        spread = partition_spread(self.protocol)
-        name = self.protocol.reference
-        for number, folds in self.partitions.items():
+    def vary_folds(self, table: Embeddings, step: Step) -> None:
+        """Collect mAP of the reference in other partitions, and where its spread comes from."""
+        protocol = self.protocol
+        seeds = protocol.seeds
+        spread = protocol.partition_spread
+        shots = np.array(protocol.shots, np.int64)
+        key = {
+            "corpus": self.corpus,
+            "encoder": table.encoder,
+            "classifier": protocol.reference,
+        }
+        values = []
+        for number, folds in {0: self.folds, **self.partitions}.items():
             counts = count_classes(table.label, folds)
             episodes = plan_episodes(table, folds, counts)
-            gpu = gpu_if_large_enough(self.device.gpu, episodes, results.notes)
-            with self.open(episodes, step, name, gpu) as engine:
-                work = partial(sweep, spread=spread)
-                k, sums = sweep_with_fallback(engine, results.notes, work)
-            summary = SweepSummary(
-                self.corpus, table.encoder, spread, k, sums, episodes, counts, name
-            )
-            results.add(partitions=partition_frame(summary.curve, number))
-
-    def add_sensitivity(
-        self, results: CollectedFrames, table: Embeddings, step: Step
-    ) -> None:
-        """Collect where the spread of the reference's mAP comes from."""
-        shots = np.array(self.protocol.shots, np.int64)
-        name = self.protocol.reference
-        values = []
-        for folds in (self.folds, *self.partitions.values()):
-            episodes = plan_episodes(table, folds, count_classes(table.label, folds))
-            samples = cross_samples(episodes, self.protocol)
-            gpu = gpu_if_large_enough(self.device.gpu, episodes, results.notes)
-            with self.open(episodes, step, name, gpu) as engine:
-                work = partial(sweep_folds, k=shots, spread=samples)
-                sums = sweep_with_fallback(engine, results.notes, work)
-            values.append(sums.values["all", "map"].T)
-        size = (len(values), self.protocol.seeds, self.protocol.seeds, len(shots))
-        key = {"corpus": self.corpus, "encoder": table.encoder, "classifier": name}
-        sources, means = sensitivity_frames(np.stack(values).reshape(size), shots, key)
-        results.add(sensitivity=sources, sensitivity_means=means)
-
-
-@contextmanager
-def _named_errors(table: Embeddings) -> Iterator[None]:
-    """Name the table in errors about its vectors."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"{table.source}: {error}") from None
-
-
-def _describe_direct_scoring(table: Embeddings, needed: int, memory: int) -> str:
-    return (
-        f"{table.encoder}: the Gram matrix needs {needed / 2**30:.1f} GiB, and "
-        f"{memory / 2**30:.1f} GiB are allowed; scoring from the vectors directly: "
-        "the same numbers, more slowly"
-    )
+            with self.open(episodes, step, protocol.reference) as engine:
+                if number > 0:
+                    k, sums = self.run(engine, partial(sweep, spread=spread))
+                    curve_key = {**key, "spread": spread}
+                    frames = summarise_sweep(curve_key, k, sums, episodes, counts)
+                    self.add(partitions=partition_frame(frames["curve"], number))
+                if seeds > 1:
+                    samples = cross_samples(episodes, protocol)
+                    work = partial(sweep_folds, k=shots, spread=samples)
+                    sums = self.run(engine, work)
+                    values.append(sums.values["all", "map"].T)
+        if seeds > 1:
+            size = (len(values), seeds, seeds, len(shots))
+            table_of_values = np.stack(values).reshape(size)
+            self.add(**sensitivity_frames(table_of_values, shots, key))
 
 
 def evaluate_tables(
@@ -421,57 +341,90 @@ def evaluate_tables(
     """
     protocol = protocol or Protocol()
     folds = check_tables(tables, folds)
-    equal = describe_equal_tables(tables)
-    tables = distinct_tables(tables)
+    equal = equal_tables(tables)
+    notes = [
+        describe_equal(tables[position].encoder, tables[first].encoder)
+        for position, first in equal.items()
+    ]
+    tables = [table for number, table in enumerate(tables) if number not in equal]
     first = tables[0]
     counts = count_classes(first.label, folds, first.recording)
     partitions = other_partitions(first, folds, protocol)
     choice = choose_sweep_device(device, cluster)
-    limit = machine_memory() // 4 if memory is None else memory
-    shots = _sweep_count(protocol, complete_shots(counts), len(partitions))
-    total = max(len(tables) * shots, 1)
+    notes += [table.note for table in tables if table.note]
+    notes += describe_labels(first, categories, counts)
+    if 1 + len(partitions) < protocol.repeat_folds:
+        notes.append(
+            f"{1 + len(partitions)} of {protocol.repeat_folds} partitions into folds were "
+            "evaluated: the others were not new, or other classes are eligible in them"
+        )
+    notes += choice.notes
+    if memory is None:
+        memory = machine_memory() // 4
+
+    # The shots that are swept or tested, for progress.
+    last = complete_shots(counts)
+    sweeps = len(protocol.classifiers) * len(protocol.spreads) + len(partitions)
+    if protocol.seeds > 1:
+        sweeps += 1 + len(partitions)
+    if protocol.score == "softmax":
+        sweeps += len(set(protocol.spreads) - {"total"})
+    tested = len(shots_to_test(protocol, last))
+    total = max(len(tables) * (sweeps * len(protocol.shots) + tested), 1)
+
+    def report(encoder: str, shots: float) -> None:
+        progress(shots / total, encoder)
+
     finished = {}
     if cluster is not None:
         for table in tables:
-            with _named_errors(table):
-                plan_episodes(table, folds, counts)
-        work = SweepWork(protocol, folds, counts, categories, limit)
-        report = partial(_report_share, progress, total=total)
+            plan_episodes(table, folds, counts)  # errors first
+        work = SweepWork(protocol, folds, counts, categories, memory)
         finished = sweep_on_cluster(cluster, work, tables, report, store)
-    run = EvaluationRun(
+    evaluator = _Evaluator(
         corpus=corpus,
         protocol=protocol,
         folds=folds,
         counts=counts,
         categories=categories,
         threads=threads or os.cpu_count() or 1,
-        memory=limit,
+        memory=memory,
         partitions=partitions,
         device=choice,
         finished=finished,
+        notes=notes,
     )
-    results = CollectedFrames(notes=[*equal, *run.describe_tables(tables)])
     queries = 0
     for table in tables:
-        results.add(duplicates=list_duplicates(corpus, table, folds))
-        step = partial(_report_share, progress, table.encoder, total=total)
-        queries = run.evaluate_table(table, results, step)
-    return run.summarise(results, first, queries)
+        queries = evaluator.evaluate(table, partial(report, table.encoder))
+    frames = {
+        name: concat_frames(evaluator.frames[name], schema)
+        for name, schema in SCHEMAS.items()
+    }
+    notes += describe_leaks(frames["duplicates"], folds)
+    values = frames["values"].filter(classifier=protocol.reference)
+    per_class = frames["per_class"].filter(classifier=protocol.reference)
+    return Evaluation(
+        corpus=corpus,
+        complete_shots=last,
+        queries=queries,
+        classes=counts,
+        folds=folds,
+        segments=first,
+        notes=notes,
+        settings=asdict(protocol),
+        **frames,
+        differences=compare_encoders(values, last),
+        budget=label_budget(per_class, counts, evaluator.gains),
+    )
 
 
-def _sweep_count(protocol: Protocol, complete: int, partitions: int) -> int:
-    """Return how many shots are swept or tested for one encoder, for progress."""
-    sweeps = len(protocol.classifiers) * len(protocol.spreads) + partitions
-    if protocol.seeds > 1:
-        sweeps += 1 + partitions
-    if protocol.score == "softmax":
-        sweeps += len(set(protocol.spreads) - {"total"})
-    tested = len(shots_to_test(protocol, complete))
-    return sweeps * len(protocol.shots) + tested
-
-
-def _report_share(progress: Progress, encoder: str, shots: float, total: int) -> None:
-    progress(shots / total, encoder)
+def machine_memory() -> int:
+    """Return the memory of this machine in bytes; 8 GiB where the system does not report it."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 8 * 2**30
 
 
 def rerun_episode(
@@ -542,59 +495,48 @@ def rerun_episode(
             "or it is in the common fold"
         )
     query = rows_of_queries[segment]
+    fold = int(episodes.fold[query])
     drawn = make_spread(spread, episodes, protocol)
-    place = query if drawn.has_own_draws else int(episodes.fold[query])
+    place = query if drawn.has_own_draws else fold
     rows = [
         drawn.support(episodes, place, n, k, draw, protocol)
         for n in range(len(episodes.classes))
     ]
-    to_scores = softmax if protocol.score == "softmax" else log_odds
-    scores = to_scores(_evidence(episodes, query, rows, classifier, protocol))
     segments = [tuple(episodes.segment[row] for row in support) for support in rows]
-    return Episode(
-        segment,
-        k,
-        draw,
-        support=dict(zip(episodes.classes, segments, strict=True)),
-        scores=dict(zip(episodes.classes, scores.tolist(), strict=True)),
-    )
-
-
-def _evidence(
-    episodes: Episodes,
-    query: int,
-    rows: list[IntArray],
-    name: str,
-    protocol: Protocol,
-) -> FloatArray:
-    """Return a_n of a query by the support rows of each class, straight from the definitions."""
-    classifier = find_classifier(name)
-    rule = classifier.rule
-    fold = int(episodes.fold[query])
-    if not classifier.centred:
-        episodes = episodes.uncentred()
-    vectors = transform_split(episodes, classifier, fold).vectors
-    z = vectors[query]
     if protocol.distinct:
         # A whole pool is one set, whatever order it was drawn in.
         sizes = np.bincount(episodes.label[episodes.is_support(fold)])
         pairs = zip(rows, sizes, strict=True)
         rows = [np.sort(row) if len(row) == size else row for row, size in pairs]
+    rule = find_classifier(classifier)
+    if not rule.centred:
+        episodes = episodes.uncentred()
+    vectors = transform_split(episodes, rule, fold).vectors
     supports = [vectors[support] for support in rows]
+    evidence = _score_literally(rule.rule, vectors[query], supports)
+    to_scores = softmax if protocol.score == "softmax" else log_odds
+    return Episode(
+        segment,
+        k,
+        draw,
+        support=dict(zip(episodes.classes, segments, strict=True)),
+        scores=dict(zip(episodes.classes, to_scores(evidence).tolist(), strict=True)),
+    )
+
+
+def _score_literally(
+    rule: str, z: FloatArray, supports: Sequence[FloatArray]
+) -> FloatArray:
+    """Return a_n of a query by the support of each class, straight from the definitions."""
     if rule == "nearest":
-        evidence = [2.0 * x @ z - (x**2).sum(axis=1) for x in supports]
-        return np.array([one.max() for one in evidence])
-    if rule == "medoid":
-        centres = np.stack([_medoid(x) for x in supports])
-    else:
-        centres = np.stack([x.mean(axis=0) for x in supports])
+        return np.array([max(2.0 * x @ z - (x**2).sum(axis=1)) for x in supports])
+    centres = np.empty((len(supports), len(z)))
+    for n, x in enumerate(supports):
+        centres[n] = x.mean(axis=0)
+        if rule == "medoid":
+            sums = [np.sqrt(((x - other) ** 2).sum(axis=1)).sum() for other in x]
+            centres[n] = x[np.argmin(sums)]
     if rule == "cosine":
         return np.asarray(unit(centres) @ unit(z[None])[0])
     squares = np.einsum("nd,nd->n", centres, centres)
     return np.asarray(z @ (2.0 * centres).T - squares)
-
-
-def _medoid(support: FloatArray) -> FloatArray:
-    """Return the exemplar with the least sum of distances to the others."""
-    sums = [np.sqrt(((support - x) ** 2).sum(axis=1)).sum() for x in support]
-    return np.asarray(support[np.argmin(sums)])

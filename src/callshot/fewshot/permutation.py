@@ -13,7 +13,7 @@ p = (1 + shuffles that score at least as much as the true labels) / (1 + shuffle
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -61,43 +61,29 @@ def is_better_than_chance(tests: Frame, encoder: str, metric: str, k: int) -> bo
     return bool((rows["p"] <= LARGEST_P).any())
 
 
-def chance_test(
-    engine: Engine, complete_shots: int, corpus: str, encoder: str
-) -> Frame:
-    """Return the test of one encoder at every tested k, as rows of the CHANCE_TEST schema.
+def chance_test(engine: Engine, shots: Sequence[int], key: Mapping[str, str]) -> Frame:
+    """Return the test of one encoder at some k, as rows of the CHANCE_TEST schema.
 
-    A metric that is undefined has no rows.
+    `key` are corpus, encoder and classifier. A metric that is undefined has no rows.
     """
-    shots = shots_to_test(engine.protocol, complete_shots)
-    if not shots:
-        return concat_frames([], CHANCE_TEST)
     statistics = measure_labellings(engine, np.array(shots))
-    key = {
-        "corpus": corpus,
-        "encoder": encoder,
-        "classifier": engine.classifier.name,
-        "permutations": engine.protocol.permutations,
-    }
+    constants = {**key, "permutations": engine.protocol.permutations}
     frames = []
     for metric, values in zip(RANKING_METRICS, statistics, strict=True):
         if np.isfinite(values).all():
-            columns = {"k": shots, **summarise_labellings(values)}
-            frames.append(make_frame(CHANCE_TEST, columns, {**key, "metric": metric}))
+            true = values[0]
+            permuted = values[1:]
+            reached = np.sum(permuted >= true - ROUNDING, axis=0)
+            columns = {
+                "k": shots,
+                "value": true,
+                "permuted": permuted.mean(axis=0),
+                "p": (1 + reached) / (1 + len(permuted)),
+            }
+            frames.append(
+                make_frame(CHANCE_TEST, columns, {**constants, "metric": metric})
+            )
     return concat_frames(frames, CHANCE_TEST)
-
-
-def summarise_labellings(values: FloatArray) -> dict[str, FloatArray]:
-    """Return the columns of a test from (labellings, shots); the first labelling is the true one.
-
-    >>> columns = summarise_labellings(np.array([[0.75], [0.5], [0.75], [0.25]]))
-    >>> {name: column.tolist() for name, column in columns.items()}
-    {'value': [0.75], 'permuted': [0.5], 'p': [0.5]}
-    """
-    true = values[0]
-    permuted = values[1:]
-    reached = np.sum(permuted >= true - ROUNDING, axis=0)
-    p = (1 + reached) / (1 + len(permuted))
-    return {"value": true, "permuted": permuted.mean(axis=0), "p": p}
 
 
 def measure_labellings(engine: Engine, shots: IntArray) -> FloatArray:

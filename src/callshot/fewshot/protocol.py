@@ -152,6 +152,11 @@ class Protocol:
         """The classifier that others are compared with; confusion and ties are its own."""
         return reference_classifier(self.classifiers)
 
+    @property
+    def partition_spread(self) -> str:
+        """The spread whose means are compared between partitions into folds."""
+        return "shared" if "shared" in self.spreads else self.spreads[0]
+
     def supports(self, spread: str) -> int:
         """Return how many draws of support sets one spread has."""
         return self.draws if spread == "per-query" else self.samples(spread)

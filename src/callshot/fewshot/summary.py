@@ -1,8 +1,6 @@
 """The sums of one sweep → data frames: curves, samples, classes, confusion, ties."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +8,6 @@ import polars as pl
 
 from callshot.fewshot.episodes import Episodes, make_splits
 from callshot.fewshot.folds import complete_shots, new_exemplars
-from callshot.fewshot.label_budget import Gains, sample_gains
 from callshot.fewshot.metrics import MetricSums, chance_average_precision
 from callshot.records import ClassCount, FloatArray, IntArray
 from callshot.records.frames import (
@@ -18,134 +15,121 @@ from callshot.records.frames import (
     CURVE,
     PER_CLASS,
     TIES,
-    VALUES,
-    concat_frames,
+    Frame,
     make_frame,
     summarise_samples,
     values_frame,
 )
 
+Key = Mapping[str, str]
+"""Corpus, encoder, classifier and spread."""
 
-@dataclass(frozen=True)
-class SweepSummary:
-    """The results of one encoder, one spread and one classifier."""
 
-    corpus: str
-    encoder: str
-    spread: str
-    k: IntArray
-    sums: MetricSums
-    episodes: Episodes
-    counts: Sequence[ClassCount]
-    classifier: str = "centroid"
-
-    @cached_property
-    def curve(self) -> pl.DataFrame:
-        """A point for every scoring, metric and k."""
-        shots = self.k.tolist()
-        last = complete_shots(self.counts)
-        chances = chance_levels(self.episodes, self.sums)
-        columns: dict[str, Any] = {
-            "k": shots,
-            "complete": [k <= last for k in shots],
-            "new_exemplars": [new_exemplars(self.counts, k) for k in shots],
-            "ties": self.sums.tied.sum(axis=1),
-        }
-        frames = []
-        for (scoring, metric), samples in self.sums.values.items():
-            summary = summarise_samples(samples) | {"chance": chances[scoring, metric]}
-            key = self._key(scoring, metric)
-            frames.append(make_frame(CURVE, columns | summary, key))
-        return concat_frames(frames, CURVE)
-
-    @cached_property
-    def values(self) -> pl.DataFrame:
-        """The samples behind each curve."""
-        frames = [
-            values_frame(self._key(scoring, metric), self.k, samples)
-            for (scoring, metric), samples in self.sums.values.items()
-        ]
-        return concat_frames(frames, VALUES)
-
-    @cached_property
-    def per_class(self) -> pl.DataFrame:
-        """A point for every metric, k and class."""
-        classes = self.episodes.classes
-        shots = len(self.k)
-        frames = []
-        for metric, samples in self.sums.per_class.items():
-            low, high = np.percentile(samples, (1, 99), axis=2)
-            columns = {
-                "k": np.repeat(self.k, len(classes)),
-                "label": list(classes) * shots,
-                "mean": samples.mean(axis=2).ravel(),
-                "p01": low.ravel(),
-                "p99": high.ravel(),
-            }
-            frames.append(make_frame(PER_CLASS, columns, self._key("all", metric)))
-        return concat_frames(frames, PER_CLASS)
-
-    def gains(self) -> Gains:
-        """Return what one more exemplar of each class is worth in every sample."""
-        samples = self.sums.per_class["map"]
-        return sample_gains(self.k, samples, self.episodes.classes, self.counts)
-
-    def confusion(self) -> pl.DataFrame:
-        """Return every cell of the confusion matrix at every k."""
-        names = list(self.episodes.classes)
-        count = self.sums.decisions
-        row_sum = count.sum(axis=2, keepdims=True)
-        columns = {
-            "k": np.repeat(self.k, len(names) ** 2),
-            "true": np.repeat(names, len(names)).tolist() * len(self.k),
-            "predicted": names * (len(names) * len(self.k)),
-            "count": count.ravel(),
-            "row_sum": np.broadcast_to(row_sum, count.shape).ravel(),
-            "recall": (count / np.where(row_sum > 0, row_sum, np.nan)).ravel(),
-        }
-        return make_frame(CONFUSION, columns, {"encoder": self.encoder})
-
-    def ties(self, draws: int, log_sums: MetricSums | None) -> pl.DataFrame:
-        """Return the ties of every class at every k, and their cost.
-
-        `log_sums` are those of log-odds on the same draws; without them ties cost nothing.
-        """
-        classes = self.episodes.classes
-        positives = np.sum(
-            [split.positives for split in make_splits(self.episodes)], axis=0
+def summarise_sweep(
+    key: Key,
+    k: IntArray,
+    sums: MetricSums,
+    episodes: Episodes,
+    counts: Sequence[ClassCount],
+) -> dict[str, Frame]:
+    """Return the frames `curve`, `values` and `per_class` of one sweep."""
+    last = complete_shots(counts)
+    chances = chance_levels(episodes, sums)
+    points: dict[str, Any] = {
+        "k": k,
+        "complete": k <= last,
+        "new_exemplars": [new_exemplars(counts, shots) for shots in k],
+        "ties": sums.tied.sum(axis=1),
+    }
+    curves = []
+    values = []
+    per_class = []
+    for (scoring, metric), samples in sums.values.items():
+        constants = {**key, "scoring": scoring, "metric": metric}
+        columns = points | summarise_samples(samples)
+        columns["chance"] = chances[scoring, metric]
+        curves.append(make_frame(CURVE, columns, constants))
+        values.append(values_frame(constants, k, samples))
+    for metric, samples in sums.per_class.items():
+        low, high = np.percentile(samples, (1, 99), axis=2)
+        columns = _class_columns(
+            k, episodes.classes, mean=samples.mean(axis=2), p01=low, p99=high
         )
-        scores = np.maximum(positives * draws, 1)
-        columns = {
-            "k": np.repeat(self.k, len(classes)),
-            "label": list(classes) * len(self.k),
-            "ties": self.sums.tied.ravel(),
-            "share": (self.sums.tied / scores).ravel(),
-            "cost_map": _tie_cost(self.sums, log_sums, "map").ravel(),
-            "cost_auroc": _tie_cost(self.sums, log_sums, "auroc").ravel(),
-        }
-        return make_frame(
-            TIES, columns, {"encoder": self.encoder, "spread": self.spread}
-        )
+        constants = {**key, "scoring": "all", "metric": metric}
+        per_class.append(make_frame(PER_CLASS, columns, constants))
+    return {
+        "curve": pl.concat(curves),
+        "values": pl.concat(values),
+        "per_class": pl.concat(per_class),
+    }
 
-    def notes(self) -> Iterator[str]:
-        """Yield a line for every class without an AUROC in some fold."""
-        undefined = self.sums.undefined.tolist()
-        for name, folds in zip(self.episodes.classes, undefined, strict=True):
-            if folds:
-                yield (
-                    f"{self.encoder}: no AUROC for '{name}' in {folds} fold(s), "
-                    "where every query is positive for it"
-                )
 
-    def _key(self, scoring: str, metric: str) -> dict[str, str]:
-        return {
-            "corpus": self.corpus,
-            "encoder": self.encoder,
-            "classifier": self.classifier,
-            "scoring": scoring,
-            "metric": metric,
-            "spread": self.spread,
-        }
+def confusion_frame(
+    key: Key, k: IntArray, sums: MetricSums, classes: Sequence[str]
+) -> Frame:
+    """Return every cell of the confusion matrix at every k."""
+    names = list(classes)
+    count = sums.decisions
+    row_sum = count.sum(axis=2, keepdims=True)
+    columns = {
+        "k": np.repeat(k, len(names) ** 2),
+        "true": np.repeat(names, len(names)).tolist() * len(k),
+        "predicted": names * (len(names) * len(k)),
+        "count": count.ravel(),
+        "row_sum": np.broadcast_to(row_sum, count.shape).ravel(),
+        "recall": (count / np.where(row_sum > 0, row_sum, np.nan)).ravel(),
+    }
+    return make_frame(CONFUSION, columns, key)
+
+
+def ties_frame(
+    key: Key,
+    k: IntArray,
+    sums: MetricSums,
+    log_sums: MetricSums | None,
+    episodes: Episodes,
+    draws: int,
+) -> Frame:
+    """Return the ties of every class at every k, and their cost.
+
+    `log_sums` are those of log-odds on the same draws; without them ties cost nothing.
+    """
+    positives = np.sum([split.positives for split in make_splits(episodes)], axis=0)
+    cost = {}
+    for metric in ("map", "auroc"):
+        with_ties = sums.per_class[metric].mean(axis=2)
+        cost[metric] = np.zeros_like(with_ties)
+        if log_sums is not None:
+            cost[metric] = log_sums.per_class[metric].mean(axis=2) - with_ties
+    columns = _class_columns(
+        k,
+        episodes.classes,
+        ties=sums.tied,
+        share=sums.tied / np.maximum(positives * draws, 1),
+        cost_map=cost["map"],
+        cost_auroc=cost["auroc"],
+    )
+    return make_frame(TIES, columns, key)
+
+
+def _class_columns(
+    k: IntArray, classes: Sequence[str], **tables: Any
+) -> dict[str, Any]:
+    """Return columns with a row for every k and class from tables (shots, classes)."""
+    columns = {"k": np.repeat(k, len(classes)), "label": list(classes) * len(k)}
+    return columns | {name: table.ravel() for name, table in tables.items()}
+
+
+def describe_undefined(
+    encoder: str, sums: MetricSums, classes: Sequence[str]
+) -> Iterator[str]:
+    """Yield a note for every class without an AUROC in some fold."""
+    for name, folds in zip(classes, sums.undefined.tolist(), strict=True):
+        if folds:
+            yield (
+                f"{encoder}: no AUROC for '{name}' in {folds} fold(s), "
+                "where every query is positive for it"
+            )
 
 
 def describe_ties(ties: pl.DataFrame) -> list[str]:
@@ -187,10 +171,3 @@ def chance_levels(
     for metric, chance in sums.chance.items():
         levels["all", metric] = chance
     return levels
-
-
-def _tie_cost(sums: MetricSums, log_sums: MetricSums | None, metric: str) -> FloatArray:
-    mean = sums.per_class[metric].mean(axis=2)
-    if log_sums is None:
-        return np.zeros_like(mean)
-    return np.asarray(log_sums.per_class[metric].mean(axis=2) - mean)

@@ -21,7 +21,7 @@ One fold is processed at a time, so that no array is larger than a fold needs.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -37,7 +37,6 @@ from callshot.fewshot.engine import (
     multiply_without_blas,
 )
 from callshot.fewshot.episodes import Episodes, Mask, Split, distinct_rows, make_splits
-from callshot.fewshot.gpu.device import Gpu, run_with_fallback, supports_rule
 from callshot.fewshot.kernels import ranks, streams
 from callshot.fewshot.kernels.ranks import FoldMetrics
 from callshot.fewshot.kernels.scores import count_decisions, to_ranking, to_scores
@@ -187,15 +186,12 @@ class Scorer(NamedTuple):
 
 
 def sweep(
-    engine: Engine,
-    spread: str,
-    categories: Categories = None,
-    shared: MetricSums | None = None,
+    engine: Engine, spread: str, categories: Categories = None
 ) -> tuple[IntArray, MetricSums]:
     """Run one spread over every fold; return k of each row and the values.
 
     The row `all`, where the protocol has it, comes last, with the size of the largest pool as k.
-    With the values of `shared`, those of `total` are predictions; else they are raw samples.
+    The values of `total` are raw samples: see `widen_total`.
     """
     protocol = engine.protocol
     k = np.array(protocol.shots, np.int64)
@@ -203,23 +199,7 @@ def sweep(
     if protocol.whole_pool and largest not in protocol.shots:
         k = np.append(k, largest)
     data = make_spread(spread, engine.episodes, protocol)
-    sums = sweep_folds(engine, k, data, categories)
-    if spread == "total" and shared is not None:
-        widen_total(sums, shared, engine.episodes)
-    return k, sums
-
-
-def sweep_with_fallback(
-    engine: Engine, notes: list[str], work: Callable[[Engine], Any]
-) -> Any:
-    """Do some work with an engine; what its GPU cannot do, on the CPU, with a note."""
-    if engine.gpu is not None and not supports_rule(engine.rule, notes):
-        engine = replace(engine, gpu=None)
-
-    def run(gpu: Gpu | None) -> Any:
-        return work(engine if gpu is engine.gpu else replace(engine, gpu=gpu))
-
-    return run_with_fallback(engine.gpu, notes, run)
+    return k, sweep_folds(engine, k, data, categories)
 
 
 def sweep_folds(

@@ -1,39 +1,54 @@
 """The sweeps of an evaluation as a job: an item is some shots of a table, classifier and spread.
 
-Supports of k examples do not depend on the other shots: rows of blocks are those of one sweep.
+Supports of k examples do not depend on the other shots: rows of blocks are those of one sweep. A
+block is named arrays, which a store keeps for a run after this one, under the hash of everything
+that decides them: the table, folds, classes, protocol and versions.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
+from typing import Protocol as Interface
 
+import numba
 import numpy as np
+from numpy.typing import NDArray
 
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.classifiers import find_classifier
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import plan_episodes
-from callshot.fewshot.finished_sweeps import (
-    ROWS_OF_SHOTS,
-    TABLES_OF_SHOTS,
-    SweepStore,
-    Swept,
-    from_arrays,
-    hash_dataset,
-    hash_part,
-    to_arrays,
-)
 from callshot.fewshot.folds import evaluated_classes
 from callshot.fewshot.gpu.device import Choice, choose_device
+from callshot.fewshot.metrics import MetricSums
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import Categories, sweep
 from callshot.jobs import Cluster, Job
-from callshot.records import ClassCount, Embeddings, FloatArray, Folds, IntArray
+from callshot.records import ClassCount, Embeddings, Folds, IntArray
+from callshot.version import __version__
 
 BLOCKS = 4  # of shots, in a sweep
+SWEEP_VERSION = 1  # raise it when the numbers of a sweep change
 
+Arrays = Mapping[str, NDArray[Any]]
 SweepKey = tuple[str, str, str]
 """Encoder, classifier and spread."""
+Swept = tuple[IntArray, MetricSums]
+"""k of each row, and the values."""
+Block = tuple[Embeddings, str, str, Protocol]
+"""A table, a classifier, a spread, and a protocol with some of the shots."""
+
+
+class SweepStore(Interface):
+    """Keeps arrays by name."""
+
+    def find(self, name: str) -> Arrays | None:
+        """Return what was added under a name; None if there is nothing, or it is damaged."""
+
+    def add(self, name: str, arrays: Arrays) -> None:
+        """Keep arrays under a name."""
 
 
 @dataclass(frozen=True)
@@ -48,22 +63,6 @@ class SweepWork:
     threads: int = 1
 
 
-@dataclass(frozen=True)
-class SweepBlock:
-    """Some of the shots of a sweep; `name` is a hash of all that decides it."""
-
-    name: str
-    table: Embeddings
-    classifier: str
-    spread: str
-    protocol: Protocol
-
-    @property
-    def key(self) -> SweepKey:
-        """The sweep that it is a part of."""
-        return self.table.encoder, self.classifier, self.spread
-
-
 def sweep_on_cluster(
     cluster: Cluster,
     work: SweepWork,
@@ -76,84 +75,87 @@ def sweep_on_cluster(
     Each block is added to the store when it ends, and blocks that the store has are not swept
     again. The values of `total` are raw samples.
     """
-    blocks = [block for table in tables for block in _cut(table, work)]
-    parts: dict[str, Swept] = {}
-    for block, swept in _find_or_sweep(cluster, work, blocks, store):
-        parts[block.name] = swept
-        report(block.table.encoder, len(block.protocol.shots))
-    sweeps: dict[SweepKey, list[Swept]] = {}
-    for block in blocks:
-        sweeps.setdefault(block.key, []).append(parts[block.name])
-    return {key: _join(swept) for key, swept in sweeps.items()}
-
-
-def _find_or_sweep(
-    cluster: Cluster,
-    work: SweepWork,
-    blocks: Sequence[SweepBlock],
-    store: SweepStore | None,
-) -> Iterator[tuple[SweepBlock, Swept]]:
-    """Yield blocks with their values: first those that the store has, then the others."""
-    missing = []
-    for block in blocks:
-        swept = None if store is None else _find(store, work, block)
-        if swept is None:
-            missing.append(block)
-        else:
-            yield block, swept
-    for block, swept in _sweep_blocks(cluster, work, missing):
-        if store is not None:
-            store.add(block.name, to_arrays(swept))
-        yield block, swept
-
-
-def _sweep_blocks(
-    cluster: Cluster, work: SweepWork, blocks: Sequence[SweepBlock]
-) -> Iterator[tuple[SweepBlock, Swept]]:
-    """Yield blocks with their values, which workers compute."""
-    names = [" ".join(block.key) for block in blocks]
-    sizes = [float(1 + len(block.protocol.shots)) for block in blocks]
-    job = Job("evaluate", use_threads, sweep_block, work, blocks, names, sizes)
+    blocks: dict[str, Block] = {}
+    for table in tables:
+        dataset = hash_dataset(table, work)
+        for block in _cut(table, work.protocol):
+            facts = [dataset, *block[1:3], asdict(block[3])]
+            blocks[_hash_facts(facts).hexdigest()] = block
+    parts: dict[str, Arrays] = {}
+    for name in blocks:
+        found = None if store is None else store.find(name)
+        if found is not None:
+            parts[name] = found
+            report(blocks[name][0].encoder, len(blocks[name][3].shots))
+    missing = [name for name in blocks if name not in parts]
+    items = [blocks[name] for name in missing]
+    titles = [" ".join((item[0].encoder, *item[1:3])) for item in items]
+    sizes = [float(1 + len(item[3].shots)) for item in items]
+    job = Job("evaluate", use_threads, sweep_block, work, items, titles, sizes)
     for outcome in cluster.run(job):
         if outcome.reason:
-            raise InputError(f"{names[outcome.number]}: {outcome.reason}")
-        yield blocks[outcome.number], outcome.value
+            raise InputError(f"{titles[outcome.number]}: {outcome.reason}")
+        name = missing[outcome.number]
+        parts[name] = outcome.value
+        if store is not None:
+            store.add(name, outcome.value)
+        report(blocks[name][0].encoder, len(blocks[name][3].shots))
+
+    sweeps: dict[SweepKey, list[Arrays]] = {}
+    for name, (table, classifier, spread, _) in blocks.items():
+        key = (table.encoder, classifier, spread)
+        sweeps.setdefault(key, []).append(parts[name])
+    return {key: _join(arrays, work, key[2]) for key, arrays in sweeps.items()}
 
 
-def _find(store: SweepStore, work: SweepWork, block: SweepBlock) -> Swept | None:
-    """Return a block that an earlier run finished."""
-    arrays = store.find(block.name)
-    if arrays is None:
-        return None
-    samples = work.protocol.samples(block.spread)
-    classes = evaluated_classes(work.counts)
-    return from_arrays(arrays, samples, classes, work.categories)
+def hash_dataset(table: Embeddings, work: SweepWork) -> str:
+    """Return the hash of what sweeps of a table read."""
+    folds = work.folds
+    facts = {
+        "callshot": __version__,
+        "sweep": SWEEP_VERSION,
+        "numba": numba.__version__,
+        "numpy": np.__version__,
+        "encoder": table.encoder,
+        "columns": [table.segment, table.recording, table.label, table.labels],
+        "views": table.joined_dimensions,
+        "folds": [folds.count, folds.only_common],
+        "classes": [asdict(count) for count in work.counts],
+        "categories": sorted(work.categories.items()) if work.categories else None,
+        "vectors": [table.vectors.dtype.str, table.vectors.shape],
+    }
+    digest = _hash_facts(facts)
+    digest.update(np.ascontiguousarray(folds.fold, np.int64).data)
+    digest.update(np.ascontiguousarray(table.vectors).data)
+    return digest.hexdigest()
+
+
+def _hash_facts(facts: Any) -> "hashlib._Hash":
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
 
 
 def choose_sweep_device(device: str, cluster: Cluster | None) -> Choice:
     """Return where sweeps run: on a cluster on CPUs, else where the user wants it."""
-    if cluster is None:
-        return choose_device(device)
-    if device == "cuda":
+    if cluster is not None and device == "cuda":
         raise OptionError("device: on a cluster, evaluations run on CPUs; use cpu")
     choice = choose_device(device)
-    return choice if choice.gpu is None else choose_device("cpu")
+    is_other = cluster is not None and choice.gpu is not None
+    return choose_device("cpu") if is_other else choice
 
 
-def _cut(table: Embeddings, work: SweepWork) -> Iterator[SweepBlock]:
-    """Yield blocks of the shots of every classifier and spread; the last has the whole pool."""
-    protocol = work.protocol
-    dataset = hash_dataset(table, work.folds, work.counts, work.categories)
+def _cut(table: Embeddings, protocol: Protocol) -> list[Block]:
+    """Return blocks of the shots of every classifier and spread; the last has the whole pool."""
     count = max(1, min(BLOCKS, len(protocol.shots)))
-    parts = np.array_split(np.array(protocol.shots, np.int64), count)
+    blocks = []
     for classifier in protocol.classifiers:
         for spread in protocol.spreads:
+            parts = np.array_split(np.array(protocol.shots, np.int64), count)
             for number, part in enumerate(parts, 1):
                 has_pool = protocol.whole_pool and number == count
                 shots = tuple(part.tolist())
                 cut = replace(protocol, shots=shots, whole_pool=has_pool)
-                name = hash_part(dataset, classifier, spread, cut)
-                yield SweepBlock(name, table, classifier, spread, cut)
+                blocks.append((table, classifier, spread, cut))
+    return blocks
 
 
 def use_threads(work: SweepWork, threads: int) -> SweepWork:
@@ -161,35 +163,45 @@ def use_threads(work: SweepWork, threads: int) -> SweepWork:
     return replace(work, threads=threads)
 
 
-def sweep_block(work: SweepWork, block: SweepBlock) -> Swept:
+def sweep_block(work: SweepWork, block: Block) -> Arrays:
     """Sweep some shots."""
-    episodes = plan_episodes(block.table, work.folds, work.counts)
-    rule = find_classifier(block.classifier)
-    engine = open_engine(
-        episodes, block.protocol, work.threads, work.memory, classifier=rule
-    )
-    with engine:
-        return sweep(engine, block.spread, work.categories)
+    table, classifier, spread, protocol = block
+    episodes = plan_episodes(table, work.folds, work.counts)
+    rule = find_classifier(classifier)
+    with open_engine(
+        episodes, protocol, work.threads, work.memory, classifier=rule
+    ) as engine:
+        return _name_arrays(*sweep(engine, spread, work.categories))
 
 
-def _join(parts: Sequence[Swept]) -> Swept:
+def _name_arrays(k: IntArray, sums: MetricSums) -> dict[str, NDArray[Any]]:
+    """Return what summaries read of a sweep, under names; the arrays are its own."""
+    arrays: dict[str, NDArray[Any]] = {
+        "undefined": sums.undefined,
+        "shots": k,
+        "tied": sums.tied,
+        "decisions": sums.decisions,
+    }
+    for name in ("values", "per_class", "chance"):
+        for key, table in getattr(sums, name).items():
+            words = (key,) if isinstance(key, str) else key
+            arrays[" ".join((name, *words))] = table
+    return arrays
+
+
+def _join(parts: Sequence[Arrays], work: SweepWork, spread: str) -> Swept:
     """Return the blocks of a sweep as one."""
-    rows = np.concatenate([rows for rows, _ in parts])
-    first_of_each = np.unique(rows, return_index=True)[1]
-    kept = np.sort(first_of_each)  # the pool may be one of the shots
-    all_sums = [sums for _, sums in parts]
-    joined = all_sums[0]
-    for name in ROWS_OF_SHOTS:
-        arrays = [getattr(sums, name) for sums in all_sums]
-        setattr(joined, name, np.concatenate(arrays)[kept])
-    for name in TABLES_OF_SHOTS:
-        _join_tables([getattr(sums, name) for sums in all_sums], kept)
-    return rows[kept], joined
-
-
-def _join_tables(tables: Sequence[dict[Any, FloatArray]], kept: IntArray) -> None:
-    """Give the arrays of the first table the rows of all."""
-    first = tables[0]
-    for key in first:
-        whole = np.concatenate([table[key] for table in tables])
-        first[key] = whole[kept]
+    k = np.concatenate([part["shots"] for part in parts])
+    kept = np.sort(
+        np.unique(k, return_index=True)[1]
+    )  # the pool may be one of the shots
+    k = k[kept]
+    samples = work.protocol.samples(spread)
+    classes = evaluated_classes(work.counts)
+    sums = MetricSums(len(k), samples, classes, work.categories)
+    for name, array in _name_arrays(k, sums).items():
+        if name == "undefined":
+            array[:] = parts[0][name]
+        else:
+            array[:] = np.concatenate([part[name] for part in parts])[kept]
+    return k, sums

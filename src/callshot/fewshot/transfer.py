@@ -19,8 +19,8 @@ from callshot.errors import InputError, OptionError, quote_names
 from callshot.fewshot.dataset import Dataset, Names
 from callshot.fewshot.differences import Comparison, summarise_comparisons
 from callshot.fewshot.evaluate import evaluate_tables
-from callshot.fewshot.finished_sweeps import SweepStore
 from callshot.fewshot.protocol import Protocol
+from callshot.fewshot.sweep_on_cluster import SweepStore
 from callshot.jobs import Cluster
 from callshot.records import (
     COMMON_FOLD,

@@ -16,9 +16,10 @@ so the last interaction includes what no factor explains.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from math import prod
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -57,23 +58,6 @@ def other_partitions(
             partitions[number] = other
         seen.add(name)
     return partitions
-
-
-def describe_partitions(partitions: dict[int, Folds], protocol: Protocol) -> list[str]:
-    """Return a note on partitions that were left out, if there are any."""
-    used = 1 + len(partitions)
-    count = protocol.repeat_folds
-    if used == count:
-        return []
-    return [
-        f"{used} of {count} partitions into folds were evaluated: the others were not new, or "
-        "other classes are eligible in them"
-    ]
-
-
-def partition_spread(protocol: Protocol) -> str:
-    """Return the spread whose means are compared: `shared` where evaluated, else the first."""
-    return "shared" if "shared" in protocol.spreads else protocol.spreads[0]
 
 
 def partition_frame(curve: Frame, number: int) -> Frame:
@@ -219,45 +203,39 @@ def _mean_square(table: FloatArray, axes: Factors) -> float:
 
 def sensitivity_frames(
     values: FloatArray, shots: IntArray, key: Mapping[str, object]
-) -> tuple[Frame, Frame]:
-    """Return the frames SENSITIVITY and SENSITIVITY_MEANS of one encoder.
+) -> dict[str, Frame]:
+    """Return the frames `sensitivity` and `sensitivity_means` of one encoder.
 
-    `values` is mAP (partitions, labelled sets, weights, shots).
+    `values` is mAP (partitions, labelled sets, weights, shots). The first has the standard
+    deviation of every source and its share of the variance, the second mAP at each level of each
+    factor, averaged over the others.
     """
     sources = []
-    means: list[Frame] = []
+    means = []
     for k, table in zip(shots.tolist(), np.moveaxis(values, -1, 0), strict=True):
-        point = {**key, "k": k}
-        sources.append(_source_frame(table, point))
-        means += _mean_frames(table, point)
-    return concat_frames(sources, SENSITIVITY), concat_frames(means, SENSITIVITY_MEANS)
-
-
-def _source_frame(table: FloatArray, key: Mapping[str, object]) -> Frame:
-    """Return the standard deviation of every source, and its share of the variance, at one k."""
-    variances = dict.fromkeys((*FACTORS, INTERACTIONS), 0.0)
-    for axes, variance in variance_components(table).items():
-        source = FACTORS[axes[0]] if len(axes) == 1 else INTERACTIONS
-        variances[source] += max(variance, 0.0)
-    if table.shape[0] == 1:
-        del variances["folds"]
-    by_source = np.array(list(variances.values()))
-    total = max(float(by_source.sum()), TINY)
-    columns = {
-        "source": list(variances),
-        "sd": np.sqrt(by_source),
-        "share": by_source / total,
+        variances = dict.fromkeys((*FACTORS, INTERACTIONS), 0.0)
+        for axes, variance in variance_components(table).items():
+            source = FACTORS[axes[0]] if len(axes) == 1 else INTERACTIONS
+            variances[source] += max(variance, 0.0)
+        if table.shape[0] == 1:
+            del variances["folds"]
+        by_source = np.array(list(variances.values()))
+        columns: dict[str, Any] = {
+            "source": list(variances),
+            "sd": np.sqrt(by_source),
+            "share": by_source / max(float(by_source.sum()), TINY),
+        }
+        sources.append(make_frame(SENSITIVITY, columns, {**key, "k": k}))
+        for axis, source in enumerate(FACTORS):
+            other_axes = tuple(other for other in range(len(FACTORS)) if other != axis)
+            mean = table.mean(axis=other_axes)
+            columns = {"number": np.arange(len(mean)), "mean": mean}
+            constants = {**key, "k": k, "source": source}
+            means.append(make_frame(SENSITIVITY_MEANS, columns, constants))
+    return {
+        "sensitivity": concat_frames(sources, SENSITIVITY),
+        "sensitivity_means": concat_frames(means, SENSITIVITY_MEANS),
     }
-    return make_frame(SENSITIVITY, columns, key)
-
-
-def _mean_frames(table: FloatArray, key: Mapping[str, object]) -> Iterator[Frame]:
-    """Yield mAP at each level of each factor, averaged over the others, at one k."""
-    for axis, source in enumerate(FACTORS):
-        other_axes = tuple(other for other in range(len(FACTORS)) if other != axis)
-        mean = table.mean(axis=other_axes)
-        columns = {"number": np.arange(len(mean)), "mean": mean}
-        yield make_frame(SENSITIVITY_MEANS, columns, {**key, "source": source})
 
 
 def count_orders(means: Frame, k: int) -> dict[str, tuple[int, int]]:

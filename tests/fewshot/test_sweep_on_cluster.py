@@ -4,15 +4,17 @@ import numba
 import numpy as np
 import pytest
 
-from callshot.fewshot import finished_sweeps
+from callshot import Protocol
+from callshot.fewshot import sweep_on_cluster
+from callshot.fewshot.sweep_on_cluster import SweepWork, hash_dataset
 from callshot.records import Embeddings, Folds
 
 
 @pytest.mark.parametrize(
     ("module", "name"),
     [
-        (finished_sweeps, "__version__"),
-        (finished_sweeps, "SWEEP_VERSION"),
+        (sweep_on_cluster, "__version__"),
+        (sweep_on_cluster, "SWEEP_VERSION"),
         (np, "__version__"),
         (numba, "__version__"),
     ],
@@ -20,7 +22,8 @@ from callshot.records import Embeddings, Folds
 def test_sweeps_of_another_version_are_not_found(monkeypatch, module, name):
     table = Embeddings("e", np.eye(2), "ab", "xy", "uv", [(), ()])
     folds = Folds(np.array([0, 1]), 2, "given")
-    before = finished_sweeps.hash_dataset(table, folds, [], None)
-    assert before == finished_sweeps.hash_dataset(table, folds, [], None)
+    work = SweepWork(Protocol(), folds, [], None, 0)
+    before = hash_dataset(table, work)
+    assert before == hash_dataset(table, work)
     monkeypatch.setattr(module, name, "another")
-    assert before != finished_sweeps.hash_dataset(table, folds, [], None)
+    assert before != hash_dataset(table, work)
