@@ -128,8 +128,11 @@ def test_every_sample_of_a_class_has_scikit_learns_ap_and_auroc(shape, share, dt
         ties, _ = ranks.encode(order, scores.ravel(), anchor, draws, code)
         if not anchor.any() or (ties and not positive):
             continue
-        codes = ranks.Codes(code, np.flatnonzero(anchor), positive, ties > 0)
-        ranks.sample_class(codes, draws, picks, harmonic_numbers(queries), ap, auroc)
+        anchors = np.flatnonzero(anchor)
+        harmonic = harmonic_numbers(queries)
+        ranks.sample_class(
+            code, anchors, positive, ties > 0, draws, picks, harmonic, ap, auroc
+        )
         for b in range(5):
             sample = scores[np.arange(queries), picks[:, b]]
             golden = literal.ranking_metrics(sample, relevant)

@@ -16,7 +16,6 @@ from callshot.fewshot.episodes import Split
 from callshot.fewshot.kernels.ranks import (
     FoldMetrics,
     measure_fold,
-    measure_weighted_fold,
     ranking_metrics,
 )
 from callshot.records import (
@@ -36,7 +35,7 @@ def average_precision(scores: ArrayLike, relevant: ArrayLike) -> float:
     >>> average_precision([0.9, 0.8, 0.7], [True, False, True])
     0.8333333333333333
     """
-    return float(ranking_metrics(*_check_ranking(scores, relevant))[0])
+    return _measure_ranking(scores, relevant)[0]
 
 
 def auroc(scores: ArrayLike, relevant: ArrayLike) -> float:
@@ -45,7 +44,7 @@ def auroc(scores: ArrayLike, relevant: ArrayLike) -> float:
     >>> auroc([0.9, 0.8, 0.7], [True, False, True])
     0.5
     """
-    return float(ranking_metrics(*_check_ranking(scores, relevant))[1])
+    return _measure_ranking(scores, relevant)[1]
 
 
 def chance_average_precision(positives: ArrayLike, queries: ArrayLike) -> FloatArray:
@@ -75,9 +74,7 @@ def harmonic_numbers(n: int) -> FloatArray:
     return harmonic
 
 
-def _check_ranking(
-    scores: ArrayLike, relevant: ArrayLike
-) -> tuple[FloatArray, NDArray[np.bool_]]:
+def _measure_ranking(scores: ArrayLike, relevant: ArrayLike) -> tuple[float, float]:
     score = np.asarray(scores, np.float64)
     truth = np.asarray(relevant, bool)
     if score.ndim != 1 or score.shape != truth.shape:
@@ -91,7 +88,8 @@ def _check_ranking(
     missing = np.flatnonzero(np.isnan(score))
     if missing.size:
         raise InputError(f"score {missing[0]} is not a number")
-    return score, truth
+    ap, area, _ = ranking_metrics(score, np.ones(len(score), np.int64), truth)
+    return float(ap), float(area)
 
 
 def measure(
@@ -105,7 +103,7 @@ def measure(
     `scores` is (draws, shots, classes, queries), `decided` (draws, shots, queries). `units` are
     whole weights of queries, (draws, queries): with them, decisions and ties are not counted.
     """
-    draws, shots, classes, _ = scores.shape
+    draws, shots, classes, queries = scores.shape
     size = (draws, shots, classes)
     metrics = FoldMetrics(
         ap=np.empty(size),
@@ -114,10 +112,11 @@ def measure(
         decisions=np.zeros((shots, classes, classes), np.int64),
         tied=np.zeros((shots, classes), np.int64),
     )
-    if units is None:
-        measure_fold(scores, decided, split.truth, metrics)
-    else:
-        measure_weighted_fold(scores, decided, split.truth, units, metrics)
+    weight = np.ones((draws, queries), np.int64) if units is None else units
+    measure_fold(scores, decided, split.truth, weight, metrics)
+    if units is not None:
+        metrics.decisions[:] = 0
+        metrics.tied[:] = 0
     return metrics
 
 

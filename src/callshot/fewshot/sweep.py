@@ -353,7 +353,9 @@ def _resample_class(
 ) -> tuple[FloatArray, int]:
     """Return AP, AUROC and hits of one class in every sample, (3, samples), and its ties.
 
-    `scores` and `hits` are (queries, draws), `picks` the draw of each query in each sample.
+    `scores` and `hits` are (queries, draws), `picks` the draw of each query in each sample. The
+    anchors are the positives, or the negatives where these are fewer and nothing is tied: the sums
+    over negatives hold for rankings without ties.
     """
     queries, draws = scores.shape
     values = np.empty((3, picks.shape[1]))
@@ -361,41 +363,25 @@ def _resample_class(
     flat = scores.reshape(-1)
     relevant = split.relevant[n]
     positives = int(split.positives[n])
+    order = ranks.sort_scores(flat)
     many = min(positives, queries - positives) > MANY_ANCHORS
-    by_positives = many or 2 * positives <= queries
-    codes, ties = _encode(flat, relevant, draws, positive=by_positives)
+    by_negatives = 2 * positives > queries and not many
+    for is_anchor in (~relevant, relevant) if by_negatives else (relevant,):
+        positive = is_anchor is relevant
+        largest = max(2 * int(is_anchor.sum()) * draws + 1, queries)
+        code = np.empty(flat.size, np.uint16 if largest < SMALL_CODES else np.uint32)
+        tied, ties = ranks.encode(order, flat, is_anchor, draws, code)
+        if not tied:
+            break
     if many:
         ranks.sample_sorted(flat, draws, relevant, picks, ap, auroc)
     else:
-        ranks.sample_class(codes, draws, picks, harmonic, ap, auroc)
+        anchor = np.flatnonzero(is_anchor)
+        ranks.sample_class(
+            code, anchor, positive, tied > 0, draws, picks, harmonic, ap, auroc
+        )
     ranks.sample_hits(hits, picks, np.flatnonzero(split.label == n), class_hits)
     return values, ties
-
-
-def _encode(
-    flat: FloatArray,
-    relevant: Mask,
-    draws: int,
-    *,
-    positive: bool,
-) -> tuple[ranks.Codes, int]:
-    """Return the codes of scores, and how many of the anchors' scores are tied.
-
-    The anchors are the positives, or the negatives where nothing is tied: the sums over negatives
-    hold for rankings without ties.
-    """
-    order = ranks.sort_scores(flat)
-    while True:
-        is_anchor = relevant if positive else ~relevant
-        largest = 2 * int(is_anchor.sum()) * draws + 1
-        fits = max(largest, relevant.size) < SMALL_CODES
-        code = np.empty(flat.size, np.uint16 if fits else np.uint32)
-        tied, tied_anchors = ranks.encode(order, flat, is_anchor, draws, code)
-        if positive or not tied:
-            return ranks.Codes(
-                code, np.flatnonzero(is_anchor), positive, tied > 0
-            ), tied_anchors
-        positive = True
 
 
 def score_queries(

@@ -82,11 +82,11 @@ def sweep_on_cluster(
             facts = [dataset, *block[1:3], asdict(block[3])]
             blocks[_hash_facts(facts).hexdigest()] = block
     parts: dict[str, Arrays] = {}
-    for name in blocks:
+    for name, (table, _, spread, protocol) in blocks.items():
         found = None if store is None else store.find(name)
-        if found is not None:
+        if found is not None and _is_whole(found, work, spread):
             parts[name] = found
-            report(blocks[name][0].encoder, len(blocks[name][3].shots))
+            report(table.encoder, len(protocol.shots))
     missing = [name for name in blocks if name not in parts]
     items = [blocks[name] for name in missing]
     titles = [" ".join((item[0].encoder, *item[1:3])) for item in items]
@@ -189,19 +189,31 @@ def _name_arrays(k: IntArray, sums: MetricSums) -> dict[str, NDArray[Any]]:
     return arrays
 
 
+def _empty_sums(k: IntArray, work: SweepWork, spread: str) -> MetricSums:
+    samples = work.protocol.samples(spread)
+    classes = evaluated_classes(work.counts)
+    return MetricSums(len(k), samples, classes, work.categories)
+
+
+def _is_whole(arrays: Arrays, work: SweepWork, spread: str) -> bool:
+    """Return whether a block that was found has every array in its size."""
+    k = np.ravel(arrays.get("shots", 0))
+    expected = _name_arrays(k, _empty_sums(k, work, spread))
+    sizes = [
+        {name: (array.dtype, array.shape) for name, array in block.items()}
+        for block in (arrays, expected)
+    ]
+    return sizes[0] == sizes[1]
+
+
 def _join(parts: Sequence[Arrays], work: SweepWork, spread: str) -> Swept:
     """Return the blocks of a sweep as one."""
     k = np.concatenate([part["shots"] for part in parts])
-    kept = np.sort(
-        np.unique(k, return_index=True)[1]
-    )  # the pool may be one of the shots
+    # The pool may be one of the shots.
+    kept = np.sort(np.unique(k, return_index=True)[1])
     k = k[kept]
-    samples = work.protocol.samples(spread)
-    classes = evaluated_classes(work.counts)
-    sums = MetricSums(len(k), samples, classes, work.categories)
+    sums = _empty_sums(k, work, spread)
     for name, array in _name_arrays(k, sums).items():
-        if name == "undefined":
-            array[:] = parts[0][name]
-        else:
-            array[:] = np.concatenate([part[name] for part in parts])[kept]
+        whole = np.concatenate([part[name] for part in parts])
+        array[:] = parts[0][name] if name == "undefined" else whole[kept]
     return k, sums

@@ -41,14 +41,6 @@ def inner(function: Function) -> Function:
     return njit(no_cpython_wrapper=True, **COMPILED)(function)
 
 
-def inlined(function: Function) -> Function:
-    """Compile a piece of a kernel that is copied into it, so that its loops are as fast as there.
-
-    Not for a few steps on arrays: numba counts references to each of them in every call.
-    """
-    return njit(no_cpython_wrapper=True, forceinline=True, **COMPILED)(function)
-
-
 def formula(function: Function) -> Function:
     """Inline a function of numbers into its callers.
 

@@ -21,25 +21,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from callshot.fewshot.kernels import Array, formula, inlined, inner, kernel
+from callshot.fewshot.kernels import Array, formula, inner, kernel
 
 HALF = np.uint64(32)  # bits of half a word
 TOP_BIT = np.uint64(0x8000000000000000)
 ALL_BITS = np.uint64(0xFFFFFFFFFFFFFFFF)
 INDEX = np.uint64(0xFFFFFFFF)
 FEW = 64  # positives up to which counting is faster than sorting
-
-
-class Codes(NamedTuple):
-    """Codes (queries × draws, flat), the numbers of the anchor queries, and what these are.
-
-    `positive`: the anchors are the positives. `tied`: some query's score equals an anchor's.
-    """
-
-    code: Array
-    anchor: Array
-    positive: bool
-    tied: bool
 
 
 class Truth(NamedTuple):
@@ -180,78 +168,56 @@ def encode(order, scores, is_anchor, draws, code):
 
 
 @kernel
-def ranking_metrics(scores, relevant):
-    """Return AP, AUROC (NaN without a negative) and the number of tied positives of one ranking."""
-    order = sort_scores(scores)
-    positives = 0
-    for i in range(relevant.size):
-        positives += relevant[i]
-    precision = 0.0
-    above = 0.0
-    hits = 0
-    tied = 0
-    stop = order.size
-    while stop > 0:  # best first, equal scores at once
-        score = scores[index_of(order[stop - 1])]
-        start = stop
-        new = 0
-        while start > 0 and scores[index_of(order[start - 1])] == score:
-            start -= 1
-            new += relevant[index_of(order[start])]
-        misses = order.size - stop - hits  # negatives strictly above
-        hits += new
-        precision += new * (hits / (order.size - start))
-        above += new * (misses + 0.5 * (stop - start - new))
-        tied += new if stop - start > 1 else 0
-        stop = start
-    pairs = np.float64(positives) * (order.size - positives)
-    return precision / positives, 1.0 - above / pairs if pairs > 0 else np.nan, tied
+def ranking_metrics(scores, weight, relevant):
+    """Return AP, AUROC (NaN without a negative) and the number of tied positives of one ranking.
 
-
-@inner
-def metrics_of_few(scores, positives, anchors):
-    """Do what `ranking_metrics` does by counting: quick where positives are few.
-
-    `anchors` is scratch for their scores.
+    Weights are whole numbers, so that their sums are exact in any order.
     """
-    n = scores.size
-    m = positives.size
-    for j in range(m):
-        anchors[j] = scores[positives[j]]
-    precision = 0.0
-    above = 0.0
-    tied = 0
-    for j in range(m):
-        t = anchors[j]
-        below = 0
-        not_above = 0
-        anchors_below = 0
-        anchors_not_above = 0
-        for i in range(n):
-            below += scores[i] < t
-            not_above += scores[i] <= t
-        for i in range(m):
-            anchors_below += anchors[i] < t
-            anchors_not_above += anchors[i] <= t
-        precision += (m - anchors_below) / (n - below)
-        misses = n - below - (m - anchors_below)
-        misses_above = n - not_above - (m - anchors_not_above)
-        above += 0.5 * (misses + misses_above)
-        tied += not_above - below > 1
-    pairs = np.float64(m) * (n - m)
-    return precision / m, 1.0 - above / pairs if pairs > 0 else np.nan, tied
-
-
-@inner
-def weighted_metrics_of_few(scores, weight, positives):
-    """Return weighted AP and AUROC (NaN without a negative) by counting; weights are whole."""
-    anchors = scores[positives]
-    anchor_weight = weight[positives]
-    everything = np.sum(weight)
-    relevant = np.sum(anchor_weight)
+    order = sort_scores(scores)
     precision = 0.0
     lost = 0.0
-    for j in range(anchors.size):
+    hits = 0
+    misses = 0
+    tied = 0
+    start = order.size
+    while start > 0:  # best first, equal scores at once
+        score = scores[index_of(order[start - 1])]
+        stop = start
+        new = 0
+        new_hits = 0
+        new_misses = 0
+        while start > 0 and scores[index_of(order[start - 1])] == score:
+            start -= 1
+            i = index_of(order[start])
+            new += relevant[i]
+            new_hits += weight[i] if relevant[i] else 0
+            new_misses += 0 if relevant[i] else weight[i]
+        hits += new_hits
+        lost += new_hits * (misses + 0.5 * new_misses)
+        misses += new_misses
+        precision += new_hits * (hits / (hits + misses))
+        tied += new if stop - start > 1 else 0
+    pairs = np.float64(hits) * misses
+    return precision / hits, 1.0 - lost / pairs if pairs > 0 else np.nan, tied
+
+
+@inner
+def metrics_of_few(scores, weight, positives, anchors, anchor_weight):
+    """Do what `ranking_metrics` does by counting: quick where positives are few.
+
+    The last two are scratch. Ties are right only where every weight is 1.
+    """
+    m = positives.size
+    everything = np.sum(weight)
+    relevant = 0
+    for j in range(m):
+        anchors[j] = scores[positives[j]]
+        anchor_weight[j] = weight[positives[j]]
+        relevant += anchor_weight[j]
+    precision = 0.0
+    lost = 0.0
+    tied = 0
+    for j in range(m):
         t = anchors[j]
         below = 0
         not_above = 0
@@ -261,7 +227,7 @@ def weighted_metrics_of_few(scores, weight, positives):
             w = weight[i]  # read whether it counts or not: so the loop has no branch
             below += w if scores[i] < t else 0
             not_above += w if scores[i] <= t else 0
-        for i in range(anchors.size):
+        for i in range(m):
             w = anchor_weight[i]
             anchors_below += w if anchors[i] < t else 0
             anchors_not_above += w if anchors[i] <= t else 0
@@ -270,87 +236,39 @@ def weighted_metrics_of_few(scores, weight, positives):
         misses_above = everything - not_above - (relevant - anchors_not_above)
         precision += anchor_weight[j] * (hits / (hits + misses))
         lost += anchor_weight[j] * (0.5 * (misses + misses_above))
+        tied += not_above - below > 1
     pairs = np.float64(relevant) * (everything - relevant)
-    return precision / relevant, 1.0 - lost / pairs if pairs > 0 else np.nan
+    return precision / relevant, 1.0 - lost / pairs if pairs > 0 else np.nan, tied
 
 
 @kernel
-def weighted_ranking_metrics(scores, weight, relevant):
-    """Return weighted AP and AUROC (NaN without a negative) of one ranking by sorting."""
-    order = sort_scores(scores)
-    precision = 0.0
-    lost = 0.0
-    hits = 0
-    misses = 0
-    stop = order.size
-    while stop > 0:  # best first, equal scores at once
-        score = scores[index_of(order[stop - 1])]
-        new_hits = 0
-        new_misses = 0
-        while stop > 0 and scores[index_of(order[stop - 1])] == score:
-            stop -= 1
-            i = index_of(order[stop])
-            new_hits += weight[i] if relevant[i] else 0
-            new_misses += 0 if relevant[i] else weight[i]
-        hits += new_hits
-        lost += new_hits * (misses + 0.5 * new_misses)
-        misses += new_misses
-        precision += new_hits * (hits / (hits + misses))
-    pairs = np.float64(hits) * misses
-    return precision / hits, 1.0 - lost / pairs if pairs > 0 else np.nan
+def measure_fold(scores, decided, truth, weight, metrics):
+    """Fill the metrics of a fold from scores[d, shot, n, q], decided[d, shot, q] and weight[d, q].
 
-
-@kernel
-def measure_weighted_fold(scores, decided, truth, weight, metrics):
-    """Fill ap, auroc and hits of a fold from scores[d, shot, n, q] and weight[d, q].
-
-    Weights are whole numbers, so that their sums are exact in any order.
-    """
-    relevant, label, positives, start = truth
-    ap, auroc, hits, _, _ = metrics
-    draws, shots, classes, queries = scores.shape
-    for d in range(draws):
-        for s in range(shots):
-            for n in range(classes):
-                few = positives[start[n] : start[n + 1]]
-                if few.size <= FEW:
-                    values = weighted_metrics_of_few(scores[d, s, n], weight[d], few)
-                else:
-                    values = weighted_ranking_metrics(
-                        scores[d, s, n], weight[d], relevant[n]
-                    )
-                ap[d, s, n], auroc[d, s, n] = values
-                hits[d, s, n] = 0.0
-            for q in range(queries):
-                if relevant[decided[d, s, q], q]:
-                    hits[d, s, label[q]] += weight[d, q]
-
-
-@kernel
-def measure_fold(scores, decided, truth, metrics):
-    """Fill the metrics of a fold from scores[d, shot, n, q] and decided[d, shot, q].
-
-    The sums `decisions` and `tied` are added to.
+    The sums `decisions` and `tied` are added to; they make sense where every weight is 1.
     """
     relevant, label, positives, start = truth
     ap, auroc, hits, decisions, tied = metrics
     draws, shots, classes, queries = scores.shape
     anchors = np.empty(FEW)
+    anchor_weight = np.empty(FEW, np.int64)
     for d in range(draws):
         for s in range(shots):
             for n in range(classes):
                 few = positives[start[n] : start[n + 1]]
                 if few.size <= FEW:
-                    values = metrics_of_few(scores[d, s, n], few, anchors)
+                    values = metrics_of_few(
+                        scores[d, s, n], weight[d], few, anchors, anchor_weight
+                    )
                 else:
-                    values = ranking_metrics(scores[d, s, n], relevant[n])
+                    values = ranking_metrics(scores[d, s, n], weight[d], relevant[n])
                 ap[d, s, n], auroc[d, s, n], ties = values
                 tied[s, n] += ties
                 hits[d, s, n] = 0.0
             for q in range(queries):
                 n = decided[d, s, q]
                 hit = relevant[n, q]
-                hits[d, s, label[q]] += hit
+                hits[d, s, label[q]] += weight[d, q] if hit else 0
                 decisions[s, n if hit else np.uint16(label[q]), n] += 1
 
 
@@ -395,64 +313,18 @@ def add_anchors(below, anchors_below, queries, positive, harmonic, ap, above):
             above[i] += rank - same
 
 
-@inner
-def split_ties(counts, above):
-    """Give back half of every negative that ties with a positive anchor."""
-    for j in range(counts.shape[1]):
-        for i in range(LANES):
-            tied = np.int64(counts[2, j, i]) - counts[0, j, i]
-            tied_anchors = np.int64(counts[3, j, i]) - counts[1, j, i]
-            above[i] -= 0.5 * np.float64(tied - tied_anchors)
-
-
-@inlined
-def fill_table(code, draws, picks, start, stop, table):
-    """Fill in the code of each query in the samples from start to stop, one sample a lane."""
-    for q in range(table.shape[0]):
-        query_code = code[q * draws : (q + 1) * draws]
-        chosen = picks[q, start:stop]
-        for i in range(chosen.size):
-            table[q, i] = query_code[chosen[i]]
-
-
-@inlined
-def fill_anchors(table, anchor, anchors):
-    """Fill in the codes of the anchors."""
-    for j in range(anchor.size):
-        for i in range(LANES):
-            anchors[j, i] = table[anchor[j], i]
-
-
-@inlined
-def store_by_positives(total, above, positives, negatives, ap, auroc):
-    """Fill AP and AUROC from the sums over positive anchors."""
-    pairs = np.float64(positives) * negatives
-    for i in range(ap.size):
-        share = above[i] / pairs if pairs > 0 else np.nan
-        ap[i] = total[i] / positives
-        auroc[i] = 1.0 - share
-
-
-@inlined
-def store_by_negatives(total, above, negatives, positives, harmonic, ap, auroc):
-    """Fill AP and AUROC from the sums over negative anchors."""
-    pairs = np.float64(negatives) * positives
-    last = harmonic[negatives + positives]
-    for i in range(ap.size):
-        ap[i] = (positives - negatives * last + total[i]) / positives
-        auroc[i] = above[i] / pairs if pairs > 0 else np.nan
-
-
 @kernel
-def sample_class(codes, draws, picks, harmonic, ap, auroc):
+def sample_class(code, anchor, positive, tied, draws, picks, harmonic, ap, auroc):
     """Fill ap[b] and auroc[b] of one class in one fold; AUROC is NaN where no query is negative.
 
-    `codes` as `ranks.Codes` has them, `picks` (queries, samples) the draw of each query in each
-    sample, `harmonic` H(0) … H(queries). Anchors must be the positives where anything is tied.
+    `code` has the codes (queries × draws, flat), `anchor` the numbers of the anchor queries.
+    `positive`: the anchors are the positives, as they must be where anything is `tied`. `picks`
+    (queries, samples) is the draw of each query in each sample, `harmonic` H(0) … H(queries).
     """
-    code, anchor, positive, tied = codes
     n, samples = picks.shape
     m = anchor.size
+    positives = m if positive else n - m
+    pairs = np.float64(m) * (n - m)
     table = np.empty((n, LANES), code.dtype)
     anchors = np.empty((m, LANES), code.dtype)
     counts = np.empty((4, m, LANES), code.dtype)
@@ -460,34 +332,48 @@ def sample_class(codes, draws, picks, harmonic, ap, auroc):
     above = np.empty(LANES)
     for start in range(0, samples, LANES):
         stop = min(start + LANES, samples)
-        fill_table(code, draws, picks, start, stop, table)
-        fill_anchors(table, anchor, anchors)
+        for q in range(n):
+            query_code = code[q * draws : (q + 1) * draws]
+            chosen = picks[q, start:stop]
+            for i in range(chosen.size):
+                table[q, i] = query_code[chosen[i]]
+        for j in range(m):
+            for i in range(LANES):
+                anchors[j, i] = table[anchor[j], i]
         count_below(table, anchors, 0, counts[0])
         count_below(anchors, anchors, 0, counts[1])
         for i in range(LANES):
             total[i] = 0.0
             above[i] = 0.0
         add_anchors(counts[0], counts[1], n, positive, harmonic, total, above)
-        if tied:
+        if tied:  # give back half of every negative that ties with a positive anchor
             count_below(table, anchors, 1, counts[2])
             count_below(anchors, anchors, 1, counts[3])
-            split_ties(counts, above)
-        lane_ap = ap[start:stop]
-        lane_auroc = auroc[start:stop]
-        if positive:
-            store_by_positives(total, above, m, n - m, lane_ap, lane_auroc)
-        else:
-            store_by_negatives(total, above, m, n - m, harmonic, lane_ap, lane_auroc)
+            for j in range(m):
+                for i in range(LANES):
+                    ties = np.int64(counts[2, j, i]) - counts[0, j, i]
+                    tied_anchors = np.int64(counts[3, j, i]) - counts[1, j, i]
+                    above[i] -= 0.5 * np.float64(ties - tied_anchors)
+        for i in range(stop - start):
+            share = above[i] / pairs if pairs > 0 else np.nan
+            if positive:
+                ap[start + i] = total[i] / positives
+                auroc[start + i] = 1.0 - share
+            else:
+                rest = positives - m * harmonic[n]
+                ap[start + i] = (rest + total[i]) / positives
+                auroc[start + i] = share
 
 
 @kernel
 def sample_sorted(scores, draws, relevant, picks, ap, auroc):
     """Do what `sample_class` does by sorting each sample: quick where both sides are large."""
     sample = np.empty(picks.shape[0])
+    weight = np.ones(sample.size, np.int64)
     for b in range(ap.size):
         for q in range(sample.size):
             sample[q] = scores[q * draws + np.int64(picks[q, b])]
-        ap[b], auroc[b], _ = ranking_metrics(sample, relevant)
+        ap[b], auroc[b], _ = ranking_metrics(sample, weight, relevant)
 
 
 @kernel
