@@ -39,7 +39,7 @@ from callshot.fewshot.engine import (
 from callshot.fewshot.episodes import Episodes, Mask, Split, distinct_rows, make_splits
 from callshot.fewshot.kernels import ranks, streams
 from callshot.fewshot.kernels.ranks import FoldMetrics
-from callshot.fewshot.kernels.scores import count_decisions, to_ranking, to_scores
+from callshot.fewshot.kernels.scores import count_decisions, to_scores
 from callshot.fewshot.kernels.supports import (
     Members,
     Order,
@@ -307,7 +307,7 @@ def measure_evidence(
     draws, shots, classes, queries = evidence.shape
     decided = np.empty((draws * shots, 1, queries), np.uint16)
     table = evidence.reshape(draws * shots, classes, 1, queries)
-    to_ranking(table, engine.softmax, decided)
+    to_scores(table, 0, 1, engine.softmax, True, decided)
     return measure(split, evidence, decided.reshape(draws, shots, queries), units)
 
 
@@ -401,7 +401,7 @@ def score_queries(
         last = span.stop
         counts = np.zeros((len(shots), classes, classes), np.int64)
         fill(span)
-        to_scores(scores, first, last, engine.softmax, decided)
+        to_scores(scores, first, last, engine.softmax, False, decided)
         count_decisions(first, last, decided, split.truth, hits, counts)
         return counts
 

@@ -112,14 +112,6 @@ def fill_exponentials(table):
 
 
 @inner
-def fill_logarithms(table):
-    """Replace each x ≥ 0 by log(1 + x)."""
-    flat = table.reshape(table.size)
-    for i in range(flat.size):
-        flat[i] = log1p(flat[i])
-
-
-@inner
 def fill_softmax(table, x, y, top, part, total, grid):
     """Turn a_n of a block into the softmax, which underflows through the subnormals to 0."""
     classes, width = part.shape
@@ -139,17 +131,17 @@ def fill_softmax(table, x, y, top, part, total, grid):
 
 
 @inner
-def fill_log_odds(table, x, y, top, second, leader, part, near, total, grid):
-    """Turn a_n of a block into log-odds.
+def fill_shares(table, x, y, top, second, decided, part, near, total, grid):
+    """Fill in exp(a_n − second) of a block without the leaders, its sum, and exp(second − top).
 
     Each loop reads and writes few arrays: with more, the compiler gives up its vectors.
     """
     classes, width = part.shape
     for n in range(classes):
-        number = np.float64(n)
         for i in range(width):
-            leads = leader[i] == number
-            part[n, i] = LOWEST if leads else table[x, n, y, i] - second[i]
+            part[n, i] = table[x, n, y, i] - second[i]
+    for i in range(width):
+        part[decided[x, y, i], i] = LOWEST
     for i in range(width):
         near[0, i] = second[i] - top[i]
         total[i] = 0.0
@@ -157,16 +149,22 @@ def fill_log_odds(table, x, y, top, second, leader, part, near, total, grid):
     fill_exponentials(near)
     for n in range(classes):
         for i in range(width):
-            rounded = (part[n, i] + grid) - grid  # exact sums in any order of classes
-            part[n, i] = rounded
-            total[i] += rounded
+            total[i] += (part[n, i] + grid) - grid  # exact in any order of classes
+
+
+@inner
+def fill_log_odds(table, x, y, top, second, leader, part, near, total, grid):
+    """Turn a_n of a block into log-odds, from its shares."""
+    classes, width = part.shape
     for n in range(classes):
         number = np.float64(n)
         for i in range(width):
-            others = total[i] - part[n, i]
+            others = total[i] - ((part[n, i] + grid) - grid)
             leads = leader[i] == number
             part[n, i] = others - 1.0 if leads else near[0, i] * others
-    fill_logarithms(part)
+    flat = part.reshape(part.size)
+    for i in range(flat.size):
+        flat[i] = log1p(flat[i])
     for n in range(classes):
         number = np.float64(n)
         for i in range(width):
@@ -175,45 +173,32 @@ def fill_log_odds(table, x, y, top, second, leader, part, near, total, grid):
 
 
 @inner
-def fill_odds(table, x, top, second, decided, part, near, total, grid):
-    """Turn a_n of a block into odds: exp a_n / Σ_{m≠n} exp a_m.
+def fill_odds(table, x, y, decided, part, near, total, grid):
+    """Turn a_n of a block into odds, exp a_n / Σ_{m≠n} exp a_m, from its shares.
 
     The formula is that of classes behind the largest a_n; the class of the largest is set apart.
     """
     classes, width = part.shape
     for n in range(classes):
         for i in range(width):
-            part[n, i] = table[x, n, 0, i] - second[i]
-    for i in range(width):
-        part[decided[x, 0, i], i] = LOWEST
-    for i in range(width):
-        near[0, i] = second[i] - top[i]
-        total[i] = 0.0
-    fill_exponentials(part)
-    fill_exponentials(near)
-    for n in range(classes):
-        for i in range(width):
-            total[i] += (part[n, i] + grid) - grid
-    for n in range(classes):
-        for i in range(width):
             rounded = (part[n, i] + grid) - grid
             others = 1.0 + near[0, i] * (total[i] - rounded)
-            table[x, n, 0, i] = near[0, i] * part[n, i] / others
+            table[x, n, y, i] = near[0, i] * part[n, i] / others
     for i in range(width):
-        table[x, decided[x, 0, i], 0, i] = 1.0 / (near[0, i] * total[i])
+        table[x, decided[x, y, i], y, i] = 1.0 / (near[0, i] * total[i])
 
 
 @inner
-def largest_gap(table, x, top, lowest):
+def largest_gap(table, x, y, top, lowest):
     """Return how far a_n lies below the largest of its episode at most, in one block.
 
     `lowest` is scratch. A minimum of each episode vectorises; one maximum of all does not.
     """
     for i in range(top.size):
-        lowest[i] = table[x, 0, 0, i]
+        lowest[i] = table[x, 0, y, i]
     for n in range(1, table.shape[1]):
         for i in range(top.size):
-            lowest[i] = min(lowest[i], table[x, n, 0, i])
+            lowest[i] = min(lowest[i], table[x, n, y, i])
     gap = 0.0
     for i in range(top.size):
         gap = max(gap, top[i] - lowest[i])
@@ -221,11 +206,14 @@ def largest_gap(table, x, top, lowest):
 
 
 @kernel
-def to_scores(table, first, last, softmax, decided):
+def to_scores(table, first, last, softmax, ranking, decided):
     """Turn a_n into log-odds or the literal softmax in place, and fill the hard decisions.
 
     `table` is (x, classes, y, width) and `decided` (x, y, width): each x and y is a block of
     `width` episodes, one beside the other. Only y from first to last − 1 is touched.
+
+    `ranking`: only the order inside a block counts. Odds have the order of log-odds, and cost no
+    logarithm. Where they leave the range of floats, the block gets log-odds.
     """
     outer, classes, _, width = table.shape
     part = np.empty((classes, width))
@@ -240,33 +228,13 @@ def to_scores(table, first, last, softmax, decided):
             find_leaders(table, x, y, top, second, leader, decided)
             if softmax:
                 fill_softmax(table, x, y, top, part, total, grid)
+                continue
+            odds = ranking and largest_gap(table, x, y, top, total) < LARGEST_GAP
+            fill_shares(table, x, y, top, second, decided, part, near, total, grid)
+            if odds:
+                fill_odds(table, x, y, decided, part, near, total, grid)
             else:
                 fill_log_odds(table, x, y, top, second, leader, part, near, total, grid)
-
-
-@kernel
-def to_ranking(table, softmax, decided):
-    """Do what `to_scores` does where only the order inside each x counts, y being one.
-
-    Odds have the order of log-odds, and cost no logarithm. Where they leave the range of floats,
-    the block gets log-odds.
-    """
-    outer, classes, _, width = table.shape
-    part = np.empty((classes, width))
-    near = np.empty((1, width))
-    top = np.empty(width)
-    second = np.empty(width)
-    leader = np.empty(width)
-    total = np.empty(width)
-    grid = grid_constant(classes)
-    for x in range(outer):
-        find_leaders(table, x, 0, top, second, leader, decided)
-        if softmax:
-            fill_softmax(table, x, 0, top, part, total, grid)
-        elif largest_gap(table, x, top, total) < LARGEST_GAP:
-            fill_odds(table, x, top, second, decided, part, near, total, grid)
-        else:
-            fill_log_odds(table, x, 0, top, second, leader, part, near, total, grid)
 
 
 @kernel
