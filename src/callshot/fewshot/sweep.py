@@ -44,7 +44,9 @@ from callshot.fewshot.kernels.supports import (
     Members,
     Order,
     score_draws,
-    score_supports,
+)
+from callshot.fewshot.kernels.supports import (
+    score_queries as fill_queries,
 )
 from callshot.fewshot.metrics import MetricSums, harmonic_numbers, measure
 from callshot.fewshot.protocol import Protocol
@@ -432,8 +434,14 @@ def query_evidence(
             products = multiply_without_blas(queries[place[span]], rows.vectors)
         else:
             products = cross[span]
-        score_supports(
-            sampling, rows, members, query_streams[span], products, by_query[span]
+        fill_queries(
+            sampling,
+            rows,
+            members,
+            query_streams[span],
+            NO_ORDER,
+            products,
+            by_query[span],
         )
 
     return fill

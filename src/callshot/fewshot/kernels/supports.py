@@ -1,8 +1,8 @@
 """(Pools, products of vectors) → a_n of every draw and shot, for all rules.
 
-`score_supports` draws one support per query. `score_draws` scores one support for all queries: in
-the spread `shared` its order is a random permutation, and every exemplar has weight 1; in `total`
-the order is given, and the mean of a class is weighted. `score_members` does so for permuted
+`score_draws` scores one support for all queries: in the spread `shared` its order is a random
+permutation, and every exemplar has weight 1; in `total` the order is given, and the mean of a class
+is weighted. `score_queries` does so for each query by itself. `score_members` does so for permuted
 labels: their classes have members anywhere in the table, so look-ups are by row of the table. Where
 one support serves all queries, the innermost loops run over the queries.
 
@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from callshot.fewshot.kernels import Array, formula, inner, kernel
+from callshot.fewshot.kernels import Array, inner, kernel
 from callshot.fewshot.kernels.streams import below, draw_support, enter
 
 RULES = ("mean", "cosine", "nearest", "medoid")
@@ -68,15 +68,6 @@ class Members(NamedTuple):
 
 
 @inner
-def longest_draw(shots, size, distinct):
-    """Return how many of the shots leave a choice of exemplars, and the largest of these."""
-    drawn = 0
-    while drawn < shots.size and (not distinct or shots[drawn] < size):
-        drawn += 1
-    return drawn, shots[drawn - 1] if drawn > 0 else 0
-
-
-@inner
 def choose_by_stream(stream, order, swaps, outside, steps, distinct, chosen):
     """Fill `chosen` with the first members of a random order that are outside the fold.
 
@@ -104,16 +95,6 @@ def choose_by_stream(stream, order, swaps, outside, steps, distinct, chosen):
 
 
 @inner
-def choose_pool(outside, chosen):
-    """Fill `chosen` with all members outside the fold."""
-    count = 0
-    for m in range(outside.size):
-        if outside[m]:
-            chosen[count] = m
-            count += 1
-
-
-@inner
 def sum_entries(matrix, row, chosen, share, size):
     """Sum a row of a matrix over the chosen columns, weighted, in four independent chains."""
     s0 = 0.0
@@ -131,47 +112,12 @@ def sum_entries(matrix, row, chosen, share, size):
     return (s0 + s1) + (s2 + s3)
 
 
-@inner
-def dot(x, y):
-    """Return x·y, in eight independent chains."""
-    s0 = 0.0
-    s1 = 0.0
-    s2 = 0.0
-    s3 = 0.0
-    s4 = 0.0
-    s5 = 0.0
-    s6 = 0.0
-    s7 = 0.0
-    whole = x.size - x.size % 8
-    for i in range(0, whole, 8):
-        s0 += x[i] * y[i]
-        s1 += x[i + 1] * y[i + 1]
-        s2 += x[i + 2] * y[i + 2]
-        s3 += x[i + 3] * y[i + 3]
-        s4 += x[i + 4] * y[i + 4]
-        s5 += x[i + 5] * y[i + 5]
-        s6 += x[i + 6] * y[i + 6]
-        s7 += x[i + 7] * y[i + 7]
-    for i in range(whole, x.size):
-        s0 += x[i] * y[i]
-    return ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7))
-
-
 @kernel
 def multiply_rows(left, right, out):
     """Fill out[i, j] with the products of rows; equal rows give equal bits, which BLAS does not."""
     for i in range(left.shape[0]):
         for j in range(right.shape[0]):
-            out[i, j] = dot(left[i], right[j])
-
-
-@inner
-def distance(x, y):
-    """Return |x − y|."""
-    total = 0.0
-    for d in range(x.size):
-        total += (x[d] - y[d]) * (x[d] - y[d])
-    return math.sqrt(total)
+            out[i, j] = np.dot(left[i], right[j])
 
 
 @inner
@@ -193,7 +139,7 @@ def fill_squares(
             product = sum_entries(matrix, new, chosen, share, i)
         else:
             x = vectors[new]
-            product = dot(x, total)
+            product = np.dot(x, total[: x.size])
             for d in range(x.size):
                 total[d] += weight * x[d]
         square += weight * (2.0 * product + weight * lengths[new])
@@ -217,7 +163,8 @@ def fill_medoids(vectors, matrix, chosen, share, steps, limits, sums, medoids):
             if matrix.size > 0:
                 away = matrix[new, chosen[m]]
             else:
-                away = distance(vectors[new], vectors[chosen[m]])
+                difference = vectors[new] - vectors[chosen[m]]
+                away = math.sqrt(np.dot(difference, difference))
             sums[m] += share[i] * away
             total += share[m] * away
         sums[i] = total
@@ -228,118 +175,6 @@ def fill_medoids(vectors, matrix, chosen, share, steps, limits, sums, medoids):
                     least = m
             medoids[shot] = chosen[least]
             shot += 1
-
-
-@formula
-def mean_evidence(product, square, size, cosine):
-    """Return a_n from the sums over a support: 2 c·z − |c|², or the cosine (z has length 1).
-
-    A mean without a direction has cosine 0. Rounding cannot bring a cosine beyond −1 and 1.
-    """
-    if cosine:
-        return min(max(product / math.sqrt(square), -1.0), 1.0) if square > 0.0 else 0.0
-    return 2.0 * (product / size) - square / (size * size)
-
-
-@formula
-def exemplar_evidence(product, square):
-    """Return a_n by one exemplar x: 2 x·z − |x|²."""
-    return 2.0 * product - square
-
-
-@inner
-def class_rows(rows, n):
-    """Return the vectors of one class, their squared lengths, and its matrix or an empty one."""
-    begin = rows.class_start[n]
-    end = rows.class_start[n + 1]
-    block = rows.block[rows.block_start[n] : rows.block_start[n + 1]]
-    side = end - begin if block.size > 0 else 0
-    return rows.vectors[begin:end], rows.squares[begin:end], block.reshape((side, side))
-
-
-@kernel
-def score_supports(sampling, rows, members, streams, products, out):
-    """Fill out[q, r, shot, n] with a_n of query q by draw r of its own stream.
-
-    `products` is (queries, rows). Draw −1 is the pool itself, which serves every shot that leaves
-    no choice.
-    """
-    class_key, shots, distinct = sampling
-    rule = rows.rule
-    queries, draws, _, _ = out.shape
-    longest = max(shots[-1], members.rows.size)
-    chosen = np.empty(longest, np.uint64)
-    swaps = np.empty(longest, np.uint64)
-    share = np.ones(longest)
-    sums = np.empty(max(longest, rows.vectors.shape[1]))
-    squares = np.empty(shots.size)
-    medoids = np.empty(shots.size, np.uint64)
-    limits = shots.copy()  # the shots of a draw, or the size of the pool
-    for n in range(class_key.size):
-        begin = rows.class_start[n]
-        end = rows.class_start[n + 1]
-        vectors, lengths, matrix = class_rows(rows, n)
-        outside = members.outside[begin:end]
-        order = members.rows[members.start[n] : members.start[n + 1]].copy()
-        size = np.sum(outside)
-        drawn, last = longest_draw(shots, size, distinct)
-        for q in range(queries):
-            product = products[q, begin:end]
-            whole = 0.0
-            for r in range(0 if drawn == shots.size else -1, draws):
-                if r < 0:
-                    steps = size
-                    limits[0] = steps
-                    choose_pool(outside, chosen)
-                else:
-                    steps = last
-                    limits[0] = shots[0]
-                    stream = enter(enter(streams[q], np.uint64(r)), class_key[n])
-                    choose_by_stream(
-                        stream, order, swaps, outside, steps, distinct, chosen
-                    )
-                if rule == MEDOID:
-                    fill_medoids(
-                        vectors, matrix, chosen, share, steps, limits, sums, medoids
-                    )
-                elif rule != NEAREST:
-                    fill_squares(
-                        vectors,
-                        lengths,
-                        matrix,
-                        chosen,
-                        share,
-                        steps,
-                        limits,
-                        sums,
-                        squares,
-                    )
-                total = 0.0
-                value = -np.inf
-                shot = 0
-                for i in range(steps):
-                    new = chosen[i]
-                    if rule == NEAREST:
-                        evidence = exemplar_evidence(product[new], lengths[new])
-                        value = max(value, evidence)
-                    else:
-                        total += product[new]
-                    if i + 1 == limits[shot]:
-                        if rule == MEDOID:
-                            new = medoids[shot]
-                            value = exemplar_evidence(product[new], lengths[new])
-                        elif rule != NEAREST:
-                            value = mean_evidence(
-                                total, squares[shot], i + 1, rule == COSINE
-                            )
-                        if r >= 0:
-                            out[q, r, shot, n] = value
-                        shot += 1
-                if r < 0:
-                    whole = value
-                else:
-                    for s in range(drawn, shots.size):
-                        out[q, r, s, n] = whole
 
 
 class Order(NamedTuple):
@@ -368,18 +203,22 @@ def choose_in_order(rank, outside, steps, chosen):
 
 @inner
 def fill_means(product, chosen, share, steps, limits, squares, cosine, total, out):
-    """Fill out[s, q] with a_n by the weighted mean of the first limits[s] exemplars."""
+    """Fill out[s, q] with a_n by the weighted mean of the first limits[s] exemplars.
+
+    It is 2 c·z − |c|², or the cosine (z has length 1). A mean without a direction has cosine 0.
+    Rounding cannot bring a cosine beyond −1 and 1.
+    """
     queries = out.shape[1]
     for q in range(queries):
         total[q] = 0.0
     size = 0.0
     shot = 0
     for i in range(steps):
-        row = product[chosen[i]]
+        new = chosen[i]
         weight = share[i]
         size += weight
         for q in range(queries):
-            total[q] += weight * row[q]
+            total[q] += weight * product[new, q]
         if i + 1 == limits[shot]:
             line = out[shot]
             square = squares[shot]
@@ -404,10 +243,9 @@ def fill_nearest(product, lengths, chosen, steps, limits, largest, out):
     shot = 0
     for i in range(steps):
         new = chosen[i]
-        row = product[new]
         length = lengths[new]
         for q in range(queries):
-            largest[q] = max(largest[q], exemplar_evidence(row[q], length))
+            largest[q] = max(largest[q], 2.0 * product[new, q] - length)
         if i + 1 == limits[shot]:
             line = out[shot]
             for q in range(queries):
@@ -415,27 +253,44 @@ def fill_nearest(product, lengths, chosen, steps, limits, largest, out):
             shot += 1
 
 
+class Scratch(NamedTuple):
+    """Memory for one support: of the longest one, of the queries, and of the shots twice."""
+
+    sums: Array
+    totals: Array
+    squares: Array
+    medoids: Array
+
+
+@inner
+def make_scratch(longest, queries, shots):
+    """Return memory for supports of a size."""
+    return Scratch(
+        np.empty(longest),
+        np.empty(queries),
+        np.empty(shots),
+        np.empty(shots, np.uint64),
+    )
+
+
 @inner
 def score_support(
-    rule, vectors, lengths, matrix, product, chosen, share, steps, limits, sums, out
+    rule, vectors, lengths, matrix, product, chosen, share, steps, limits, scratch, out
 ):
     """Fill out[s, q] with a_n of every query by the first limits[s] of the chosen exemplars.
 
-    `chosen` are rows of the other arrays, `share` their weights; `sums` is scratch.
+    `chosen` are rows of the other arrays, `share` their weights.
     """
-    shots, queries = out.shape
-    totals = np.empty(queries)
+    sums, totals, squares, medoids = scratch
     if rule == NEAREST:
         fill_nearest(product, lengths, chosen, steps, limits, totals, out)
     elif rule == MEDOID:
-        medoids = np.empty(shots, np.uint64)
         fill_medoids(vectors, matrix, chosen, share, steps, limits, sums, medoids)
-        for s in range(shots):
+        for s in range(out.shape[0]):
             new = medoids[s]
-            for q in range(queries):
-                out[s, q] = exemplar_evidence(product[new, q], lengths[new])
+            for q in range(out.shape[1]):
+                out[s, q] = 2.0 * product[new, q] - lengths[new]
     else:
-        squares = np.empty(shots)
         fill_squares(
             vectors, lengths, matrix, chosen, share, steps, limits, sums, squares
         )
@@ -443,50 +298,46 @@ def score_support(
         fill_means(product, chosen, share, steps, limits, squares, cosine, totals, out)
 
 
-@inner
-def gather(values, chosen, steps, out):
-    """Fill out with the values of the chosen rows."""
-    for i in range(steps):
-        out[i] = values[chosen[i]]
-
-
-@inner
-def repeat_line(lines):
-    """Copy the first line into the others."""
-    for s in range(1, lines.shape[0]):
-        for q in range(lines.shape[1]):
-            lines[s, q] = lines[0, q]
-
-
 @kernel
 def score_draws(sampling, rows, members, stream, first, order, products, out):
-    """Fill out[d, shot, n, q] with a_n of the queries of a fold by draw first + d.
+    """Fill out[d, shot, n, q] with a_n of some queries by draw first + d of a stream.
 
     `products` is (rows, queries). Where shots leave no choice of exemplars, the support is the
     pool, in its own order: one set, whatever the draw.
     """
     class_key, shots, distinct = sampling
-    rule = rows.rule
     draws = out.shape[0]
     is_weighted = order.weight.shape[0] > 0
     longest = max(shots[-1], members.rows.size)
-    pool = np.empty(longest, np.uint64)
     chosen = np.empty(longest, np.uint64)
     swaps = np.empty(longest, np.uint64)
+    pool = np.empty(longest, np.uint64)
     share = np.ones(longest)
-    sums = np.empty(max(longest, rows.vectors.shape[1]))
     pool_limit = np.empty(1, np.int64)
+    depth = max(longest, rows.vectors.shape[1])
+    scratch = make_scratch(depth, products.shape[1], shots.size)
     for n in range(class_key.size):
         begin = rows.class_start[n]
         end = rows.class_start[n + 1]
-        vectors, lengths, matrix = class_rows(rows, n)
+        block = rows.block[rows.block_start[n] : rows.block_start[n + 1]]
+        side = end - begin if block.size > 0 else 0
+        matrix = block.reshape((side, side))
+        vectors = rows.vectors[begin:end]
+        lengths = rows.squares[begin:end]
         product = products[begin:end]
         outside = members.outside[begin:end]
         member_rows = members.rows[members.start[n] : members.start[n + 1]].copy()
-        size = np.sum(outside)
-        drawn, last = longest_draw(shots, size, distinct)
+        size = 0
+        for m in range(end - begin):
+            if outside[m]:
+                pool[size] = m
+                size += 1
         pool_limit[0] = size
-        choose_pool(outside, pool)
+        # How many of the shots leave a choice of exemplars, and the largest of these.
+        drawn = 0
+        while drawn < shots.size and (not distinct or shots[drawn] < size):
+            drawn += 1
+        last = shots[drawn - 1] if drawn > 0 else 0
         for d in range(draws):
             if is_weighted:
                 choose_in_order(order.rank[d, begin:end], outside, last, chosen)
@@ -497,7 +348,7 @@ def score_draws(sampling, rows, members, stream, first, order, products, out):
                     key, member_rows, swaps, outside, last, distinct, chosen
                 )
             score_support(
-                rule,
+                rows.rule,
                 vectors,
                 lengths,
                 matrix,
@@ -506,30 +357,51 @@ def score_draws(sampling, rows, members, stream, first, order, products, out):
                 share,
                 last,
                 shots,
-                sums,
+                scratch,
                 out[d, :drawn, n],
             )
             if drawn == shots.size:
                 continue
-            if d > 0 and not is_weighted:
-                out[d, drawn:, n] = out[0, drawn:, n]
-                continue
-            if is_weighted:
-                gather(order.weight[d, begin:end], pool, size, share)
-            score_support(
-                rule,
-                vectors,
-                lengths,
-                matrix,
-                product,
-                pool,
-                share,
-                size,
-                pool_limit,
-                sums,
-                out[d, drawn : drawn + 1, n],
-            )
-            repeat_line(out[d, drawn:, n])
+            whole = out[d, drawn:, n]
+            if d == 0 or is_weighted:
+                if is_weighted:
+                    gather(order.weight[d, begin:end], pool, size, share)
+                score_support(
+                    rows.rule,
+                    vectors,
+                    lengths,
+                    matrix,
+                    product,
+                    pool,
+                    share,
+                    size,
+                    pool_limit,
+                    scratch,
+                    whole[:1],
+                )
+            source = whole[0] if is_weighted else out[0, drawn, n]
+            for s in range(whole.shape[0]):
+                for q in range(whole.shape[1]):
+                    whole[s, q] = source[q]
+
+
+@kernel
+def score_queries(sampling, rows, members, streams, order, products, out):
+    """Fill out[q, d, shot, n] with a_n of query q by draw d of its own stream.
+
+    `products` is (queries, rows).
+    """
+    for q in range(products.shape[0]):
+        column = products[q].reshape((products.shape[1], 1))
+        lanes = np.expand_dims(out[q], 3)
+        score_draws(sampling, rows, members, streams[q], 0, order, column, lanes)
+
+
+@inner
+def gather(values, chosen, steps, out):
+    """Fill out with the values of the chosen rows."""
+    for i in range(steps):
+        out[i] = values[chosen[i]]
 
 
 class Exemplars(NamedTuple):
@@ -582,7 +454,8 @@ def score_members(exemplars, chosen, shots, out):
     draws, _, classes, _ = out.shape
     steps = chosen.shape[2]
     share = np.ones(steps)
-    sums = np.empty(max(steps, vectors.shape[1]))
+    depth = max(steps, vectors.shape[1])
+    scratch = make_scratch(depth, products.shape[1], shots.size)
     for d in range(draws):
         for n in range(classes):
             score_support(
@@ -595,6 +468,6 @@ def score_members(exemplars, chosen, shots, out):
                 share,
                 steps,
                 shots,
-                sums,
+                scratch,
                 out[d, :, n],
             )
