@@ -16,14 +16,13 @@ spread.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from callshot.errors import InputError
 from callshot.records import Evaluation
@@ -46,8 +45,7 @@ ROUNDING = 1e-9  # differences of a metric below this are rounding errors
 COVERED_PERCENT = 98
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """A curve, rows of the VALUES schema, minus something else on the same samples.
 
     `difference` is (shots, samples).
@@ -56,54 +54,6 @@ class Comparison:
     curve: pl.DataFrame
     other: str
     difference: FloatArray
-
-    @property
-    def family(self) -> tuple[Any, ...]:
-        """What comparisons share whose intervals are simultaneous."""
-        key = self.curve.select("scoring", "metric", "spread").row(0)
-        return *key, self.difference.shape[1]
-
-    @property
-    def is_perfect(self) -> NDArray[np.bool_]:
-        """Whether all samples of the curve have the highest score, by k."""
-        return np.asarray(value_matrix(self.curve).mean(axis=1) >= 1 - ROUNDING)
-
-    def up_to(self, last: float) -> FloatArray:
-        """Return the differences at the shots up to the last."""
-        return self.difference[self.curve["k"].to_numpy() <= last]
-
-    def summarise(self, factor: float, last: float) -> pl.DataFrame:
-        """Return rows of the DIFFERENCES schema."""
-        difference = self.difference
-        score = (np.sign(difference) + 1.0) / 2.0  # equal: half; undefined: undefined
-        columns = {
-            "k": self.curve["k"],
-            **summarise_samples(difference),
-            "wins": score.mean(axis=1),
-            "samples": np.full(len(difference), difference.shape[1]),
-            **self.simultaneous_interval(factor, last),
-        }
-        key = self.curve.row(0, named=True)
-        key |= {"one": self.curve["encoder"][0], "other": self.other}
-        constants = {name: key[name] for name in DIFFERENCES if name not in columns}
-        return make_frame(DIFFERENCES, columns, constants)
-
-    def simultaneous_interval(self, factor: float, last: float) -> dict[str, Any]:
-        """Return the simultaneous interval, null where there is none, and what is clear.
-
-        Equal samples have no interval, unless the curve is perfect.
-        """
-        mean = self.difference.mean(axis=1)
-        margin = factor * _standard_deviation(self.difference)
-        margin[self.curve["k"].to_numpy() > last] = np.nan
-        margin[(margin == 0) & ~self.is_perfect] = np.nan
-        if self.difference.shape[1] < MIN_SAMPLES:
-            margin[:] = np.nan
-        return {
-            "low": pl.Series(mean - margin).fill_nan(None),
-            "high": pl.Series(mean + margin).fill_nan(None),
-            "clear": np.abs(mean) > margin + ROUNDING,
-        }
 
 
 def compare_encoders(
@@ -141,25 +91,25 @@ def compare_encoders(
     >>> frame.select("one", "other", "k", "mean", "p50").row(0)
     ('a', 'b', 1, 0.25, 0.25)
     """
-    pairs = list(_pair_encoders(values))
-    return concat_frames(summarise_comparisons(pairs, complete_shots), DIFFERENCES)
-
-
-def _pair_encoders(values: pl.DataFrame) -> Iterator[Comparison]:
-    encoders = values["encoder"].unique(maintain_order=True)
-    curves = {name: _curves_by_key(values.filter(encoder=name)) for name in encoders}
+    comparisons = []
+    curves: dict[str, dict[tuple[str, ...], Frame]] = {}
+    for curve in split_curves(values):
+        of_encoder = curves.setdefault(curve["encoder"][0], {})
+        of_encoder[curve.select(PAIR_KEY).row(0)] = curve
     for one, other in combinations(curves, 2):
         for key in curves[one] | curves[other]:
-            rows = curves[one].get(key)
-            other_rows = curves[other].get(key)
-            if rows is None or other_rows is None or not _are_paired(rows, other_rows):
+            both = [curves[name].get(key, values.clear()) for name in (one, other)]
+            sizes = [rows.select("k", pl.col("value").list.len()) for rows in both]
+            if not sizes[0].equals(sizes[1]):
                 raise InputError(
                     f"{key[0]}: '{one}' and '{other}' cannot be compared ({', '.join(key)}): "
                     "expected the same k and the same number of samples; "
                     "evaluate both with the same options"
                 )
-            difference = value_matrix(rows) - value_matrix(other_rows)
-            yield Comparison(rows, other, difference)
+            difference = value_matrix(both[0]) - value_matrix(both[1])
+            comparisons.append(Comparison(both[0], other, difference))
+    rows_by_pair = summarise_comparisons(comparisons, complete_shots)
+    return concat_frames(rows_by_pair, DIFFERENCES)
 
 
 def compare_baselines(
@@ -237,17 +187,48 @@ def summarise_comparisons(
 ) -> list[pl.DataFrame]:
     """Return rows of the DIFFERENCES schema for each; their intervals are simultaneous.
 
-    Each metric, scoring, spread and number of samples has intervals of its own.
+    Each metric, scoring, spread and number of samples has intervals of its own. Equal samples have
+    no interval, unless the curve is perfect.
     """
     last = np.inf if complete_shots is None else float(complete_shots)
     families = defaultdict(list)
-    for comparison in comparisons:
-        families[comparison.family].append(comparison.up_to(last))
+    for curve, _, difference in comparisons:
+        complete = difference[curve["k"].to_numpy() <= last]
+        families[_family(curve, difference)].append(complete)
     factors = {
         family: simultaneous_factor(np.concatenate(differences))
         for family, differences in families.items()
     }
-    return [one.summarise(factors[one.family], last) for one in comparisons]
+    frames = []
+    for curve, other, difference in comparisons:
+        samples = difference.shape[1]
+        mean = difference.mean(axis=1)
+        margin = factors[_family(curve, difference)] * _standard_deviation(difference)
+        is_perfect = value_matrix(curve).mean(axis=1) >= 1 - ROUNDING
+        margin[curve["k"].to_numpy() > last] = np.nan
+        margin[(margin == 0) & ~is_perfect] = np.nan
+        if samples < MIN_SAMPLES:
+            margin[:] = np.nan
+        score = (np.sign(difference) + 1.0) / 2.0  # equal: half; undefined: undefined
+        columns = {
+            "k": curve["k"],
+            **summarise_samples(difference),
+            "wins": score.mean(axis=1),
+            "samples": np.full(len(difference), samples),
+            "low": pl.Series(mean - margin).fill_nan(None),
+            "high": pl.Series(mean + margin).fill_nan(None),
+            "clear": np.abs(mean) > margin + ROUNDING,
+        }
+        key = curve.select("corpus", "encoder", "scoring", "metric", "spread")
+        constants = key.row(0, named=True)
+        constants |= {"one": constants["encoder"], "other": other}
+        frames.append(make_frame(DIFFERENCES, columns, constants))
+    return frames
+
+
+def _family(curve: Frame, difference: FloatArray) -> tuple[Any, ...]:
+    """Return what comparisons share whose intervals are simultaneous."""
+    return *curve.select("scoring", "metric", "spread").row(0), difference.shape[1]
 
 
 def simultaneous_factor(differences: FloatArray) -> float:
@@ -293,19 +274,6 @@ def baseline_name(baseline: Mapping[str, Any]) -> str:
     return f"{baseline['name']} on {baseline['encoder']}"
 
 
-def _curves_by_key(values: pl.DataFrame) -> dict[tuple[str, ...], pl.DataFrame]:
-    return {curve.select(PAIR_KEY).row(0): curve for curve in split_curves(values)}
-
-
-def _are_paired(one: pl.DataFrame, other: pl.DataFrame) -> bool:
-    """Return whether two curves have the same k and the same number of samples."""
-    if not one["k"].equals(other["k"]):
-        return False
-    return value_matrix(one).shape == value_matrix(other).shape
-
-
-Row = dict[str, Any]  # of the CROSSOVERS schema
-
 CURVE_COLUMNS = ("corpus", "encoder", "scoring", "metric", "spread")
 AHEAD = (pl.col("mean") > 0) & pl.col("mean").is_not_nan()
 
@@ -343,10 +311,54 @@ def find_crossovers(
     (2, 3)
     """
     curves = split_curves(values)
-    rows = _pass_baselines(curves, baselines, complete_shots)
-    if trained is not None:
-        rows += _pass_centroid(curves, split_curves(trained), complete_shots)
+    pairs = [
+        (curve, baseline.row(0, named=True))
+        for baseline in baselines.iter_slices(1)
+        for curve in curves
+        if not matching_baselines(baseline, curve).is_empty()
+    ]
+    comparisons = [
+        Comparison(curve, baseline["name"], subtract_baseline(curve, baseline))
+        for curve, baseline in pairs
+    ]
+    rows = []
+    differences = summarise_comparisons(comparisons, complete_shots)
+    for (curve, baseline), difference in zip(pairs, differences, strict=True):
+        is_above = value_matrix(curve).mean(axis=1) > baseline["value"]
+        k_mean = next(iter(curve.filter(is_above)["k"]), None)
+        rows.append(_crossover(difference, curve, baseline["name"], "all", k_mean))
+    # From where each baseline that is trained at every k stays ahead of the centroid.
+    same_curves = [
+        (other, curve)
+        for other in ([] if trained is None else split_curves(trained))
+        for curve in curves
+        if other["metric"][0] in RANKING_METRICS
+        and curve.select(CURVE_COLUMNS).row(0) == other.select(CURVE_COLUMNS).row(0)
+    ]
+    comparisons = compare_classifiers(same_curves)
+    differences = summarise_comparisons(comparisons, complete_shots)
+    for comparison, difference in zip(comparisons, differences, strict=True):
+        curve = comparison.curve
+        k_mean = (first_lasting(difference, AHEAD) or {}).get("k")
+        rows.append(_crossover(difference, curve, curve["classifier"][0], "k", k_mean))
     return pl.DataFrame(rows, schema=dict(CROSSOVERS))
+
+
+def _crossover(
+    difference: Frame, curve: Frame, baseline: str, labels: str, k_mean: int | None
+) -> dict[str, Any]:
+    """Return a row of the CROSSOVERS schema, with the k from which a difference is clear.
+
+    Shots without an interval do not count; an undefined difference is not clear.
+    """
+    counts = pl.col("low").is_not_null() | pl.col("mean").is_nan()
+    clear = first_lasting(difference.filter(counts), AHEAD & pl.col("clear"))
+    return curve.select(CURVE_COLUMNS).row(0, named=True) | {
+        "baseline": baseline,
+        "labels": labels,
+        "k_mean": k_mean,
+        "k_clear": (clear or {}).get("k"),
+    }
 
 
 def add_baselines(
@@ -368,77 +380,6 @@ def add_baselines(
     )
 
 
-def _pass_baselines(
-    curves: Sequence[Frame], baselines: Frame, complete_shots: int | None
-) -> list[Row]:
-    """Return where the centroid passes each baseline trained on all labels."""
-    pairs = [
-        (curve, baseline.row(0, named=True))
-        for baseline in baselines.iter_slices(1)
-        for curve in curves
-        if not matching_baselines(baseline, curve).is_empty()
-    ]
-    comparisons = [
-        Comparison(curve, baseline["name"], subtract_baseline(curve, baseline))
-        for curve, baseline in pairs
-    ]
-    differences = summarise_comparisons(comparisons, complete_shots)
-    rows = []
-    for (curve, baseline), difference in zip(pairs, differences, strict=True):
-        row = _key(curve, baseline["name"]) | {"labels": "all"}
-        k_mean = _first_above(curve, baseline["value"])
-        rows.append(row | {"k_mean": k_mean, "k_clear": _clear_from(difference)})
-    return rows
-
-
-def _first_above(curve: Frame, value: float) -> int | None:
-    """Return the first k at which the mean of a curve is above a value."""
-    above = curve.filter(value_matrix(curve).mean(axis=1) > value)["k"]
-    return above[0] if len(above) else None
-
-
-def _pass_centroid(
-    curves: Sequence[Frame], trained: Sequence[Frame], complete_shots: int | None
-) -> list[Row]:
-    """Return from where each baseline that is trained at every k stays ahead of the centroid."""
-    pairs = [
-        (other, curve)
-        for other in trained
-        for curve in curves
-        if _is_same_curve(curve, other)
-    ]
-    comparisons = compare_classifiers(pairs)
-    differences = summarise_comparisons(comparisons, complete_shots)
-    rows = []
-    for comparison, rows_by_k in zip(comparisons, differences, strict=True):
-        curve = comparison.curve
-        row = _key(curve, curve["classifier"][0]) | {"labels": "k"}
-        k_mean = _first_lasting_k(rows_by_k, AHEAD)
-        rows.append(row | {"k_mean": k_mean, "k_clear": _clear_from(rows_by_k)})
-    return rows
-
-
-def _key(curve: Frame, baseline: str) -> Row:
-    """Return the columns of a crossover that say which curves it is about."""
-    return curve.select(CURVE_COLUMNS).row(0, named=True) | {"baseline": baseline}
-
-
-def _is_same_curve(one: Frame, other: Frame) -> bool:
-    """Return whether two classifiers were scored by the same ranking metric in the same way."""
-    if one["metric"][0] not in RANKING_METRICS:
-        return False
-    return one.select(CURVE_COLUMNS).row(0) == other.select(CURVE_COLUMNS).row(0)
-
-
-def _clear_from(differences: Frame) -> int | None:
-    """Return the k from which a difference is clear.
-
-    Shots without an interval do not count; an undefined difference is not clear.
-    """
-    counts = pl.col("low").is_not_null() | pl.col("mean").is_nan()
-    return _first_lasting_k(differences.filter(counts), AHEAD & pl.col("clear"))
-
-
 def first_lasting(points: Frame, condition: pl.Expr) -> dict[str, Any] | None:
     """Return the first point from which a condition holds to the end.
 
@@ -448,8 +389,3 @@ def first_lasting(points: Frame, condition: pl.Expr) -> dict[str, Any] | None:
     later_failures = (~condition).cum_sum(reverse=True)
     lasting = points.filter(later_failures == 0)
     return None if lasting.is_empty() else lasting.row(0, named=True)
-
-
-def _first_lasting_k(differences: Frame, condition: pl.Expr) -> int | None:
-    point = first_lasting(differences, condition)
-    return None if point is None else point["k"]
