@@ -548,13 +548,12 @@ def _check_file(path: Path, name: str) -> None:
     """Raise InputError unless a path is a regular file with content that we may read."""
     try:
         status = path.stat()
-        is_regular = stat.S_ISREG(status.st_mode)
-        if is_regular:
+        if stat.S_ISREG(status.st_mode):
             # libsndfile does not say why a file cannot be opened.
             path.open("rb").close()
     except (OSError, ValueError) as error:
         raise InputError(f"{name}: cannot be opened ({error_reason(error)})") from None
-    if not is_regular:
+    if not stat.S_ISREG(status.st_mode):
         raise InputError(
             f"{name}: expected an audio file, got a folder, pipe or device"
         )

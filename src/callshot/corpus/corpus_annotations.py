@@ -239,7 +239,7 @@ def _reject_namesakes(read: CorpusAnnotations) -> None:
     names = defaultdict[str, dict[str, str]](dict)
     for row in read.rows:
         name = row["path_written"]
-        if name and name not in names[row["path"]]:
+        if name:
             names[row["path"]][name] = unmatched_folders(name, row["path"])
     root = read.library.root.absolute().name.casefold()
     guesses: dict[str, str] = {}

@@ -366,10 +366,10 @@ def skip_reason(path: Path, folder: Path, *, follow_links: bool = False) -> str 
             is_outside = not target.is_relative_to(folder.resolve())
             if is_outside and not follow_links:
                 return f"a link that leads outside {folder}; --follow-links reads it"
-            if target.is_dir():
-                return "a linked folder; give the folder itself"
         if path.is_dir():
-            return "the folder cannot be read; ask for access"
+            return (
+                "a folder that cannot be read, or a link to one; give the folder itself"
+            )
         path.name.encode()
         if not stat.S_ISREG(path.stat().st_mode):
             return "not a regular file"

@@ -502,21 +502,18 @@ def merge_notes(notes: Mapping[str, int]) -> list[str]:
     >>> merge_notes({"3 rows left out": 2, "1 row left out": 1, "read as Latin-1": 1})
     ['7 rows left out (3 files)', 'read as Latin-1']
     """
-    totals = Counter[tuple[str, str]]()
-    files = Counter[tuple[str, str]]()
-    for note, count in notes.items():
+    totals: dict[tuple[str, str], list[int]] = {}
+    for note, files in notes.items():
         match = COUNTED_NOTE.fullmatch(note)
         number, noun, text = match.groups() if match else ("0", "", note)
-        totals[noun, text] += int(number.replace(",", "")) * count
-        files[noun, text] += count
+        total = totals.setdefault((noun, text), [0, 0])
+        total[0] += int(number.replace(",", "")) * files
+        total[1] += files
     merged = []
-    for (noun, text), count in files.items():
-        note = text
-        if noun:
-            note = count_text(totals[noun, text], noun) + text
-        if count > 1:
-            note += f" ({count} files)"
-        merged.append(note)
+    for (noun, text), (count, files) in totals.items():
+        number = count_text(count, noun) if noun else ""
+        of_files = f" ({files} files)" if files > 1 else ""
+        merged.append(f"{number}{text}{of_files}")
     return merged
 
 

@@ -164,7 +164,7 @@ def test_a_file_offset_moves_the_times_into_the_recording(tmp_path: Path) -> Non
     ]
     assert (
         annotation_file.rejects[0].reason
-        == "File Offset (s): expected a number, got 'x'"
+        == "offset_s: expected a number, got 'x'"
     )
 
 

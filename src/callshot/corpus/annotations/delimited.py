@@ -37,12 +37,14 @@ from callshot.corpus.annotations.text import (
 from callshot.errors import InputError, OutputError, count_text, suggest
 from callshot.records.table_files import format_csv
 
+# Its number, its cells by callshot's names, and its other cells.
+ParsedRow = tuple[int, dict[str, str], dict[str, Cell]]
+
 SECONDS = ("start_s", "end_s")
 FRAMES = ("start_frame", "end_frame")
-TIMES = (*SECONDS, "duration_s", *FRAMES)
+TIMES = (*SECONDS, "duration_s", *FRAMES, "offset_s")
 # Columns with a type of their own, by their normalised names.
 TYPED = {"lowfreqhz": "low_freq_hz", "highfreqhz": "high_freq_hz", "fold": "fold"}
-TIME = re.compile(r"\s*\d[\d.,:]*\s*")
 MILLISECONDS = re.compile(
     r"(?:^|[^a-z])(?:ms|msecs?|millis|millisec(?:ond)?s?)\W*$|[a-z](?-i:Ms|Millis)$",
     re.IGNORECASE,
@@ -132,9 +134,7 @@ class Table:
             f"or one label for all rows (--label …); available: {list_names(self.names)}"
         )
 
-    def assign(
-        self, columns: Mapping[str, int], times: Sequence[str], delimiter: str
-    ) -> None:
+    def assign(self, columns: Mapping[str, int], delimiter: str) -> None:
         """Set the columns that hold something; all others are extra.
 
         A comma is before decimals where no number has a point; between commas, it might also be
@@ -149,7 +149,7 @@ class Table:
                 names = list_names([self.names[self.extra[typed]], name])
                 raise self.error(f"columns {names} are both {typed}; remove one")
             self.extra[typed] = index
-        numbers = [columns[name] for name in times if name in columns]
+        numbers = [columns[name] for name in TIMES if name in columns]
         numbers += [self.extra[name] for name in FREQUENCIES if name in self.extra]
         complete = [cells for cells in self.rows if len(cells) >= len(self.names)]
         texts = [cells[index].strip() for cells in complete for index in numbers]
@@ -158,10 +158,8 @@ class Table:
             commas = [text for text in texts if "," in text]
             self.allow_comma &= not all(map(THOUSANDS.fullmatch, commas))
 
-    def parse(
-        self, file: AnnotationFile
-    ) -> list[tuple[int, dict[str, str], dict[str, Cell]]]:
-        """Return the number of each row, its cells by callshot's names, and its other cells.
+    def parse(self, file: AnnotationFile) -> list[ParsedRow]:
+        """Split the rows into cells.
 
         Rows with another number of cells than the header are rejects; empty surplus is ignored.
         """
@@ -243,18 +241,16 @@ def read(file: AnnotationFile) -> None:
     for name in TYPED.values():
         if name in columns:
             table.names[columns.pop(name)] = name
-    table.assign(columns, TIMES, delimiter)
-    parsed = table.parse(file)
-
+    table.assign(columns, delimiter)
     names = {name: table.names[index] for name, index in columns.items()}
     times = [name for name in TIMES if name in columns]
-    milliseconds = []
-    for name in times:
-        in_milliseconds = MILLISECONDS.search(names[name]) is not None
-        if options.time_unit is not None:
-            in_milliseconds = options.time_unit == "ms"
-        if in_milliseconds and name not in FRAMES:
-            milliseconds.append(name)
+    milliseconds = [
+        name
+        for name in times
+        if name not in FRAMES
+        and (options.time_unit or ("ms" if MILLISECONDS.search(names[name]) else "s"))
+        == "ms"
+    ]
     if names.get("label", "label") != "label":
         file.notes.append(f"labels from column {quote(names['label'])}")
     if not times:
@@ -265,27 +261,39 @@ def read(file: AnnotationFile) -> None:
     if milliseconds:
         listed = list_names([names[name] for name in milliseconds])
         file.notes.append(f"times in milliseconds: {listed}")
+    parsed = table.parse(file)
     if any(":" in cells[name] for _, cells, _ in parsed for name in times):
         file.notes.append("times with colons are hh:mm:ss or mm:ss")
+    add_rows(file, table, parsed, milliseconds)
 
-    for number, cells, extra in parsed:
+
+def add_rows(
+    file: AnnotationFile,
+    table: Table,
+    rows: Iterable[ParsedRow],
+    milliseconds: Collection[str] = (),
+    *,
+    allow_whole: bool = True,
+) -> None:
+    """Add rows to a file; one without times is on a whole recording, if that is allowed.
+
+    A column `offset_s` has the start in the file, where other times run on over several files.
+    """
+    times = [name for name in TIMES if name in table.columns]
+    for number, cells, extra in rows:
         with file.rejecting(number):
-            group = cells.get("recording") or None
-            path = cells.get("path")
-            if "path" not in cells:
-                path = cells.get("recording")
-                group = None
+            path = cells.get("path", cells.get("recording"))
             if path is not None and not path.strip():
                 raise RowError("no recording named")
             label = cells.get("label", "")
             if label == MISSING_LABEL:
-                if options.label is None:
+                if file.options.label is None:
                     raise RowError(f"no label, got {label}")
                 label = ""
             start_s = 0.0
             end_s = None
-            if any(cells[name].strip() for name in times):
-                start_s, end_s = [
+            if not allow_whole or any(cells[name].strip() for name in times):
+                start_s, end_s, *offsets_s = [
                     parse_time(
                         cells[name],
                         name,
@@ -296,6 +304,9 @@ def read(file: AnnotationFile) -> None:
                 ]
                 if "duration_s" in times:
                     end_s = add_times(start_s, end_s)
+                for offset_s in offsets_s:  # as decimals
+                    end_s = add_times(offset_s, end_s, -start_s)
+                    start_s = offset_s
             file.add(
                 number,
                 label,
@@ -303,22 +314,8 @@ def read(file: AnnotationFile) -> None:
                 end_s,
                 extra,
                 path=path,
-                recording=group,
+                recording=(cells.get("recording") or None) if "path" in cells else None,
                 in_frames="start_frame" in times,
-            )
-
-    paths = [row["path"] for row in file.rows]
-    if not times and len(set(paths)) < len(paths):
-        like_times = [
-            name
-            for name in table.extra
-            if all(TIME.fullmatch(str(row.get(name))) for row in file.rows)
-        ]
-        if len(like_times) > 1:
-            raise table.error(
-                "recordings appear twice, but no column is start_s or end_s; give them in "
-                "seconds (--columns start_s=… --columns end_s=…); "
-                f"{list_names(like_times)} may be times"
             )
 
 

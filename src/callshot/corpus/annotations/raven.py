@@ -10,10 +10,10 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import Any
 
 from callshot.corpus.annotations.delimited import (
     Table,
+    add_rows,
     find_column,
     find_columns,
     normalize_name,
@@ -27,11 +27,9 @@ from callshot.corpus.annotations.rows import (
 )
 from callshot.corpus.annotations.text import (
     FREQUENCIES,
-    RowError,
     add_times,
     join_cells,
     list_names,
-    parse_time,
     quote,
     read_text,
     split_lines,
@@ -60,8 +58,14 @@ TRANSLATIONS = {
     "Channel": "kanal|canal|voie",
 }
 PATHS = ("Begin Path", "Begin File")
-NUMBERS = (BEGIN, END, DELTA, OFFSET)
-SELECTION_KEY = ("path", "Selection", BEGIN, END, OFFSET)
+COLUMNS = {
+    "start_s": [BEGIN],
+    "end_s": [END],
+    "duration_s": [DELTA],
+    "offset_s": [OFFSET],
+    "Begin File": ["Begin File"],
+}
+SELECTION_KEY = ("path", "Selection", "start_s", "end_s", "offset_s")
 # Where people keep the label, in the order of preference.
 # fmt: off
 LABELS = (
@@ -148,55 +152,48 @@ def read(file: AnnotationFile) -> None:
     paths = [path_column, *PATHS]
     if path_column in original_names:
         paths.insert(1, table.names[original_names.index(path_column)])
-    columns = find_columns(
-        table.names, {"path": paths, **{name: [name] for name in (*NUMBERS, PATHS[1])}}
-    )
-    for name in (END if DELTA not in columns else BEGIN, BEGIN):
-        if name not in columns:
-            raise table.error(f"no column {name}; available: {list_names(table.names)}")
-    if END in columns:
-        columns.pop(DELTA, None)
+    columns = find_columns(table.names, {"path": paths, **COLUMNS})
+    for name in ("start_s", "end_s"):
+        if name not in columns and (name == "start_s" or "duration_s" not in columns):
+            listed = list_names(table.names)
+            raise table.error(f"no column {COLUMNS[name][0]}; available: {listed}")
+    if "end_s" in columns:
+        columns.pop("duration_s", None)
     if rows:
         label = _find_label_column(file, table)
         if label is not None:
             columns["label"] = label
-    table.assign(columns, NUMBERS, "\t")
+    table.assign(columns, "\t")
     views = {"Selection": ["Selection"], "View": ["View"]}
     table.columns |= find_columns(table.names, views)  # they are extra cells too
-
-    parsed = []
-    for number, cells, extra in table.parse(file):
-        with file.rejecting(number):
-            path = cells.get("path")
-            if path is not None and not path.strip():
-                path = cells.get("Begin File", "")
-                if not path.strip():
-                    raise RowError("no recording named")
-            times_s = {
-                name: parse_time(cells[name], name, allow_comma=table.allow_comma)
-                for name in NUMBERS
-                if name in cells
-            }
-            start_s = times_s[BEGIN]
-            end_s = (
-                add_times(start_s, times_s[DELTA]) if DELTA in cells else times_s[END]
-            )
-            if OFFSET in cells:  # the times in the file, moved as decimals
-                end_s = add_times(times_s[OFFSET], end_s, -start_s)
-                start_s = times_s[OFFSET]
-            parsed.append((number, cells, extra, path, start_s, end_s))
-
-    if "path" in columns and OFFSET not in columns:
-        _check_times(file, table, [row[-3:] for row in parsed])
-    repeated = _find_repeated_views({number: cells for number, cells, *_ in parsed})
+    parsed = table.parse(file)
+    for _, cells, _ in parsed:
+        if "path" in cells and not cells["path"].strip():
+            cells["path"] = cells.get("Begin File", "")
+    repeated = _find_repeated_views({number: cells for number, cells, _ in parsed})
     if repeated:
         count = count_text(len(repeated), "row")
         file.notes.append(f"{count} left out: further views of a selection")
-    for number, cells, extra, path, start_s, end_s in parsed:
-        if number not in repeated:
-            with file.rejecting(number):
-                label_text = cells.get("label", "")
-                file.add(number, label_text, start_s, end_s, extra, path=path)
+    selections = [row for row in parsed if row[0] not in repeated]
+    add_rows(file, table, selections, allow_whole=False)
+    if "path" not in columns or "offset_s" in columns:
+        return
+    # Do times start anew with each file?
+    ends: dict[str, float] = {}
+    is_increasing = True
+    for row in file.rows:
+        own_end_s = ends.pop(row["path"], 0.0)
+        is_increasing &= row["start_s"] >= max(ends.values(), default=row["start_s"])
+        ends[row["path"]] = max(row["end_s"], own_end_s)
+    if len(ends) > MAX_FILES_BY_CHANCE and is_increasing:
+        raise table.error(
+            f"times run on over {len(ends)} files, and there is no column {OFFSET}; "
+            "add that measurement in Raven and save the table again"
+        )
+    if len(ends) > 1:
+        file.notes.append(
+            f"no column {OFFSET}: times are taken to start anew with each file"
+        )
 
 
 def _unquote(cell: str) -> str:
@@ -223,30 +220,6 @@ def _find_label_column(file: AnnotationFile, table: Table) -> int | None:
     elif options.label is None:
         raise table.missing_label()
     return column
-
-
-def _check_times(
-    file: AnnotationFile, table: Table, places: Sequence[Sequence[Any]]
-) -> None:
-    """Check that times start anew with each file, where there is no column with the offset.
-
-    Raise InputError if they increase from file to file, over more files than by chance.
-    """
-    ends: dict[str, float] = {}
-    is_increasing = True
-    for path, start_s, end_s in places:
-        own_end_s = ends.pop(path, 0.0)
-        is_increasing &= start_s >= max(ends.values(), default=start_s)
-        ends[path] = max(end_s, own_end_s)
-    if len(ends) > MAX_FILES_BY_CHANCE and is_increasing:
-        raise table.error(
-            f"times run on over {len(ends)} files, and there is no column {OFFSET}; "
-            "add that measurement in Raven and save the table again"
-        )
-    if len(ends) > 1:
-        file.notes.append(
-            f"no column {OFFSET}: times are taken to start anew with each file"
-        )
 
 
 def _find_repeated_views(selections: Mapping[int, Mapping[str, str]]) -> set[int]:

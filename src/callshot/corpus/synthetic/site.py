@@ -142,8 +142,13 @@ def synthesise_soundscape(
     (2, 2)
     """
     check_options(options, SiteOptions)
-    if isinstance(start, str):
-        start = parse_start(start)
+    try:
+        if isinstance(start, str):
+            start = datetime.fromisoformat(start).replace(tzinfo=None)
+    except ValueError:
+        raise OptionError(
+            f"start: expected a date and time such as 2026-03-02T05:30, got {start!r}"
+        ) from None
     if start is not None:
         options["start"] = start
     if isinstance(snr_db, int | float):
@@ -217,20 +222,6 @@ def _write_audio(
     ):
         for samples in pieces:
             file.write(samples)
-
-
-def parse_start(text: str) -> datetime:
-    """Return the clock time that a text says.
-
-    >>> parse_start("2026-03-02T05:30")
-    datetime.datetime(2026, 3, 2, 5, 30)
-    """
-    try:
-        return datetime.fromisoformat(text).replace(tzinfo=None)
-    except ValueError:
-        raise OptionError(
-            f"start: expected a date and time such as 2026-03-02T05:30, got {text!r}"
-        ) from None
 
 
 CLIP_MARGIN_S = 0.25
