@@ -162,10 +162,7 @@ def test_a_file_offset_moves_the_times_into_the_recording(tmp_path: Path) -> Non
         ("b.wav", 0.1, 0.4),
         ("a.wav", 0.25, 0.3),
     ]
-    assert (
-        annotation_file.rejects[0].reason
-        == "offset_s: expected a number, got 'x'"
-    )
+    assert annotation_file.rejects[0].reason == "offset_s: expected a number, got 'x'"
 
 
 def test_times_that_run_on_over_many_files_are_an_error_and_over_few_a_note(
