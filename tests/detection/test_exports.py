@@ -236,21 +236,6 @@ def test_recordings_that_differ_in_their_suffix_have_files_of_their_own(
     assert back.select(columns).equals(events.sort(columns).select(columns))
 
 
-@pytest.mark.parametrize("format", ["raven", "audacity"])
-def test_a_recording_with_a_long_name_has_a_file_with_a_shorter_one(
-    format: str, tmp_path: Path
-) -> None:
-    names = [f"a/{'é' * 120}{number}.wav" for number in (1, 2)]
-    span = {"start_s": 0.5, "end_s": 0.8, "label": "roar"}
-    events = events_frame([{"recording": name, **span} for name in names])
-    files = export_events(events, format, tmp_path / "out")
-    tables = [file for file in files if file.suffix == ".txt"]
-    assert len(set(tables)) == 2
-    for table in tables:
-        assert table.parent == tmp_path / "out" / "a"
-        assert "roar" in table.read_text(encoding="utf-8")
-
-
 def test_one_table_for_all_needs_the_recordings(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="needs their lengths"):
         export_events(make_events(), "raven-all", tmp_path / "out")

@@ -21,7 +21,7 @@ from callshot.corpus.audio import SUFFIXES
 from callshot.detection.events import RecordingFolder
 from callshot.detection.index.clock import find_clock_time, parse_clock, shift_clock
 from callshot.errors import InputError, OptionError, check_choice
-from callshot.files import is_inside, sha256_text
+from callshot.files import is_inside
 from callshot.records.frames import Frame
 from callshot.records.table_files import format_csv
 from callshot.results import open_output_folder
@@ -29,7 +29,6 @@ from callshot.spans import Row
 
 MANIFEST = "export.json"  # readers of annotations do not skip the files that it lists
 TABLE_SUFFIX = ".Table.1.selections.txt"
-MAX_STEM = 220  # bytes; file systems have names of up to 255
 KALEIDOSCOPE = (
     "INDIR",
     "FOLDER",
@@ -198,25 +197,17 @@ def _export_parquet(events: Frame, recordings: RecordingFolder | None) -> Files:
 
 
 def _find_stems(names: Iterable[str]) -> dict[str, str]:
-    """Return the names of recordings without suffix; those that would be the same keep theirs.
-
-    They have room for our suffixes; a checksum stands for what is cut off.
-    """
+    """Return the names of recordings without suffix; those that would be the same keep theirs."""
     stems = {}
     for name in sorted(names):
         path = PurePosixPath(name)
         is_audio = path.suffix.lower() in SUFFIXES
         stems[name] = path.with_suffix("").as_posix() if is_audio else name
     counts = Counter(stem.casefold() for stem in stems.values())
-    for name, stem in stems.items():
-        unique = stem if counts[stem.casefold()] == 1 else name
-        parent, slash, last = unique.rpartition("/")
-        encoded = last.encode()
-        if len(encoded) > MAX_STEM:
-            beginning = encoded[: MAX_STEM - 9].decode(errors="ignore")
-            unique = f"{parent}{slash}{beginning}_{sha256_text(last)[:8]}"
-        stems[name] = unique
-    return stems
+    return {
+        name: stem if counts[stem.casefold()] == 1 else name
+        for name, stem in stems.items()
+    }
 
 
 EXPORTS: dict[str, Callable[[Frame, RecordingFolder | None], Files]] = {

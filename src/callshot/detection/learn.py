@@ -52,7 +52,7 @@ from callshot.detection.model_summary import describe_few_windows
 from callshot.encoders.embed import EmbedOptions, replace_auto_speed
 from callshot.encoders.joined_encoder import find_joined_encoder
 from callshot.encoders.spec import EncoderSpec, format_options
-from callshot.errors import InputError, OptionError
+from callshot.errors import InputError, OptionError, check_range
 from callshot.files import explain_unreadable, sha256_file
 from callshot.records import (
     Progress,
@@ -93,11 +93,8 @@ class LearningOptions:
     site: Path | None = None
 
     def __post_init__(self) -> None:
-        shortest, longest = WINDOWS_S
-        if self.window_s is not None and not shortest <= self.window_s <= longest:
-            raise OptionError(
-                f"window: expected {shortest:g} to {longest:g} s, got {self.window_s}"
-            )
+        if self.window_s is not None:
+            check_range("window", self.window_s, *WINDOWS_S, "s")
 
     def on_top_of(self, settings: AudioSettings) -> "LearningOptions":
         """Return the options, with the settings of a model where none is given."""
@@ -404,17 +401,15 @@ def read_call_table(path: Path, root: Path | None = None) -> Spans:
 def segment_settings(spans: Spans) -> AudioSettings:
     """Return how the segments of a table were cut, which must be the same for all of them."""
     names = ("rate_hz", "collar_s", "peak_dbfs", "channel_rule", "source_rate_hz")
-    settings = [
-        AudioSettings(source=SEGMENT, **{name: row[name] for name in names})
-        for row in spans.rows()
-    ]
-    for row, other in enumerate(settings, start=1):
-        if other != settings[0]:
-            raise InputError(
-                f"{spans.source}: row {row}: expected segments cut as in row 1, got another "
-                "rate_hz, collar_s, peak_dbfs, channel_rule or source_rate_hz"
-            )
-    return settings[0]
+    first = next(spans.rows())
+    for number, row in enumerate(spans.rows(), start=1):
+        for name in names:
+            if row[name] != first[name]:
+                raise InputError(
+                    f"{spans.source}: row {number}: expected segments cut as in row 1, got another "
+                    f"{name}"
+                )
+    return AudioSettings(source=SEGMENT, **{name: first[name] for name in names})
 
 
 def find_background(

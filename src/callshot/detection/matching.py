@@ -365,7 +365,9 @@ def rank_events(task: Task, label: str) -> tuple[RankedDetections, Frame]:
         outcome=pl.Series(outcomes.tolist(), dtype=pl.String),
         annotated_label=pl.Series(labels.tolist(), dtype=pl.String),
     )
-    parts = [part.select(*OUTCOMES).cast(dict(OUTCOMES)) for part in (detected, missed)]
+    parts = [
+        part.select(*OUTCOMES).cast(pl.Schema(OUTCOMES)) for part in (detected, missed)
+    ]
     outcome = pl.concat(parts)
 
     # The best that a detection can do is to contain a call: its IoU is then the length of the call

@@ -61,7 +61,9 @@ class LabelledVectors:
         numbers = range(self.classes)
         return np.concatenate([self.evidence_for(number) for number in numbers], 1)
 
-    def evidence_for(self, number: int, left_out: Sequence[int] = ()) -> FloatArray:
+    def evidence_for(
+        self, number: int, left_out: Sequence[int] | IntArray = ()
+    ) -> FloatArray:
         """Return the evidence for a class by other recordings, if one example is left out.
 
         It is 2 x·c − |c|² for a vector x and a class mean c: the larger, the nearer. −inf: there

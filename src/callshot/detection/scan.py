@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -279,7 +280,7 @@ def scan(
             f"{opened.folder}: no recording could be scanned "
             f"(the first: {scan_rejects[0].reason})"
         )
-    columns = join_columns(tables)
+    columns: dict[str, Any] = dict(join_columns(tables))
     texts = [name for name, column in columns.items() if column.dtype == object]
     columns |= {name: pl.Series(columns[name], dtype=pl.String) for name in texts}
     frame = pl.DataFrame(columns)
