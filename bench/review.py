@@ -88,10 +88,7 @@ def measure(folder: Path, hours: int, decisions: int) -> list[dict[str, object]]
     warm_up(client, 100)
     memory_mb = anonymous_mb(server.process.pid)
     times = [client.decide(number) for number in range(100, 100 + decisions)]
-    refreshes = []
-    for number in range(20):
-        client.post_decision(7 * number % client.items)
-        refreshes.append(client.post("/api/refresh", {})["took_s"])
+    refreshes = [client.confirm_next() for _ in range(20)]
     later_mb = anonymous_mb(server.process.pid)
     server.kill()
     again = run_child("open_once", folder)
@@ -213,8 +210,18 @@ class Client:
 
     def wait_for_scores(self, begin_s: float) -> float:
         """Wait until scores follow the decisions; return how long that took."""
-        while not self.get("/api/session")["can_refresh"]:
+        while self.get("/api/session")["why_no_refresh"]:
             time.sleep(0.5)
+        return time.perf_counter() - begin_s
+
+    def confirm_next(self) -> float:
+        """Confirm an item; return how long it took until all scores were new."""
+        (item,) = self.get("/api/queue?order=time&limit=1")["ids"]
+        version = self.get("/api/changes?after=0")["score_version"]
+        begin_s = time.perf_counter()
+        decision = {"uuid": str(uuid.uuid4()), "item": item, "action": "confirm"}
+        seq = self.post("/api/decisions", {"decisions": [decision]})["seq"]
+        self.get(f"/api/changes?after={seq}&score_version={version}")
         return time.perf_counter() - begin_s
 
     def post_decision(self, item: int) -> None:

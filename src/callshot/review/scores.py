@@ -64,14 +64,13 @@ class Scores:
     def rank(self, label: pl.Series, known: Sequence[str]) -> pl.DataFrame:
         """Return the columns SCORES of items that have a label; a runner-up is a known label."""
         columns = {name: column for column, name in enumerate(self.labels)}
-        own = label.replace_strict(columns, default=None, return_dtype=pl.Int64)
-        rows = own.is_not_null().arg_true().to_numpy()
-        columns_of_rows = own.drop_nulls().to_numpy()
-        score = np.full(len(own), np.nan)
-        score[rows] = self.scores[rows, columns_of_rows]
-        others = np.where(np.isnan(self.scores), -np.inf, self.scores)
-        others[rows, columns_of_rows] = -np.inf
-        names = [name if name in known else None for name in self.labels]
+        own = label.replace_strict(columns, default=-1, return_dtype=pl.Int64)
+        place = (np.arange(len(own)), own.fill_null(-1).to_numpy())
+        others = np.pad(self.scores, ((0, 0), (0, 1)), constant_values=np.nan)
+        score = others[place].astype(np.float64)
+        others[place] = np.nan
+        others[np.isnan(others)] = -np.inf
+        names = [name if name in known else None for name in (*self.labels, None)]
         best = pl.Series(names, dtype=pl.String).gather(others.argmax(axis=1))
         ranking = pl.DataFrame(
             {

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from callshot.corpus.segment_table import SEGMENTS, read_segments
-from callshot.detection.events import complete_events, events_frame
+from callshot.detection.events import complete_events
 from callshot.detection.index.clock import find_clock_time, shift_clock
 from callshot.detection.index.index_files import Index, is_index, open_index
 from callshot.errors import InputError
@@ -269,12 +269,14 @@ def _open_segments(
         except InputError:
             audio = Path(name)
         clocks[name] = find_clock_time(audio, name)
-    rows = []
-    for row in table.rows():
-        place = {name: row[name] for name in ("start_s", "end_s", "label")}
-        clock = shift_clock(clocks[row["path"]], row["start_s"])
-        rows.append({**place, "recording": row["path"], "clock": clock})
-    items = make_items(events_frame(rows))
+    starts = zip(table.paths, table["start_s"], strict=True)
+    shifted = [shift_clock(clocks[name], start_s) for name, start_s in starts]
+    events = table.frame.select(
+        pl.Series("recording", table.paths),
+        *("start_s", "end_s", "label"),
+        pl.Series("clock", shifted, pl.String),
+    )
+    items = make_items(complete_events(events))
 
     scores: Scores | None = None
     encoder = None

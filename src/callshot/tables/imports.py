@@ -230,16 +230,14 @@ def _read_array(path: Path) -> Vector:
     with explain_read_errors(path), path.open("rb") as stream:
         if zipfile.is_zipfile(stream):
             entries = open_npz(stream, path)
-            names = [name for name in entries if name in ("embedding", "embeddings")]
-            if not names:
-                names = [name for name in entries if entries[name].ndim == 2]
-            if len(names) != 1:
-                listed = ", ".join(map(repr, list(entries)[:LISTED_NAMES]))
+            names = [name for name in entries if entries[name].ndim == 2]
+            if len(names) != 1 and "embedding" not in names:
+                listed = ", ".join(map(repr, names[:LISTED_NAMES]))
                 raise InputError(
-                    f"{path}: expected one matrix, or one called embedding, "
-                    f"got {len(names)} of {listed or 'none'}"
+                    f"{path}: expected one matrix, or one called embedding, got "
+                    f"{listed or 'none'}"
                 )
-            matrix = entries[names[0]]
+            matrix = entries[names[0] if len(names) == 1 else "embedding"]
         else:
             stream.seek(0)
             matrix = np.load(stream, allow_pickle=False)

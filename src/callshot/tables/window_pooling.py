@@ -125,17 +125,14 @@ def overlapping_labels(spans: pl.DataFrame) -> list[list[str]]:
     [['a', 'b'], ['b', 'a', 'c'], ['c', 'b'], ['d']]
     """
     labels: list[list[str]] = [[] for _ in range(spans.height)]
-    labelled = spans.with_row_index("row").filter(
-        pl.col("label").str.strip_chars() != ""
-    )
+    columns = spans.select("path", "start_s", "end_s", "label").with_row_index("row")
+    labelled = columns.filter(pl.col("label").str.strip_chars() != "")
     for group in labelled.partition_by("path"):
         ordered = group.sort("start_s", maintain_order=True)
         names = ordered["label"].to_numpy()
         starts_s = ordered["start_s"].to_numpy()
         ends_s = ordered["end_s"].to_numpy()
-        for row, start_s, end_s, label in group.select(
-            "row", "start_s", "end_s", "label"
-        ).iter_rows():
+        for row, _, start_s, end_s, label in group.iter_rows():
             overlaps = (starts_s < end_s) & (ends_s > start_s)
             labels[row] = list(dict.fromkeys([label, *names[overlaps]]))
     return labels
@@ -155,7 +152,7 @@ def match_recordings(
     ...     print(recording or reason)
     a/x
     y
-    the name of its recording also matches 'y.wav'
+    several names match its recording 'y'
     no windows of its recording
     """
     stems = {name: _stem(name) for name in {*names, *recordings}}
@@ -184,11 +181,9 @@ def match_recordings(
             matches[name] = ("", NO_RECORDING)
     for recording, rivals in claimants.items():
         exact = [name for name in rivals if stems[name] == stems[recording]]
-        for name in rivals:
-            others = [other for other in exact + rivals if other != name]
-            if others and exact != [name]:
-                reason = f"the name of its recording also matches {others[0]!r}"
-                matches[name] = ("", reason)
+        for name in rivals if len(rivals) > 1 else []:
+            if exact != [name]:
+                matches[name] = ("", f"several names match its recording {recording!r}")
     return matches
 
 
