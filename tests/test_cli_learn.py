@@ -76,7 +76,7 @@ def test_bad_input_is_one_line(tmp_path, site, run):
     ("options", "message"),
     [
         (("--false-alarms", "0"), "--false-alarms: expected more than 0"),
-        (("--to", "ravn"), "to: 'ravn': did you mean raven?"),
+        (("--to", "ravn"), "got 'ravn'; did you mean raven?"),
         (("--gap", "-1"), "gap: expected 0 or more seconds, got -1"),
         (("--segments", "s.parquet"), "segments: expected either RECORDINGS"),
     ],

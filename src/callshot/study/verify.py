@@ -18,14 +18,14 @@ from callshot.encoders.embed import default_store
 from callshot.encoders.store import is_store, verify_store
 from callshot.errors import InputError, OptionError
 from callshot.files import is_inside, sha256_file
-from callshot.records import FAILURES, Finding
+from callshot.records import Finding
 from callshot.report.results import PROVENANCE
 from callshot.results import is_intact
 from callshot.review.journal import is_review
 from callshot.review.results import verify_review
 from callshot.study.file_steps import SEGMENTS_INFO
 from callshot.study.plan import plan
-from callshot.study.steps import RECORD_FILE, Step
+from callshot.study.steps import RECORD_FILE, optional
 from callshot.study.study_file import read_study
 from callshot.tables.embedding_tables import is_table, verify_table
 from callshot.tables.fold_files import FOLDS_INFO
@@ -97,34 +97,12 @@ def verify_study(path: Path, *, repair: bool) -> Iterator[Finding]:
     study = read_study(path)
     roots = {corpus.name: audio_root(corpus.audio) for corpus in study.corpora}
     for step in plan(study):
-        if not step.folder.is_dir():  # it has not run
-            continue
-        findings: dict[Path, Finding] = {}  # each file once
-        results = verify_results(step.folder, roots.get(step.corpus))
-        for finding in (*_verify_record(step), *results):
-            if finding.path not in findings or finding.state in FAILURES:
-                findings[finding.path] = finding
-        # Other steps may have their files in a folder without a manifest.
-        is_own = is_results(step.folder)
-        for finding in findings.values():
-            if is_own or finding.state != "not from callshot":
-                yield finding
+        if step.folder.is_dir():  # it has run
+            root = roots.get(step.corpus)
+            yield from verify_results(step.folder, root, step.record_path)
     store = study.store or default_store()
     if is_store(store):
         yield from verify_store(store, repair=repair)
-
-
-def _verify_record(step: Step) -> Iterator[Finding]:
-    path = step.record_path
-    record = step.read_record()
-    if not path.exists():
-        yield Finding(path, "missing", f"the step {step.name} did not end; {RUN_AGAIN}")
-    elif not record:
-        yield Finding(path, "damaged", f"not the record of a step; {RUN_AGAIN}")
-    else:
-        yield Finding(path, "ok")
-        for name, checksum in record["files"].items():
-            yield verify_file(step.folder / name, checksum, RECORD_FILE)
 
 
 def is_results(folder: Path) -> bool:
@@ -132,16 +110,21 @@ def is_results(folder: Path) -> bool:
     return any((folder / name).is_file() for name in MANIFESTS)
 
 
-def verify_results(folder: Path, audio: Path | None = None) -> Iterator[Finding]:
+def verify_results(
+    folder: Path, audio: Path | None = None, record: Path | None = None
+) -> Iterator[Finding]:
     """Yield the state of each file in a folder, and of the files that segments were cut from.
 
-    `audio` is the folder of recordings, if it is not the one that the results name.
+    `audio` is the folder of recordings, if it is not the one that the results name; `record` is
+    that of the step of a study that wrote the folder.
     """
-    listed = {folder / RECORD_FILE}
-    for path in [folder / name for name in MANIFESTS]:
+    listed = set() if record == folder / RECORD_FILE else {folder / RECORD_FILE}
+    for path in (*optional(record), *(folder / name for name in MANIFESTS)):
         if not path.is_file():
+            if path == record:
+                yield Finding(path, "missing", f"the step did not end; {RUN_AGAIN}")
             continue
-        listed.add(path)
+        own = Finding(path, "ok")
         findings = []
         try:
             content = path.read_bytes()
@@ -152,15 +135,18 @@ def verify_results(folder: Path, audio: Path | None = None) -> Iterator[Finding]
             if path.name == SEGMENTS_INFO:
                 root = audio or Path(manifest["options"]["audio"])
                 findings += verify_inputs(manifest, root)
+            if path != record and not is_intact(content):
+                own = Finding(path, "damaged", CHANGED.format(path.name))
         except DAMAGED_MANIFEST:
-            yield Finding(path, "damaged", NO_MANIFEST)
+            own = Finding(path, "damaged", NO_MANIFEST)
+        for finding in (own, *findings):
+            if finding.path not in listed:
+                listed.add(finding.path)
+                yield finding
+        if own.reason == NO_MANIFEST:
             return
-        listed.update(finding.path for finding in findings)
-        if is_intact(content):
-            yield Finding(path, "ok")
-        else:
-            yield Finding(path, "damaged", CHANGED.format(path.name))
-        yield from findings
+    if record is not None and not is_results(folder):
+        return  # other steps may have their files in the same folder
 
     nested = []
     for path in sorted(folder.iterdir()):
