@@ -504,7 +504,7 @@ OPTIONS = {
     "draws: expected 1 to 65535, got 0": ["--draws", "0"],
     "bootstraps: expected 1 to": ["--bootstraps", "0"],
     "threads: expected 1 or more, got 0": ["--threads", "0"],
-    "memory: expected 0 or more": ["--memory", "-1"],
+    "memory: expected 0 to": ["--memory", "-1"],
     "device: expected one of auto, cpu, cuda": ["--device", "gpu"],
     "memory: expected 0 or more GiB, got inf": ["--memory", "inf"],
     "folds: expected 2 or more, got 0": ["--folds", "0"],
