@@ -216,8 +216,8 @@ INNER = "encoder.layer.0.intermediate.dense.weight"
 @pytest.mark.parametrize(
     ("name", "shape", "message"),
     [
-        (POSITION, (1, 146, 128), "144 positions, not those of patches"),
-        (POSITION, (1, 1, 128), "0 positions"),
+        (POSITION, (1, 146, 128), "144 positions of patches, not one of"),
+        (POSITION, (1, 1, 128), "-1 positions"),
         (POSITION, (1, 514, 64), "255 positions"),
         (POSITION, (2, 514, 128), "1026 positions"),
         (POSITION, (), "got other content"),

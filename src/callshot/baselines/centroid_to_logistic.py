@@ -19,7 +19,7 @@ import numpy as np
 
 from callshot.baselines.logistic import fit, gather, standardise
 from callshot.baselines.scoring import Categories, measure
-from callshot.baselines.solver import Problem, fill_gradient
+from callshot.baselines.solver import Problem, multiply
 from callshot.fewshot.centroid import LinearLayer, linear_layer
 from callshot.fewshot.classifiers import CENTROID
 from callshot.fewshot.engine import transform_split
@@ -138,9 +138,21 @@ def make_objective(rows: FloatArray, label: IntArray, c: float) -> Problem:
 
 def evaluate(problem: Problem, point: FloatArray) -> tuple[float, FloatArray]:
     """Return J and its gradient."""
-    point = np.ascontiguousarray(point)
-    gradient = np.empty_like(point)
-    return fill_gradient(problem, point, gradient), gradient
+    rows, columns, _, label, c = problem
+    logits = np.empty((len(point), len(label)))
+    multiply(np.ascontiguousarray(point), rows, False, logits)
+    logits -= logits.max(axis=0)
+    p = np.exp(logits)
+    total = p.sum(axis=0)
+    of_label = (label, np.arange(len(label)))
+    loss = np.sum(np.log(total) - logits[of_label])
+    p /= total
+    p[of_label] -= 1.0
+    gradient = np.empty(point.shape)
+    multiply(p, columns, False, gradient)
+    weight = point[:, :-1]  # the bias is not penalised
+    gradient[:, :-1] += weight / c
+    return float(loss + np.square(weight).sum() / (2.0 * c)), gradient
 
 
 def find_temperature(problem: Problem, point: FloatArray) -> float:

@@ -13,6 +13,7 @@ side is one set, whatever its order: it is trained on once, as in `logistic`.
 """
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -109,24 +110,20 @@ def shared_evidence(
     c: float, engine: Engine, split: Split, shots: IntArray, spread: Spread
 ) -> Evidence:
     """Return the function that trains on a few draws for all queries, for a[draw, shot, n, q]."""
-    episodes = engine.episodes
-    whole = score_whole_support(engine, split, shots, c)
+    whole, fit = draw_fitter(c, engine, split, shots, spread)
     # Each distinct query is multiplied once, so that equal ones tie.
-    queries, place = episodes.distinct_at(split.rows)
+    queries, place = engine.episodes.distinct_at(split.rows)
 
     def compute(span: slice) -> FloatArray:
-        size = (len(shots), len(episodes.classes), len(split.rows))
+        size = (len(shots), len(engine.episodes.classes), len(split.rows))
         a = np.empty((span.stop - span.start, *size))
         for d, draw in enumerate(range(span.start, span.stop)):
-            sizes, *layers = fit_draw(
-                c, engine, split, split.number, draw, shots, spread, whole
-            )
-            weight, bias = layers
+            weight, bias = fit(split.number, draw)
             logits = np.empty((bias.size, len(queries)))
             multiply(weight.reshape(bias.size, -1), queries, False, logits)
             by_class = logits.reshape(*bias.shape, -1) + bias[..., None]
-            a[d, : len(sizes)] = by_class[..., place]
-            a[d, len(sizes) :] = whole
+            a[d, : len(bias)] = by_class[..., place]
+            a[d, len(bias) :] = whole
         return a
 
     return compute
@@ -137,41 +134,43 @@ def query_evidence(
 ) -> Fill:
     """Return the function that fills a_n of some queries with fits on their own draws."""
     spread = make_spread("per-query", engine.episodes, engine.protocol)
-    whole = score_whole_support(engine, split, shots, c)
+    whole, fit = draw_fitter(c, engine, split, shots, spread)
 
     def fill(span: slice) -> None:
         for q in range(span.start, span.stop):
             query = int(split.rows[q])
             for draw in range(engine.protocol.draws):
-                sizes, weight, bias = fit_draw(
-                    c, engine, split, query, draw, shots, spread, whole
-                )
+                weight, bias = fit(query, draw)
                 logits = weight @ engine.episodes.vectors[query] + bias
-                out[: len(sizes), :, q, draw] = logits
+                out[: len(bias), :, q, draw] = logits
                 if whole is not None:
-                    out[len(sizes) :, :, q, draw] = whole[:, q]
+                    out[len(bias) :, :, q, draw] = whole[:, q]
 
     return fill
 
 
-def fit_draw(
-    c: float,
-    engine: Engine,
-    split: Split,
-    place: int,
-    draw: int,
-    shots: IntArray,
-    spread: Spread,
-    whole: FloatArray | None,
-) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Train on one draw at every k at which it is not the whole support side."""
+def draw_fitter(
+    c: float, engine: Engine, split: Split, shots: IntArray, spread: Spread
+) -> tuple[FloatArray | None, Callable[[int, int], Layers]]:
+    """Return a_n by the whole support side, and a function that trains on one draw.
+
+    It gets a place, as `support_rows` does, and a draw, and trains at every k at which the draw is
+    not the whole support side.
+    """
     episodes = engine.episodes
-    rows, sizes = support_rows(episodes, place, draw, shots, engine.protocol, spread)
-    if whole is not None:
-        sizes = sizes[: np.searchsorted(sizes, len(split.pool))]
-    label = episodes.label[rows]
-    classes = len(episodes.classes)
-    return sizes, *fit_nested(episodes.vectors[rows], label, sizes, classes, c)
+    whole = score_whole_support(engine, split, shots, c)
+
+    def fit(place: int, draw: int) -> Layers:
+        rows, sizes = support_rows(
+            episodes, place, draw, shots, engine.protocol, spread
+        )
+        if whole is not None:
+            sizes = sizes[: np.searchsorted(sizes, len(split.pool))]
+        vectors = episodes.vectors[rows]
+        classes = len(episodes.classes)
+        return fit_nested(vectors, episodes.label[rows], sizes, classes, c)
+
+    return whole, fit
 
 
 def support_rows(

@@ -105,7 +105,6 @@ BEATS_REQUIRED = {
 class Pretrained(NamedTuple):
     """An encoder with its weights; `unused` are the other tensors of the file."""
 
-    path: Path
     digest: str
     encoder: Config
     weights: dict[str, Tensor]
@@ -131,7 +130,7 @@ def read_pretrained(path: Path) -> Pretrained:
         raise InputError(
             f"{path}: expected weights of AST or BEATs as published, got other content ({reason})"
         ) from error
-    return Pretrained(path, sha256_file(path), encoder, weights, unused)
+    return Pretrained(sha256_file(path), encoder, weights, unused)
 
 
 def _convert(
@@ -176,10 +175,21 @@ def _convert(
         kernel = take(f"{names['patch']}.weight")
         position = take(names["position_embedding"]).reshape(-1, width)
         special = take(*names["special_tokens"]).reshape(-1, width)
+        grids = {}  # by number of positions of patches on 1024 frames
+        for stride in STRIDES:
+            bands = (BANDS - PATCH) // stride + 1
+            times = (MAX_COLUMNS - 1) * PATCH // stride + 1
+            grids[bands * times] = (stride, bands, times)
+        count = len(position) - 2
+        if count not in grids:
+            raise ValueError(f"{count} positions of patches, not one of {list(grids)}")
+        stride, bands, times = grids[count]
+        table = position[2:].float().numpy().reshape(bands, times, -1)
+        grid = interpolate_grid(table, stride)
         weights = {
             # Ours has time before bands.
             "patch.weight": kernel.transpose(2, 3).flatten(1),
-            "position_embedding.grid": _interpolate_positions(position[2:]),
+            "position_embedding.grid": torch.from_numpy(grid),
             "position_embedding.special": special + position[:2],
         }
     with torch.device("meta"):  # shapes without memory
@@ -202,16 +212,6 @@ def _convert(
             raise ValueError(f"{name}: not finite numbers")
     network.load_state_dict(weights, assign=True)  # checks names and shapes
     return encoder, weights, tuple(sorted(unused))
-
-
-def _interpolate_positions(position: Tensor) -> Tensor:
-    for stride in STRIDES:
-        bands = (BANDS - PATCH) // stride + 1
-        times = (MAX_COLUMNS - 1) * PATCH // stride + 1
-        if len(position) == bands * times:
-            grid = position.float().numpy().reshape(bands, times, -1)
-            return torch.from_numpy(interpolate_grid(grid, stride))
-    raise ValueError(f"{len(position)} positions, not those of patches on 1024 frames")
 
 
 def interpolate_grid(grid: Frames, stride: int) -> Frames:

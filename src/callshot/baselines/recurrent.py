@@ -43,7 +43,6 @@ from callshot.baselines.training import (
     TrainingJob,
     TrainingOptions,
     TrainingTask,
-    best_epoch,
     check_examples,
     check_lengths,
     no_dropout,
@@ -142,18 +141,13 @@ def choose_cell(
             "be held out to choose a network; name one"
         )
     searches = run_jobs(jobs, search, options.threads, progress)
-    by_seed: dict[tuple[str, int], list[float]] = {}
-    for job, job_losses in zip(jobs, searches, strict=True):
-        if job_losses:
-            loss = job_losses[best_epoch(job_losses) - 1]
-            by_seed.setdefault((job.name, job.number), []).append(loss)
-    losses: Losses = {}
-    for cell in CELLS:
-        folds = range(episodes.folds)
-        losses[cell] = [float(np.mean(by_seed[cell, fold])) for fold in folds]
+    lowest = [np.nanmin(losses) if losses else np.nan for losses in searches]
+    # Jobs are in the order of splits, cells and seeds; some seeds have nothing to hold out.
+    by_seed = np.reshape(lowest, (episodes.folds, len(CELLS), options.seeds))
+    table = np.nanmean(by_seed, axis=2)
     names = list(CELLS)
-    best = np.argmin([losses[cell] for cell in names], axis=0)
-    return tuple(names[number] for number in best), losses
+    cells = tuple(names[number] for number in table.argmin(axis=1))
+    return cells, dict(zip(names, table.T.tolist(), strict=True))
 
 
 def describe_cells(cells: Sequence[str]) -> str:

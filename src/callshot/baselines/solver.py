@@ -174,16 +174,6 @@ def fill_probabilities(logits, bias, label, p):
 
 
 @inner
-def fill_residuals(p, label, c, out):
-    """Fill out with C · (truth − probability)."""
-    for n in range(p.shape[0]):
-        for i in range(p.shape[1]):
-            out[n, i] = -c * p[n, i]
-    for i in range(label.size):
-        out[label[i], i] += c
-
-
-@inner
 def fill_row_sums(columns, is_gram, factors, scale, penalised, weight, bias):
     """Fill in Σ_i factor of i · row i, for each class; add scale · penalised to the weights."""
     fill_sums(factors, bias)
@@ -314,7 +304,12 @@ def solve(problem, tolerance, weight, bias):
             multiply(factors, squares, False, curvature.weight)
             curvature.weight[:] += 1.0
 
-        fill_residuals(p, label, c, factors)
+        # C · (truth − probability).
+        for n in range(classes):
+            for i in range(label.size):
+                factors[n, i] = -c * p[n, i]
+        for i in range(label.size):
+            factors[label[i], i] += c
         fill_row_sums(
             columns,
             is_gram,
@@ -348,25 +343,3 @@ def solve(problem, tolerance, weight, bias):
     weight[:] = position.weight
     bias[:] = position.bias
     return gap
-
-
-@kernel
-def fill_gradient(problem, point, gradient):
-    """Fill in the gradient of J by a point (classes, unknowns), and return J.
-
-    The last unknown is the bias: the last column of the rows is 1. Not for a Gram matrix.
-    """
-    rows, columns, _, label, c = problem
-    classes, unknowns = point.shape
-    logits = np.empty((classes, label.size))
-    multiply(point, rows, False, logits)
-    residual = np.empty_like(logits)
-    loss = fill_probabilities(logits, np.zeros(classes), label, residual)
-    fill_residuals(residual, label, -1.0, residual)
-    multiply(residual, columns, False, gradient)
-    square = 0.0
-    for n in range(classes):
-        for i in range(unknowns - 1):
-            square += point[n, i] ** 2
-            gradient[n, i] += point[n, i] / c
-    return loss + square / (2.0 * c)
