@@ -130,9 +130,8 @@ class CentroidClassifier:
 
     Notes
     -----
-    Sums are stored exactly, as a few floats per feature that add up without rounding (`math.fsum`),
-    and rounded once. So `partial_fit` gives the same bits as `fit` on all data, whatever the
-    batches and their order.
+    Examples are kept, and their sums are rounded once (`math.fsum`). So `partial_fit` gives the
+    same bits as `fit` on all data, whatever the batches and their order.
 
     Examples
     --------
@@ -149,7 +148,7 @@ class CentroidClassifier:
     classes_: Labels
     centroids_: FloatArray
     n_features_in_: int
-    _sums: dict[Any, FloatArray]  # of each class, exactly; the last column is the count
+    _examples: dict[Any, FloatArray]  # of each class
     _weight: FloatArray
     _bias: FloatArray
 
@@ -198,19 +197,20 @@ class CentroidClassifier:
         y: ArrayLike,
         first: bool,
     ) -> Self:
-        vectors, label = _check_examples(self, X, y, first)
-        sums = {} if first else self._sums.copy()
-        # The last sum is the count.
-        counted = np.column_stack([vectors, np.ones(len(vectors))])
+        vectors, label = _validate(self, X, y, first)
+        examples = {} if first else self._examples.copy()
         for name in np.unique(label).tolist():
-            terms = counted[label == name]
-            if name in sums:
-                terms = np.concatenate([sums[name], terms])
-            sums[name] = _exact_sum(terms)
-        self._sums = sums
-        self.classes_ = np.array(sorted(sums))
-        rounded = np.stack([sums[name][0] for name in sorted(sums)])
-        self.centroids_ = rounded[:, :-1] / rounded[:, -1:]
+            rows = [vectors[label == name]]
+            if name in examples:
+                rows.append(examples[name])
+            examples[name] = np.concatenate(rows)
+        self._examples = examples
+        self.classes_ = np.array(sorted(examples))
+        means = []
+        for name in sorted(examples):
+            columns = examples[name].T.tolist()
+            means.append([math.fsum(column) / len(column) for column in columns])
+        self.centroids_ = np.array(means)
         self._weight = 2.0 * self.centroids_
         self._bias = -np.einsum("nd,nd->n", self.centroids_, self.centroids_)
         return self
@@ -248,7 +248,7 @@ class CentroidClassifier:
         return float(np.mean(self.predict(X) == np.asarray(y)))
 
     def _evidence(self, X: ArrayLike) -> FloatArray:
-        vectors = _check_queries(self, X)
+        vectors, _ = _validate(self, X, None, first=False)
         return np.asarray(vectors @ self._weight.T + self._bias)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -274,70 +274,45 @@ class CentroidClassifier:
         return Tags("classifier", target_tags=target, classifier_tags=ClassifierTags())
 
 
-def _exact_sum(terms: FloatArray) -> FloatArray:
-    """Return rows with exactly the column sums of the terms; the first is the rounded sum.
-
-    Each further row is the rounded rest, until nothing is left.
-    """
-    columns = terms.T.tolist()
-    rows: list[list[float]] = []
-    while True:
-        row = [math.fsum(column) for column in columns]
-        if not any(row) and rows:
-            return np.array(rows)
-        rows.append(row)
-        for column, value in zip(columns, row, strict=True):
-            column.append(-value)
-
-
-def _check_examples(
-    model: CentroidClassifier,
-    X: ArrayLike,
-    y: ArrayLike,
-    first: bool,
+def _validate(
+    model: CentroidClassifier, X: ArrayLike, y: ArrayLike | None, first: bool
 ) -> tuple[FloatArray, Labels]:
-    """Return vectors and labels as arrays, after checking them."""
+    """Return vectors and labels as arrays, after checking them; without labels, for queries."""
     try:
         from sklearn.utils.multiclass import check_classification_targets
-        from sklearn.utils.validation import validate_data
+        from sklearn.utils.validation import check_is_fitted, validate_data
     except ImportError:
-        vectors = _check_vectors(X, None if first else model.n_features_in_)
-        model.n_features_in_ = vectors.shape[1]
-        label = np.asarray(y)
+        vectors = np.asarray(X, np.float64)
+        label = np.zeros(len(vectors)) if y is None else np.asarray(y)
+        features = (
+            vectors.shape[-1] if first else getattr(model, "n_features_in_", None)
+        )
+        if features is None:
+            raise InputError(
+                "CentroidClassifier is not fitted; call fit first"
+            ) from None
+        if vectors.ndim != 2 or not vectors.size:
+            raise InputError(
+                f"X: expected shape (n_samples, n_features), got {vectors.shape}"
+            ) from None
+        if vectors.shape[1] != features:
+            raise InputError(
+                f"X: expected {features} features, as in fit, got {vectors.shape[1]}"
+            ) from None
+        if not np.isfinite(vectors).all():
+            raise InputError(
+                "X: expected finite numbers, got NaN or infinity"
+            ) from None
         if label.shape != (len(vectors),):
             raise InputError(
                 f"y: expected {len(vectors)} labels, got shape {label.shape}"
             ) from None
-    else:
-        vectors, label = validate_data(model, X, y, reset=first, dtype=np.float64)
-        check_classification_targets(label)
+        model.n_features_in_ = features
+        return vectors, label
+    if y is None:
+        check_is_fitted(model)
+        vectors = validate_data(model, X, reset=False, dtype=np.float64)
+        return vectors, np.zeros(len(vectors))
+    vectors, label = validate_data(model, X, y, reset=first, dtype=np.float64)
+    check_classification_targets(label)
     return vectors, label
-
-
-def _check_queries(model: CentroidClassifier, X: ArrayLike) -> FloatArray:
-    """Return vectors as an array, after checking them and that the model is fitted."""
-    try:
-        from sklearn.utils.validation import check_is_fitted, validate_data
-    except ImportError:
-        if not hasattr(model, "classes_"):
-            raise InputError(
-                "CentroidClassifier is not fitted; call fit first"
-            ) from None
-        return _check_vectors(X, model.n_features_in_)
-    check_is_fitted(model)
-    return np.asarray(validate_data(model, X, reset=False, dtype=np.float64))
-
-
-def _check_vectors(X: ArrayLike, features: int | None) -> FloatArray:
-    vectors = np.asarray(X, np.float64)
-    if vectors.ndim != 2 or not vectors.size:
-        raise InputError(
-            f"X: expected shape (n_samples, n_features), got {vectors.shape}"
-        )
-    if features not in (None, vectors.shape[1]):
-        raise InputError(
-            f"X: expected {features} features, as in fit, got {vectors.shape[1]}"
-        )
-    if not np.isfinite(vectors).all():
-        raise InputError("X: expected finite numbers, got NaN or infinity")
-    return vectors

@@ -82,34 +82,22 @@ class Dataset:
             raise InputError(f"{self.first.source}: {error}") from None
 
     def only(self, labels: Names) -> "Dataset":
-        """Return the segments with some labels."""
+        """Return the segments with some labels; labels that overlap them are restricted too."""
         kept = [label in labels for label in self.first.label]
+        rows = zip(self.first.segment, kept, strict=True)
+        segments = {segment for segment, is_kept in rows if is_kept}
+        tables = []
+        for table in self.tables:
+            selected = table.only(segments)
+            overlapping = [
+                tuple(filter(labels.__contains__, names)) for names in selected.labels
+            ]
+            tables.append(replace(selected, labels=overlapping))
         return replace(
             self,
-            tables=[_only_labels(table, labels) for table in self.tables],
+            tables=tables,
             folds=replace(self.folds, fold=self.folds.fold[kept]),
         )
-
-    def only_queries(self) -> "Dataset":
-        """Return the segments outside the common fold."""
-        is_query = self.folds.fold != COMMON_FOLD
-        rows = np.flatnonzero(is_query).tolist()
-        names = {self.first.segment[row] for row in rows}
-        return replace(
-            self,
-            tables=[table.only(names) for table in self.tables],
-            folds=replace(self.folds, fold=self.folds.fold[is_query]),
-        )
-
-
-def _only_labels(table: Embeddings, labels: Names) -> Embeddings:
-    """Return the segments with some labels; others are dropped from the overlapping ones too."""
-    rows = zip(table.segment, table.label, strict=True)
-    selected = table.only({segment for segment, label in rows if label in labels})
-    overlapping = [
-        tuple(filter(labels.__contains__, names)) for names in selected.labels
-    ]
-    return replace(selected, labels=overlapping)
 
 
 def equal_tables(tables: Sequence[Embeddings]) -> dict[int, int]:

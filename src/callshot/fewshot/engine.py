@@ -19,7 +19,7 @@ import numpy as np
 
 from callshot.fewshot.classifiers import CENTROID, Classifier, equalise_encoders, unit
 from callshot.fewshot.episodes import Episodes, Split
-from callshot.fewshot.kernels.supports import RULES, Rows, Sampling, multiply_rows
+from callshot.fewshot.kernels.supports import RULES, Rows, Sampling
 from callshot.fewshot.protocol import Protocol
 from callshot.jobs import Pool
 from callshot.records import FloatArray, IntArray
@@ -145,16 +145,8 @@ def open_engine(
     """Start the threads, on the vectors that the classifier reads."""
     if not classifier.centred:
         episodes = episodes.uncentred()
-    threads = Pool(workers)
     return Engine(
-        episodes,
-        protocol,
-        threads,
-        workers,
-        memory,
-        step,
-        classifier,
-        gpu,
+        episodes, protocol, Pool(workers), workers, memory, step, classifier, gpu
     )
 
 
@@ -188,31 +180,24 @@ def gram_bytes(episodes: Episodes) -> int:
 
 def class_matrices(episodes: Episodes, rule: str) -> tuple[FloatArray, IntArray]:
     """Return the products or distances inside each class, flat, and where each class begins."""
-    fill = _fill_distances if rule == "medoid" else _fill_products
     sizes = np.diff(episodes.class_start)
     start = np.concatenate([[0], np.cumsum(sizes**2)])
     block = np.empty(start[-1])
-    for n, size in enumerate(sizes):
+    for n in range(len(sizes)):
         rows = slice(episodes.class_start[n], episodes.class_start[n + 1])
-        fill(episodes, rows, block[start[n] : start[n + 1]].reshape(size, size))
+        vectors, place = episodes.distinct_at(rows)
+        table = vectors @ vectors.T
+        if rule == "medoid":
+            squares = np.einsum("rd,rd->r", vectors, vectors)
+            table *= -2.0
+            table += squares[:, None] + squares
+            np.fill_diagonal(table, 0.0)  # of equal vectors, whatever their last digits
+            table = np.sqrt(np.maximum(table, 0.0))
+        matrix = expand(table, place, place)
+        if rule != "medoid":
+            np.fill_diagonal(matrix, episodes.squares[rows])
+        block[start[n] : start[n + 1]] = matrix.ravel()
     return block, start
-
-
-def _fill_products(episodes: Episodes, rows: slice, matrix: FloatArray) -> None:
-    vectors, place = episodes.distinct_at(rows)
-    matrix[:] = expand(vectors @ vectors.T, place, place)
-    np.fill_diagonal(matrix, episodes.squares[rows])
-
-
-def _fill_distances(episodes: Episodes, rows: slice, matrix: FloatArray) -> None:
-    """Compute distances by products; those of equal vectors are 0, whatever their last digits."""
-    vectors, place = episodes.distinct_at(rows)
-    squares = np.einsum("rd,rd->r", vectors, vectors)
-    table = vectors @ vectors.T
-    np.multiply(table, -2.0, out=table)
-    table += squares[:, None] + squares
-    np.fill_diagonal(table, 0.0)
-    matrix[:] = expand(np.sqrt(np.maximum(table, 0.0)), place, place)
 
 
 def expand(table: FloatArray, left: IntArray, right: IntArray) -> FloatArray:
@@ -234,13 +219,6 @@ def cross_products(engine: Engine, split: Split) -> FloatArray:
         [partial(np.dot, queries[span], rows.T, out=table[span]) for span in spans]
     )
     return expand(table, query_place, row_place)
-
-
-def multiply_without_blas(left: FloatArray, right: FloatArray) -> FloatArray:
-    """Multiply rows with rows, (left, right); no block size can change a digit."""
-    table = np.empty((len(left), len(right)))
-    multiply_rows(left, right, table)
-    return table
 
 
 def blocks(total: int, size: int) -> Iterator[slice]:

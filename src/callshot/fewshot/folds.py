@@ -239,7 +239,22 @@ def check_tables(tables: Sequence[Embeddings], folds: Folds | None) -> Folds:
         raise InputError("no table of embeddings was given")
     first = tables[0]
     for table in tables:
-        _check_table(table, first)
+        if len(set(table.segment)) != len(table):
+            raise InputError(
+                f"{table.source}: column segment: two segments have the same id"
+            )
+        for name in ("segment", "recording", "label"):
+            if getattr(table, name) != getattr(first, name):
+                raise InputError(
+                    f"{table.source}: column {name}: differs from that of {first.source}; "
+                    "all tables need the same segments in the same order"
+                )
+        is_finite = np.isfinite(table.vectors).all(axis=1)
+        if not is_finite.all():
+            row = int(np.argmin(is_finite)) + 1
+            raise InputError(
+                f"{table.source}: column embedding, row {row}: expected finite numbers"
+            )
     names = [table.encoder for table in tables]
     for name in names:
         if names.count(name) > 1:
@@ -251,23 +266,3 @@ def check_tables(tables: Sequence[Embeddings], folds: Folds | None) -> Folds:
         )
     check_no_leak(first.recording, folds.fold)
     return folds
-
-
-def _check_table(table: Embeddings, first: Embeddings) -> None:
-    """Check a table; tables from files were checked row by row before."""
-    if len(set(table.segment)) != len(table):
-        raise InputError(
-            f"{table.source}: column segment: two segments have the same id"
-        )
-    for name in ("segment", "recording", "label"):
-        if getattr(table, name) != getattr(first, name):
-            raise InputError(
-                f"{table.source}: column {name}: differs from that of {first.source}; "
-                "all tables need the same segments in the same order"
-            )
-    is_finite = np.isfinite(table.vectors).all(axis=1)
-    if not is_finite.all():
-        row = int(np.argmin(is_finite)) + 1
-        raise InputError(
-            f"{table.source}: column embedding, row {row}: expected finite numbers"
-        )

@@ -144,15 +144,34 @@ def label_budget(
     counts = {count.label: count for count in classes if count.eligible}
     budget = []
     for curves in rows.partition_by("corpus", "encoder", maintain_order=True):
-        encoder = curves["encoder"][0]
-        summaries = _summarise_gains((gains or {}).get(encoder, {}))
+        summaries = _summarise_gains((gains or {}).get(curves["encoder"][0], {}))
         for curve in curves.partition_by("label", maintain_order=True):
-            label = curve["label"][0]
-            if label in counts:
-                row = _describe_class(curve, counts[label], since)
-                row |= summaries.get(label, NOT_COMPARED)
-                row["recommended"] = _is_recommended(row)
-                budget.append(row)
+            row = curve.select("corpus", "encoder", "label", "metric").row(
+                0, named=True
+            )
+            count = counts.get(row["label"])
+            if count is None:
+                continue
+            shots = curve["k"].to_numpy()
+            means = curve["mean"].to_numpy()[:, None]
+            fit = fit_class(shots, means, count.complete_to_k, since)
+            row |= {
+                "exemplars": count.exemplars,
+                "k": fit.k,
+                "value": fit.value.item(),
+                "next_gain": fit.gain(1).item(),
+                "double_gain": fit.gain(fit.k).item(),
+                "limit": fit.limit.item(),
+                "error": fit.error.item(),
+                **summaries.get(count.label, NOT_COMPARED),
+            }
+            # It gains, most of all, and enough to matter.
+            row["recommended"] = bool(
+                row["prob_gain"] >= MIN_P_GAIN
+                and row["prob_largest_gain"] >= MIN_P_LARGEST_GAIN
+                and row["double_gain"] >= WITHIN
+            )
+            budget.append(row)
     return pl.DataFrame(budget, schema=dict(BUDGET))
 
 
@@ -184,27 +203,6 @@ def saturation(curve: pl.DataFrame, within: float = WITHIN) -> int | None:
     return None
 
 
-def _describe_class(curve: pl.DataFrame, count: ClassCount, since: float) -> Row:
-    """Return the row of one class and encoder, by the means of its curve."""
-    shots = curve["k"].to_numpy()
-    means = curve["mean"].to_numpy()
-    fit = fit_class(shots, means[:, None], count.complete_to_k, since)
-    first = curve.row(0, named=True)
-    return {
-        "corpus": first["corpus"],
-        "encoder": first["encoder"],
-        "label": count.label,
-        "metric": first["metric"],
-        "exemplars": count.exemplars,
-        "k": fit.k,
-        "value": fit.value.item(),
-        "next_gain": fit.gain(1).item(),
-        "double_gain": fit.gain(fit.k).item(),
-        "limit": fit.limit.item(),
-        "error": fit.error.item(),
-    }
-
-
 def _summarise_gains(gains: Gains) -> dict[str, Row]:
     """Return the interval of each class's gain, and the shares of samples that decide on it.
 
@@ -225,15 +223,6 @@ def _summarise_gains(gains: Gains) -> dict[str, Row]:
             "prob_largest_gain": np.mean(gain > np.max(other_gains, axis=0)),
         }
     return summaries
-
-
-def _is_recommended(row: Row) -> bool:
-    """Return whether a class is recommended: it gains, most of all, and enough to matter."""
-    return bool(
-        row["prob_gain"] >= MIN_P_GAIN
-        and row["prob_largest_gain"] >= MIN_P_LARGEST_GAIN
-        and row["double_gain"] >= WITHIN
-    )
 
 
 def check_target(target: float, spreads: Collection[str]) -> None:
@@ -292,31 +281,25 @@ def labels_for_target(
     check_target(target, values["spread"])
     rows = []
     for curve in split_curves(values):
+        row: Row = curve.select("corpus", "encoder", "classifier", "metric").to_dicts()[
+            0
+        ]
+        row["target"] = target
+        rows.append(row)
         complete = curve.filter(pl.col("k") <= result.complete_shots).sort("k")
-        key = curve.select("corpus", "encoder", "classifier", "metric").to_dicts()[0]
-        answer = {} if complete.is_empty() else _find_shots(complete, target)
-        rows.append({**key, "target": target, **answer})
+        if complete.is_empty():
+            continue
+        shots = complete["k"]
+        samples = value_matrix(complete)
+        means = samples.mean(axis=1)
+        shares = np.mean(samples >= target, axis=1)
+        is_clear = (shares >= REACHES) & (samples.shape[1] >= MIN_SAMPLES)
+        row |= {
+            "first_k": shots[0],
+            "last_k": shots[-1],
+            "k_mean": shots.filter(means >= target).first(),
+            "k_clear": shots.filter(is_clear).first(),
+            "last_mean": float(means[-1]),
+            "last_share": float(shares[-1]),
+        }
     return pl.DataFrame(rows, schema=dict(TARGETS))
-
-
-def _find_shots(curve: pl.DataFrame, target: float) -> dict[str, float | None]:
-    """Return the first shots that reach a target, and how far the last one comes."""
-    shots = curve["k"].to_numpy()
-    samples = value_matrix(curve)
-    means = samples.mean(axis=1)
-    shares = np.mean(samples >= target, axis=1)
-    is_clear = shares >= REACHES
-    if samples.shape[1] < MIN_SAMPLES:
-        is_clear[:] = False
-    return {
-        "first_k": int(shots[0]),
-        "last_k": int(shots[-1]),
-        "k_mean": _first(shots[means >= target]),
-        "k_clear": _first(shots[is_clear]),
-        "last_mean": float(means[-1]),
-        "last_share": float(shares[-1]),
-    }
-
-
-def _first(shots: IntArray) -> int | None:
-    return int(shots[0]) if shots.size else None

@@ -157,8 +157,8 @@ class MetricSums:
         self.decisions = np.zeros((shots, count, count))
         self.chance = {metric: np.zeros(shots) for metric in DECISION_METRICS}
         self.undefined = np.zeros(count, np.int64)
-        # Until the end, for each fold: its split, its decisions, and mean weights of its queries.
-        self._folds: list[tuple[Split, list[Any], list[FloatArray]]] = []
+        # For each fold: its split, its decisions for each class, and mean weights of its queries.
+        self._folds: list[tuple[Split, FloatArray, list[FloatArray]]] = []
 
     def open_fold(self, split: Split, weights: FloatArray | None = None) -> None:
         """Begin a fold, with the weights of its queries (queries, samples) if they differ."""
@@ -169,7 +169,8 @@ class MetricSums:
             counts = is_label.sum(axis=1, keepdims=True)
             by_label = is_label.astype(float) @ weights / counts
             means = [positive, by_label, weights.mean(axis=0)]
-        self._folds.append((split, [], means))
+        decided = np.zeros(self.tied.shape)
+        self._folds.append((split, decided, means))
 
     def add(self, row: Any, ap: Any, auroc: Any, hits: Any) -> None:
         """Add metrics of the open fold, (classes, samples), at one of the shots.
@@ -189,87 +190,73 @@ class MetricSums:
             return
         self.values["all", "balanced_accuracy"][row] += recall.mean(axis=-2)
         for scoring, metric in product(self.groups, RANKING_METRICS):
-            groups = _defined_groups(self.groups[scoring], metric, split)
-            mean = _mean_of_groups(ranking[metric], groups)
-            self.values[scoring, metric][row] += mean
+            groups = self.groups[scoring]
+            if metric == "auroc":
+                groups = _restrict(groups, split.positives < len(split.rows))
+            self.values[scoring, metric][row] += _mean_of_groups(
+                ranking[metric], groups
+            )
 
     def count(self, rows: Any, decisions: Any, tied: Any) -> None:
         """Add decisions (shots, true, predicted) and ties (shots, classes) of the open fold."""
-        self._folds[-1][1].append((rows, decisions, tied))
+        self.tied[rows] += tied
+        self.decisions[rows] += decisions
+        self._folds[-1][1][rows] += decisions.sum(axis=1)
 
     def finish(self, draws: int) -> None:
         """Turn sums over folds into means, and decisions into mean counts over draws."""
-        folds_with_auroc = dict.fromkeys(self.groups, 0)
-        for split, counted, _ in self._folds:
-            self.undefined += split.positives == len(split.rows)
-            of_fold = np.zeros_like(self.decisions)
-            for rows, decisions, tied in counted:
-                of_fold[rows] += np.asarray(decisions)
-                self.tied[rows] += np.asarray(tied)
-            self.decisions += of_fold
-            self._add_chance(split, of_fold.sum(axis=1))
-            for scoring, groups in self.groups.items():
-                has_auroc = bool(_defined_groups(groups, "auroc", split))
-                folds_with_auroc[scoring] += has_auroc
         folds = len(self._folds)
+        with_auroc = dict.fromkeys(self.groups, 0)
+        for split, decided, _ in self._folds:
+            has_negatives = split.positives < len(split.rows)
+            self.undefined += ~has_negatives
+            for scoring, groups in self.groups.items():
+                with_auroc[scoring] += bool(_restrict(groups, has_negatives))
+            # Σ_n P(decide n) · P(n is a label of the query), and its mean over true classes
+            total = decided.sum(axis=1, keepdims=True)
+            probability = decided / np.where(total > 0, total, np.nan)
+            classes = range(len(split.relevant))
+            shares = [split.relevant[:, split.label == n].mean(axis=1) for n in classes]
+            frequencies = (split.relevant.mean(axis=1), np.mean(shares, axis=0))
+            for metric, share in zip(DECISION_METRICS, frequencies, strict=True):
+                self.chance[metric] += (probability * share).sum(axis=1)
         for level in self.chance.values():
             level /= folds
         self.decisions /= draws
         if self._folds[0][2]:
             self._finish_weighted()
         else:
-            self._finish_unweighted(folds, folds_with_auroc)
+            defined = folds - self.undefined
+            divisor = np.where(defined > 0, defined, np.nan)[:, None]
+            for metric, class_table in self.per_class.items():
+                class_table /= divisor if metric == "auroc" else float(folds)
+            for (scoring, metric), table in self.values.items():
+                count = with_auroc[scoring] if metric == "auroc" else folds
+                table /= float(count) or np.nan
         self._folds = []
 
-    def _finish_unweighted(self, folds: int, with_auroc: Mapping[str, int]) -> None:
-        defined = folds - self.undefined
-        divisor = np.where(defined > 0, defined, np.nan)[:, None]
-        for metric, table in self.per_class.items():
-            table /= divisor if metric == "auroc" else float(folds)
-        for (scoring, metric), table in self.values.items():
-            count = float(with_auroc[scoring]) if metric == "auroc" else float(folds)
-            table /= count or np.nan
-
     def _finish_weighted(self) -> None:
-        folds = len(self._folds)
-        weight: dict[str, FloatArray] = {
-            metric: np.zeros(table.shape[1:])
-            for metric, table in self.per_class.items()
-        }
+        """Divide sums by the weights of the folds; average over classes after that."""
+        weight = {name: np.zeros(one.shape[1:]) for name, one in self.per_class.items()}
         fold_weight = np.zeros(self.values["all", "accuracy"].shape[1])
-        for split, _, means in self._folds:
-            positive, by_label, mean = means
+        for split, _, (positive, by_label, mean) in self._folds:
             has_negatives = split.positives < len(split.rows)
             weight["map"] += positive
             weight["auroc"] += positive * has_negatives[:, None]
             weight["accuracy"] += by_label
             fold_weight += mean
-        for metric, table in self.per_class.items():
-            table /= np.where(weight[metric] > 0, weight[metric], np.nan)
+        for metric, class_table in self.per_class.items():
+            class_table /= np.where(weight[metric] > 0, weight[metric], np.nan)
         self.values["all", "accuracy"] /= fold_weight
         recall = self.per_class["accuracy"].mean(axis=1)
         self.values["all", "balanced_accuracy"][:] = recall
-        has_auroc = np.flatnonzero(self.undefined < folds)
+        has_auroc = self.undefined < len(self._folds)
         for scoring, metric in product(self.groups, RANKING_METRICS):
             groups = self.groups[scoring]
             if metric == "auroc":
                 groups = _restrict(groups, has_auroc)
-            table = self.values[scoring, metric]
-            for shot, samples in enumerate(self.per_class[metric]):
-                table[shot] = _mean_of_groups(samples, groups) if groups else np.nan
-
-    def _add_chance(self, split: Split, decided: FloatArray) -> None:
-        """Add Σ_n P(decide n) · P(n is a label of the query), and its mean over true classes."""
-        total = decided.sum(axis=1, keepdims=True)
-        probability = decided / np.where(total > 0, total, np.nan)
-        classes = range(len(split.relevant))
-        shares = [split.relevant[:, split.label == n].mean(axis=1) for n in classes]
-        frequency = {
-            "accuracy": split.relevant.mean(axis=1),
-            "balanced_accuracy": np.mean(shares, axis=0),
-        }
-        for metric, share in frequency.items():
-            self.chance[metric] += (probability * share).sum(axis=1)
+            mean = _mean_of_groups(self.per_class[metric], groups)
+            self.values[scoring, metric][:] = mean if groups else np.nan
 
 
 def group_classes(
@@ -289,16 +276,9 @@ def group_classes(
     ]
 
 
-def _defined_groups(groups: Groups, metric: str, split: Split) -> Groups:
-    """Return the groups of classes that have a metric in a fold."""
-    if metric != "auroc":
-        return groups
-    return _restrict(groups, np.flatnonzero(split.positives < len(split.rows)))
-
-
-def _restrict(groups: Groups, defined: IntArray) -> list[IntArray]:
+def _restrict(groups: Groups, defined: NDArray[np.bool_]) -> Groups:
     """Return the groups without the classes that are not defined, and without empty groups."""
-    restricted = [group[np.isin(group, defined)] for group in groups]
+    restricted = [group[defined[group]] for group in groups]
     return [group for group in restricted if group.size]
 
 

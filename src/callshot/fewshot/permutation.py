@@ -14,8 +14,9 @@ p = (1 + shuffles that score at least as much as the true labels) / (1 + shuffle
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -105,30 +106,17 @@ def measure_labellings(engine: Engine, shots: IntArray) -> FloatArray:
             products = fold_products(fitted, split)
         fold = (fitted, split, shots, matrix, products)
         tasks = [partial(_measure_labelling, *fold, one) for one in labellings]
-        by_class = np.stack(engine.run(tasks, weight), axis=1)
-        folds.append(_average_classes(by_class, split))
-    return _average_folds(np.array(folds))
-
-
-def _average_classes(by_class: FloatArray, split: Split) -> FloatArray:
-    """Average the last axis; NaN for AUROC where every query is positive for every class."""
-    ap, auroc = by_class
-    defined = split.positives < len(split.rows)
-    mean_ap = ap.mean(axis=-1)
-    if not defined.any():
-        return np.stack([mean_ap, np.full_like(mean_ap, np.nan)])
-    return np.stack([mean_ap, auroc[..., defined].mean(axis=-1)])
-
-
-def _average_folds(folds: FloatArray) -> FloatArray:
-    """Average the first axis over the folds that have a value; NaN where none has."""
+        ap, auroc = np.stack(engine.run(tasks, weight), axis=1)
+        # NaN where every query is positive for every class.
+        defined = split.positives < len(split.rows)
+        total = auroc[..., defined].sum(axis=-1)
+        folds.append([ap.mean(axis=-1), total / (defined.sum() or np.nan)])
+    # Over the folds that have a value.
     count = np.isfinite(folds).sum(axis=0)
-    total = np.nansum(folds, axis=0)
-    return np.asarray(total / np.where(count > 0, count, np.nan))
+    return np.asarray(np.nansum(folds, axis=0) / np.where(count > 0, count, np.nan))
 
 
-@dataclass(frozen=True)
-class Labelling:
+class Labelling(NamedTuple):
     """Which labels each row has: those of row `source`.
 
     `members` are the rows of each class, one class after the other, in the order of segment ids.
@@ -137,30 +125,22 @@ class Labelling:
     source: IntArray
     members: Keys
 
-    def relabel(self, episodes: Episodes, split: Split) -> Split:
-        """Return a fold whose queries have these labels; support pools keep the true labels."""
-        source = self.source[split.rows]
-        relevant = episodes.relevant[source]
-        return replace(
-            split,
-            label=episodes.label[source],
-            relevant=np.ascontiguousarray(relevant.T),
-        )
-
 
 def make_labellings(episodes: Episodes, seed: int, count: int) -> Iterator[Labelling]:
     """Yield the true labels, then as many shuffles of recordings."""
-    segment = rank_names(episodes.segment)
-    recording = rank_names(episodes.recording)
+    _, segment = np.unique(episodes.segment, return_inverse=True)
+    names, recording = np.unique(episodes.recording, return_inverse=True)
     calls = np.lexsort((segment, recording, episodes.fold))
     fold = episodes.fold[calls]
-    for words in shuffle_words(sorted(set(episodes.recording)), seed, count):
-        word = words[recording[calls]]
-        shuffled = np.lexsort((word, fold))
+    # The words by which recordings are sorted; those of the true labels are 0.
+    keys = np.array([key(name) for name in names.tolist()], np.uint64)
+    words = np.zeros((1 + count, len(keys)), np.uint64)
+    recording_words(purpose_key(seed, "permutation"), keys, words[1:])
+    for word in words:
+        shuffled = np.lexsort((word[recording[calls]], fold))
         source = np.empty_like(calls)
         source[calls] = calls[shuffled]
-        label = episodes.label[source]
-        members = np.lexsort((segment, label))
+        members = np.lexsort((segment, episodes.label[source]))
         yield Labelling(source, members.astype(np.uint64))
 
 
@@ -170,25 +150,6 @@ def count_orders(episodes: Episodes) -> float:
     recordings = Counter(fold for fold, _ in pairs)
     logarithm = sum(math.lgamma(count + 1) for count in recordings.values())
     return math.exp(min(logarithm, math.log(1e100)))
-
-
-def shuffle_words(recordings: Sequence[str], seed: int, count: int) -> Keys:
-    """Return the words by which recordings are sorted, (1 + shuffles, recordings); 0 first."""
-    keys = [key(name) for name in recordings]
-    words = np.zeros((1 + count, len(keys)), np.uint64)
-    base = purpose_key(seed, "permutation")
-    recording_words(base, np.array(keys, np.uint64), words[1:])
-    return words
-
-
-def rank_names(names: Sequence[str]) -> IntArray:
-    """Return the place of each name among all different ones.
-
-    >>> rank_names(["b", "a", "b"]).tolist()
-    [1, 0, 1]
-    """
-    place = {name: i for i, name in enumerate(sorted(set(names)))}
-    return np.array([place[name] for name in names])
 
 
 def _measure_labelling(
@@ -206,7 +167,9 @@ def _measure_labelling(
     """
     episodes = engine.episodes
     protocol = engine.protocol
-    relabelled = labelling.relabel(episodes, split)
+    source = labelling.source[split.rows]
+    relevant = np.ascontiguousarray(episodes.relevant[source].T)
+    relabelled = replace(split, label=episodes.label[source], relevant=relevant)
     classes = len(episodes.classes)
     drawn = np.empty((TEST_DRAWS, classes, int(shots[-1])), np.uint64)
     supports.draw_members(

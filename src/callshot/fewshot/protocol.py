@@ -91,37 +91,6 @@ class Protocol:
     seeds: int = 1
 
     def __post_init__(self) -> None:
-        self._check_shots()
-        check_range("draws", self.draws, 1, MAX_DRAWS)
-        check_range("bootstraps", self.bootstraps, 1, MAX_SAMPLES)
-        check_range("shared_draws", self.shared_draws, 1, MAX_SAMPLES)
-        check_range("permutations", self.permutations, 0, MAX_SAMPLES)
-        check_range("repeat_folds", self.repeat_folds, 1, MAX_PARTITIONS)
-        check_range("seeds", self.seeds, 1, MAX_SEEDS)
-        check_range("total_samples", self.total_samples, 1, MAX_SAMPLES)
-        check_choice("sampler", self.sampler, SAMPLERS)
-        check_choice("score", self.score, SCORES)
-        self._check_spreads()
-        names = self.classifiers
-        if isinstance(names, str) or not names or len(set(names)) < len(names):
-            raise OptionError(
-                f"classifiers: expected names in a tuple, each once, got {names!r}"
-            )
-        for name in names:
-            find_classifier(name)
-
-    def _check_spreads(self) -> None:
-        spreads = self.spreads
-        if not spreads or not set(spreads) <= set(SPREADS):
-            listed = ", ".join(spreads)
-            expected = ", ".join(SPREADS)
-            raise OptionError(f"spread: expected {expected} or all, got {listed!r}")
-        if "total" in spreads and "shared" not in spreads:
-            raise OptionError(
-                "spread: total is computed with shared; give shared, total"
-            )
-
-    def _check_shots(self) -> None:
         shots = self.shots
         if isinstance(shots, str | int) or not all(isinstance(k, int) for k in shots):
             raise OptionError(
@@ -141,6 +110,31 @@ class Protocol:
             raise OptionError(
                 "shots: all is the whole pool, which needs the sampler distinct"
             )
+        check_range("draws", self.draws, 1, MAX_DRAWS)
+        check_range("bootstraps", self.bootstraps, 1, MAX_SAMPLES)
+        check_range("shared_draws", self.shared_draws, 1, MAX_SAMPLES)
+        check_range("permutations", self.permutations, 0, MAX_SAMPLES)
+        check_range("repeat_folds", self.repeat_folds, 1, MAX_PARTITIONS)
+        check_range("seeds", self.seeds, 1, MAX_SEEDS)
+        check_range("total_samples", self.total_samples, 1, MAX_SAMPLES)
+        check_choice("sampler", self.sampler, SAMPLERS)
+        check_choice("score", self.score, SCORES)
+        spreads = self.spreads
+        if not spreads or not set(spreads) <= set(SPREADS):
+            listed = ", ".join(spreads)
+            expected = ", ".join(SPREADS)
+            raise OptionError(f"spread: expected {expected} or all, got {listed!r}")
+        if "total" in spreads and "shared" not in spreads:
+            raise OptionError(
+                "spread: total is computed with shared; give shared, total"
+            )
+        names = self.classifiers
+        if isinstance(names, str) or not names or len(set(names)) < len(names):
+            raise OptionError(
+                f"classifiers: expected names in a tuple, each once, got {names!r}"
+            )
+        for name in names:
+            find_classifier(name)
 
     @property
     def distinct(self) -> bool:
@@ -198,16 +192,6 @@ def parse_shots(text: str) -> tuple[tuple[int, ...], bool]:
     return tuple(sorted(shots)), "all" in words
 
 
-def parse_spread(name: str) -> tuple[str, ...]:
-    """Return the spreads that the option `spread` selects.
-
-    >>> parse_spread("total")
-    ('shared', 'total')
-    """
-    check_choice("spread", name, tuple(SPREAD_CHOICES))
-    return SPREAD_CHOICES[name]
-
-
 def make_protocol(
     *, shots: str | int | Sequence[int] = "1-40", spread: str = "all", **options: Any
 ) -> Protocol:
@@ -220,6 +204,8 @@ def make_protocol(
         shots = [shots]
     text = shots if isinstance(shots, str) else ",".join(str(k) for k in shots)
     numbers, whole_pool = parse_shots(text)
-    spreads = parse_spread(spread)
+    check_choice("spread", spread, tuple(SPREAD_CHOICES))
     check_options(options, Protocol)
-    return Protocol(shots=numbers, whole_pool=whole_pool, spreads=spreads, **options)
+    return Protocol(
+        shots=numbers, whole_pool=whole_pool, spreads=SPREAD_CHOICES[spread], **options
+    )

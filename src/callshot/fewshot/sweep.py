@@ -34,15 +34,15 @@ from callshot.fewshot.engine import (
     blocks,
     cross_products,
     expand,
-    multiply_without_blas,
 )
-from callshot.fewshot.episodes import Episodes, Mask, Split, distinct_rows, make_splits
+from callshot.fewshot.episodes import Episodes, Split, distinct_rows, make_splits
 from callshot.fewshot.kernels import ranks, streams
 from callshot.fewshot.kernels.ranks import FoldMetrics
 from callshot.fewshot.kernels.scores import count_decisions, to_scores
 from callshot.fewshot.kernels.supports import (
     Members,
     Order,
+    multiply_rows,
     score_draws,
 )
 from callshot.fewshot.kernels.supports import (
@@ -248,7 +248,7 @@ def _sweep_fold(
         _bootstrap_fold(engine, split, shots, sums, scorer)
     else:
         evidence = scorer.shared(engine, split, shots, spread)
-        rows = range(len(shots))
+        rows = slice(0, len(shots))
         _measure_draws(engine, split, rows, spread, sums, evidence)
 
 
@@ -260,7 +260,7 @@ def _sweep_pool(
     if spread.units is not None:
         # Scored apart from the other shots: its supports are large.
         evidence = shared_evidence(engine, split, k[row:], spread)
-        _measure_draws(engine, split, range(row, row + 1), spread, sums, evidence)
+        _measure_draws(engine, split, slice(row, row + 1), spread, sums, evidence)
         return
     metrics = measure_evidence(engine, split, pool_evidence(engine, split))
     decisions = metrics.decisions * spread.draws
@@ -272,14 +272,14 @@ def _sweep_pool(
 def _measure_draws(
     engine: Engine,
     split: Split,
-    rows: range,
+    rows: slice,
     spread: Spread,
     sums: MetricSums,
     evidence: Evidence,
 ) -> None:
     """Add the metrics of every draw that all queries share, at some rows of the sums."""
-    classes = len(engine.episodes.classes)
-    bytes_per_draw = 8 * len(rows) * classes * len(split.rows)
+    shots = rows.stop - rows.start
+    bytes_per_draw = 8 * shots * len(engine.episodes.classes) * len(split.rows)
 
     def measure_span(span: slice) -> FoldMetrics:
         units = None
@@ -289,17 +289,13 @@ def _measure_draws(
 
     spans = blocks(spread.samples, TASK_BYTES // bytes_per_draw)
     tasks = [partial(measure_span, span) for span in spans]
-    steps = len(rows) if rows.start == 0 else 0  # the row `all` is not counted
+    steps = shots if rows.start == 0 else 0  # the row `all` is not counted
     metrics = engine.run(tasks, steps / engine.episodes.folds)
     for task in metrics:
-        sums.count(slice(rows.start, rows.stop), task.decisions, task.tied)
-    ap = np.concatenate([task.ap for task in metrics])
-    auroc = np.concatenate([task.auroc for task in metrics])
-    hits = np.concatenate([task.hits for task in metrics])
-    if spread.units is not None:
-        hits *= UNIT
-    for shot, row in enumerate(rows):
-        sums.add(row, ap[:, shot].T, auroc[:, shot].T, hits[:, shot].T)
+        sums.count(rows, task.decisions, task.tied)
+    columns = zip(*(task[:3] for task in metrics), strict=True)
+    ap, auroc, hits = (np.concatenate(parts).transpose(1, 2, 0) for parts in columns)
+    sums.add(rows, ap, auroc, hits if spread.units is None else hits * UNIT)
 
 
 def measure_evidence(
@@ -339,10 +335,9 @@ def _bootstrap_fold(
             tasks.append(partial(_resample_class, split, n, *table))
         weight = (1 - SCORING_SHARE) * len(scores) / engine.episodes.folds
         values, ties = zip(*engine.run(tasks, weight), strict=True)
-        by_class = np.reshape(values, (*scores.shape[:2], 3, -1)).swapaxes(1, 2)
+        metrics = np.reshape(values, (*scores.shape[:2], 3, -1))
         sums.count(block, decisions, np.reshape(ties, scores.shape[:2]))
-        for row, metrics in enumerate(by_class, block.start):
-            sums.add(row, *metrics)
+        sums.add(block, *np.moveaxis(metrics, 2, 0))
 
 
 def _resample_class(
@@ -431,7 +426,7 @@ def query_evidence(
 
     def fill(span: slice) -> None:
         if cross is None:
-            products = multiply_without_blas(queries[place[span]], rows.vectors)
+            products = multiply_rows(queries[place[span]], rows.vectors)
         else:
             products = cross[span]
         fill_queries(
@@ -483,14 +478,9 @@ def fold_products(engine: Engine, split: Split) -> FloatArray | None:
 
 def pool_evidence(engine: Engine, split: Split) -> FloatArray:
     """Return a[0, 0, n, q] where every class gives its whole pool."""
-    if engine.rule in ("nearest", "medoid"):
-        shots = np.array([split.largest_pool])  # any draw of so many is the pool
-        spread = make_spread("shared", engine.episodes, engine.protocol)
-        return shared_evidence(engine, split, shots, spread)(slice(0, 1))
-    outside = np.flatnonzero(split.outside)
-    pools = np.split(outside, split.pool_start[1:-1])
-    means = np.stack([engine.episodes.vectors[pool].mean(axis=0) for pool in pools])
-    return mean_evidence(engine, split, means[None])[None]
+    shots = np.array([split.largest_pool])  # any draw of so many is the pool
+    spread = make_spread("shared", engine.episodes, engine.protocol)
+    return shared_evidence(engine, split, shots, spread)(slice(0, 1))
 
 
 def _fill_evidence(
@@ -515,9 +505,11 @@ def _fill_evidence(
         table = products
         if table is None:
             vectors = episodes.vectors
-            table = multiply_without_blas(vectors, vectors[split.rows[block]])
+            table = multiply_rows(vectors, vectors[split.rows[block]])
         lanes = out[..., block]
-        score_draws(sampling, engine.rows, members, stream, first, order, table, lanes)
+        score_draws(
+            sampling, engine.rows, members, stream, first, order, False, table, lanes
+        )
 
 
 def _draw_means(
@@ -585,16 +577,17 @@ def widen_total(sums: MetricSums, shared: MetricSums, episodes: Episodes) -> Non
     sums.chance = shared.chance
     by_class = small_sample_inflation(count_recordings(episodes))
     on_average = float(by_class.mean())
-    for key, samples in sums.values.items():
+    pairs: list[tuple[FloatArray, FloatArray, Any]] = [
+        (samples, shared.values[key], on_average)
+        for key, samples in sums.values.items()
+    ]
+    pairs += [
+        (samples, shared.per_class[metric], by_class[:, None])
+        for metric, samples in sums.per_class.items()
+    ]
+    for samples, of_shared, inflation in pairs:
         samples[:] = widen_to_prediction(
-            samples, shared.values[key], inflation=on_average, bounded=True
-        )
-    for metric, class_samples in sums.per_class.items():
-        class_samples[:] = widen_to_prediction(
-            class_samples,
-            shared.per_class[metric],
-            inflation=by_class[:, None],
-            bounded=True,
+            samples, of_shared, inflation=inflation, bounded=True
         )
 
 
@@ -603,18 +596,14 @@ def count_recordings(episodes: Episodes) -> IntArray:
 
     Where supports come from another corpus, that of the corpus with fewer: either side varies.
     """
-    if not episodes.only_common:
-        return _count_recordings(episodes, np.full(len(episodes.fold), True))
     is_query = episodes.fold >= 0
-    supports = _count_recordings(episodes, ~is_query)
-    queries = _count_recordings(episodes, is_query)
-    return np.minimum(supports, queries)
-
-
-def _count_recordings(episodes: Episodes, counted: Mask) -> IntArray:
-    rows = np.flatnonzero(counted).tolist()
-    pairs = {(int(episodes.label[row]), episodes.recording[row]) for row in rows}
-    return np.bincount([n for n, _ in pairs])
+    sides = [is_query, ~is_query] if episodes.only_common else [is_query | True]
+    counts = []
+    for side in sides:
+        rows = np.flatnonzero(side).tolist()
+        pairs = {(int(episodes.label[row]), episodes.recording[row]) for row in rows}
+        counts.append(np.bincount([n for n, _ in pairs]))
+    return np.asarray(np.min(counts, axis=0))
 
 
 def widen_to_prediction(

@@ -7,7 +7,7 @@ the source, and the folds of the target only query. Two tables are of one encode
 fingerprint, or by its name where that is not known.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from callshot.errors import InputError, OptionError, quote_names
-from callshot.fewshot.dataset import Dataset, Names
+from callshot.errors import InputError, OptionError, count_text, quote_names
+from callshot.fewshot.dataset import Dataset
 from callshot.fewshot.differences import Comparison, summarise_comparisons
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.protocol import Protocol
@@ -38,10 +38,41 @@ CENTRED = "{}, centred"
 PREFIX = "library: "
 
 
-def pair_tables(source: Dataset, target: Dataset) -> Dataset:
-    """Return the target with one table for each of the source, by the same encoder."""
-    tables = [find_partner(table, target.tables) for table in source.tables]
-    return replace(target, tables=tables)
+def find_partner(table: Embeddings, candidates: Sequence[Embeddings]) -> Embeddings:
+    """Return the table that is by the same encoder, with the same options and weights.
+
+    A single candidate is, too, if one of both has no name of an encoder but that of its file.
+
+    >>> from callshot.records import Embeddings
+    >>> one = Embeddings("mfcc", [[0.0]], "a", "x", ["roar"], [()])
+    >>> find_partner(one, [one]).encoder
+    'mfcc'
+    """
+    for other in candidates:
+        prints = (table.fingerprint, other.fingerprint)
+        is_known = all(prints)
+        is_same = prints[0] == prints[1] if is_known else table.encoder == other.encoder
+        lacks_name = any(one.encoder == Path(one.source).stem for one in (table, other))
+        if is_same or (len(candidates) == 1 and not is_known and lacks_name):
+            break
+    else:
+        listed = ", ".join(
+            f"{other.encoder!r} ({other.source})" for other in candidates
+        )
+        same_name = any(other.encoder == table.encoder for other in candidates)
+        how = " with other weights, speeds or options" if same_name else ""
+        raise InputError(
+            f"{table.source}: its encoder is {table.encoder!r}{how}, "
+            f"that of the queries is {listed}; embed both with the same encoder and options"
+        )
+    size = table.vectors.shape[1]
+    other_size = other.vectors.shape[1]
+    if size != other_size or table.joined_dimensions != other.joined_dimensions:
+        raise InputError(
+            f"{table.source}: expected vectors of {other_size} dimensions, as in "
+            f"{other.source}, got {size}; embed both with the same encoder and options"
+        )
+    return other
 
 
 def add_centred(corpus: Dataset, source: Dataset) -> Dataset:
@@ -58,107 +89,44 @@ def add_centred(corpus: Dataset, source: Dataset) -> Dataset:
     return replace(corpus, tables=tables)
 
 
-def common_labels(source: Dataset, target: Dataset) -> Names:
-    """Return the labels that both corpora have; there must be two."""
-    common = source.labels & target.labels
-    if len(common) < 2:
-        raise InputError(
-            f"{target.first.source}: expected two labels or more that {source.first.source} has "
-            f"too, got {quote_names(sorted(common)) or 'none'} (labels of the queries: "
-            f"{quote_names(sorted(target.labels))}; of the examples: "
-            f"{quote_names(sorted(source.labels))}); "
-            "rename labels with callshot segment --rename"
-        )
-    return common
-
-
 def join_corpora(source: Dataset, target: Dataset) -> Dataset:
     """Return the tables of the source, each followed by the queries of its partner.
 
-    Segments that the target has in a common fold of its own are left out.
+    Segments that the target has in a common fold of its own are left out. No segment or recording
+    is in both: random numbers depend on names, so only names that both have are changed, in the
+    source.
     """
-    queries = target.only_queries()
-    pairs = zip(source.tables, queries.tables, strict=True)
-    tables = [_join_tables(examples, query) for examples, query in pairs]
+    is_query = target.folds.fold != COMMON_FOLD
+    rows = np.flatnonzero(is_query).tolist()
+    names = {target.first.segment[row] for row in rows}
+    tables = []
+    for examples, partner in zip(source.tables, target.tables, strict=True):
+        queries = partner.only(names)
+        columns = {}
+        for column in ("segment", "recording"):
+            taken = getattr(queries, column)
+            used = set(taken)
+            columns[column] = [
+                *(
+                    PREFIX + name if name in used else name
+                    for name in getattr(examples, column)
+                ),
+                *taken,
+            ]
+        table = replace(
+            examples,
+            vectors=np.concatenate([examples.vectors, queries.vectors]),
+            label=[*examples.label, *queries.label],
+            labels=[*examples.labels, *queries.labels],
+            fold=None,
+            segment=columns["segment"],
+            recording=columns["recording"],
+        )
+        tables.append(table)
     example_fold = np.full(len(source.first), COMMON_FOLD)
-    fold = np.concatenate([example_fold, queries.folds.fold])
+    fold = np.concatenate([example_fold, target.folds.fold[is_query]])
     folds = replace(target.folds, fold=fold, only_common=True)
     return replace(target, tables=tables, folds=folds)
-
-
-def _join_tables(source: Embeddings, target: Embeddings) -> Embeddings:
-    """Return the rows of both; no segment or recording is in both.
-
-    Random numbers depend on names, so only names that both have are changed, in the source.
-    """
-    return replace(
-        source,
-        vectors=np.concatenate([source.vectors, target.vectors]),
-        segment=[*_rename(source.segment, target.segment), *target.segment],
-        recording=[*_rename(source.recording, target.recording), *target.recording],
-        label=[*source.label, *target.label],
-        labels=[*source.labels, *target.labels],
-        fold=None,
-    )
-
-
-def _rename(names: Sequence[str], taken: Sequence[str]) -> list[str]:
-    used = set(taken)
-    return [PREFIX + name if name in used else name for name in names]
-
-
-def find_partner(table: Embeddings, candidates: Sequence[Embeddings]) -> Embeddings:
-    """Return the table that is by the same encoder.
-
-    >>> from callshot.records import Embeddings
-    >>> one = Embeddings("mfcc", [[0.0]], "a", "x", ["roar"], [()])
-    >>> find_partner(one, [one]).encoder
-    'mfcc'
-    """
-    matching = [other for other in candidates if is_same_encoder(table, other)]
-    if not matching and len(candidates) == 1 and _lacks_name(table, candidates[0]):
-        matching = list(candidates)
-    if not matching:
-        listed = ", ".join(
-            f"{other.encoder!r} ({other.source})" for other in candidates
-        )
-        raise InputError(
-            f"{table.source}: its encoder is {table.encoder!r}{_explain(table, candidates)}, "
-            f"that of the queries is {listed}; embed both with the same encoder and options"
-        )
-    _check_dimension(table, matching[0])
-    return matching[0]
-
-
-def _check_dimension(table: Embeddings, partner: Embeddings) -> None:
-    size = table.vectors.shape[1]
-    partner_size = partner.vectors.shape[1]
-    if size != partner_size or table.joined_dimensions != partner.joined_dimensions:
-        raise InputError(
-            f"{table.source}: expected vectors of {partner_size} dimensions, as in "
-            f"{partner.source}, got {size}; embed both with the same encoder and options"
-        )
-
-
-def is_same_encoder(one: Embeddings, other: Embeddings) -> bool:
-    """Return whether two tables are by one encoder, with the same options and weights."""
-    if one.fingerprint and other.fingerprint:
-        return one.fingerprint == other.fingerprint
-    return one.encoder == other.encoder
-
-
-def _explain(table: Embeddings, candidates: Sequence[Embeddings]) -> str:
-    """Return how encoders of one name differ, where they do."""
-    if any(other.encoder == table.encoder for other in candidates):
-        return " with other weights, speeds or options"
-    return ""
-
-
-def _lacks_name(one: Embeddings, other: Embeddings) -> bool:
-    """Return whether one of two tables has no name of an encoder but that of its file."""
-    if one.fingerprint and other.fingerprint:
-        return False
-    return any(table.encoder == Path(table.source).stem for table in (one, other))
 
 
 EVALUATIONS = 3  # for progress
@@ -232,10 +200,21 @@ def evaluate_transfer(
             results.append(result)
     transfer, within_target, *others = results
     within_source = others[0] if others else None
-    if within_source is not None:
-        notes += describe_classes(within_source)
+    if within_source is not None and within_source.excluded_classes:
+        names = [count.label for count in within_source.excluded_classes]
+        notes.append(
+            f"the curve within {within_source.corpus} is without {quote_names(names)}: too few "
+            "recordings; it is not comparable with the others"
+        )
+    notes += transfer.notes
+    for evaluation in results[1:]:
+        notes += [
+            f"within {evaluation.corpus}: {note}"
+            for note in evaluation.notes
+            if note not in notes
+        ]
     frames = {field.name: getattr(transfer, field.name) for field in fields(Evaluation)}
-    frames["notes"] = _join_notes([*notes, *transfer.notes], results[1:])
+    frames["notes"] = notes
     difference = compare_with_target(
         transfer, within_target, task.encoder_pairs, protocol.reference
     )
@@ -265,11 +244,36 @@ class TransferTask:
 
 def plan_task(source: Dataset, target: Dataset, centre: bool) -> TransferTask:
     """Find partners by encoder, leave out labels that one corpus alone has, and join the rest."""
-    matched = pair_tables(source, target)
-    notes = [*describe_left_out(source, target), *describe_recordings(source, target)]
+    partners = [find_partner(table, target.tables) for table in source.tables]
+    matched = replace(target, tables=partners)
+    common = source.labels & target.labels
+    if len(common) < 2:
+        raise InputError(
+            f"{target.first.source}: expected two labels or more that {source.first.source} has "
+            f"too, got {quote_names(sorted(common)) or 'none'} (labels of the queries: "
+            f"{quote_names(sorted(target.labels))}; of the examples: "
+            f"{quote_names(sorted(source.labels))}); "
+            "rename labels with callshot segment --rename"
+        )
+    notes = []
+    for one, other in ((source, target), (target, source)):
+        names = sorted(one.labels - other.labels)
+        if names:
+            notes.append(
+                f"left out, because only {one.corpus} has them: {quote_names(names)}"
+            )
+    recordings = sorted(set(source.first.recording) & set(target.first.recording))
+    if recordings:
+        verb = "has" if len(recordings) == 1 else "have"
+        notes.append(
+            f"{count_text(len(recordings), 'recording')} {verb} the same name in {source.corpus} "
+            f"and {target.corpus} (the first: {recordings[0]!r}); if they are the same "
+            "recordings, queries meet examples of their own recording and "
+            "the scores are too high: remove them from one of the tables"
+        )
     different = {table.encoder: table for table in matched.tables}
     target_data = replace(target, tables=list(different.values()))
-    target_data = target_data.only(common_labels(source, target))
+    target_data = target_data.only(common)
     classes = target_data.eligible_labels
     pairs = list(zip(source.encoders, matched.encoders, strict=True))
     examples = source
@@ -284,39 +288,6 @@ def plan_task(source: Dataset, target: Dataset, centre: bool) -> TransferTask:
         dict(zip(examples.encoders, pairs, strict=True)),
         notes,
     )
-
-
-def describe_left_out(source: Dataset, target: Dataset) -> Iterator[str]:
-    """Yield a note on the labels that one corpus alone has."""
-    for one, other in ((source, target), (target, source)):
-        names = sorted(one.labels - other.labels)
-        if names:
-            yield f"left out, because only {one.corpus} has them: {quote_names(names)}"
-
-
-def describe_recordings(source: Dataset, target: Dataset) -> Iterator[str]:
-    """Yield a note on recordings that have the same name in both corpora."""
-    names = sorted(set(source.first.recording) & set(target.first.recording))
-    if names:
-        count = f"{len(names)} recordings have"
-        if len(names) == 1:
-            count = "1 recording has"
-        yield (
-            f"{count} the same name in {source.corpus} and {target.corpus} "
-            f"(the first: {names[0]!r}); if they are the same recordings, queries meet "
-            "examples of their own recording and "
-            "the scores are too high: remove them from one of the tables"
-        )
-
-
-def describe_classes(within_source: Evaluation) -> Iterator[str]:
-    """Yield a note if the curve within the source has fewer classes than the others."""
-    names = [count.label for count in within_source.excluded_classes]
-    if names:
-        yield (
-            f"the curve within {within_source.corpus} is without {quote_names(names)}: too few "
-            "recordings; it is not comparable with the others"
-        )
 
 
 def compare_with_target(
@@ -350,13 +321,3 @@ def compare_with_target(
 def _curve_key(curve: Frame) -> tuple[str, ...]:
     columns = ("encoder", "classifier", "scoring", "metric", "spread")
     return curve.select(columns).row(0)
-
-
-def _join_notes(notes: list[str], within: Sequence[Evaluation]) -> list[str]:
-    """Return all notes, each once; those of the curves within a corpus name it."""
-    joined = list(notes)
-    for evaluation in within:
-        for note in evaluation.notes:
-            if note not in joined:
-                joined.append(f"within {evaluation.corpus}: {note}")
-    return joined

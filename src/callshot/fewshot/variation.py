@@ -16,7 +16,7 @@ so the last interaction includes what no factor explains.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import combinations
 from math import prod
 from typing import Any
@@ -26,7 +26,7 @@ import polars as pl
 
 from callshot.fewshot.episodes import Episodes
 from callshot.fewshot.fold_optimizer import build_folds
-from callshot.fewshot.folds import count_classes, evaluated_classes
+from callshot.fewshot.folds import count_classes
 from callshot.fewshot.kernels.streams import key, make_stream
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import UNIT, Spread, draw_orders, draw_units
@@ -51,10 +51,11 @@ def other_partitions(
     """
     partitions: dict[int, Folds] = {}
     seen = {_name_partition(folds.fold)}
+    classes = _eligible(table, folds)
     for number in range(1, protocol.repeat_folds):
         other = make_partition(table, folds.count, protocol.seed, number)
         name = _name_partition(other.fold)
-        if name not in seen and _same_classes(table, folds, other):
+        if name not in seen and _eligible(table, other) == classes:
             partitions[number] = other
         seen.add(name)
     return partitions
@@ -127,9 +128,8 @@ def _name_partition(fold: IntArray) -> tuple[int, ...]:
     return tuple(np.argsort(np.argsort(first))[member].tolist())
 
 
-def _same_classes(table: Embeddings, folds: Folds, other: Folds) -> bool:
-    classes = evaluated_classes(count_classes(table.label, folds))
-    return classes == evaluated_classes(count_classes(table.label, other))
+def _eligible(table: Embeddings, folds: Folds) -> set[str]:
+    return {c.label for c in count_classes(table.label, folds) if c.eligible}
 
 
 FACTORS = ("folds", "examples", "queries")
@@ -238,22 +238,7 @@ def sensitivity_frames(
     }
 
 
-def count_orders(means: Frame, k: int) -> dict[str, tuple[int, int]]:
-    """Return in how many levels of each factor the encoders have the order of their means.
-
-    The second number is how many levels there are.
-    """
-    points = means.filter(k=k)
-    expected = _order(points)
-    counts = {}
-    for source in FACTORS:
-        levels = points.filter(source=source).partition_by("number")
-        orders = Counter(_order(level) == expected for level in levels)
-        counts[source] = (orders[True], len(levels))
-    return counts
-
-
-def _order(points: Frame) -> Sequence[str]:
+def _order(points: Frame) -> list[str]:
     """Return the encoders by mAP, the best first."""
     by_encoder = points.group_by("encoder", maintain_order=True).agg(pl.mean("mean"))
     order = by_encoder.sort("mean", descending=True, maintain_order=True)
@@ -265,33 +250,32 @@ def describe_sensitivity(sensitivity: Frame, means: Frame, k: int) -> list[str]:
     points = sensitivity.filter(k=k)
     if points.is_empty():
         return []
-    orders = {name: one for name, one in count_orders(means, k).items() if one[1] > 1}
-    levels = [f"{total} {LEVEL_NAMES[name]}" for name, (_, total) in orders.items()]
-    parts = []
+    means = means.filter(k=k)
+    order = _order(means)
+    levels = []
+    holds = []
+    for source, name in LEVEL_NAMES.items():
+        parts = means.filter(source=source).partition_by("number")
+        if len(parts) > 1:
+            levels.append(f"{len(parts)} {name}")
+            same = sum(_order(part) == order for part in parts)
+            holds.append((same, len(parts), name))
+    texts = []
     for rows in points.partition_by("encoder"):
         sources = [
             f"{row['source']} {row['sd']:.3f} ({row['share']:.0%})"
             for row in rows.iter_rows(named=True)
         ]
-        parts.append(f"{rows['encoder'][0]}: {', '.join(sources)}")
+        texts.append(f"{rows['encoder'][0]}: {', '.join(sources)}")
     lines = [
         f"Standard deviation of mAP at k = {k} by source, over {' × '.join(levels)}: "
-        f"{'; '.join(parts)}."
+        f"{'; '.join(texts)}."
     ]
-    if len(parts) > 1:
-        lines.append(_describe_order(means.filter(k=k), orders))
+    if len(texts) > 1:
+        *first, last = [f"{same} of {total} {name}" for same, total, name in holds]
+        everywhere = all(same == total for same, total, _ in holds)
+        ending = "" if everywhere else ": it is not certain"
+        lines.append(
+            f"The order {', '.join(order)} holds in {', '.join(first)} and {last}{ending}."
+        )
     return lines
-
-
-def _describe_order(points: Frame, orders: Mapping[str, tuple[int, int]]) -> str:
-    """Return in how many of the levels the order of encoders holds."""
-    holds = [
-        f"{count} of {total} {LEVEL_NAMES[name]}"
-        for name, (count, total) in orders.items()
-    ]
-    order = ", ".join(_order(points))
-    everywhere = all(count == total for count, total in orders.values())
-    ending = "" if everywhere else ": it is not certain"
-    return (
-        f"The order {order} holds in {', '.join(holds[:-1])} and {holds[-1]}{ending}."
-    )

@@ -113,11 +113,13 @@ def sum_entries(matrix, row, chosen, share, size):
 
 
 @kernel
-def multiply_rows(left, right, out):
-    """Fill out[i, j] with the products of rows; equal rows give equal bits, which BLAS does not."""
+def multiply_rows(left, right):
+    """Multiply rows with rows, (left, right); equal rows give equal bits, unlike with BLAS."""
+    out = np.empty((left.shape[0], right.shape[0]))
     for i in range(left.shape[0]):
         for j in range(right.shape[0]):
             out[i, j] = np.dot(left[i], right[j])
+    return out
 
 
 @inner
@@ -202,7 +204,9 @@ def choose_in_order(rank, outside, steps, chosen):
 
 
 @inner
-def fill_means(product, chosen, share, steps, limits, squares, cosine, total, out):
+def fill_means(
+    product, chosen, share, steps, limits, squares, cosine, divide, total, out
+):
     """Fill out[s, q] with a_n by the weighted mean of the first limits[s] exemplars.
 
     It is 2 c·z − |c|², or the cosine (z has length 1). A mean without a direction has cosine 0.
@@ -226,6 +230,9 @@ def fill_means(product, chosen, share, steps, limits, squares, cosine, total, ou
                 length = math.sqrt(square) if square > 0.0 else np.inf
                 for q in range(queries):
                     line[q] = min(max(total[q] / length, -1.0), 1.0)
+            elif divide:
+                for q in range(queries):
+                    line[q] = 2.0 * (total[q] / size) - square / (size * size)
             else:
                 factor = 1.0 / size
                 offset = square / (size * size)
@@ -275,11 +282,23 @@ def make_scratch(longest, queries, shots):
 
 @inner
 def score_support(
-    rule, vectors, lengths, matrix, product, chosen, share, steps, limits, scratch, out
+    rule,
+    divide,
+    vectors,
+    lengths,
+    matrix,
+    product,
+    chosen,
+    share,
+    steps,
+    limits,
+    scratch,
+    out,
 ):
     """Fill out[s, q] with a_n of every query by the first limits[s] of the chosen exemplars.
 
-    `chosen` are rows of the other arrays, `share` their weights.
+    `chosen` are rows of the other arrays, `share` their weights. Sums are divided by the size of
+    the support, or quicker, for many queries, multiplied by its inverse.
     """
     sums, totals, squares, medoids = scratch
     if rule == NEAREST:
@@ -295,11 +314,13 @@ def score_support(
             vectors, lengths, matrix, chosen, share, steps, limits, sums, squares
         )
         cosine = rule == COSINE
-        fill_means(product, chosen, share, steps, limits, squares, cosine, totals, out)
+        fill_means(
+            product, chosen, share, steps, limits, squares, cosine, divide, totals, out
+        )
 
 
 @kernel
-def score_draws(sampling, rows, members, stream, first, order, products, out):
+def score_draws(sampling, rows, members, stream, first, order, divide, products, out):
     """Fill out[d, shot, n, q] with a_n of some queries by draw first + d of a stream.
 
     `products` is (rows, queries). Where shots leave no choice of exemplars, the support is the
@@ -349,6 +370,7 @@ def score_draws(sampling, rows, members, stream, first, order, products, out):
                 )
             score_support(
                 rows.rule,
+                divide,
                 vectors,
                 lengths,
                 matrix,
@@ -368,6 +390,7 @@ def score_draws(sampling, rows, members, stream, first, order, products, out):
                     gather(order.weight[d, begin:end], pool, size, share)
                 score_support(
                     rows.rule,
+                    divide,
                     vectors,
                     lengths,
                     matrix,
@@ -394,7 +417,7 @@ def score_queries(sampling, rows, members, streams, order, products, out):
     for q in range(products.shape[0]):
         column = products[q].reshape((products.shape[1], 1))
         lanes = np.expand_dims(out[q], 3)
-        score_draws(sampling, rows, members, streams[q], 0, order, column, lanes)
+        score_draws(sampling, rows, members, streams[q], 0, order, True, column, lanes)
 
 
 @inner
@@ -460,6 +483,7 @@ def score_members(exemplars, chosen, shots, out):
         for n in range(classes):
             score_support(
                 rule,
+                False,
                 vectors,
                 lengths,
                 matrix,
