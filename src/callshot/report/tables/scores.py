@@ -4,7 +4,6 @@ All choose their shots and mark k* in the same way.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from math import inf, nan
 from typing import Any
@@ -26,18 +25,8 @@ from callshot.report.classifiers import (
     join_classifiers,
     list_classifiers,
 )
-from callshot.report.tables.table import (
-    MISSING,
-    Cell,
-    Column,
-    Note,
-    Row,
-    Table,
-    number,
-)
+from callshot.report.tables.table import MISSING, Cell, Column, Note, Row, Table, number
 from callshot.report.terminal import starred_shot
-
-ScoreColumn = tuple[str, str]  # an encoder and a metric
 
 TABLE_METRICS = ("auroc", "map")  # in the order of the columns
 IS_SHOWN = pl.col("metric").is_in(TABLE_METRICS)
@@ -64,9 +53,11 @@ def score_table(
     Only evaluated shots are shown, and all of them where none of `shots` was evaluated. If `spread`
     was not evaluated, the first one is shown.
     """
-    sweep = _select_sweep(results, "all", shots, spread)
     title = "mean AUROC and mAP of the centroid with k exemplars per class"
-    return _make_score_table(results, sweep, "results", title, UNDERLINES)
+    curve = results.evaluation.curve.filter(IS_SHOWN, scoring="all")
+    return _make_score_table(
+        results, curve, shots, spread, "results", title, UNDERLINES
+    )
 
 
 def reduced_table(
@@ -76,12 +67,15 @@ def reduced_table(
 
     Underlines compare with end-to-end baselines, or with those of `score_table` if there are none.
     """
-    if "reduced" not in results.evaluation.curve["scoring"]:
+    curve = results.evaluation.curve.filter(IS_SHOWN, scoring="reduced")
+    if curve.is_empty():
         return None
-    sweep = _select_sweep(results, "reduced", shots, spread)
-    underlines = {"end-to-end": 1} if "end-to-end" in sweep.kinds else UNDERLINES
+    kinds = results.baselines.filter(scoring="reduced")["kind"]
+    underlines = {"end-to-end": 1} if "end-to-end" in kinds else UNDERLINES
     title = "mean AUROC and mAP of the centroid over categories (reduced scoring)"
-    return _make_score_table(results, sweep, "reduced", title, underlines)
+    return _make_score_table(
+        results, curve, shots, spread, "reduced", title, underlines
+    )
 
 
 def shown_shots(evaluated: Iterable[int], table_shots: Shots) -> list[int]:
@@ -94,150 +88,108 @@ def shown_shots(evaluated: Iterable[int], table_shots: Shots) -> list[int]:
     return sorted(shots & set(table_shots)) or sorted(shots)
 
 
-def shot_cell(k: int, star: int | None) -> Cell:
-    """Return the cell that names the k of a row."""
-    mark = "⋆" if k == star else ""
-    return Cell(str(k), k, mark=mark)
-
-
-def star_note(star: int | None, complete_shots: int) -> Note:
-    """Return the note on the starred row."""
+def mark_shots(shots: Shots, complete_shots: int) -> tuple[dict[int, Cell], Note]:
+    """Return the cells that name the k of rows, and the note on the starred one."""
+    star = starred_shot(shots, complete_shots)
+    cells = {k: Cell(str(k), k, mark="⋆" if k == star else "") for k in shots}
     last = f"k* = {complete_shots}, the largest k at which every class is complete"
     if star is None:
-        return "", f"At every k shown, every class is complete: k* = {complete_shots}."
+        note = f"At every k shown, every class is complete: k* = {complete_shots}."
+        return cells, ("", note)
     if star == complete_shots:
-        return "⋆", f"This row is at {last}. Beyond it, support is partial."
-    return "⋆", f"This row is the first beyond {last}. Its support is partial."
-
-
-@dataclass(frozen=True)
-class _Sweep:
-    """The means of one scoring and spread at the shots shown, and the baselines of that scoring."""
-
-    spread: str
-    shots: list[int]
-    means: dict[tuple[Any, ...], float]  # by encoder, metric and k
-    chances: dict[ScoreColumn, float]
-    baselines: Frame
-
-    @property
-    def columns(self) -> list[ScoreColumn]:
-        """The encoder and the metric of each column."""
-        encoders = dict.fromkeys(encoder for encoder, _ in self.chances)
-        return list(product(encoders, TABLE_METRICS))
-
-    @property
-    def kinds(self) -> dict[str, Frame]:
-        """The baselines of each kind, in the order of their rows."""
-        baselines = self.baselines
-        kinds = [kind for kind in BASELINE_KINDS if kind in baselines["kind"]]
-        return {kind: baselines.filter(kind=kind) for kind in kinds}
-
-    def mean(self, column: ScoreColumn, k: int) -> float:
-        return self.means.get((*column, k), nan)
-
-    def crossovers(self, kind: str) -> dict[ScoreColumn, int]:
-        """Return, by column, the first k shown whose mean is above every baseline of a kind."""
-        baselines = self.baselines.filter(kind=kind)
-        shots = {}
-        for column in self.columns:
-            best = max(_column_values(baselines, column), default=inf)
-            above = [k for k in self.shots if self.mean(column, k) > best]
-            if above:
-                shots[column] = above[0]
-        return shots
-
-
-def _select_sweep(
-    results: CorpusResults, scoring: str, shots: Shots, spread: str
-) -> _Sweep:
-    curve = results.evaluation.curve.filter(IS_SHOWN, scoring=scoring)
-    if spread not in curve["spread"]:
-        spread = curve["spread"][0]
-    curve = curve.filter(spread=spread)
-    means = {}
-    chances = {}
-    points = curve.select("encoder", "metric", "k", "mean", "chance")
-    for encoder, metric, k, mean, chance in points.iter_rows():
-        means[encoder, metric, k] = mean
-        chances[encoder, metric] = chance
-    return _Sweep(
-        spread,
-        shown_shots(curve["k"], shots),
-        means,
-        chances,
-        results.baselines.filter(scoring=scoring),
-    )
+        return cells, ("⋆", f"This row is at {last}. Beyond it, support is partial.")
+    return cells, ("⋆", f"This row is the first beyond {last}. Its support is partial.")
 
 
 def _make_score_table(
     results: CorpusResults,
-    sweep: _Sweep,
+    curve: Frame,
+    shots: Shots,
+    spread: str,
     name: str,
     title: str,
     underlines: Mapping[str, int],
 ) -> Table:
     """Return rows of k, then baselines, then chance; `underlines` has a number of lines by kind."""
-    complete_shots = results.evaluation.complete_shots
-    star = starred_shot(sweep.shots, complete_shots)
-    foot = list(_foot_rows(sweep))
-    columns = [
-        Column(METRIC_NAMES[metric], encoder) for encoder, metric in sweep.columns
+    if spread not in curve["spread"]:
+        spread = curve["spread"][0]
+    curve = curve.filter(spread=spread)
+    shown = shown_shots(curve["k"], shots)
+    columns = list(product(unique_values(curve, "encoder"), TABLE_METRICS))
+    means = dict.fromkeys(product(columns, shown), nan)
+    chances = dict.fromkeys(columns, nan)
+    points = curve.select("encoder", "metric", "k", "mean", "chance")
+    for encoder, metric, k, mean, chance in points.iter_rows():
+        means[(encoder, metric), k] = mean
+        chances[encoder, metric] = chance
+
+    lines = {}  # by column and k; where two crossovers coincide, the larger number is drawn
+    foot = []
+    underline_notes = []
+    baseline_notes = []
+    all_baselines = results.baselines.filter(scoring=curve["scoring"][0])
+    for kind in BASELINE_KINDS:
+        baselines = all_baselines.filter(kind=kind)
+        if baselines.is_empty():
+            continue
+        has_several = baselines["name"].n_unique() > 1
+        row_name = kind.capitalize() if has_several else str(baselines["name"][0])
+        baseline_notes += _describe_kind(baselines, row_name, has_several)
+        values = {column: _column_values(baselines, column) for column in columns}
+        groups = [baselines]  # a row for all, or one per name if an encoder has several
+        if max(map(len, values.values())) > 1:
+            groups = baselines.partition_by("name")
+        for group in groups:
+            is_whole = len(groups) == 1
+            cells = [_column_values(group, column) or [nan] for column in columns]
+            head = Cell(row_name if is_whole else group["name"][0])
+            foot.append([head, *(number(value) for value, *_ in cells)])
+        if kind in underlines:
+            is_crossed = False
+            for column in columns:
+                best = max(values[column], default=inf)
+                for k in [k for k in shown if means[column, k] > best][:1]:
+                    lines[column, k] = underlines[kind]
+                    is_crossed = True
+            other = f"every {kind} baseline of the encoder" if has_several else row_name
+            how = "once" if underlines[kind] == 1 else "twice"
+            note = f"No mean shown is above {other}."
+            if is_crossed:
+                note = (
+                    f"Underlined {how}: the first k shown whose mean is above {other}."
+                )
+            if is_crossed and how == "twice":
+                note = (
+                    note[:-1] + "; also where both underlines would be at the same k."
+                )
+            underline_notes.append(note)
+    if baseline_notes or foot:
+        baseline_notes.append(TRAINED_NOTE)
+    foot.append([Cell("Chance"), *map(number, chances.values())])
+
+    cells_of_k, star_note = mark_shots(shown, results.evaluation.complete_shots)
+    rows = [
+        [
+            cells_of_k[k],
+            *(number(means[c, k], underline=lines.get((c, k), 0)) for c in columns),
+        ]
+        for k in shown
     ]
-    texts = [
-        *_underline_notes(sweep, underlines),
-        *_baseline_notes(sweep),
+    notes = [
+        *underline_notes,
+        *baseline_notes,
         "Chance: what a random ranking scores.",
-        f"The spread {sweep.spread} is {SPREADS[sweep.spread]}.",
+        f"The spread {spread} is {SPREADS[spread]}.",
     ]
-    notes = [("", text) for text in texts]
     return Table(
         name,
-        f"{results.corpus}: {title}, {sweep.spread}",
-        [Column("k"), *columns],
-        [*_mean_rows(sweep, underlines, star), *foot],
+        f"{results.corpus}: {title}, {spread}",
+        [Column("k"), *(Column(METRIC_NAMES[m], encoder) for encoder, m in columns)],
+        [*rows, *foot],
         foot=len(foot),
-        notes=[star_note(star, complete_shots), *notes],
+        notes=[star_note, *(("", note) for note in notes)],
         section="encoder",
     )
-
-
-def _mean_rows(
-    sweep: _Sweep, underlines: Mapping[str, int], star: int | None
-) -> Iterator[Row]:
-    """Yield the means by k; where two crossovers coincide, the larger number of lines is drawn."""
-    lines = {}
-    for kind, count in underlines.items():
-        for crossover in sweep.crossovers(kind).items():
-            lines[crossover] = count
-    for k in sweep.shots:
-        row = [shot_cell(k, star)]
-        for column in sweep.columns:
-            underline = lines.get((column, k), 0)
-            row.append(number(sweep.mean(column, k), underline=underline))
-        yield row
-
-
-def _foot_rows(sweep: _Sweep) -> Iterator[Row]:
-    """Yield the rows of baselines, and chance."""
-    for baselines in sweep.kinds.values():
-        yield from _baseline_rows(sweep, baselines)
-    chances = [number(sweep.chances.get(column, nan)) for column in sweep.columns]
-    yield [Cell("Chance"), *chances]
-
-
-def _baseline_rows(sweep: _Sweep, baselines: Frame) -> Iterator[Row]:
-    """Yield one row for all baselines of a kind, or one per name if an encoder has several."""
-    groups = [baselines]
-    counts = [len(_column_values(baselines, column)) for column in sweep.columns]
-    if max(counts) > 1:
-        groups = baselines.partition_by("name")
-    for group in groups:
-        row = [Cell(_row_name(group))]
-        for column in sweep.columns:
-            values = _column_values(group, column) or [nan]
-            row.append(number(values[0]))
-        yield row
 
 
 def reads_encoder(encoder: str) -> pl.Expr:
@@ -245,55 +197,17 @@ def reads_encoder(encoder: str) -> pl.Expr:
     return pl.col("encoder").is_in(["", encoder])
 
 
-def _column_values(baselines: Frame, column: ScoreColumn) -> list[float]:
+def _column_values(baselines: Frame, column: tuple[str, str]) -> list[float]:
     """Return the values of baselines on an encoder, and of those that read audio."""
     encoder, metric = column
     return baselines.filter(reads_encoder(encoder), metric=metric)["value"].to_list()
 
 
-def _row_name(baselines: Frame) -> str:
-    """Return the name of the baselines in a row, or their kind if they have several names."""
-    if _has_several_names(baselines):
-        return str(baselines["kind"][0].capitalize())
-    return str(baselines["name"][0])
-
-
-def _has_several_names(baselines: Frame) -> bool:
-    return baselines["name"].n_unique() > 1
-
-
-def _underline_notes(sweep: _Sweep, underlines: Mapping[str, int]) -> Iterator[str]:
-    for kind, baselines in sweep.kinds.items():
-        if kind not in underlines:
-            continue
-        name = _row_name(baselines)
-        if _has_several_names(baselines):
-            name = f"every {kind} baseline of the encoder"
-        if not sweep.crossovers(kind):
-            yield f"No mean shown is above {name}."
-        elif underlines[kind] == 1:
-            yield f"Underlined once: the first k shown whose mean is above {name}."
-        else:
-            yield (
-                f"Underlined twice: the first k shown whose mean is above {name}; "
-                "also where both underlines would be at the same k."
-            )
-
-
-def _baseline_notes(sweep: _Sweep) -> Iterator[str]:
-    """Yield what the names of baseline rows leave open."""
-    for baselines in sweep.kinds.values():
-        yield from _kind_notes(baselines)
-    if not sweep.baselines.is_empty():
-        yield TRAINED_NOTE
-
-
-def _kind_notes(baselines: Frame) -> Iterator[str]:
-    row_name = _row_name(baselines)
-    if _has_several_names(baselines):
+def _describe_kind(baselines: Frame, row_name: str, has_several: bool) -> Iterator[str]:
+    """Yield what the name of a row leaves open."""
+    if has_several:
         pairs = baselines.select("name", "encoder").unique(maintain_order=True)
-        names = map(baseline_name, pairs.to_dicts())
-        yield f"{row_name}: {'; '.join(names)}."
+        yield f"{row_name}: {'; '.join(map(baseline_name, pairs.to_dicts()))}."
     if "" not in baselines["encoder"]:
         return
     yield f"{row_name} reads the audio: its values are the same for every encoder."
@@ -304,7 +218,6 @@ def _kind_notes(baselines: Frame) -> Iterator[str]:
         )
 
 
-Group = tuple[str, str]  # a spread and a metric
 BASELINE_TITLE = (
     "baselines trained on all labels, and the k at which the centroid passes them"
 )
@@ -320,77 +233,47 @@ def baseline_table(results: CorpusResults, *_: Any) -> Table | None:
     """Return a block for each baseline and scoring, with a row for each encoder."""
     if results.baselines.is_empty():
         return None
-    groups = list(product(results.evaluation.spreads, RANKING_METRICS))
-    baselines = results.baselines.sort("scoring", maintain_order=True)
+    evaluation = results.evaluation
+    metrics = [METRIC_NAMES[metric] for metric in RANKING_METRICS]
+    columns = list(map(Column, ["Baseline", "Encoder", *metrics, "Chosen"]))
+    groups = list(product(evaluation.spreads, RANKING_METRICS))
+    for spread, metric in groups:
+        heading = f"k by {METRIC_NAMES[metric]}, {spread}"
+        columns += [Column(name, heading) for name in CROSSOVERS.values()]
     rows: list[Row] = []
-    for block in baselines.partition_by("scoring", "name"):
-        rows += _block_rows(results, block, groups)
+    baselines = results.baselines.sort("scoring", maintain_order=True)
+    blocks = baselines.partition_by("scoring", "name")
+    for block, encoder in product(blocks, evaluation.encoders):
+        scores = block.filter(reads_encoder(encoder))
+        if scores.is_empty():
+            continue
+        scoring, name = scores.select("scoring", "name").row(0)
+        values = dict(scores.select("metric", "value").iter_rows())
+        crossovers = evaluation.crossovers.filter(
+            labels="all", baseline=name, scoring=scoring, encoder=encoder
+        ).rows_by_key(["spread", "metric"], named=True, unique=True)
+        shots = [
+            crossovers.get(group, {}).get(column)
+            for group in groups
+            for column in CROSSOVERS
+        ]
+        row = [
+            Cell(name if scoring == "all" else f"{name}, {scoring} scoring"),
+            Cell(encoder),
+            *(number(values.get(metric, nan)) for metric in RANKING_METRICS),
+            Cell(scores["how"][0] or MISSING),
+            *(number(nan if k is None else k, 0) for k in shots),
+        ]
+        rows.append(row)
     return Table(
         "baselines",
         f"{results.corpus}: {BASELINE_TITLE}",
-        _baseline_columns(groups),
+        columns,
         rows,
         notes=[("", TRAINED_NOTE), ("", K_NOTE)],
         blocks=True,
         section="training",
     )
-
-
-def _baseline_columns(groups: Sequence[Group]) -> list[Column]:
-    metrics = [METRIC_NAMES[metric] for metric in RANKING_METRICS]
-    columns = list(map(Column, ["Baseline", "Encoder", *metrics, "Chosen"]))
-    for spread, metric in groups:
-        heading = f"k by {METRIC_NAMES[metric]}, {spread}"
-        columns += [Column(name, heading) for name in CROSSOVERS.values()]
-    return columns
-
-
-def _block_rows(
-    results: CorpusResults, block: Frame, groups: Sequence[Group]
-) -> Iterator[Row]:
-    """Yield the rows of one baseline in one scoring."""
-    scoring, name = block.select("scoring", "name").row(0)
-    title = name if scoring == "all" else f"{name}, {scoring} scoring"
-    all_crossovers = results.evaluation.crossovers.filter(
-        labels="all",
-        baseline=name,
-        scoring=scoring,
-    )
-    for encoder in results.evaluation.encoders:
-        baselines = block.filter(reads_encoder(encoder))
-        if baselines.is_empty():
-            continue
-        crossovers = all_crossovers.filter(encoder=encoder)
-        yield [
-            Cell(title),
-            Cell(encoder),
-            *_score_cells(baselines),
-            *_crossover_cells(crossovers, groups),
-        ]
-
-
-def _score_cells(baselines: Frame) -> Iterator[Cell]:
-    values = dict(baselines.select("metric", "value").iter_rows())
-    for metric in RANKING_METRICS:
-        yield _number_or_missing(values.get(metric), 4)
-    yield Cell(baselines["how"][0] or MISSING)
-
-
-def _crossover_cells(crossovers: Frame, groups: Sequence[Group]) -> Iterator[Cell]:
-    shots = crossovers.rows_by_key(["spread", "metric"], named=True, unique=True)
-    for group in groups:
-        row = shots.get(group, {})
-        for column in CROSSOVERS:
-            yield _number_or_missing(row.get(column), 0)
-
-
-def _number_or_missing(value: float | None, decimals: int) -> Cell:
-    return Cell(MISSING) if value is None else number(value, decimals)
-
-
-MetricShot = tuple[str, int]  # a metric and a k
-
-CLASSIFIER_KEY = ("encoder", "classifier", "metric", "k")
 
 
 def classifier_table(
@@ -399,115 +282,91 @@ def classifier_table(
     """Return mAP and AUROC of every classifier by k, if there are others than the reference.
 
     The spread is the preferred one of those that all have. Means are over the draws that all
-    classifiers have, so that luck favours none.
+    classifiers have, so that luck favours none. An encoder's best is underlined.
     """
     if results.other_classifiers is None or results.other_classifiers.values.is_empty():
         return None
     spread = common_spread(results)
     all_values = join_classifiers(results).values
     values = all_values.filter(IS_SHOWN, scoring="all", spread=spread)
-    evaluated = values["classifier"]
-    names = [name for name in list_classifiers(results) if name in evaluated]
-    encoders = unique_values(values, "encoder")
+    draws = int(min(values["value"].list.len()))
+    mean = pl.col("mean").fill_nan(None)
+    points = values.select(
+        "encoder",
+        "classifier",
+        "metric",
+        "k",
+        mean=pl.col("value").list.head(draws).list.mean(),
+    ).with_columns(is_best=mean == mean.max().over("encoder", "metric", "k"))
+    cells = {
+        key: number(value, 3, int(is_best or False))
+        for *key_list, value, is_best in points.iter_rows()
+        for key in [tuple(key_list)]
+    }
+    names = [name for name in list_classifiers(results) if name in values["classifier"]]
     groups = list(product(RANKING_METRICS, shown_shots(values["k"], shots)))
-    cells = _mean_cells(values, _common_draws(values))
-    notes = _classifier_notes(results, values, names, spread)
+    columns = [Column(str(k), f"{METRIC_NAMES[metric]} at k") for metric, k in groups]
+    rows = [
+        [
+            Cell(encoder),
+            Cell(classifier_name(name)),
+            *(cells.get((encoder, name, *group), Cell(MISSING)) for group in groups),
+        ]
+        for encoder, name in product(unique_values(values, "encoder"), names)
+    ]
+
+    descriptions = [
+        f"{classifier_name(name)}: {describe_classifier(name)}" for name in names
+    ]
+    notes = [
+        "; ".join(descriptions) + ".",
+        "Underlined: the best of an encoder at that k.",
+        f"The spread {spread} is {SPREADS[spread]}.",
+    ]
+    most = max(values["value"].list.len())
+    if draws < most:
+        notes.append(
+            f"Every mean is over the first {draws} of {most} sets, which all classifiers have."
+        )
+    notes += _describe_crossovers(results, spread)
     return Table(
         "classifiers",
         f"{results.corpus}: classifiers with k exemplars per class, {spread}",
-        _classifier_columns(groups),
-        _classifier_rows(cells, encoders, names, groups),
+        [Column("Encoder"), Column("Classifier"), *columns],
+        rows,
         notes=[("", note) for note in notes],
         blocks=True,
         section="training",
     )
 
 
-def _classifier_columns(groups: Sequence[MetricShot]) -> list[Column]:
-    columns = [Column("Encoder"), Column("Classifier")]
-    for metric, k in groups:
-        columns.append(Column(str(k), f"{METRIC_NAMES[metric]} at k"))
-    return columns
-
-
-def _common_draws(values: Frame) -> int:
-    """Return how many draws every classifier has; they are the first ones of each."""
-    return int(min(values["value"].list.len()))
-
-
-def _classifier_rows(
-    cells: Mapping[tuple[object, ...], Cell],
-    encoders: Sequence[str],
-    names: Sequence[str],
-    groups: Sequence[MetricShot],
-) -> list[Row]:
-    """Return a block of rows per encoder, with a row per classifier."""
-    missing = Cell(MISSING)
-    rows = []
-    for encoder, name in product(encoders, names):
-        row = [Cell(encoder), Cell(classifier_name(name))]
-        row += [cells.get((encoder, name, *group), missing) for group in groups]
-        rows.append(row)
-    return rows
-
-
-def _mean_cells(values: Frame, draws: int) -> dict[tuple[object, ...], Cell]:
-    """Return means over the first draws as cells; an encoder's best is underlined."""
-    points = values.select(
-        *CLASSIFIER_KEY, mean=pl.col("value").list.head(draws).list.mean()
-    )
-    mean = pl.col("mean").fill_nan(None)
-    best = mean.max().over("encoder", "metric", "k")
-    points = points.with_columns(is_best=mean == best)
-    cells = {}
-    for *key, value, is_best in points.iter_rows():
-        underline = 1 if is_best else 0
-        cells[tuple(key)] = number(value, 3, underline)
-    return cells
-
-
-def _classifier_notes(
-    results: CorpusResults, values: Frame, names: Sequence[str], spread: str
-) -> Iterator[str]:
-    descriptions = [
-        f"{classifier_name(name)}: {describe_classifier(name)}" for name in names
-    ]
-    yield "; ".join(descriptions) + "."
-    yield "Underlined: the best of an encoder at that k."
-    yield f"The spread {spread} is {SPREADS[spread]}."
-    draws = _common_draws(values)
-    most = max(values["value"].list.len())
-    if draws < most:
-        yield (
-            f"Every mean is over the first {draws} of {most} sets, "
-            "which all classifiers have."
-        )
-    yield from _crossover_notes(results, spread)
-
-
-def _crossover_notes(results: CorpusResults, spread: str) -> Iterator[str]:
+def _describe_crossovers(results: CorpusResults, spread: str) -> Iterator[str]:
     """Yield the k from which training on the same exemplars is better."""
     crossovers = results.evaluation.crossovers.filter(
-        labels="k", scoring="all", spread=spread
+        pl.col("metric").is_in(RANKING_METRICS),
+        labels="k",
+        scoring="all",
+        spread=spread,
     )
-    for metric in RANKING_METRICS:
-        of_metric = crossovers.filter(metric=metric)
-        for rows in of_metric.partition_by("baseline"):
-            name = classifier_name(rows["baseline"][0])
-            shots = rows.select("encoder", "k_mean", "k_clear")
-            texts = [_format_crossover(*row) for row in shots.iter_rows()]
-            yield (
-                f"{name} is better than the centroid on the same draws, by {METRIC_NAMES[metric]}: "
-                f"{'; '.join(texts)}."
-            )
-
-
-def _format_crossover(encoder: str, k_mean: int | None, k_clear: int | None) -> str:
-    if k_mean is None:
-        return f"{encoder} not at the largest k"
-    if k_clear is None:
-        return f"{encoder} from k = {k_mean} on, but never clearly"
-    return f"{encoder} from k = {k_mean} on, clearly from k = {k_clear} on"
+    order = pl.col("metric").replace_strict(
+        {m: i for i, m in enumerate(RANKING_METRICS)}
+    )
+    by_metric = crossovers.sort(order, maintain_order=True)
+    for rows in by_metric.partition_by("metric", "baseline"):
+        texts = []
+        for row in rows.iter_rows(named=True):
+            text = "{encoder} from k = {k_mean} on, clearly from k = {k_clear} on"
+            if row["k_clear"] is None:
+                text = "{encoder} from k = {k_mean} on, but never clearly"
+            if row["k_mean"] is None:
+                text = "{encoder} not at the largest k"
+            texts.append(text.format(**row))
+        name = classifier_name(rows["baseline"][0])
+        metric = METRIC_NAMES[rows["metric"][0]]
+        yield (
+            f"{name} is better than the centroid on the same draws, by {metric}: "
+            f"{'; '.join(texts)}."
+        )
 
 
 INTERVAL = ("mean", "p01", "p99")
@@ -523,9 +382,8 @@ def interval_table(
     results: CorpusResults, shots: Shots = PAPER_SHOTS, *_: Any
 ) -> Table:
     """Return the mean and the 98 % interval by k, for each encoder and spread."""
-    curve = results.evaluation.curve.filter(scoring="all")
-    spreads = unique_values(curve, "spread")
-    meanings = [f"{spread} is {SPREADS[spread]}" for spread in spreads]
+    curve = results.evaluation.curve.filter(IS_SHOWN, scoring="all")
+    meanings = [f"{name} is {SPREADS[name]}" for name in unique_values(curve, "spread")]
     return _make_comparison(
         results,
         curve.with_columns(clear=False, Encoder="encoder"),
@@ -541,7 +399,7 @@ def difference_table(
     results: CorpusResults, shots: Shots = PAPER_SHOTS, *_: Any
 ) -> Table | None:
     """Return paired differences by k, if there are any: mean, interval, and share of wins."""
-    differences = results.evaluation.differences
+    differences = results.evaluation.differences.filter(IS_SHOWN)
     if differences.is_empty():
         return None
     pair = pl.format("{} − {}", "one", "other")
@@ -569,53 +427,36 @@ def _make_comparison(
     note: str,
 ) -> Table:
     """Return a block of rows per value of the last column, and columns per spread and metric."""
-    points = points.filter(IS_SHOWN)
-    groups = _list_groups(points)
-    columns = [Column(points.columns[-1]), Column("k")]
+    lead = points.columns[-1]
+    pairs = points.select("spread", "metric").unique().rows()
+    spreads = unique_values(points, "spread")
+    groups = [group for group in product(spreads, TABLE_METRICS) if group in pairs]
+    columns = [Column(lead), Column("k")]
     for spread, metric in groups:
         heading = f"{METRIC_NAMES[metric]}, {spread}"
         columns += [Column(field, heading) for field in fields]
     shown = shown_shots(points["k"], shots)
-    complete_shots = results.evaluation.complete_shots
-    star = starred_shot(shown, complete_shots)
-    return Table(
-        name,
-        f"{results.corpus}: {title}",
-        columns,
-        _comparison_rows(points, fields, groups, shown, star),
-        notes=[star_note(star, complete_shots), ("", note)],
-        blocks=True,
-        section="certainty",
-    )
-
-
-def _list_groups(points: Frame) -> list[Group]:
-    """Return the spreads and metrics that have columns, in their order."""
-    spreads = unique_values(points, "spread")
-    pairs = points.select("spread", "metric").unique().rows()
-    return [group for group in product(spreads, TABLE_METRICS) if group in pairs]
-
-
-def _comparison_rows(
-    points: Frame,
-    fields: Sequence[str],
-    groups: Sequence[Group],
-    shots: Shots,
-    star: int | None,
-) -> list[Row]:
-    lead = points.columns[-1]
+    cells_of_k, star_note = mark_shots(shown, results.evaluation.complete_shots)
     key = [lead, "k", "spread", "metric"]
     values = points.select(*key, "clear", *fields).rows_by_key(key, unique=True)
     missing = [False, *[nan] * len(fields)]
     rows = []
-    for block, k in product(unique_values(points, lead), shots):
-        row = [Cell(block), shot_cell(k, star)]
+    for block, k in product(unique_values(points, lead), shown):
+        row = [Cell(block), cells_of_k[k]]
         for group in groups:
             is_clear, mean, *others = values.get((block, k, *group), missing)
             row.append(number(mean, 3, int(is_clear)))
             row += [number(value, 3) for value in others]
         rows.append(row)
-    return rows
+    return Table(
+        name,
+        f"{results.corpus}: {title}",
+        columns,
+        rows,
+        notes=[star_note, ("", note)],
+        blocks=True,
+        section="certainty",
+    )
 
 
 # By `(results, shots, spread)`, in their order; None where a corpus has no data.
